@@ -1,0 +1,3 @@
+//! The project's chores. `cargo xtask --help` lists them.
+
+fn main() {}
