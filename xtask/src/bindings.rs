@@ -20,11 +20,11 @@ const FUNCTIONS: [&str; 2] = [
      |destroy_qp|get_async_event|ack_async_event|event_type_str|wc_status_str)",
     "rdma_(create_event_channel|destroy_event_channel|create_id|destroy_id|bind_addr\
      |listen|resolve_addr|resolve_route|connect|establish|accept|reject|disconnect\
-     |get_cm_event|ack_cm_event|event_str|migrate_id|set_option|init_qp_attr)",
+     |get_cm_event|ack_cm_event|event_str|migrate_id|notify|set_option|init_qp_attr)",
 ];
 
 /// Types that no listed function names, yet whose values the provider needs.
-const TYPES: &str = "ibv_(port_attr|port_state|access_flags|send_flags|wc_flags\
+const TYPES: &str = "ibv_(access_flags|send_flags|wc_flags\
                      |qp_attr_mask|srq_attr_mask|device_cap_flags)";
 
 const VARIABLES: &str = "RDMA_OPTION_.*";

@@ -217,86 +217,6 @@ pub const IBV_MTU_1024: ibv_mtu = 3;
 pub const IBV_MTU_2048: ibv_mtu = 4;
 pub const IBV_MTU_4096: ibv_mtu = 5;
 pub type ibv_mtu = ::std::os::raw::c_uint;
-pub const IBV_PORT_NOP: ibv_port_state = 0;
-pub const IBV_PORT_DOWN: ibv_port_state = 1;
-pub const IBV_PORT_INIT: ibv_port_state = 2;
-pub const IBV_PORT_ARMED: ibv_port_state = 3;
-pub const IBV_PORT_ACTIVE: ibv_port_state = 4;
-pub const IBV_PORT_ACTIVE_DEFER: ibv_port_state = 5;
-pub type ibv_port_state = ::std::os::raw::c_uint;
-#[repr(C)]
-#[derive(Debug, Copy, Clone)]
-pub struct ibv_port_attr {
-    pub state: ibv_port_state,
-    pub max_mtu: ibv_mtu,
-    pub active_mtu: ibv_mtu,
-    pub gid_tbl_len: ::std::os::raw::c_int,
-    pub port_cap_flags: u32,
-    pub max_msg_sz: u32,
-    pub bad_pkey_cntr: u32,
-    pub qkey_viol_cntr: u32,
-    pub pkey_tbl_len: u16,
-    pub lid: u16,
-    pub sm_lid: u16,
-    pub lmc: u8,
-    pub max_vl_num: u8,
-    pub sm_sl: u8,
-    pub subnet_timeout: u8,
-    pub init_type_reply: u8,
-    pub active_width: u8,
-    pub active_speed: u8,
-    pub phys_state: u8,
-    pub link_layer: u8,
-    pub flags: u8,
-    pub port_cap_flags2: u16,
-}
-#[allow(clippy::unnecessary_operation, clippy::identity_op)]
-const _: () = {
-    ["Size of ibv_port_attr"][::std::mem::size_of::<ibv_port_attr>() - 52usize];
-    ["Alignment of ibv_port_attr"][::std::mem::align_of::<ibv_port_attr>() - 4usize];
-    ["Offset of field: ibv_port_attr::state"]
-        [::std::mem::offset_of!(ibv_port_attr, state) - 0usize];
-    ["Offset of field: ibv_port_attr::max_mtu"]
-        [::std::mem::offset_of!(ibv_port_attr, max_mtu) - 4usize];
-    ["Offset of field: ibv_port_attr::active_mtu"]
-        [::std::mem::offset_of!(ibv_port_attr, active_mtu) - 8usize];
-    ["Offset of field: ibv_port_attr::gid_tbl_len"]
-        [::std::mem::offset_of!(ibv_port_attr, gid_tbl_len) - 12usize];
-    ["Offset of field: ibv_port_attr::port_cap_flags"]
-        [::std::mem::offset_of!(ibv_port_attr, port_cap_flags) - 16usize];
-    ["Offset of field: ibv_port_attr::max_msg_sz"]
-        [::std::mem::offset_of!(ibv_port_attr, max_msg_sz) - 20usize];
-    ["Offset of field: ibv_port_attr::bad_pkey_cntr"]
-        [::std::mem::offset_of!(ibv_port_attr, bad_pkey_cntr) - 24usize];
-    ["Offset of field: ibv_port_attr::qkey_viol_cntr"]
-        [::std::mem::offset_of!(ibv_port_attr, qkey_viol_cntr) - 28usize];
-    ["Offset of field: ibv_port_attr::pkey_tbl_len"]
-        [::std::mem::offset_of!(ibv_port_attr, pkey_tbl_len) - 32usize];
-    ["Offset of field: ibv_port_attr::lid"][::std::mem::offset_of!(ibv_port_attr, lid) - 34usize];
-    ["Offset of field: ibv_port_attr::sm_lid"]
-        [::std::mem::offset_of!(ibv_port_attr, sm_lid) - 36usize];
-    ["Offset of field: ibv_port_attr::lmc"][::std::mem::offset_of!(ibv_port_attr, lmc) - 38usize];
-    ["Offset of field: ibv_port_attr::max_vl_num"]
-        [::std::mem::offset_of!(ibv_port_attr, max_vl_num) - 39usize];
-    ["Offset of field: ibv_port_attr::sm_sl"]
-        [::std::mem::offset_of!(ibv_port_attr, sm_sl) - 40usize];
-    ["Offset of field: ibv_port_attr::subnet_timeout"]
-        [::std::mem::offset_of!(ibv_port_attr, subnet_timeout) - 41usize];
-    ["Offset of field: ibv_port_attr::init_type_reply"]
-        [::std::mem::offset_of!(ibv_port_attr, init_type_reply) - 42usize];
-    ["Offset of field: ibv_port_attr::active_width"]
-        [::std::mem::offset_of!(ibv_port_attr, active_width) - 43usize];
-    ["Offset of field: ibv_port_attr::active_speed"]
-        [::std::mem::offset_of!(ibv_port_attr, active_speed) - 44usize];
-    ["Offset of field: ibv_port_attr::phys_state"]
-        [::std::mem::offset_of!(ibv_port_attr, phys_state) - 45usize];
-    ["Offset of field: ibv_port_attr::link_layer"]
-        [::std::mem::offset_of!(ibv_port_attr, link_layer) - 46usize];
-    ["Offset of field: ibv_port_attr::flags"]
-        [::std::mem::offset_of!(ibv_port_attr, flags) - 47usize];
-    ["Offset of field: ibv_port_attr::port_cap_flags2"]
-        [::std::mem::offset_of!(ibv_port_attr, port_cap_flags2) - 48usize];
-};
 pub const IBV_EVENT_CQ_ERR: ibv_event_type = 0;
 pub const IBV_EVENT_QP_FATAL: ibv_event_type = 1;
 pub const IBV_EVENT_QP_REQ_ERR: ibv_event_type = 2;
@@ -2132,6 +2052,8 @@ pub struct Symbols {
         private_data: *const ::std::os::raw::c_void,
         private_data_len: u8,
     ) -> ::std::os::raw::c_int,
+    pub rdma_notify:
+        unsafe extern "C" fn(id: *mut rdma_cm_id, event: ibv_event_type) -> ::std::os::raw::c_int,
     pub rdma_disconnect: unsafe extern "C" fn(id: *mut rdma_cm_id) -> ::std::os::raw::c_int,
     pub rdma_get_cm_event: unsafe extern "C" fn(
         channel: *mut rdma_event_channel,
@@ -2225,6 +2147,7 @@ impl Symbols {
         let rdma_listen = unsafe { __library.get(b"rdma_listen\0") }.map(|sym| *sym)?;
         let rdma_accept = unsafe { __library.get(b"rdma_accept\0") }.map(|sym| *sym)?;
         let rdma_reject = unsafe { __library.get(b"rdma_reject\0") }.map(|sym| *sym)?;
+        let rdma_notify = unsafe { __library.get(b"rdma_notify\0") }.map(|sym| *sym)?;
         let rdma_disconnect = unsafe { __library.get(b"rdma_disconnect\0") }.map(|sym| *sym)?;
         let rdma_get_cm_event = unsafe { __library.get(b"rdma_get_cm_event\0") }.map(|sym| *sym)?;
         let rdma_ack_cm_event = unsafe { __library.get(b"rdma_ack_cm_event\0") }.map(|sym| *sym)?;
@@ -2276,6 +2199,7 @@ impl Symbols {
             rdma_listen,
             rdma_accept,
             rdma_reject,
+            rdma_notify,
             rdma_disconnect,
             rdma_get_cm_event,
             rdma_ack_cm_event,
@@ -2523,6 +2447,13 @@ impl Symbols {
         private_data_len: u8,
     ) -> ::std::os::raw::c_int {
         unsafe { (self.rdma_reject)(id, private_data, private_data_len) }
+    }
+    pub unsafe fn rdma_notify(
+        &self,
+        id: *mut rdma_cm_id,
+        event: ibv_event_type,
+    ) -> ::std::os::raw::c_int {
+        unsafe { (self.rdma_notify)(id, event) }
     }
     pub unsafe fn rdma_disconnect(&self, id: *mut rdma_cm_id) -> ::std::os::raw::c_int {
         unsafe { (self.rdma_disconnect)(id) }
