@@ -59,7 +59,7 @@ pub struct ListenOptions {
 #[derive(Debug)]
 pub enum ListenerEvent {
     /// A host wants a queue pair.
-    Request(ConnRequest),
+    Request(Box<ConnRequest>),
     /// The device or address went away. The listener keeps trying.
     Down {
         /// What happened.

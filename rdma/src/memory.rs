@@ -101,6 +101,24 @@ impl Mapping {
         }
     }
 
+    /// Copies `length` bytes from `offset` here to `to_offset` in `to`, which may
+    /// be the same mapping.
+    ///
+    /// # Panics
+    /// If either range is not inside its mapping.
+    pub fn copy_to(&self, offset: usize, to: &Self, to_offset: usize, length: usize) {
+        self.check(offset, length);
+        to.check(to_offset, length);
+        // SAFETY: both ranges were checked; `copy` allows them to overlap.
+        unsafe {
+            std::ptr::copy(
+                self.raw.as_ptr().add(offset),
+                to.raw.as_mut_ptr().add(to_offset),
+                length,
+            );
+        }
+    }
+
     /// Borrows bytes.
     ///
     /// # Safety

@@ -1,6 +1,7 @@
 //! The project's chores. `cargo xtask --help` lists them.
 
 mod bindings;
+mod vm;
 
 use std::process::ExitCode;
 
@@ -17,11 +18,14 @@ struct Cli {
 enum Chore {
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
     Bindings,
+    /// Judge cairn-target by a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
+    Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
+        Chore::Vm(args) => vm::run(&args),
     };
     outcome.unwrap_or_else(|error| {
         eprintln!("error: {error:#}");
