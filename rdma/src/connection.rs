@@ -1,0 +1,223 @@
+//! How queue pairs come and go.
+
+use std::any::Any;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::provider::Device;
+use crate::work::QpId;
+
+/// The most private data any connection message carries (a REP's, IBTA 12.6.8).
+pub const PRIVATE_DATA_MAX: usize = 196;
+
+/// Private data of a connection message, by value.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct PrivateData {
+    bytes: [u8; PRIVATE_DATA_MAX],
+    length: u8,
+}
+
+impl PrivateData {
+    /// A copy of `bytes`, cut at [`PRIVATE_DATA_MAX`].
+    #[must_use]
+    pub fn new(bytes: &[u8]) -> Self {
+        let length = bytes.len().min(PRIVATE_DATA_MAX);
+        let mut data = Self {
+            bytes: [0; PRIVATE_DATA_MAX],
+            length: length as u8,
+        };
+        data.bytes[..length].copy_from_slice(&bytes[..length]);
+        data
+    }
+
+    /// The bytes. Transports pad: there may be more than the peer's consumer gave.
+    #[must_use]
+    pub fn as_slice(&self) -> &[u8] {
+        &self.bytes[..usize::from(self.length)]
+    }
+}
+
+impl fmt::Debug for PrivateData {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PrivateData({:02x?})", self.as_slice())
+    }
+}
+
+/// Where and how to listen.
+#[derive(Debug, Clone)]
+pub struct ListenOptions {
+    /// Address and port. Port 0 lets the provider choose.
+    pub address: SocketAddr,
+    /// Connection requests that may wait to be answered.
+    pub backlog: u32,
+}
+
+/// What a listener tells the control plane. Comes on a thread of the provider:
+/// the sink hands it on and returns.
+#[derive(Debug)]
+pub enum ListenerEvent {
+    /// A host wants a queue pair.
+    Request(Box<ConnRequest>),
+    /// The device or address went away. The listener keeps trying.
+    Down {
+        /// What happened.
+        reason: String,
+    },
+    /// The listener is back after `Down`.
+    Up,
+}
+
+/// A peer's request for a connection. Answer it by [`Endpoint::accept`] on the
+/// reactor of your choice, or by [`ConnRequest::reject`]; dropping it rejects
+/// it without a reason.
+///
+/// [`Endpoint::accept`]: crate::Endpoint::accept
+#[derive(Debug)]
+pub struct ConnRequest {
+    /// Our end.
+    pub local: SocketAddr,
+    /// The peer's end.
+    pub peer: SocketAddr,
+    /// The private data, without the RDMA-CM header.
+    pub private_data: PrivateData,
+    /// RDMA READs that the peer will answer at a time: the bound for ours.
+    /// 0 means that it answers none.
+    pub peer_responder_resources: u8,
+    /// RDMA READs that the peer may send at a time.
+    pub peer_initiator_depth: u8,
+    /// The device it came in on.
+    pub device: Arc<dyn Device>,
+    /// The provider's own handle.
+    pub handle: Box<dyn ConnHandle>,
+}
+
+impl ConnRequest {
+    /// Refuses, with the consumer's private data.
+    pub fn reject(self, private_data: &[u8]) {
+        self.handle.reject(private_data);
+    }
+}
+
+/// A provider's half of a [`ConnRequest`].
+pub trait ConnHandle: Any + Send + fmt::Debug {
+    /// Sends the REJ.
+    fn reject(self: Box<Self>, private_data: &[u8]);
+    /// For the provider's own `accept`, which takes its own type back.
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
+}
+
+/// What a queue pair shall be able to do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpOptions {
+    /// Send-queue work requests outstanding at a time.
+    pub send_work: u32,
+    /// Our RDMA READs outstanding at a time; the provider lowers it to what
+    /// peer and device can do.
+    pub initiator_depth: u8,
+    /// The peer's RDMA READs that we answer at a time.
+    pub responder_resources: u8,
+    /// Traffic class (ToS) of our packets. `None`: as the peer's request had it.
+    pub traffic_class: Option<u8>,
+    /// Hop limit of our packets. `None`: the provider's default.
+    pub hop_limit: Option<u8>,
+    /// Transport retries before a peer counts as gone, 0..=7.
+    pub retry_count: u8,
+    /// Receiver-not-ready retries, 0..=7; 7 means for ever.
+    pub rnr_retry_count: u8,
+    /// What we tell a peer to wait when no receive is posted here: the code of
+    /// IBTA table 45 (1 is 10 us, 12 is 0.64 ms, 0 is 655 ms).
+    pub min_rnr_timer: u8,
+}
+
+impl Default for QpOptions {
+    fn default() -> Self {
+        Self {
+            send_work: 256,
+            initiator_depth: 16,
+            responder_resources: 16,
+            traffic_class: None,
+            hop_limit: None,
+            retry_count: 6,
+            rnr_retry_count: 6,
+            min_rnr_timer: 1,
+        }
+    }
+}
+
+/// Where to connect to.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// The peer's listener.
+    pub remote: SocketAddr,
+    /// The local address to connect from. `None`: the provider chooses.
+    pub local: Option<IpAddr>,
+    /// The queue pair.
+    pub qp: QpOptions,
+    /// How long the whole connect may take.
+    pub timeout: Duration,
+}
+
+/// Why a connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum DisconnectReason {
+    /// The peer said goodbye.
+    Peer,
+    /// The transport gave up: the status of the first failed work, where known.
+    Transport,
+    /// The local address moved to another device.
+    AddressChanged,
+    /// The device is going away.
+    DeviceRemoved,
+}
+
+/// A connection's or the device's news.
+#[derive(Debug, Clone)]
+pub enum Event {
+    /// The connection works in both directions. Private data: the REP's, on the
+    /// connecting side.
+    Established {
+        /// Which.
+        qp: QpId,
+        /// From the peer's acceptance.
+        private_data: PrivateData,
+    },
+    /// The peer, or its machine, refused. `Closed` follows by itself.
+    Rejected {
+        /// Which.
+        qp: QpId,
+        /// From the peer's refusal.
+        private_data: PrivateData,
+        /// The CM reason (IBTA 12.6.7.2): 8 no such service, 28 consumer, ...
+        reason: u16,
+    },
+    /// No connection came about. `Closed` follows by itself.
+    ConnectFailed {
+        /// Which.
+        qp: QpId,
+        /// In words, with the remedy where there is one.
+        reason: String,
+    },
+    /// The connection ended and this end has to let go:
+    /// call [`Endpoint::disconnect`](crate::Endpoint::disconnect).
+    Disconnected {
+        /// Which.
+        qp: QpId,
+        /// Why.
+        reason: DisconnectReason,
+    },
+    /// All work of the queue pair has completed and it is no more. The last
+    /// thing that is ever said of this id.
+    Closed {
+        /// Which.
+        qp: QpId,
+    },
+    /// The device is gone: drop the endpoint. Nothing completes any more.
+    DeviceRemoved,
+    /// Something an admin may want to read in the log.
+    Notice {
+        /// In words.
+        message: String,
+    },
+}

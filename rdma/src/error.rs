@@ -1,0 +1,79 @@
+//! What can go wrong on a fabric, said so that an admin can act on it.
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+
+/// A fabric operation off the I/O path failed.
+#[derive(Debug, thiserror::Error)]
+pub enum FabricError {
+    /// The provider cannot work on this machine at all.
+    #[error("the {provider} provider is unavailable: {reason}")]
+    Unavailable {
+        /// The provider's name.
+        provider: &'static str,
+        /// What is missing, and how to get it.
+        reason: String,
+    },
+    /// No device of this provider owns the address.
+    #[error("no RDMA device owns {address}: {remedy}")]
+    NoDevice {
+        /// The address that was asked for.
+        address: IpAddr,
+        /// What to do about it.
+        remedy: String,
+    },
+    /// Something else listens there.
+    #[error("{address} is already in use: stop the other listener or choose another port")]
+    AddressInUse {
+        /// The address that was asked for.
+        address: SocketAddr,
+    },
+    /// Memory could not be locked or registered.
+    #[error("{reason}")]
+    Memory {
+        /// How much was needed, how much is allowed, and where to raise it.
+        reason: String,
+    },
+    /// A device's or an endpoint's limit is reached.
+    #[error("{what} is full: the limit is {limit}")]
+    Limit {
+        /// What ran out, in the plural: "queue pairs".
+        what: &'static str,
+        /// How many there may be.
+        limit: u64,
+    },
+    /// The connection, listener or device is gone.
+    #[error("the {0} is gone")]
+    Gone(&'static str),
+    /// A system or library call failed.
+    #[error("{call}: {source}")]
+    Os {
+        /// The call that failed.
+        call: &'static str,
+        /// What it said.
+        source: io::Error,
+    },
+}
+
+impl FabricError {
+    /// The last OS error of `call`.
+    #[must_use]
+    pub fn last_os(call: &'static str) -> Self {
+        Self::Os {
+            call,
+            source: io::Error::last_os_error(),
+        }
+    }
+}
+
+/// Why a chain of work was not posted. None of the chain will complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// More work than [`QpOptions::send_work`](crate::QpOptions::send_work)
+    /// would be outstanding: the caller's credits are wrong.
+    #[error("the send queue is full")]
+    Full,
+    /// The queue pair is broken or closed; its [`Event`](crate::Event) says why.
+    #[error("the queue pair is broken")]
+    Broken,
+}

@@ -1,0 +1,253 @@
+//! Memory that devices reach.
+//!
+//! Why `unsafe` here: the bytes of a [`Mapping`] are written by adapters and by
+//! the kernel's block layer behind the compiler's back, so no reference to
+//! them may exist while that can happen. A mapping therefore hands out
+//! addresses and copies; whoever wants a slice promises that nothing else
+//! touches those bytes meanwhile.
+
+use std::any::Any;
+use std::fmt;
+use std::io;
+use std::ops::BitOr;
+use std::sync::Arc;
+
+use memmap2::{MmapOptions, MmapRaw};
+
+/// An anonymous, page-aligned stretch of memory that nobody moves.
+pub struct Mapping {
+    raw: MmapRaw,
+}
+
+impl fmt::Debug for Mapping {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Mapping({:#x}, {} bytes)", self.addr(), self.len())
+    }
+}
+
+impl Mapping {
+    /// Maps `length` zeroed bytes, rounded up to whole pages. Transparent huge
+    /// pages are asked for, never required.
+    ///
+    /// # Errors
+    /// The system has no such memory.
+    ///
+    /// # Panics
+    /// If `length` is 0.
+    pub fn anonymous(length: usize) -> io::Result<Self> {
+        assert!(length > 0, "an empty mapping is a caller's mistake");
+        let raw = MmapRaw::from(MmapOptions::new().len(length).map_anon()?);
+        // Fewer TLB misses where the system has huge pages to give; fine without.
+        let _ = raw.advise(memmap2::Advice::HugePage);
+        Ok(Self { raw })
+    }
+
+    /// Virtual address of the first byte.
+    #[must_use]
+    pub fn addr(&self) -> u64 {
+        self.raw.as_ptr() as u64
+    }
+
+    /// Bytes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.raw.len()
+    }
+
+    /// Never: see [`Mapping::anonymous`].
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Whether `length` bytes at virtual address `addr` lie in here.
+    #[must_use]
+    pub fn contains(&self, addr: u64, length: u64) -> bool {
+        addr.checked_sub(self.addr())
+            .and_then(|offset| offset.checked_add(length))
+            .is_some_and(|end| end <= self.len() as u64)
+    }
+
+    /// Copies bytes in at `offset`.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write(&self, offset: usize, bytes: &[u8]) {
+        self.check(offset, bytes.len());
+        // SAFETY: the range was checked; `bytes` is a live reference and so
+        // cannot overlap memory to which no reference exists.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                bytes.as_ptr(),
+                self.raw.as_mut_ptr().add(offset),
+                bytes.len(),
+            );
+        }
+    }
+
+    /// Copies bytes out from `offset`.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn read(&self, offset: usize, out: &mut [u8]) {
+        self.check(offset, out.len());
+        // SAFETY: as in `write`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(
+                self.raw.as_ptr().add(offset),
+                out.as_mut_ptr(),
+                out.len(),
+            );
+        }
+    }
+
+    /// Copies `length` bytes from `offset` here to `to_offset` in `to`, which may
+    /// be the same mapping.
+    ///
+    /// # Panics
+    /// If either range is not inside its mapping.
+    pub fn copy_to(&self, offset: usize, to: &Self, to_offset: usize, length: usize) {
+        self.check(offset, length);
+        to.check(to_offset, length);
+        // SAFETY: both ranges were checked; `copy` allows them to overlap.
+        unsafe {
+            std::ptr::copy(
+                self.raw.as_ptr().add(offset),
+                to.raw.as_mut_ptr().add(to_offset),
+                length,
+            );
+        }
+    }
+
+    /// Borrows bytes.
+    ///
+    /// # Safety
+    /// No adapter, kernel or thread writes those bytes while the slice lives.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    #[must_use]
+    pub unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
+        self.check(offset, length);
+        // SAFETY: in range; the caller promises that nobody writes.
+        unsafe { std::slice::from_raw_parts(self.raw.as_ptr().add(offset), length) }
+    }
+
+    /// Borrows bytes to change them.
+    ///
+    /// # Safety
+    /// No adapter, kernel, thread or other slice touches those bytes while the
+    /// slice lives.
+    ///
+    /// # Panics
+    /// If the range is not inside the mapping.
+    #[must_use]
+    #[allow(clippy::mut_from_ref)] // exclusive by the caller's promise
+    pub unsafe fn slice_mut(&self, offset: usize, length: usize) -> &mut [u8] {
+        self.check(offset, length);
+        // SAFETY: in range; the caller promises to be alone.
+        unsafe { std::slice::from_raw_parts_mut(self.raw.as_mut_ptr().add(offset), length) }
+    }
+
+    /// Locks the pages in memory.
+    ///
+    /// # Errors
+    /// `RLIMIT_MEMLOCK` is too small, or there is no such memory.
+    pub fn lock(&self) -> io::Result<()> {
+        self.raw.lock()
+    }
+
+    fn check(&self, offset: usize, length: usize) {
+        assert!(
+            offset
+                .checked_add(length)
+                .is_some_and(|end| end <= self.len()),
+            "{length} bytes at {offset} lie outside {self:?}"
+        );
+    }
+}
+
+/// What a region may be used for. Combine with `|`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Access(u8);
+
+impl Access {
+    /// Adapters of this machine may read it: always allowed.
+    pub const LOCAL_READ: Self = Self(0);
+    /// Adapters of this machine may write to it (receives, RDMA READ).
+    pub const LOCAL_WRITE: Self = Self(1);
+    /// Peers that know the key may RDMA READ it.
+    pub const REMOTE_READ: Self = Self(2);
+    /// Peers that know the key may RDMA WRITE to it. Implies `LOCAL_WRITE`.
+    pub const REMOTE_WRITE: Self = Self(4 | 1);
+
+    /// Whether all of `other` is in here.
+    #[must_use]
+    pub const fn contains(self, other: Self) -> bool {
+        self.0 & other.0 == other.0
+    }
+}
+
+impl BitOr for Access {
+    type Output = Self;
+    fn bitor(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+/// A mapping that one device can reach. Dropping it takes its keys out of use;
+/// the mapping itself lives at least as long.
+pub struct Region {
+    lkey: u32,
+    rkey: u32,
+    // Declared before the mapping, so that it is deregistered while the memory
+    // is still there.
+    _registration: Box<dyn Any + Send + Sync>,
+    mapping: Arc<Mapping>,
+}
+
+impl fmt::Debug for Region {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "Region(lkey {:#x}, rkey {:#x}, {:?})",
+            self.lkey, self.rkey, self.mapping
+        )
+    }
+}
+
+impl Region {
+    /// For providers: `registration` undoes itself when dropped.
+    #[must_use]
+    pub fn new(
+        mapping: Arc<Mapping>,
+        lkey: u32,
+        rkey: u32,
+        registration: Box<dyn Any + Send + Sync>,
+    ) -> Self {
+        Self {
+            lkey,
+            rkey,
+            _registration: registration,
+            mapping,
+        }
+    }
+
+    /// The key for [`Sge`](crate::Sge)s.
+    #[must_use]
+    pub fn lkey(&self) -> u32 {
+        self.lkey
+    }
+
+    /// The key to give to peers.
+    #[must_use]
+    pub fn rkey(&self) -> u32 {
+        self.rkey
+    }
+
+    /// The memory.
+    #[must_use]
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+}

@@ -1,0 +1,167 @@
+//! The traits that each provider implements.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use crate::connection::{
+    ConnRequest, ConnectOptions, Event, ListenOptions, ListenerEvent, QpOptions,
+};
+use crate::error::{FabricError, PostError};
+use crate::memory::{Access, Mapping, Region};
+use crate::work::{Completion, QpId, RecvWork, SendWork};
+
+/// Where a listener's events go. Called on a thread of the provider; must not block.
+pub type Sink = Box<dyn Fn(ListenerEvent) + Send + Sync>;
+
+/// A way to reach a network.
+pub trait Provider: Send + Sync + fmt::Debug {
+    /// "verbs", "soft" or "loopback".
+    fn name(&self) -> &'static str;
+
+    /// Listens until the [`Listener`] is dropped.
+    ///
+    /// # Errors
+    /// No device owns the address, something else listens there, or the
+    /// provider cannot work on this machine.
+    fn listen(&self, options: &ListenOptions, sink: Sink)
+    -> Result<Box<dyn Listener>, FabricError>;
+
+    /// The device to use for connecting to `remote`, from `local` if given.
+    ///
+    /// # Errors
+    /// No device has a route there.
+    fn device_for(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> Result<Arc<dyn Device>, FabricError>;
+}
+
+/// A listening address. Dropping it stops the listening; connections live on.
+pub trait Listener: Send + fmt::Debug {
+    /// Where it listens: with the port that was chosen, if it was 0.
+    fn local_addr(&self) -> SocketAddr;
+}
+
+/// One adapter, shared by all reactors.
+pub trait Device: Send + Sync + fmt::Debug {
+    /// Its name: "rxe0", "mlx5_0".
+    fn name(&self) -> &str;
+
+    /// The same number for the same device, another for any other, a re-plugged
+    /// one included.
+    fn id(&self) -> u64;
+
+    /// Pins and registers the whole of `mapping`, until the region is dropped.
+    ///
+    /// # Errors
+    /// The memory cannot be locked; the error says how much is allowed.
+    fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError>;
+
+    /// Opens an endpoint for the calling thread.
+    ///
+    /// # Errors
+    /// The device cannot hold queues of that size.
+    fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError>;
+}
+
+/// How large an endpoint's queues are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointOptions {
+    /// Receives that can be posted at a time.
+    pub receives: u32,
+    /// Completions that can wait to be polled. The caller sees to it that there
+    /// are never more: receives, plus signaled and failed send work.
+    pub completions: u32,
+    /// Queue pairs at a time.
+    pub queue_pairs: u16,
+}
+
+/// What an endpoint's device can do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndpointLimits {
+    /// Send-queue work requests per queue pair.
+    pub send_work: u32,
+    /// RDMA READs outstanding per queue pair, as their sender.
+    pub initiator_depth: u8,
+    /// RDMA READs outstanding per queue pair, as their responder.
+    pub responder_resources: u8,
+    /// Whether [`Operation::SendWithInvalidate`](crate::Operation) works.
+    pub send_with_invalidate: bool,
+}
+
+/// One reactor's presence on a device.
+pub trait Endpoint {
+    /// The device it belongs to.
+    fn device(&self) -> &Arc<dyn Device>;
+
+    /// What the device can do.
+    fn limits(&self) -> EndpointLimits;
+
+    /// Adds receives to the shared receive queue.
+    ///
+    /// # Errors
+    /// [`PostError::Full`] when more than [`EndpointOptions::receives`] would
+    /// be posted, [`PostError::Broken`] when the device is gone.
+    fn post_receives(&mut self, works: &[RecvWork]) -> Result<(), PostError>;
+
+    /// Accepts: makes the queue pair and sends the REP. [`Event::Established`]
+    /// follows when the peer is ready, though its first message may be polled
+    /// before that.
+    ///
+    /// # Errors
+    /// The peer has gone, or the device is full. The peer is refused.
+    fn accept(
+        &mut self,
+        request: ConnRequest,
+        options: &QpOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError>;
+
+    /// Begins to connect. [`Event::Established`], [`Event::Rejected`] or
+    /// [`Event::ConnectFailed`] follows.
+    ///
+    /// # Errors
+    /// There is no way to even try.
+    fn connect(
+        &mut self,
+        options: &ConnectOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError>;
+
+    /// Posts a chain of work on a queue pair, in order, whole or not at all.
+    ///
+    /// # Errors
+    /// [`PostError`]; then none of the chain completes.
+    fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError>;
+
+    /// Takes completions, as many as `out` has room for, and says how many.
+    /// Entries past that count are stale.
+    fn poll(&mut self, out: &mut [Completion]) -> usize;
+
+    /// Takes connection events, appending to `out`.
+    fn poll_events(&mut self, out: &mut Vec<Event>);
+
+    /// Ends the connection. All outstanding work completes, flushed if need be,
+    /// then [`Event::Closed`] comes. Harmless on a queue pair that is closing.
+    fn disconnect(&mut self, qp: QpId);
+
+    /// Prepares to sleep: from now on a completion or event makes one of
+    /// [`wait_fds`](Self::wait_fds) readable. Returns whether something is
+    /// there already: then poll again instead of sleeping.
+    ///
+    /// # Errors
+    /// The device is gone.
+    fn arm(&mut self) -> Result<bool, FabricError>;
+
+    /// The descriptors to watch for readability while asleep. Do not read them:
+    /// [`poll`](Self::poll) and [`poll_events`](Self::poll_events) do.
+    fn wait_fds(&self) -> &[RawFd];
+
+    /// When to poll again though no descriptor is ready: the endpoint's own
+    /// timers. `None`: no need.
+    fn next_deadline(&self) -> Option<Instant>;
+}
