@@ -4,6 +4,8 @@
 //!   queue entries, SGL descriptors, status codes, Fabrics commands,
 //!   properties, identify data, log pages, features, and the private data that
 //!   RDMA connection requests carry.
+//! - [`transfer`]: where a command's data is, checked against what it needs.
+//! - [`io`]: the commands of I/O queues, parsed once into what can be executed.
 //!
 //! The crate knows no socket, clock, thread or file: it is `no_std` and needs
 //! `alloc` alone. Bytes and typed values go in, typed values and bytes come
@@ -20,4 +22,6 @@
 #[cfg(test)]
 extern crate std;
 
+pub mod io;
+pub mod transfer;
 pub mod wire;
