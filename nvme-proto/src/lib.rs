@@ -9,6 +9,8 @@
 //!   commands, events, the keep alive timer.
 //! - [`discovery`]: what a host is told of the subsystems there are.
 //! - [`namespace`], [`limits`]: the disks, and every limit by name.
+//! - [`transfer`]: where a command's data is, checked against what it needs.
+//! - [`io`]: the commands of I/O queues, parsed once into what can be executed.
 //!
 //! The crate knows no socket, clock, thread or file: it is `no_std` and needs
 //! `alloc` alone. Bytes and typed values go in, typed values and bytes come
@@ -28,8 +30,10 @@ extern crate std;
 
 pub mod controller;
 pub mod discovery;
+pub mod io;
 pub mod limits;
 pub mod namespace;
 pub mod subsystem;
+pub mod transfer;
 mod window;
 pub mod wire;

@@ -204,6 +204,19 @@ impl SglDescriptor {
         }
     }
 
+    /// The key that the response must invalidate, whether the command succeeds or fails.
+    #[must_use]
+    pub fn invalidate_rkey(&self) -> Option<u32> {
+        match self.parse() {
+            Ok(Sgl::Keyed {
+                rkey,
+                invalidate: true,
+                ..
+            }) => Some(rkey),
+            _ => None,
+        }
+    }
+
     fn unkeyed(sgl_type: SglType, subtype: u8, address: u64, length: u32) -> Self {
         let mut bytes = [0; SGL_DESCRIPTOR_BYTES];
         bytes[..8].copy_from_slice(&address.to_le_bytes());

@@ -7,6 +7,7 @@ use zerocopy::little_endian::{U16, U32, U64};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use super::sgl::SglDescriptor;
+use super::status::Status;
 
 /// Bytes of a submission queue entry.
 pub const SQE_BYTES: usize = 64;
@@ -155,6 +156,20 @@ impl Sqe {
     #[must_use]
     pub const fn reserved_flags(&self) -> u8 {
         self.flags & 0b0011_1100
+    }
+
+    /// Checks what a Fabrics controller demands of every command's flags: not
+    /// fused, an SGL, no reserved bit (Base, figure 87).
+    ///
+    /// # Errors
+    /// Invalid Field in Command.
+    pub const fn check_flags(&self) -> Result<(), Status> {
+        let sgl = matches!(self.psdt(), Psdt::Sgl | Psdt::SglMetadataSgl);
+        if self.fuse() == 0 && sgl && self.reserved_flags() == 0 {
+            Ok(())
+        } else {
+            Err(Status::INVALID_FIELD.with_dnr())
+        }
     }
 
     /// Whether this is a Fabrics command, whatever queue it came on.

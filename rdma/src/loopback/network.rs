@@ -266,6 +266,7 @@ impl Network {
                 return;
             };
             let peer = qp.peer.expect("an established queue pair has a peer");
+            let waits = qp.waits_for_receives;
             match self.carry_out(at, peer, &work) {
                 Ok(byte_len) => {
                     let endpoint = self.endpoint(at.endpoint);
@@ -275,8 +276,9 @@ impl Network {
                         endpoint.complete_send(at.qp, &work, WorkStatus::Success, byte_len);
                     }
                 }
-                Err(Stop::NoReceive) => return,
-                Err(Stop::Failed(status)) => {
+                Err(Stop::NoReceive) if waits => return,
+                Err(stop) => {
+                    let status = stop.status();
                     let endpoint = self.endpoint(at.endpoint);
                     let qp = endpoint.qp(at.qp).expect("it was there before the work");
                     qp.sends.pop_front();
@@ -349,6 +351,9 @@ impl Network {
             completion.status = WorkStatus::LocalProtection;
         } else {
             self.copy(work.sges.as_slice(), receive.sges.as_slice());
+            if let Some(rkey) = invalidated_rkey {
+                self.regions.remove(&Key(rkey));
+            }
         }
         self.endpoint(peer.endpoint).complete(completion);
         match completion.status {
@@ -488,4 +493,14 @@ impl Network {
 enum Stop {
     NoReceive,
     Failed(WorkStatus),
+}
+
+impl Stop {
+    /// What it is once there is no more waiting.
+    fn status(self) -> WorkStatus {
+        match self {
+            Self::NoReceive => WorkStatus::RnrRetryExceeded,
+            Self::Failed(status) => status,
+        }
+    }
 }

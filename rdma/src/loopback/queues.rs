@@ -11,6 +11,9 @@ use crate::work::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWor
 use super::network::QpAddress;
 use super::wake::Wake;
 
+/// The RNR retry count that means no limit (IBTA 9.7.5.2.8).
+const RNR_RETRY_FOR_EVER: u8 = 7;
+
 pub(super) struct EndpointState {
     pub(super) device: u64,
     pub(super) options: EndpointOptions,
@@ -33,6 +36,9 @@ pub(super) struct Qp {
     pub(super) phase: Phase,
     pub(super) peer: Option<QpAddress>,
     pub(super) send_work: usize,
+    /// For ever, where the peer has none. There is no clock here, so any finite
+    /// budget of retries is spent at once.
+    pub(super) waits_for_receives: bool,
     pub(super) sends: VecDeque<SendWork>,
     /// Completions that were made and not yet polled.
     pub(super) unpolled: usize,
@@ -68,6 +74,7 @@ impl EndpointState {
             phase: Phase::Connecting,
             peer: None,
             send_work: options.send_work as usize,
+            waits_for_receives: options.rnr_retry_count == RNR_RETRY_FOR_EVER,
             sends: VecDeque::with_capacity(options.send_work as usize),
             unpolled: 0,
         });
