@@ -102,7 +102,7 @@ impl Limits {
         assert!((2..=IO_QUEUE_ENTRIES_MAX).contains(&self.io_queue_entries));
         assert!((1..=IO_QUEUES_MAX).contains(&self.io_queues));
         assert!((1..=NAMESPACES_MAX).contains(&self.namespaces));
-        assert!(self.in_capsule_bytes <= 16 * 1024 && self.in_capsule_bytes % 16 == 0);
+        assert!(self.in_capsule_bytes <= 16 * 1024 && self.in_capsule_bytes.is_multiple_of(16));
         assert!(self.controllers >= 1 && self.controllers_per_host >= 1);
     }
 }

@@ -2,6 +2,7 @@
 
 use alloc::collections::BTreeMap;
 
+use crate::io::NamespaceView;
 use crate::wire::NSID_ALL;
 use crate::wire::Status;
 
@@ -22,6 +23,18 @@ pub struct Namespace {
     pub read_only: bool,
     /// Deallocating blocks frees space, and they read as zeroes then.
     pub deallocates: bool,
+}
+
+impl Namespace {
+    /// What the parser of I/O commands has to know of it.
+    #[must_use]
+    pub fn view(&self) -> NamespaceView {
+        NamespaceView {
+            nsze: self.blocks,
+            lbads: self.block_shift,
+            write_protected: self.read_only,
+        }
+    }
 }
 
 /// Why a namespace cannot be added or changed.

@@ -16,9 +16,10 @@ use core::time::Duration;
 use crate::controller::error_log::Failure;
 use crate::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Outcome, Refusal,
-    Termination,
+    Termination, identify,
 };
 use crate::discovery::{DiscoveryLog, Exported, Listener, LocalAddress};
+use crate::io::IoLimits;
 use crate::limits::Limits;
 use crate::namespace::{Namespace, NamespaceError, Namespaces};
 use crate::wire::aen::AsyncEvent;
@@ -228,6 +229,12 @@ impl Subsystem {
         self.controllers.get(&cntlid)
     }
 
+    /// What every I/O command has to keep to.
+    #[must_use]
+    pub fn io_limits(&self) -> IoLimits {
+        identify::io_limits(&self.common)
+    }
+
     /// The namespaces, by NSID.
     pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
         self.common.namespaces.iter()
@@ -354,10 +361,10 @@ impl Subsystem {
             if let Some(controller) = self.controllers.get_mut(&cntlid) {
                 controller.remove_io_queue(&self.common, qid, now, actions);
             }
-        } else if let Some(controller) = self.controllers.remove(&cntlid) {
-            if controller.io_queues().next().is_some() {
-                actions.push(Action::DisconnectIoQueues { cntlid });
-            }
+        } else if let Some(controller) = self.controllers.remove(&cntlid)
+            && controller.io_queues().next().is_some()
+        {
+            actions.push(Action::DisconnectIoQueues { cntlid });
         }
     }
 }

@@ -1,11 +1,11 @@
 //! Admin commands, parsed once at the edge: past here an opcode nobody knows, a
 //! PRP, an unaligned log offset or a transfer beyond MDTS cannot be expressed.
 
+use crate::transfer::DataTransfer;
 use crate::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
 use crate::wire::feature::{Feature, GetFeaturesCdw10, HostIdentifier, Select, SetFeaturesCdw10};
 use crate::wire::identify::{Cns, IDENTIFY_BYTES, IdentifyCdw10, IdentifyCdw11};
 use crate::wire::log::{GetLogCdw10, GetLogCdw11, GetLogCdw14, LogPage, get_log_bytes};
-use crate::wire::sqe::Psdt;
 use crate::wire::{AdminOpcode, FabricsType, Sqe, Status};
 
 use super::Refusal;
@@ -223,6 +223,24 @@ impl AdminCommand {
         }
     }
 
+    /// Where in the host, or from where, that data is. Admin capsules have none in them.
+    ///
+    /// # Errors
+    /// The SGL does not describe it.
+    pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
+        let located = match self.transfer() {
+            // A host may describe room for the data structure of a feature where
+            // none is moved, as for its supported capabilities.
+            Transfer::None if matches!(self, Self::GetFeatures(_) | Self::SetFeatures(_)) => {
+                Ok(DataTransfer::None)
+            }
+            Transfer::None => DataTransfer::none(sqe),
+            Transfer::ToHost { length } => DataTransfer::to_host(sqe, length),
+            Transfer::FromHost { length } => DataTransfer::from_host(sqe, length, 0),
+        };
+        located.map_err(|status| Refusal::new(status).at(byte::DPTR))
+    }
+
     /// Whether the command may be sent before the controller is enabled (Base, 3.5.2).
     #[must_use]
     pub fn is_fabrics(&self) -> bool {
@@ -331,10 +349,6 @@ fn data_length(fid: Feature) -> u32 {
 /// Refuses PRPs, which Fabrics does not know, and fused commands, of which the
 /// admin queue has none (Base, 3.3.3.1).
 pub(super) fn check_flags(sqe: &Sqe) -> Result<(), Refusal> {
-    let sgl = matches!(sqe.psdt(), Psdt::Sgl | Psdt::SglMetadataSgl);
-    if sgl && sqe.fuse() == 0 && sqe.reserved_flags() == 0 {
-        Ok(())
-    } else {
-        Err(Refusal::field(byte::FLAGS))
-    }
+    sqe.check_flags()
+        .map_err(|status| Refusal::new(status).at(byte::FLAGS))
 }

@@ -6,9 +6,11 @@
 //! at both against what the subsystem knows.
 
 use crate::limits::Limits;
+use crate::transfer::DataTransfer;
 use crate::wire::cm::{RejectStatus, ReplyData, RequestData};
 use crate::wire::fabrics::{
-    Cattr, ConnectCommand, ConnectData, ConnectInvalidParameter as Parameter, RECFMT,
+    CONNECT_DATA_BYTES, Cattr, ConnectCommand, ConnectData, ConnectInvalidParameter as Parameter,
+    RECFMT,
 };
 use crate::wire::{FabricsType, Nqn, Sqe, Status};
 
@@ -63,33 +65,15 @@ pub struct ConnectRequest {
 const CATTR_BITS: u8 = 0x0f;
 
 impl ConnectRequest {
-    /// Checks the first command of a connection, before its data is fetched.
+    /// Checks the first command of a connection, and says where its data is. On an
+    /// I/O queue that may be among the `in_capsule_bytes` that came with it.
     ///
     /// # Errors
-    /// It is no Connect, or one of a format we do not know.
-    pub fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
-        // Until Connect succeeds nothing else is allowed (Base, 6.3).
-        if !sqe.is_fabrics() || sqe.fctype() != FabricsType::CONNECT {
-            let at = if sqe.is_fabrics() {
-                byte::NSID
-            } else {
-                byte::OPC
-            };
-            return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(at));
-        }
-        check_flags(sqe)?;
-        let command = ConnectCommand::from(*sqe);
-        if command.recfmt.get() != RECFMT {
-            let refusal = Refusal::new(Status::CONNECT_INCOMPATIBLE_FORMAT);
-            return Err(refusal.at(Parameter::RECFMT.ipo() as u8));
-        }
-        if command.sqsize.get() == 0 {
-            return Err(Refusal::connect(Parameter::SQSIZE));
-        }
-        if command.cattr & !CATTR_BITS != 0 {
-            return Err(Refusal::connect(Parameter::CATTR));
-        }
-        Ok(())
+    /// It is no Connect, or not a valid one.
+    pub fn locate(sqe: &Sqe, in_capsule_bytes: u32) -> Result<DataTransfer, Refusal> {
+        check_command(sqe)?;
+        DataTransfer::from_host(sqe, CONNECT_DATA_BYTES as u32, in_capsule_bytes)
+            .map_err(|status| Refusal::new(status).at(byte::DPTR))
     }
 
     /// Parses the command and its data.
@@ -97,7 +81,7 @@ impl ConnectRequest {
     /// # Errors
     /// How to refuse it, with the parameter at fault.
     pub fn parse(sqe: &Sqe, data: &ConnectData) -> Result<Self, Refusal> {
-        Self::check_command(sqe)?;
+        check_command(sqe)?;
         let command = ConnectCommand::from(*sqe);
         if data.hostid == [0; 16] {
             return Err(Refusal::connect(Parameter::HOSTID));
@@ -140,6 +124,32 @@ impl ConnectRequest {
         }
         Ok(())
     }
+}
+
+/// Checks the command as far as it goes without its data.
+fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
+    // Until Connect succeeds nothing else is allowed (Base, 6.3).
+    if !sqe.is_fabrics() || sqe.fctype() != FabricsType::CONNECT {
+        let at = if sqe.is_fabrics() {
+            byte::NSID
+        } else {
+            byte::OPC
+        };
+        return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(at));
+    }
+    check_flags(sqe)?;
+    let command = ConnectCommand::from(*sqe);
+    if command.recfmt.get() != RECFMT {
+        let refusal = Refusal::new(Status::CONNECT_INCOMPATIBLE_FORMAT);
+        return Err(refusal.at(Parameter::RECFMT.ipo() as u8));
+    }
+    if command.sqsize.get() == 0 {
+        return Err(Refusal::connect(Parameter::SQSIZE));
+    }
+    if command.cattr & !CATTR_BITS != 0 {
+        return Err(Refusal::connect(Parameter::CATTR));
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::io::IoLimits;
 use crate::limits::{ABORTS, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, ERROR_LOG_ENTRIES, KAS};
 use crate::namespace::Namespace;
 use crate::subsystem::{Common, Kind};
@@ -77,7 +78,7 @@ impl Controller {
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
-                // They move no data, but cost as if they did: MDTS holds for them too.
+                // As `io_limits` has them.
                 controller.vsl = common.limits().mdts;
                 controller.wzsl = common.limits().mdts;
             }
@@ -158,20 +159,39 @@ fn fill_nvm_controller(common: &Common, id: &mut IdentifyController) {
     id.nanagrpid.set(1);
     id.nn.set(nn);
     id.mnan.set(nn);
-    id.oncs.set(
-        Oncs(0)
-            .with_compare(true)
-            .with_dataset_management(true)
-            .with_write_zeroes(true)
-            .with_save_select(true)
-            .with_timestamp(true)
-            .with_verify(true)
-            .0,
-    );
-    id.vwc = Vwc(0)
+    id.oncs.set(oncs().0);
+    id.vwc = vwc(common).0;
+}
+
+/// ONCS: the optional commands.
+fn oncs() -> Oncs {
+    Oncs(0)
+        .with_compare(true)
+        .with_dataset_management(true)
+        .with_write_zeroes(true)
+        .with_save_select(true)
+        .with_timestamp(true)
+        .with_verify(true)
+}
+
+/// VWC: the cache, and that one Flush may be for all namespaces.
+fn vwc(common: &Common) -> Vwc {
+    Vwc(0)
         .with_present(common.has_write_cache())
         .with_flush_all(Vwc::FLUSH_ALL_YES)
-        .0;
+}
+
+/// What the parser of I/O commands has to hold them to: what Identify says.
+pub(crate) fn io_limits(common: &Common) -> IoLimits {
+    let mdts_bytes = common.limits().transfer_bytes();
+    IoLimits {
+        mdts_bytes,
+        // They move no data, but cost as if they did: MDTS holds for them too.
+        wzsl_bytes: Some(mdts_bytes),
+        vsl_bytes: Some(mdts_bytes),
+        oncs: oncs(),
+        vwc: vwc(common),
+    }
 }
 
 fn fill_namespace(namespace: &Namespace, id: &mut IdentifyNamespace) {

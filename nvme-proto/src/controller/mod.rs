@@ -10,8 +10,9 @@
 //!
 //! 1. [`AdminCommand::parse`] checks the SQE; a refusal goes to
 //!    [`crate::subsystem::Subsystem::refuse`], which logs it and makes the completion.
-//! 2. [`AdminCommand::transfer`] says which data it moves. The target fetches
-//!    the data, or prepares a buffer of that length.
+//! 2. [`AdminCommand::transfer`] says which data it moves and
+//!    [`AdminCommand::locate`] where that is in the host. The target fetches the
+//!    data, or prepares a buffer of that length.
 //! 3. [`crate::subsystem::Subsystem::execute`] carries it out. [`Outcome::Complete`]
 //!    is sent, after the buffer if there was success; [`Outcome::Parked`] ends
 //!    later, by [`Action::Complete`].
@@ -24,7 +25,7 @@ pub mod command;
 pub mod connect;
 pub mod error_log;
 mod features;
-mod identify;
+pub(crate) mod identify;
 pub mod keep_alive;
 mod log_page;
 pub mod properties;

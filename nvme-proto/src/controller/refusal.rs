@@ -25,6 +25,8 @@ pub mod byte {
     pub const FLAGS: u8 = 1;
     /// NSID, or FCTYPE in a Fabrics command.
     pub const NSID: u8 = 4;
+    /// DPTR.
+    pub const DPTR: u8 = 24;
     /// CDW10.
     pub const CDW10: u8 = 40;
     /// CDW11.
