@@ -2,6 +2,10 @@
 //!
 //! From the wire up:
 //!
-//! * [`wire`]: every header as a value, and the ICRC.
+//! * [`wire`]: every header as a value, and the ICRC;
+//! * [`qp`]: a reliable connection's queue pair, as a state machine that takes
+//!   packets and the time and gives packets and completions.
 
+pub mod counters;
+pub mod qp;
 pub mod wire;
