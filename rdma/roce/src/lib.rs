@@ -4,8 +4,10 @@
 //!
 //! * [`wire`]: every header as a value, and the ICRC;
 //! * [`qp`]: a reliable connection's queue pair, as a state machine that takes
-//!   packets and the time and gives packets and completions.
+//!   packets and the time and gives packets and completions;
+//! * [`cm`]: the connection manager, of the same kind.
 
+pub mod cm;
 pub mod counters;
 pub mod qp;
 pub mod wire;

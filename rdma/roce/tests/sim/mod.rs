@@ -149,9 +149,7 @@ pub(crate) fn for_each_seed(
     };
     for seed in seeds {
         if std::panic::catch_unwind(|| case(seed)).is_err() {
-            panic!(
-                "seed {seed} fails: CAIRN_SEED={seed} cargo test -p cairn-roce --test simulation {test}"
-            );
+            panic!("seed {seed} fails: CAIRN_SEED={seed} cargo test -p cairn-roce {test}");
         }
     }
 }
