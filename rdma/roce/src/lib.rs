@@ -7,7 +7,12 @@
 //!   packets and the time and gives packets and completions;
 //! * [`cm`]: the connection manager, of the same kind.
 
+pub mod capture;
 pub mod cm;
 pub mod counters;
+pub mod phy;
 pub mod qp;
+pub mod soft;
 pub mod wire;
+
+pub use soft::{Soft, SoftOptions};
