@@ -13,7 +13,7 @@ use clap::ValueEnum;
 pub enum ProviderName {
     /// Inside this process.
     Loopback,
-    /// RDMA devices, by libibverbs and librdmacm.
+    /// RDMA adapters, by libibverbs and librdmacm.
     Verbs,
 }
 
