@@ -1,5 +1,6 @@
 //! The project's chores. `cargo xtask --help` lists them.
 
+mod bindings;
 mod vm;
 
 use std::process::ExitCode;
@@ -15,12 +16,15 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
+    Bindings,
     /// Judge cairn-target by a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
     Vm(vm::Args),
 }
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
+        Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
         Chore::Vm(args) => vm::run(&args),
     };
     outcome.unwrap_or_else(|error| {

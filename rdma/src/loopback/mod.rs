@@ -11,6 +11,7 @@
 
 mod endpoint;
 mod network;
+mod queues;
 #[cfg(test)]
 mod tests;
 mod wake;

@@ -11,6 +11,7 @@ use crate::work::{
     Completion, CompletionKind, Operation, QpId, RecvWork, RemoteBuffer, SendWork, Sge, WorkStatus,
 };
 
+use super::queues::{EndpointState, Phase, Qp};
 use super::wake::Wake;
 
 /// A registered region's local and remote key.
@@ -43,44 +44,6 @@ pub(super) struct Network {
     next_endpoint: u64,
     regions: HashMap<Key, RegionEntry>,
     endpoints: HashMap<EndpointKey, EndpointState>,
-}
-
-struct EndpointState {
-    device: u64,
-    options: EndpointOptions,
-    receives: VecDeque<RecvWork>,
-    completions: VecDeque<Completion>,
-    events: VecDeque<Event>,
-    slots: Vec<Slot>,
-    wake: Arc<Wake>,
-    armed: bool,
-    removed: bool,
-}
-
-#[derive(Default)]
-struct Slot {
-    generation: u16,
-    qp: Option<Qp>,
-}
-
-struct Qp {
-    phase: Phase,
-    peer: Option<QpAddress>,
-    send_work: usize,
-    sends: VecDeque<SendWork>,
-    /// Completions that were made and not yet polled.
-    unpolled: usize,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Phase {
-    /// Waits for the peer's answer.
-    Connecting,
-    Established,
-    /// The owner has heard, or is about to hear, that it is over.
-    Broken,
-    /// The owner has let go.
-    Closing,
 }
 
 impl Network {
@@ -303,6 +266,7 @@ impl Network {
                 return;
             };
             let peer = qp.peer.expect("an established queue pair has a peer");
+            let waits = qp.waits_for_receives;
             match self.carry_out(at, peer, &work) {
                 Ok(byte_len) => {
                     let endpoint = self.endpoint(at.endpoint);
@@ -312,8 +276,9 @@ impl Network {
                         endpoint.complete_send(at.qp, &work, WorkStatus::Success, byte_len);
                     }
                 }
-                Err(Stop::NoReceive) => return,
-                Err(Stop::Failed(status)) => {
+                Err(Stop::NoReceive) if waits => return,
+                Err(stop) => {
+                    let status = stop.status();
                     let endpoint = self.endpoint(at.endpoint);
                     let qp = endpoint.qp(at.qp).expect("it was there before the work");
                     qp.sends.pop_front();
@@ -386,6 +351,9 @@ impl Network {
             completion.status = WorkStatus::LocalProtection;
         } else {
             self.copy(work.sges.as_slice(), receive.sges.as_slice());
+            if let Some(rkey) = invalidated_rkey {
+                self.regions.remove(&Key(rkey));
+            }
         }
         self.endpoint(peer.endpoint).complete(completion);
         match completion.status {
@@ -527,93 +495,12 @@ enum Stop {
     Failed(WorkStatus),
 }
 
-impl EndpointState {
-    fn insert(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
-        let free = self.slots.iter().position(|slot| slot.qp.is_none());
-        let index = free.unwrap_or(self.slots.len());
-        if index >= usize::from(self.options.queue_pairs) {
-            let limit = u64::from(self.options.queue_pairs);
-            return Err(FabricError::Limit {
-                what: "queue pairs",
-                limit,
-            });
-        }
-        if free.is_none() {
-            self.slots.push(Slot::default());
-        }
-        let slot = &mut self.slots[index];
-        slot.qp = Some(Qp {
-            phase: Phase::Connecting,
-            peer: None,
-            send_work: options.send_work as usize,
-            sends: VecDeque::with_capacity(options.send_work as usize),
-            unpolled: 0,
-        });
-        Ok(QpId::new(index as u16, slot.generation))
-    }
-
-    fn qp(&mut self, id: QpId) -> Option<&mut Qp> {
-        let slot = self.slots.get_mut(id.slot())?;
-        slot.qp
-            .as_mut()
-            .filter(|_| slot.generation == id.generation())
-    }
-
-    fn flush(&mut self, id: QpId) {
-        while let Some(work) = self.qp(id).and_then(|qp| qp.sends.pop_front()) {
-            self.complete_send(id, &work, WorkStatus::Flushed, 0);
-        }
-    }
-
-    fn complete_send(&mut self, qp: QpId, work: &SendWork, status: WorkStatus, byte_len: u32) {
-        let kind = match work.op {
-            Operation::Send | Operation::SendWithInvalidate { .. } => CompletionKind::Send,
-            Operation::Write(_) => CompletionKind::Write,
-            Operation::Read(_) => CompletionKind::Read,
-        };
-        let id = work.id;
-        self.complete(Completion {
-            id,
-            qp,
-            kind,
-            status,
-            byte_len,
-            invalidated_rkey: None,
-        });
-    }
-
-    fn complete(&mut self, completion: Completion) {
-        assert!(
-            self.completions.len() < self.options.completions as usize,
-            "completion queue overrun: {} do not fit",
-            self.options.completions
-        );
-        let qp = self
-            .qp(completion.qp)
-            .expect("work belongs to a queue pair");
-        qp.unpolled += 1;
-        self.completions.push_back(completion);
-        self.ring();
-    }
-
-    fn push_event(&mut self, event: Event) {
-        self.events.push_back(event);
-        self.ring();
-    }
-
-    fn close_if_drained(&mut self, id: QpId) {
-        let drained = |qp: &Qp| qp.phase == Phase::Closing && qp.unpolled == 0;
-        if self.qp(id).is_some_and(|qp| drained(qp)) {
-            let slot = &mut self.slots[id.slot()];
-            slot.qp = None;
-            slot.generation = slot.generation.wrapping_add(1);
-            self.push_event(Event::Closed { qp: id });
-        }
-    }
-
-    fn ring(&mut self) {
-        if std::mem::take(&mut self.armed) {
-            self.wake.wake();
+impl Stop {
+    /// What it is once there is no more waiting.
+    fn status(self) -> WorkStatus {
+        match self {
+            Self::NoReceive => WorkStatus::RnrRetryExceeded,
+            Self::Failed(status) => status,
         }
     }
 }
