@@ -52,6 +52,7 @@ run_scenario() {
 power_off() {
     # Nothing in here is worth an orderly shutdown. The folders on the host are the exception.
     umount "$OUT" 2>/dev/null
+    dmesg -n 1
     echo o > /proc/sysrq-trigger
     sleep 60
 }

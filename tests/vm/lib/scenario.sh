@@ -102,7 +102,7 @@ assert_json() {
         printf '%s\n' "$3"
         fail "$1: $2 does not hold above"
     fi
-    say "ok: $1: $2"
+    say "ok: $1"
 }
 
 # assert_fails WHAT COMMAND...

@@ -97,8 +97,11 @@ fi
 
 step "Features"
 for feature in 0x01 0x02 0x04 0x06 0x07 0x08 0x09 0x0a 0x0b 0x0e 0x0f 0x10 0x16 0x81; do
-    nvme get-feature "/dev/$ctrl" -f "$feature" > /tmp/feature || fail "get-feature $feature"
-    nvme get-feature "/dev/$ctrl" -f "$feature" --sel=3 > /tmp/supported ||
+    # Over fabrics a host identifier (81h) has 128 bits, which the host asks for by EXHID.
+    dword11=$([ "$feature" = 0x81 ] && echo 1 || echo 0)
+    nvme get-feature "/dev/$ctrl" -f "$feature" -c "$dword11" > /tmp/feature ||
+        fail "get-feature $feature"
+    nvme get-feature "/dev/$ctrl" -f "$feature" -c "$dword11" --sel=3 > /tmp/supported ||
         fail "supported capabilities of feature $feature"
     say "$(head -n 1 /tmp/feature) / $(head -n 1 /tmp/supported | grep -oE 'Supported.*')"
 done
