@@ -40,7 +40,8 @@ pub struct Target {
     pub reactors: Reactors,
     /// How long a reactor without work polls before it sleeps.
     pub poll_idle: Duration,
-    /// Memory of each reactor for data, in bytes; at least one MDTS.
+    /// Memory of each reactor for data, in bytes; at least two of the largest
+    /// transfers.
     pub data_buffers_bytes: u64,
     /// Receives that each reactor posts for all its queue pairs.
     pub receives: u32,

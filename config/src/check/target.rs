@@ -23,6 +23,8 @@ const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
 const MDTS_MIN_BYTES: u64 = 4 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
+/// Compare holds two at a time: the host's data and the disk's.
+const TRANSFERS_MIN: u64 = 2;
 const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
 const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;
 const DATA_BUFFERS_DEFAULT_BYTES: u64 = 16 << 20;
@@ -140,13 +142,12 @@ fn data_buffers(
     let bytes = check
         .size(&at, table.data_buffers.as_deref(), range)
         .unwrap_or(DATA_BUFFERS_DEFAULT_BYTES);
-    if bytes < max_transfer_bytes {
-        let (have, need) = (size::format(bytes), size::format(max_transfer_bytes));
+    let need_bytes = TRANSFERS_MIN * max_transfer_bytes;
+    if bytes < need_bytes {
+        let [have, need, one] = [bytes, need_bytes, max_transfer_bytes].map(size::format);
+        let message = format!("{have} of data buffers do not hold two transfers of {one}");
         check
-            .wrong(
-                &at,
-                format!("{have} of data buffers do not hold one transfer of {need}"),
-            )
+            .wrong(&at, message)
             .help(format!("write at least \"{need}\" here, or lower \"mdts\""));
     }
     bytes
