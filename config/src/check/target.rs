@@ -1,6 +1,9 @@
 //! The `[target]` table.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use nvme_proto::limits::{IO_QUEUE_ENTRIES_MAX, IO_QUEUES_MAX};
 
 use super::Check;
 use crate::config::{Log, LogFormat, Provider, REACTORS_MAX, Reactors, Target};
@@ -16,6 +19,8 @@ const PROVIDERS: [(&str, Provider); 3] = [
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+const QUEUE_DEPTH: RangeInclusive<i64> = 16..=IO_QUEUE_ENTRIES_MAX as i64;
+const IO_QUEUES: RangeInclusive<i64> = 1..=IO_QUEUES_MAX as i64;
 const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
 /// In-capsule data goes to disk from where it landed: whole logical blocks.
@@ -36,8 +41,8 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
     };
     let poll_idle_us = number(check, "poll_idle_us", table.poll_idle_us, 0..=1_000_000, 50);
     let receives = number(check, "receives", table.receives, 64..=32768, 1024);
-    let queue_depth = number(check, "queue_depth", table.queue_depth, 16..=1024, 128);
-    let io_queues = number(check, "io_queues", table.io_queues, 1..=1024, 128);
+    let queue_depth = number(check, "queue_depth", table.queue_depth, QUEUE_DEPTH, 128);
+    let io_queues = number(check, "io_queues", table.io_queues, IO_QUEUES, 128);
     let max_transfer_bytes = mdts(check, place, table);
     Target {
         reactors: reactors(check, place, table),
