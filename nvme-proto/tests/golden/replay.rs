@@ -285,7 +285,7 @@ fn linux_saw_ready_and_shut_down(session: &Session) {
     let mut target = Target::new(session);
     let mut last_cc = HashMap::new();
     let mut looks = 0;
-    for command in session.commands.iter() {
+    for command in &session.commands {
         let (sqe, _) = Sqe::split_capsule(&command.capsule).unwrap();
         let Outcome::Complete(ours) = target.answer(command) else {
             continue;
