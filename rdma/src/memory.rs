@@ -101,6 +101,35 @@ impl Mapping {
         }
     }
 
+    /// Copies `length` bytes in at `offset`, from `from` of another mapping or
+    /// of this one.
+    ///
+    /// # Panics
+    /// If either range is not inside its mapping.
+    pub fn copy_from(&self, offset: usize, other: &Self, from: usize, length: usize) {
+        self.check(offset, length);
+        other.check(from, length);
+        // SAFETY: both ranges were checked, no reference to either exists, and
+        // `copy` minds ranges that overlap.
+        unsafe {
+            std::ptr::copy(
+                other.raw.as_ptr().add(from),
+                self.raw.as_mut_ptr().add(offset),
+                length,
+            );
+        }
+    }
+
+    /// Sets `length` bytes from `offset` on to `value`.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn fill(&self, offset: usize, length: usize, value: u8) {
+        self.check(offset, length);
+        // SAFETY: the range was checked, and no reference to it exists.
+        unsafe { std::ptr::write_bytes(self.raw.as_mut_ptr().add(offset), value, length) };
+    }
+
     /// Borrows bytes.
     ///
     /// # Safety

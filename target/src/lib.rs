@@ -1,1 +1,6 @@
-//! Placeholder until the crate's first commit.
+//! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
+
+pub mod backend;
+mod memlock;
+mod pool;
+mod ring;
