@@ -1,1 +1,27 @@
-//! Placeholder until the crate's first commit.
+//! NVMe and NVMe over Fabrics, without any I/O.
+//!
+//! - [`wire`]: what is on the wire, byte for byte: submission and completion
+//!   queue entries, SGL descriptors, status codes, Fabrics commands,
+//!   properties, identify data, log pages, features, and the private data that
+//!   RDMA connection requests carry.
+//! - [`transfer`]: where a command's data is, checked against what it needs.
+//! - [`io`]: the commands of I/O queues, parsed once into what can be executed.
+//!
+//! The crate knows no socket, clock, thread or file: it is `no_std` and needs
+//! `alloc` alone. Bytes and typed values go in, typed values and bytes come
+//! out. Everything a peer sends is parsed by functions that take slices, never
+//! panic and never read past the slice.
+//!
+//! Section numbers refer to the NVM Express Base Specification 2.0 ("Base"),
+//! the NVM Command Set Specification 1.0 ("NVM"), and the NVMe over Fabrics
+//! RDMA Transport Specification 1.0 ("RDMA").
+
+#![no_std]
+#![forbid(unsafe_code)]
+
+#[cfg(test)]
+extern crate std;
+
+pub mod io;
+pub mod transfer;
+pub mod wire;

@@ -101,20 +101,19 @@ impl Mapping {
         }
     }
 
-    /// Copies `length` bytes in at `offset`, from `from` of another mapping or
-    /// of this one.
+    /// Copies `length` bytes from `offset` here to `to_offset` in `to`, which may
+    /// be the same mapping.
     ///
     /// # Panics
     /// If either range is not inside its mapping.
-    pub fn copy_from(&self, offset: usize, other: &Self, from: usize, length: usize) {
+    pub fn copy_to(&self, offset: usize, to: &Self, to_offset: usize, length: usize) {
         self.check(offset, length);
-        other.check(from, length);
-        // SAFETY: both ranges were checked, no reference to either exists, and
-        // `copy` minds ranges that overlap.
+        to.check(to_offset, length);
+        // SAFETY: both ranges were checked; `copy` allows them to overlap.
         unsafe {
             std::ptr::copy(
-                other.raw.as_ptr().add(from),
-                self.raw.as_mut_ptr().add(offset),
+                self.raw.as_ptr().add(offset),
+                to.raw.as_mut_ptr().add(to_offset),
                 length,
             );
         }

@@ -197,13 +197,13 @@ impl Ring {
     /// Copies into `span` from another mapping.
     pub(crate) fn copy_in(&self, span: Span, from: &Mapping, at: usize) {
         let (mapping, offset) = self.locate(span);
-        mapping.copy_from(offset, from, at, span.length as usize);
+        from.copy_to(at, mapping, offset, span.length as usize);
     }
 
     /// Copies `span` into another mapping.
     pub(crate) fn copy_out(&self, span: Span, to: &Mapping, at: usize) {
         let (mapping, offset) = self.locate(span);
-        to.copy_from(at, mapping, offset, span.length as usize);
+        mapping.copy_to(offset, to, at, span.length as usize);
     }
 
     /// Reads from `offset` of the file into `span`.

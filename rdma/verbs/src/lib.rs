@@ -1,1 +1,7 @@
-//! Placeholder until the crate's first commit.
+//! The fabric over libibverbs and librdmacm.
+
+mod library;
+#[allow(dead_code)]
+mod sys;
+
+pub use library::{Library, LibraryError};

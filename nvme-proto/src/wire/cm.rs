@@ -1,0 +1,202 @@
+//! The private data of RDMA connection requests, replies and rejects
+//! (RDMA, 7: "Fabric Dependent Settings").
+//!
+//! The connection manager pads private data with zeroes to the length of its
+//! own message, so every parser takes longer slices. The 36-byte IP header of
+//! the RDMA IP CM service is not part of what is parsed here.
+
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+/// RECFMT of everything here.
+pub const RECFMT: u16 = 0;
+/// CNTLID of a request for an admin queue before NVMe 2.0a, and where none is known.
+pub const CNTLID_NONE: u16 = 0;
+
+codes! {
+    /// STS: why a connection was rejected (RDMA, figure 8).
+    pub struct RejectStatus(u16);
+    0x01 INVALID_LENGTH "Invalid Private Data Length";
+    0x02 INVALID_RECFMT "Invalid RECFMT";
+    0x03 INVALID_QID "Invalid QID";
+    0x04 INVALID_HSQSIZE "Invalid HSQSIZE";
+    0x05 INVALID_HRQSIZE "Invalid HRQSIZE";
+    0x06 NO_RESOURCES "No Resources";
+    0x07 INVALID_IRD "Invalid IRD";
+    0x08 INVALID_ORD "Invalid ORD";
+    0x09 INVALID_CNTLID "Invalid CNTLID";
+}
+
+impl core::error::Error for RejectStatus {}
+
+/// Private data of a connection request.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RequestData {
+    /// RECFMT: [`RECFMT`].
+    pub recfmt: U16,
+    /// QID: which queue the connection will be; 0 is the admin queue.
+    pub qid: U16,
+    /// HRQSIZE: receives the host will have posted, 1-based.
+    pub hrqsize: U16,
+    /// HSQSIZE: sends the host may have outstanding, 0-based.
+    pub hsqsize: U16,
+    /// CNTLID: the controller of an I/O queue.
+    pub cntlid: U16,
+    /// Reserved.
+    pub reserved: [u8; 22],
+}
+assert_size!(RequestData = 32);
+
+impl RequestData {
+    /// The request for queue `qid` with these sizes.
+    #[must_use]
+    pub fn new(qid: u16, hrqsize: u16, hsqsize: u16, cntlid: u16) -> Self {
+        Self {
+            recfmt: U16::new(RECFMT),
+            qid: U16::new(qid),
+            hrqsize: U16::new(hrqsize),
+            hsqsize: U16::new(hsqsize),
+            cntlid: U16::new(cntlid),
+            reserved: [0; 22],
+        }
+    }
+
+    /// The request at the start of `private_data`.
+    ///
+    /// # Errors
+    /// What to reject the connection with: the length, or the record format.
+    pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
+        let (request, _) =
+            Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
+        if request.recfmt.get() != RECFMT {
+            return Err(RejectStatus::INVALID_RECFMT);
+        }
+        Ok(request)
+    }
+}
+
+/// Private data of a connection reply that accepts.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ReplyData {
+    /// RECFMT: [`RECFMT`].
+    pub recfmt: U16,
+    /// CRQSIZE: receives the controller has posted for this connection, 1-based.
+    pub crqsize: U16,
+    /// Reserved.
+    pub reserved: [u8; 28],
+}
+assert_size!(ReplyData = 32);
+
+impl ReplyData {
+    /// The reply that promises `crqsize` receives.
+    #[must_use]
+    pub fn new(crqsize: u16) -> Self {
+        Self {
+            recfmt: U16::new(RECFMT),
+            crqsize: U16::new(crqsize),
+            reserved: [0; 28],
+        }
+    }
+
+    /// The reply at the start of `private_data`.
+    ///
+    /// # Errors
+    /// Its length, or its record format.
+    pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
+        let (reply, _) =
+            Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
+        if reply.recfmt.get() != RECFMT {
+            return Err(RejectStatus::INVALID_RECFMT);
+        }
+        Ok(reply)
+    }
+}
+
+/// Private data of a reject.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RejectData {
+    /// RECFMT: [`RECFMT`].
+    pub recfmt: U16,
+    /// STS: a [`RejectStatus`].
+    pub sts: U16,
+}
+assert_size!(RejectData = 4);
+
+impl RejectData {
+    /// The reject for this reason.
+    #[must_use]
+    pub fn new(status: RejectStatus) -> Self {
+        Self {
+            recfmt: U16::new(RECFMT),
+            sts: U16::new(status.0),
+        }
+    }
+
+    /// The reject at the start of `private_data`.
+    ///
+    /// # Errors
+    /// Its length, or its record format.
+    pub fn parse(private_data: &[u8]) -> Result<Self, RejectStatus> {
+        let (reject, _) =
+            Self::read_from_prefix(private_data).map_err(|_| RejectStatus::INVALID_LENGTH)?;
+        if reject.recfmt.get() != RECFMT {
+            return Err(RejectStatus::INVALID_RECFMT);
+        }
+        Ok(reject)
+    }
+
+    /// Why.
+    #[must_use]
+    pub fn status(&self) -> RejectStatus {
+        RejectStatus(self.sts.get())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::string::ToString;
+
+    #[test]
+    fn a_short_or_foreign_request_names_the_reject() {
+        let request = RequestData::new(1, 128, 127, 1);
+        let mut padded = [0u8; 56];
+        padded[..32].copy_from_slice(request.as_bytes());
+        assert_eq!(RequestData::parse(&padded), Ok(request));
+        assert_eq!(RequestData::parse(&padded[..32]), Ok(request));
+        assert_eq!(
+            RequestData::parse(&padded[..31]),
+            Err(RejectStatus::INVALID_LENGTH)
+        );
+        padded[1] = 1;
+        assert_eq!(
+            RequestData::parse(&padded),
+            Err(RejectStatus::INVALID_RECFMT)
+        );
+    }
+
+    #[test]
+    fn a_reject_says_why() {
+        let reject = RejectData::new(RejectStatus::NO_RESOURCES);
+        assert_eq!(reject.as_bytes(), [0, 0, 6, 0]);
+        let parsed = RejectData::parse(&[0, 0, 6, 0, 0, 0]).unwrap();
+        assert_eq!(parsed.status().to_string(), "No Resources (06h)");
+        assert_eq!(
+            RejectData::parse(&[0, 0, 6]),
+            Err(RejectStatus::INVALID_LENGTH)
+        );
+        assert_eq!(
+            ReplyData::parse(&[0; 31]),
+            Err(RejectStatus::INVALID_LENGTH)
+        );
+    }
+}

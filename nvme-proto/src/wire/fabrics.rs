@@ -1,0 +1,404 @@
+//! Fabrics commands (Base, 6): Connect, Disconnect, properties, authentication.
+//!
+//! Each is an SQE of opcode 7Fh whose byte 4, FCTYPE, tells which. They are the
+//! same 64 bytes as [`Sqe`], under other names: [`Sqe`] converts to and from each.
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::nqn::NQN_FIELD_BYTES;
+use super::sgl::SglDescriptor;
+use super::sqe::{FabricsType, OPCODE_FABRICS, Sqe};
+
+/// RECFMT of Connect and Disconnect.
+pub const RECFMT: u16 = 0;
+/// Bytes of Connect's data.
+pub const CONNECT_DATA_BYTES: usize = 1024;
+/// CNTLID in Connect's data: the dynamic controller model, "give me any".
+pub const CNTLID_DYNAMIC: u16 = 0xffff;
+/// CNTLID in Connect's data: the static controller model, "give me any".
+pub const CNTLID_STATIC_ANY: u16 = 0xfffe;
+/// The largest CNTLID a controller may have (Base, 5.17.2.1: FFF0h and up are reserved).
+pub const CNTLID_MAX: u16 = 0xffef;
+
+/// Declares a Fabrics command, and its conversion from and to the SQE.
+macro_rules! fabrics_command {
+    ($name:ident = $fctype:ident) => {
+        assert_size!($name = 64);
+
+        impl $name {
+            /// FCTYPE of this command.
+            pub const FCTYPE: FabricsType = FabricsType::$fctype;
+        }
+
+        impl From<Sqe> for $name {
+            fn from(sqe: Sqe) -> Self {
+                zerocopy::transmute!(sqe)
+            }
+        }
+
+        impl From<$name> for Sqe {
+            fn from(command: $name) -> Self {
+                zerocopy::transmute!(command)
+            }
+        }
+    };
+}
+
+/// Connect: makes an RDMA connection a queue of a controller (Base, 6.3).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ConnectCommand {
+    /// OPC: 7Fh.
+    pub opc: u8,
+    /// PSDT in bits 7:6.
+    pub flags: u8,
+    /// CID.
+    pub cid: U16,
+    /// FCTYPE: 01h.
+    pub fctype: u8,
+    /// Reserved.
+    pub reserved5: [u8; 19],
+    /// SGL1: where the [`ConnectData`] is.
+    pub sgl1: SglDescriptor,
+    /// RECFMT: [`RECFMT`].
+    pub recfmt: U16,
+    /// QID: 0 for the admin queue, which makes a controller.
+    pub qid: U16,
+    /// SQSIZE: entries of the submission queue, 0-based.
+    pub sqsize: U16,
+    /// CATTR: connect attributes, a [`Cattr`].
+    pub cattr: u8,
+    /// Reserved.
+    pub reserved47: u8,
+    /// KATO: keep alive timeout, in milliseconds; 0 disables. For the admin queue.
+    pub kato: U32,
+    /// Reserved.
+    pub reserved52: [u8; 12],
+}
+fabrics_command!(ConnectCommand = CONNECT);
+
+bitfields! {
+    /// CATTR: attributes of a Connect.
+    pub struct Cattr(u8);
+    fields {
+        /// Priority class of the queue; for weighted round robin.
+        priority with_priority: u8 = 0..=1;
+    }
+    flags {
+        /// Disable SQ flow control: SQHD is FFFFh in every response.
+        dissqfc with_dissqfc = 2;
+        /// The host can delete single I/O queues (by Disconnect).
+        io_queue_deletion with_io_queue_deletion = 3;
+    }
+}
+
+/// Connect's data: who connects to what.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ConnectData {
+    /// HOSTID: 128-bit host identifier.
+    pub hostid: [u8; 16],
+    /// CNTLID: the controller; [`CNTLID_DYNAMIC`] or [`CNTLID_STATIC_ANY`] for a new one.
+    pub cntlid: U16,
+    /// Reserved.
+    pub reserved18: [u8; 238],
+    /// SUBNQN: NVM subsystem.
+    pub subnqn: [u8; NQN_FIELD_BYTES],
+    /// HOSTNQN: host.
+    pub hostnqn: [u8; NQN_FIELD_BYTES],
+    /// Reserved.
+    pub reserved768: [u8; 256],
+}
+assert_size!(ConnectData = CONNECT_DATA_BYTES);
+
+bitfields! {
+    /// DW0 of a successful Connect's response (Base, figure 393).
+    pub struct ConnectResult(u32);
+    fields {
+        /// CNTLID: the controller that the queue is now of.
+        cntlid with_cntlid: u16 = 0..=15;
+    }
+    flags {
+        /// AUTHREQ.ATR: authentication is required, by a transaction on this queue.
+        atr with_atr = 17;
+        /// AUTHREQ.ASCR: authentication is required, and a secure channel.
+        ascr with_ascr = 18;
+    }
+}
+
+bitfields! {
+    /// DW0 of a response of Connect Invalid Parameters: which one.
+    pub struct ConnectInvalidParameter(u32);
+    fields {
+        /// IPO: the parameter's offset, in bytes.
+        ipo with_ipo: u16 = 0..=15;
+    }
+    flags {
+        /// IATTR: whether the offset is into the data, not into the SQE.
+        in_data with_in_data = 16;
+    }
+}
+
+impl ConnectInvalidParameter {
+    /// RECFMT of the SQE.
+    pub const RECFMT: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, recfmt));
+    /// QID of the SQE.
+    pub const QID: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, qid));
+    /// SQSIZE of the SQE.
+    pub const SQSIZE: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, sqsize));
+    /// CATTR of the SQE.
+    pub const CATTR: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, cattr));
+    /// KATO of the SQE.
+    pub const KATO: Self = Self::in_sqe(core::mem::offset_of!(ConnectCommand, kato));
+    /// HOSTID of the data.
+    pub const HOSTID: Self = Self::of_data(core::mem::offset_of!(ConnectData, hostid));
+    /// CNTLID of the data.
+    pub const CNTLID: Self = Self::of_data(core::mem::offset_of!(ConnectData, cntlid));
+    /// SUBNQN of the data.
+    pub const SUBNQN: Self = Self::of_data(core::mem::offset_of!(ConnectData, subnqn));
+    /// HOSTNQN of the data.
+    pub const HOSTNQN: Self = Self::of_data(core::mem::offset_of!(ConnectData, hostnqn));
+
+    const fn in_sqe(offset: usize) -> Self {
+        Self(0).with_ipo(offset as u16)
+    }
+
+    const fn of_data(offset: usize) -> Self {
+        Self::in_sqe(offset).with_in_data(true)
+    }
+}
+
+/// Disconnect: deletes the I/O queue it comes on (Base, 6.4).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct DisconnectCommand {
+    /// OPC: 7Fh.
+    pub opc: u8,
+    /// PSDT in bits 7:6.
+    pub flags: u8,
+    /// CID.
+    pub cid: U16,
+    /// FCTYPE: 08h.
+    pub fctype: u8,
+    /// Reserved.
+    pub reserved5: [u8; 19],
+    /// SGL1: no data.
+    pub sgl1: SglDescriptor,
+    /// RECFMT: [`RECFMT`].
+    pub recfmt: U16,
+    /// Reserved.
+    pub reserved42: [u8; 22],
+}
+fabrics_command!(DisconnectCommand = DISCONNECT);
+
+/// ATTRIB of the property commands: how wide the property is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PropertySize {
+    /// 000b: 4 bytes.
+    Four,
+    /// 001b: 8 bytes.
+    Eight,
+}
+
+impl PropertySize {
+    /// Bits 2:0 of ATTRIB; `None` for a reserved value. Bits 7:3 are not looked at.
+    #[must_use]
+    pub const fn from_attrib(attrib: u8) -> Option<Self> {
+        match attrib & 0b111 {
+            0 => Some(Self::Four),
+            1 => Some(Self::Eight),
+            _ => None,
+        }
+    }
+
+    /// The value for ATTRIB.
+    #[must_use]
+    pub const fn to_attrib(self) -> u8 {
+        match self {
+            Self::Four => 0,
+            Self::Eight => 1,
+        }
+    }
+}
+
+/// Property Get: reads a property of the controller (Base, 6.5).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct PropertyGetCommand {
+    /// OPC: 7Fh.
+    pub opc: u8,
+    /// PSDT in bits 7:6.
+    pub flags: u8,
+    /// CID.
+    pub cid: U16,
+    /// FCTYPE: 04h.
+    pub fctype: u8,
+    /// Reserved.
+    pub reserved5: [u8; 35],
+    /// ATTRIB: see [`PropertySize`].
+    pub attrib: u8,
+    /// Reserved.
+    pub reserved41: [u8; 3],
+    /// OFST: offset of the property, see [`super::property::offset`].
+    pub ofst: U32,
+    /// Reserved.
+    pub reserved48: [u8; 16],
+}
+fabrics_command!(PropertyGetCommand = PROPERTY_GET);
+
+impl PropertyGetCommand {
+    /// A Property Get.
+    #[must_use]
+    pub fn new(cid: u16, size: PropertySize, ofst: u32) -> Self {
+        let mut command = Self::from(Sqe::fabrics(cid, Self::FCTYPE));
+        command.attrib = size.to_attrib();
+        command.ofst = U32::new(ofst);
+        command
+    }
+}
+
+/// Property Set: writes a property of the controller (Base, 6.6).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct PropertySetCommand {
+    /// OPC: 7Fh.
+    pub opc: u8,
+    /// PSDT in bits 7:6.
+    pub flags: u8,
+    /// CID.
+    pub cid: U16,
+    /// FCTYPE: 00h.
+    pub fctype: u8,
+    /// Reserved.
+    pub reserved5: [u8; 35],
+    /// ATTRIB: see [`PropertySize`].
+    pub attrib: u8,
+    /// Reserved.
+    pub reserved41: [u8; 3],
+    /// OFST: offset of the property, see [`super::property::offset`].
+    pub ofst: U32,
+    /// VALUE: what to write; a 4-byte property takes the lower half.
+    pub value: U64,
+    /// Reserved.
+    pub reserved56: [u8; 8],
+}
+fabrics_command!(PropertySetCommand = PROPERTY_SET);
+
+impl PropertySetCommand {
+    /// A Property Set.
+    #[must_use]
+    pub fn new(cid: u16, size: PropertySize, ofst: u32, value: u64) -> Self {
+        let mut command = Self::from(Sqe::fabrics(cid, Self::FCTYPE));
+        command.attrib = size.to_attrib();
+        command.ofst = U32::new(ofst);
+        command.value = U64::new(value);
+        command
+    }
+}
+
+/// Authentication Send and Authentication Receive, which have one layout (Base, 6.1 and 6.2).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct AuthenticationCommand {
+    /// OPC: 7Fh.
+    pub opc: u8,
+    /// PSDT in bits 7:6.
+    pub flags: u8,
+    /// CID.
+    pub cid: U16,
+    /// FCTYPE: 05h to send, 06h to receive.
+    pub fctype: u8,
+    /// Reserved.
+    pub reserved5: [u8; 19],
+    /// SGL1: the message, or where to put it.
+    pub sgl1: SglDescriptor,
+    /// Reserved.
+    pub reserved40: u8,
+    /// SPSP0: 01h.
+    pub spsp0: u8,
+    /// SPSP1: 01h.
+    pub spsp1: u8,
+    /// SECP: E9h, NVMe.
+    pub secp: u8,
+    /// TL or AL: bytes to send, or room to receive.
+    pub length: U32,
+    /// Reserved.
+    pub reserved48: [u8; 16],
+}
+assert_size!(AuthenticationCommand = 64);
+
+impl From<Sqe> for AuthenticationCommand {
+    fn from(sqe: Sqe) -> Self {
+        zerocopy::transmute!(sqe)
+    }
+}
+
+impl Sqe {
+    /// A Fabrics command of this type without data, all else 0.
+    #[must_use]
+    pub fn fabrics(cid: u16, fctype: FabricsType) -> Self {
+        let mut sqe: Self = zerocopy::FromZeros::new_zeroed();
+        sqe.opc = OPCODE_FABRICS;
+        sqe.flags = Self::FLAGS_SGL;
+        sqe.cid = U16::new(cid);
+        sqe.nsid = U32::new(u32::from(fctype.0));
+        sqe.dptr = SglDescriptor::none();
+        sqe
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::property::offset;
+
+    /// The byte offsets of Connect that a Linux target names in its errors.
+    #[test]
+    fn invalid_parameter_offsets() {
+        assert_eq!(ConnectInvalidParameter::RECFMT.0, 40);
+        assert_eq!(ConnectInvalidParameter::QID.0, 42);
+        assert_eq!(ConnectInvalidParameter::SQSIZE.0, 44);
+        assert_eq!(ConnectInvalidParameter::CATTR.0, 46);
+        assert_eq!(ConnectInvalidParameter::KATO.0, 48);
+        assert_eq!(ConnectInvalidParameter::HOSTID.0, 0x1_0000);
+        assert_eq!(ConnectInvalidParameter::CNTLID.0, 0x1_0010);
+        assert_eq!(ConnectInvalidParameter::SUBNQN.0, 0x1_0100);
+        assert_eq!(ConnectInvalidParameter::HOSTNQN.0, 0x1_0200);
+    }
+
+    #[test]
+    fn property_set_layout() {
+        let command = PropertySetCommand::new(0x1000, PropertySize::Four, offset::CC, 0x0046_0060);
+        let bytes = command.as_bytes();
+        assert_eq!(bytes[..5], [0x7f, 0x40, 0x00, 0x10, 0x00]);
+        assert_eq!(
+            bytes[39], 0x40,
+            "an all-zero keyed descriptor stands for no data"
+        );
+        assert_eq!(
+            bytes[40..56],
+            [0, 0, 0, 0, 0x14, 0, 0, 0, 0x60, 0, 0x46, 0, 0, 0, 0, 0]
+        );
+        assert_eq!(PropertySetCommand::from(Sqe::from(command)), command);
+    }
+
+    #[test]
+    fn property_sizes() {
+        assert_eq!(PropertySize::from_attrib(0), Some(PropertySize::Four));
+        assert_eq!(PropertySize::from_attrib(1), Some(PropertySize::Eight));
+        assert_eq!(PropertySize::from_attrib(2), None);
+    }
+}

@@ -1,0 +1,334 @@
+//! Features: settings a host reads and changes (Base, 5.27).
+
+use zerocopy::little_endian::U16;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+codes! {
+    /// FID: feature identifier (Base, figure 317; NVM, figure 83).
+    pub struct Feature(u8);
+    0x01 ARBITRATION "Arbitration";
+    0x02 POWER_MANAGEMENT "Power Management";
+    0x04 TEMPERATURE_THRESHOLD "Temperature Threshold";
+    0x05 ERROR_RECOVERY "Error Recovery";
+    0x06 VOLATILE_WRITE_CACHE "Volatile Write Cache";
+    0x07 NUMBER_OF_QUEUES "Number of Queues";
+    0x08 INTERRUPT_COALESCING "Interrupt Coalescing";
+    0x09 INTERRUPT_VECTOR_CONFIGURATION "Interrupt Vector Configuration";
+    0x0a WRITE_ATOMICITY "Write Atomicity Normal";
+    0x0b ASYNC_EVENT_CONFIGURATION "Asynchronous Event Configuration";
+    0x0e TIMESTAMP "Timestamp";
+    0x0f KEEP_ALIVE_TIMER "Keep Alive Timer";
+    0x10 HOST_THERMAL_MANAGEMENT "Host Controlled Thermal Management";
+    0x16 HOST_BEHAVIOR_SUPPORT "Host Behavior Support";
+    0x80 SOFTWARE_PROGRESS_MARKER "Software Progress Marker";
+    0x81 HOST_IDENTIFIER "Host Identifier";
+    0x82 RESERVATION_NOTIFICATION_MASK "Reservation Notification Mask";
+    0x83 RESERVATION_PERSISTENCE "Reservation Persistence";
+    0x84 NAMESPACE_WRITE_PROTECTION "Namespace Write Protection Config";
+}
+
+bitfields! {
+    /// CDW10 of Get Features.
+    pub struct GetFeaturesCdw10(u32);
+    fields {
+        /// FID: a [`Feature`].
+        fid with_fid: u8 = 0..=7;
+        /// SEL: which value, a [`Select`].
+        sel with_sel: u8 = 8..=10;
+    }
+}
+
+bitfields! {
+    /// CDW10 of Set Features.
+    pub struct SetFeaturesCdw10(u32);
+    fields {
+        /// FID: a [`Feature`].
+        fid with_fid: u8 = 0..=7;
+    }
+    flags {
+        /// SV: save, so that the value outlives a reset.
+        sv with_sv = 31;
+    }
+}
+
+codes! {
+    /// SEL: which of a feature's values.
+    pub struct Select(u8);
+    0x0 CURRENT "Current";
+    0x1 DEFAULT "Default";
+    0x2 SAVED "Saved";
+    0x3 SUPPORTED_CAPABILITIES "Supported Capabilities";
+}
+
+bitfields! {
+    /// DW0 of a Get Features for the supported capabilities (Base, figure 195).
+    pub struct SupportedCapabilities(u32);
+    flags {
+        /// The feature can be saved.
+        saveable with_saveable = 0;
+        /// The feature is of a namespace.
+        namespace_specific with_namespace_specific = 1;
+        /// The feature can be changed.
+        changeable with_changeable = 2;
+    }
+}
+
+bitfields! {
+    /// Arbitration (FID 01h).
+    pub struct Arbitration(u32);
+    fields {
+        /// AB: burst, 2^n commands; 111b for no limit.
+        ab with_ab: u8 = 0..=2;
+        /// LPW: weight of low priority, 0-based.
+        lpw with_lpw: u8 = 8..=15;
+        /// MPW: weight of medium priority, 0-based.
+        mpw with_mpw: u8 = 16..=23;
+        /// HPW: weight of high priority, 0-based.
+        hpw with_hpw: u8 = 24..=31;
+    }
+}
+
+bitfields! {
+    /// Power Management (FID 02h).
+    pub struct PowerManagement(u32);
+    fields {
+        /// PS: power state.
+        ps with_ps: u8 = 0..=4;
+        /// WH: workload hint.
+        wh with_wh: u8 = 5..=7;
+    }
+}
+
+bitfields! {
+    /// Temperature Threshold (FID 04h).
+    pub struct TemperatureThreshold(u32);
+    fields {
+        /// TMPTH: threshold, in kelvin.
+        tmpth with_tmpth: u16 = 0..=15;
+        /// TMPSEL: 0 composite, 1 to 8 a sensor, Fh all.
+        tmpsel with_tmpsel: u8 = 16..=19;
+        /// THSEL: 00b over, 01b under.
+        thsel with_thsel: u8 = 20..=21;
+    }
+}
+
+bitfields! {
+    /// Error Recovery (FID 05h), of a namespace.
+    pub struct ErrorRecovery(u32);
+    fields {
+        /// TLER: time limited error recovery, in units of 100 ms; 0 for no limit.
+        tler with_tler: u16 = 0..=15;
+    }
+    flags {
+        /// DULBE: reads of deallocated or unwritten blocks fail.
+        dulbe with_dulbe = 16;
+    }
+}
+
+bitfields! {
+    /// Volatile Write Cache (FID 06h).
+    pub struct VolatileWriteCache(u32);
+    flags {
+        /// WCE: enable.
+        wce with_wce = 0;
+    }
+}
+
+bitfields! {
+    /// Number of Queues (FID 07h): asked for in CDW11, granted in the completion's DW0.
+    pub struct NumberOfQueues(u32);
+    fields {
+        /// NSQR or NSQA: I/O submission queues, 0-based.
+        nsq with_nsq: u16 = 0..=15;
+        /// NCQR or NCQA: I/O completion queues, 0-based.
+        ncq with_ncq: u16 = 16..=31;
+    }
+}
+
+bitfields! {
+    /// Interrupt Coalescing (FID 08h).
+    pub struct InterruptCoalescing(u32);
+    fields {
+        /// THR: completions, 0-based.
+        thr with_thr: u8 = 0..=7;
+        /// TIME: in units of 100 microseconds.
+        time with_time: u8 = 8..=15;
+    }
+}
+
+bitfields! {
+    /// Interrupt Vector Configuration (FID 09h).
+    pub struct InterruptVector(u32);
+    fields {
+        /// IV: vector.
+        iv with_iv: u16 = 0..=15;
+    }
+    flags {
+        /// CD: coalescing disable.
+        cd with_cd = 16;
+    }
+}
+
+bitfields! {
+    /// Write Atomicity Normal (FID 0Ah).
+    pub struct WriteAtomicity(u32);
+    flags {
+        /// DN: disable normal; AWUN and NAWUN do not hold.
+        dn with_dn = 0;
+    }
+}
+
+bitfields! {
+    /// Asynchronous Event Configuration (FID 0Bh): which events are reported.
+    ///
+    /// OAES of Identify Controller has the same bits from 8 on.
+    pub struct AsyncEventConfig(u32);
+    fields {
+        /// SMART / Health critical warnings, as bits of that log's first byte.
+        smart with_smart: u8 = 0..=7;
+    }
+    flags {
+        /// NAN: namespace attribute notices.
+        namespace_attribute with_namespace_attribute = 8;
+        /// FAN: firmware activation notices.
+        firmware_activation with_firmware_activation = 9;
+        /// TLN: telemetry log notices.
+        telemetry with_telemetry = 10;
+        /// ANACN: asymmetric namespace access change notices.
+        ana_change with_ana_change = 11;
+        /// PLEAN: predictable latency event aggregate log change notices.
+        predictable_latency with_predictable_latency = 12;
+        /// LBASIN: LBA status information notices.
+        lba_status with_lba_status = 13;
+        /// EGEAN: endurance group event aggregate log change notices.
+        endurance_group with_endurance_group = 14;
+        /// NNSSN: normal NVM subsystem shutdown.
+        subsystem_shutdown with_subsystem_shutdown = 15;
+        /// DLPCN: discovery log page change notices.
+        discovery_change with_discovery_change = 31;
+    }
+}
+
+bitfields! {
+    /// Host Controlled Thermal Management (FID 10h).
+    pub struct HostThermalManagement(u32);
+    fields {
+        /// TMT2: heavy throttling, in kelvin.
+        tmt2 with_tmt2: u16 = 0..=15;
+        /// TMT1: light throttling, in kelvin.
+        tmt1 with_tmt1: u16 = 16..=31;
+    }
+}
+
+bitfields! {
+    /// Host Identifier (FID 81h).
+    pub struct HostIdentifier(u32);
+    flags {
+        /// EXHID: the identifier has 128 bits, as it must over Fabrics.
+        exhid with_exhid = 0;
+    }
+}
+
+bitfields! {
+    /// Namespace Write Protection Config (FID 84h).
+    pub struct WriteProtection(u32);
+    fields {
+        /// WPS: 0 none, 1 until changed, 2 until power cycle, 3 for ever.
+        wps with_wps: u8 = 0..=2;
+    }
+}
+
+/// Data of Timestamp (FID 0Eh; Base, figure 335).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Timestamp {
+    /// Milliseconds since 1970-01-01 00:00 UTC, or since the last reset, little-endian.
+    pub milliseconds: [u8; 6],
+    /// Bit 0: the count may have stopped. Bits 3:1, origin: 000b since reset, 001b set by the host.
+    pub attributes: u8,
+    /// Reserved.
+    pub reserved7: u8,
+}
+assert_size!(Timestamp = 8);
+
+impl Timestamp {
+    /// Origin: 0 at the last controller level reset.
+    pub const ORIGIN_RESET: u8 = 0b000;
+    /// Origin: set by the host.
+    pub const ORIGIN_HOST: u8 = 0b001;
+
+    /// A timestamp; of `milliseconds` the lower 48 bits count.
+    #[must_use]
+    pub fn new(milliseconds: u64, origin: u8) -> Self {
+        let mut bytes = [0; 6];
+        bytes.copy_from_slice(&milliseconds.to_le_bytes()[..6]);
+        Self {
+            milliseconds: bytes,
+            attributes: (origin & 0b111) << 1,
+            reserved7: 0,
+        }
+    }
+
+    /// Milliseconds.
+    #[must_use]
+    pub fn get(&self) -> u64 {
+        let mut bytes = [0; 8];
+        bytes[..6].copy_from_slice(&self.milliseconds);
+        u64::from_le_bytes(bytes)
+    }
+
+    /// Origin.
+    #[must_use]
+    pub const fn origin(&self) -> u8 {
+        self.attributes >> 1 & 0b111
+    }
+}
+
+/// Data of Host Behavior Support (FID 16h; Base, figure 353).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct HostBehavior {
+    /// ACRE: 1 if the host honours CRD.
+    pub acre: u8,
+    /// ETDAS: 1 if the host knows extended telemetry data area 4.
+    pub etdas: u8,
+    /// LBAFEE: 1 if the host knows extended LBA formats.
+    pub lbafee: u8,
+    /// Reserved.
+    pub reserved3: u8,
+    /// CDFE: copy descriptor formats that the host uses.
+    pub cdfe: U16,
+    /// Reserved.
+    pub reserved6: [u8; 506],
+}
+assert_size!(HostBehavior = 512);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_of_the_captures() {
+        let asked = NumberOfQueues(0x0001_0001);
+        assert_eq!((asked.nsq(), asked.ncq()), (1, 1));
+        let events = AsyncEventConfig(0x900);
+        assert!(events.namespace_attribute() && events.ana_change());
+        assert!(AsyncEventConfig(0x8000_0000).discovery_change());
+        assert_eq!(
+            GetFeaturesCdw10(0x30b).sel(),
+            Select::SUPPORTED_CAPABILITIES.0
+        );
+    }
+
+    #[test]
+    fn timestamps_have_48_bits() {
+        let stamp = Timestamp::new(0x1234_5678_9abc_def0, Timestamp::ORIGIN_HOST);
+        assert_eq!(stamp.get(), 0x5678_9abc_def0);
+        assert_eq!(stamp.origin(), Timestamp::ORIGIN_HOST);
+        assert_eq!(stamp.as_bytes()[6], 0b0010);
+    }
+}

@@ -1,0 +1,895 @@
+//! Identify: what a controller and its namespaces are (Base, 5.17; NVM, 4.1.5).
+
+use zerocopy::little_endian::{U16, U32, U64, U128};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::nqn::NQN_FIELD_BYTES;
+
+/// Bytes of every Identify data structure.
+pub const IDENTIFY_BYTES: usize = 4096;
+
+codes! {
+    /// CNS: which data structure is asked for (Base, figure 273).
+    pub struct Cns(u8);
+    0x00 NAMESPACE "Identify Namespace";
+    0x01 CONTROLLER "Identify Controller";
+    0x02 ACTIVE_NAMESPACES "Active Namespace ID list";
+    0x03 NAMESPACE_DESCRIPTORS "Namespace Identification Descriptor list";
+    0x05 IO_COMMAND_SET_NAMESPACE "I/O Command Set specific Identify Namespace";
+    0x06 IO_COMMAND_SET_CONTROLLER "I/O Command Set specific Identify Controller";
+    0x07 IO_COMMAND_SET_ACTIVE_NAMESPACES "I/O Command Set specific Active Namespace ID list";
+    0x08 NAMESPACE_INDEPENDENT "I/O Command Set Independent Identify Namespace";
+    0x10 ALLOCATED_NAMESPACES "Allocated Namespace ID list";
+    0x11 ALLOCATED_NAMESPACE "Identify Namespace for an Allocated Namespace ID";
+    0x12 NAMESPACE_CONTROLLERS "Controller list of a Namespace";
+    0x13 CONTROLLERS "Controller list of the NVM subsystem";
+    0x1c IO_COMMAND_SETS "I/O Command Set data structure";
+}
+
+/// CSI of the NVM command set.
+pub const CSI_NVM: u8 = 0x00;
+
+bitfields! {
+    /// CDW10 of Identify.
+    pub struct IdentifyCdw10(u32);
+    fields {
+        /// CNS: a [`Cns`].
+        cns with_cns: u8 = 0..=7;
+        /// CNTID: controller identifier, for some CNS values.
+        cntid with_cntid: u16 = 16..=31;
+    }
+}
+
+bitfields! {
+    /// CDW11 of Identify.
+    pub struct IdentifyCdw11(u32);
+    fields {
+        /// CNS specific identifier.
+        cnssid with_cnssid: u16 = 0..=15;
+        /// CSI: I/O command set, for some CNS values.
+        csi with_csi: u8 = 24..=31;
+    }
+}
+
+/// Identify Controller (CNS 01h; Base, figure 275).
+///
+/// Reserved bytes stay as they came, for what later revisions put there.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IdentifyController {
+    /// VID: PCI vendor ID.
+    pub vid: U16,
+    /// SSVID: PCI subsystem vendor ID.
+    pub ssvid: U16,
+    /// SN: serial number, ASCII padded with spaces.
+    pub sn: [u8; 20],
+    /// MN: model number, ASCII padded with spaces.
+    pub mn: [u8; 40],
+    /// FR: firmware revision, ASCII padded with spaces.
+    pub fr: [u8; 8],
+    /// RAB: recommended arbitration burst, 2^n commands.
+    pub rab: u8,
+    /// IEEE: OUI.
+    pub ieee: [u8; 3],
+    /// CMIC: multi-path and namespace sharing, a [`Cmic`].
+    pub cmic: u8,
+    /// MDTS: the largest transfer is 2^MDTS pages of CAP.MPSMIN; 0 for no limit.
+    pub mdts: u8,
+    /// CNTLID: controller identifier.
+    pub cntlid: U16,
+    /// VER: the value of VS.
+    pub ver: U32,
+    /// RTD3R: RTD3 resume latency, in microseconds.
+    pub rtd3r: U32,
+    /// RTD3E: RTD3 entry latency, in microseconds.
+    pub rtd3e: U32,
+    /// OAES: optional asynchronous events supported; bits as in [`super::feature::AsyncEventConfig`].
+    pub oaes: U32,
+    /// CTRATT: controller attributes, a [`Ctratt`].
+    pub ctratt: U32,
+    /// RRLS: read recovery levels supported.
+    pub rrls: U16,
+    /// Reserved.
+    pub reserved102: [u8; 9],
+    /// CNTRLTYPE: 1 I/O, 2 discovery, 3 administrative controller.
+    pub cntrltype: u8,
+    /// FGUID: FRU globally unique identifier.
+    pub fguid: [u8; 16],
+    /// CRDT1: delay of a retry with CRD 1, in units of 100 ms.
+    pub crdt1: U16,
+    /// CRDT2: delay of a retry with CRD 2, in units of 100 ms.
+    pub crdt2: U16,
+    /// CRDT3: delay of a retry with CRD 3, in units of 100 ms.
+    pub crdt3: U16,
+    /// Reserved.
+    pub reserved134: [u8; 119],
+    /// NVMSR: NVM subsystem report.
+    pub nvmsr: u8,
+    /// VWCI: VPD write cycle information.
+    pub vwci: u8,
+    /// MEC: management endpoint capabilities.
+    pub mec: u8,
+    /// OACS: optional admin commands supported.
+    pub oacs: U16,
+    /// ACL: Abort commands outstanding at a time, 0-based.
+    pub acl: u8,
+    /// AERL: Asynchronous Event Requests outstanding at a time, 0-based.
+    pub aerl: u8,
+    /// FRMW: firmware slots; bits 3:1 their number, bit 0 slot 1 is read-only.
+    pub frmw: u8,
+    /// LPA: log page attributes, an [`Lpa`].
+    pub lpa: u8,
+    /// ELPE: entries of the Error Information log, 0-based.
+    pub elpe: u8,
+    /// NPSS: power states, 0-based.
+    pub npss: u8,
+    /// AVSCC: admin vendor specific command configuration.
+    pub avscc: u8,
+    /// APSTA: autonomous power state transition attributes.
+    pub apsta: u8,
+    /// WCTEMP: warning composite temperature threshold, in kelvin.
+    pub wctemp: U16,
+    /// CCTEMP: critical composite temperature threshold, in kelvin.
+    pub cctemp: U16,
+    /// MTFA: maximum time for firmware activation, in units of 100 ms.
+    pub mtfa: U16,
+    /// HMPRE: host memory buffer preferred size, in units of 4 KiB.
+    pub hmpre: U32,
+    /// HMMIN: host memory buffer minimum size, in units of 4 KiB.
+    pub hmmin: U32,
+    /// TNVMCAP: total NVM capacity, in bytes.
+    pub tnvmcap: U128,
+    /// UNVMCAP: unallocated NVM capacity, in bytes.
+    pub unvmcap: U128,
+    /// RPMBS: replay protected memory block support.
+    pub rpmbs: U32,
+    /// EDSTT: extended device self-test time, in minutes.
+    pub edstt: U16,
+    /// DSTO: device self-test options.
+    pub dsto: u8,
+    /// FWUG: firmware update granularity, in units of 4 KiB.
+    pub fwug: u8,
+    /// KAS: granularity of KATO, in units of 100 ms; 0 if there is no keep alive.
+    pub kas: U16,
+    /// HCTMA: host controlled thermal management attributes.
+    pub hctma: U16,
+    /// MNTMT: minimum thermal management temperature, in kelvin.
+    pub mntmt: U16,
+    /// MXTMT: maximum thermal management temperature, in kelvin.
+    pub mxtmt: U16,
+    /// SANICAP: sanitize capabilities.
+    pub sanicap: U32,
+    /// HMMINDS: host memory buffer minimum descriptor entry size, in units of 4 KiB.
+    pub hmminds: U32,
+    /// HMMAXD: host memory buffer maximum descriptors.
+    pub hmmaxd: U16,
+    /// NSETIDMAX: largest NVM set identifier.
+    pub nsetidmax: U16,
+    /// ENDGIDMAX: largest endurance group identifier.
+    pub endgidmax: U16,
+    /// ANATT: ANA transition time, in seconds.
+    pub anatt: u8,
+    /// ANACAP: ANA capabilities, an [`Anacap`].
+    pub anacap: u8,
+    /// ANAGRPMAX: largest ANA group identifier.
+    pub anagrpmax: U32,
+    /// NANAGRPID: number of ANA group identifiers.
+    pub nanagrpid: U32,
+    /// PELS: persistent event log size, in units of 64 KiB.
+    pub pels: U32,
+    /// DOMAINID: domain identifier.
+    pub domainid: U16,
+    /// Reserved.
+    pub reserved358: [u8; 10],
+    /// MEGCAP: maximum endurance group capacity, in bytes.
+    pub megcap: U128,
+    /// Reserved.
+    pub reserved384: [u8; 128],
+    /// SQES: SQ entry sizes, 2^n bytes; required in bits 3:0, maximum in 7:4.
+    pub sqes: u8,
+    /// CQES: CQ entry sizes, 2^n bytes; required in bits 3:0, maximum in 7:4.
+    pub cqes: u8,
+    /// MAXCMD: commands a queue should have outstanding at most.
+    pub maxcmd: U16,
+    /// NN: largest valid NSID.
+    pub nn: U32,
+    /// ONCS: optional NVM commands supported, an [`Oncs`].
+    pub oncs: U16,
+    /// FUSES: fused operations supported; bit 0 Compare and Write.
+    pub fuses: U16,
+    /// FNA: Format NVM attributes.
+    pub fna: u8,
+    /// VWC: volatile write cache, a [`Vwc`].
+    pub vwc: u8,
+    /// AWUN: atomic write unit normal, in logical blocks, 0-based.
+    pub awun: U16,
+    /// AWUPF: atomic write unit power fail, in logical blocks, 0-based.
+    pub awupf: U16,
+    /// ICSVSCC: I/O vendor specific command configuration.
+    pub icsvscc: u8,
+    /// NWPC: namespace write protection capabilities.
+    pub nwpc: u8,
+    /// ACWU: atomic compare and write unit, in logical blocks, 0-based.
+    pub acwu: U16,
+    /// CDFS: copy descriptor formats supported.
+    pub cdfs: U16,
+    /// SGLS: SGL support, an [`Sgls`].
+    pub sgls: U32,
+    /// MNAN: namespaces allowed at most; 0 if NN tells.
+    pub mnan: U32,
+    /// MAXDNA: maximum domain namespace attachments.
+    pub maxdna: U128,
+    /// MAXCNA: maximum I/O controller namespace attachments.
+    pub maxcna: U32,
+    /// Reserved.
+    pub reserved564: [u8; 204],
+    /// SUBNQN: NVM subsystem NQN.
+    pub subnqn: [u8; NQN_FIELD_BYTES],
+    /// Reserved.
+    pub reserved1024: [u8; 768],
+    /// IOCCSZ: largest I/O command capsule, in units of 16 bytes. Fabrics, as all to DCTYPE.
+    pub ioccsz: U32,
+    /// IORCSZ: largest I/O response capsule, in units of 16 bytes.
+    pub iorcsz: U32,
+    /// ICDOFF: in-capsule data offset, in units of 16 bytes from the end of the SQE.
+    pub icdoff: U16,
+    /// FCATT: bit 0, 0 for the dynamic controller model, 1 for the static one.
+    pub fcatt: u8,
+    /// MSDBD: SGL data block descriptors a command may have; 0 for no limit.
+    pub msdbd: u8,
+    /// OFCS: optional Fabrics commands supported; bit 0 Disconnect.
+    pub ofcs: U16,
+    /// DCTYPE: discovery controller type; 0 not reported, 1 DDC, 2 CDC.
+    pub dctype: u8,
+    /// Reserved.
+    pub reserved1807: [u8; 241],
+    /// PSD0 to PSD31: power state descriptors.
+    pub psd: [PowerState; 32],
+    /// Vendor specific.
+    pub vendor: [u8; 1024],
+}
+assert_size!(IdentifyController = IDENTIFY_BYTES);
+
+impl IdentifyController {
+    /// CNTRLTYPE of an I/O controller.
+    pub const CNTRLTYPE_IO: u8 = 1;
+    /// CNTRLTYPE of a discovery controller.
+    pub const CNTRLTYPE_DISCOVERY: u8 = 2;
+    /// CNTRLTYPE of an administrative controller.
+    pub const CNTRLTYPE_ADMIN: u8 = 3;
+    /// SQES of 64-byte entries.
+    pub const SQES_64: u8 = 0x66;
+    /// CQES of 16-byte entries.
+    pub const CQES_16: u8 = 0x44;
+    /// OFCS: Disconnect is supported.
+    pub const OFCS_DISCONNECT: u16 = 1 << 0;
+}
+
+/// A power state descriptor (Base, figure 276).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct PowerState {
+    /// MP: maximum power, in centiwatts unless MXPS is set.
+    pub mp: U16,
+    /// Reserved.
+    pub reserved2: u8,
+    /// MXPS in bit 0: MP is in units of 0.1 mW. NOPS in bit 1: no I/O is processed.
+    pub flags: u8,
+    /// ENLAT: entry latency, in microseconds.
+    pub enlat: U32,
+    /// EXLAT: exit latency, in microseconds.
+    pub exlat: U32,
+    /// RRT, RRL, RWT, RWL: relative throughput and latency.
+    pub relative: [u8; 4],
+    /// Idle and active power.
+    pub rest: [u8; 16],
+}
+assert_size!(PowerState = 32);
+
+bitfields! {
+    /// CMIC: what the NVM subsystem may have more than one of.
+    pub struct Cmic(u8);
+    flags {
+        /// More than one port.
+        multi_port with_multi_port = 0;
+        /// More than one controller.
+        multi_controller with_multi_controller = 1;
+        /// The controller is of an SR-IOV virtual function.
+        sriov with_sriov = 2;
+        /// Asymmetric namespace access reporting.
+        ana with_ana = 3;
+    }
+}
+
+bitfields! {
+    /// CTRATT: controller attributes.
+    pub struct Ctratt(u32);
+    flags {
+        /// 128-bit host identifier.
+        host_id_128 with_host_id_128 = 0;
+        /// Traffic Based Keep Alive: any command shows that the host is alive.
+        tbkas with_tbkas = 6;
+        /// Namespace granularity.
+        namespace_granularity with_namespace_granularity = 7;
+        /// UUID list.
+        uuid_list with_uuid_list = 9;
+        /// Extended LBA formats.
+        elbas with_elbas = 15;
+    }
+}
+
+bitfields! {
+    /// LPA: log page attributes.
+    pub struct Lpa(u8);
+    flags {
+        /// SMART / Health log by namespace.
+        smart_per_namespace with_smart_per_namespace = 0;
+        /// Commands Supported and Effects log.
+        command_effects with_command_effects = 1;
+        /// Extended data: 32-bit NUMD and an offset in Get Log Page.
+        extended_data with_extended_data = 2;
+        /// Telemetry logs.
+        telemetry with_telemetry = 3;
+        /// Persistent Event log.
+        persistent_event with_persistent_event = 4;
+        /// Log pages 00h, 12h and 13h.
+        supported_pages with_supported_pages = 5;
+    }
+}
+
+bitfields! {
+    /// ANACAP: which ANA states there may be, and whether group identifiers move.
+    pub struct Anacap(u8);
+    flags {
+        /// ANA Optimized.
+        optimized with_optimized = 0;
+        /// ANA Non-Optimized.
+        non_optimized with_non_optimized = 1;
+        /// ANA Inaccessible.
+        inaccessible with_inaccessible = 2;
+        /// ANA Persistent Loss.
+        persistent_loss with_persistent_loss = 3;
+        /// ANA Change.
+        change with_change = 4;
+        /// A namespace's ANAGRPID does not change while it is attached.
+        anagrpid_static with_anagrpid_static = 6;
+        /// ANAGRPID may be given in Namespace Management.
+        anagrpid_nonzero with_anagrpid_nonzero = 7;
+    }
+}
+
+bitfields! {
+    /// ONCS: optional NVM commands supported.
+    pub struct Oncs(u16);
+    flags {
+        /// Compare.
+        compare with_compare = 0;
+        /// Write Uncorrectable.
+        write_uncorrectable with_write_uncorrectable = 1;
+        /// Dataset Management.
+        dataset_management with_dataset_management = 2;
+        /// Write Zeroes.
+        write_zeroes with_write_zeroes = 3;
+        /// The Save and Select fields of Set and Get Features.
+        save_select with_save_select = 4;
+        /// Reservations.
+        reservations with_reservations = 5;
+        /// Timestamp feature.
+        timestamp with_timestamp = 6;
+        /// Verify.
+        verify with_verify = 7;
+        /// Copy.
+        copy with_copy = 8;
+    }
+}
+
+bitfields! {
+    /// VWC: volatile write cache.
+    pub struct Vwc(u8);
+    fields {
+        /// Flush with NSID FFFFFFFFh: 10b not supported, 11b supported.
+        flush_all with_flush_all: u8 = 1..=2;
+    }
+    flags {
+        /// There is one.
+        present with_present = 0;
+    }
+}
+
+impl Vwc {
+    /// Flush with NSID FFFFFFFFh is refused.
+    pub const FLUSH_ALL_NO: u8 = 0b10;
+    /// Flush with NSID FFFFFFFFh flushes every namespace.
+    pub const FLUSH_ALL_YES: u8 = 0b11;
+}
+
+bitfields! {
+    /// SGLS: SGL support.
+    pub struct Sgls(u32);
+    fields {
+        /// 01b without, 10b with an alignment of 4 bytes; 00b none.
+        supported with_supported: u8 = 0..=1;
+    }
+    flags {
+        /// Keyed SGL data block descriptors.
+        keyed with_keyed = 2;
+        /// SGL bit bucket descriptors.
+        bit_bucket with_bit_bucket = 16;
+        /// Data blocks whose address is an offset: in-capsule data.
+        in_capsule_offset with_in_capsule_offset = 20;
+        /// Transport SGL data block descriptors.
+        transport with_transport = 21;
+    }
+}
+
+/// Identify Namespace for the NVM command set (CNS 00h; NVM, figure 97).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IdentifyNamespace {
+    /// NSZE: size, in logical blocks.
+    pub nsze: U64,
+    /// NCAP: capacity, in logical blocks.
+    pub ncap: U64,
+    /// NUSE: utilization, in logical blocks.
+    pub nuse: U64,
+    /// NSFEAT: features, an [`Nsfeat`].
+    pub nsfeat: u8,
+    /// NLBAF: LBA formats, 0-based.
+    pub nlbaf: u8,
+    /// FLBAS: the format in use; its index in bits 3:0 (and 6:5).
+    pub flbas: u8,
+    /// MC: metadata capabilities.
+    pub mc: u8,
+    /// DPC: end-to-end data protection capabilities.
+    pub dpc: u8,
+    /// DPS: end-to-end data protection settings.
+    pub dps: u8,
+    /// NMIC: bit 0, the namespace may be attached to several controllers.
+    pub nmic: u8,
+    /// RESCAP: reservation capabilities.
+    pub rescap: u8,
+    /// FPI: format progress indicator.
+    pub fpi: u8,
+    /// DLFEAT: deallocate features, a [`Dlfeat`].
+    pub dlfeat: u8,
+    /// NAWUN: atomic write unit normal, in logical blocks, 0-based.
+    pub nawun: U16,
+    /// NAWUPF: atomic write unit power fail, in logical blocks, 0-based.
+    pub nawupf: U16,
+    /// NACWU: atomic compare and write unit, in logical blocks, 0-based.
+    pub nacwu: U16,
+    /// NABSN: atomic boundary size normal, in logical blocks, 0-based.
+    pub nabsn: U16,
+    /// NABO: atomic boundary offset, in logical blocks.
+    pub nabo: U16,
+    /// NABSPF: atomic boundary size power fail, in logical blocks, 0-based.
+    pub nabspf: U16,
+    /// NOIOB: optimal I/O boundary, in logical blocks.
+    pub noiob: U16,
+    /// NVMCAP: capacity, in bytes.
+    pub nvmcap: U128,
+    /// NPWG: preferred write granularity, in logical blocks, 0-based.
+    pub npwg: U16,
+    /// NPWA: preferred write alignment, in logical blocks, 0-based.
+    pub npwa: U16,
+    /// NPDG: preferred deallocate granularity, in logical blocks, 0-based.
+    pub npdg: U16,
+    /// NPDA: preferred deallocate alignment, in logical blocks, 0-based.
+    pub npda: U16,
+    /// NOWS: optimal write size, in logical blocks, 0-based.
+    pub nows: U16,
+    /// MSSRL: maximum single source range length of Copy, in logical blocks.
+    pub mssrl: U16,
+    /// MCL: maximum copy length, in logical blocks.
+    pub mcl: U32,
+    /// MSRC: maximum source ranges of Copy, 0-based.
+    pub msrc: u8,
+    /// Reserved.
+    pub reserved81: u8,
+    /// NULBAF: LBA formats with unique attributes.
+    pub nulbaf: u8,
+    /// Reserved.
+    pub reserved83: [u8; 9],
+    /// ANAGRPID: ANA group.
+    pub anagrpid: U32,
+    /// Reserved.
+    pub reserved96: [u8; 3],
+    /// NSATTR: bit 0, the namespace is write protected.
+    pub nsattr: u8,
+    /// NVMSETID: NVM set.
+    pub nvmsetid: U16,
+    /// ENDGID: endurance group.
+    pub endgid: U16,
+    /// NGUID: globally unique identifier, big-endian; 0 if there is none.
+    pub nguid: [u8; 16],
+    /// EUI64: IEEE extended unique identifier, big-endian; 0 if there is none.
+    pub eui64: [u8; 8],
+    /// LBAF0 to LBAF63: LBA formats.
+    pub lbaf: [LbaFormat; 64],
+    /// Vendor specific.
+    pub vendor: [u8; 3712],
+}
+assert_size!(IdentifyNamespace = IDENTIFY_BYTES);
+
+impl IdentifyNamespace {
+    /// NMIC: the namespace may be attached to several controllers.
+    pub const NMIC_SHARED: u8 = 1 << 0;
+    /// NSATTR: the namespace is write protected.
+    pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
+
+    /// The LBA format in use, if FLBAS names one that exists.
+    #[must_use]
+    pub fn lba_format(&self) -> Option<LbaFormat> {
+        let index = if self.nlbaf < 16 {
+            self.flbas & 0xf
+        } else {
+            self.flbas & 0xf | self.flbas >> 1 & 0x30
+        };
+        (index <= self.nlbaf)
+            .then(|| self.lbaf.get(usize::from(index)).copied())
+            .flatten()
+    }
+}
+
+/// An LBA format (NVM, figure 98).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct LbaFormat {
+    /// MS: metadata, in bytes per logical block.
+    pub ms: U16,
+    /// LBADS: a logical block is 2^LBADS bytes.
+    pub lbads: u8,
+    /// RP: relative performance, in bits 1:0; 0 is best.
+    pub rp: u8,
+}
+assert_size!(LbaFormat = 4);
+
+bitfields! {
+    /// NSFEAT: namespace features.
+    pub struct Nsfeat(u8);
+    flags {
+        /// THINP: NCAP may be less than NSZE.
+        thinp with_thinp = 0;
+        /// NSABP: NAWUN, NAWUPF and NACWU are valid.
+        nsabp with_nsabp = 1;
+        /// DAE: reads of deallocated blocks may fail, if the host asks for that.
+        dae with_dae = 2;
+        /// UIDREUSE: NGUID and EUI64 are never used again.
+        uidreuse with_uidreuse = 3;
+        /// OPTPERF: NPWG, NPWA, NPDG, NPDA and NOWS are valid.
+        optperf with_optperf = 4;
+    }
+}
+
+bitfields! {
+    /// DLFEAT: what deallocated blocks are like.
+    pub struct Dlfeat(u8);
+    fields {
+        /// What they read as: 0 unknown, 1 all 00h, 2 all FFh.
+        read with_read: u8 = 0..=2;
+    }
+    flags {
+        /// Write Zeroes honours its Deallocate bit.
+        write_zeroes_deallocate with_write_zeroes_deallocate = 3;
+        /// Their guard field is the CRC of what they read as.
+        guard_crc with_guard_crc = 4;
+    }
+}
+
+/// What the NVM command set adds to a namespace (CNS 05h, CSI 00h; NVM, figure 100).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IdentifyNamespaceNvm {
+    /// LBSTM: logical block storage tag mask.
+    pub lbstm: U64,
+    /// PIC: protection information capabilities.
+    pub pic: u8,
+    /// Reserved.
+    pub reserved9: [u8; 3],
+    /// ELBAF0 to ELBAF63: extended LBA formats.
+    pub elbaf: [U32; 64],
+    /// Reserved.
+    pub reserved268: [u8; 3828],
+}
+assert_size!(IdentifyNamespaceNvm = IDENTIFY_BYTES);
+
+/// What the NVM command set adds to a controller (CNS 06h, CSI 00h; NVM, figure 102).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IdentifyControllerNvm {
+    /// VSL: Verify of at most 2^VSL pages of CAP.MPSMIN; 0 for no limit.
+    pub vsl: u8,
+    /// WZSL: Write Zeroes of at most 2^WZSL pages of CAP.MPSMIN; 0 for no limit.
+    pub wzsl: u8,
+    /// WUSL: Write Uncorrectable of at most 2^WUSL pages of CAP.MPSMIN; 0 for no limit.
+    pub wusl: u8,
+    /// DMRL: ranges of a Dataset Management command at most; 0 for no limit.
+    pub dmrl: u8,
+    /// DMRSL: logical blocks of one range at most; 0 for no limit.
+    pub dmrsl: U32,
+    /// DMSL: logical blocks of all ranges of a command at most; 0 for no limit.
+    pub dmsl: U64,
+    /// Reserved.
+    pub reserved16: [u8; 4080],
+}
+assert_size!(IdentifyControllerNvm = IDENTIFY_BYTES);
+
+/// What every namespace has, of whatever command set (CNS 08h; Base, figure 280).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IdentifyNamespaceIndependent {
+    /// NSFEAT: features.
+    pub nsfeat: u8,
+    /// NMIC: bit 0, the namespace may be attached to several controllers.
+    pub nmic: u8,
+    /// RESCAP: reservation capabilities.
+    pub rescap: u8,
+    /// FPI: format progress indicator.
+    pub fpi: u8,
+    /// ANAGRPID: ANA group.
+    pub anagrpid: U32,
+    /// NSATTR: bit 0, the namespace is write protected.
+    pub nsattr: u8,
+    /// Reserved.
+    pub reserved9: u8,
+    /// NVMSETID: NVM set.
+    pub nvmsetid: U16,
+    /// ENDGID: endurance group.
+    pub endgid: U16,
+    /// NSTAT: bit 0, the namespace is ready.
+    pub nstat: u8,
+    /// Reserved.
+    pub reserved15: [u8; 4081],
+}
+assert_size!(IdentifyNamespaceIndependent = IDENTIFY_BYTES);
+
+impl IdentifyNamespaceIndependent {
+    /// NSTAT: the namespace is ready.
+    pub const NSTAT_READY: u8 = 1 << 0;
+}
+
+/// A list of NSIDs in ascending order (CNS 02h, 07h, 10h; Base, 4.4.2), ended by 0 if not full.
+/// The Changed Namespace List log has the same form.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct NamespaceList {
+    /// NSIDs.
+    pub nsids: [U32; NAMESPACE_LIST_MAX],
+}
+assert_size!(NamespaceList = IDENTIFY_BYTES);
+
+/// NSIDs of one [`NamespaceList`].
+pub const NAMESPACE_LIST_MAX: usize = 1024;
+
+impl NamespaceList {
+    /// The list of the first [`NAMESPACE_LIST_MAX`] of these.
+    #[must_use]
+    pub fn new(nsids: impl IntoIterator<Item = u32>) -> Self {
+        let mut list = Self {
+            nsids: [U32::ZERO; NAMESPACE_LIST_MAX],
+        };
+        for (slot, nsid) in list.nsids.iter_mut().zip(nsids) {
+            slot.set(nsid);
+        }
+        list
+    }
+
+    /// The NSIDs up to the first 0.
+    pub fn iter(&self) -> impl Iterator<Item = u32> + '_ {
+        self.nsids
+            .iter()
+            .map(|nsid| nsid.get())
+            .take_while(|&nsid| nsid != 0)
+    }
+}
+
+/// Combinations of I/O command sets that can be chosen (CNS 1Ch; Base, figure 290).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IoCommandSets {
+    /// Each a bit mask of CSI values; 0 for none.
+    pub combinations: [U64; 512],
+}
+assert_size!(IoCommandSets = IDENTIFY_BYTES);
+
+/// A namespace identification descriptor (CNS 03h; Base, figure 279).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceDescriptor<'a> {
+    /// NIDT 1h: EUI-64, big-endian.
+    Eui64([u8; 8]),
+    /// NIDT 2h: NGUID, big-endian.
+    Nguid([u8; 16]),
+    /// NIDT 3h: UUID, big-endian.
+    Uuid([u8; 16]),
+    /// NIDT 4h: the I/O command set.
+    Csi(u8),
+    /// A type that this crate does not know, or one whose length is wrong.
+    Other {
+        /// NIDT.
+        nidt: u8,
+        /// NID.
+        nid: &'a [u8],
+    },
+}
+
+/// Bytes before the identifier: NIDT, NIDL and two reserved ones.
+const DESCRIPTOR_HEADER_BYTES: usize = 4;
+
+impl NamespaceDescriptor<'_> {
+    /// Bytes that the descriptor takes in the list.
+    #[must_use]
+    pub fn encoded_len(&self) -> usize {
+        DESCRIPTOR_HEADER_BYTES + self.nid().len()
+    }
+
+    /// Writes the descriptor to the start of `out` and returns what remains of `out`.
+    ///
+    /// `None`, and nothing written, if it does not fit.
+    pub fn write<'o>(&self, out: &'o mut [u8]) -> Option<&'o mut [u8]> {
+        let nid = self.nid();
+        let (head, rest) = out.split_at_mut_checked(self.encoded_len())?;
+        head[..DESCRIPTOR_HEADER_BYTES].copy_from_slice(&[self.nidt(), nid.len() as u8, 0, 0]);
+        head[DESCRIPTOR_HEADER_BYTES..].copy_from_slice(nid);
+        Some(rest)
+    }
+
+    fn nidt(&self) -> u8 {
+        match self {
+            Self::Eui64(_) => 1,
+            Self::Nguid(_) => 2,
+            Self::Uuid(_) => 3,
+            Self::Csi(_) => 4,
+            Self::Other { nidt, .. } => *nidt,
+        }
+    }
+
+    fn nid(&self) -> &[u8] {
+        match self {
+            Self::Eui64(nid) => nid,
+            Self::Nguid(nid) | Self::Uuid(nid) => nid,
+            Self::Csi(csi) => core::slice::from_ref(csi),
+            Self::Other { nid, .. } => nid,
+        }
+    }
+}
+
+/// The descriptors of a list (CNS 03h), up to the first of length 0 or the end of the bytes.
+pub fn namespace_descriptors(list: &[u8]) -> impl Iterator<Item = NamespaceDescriptor<'_>> {
+    let mut rest = list;
+    core::iter::from_fn(move || {
+        let (header, tail) = rest.split_at_checked(DESCRIPTOR_HEADER_BYTES)?;
+        let (nidt, nidl) = (header[0], usize::from(header[1]));
+        if nidl == 0 {
+            return None;
+        }
+        let (nid, tail) = tail.split_at_checked(nidl)?;
+        rest = tail;
+        Some(descriptor(nidt, nid))
+    })
+}
+
+fn descriptor(nidt: u8, nid: &[u8]) -> NamespaceDescriptor<'_> {
+    let known = match nidt {
+        1 => nid.try_into().ok().map(NamespaceDescriptor::Eui64),
+        2 => nid.try_into().ok().map(NamespaceDescriptor::Nguid),
+        3 => nid.try_into().ok().map(NamespaceDescriptor::Uuid),
+        4 => <[u8; 1]>::try_from(nid)
+            .ok()
+            .map(|[csi]| NamespaceDescriptor::Csi(csi)),
+        _ => None,
+    };
+    known.unwrap_or(NamespaceDescriptor::Other { nidt, nid })
+}
+
+/// Text in a field of ASCII padded with spaces (SN, MN, FR), cut to the field.
+///
+/// Base, 1.5: ASCII strings hold 20h to 7Eh alone; what is not becomes `?`.
+#[must_use]
+pub fn ascii_field<const N: usize>(text: &str) -> [u8; N] {
+    let mut field = [b' '; N];
+    for (slot, c) in field.iter_mut().zip(text.chars()) {
+        *slot = if matches!(c, ' '..='~') {
+            c as u8
+        } else {
+            b'?'
+        };
+    }
+    field
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+    use std::vec::Vec;
+
+    /// Offsets as the specification's figures give them.
+    #[test]
+    fn controller_offsets() {
+        assert_eq!(offset_of!(IdentifyController, cntlid), 78);
+        assert_eq!(offset_of!(IdentifyController, cntrltype), 111);
+        assert_eq!(offset_of!(IdentifyController, oacs), 256);
+        assert_eq!(offset_of!(IdentifyController, tnvmcap), 280);
+        assert_eq!(offset_of!(IdentifyController, kas), 320);
+        assert_eq!(offset_of!(IdentifyController, anatt), 342);
+        assert_eq!(offset_of!(IdentifyController, megcap), 368);
+        assert_eq!(offset_of!(IdentifyController, sqes), 512);
+        assert_eq!(offset_of!(IdentifyController, vwc), 525);
+        assert_eq!(offset_of!(IdentifyController, sgls), 536);
+        assert_eq!(offset_of!(IdentifyController, subnqn), 768);
+        assert_eq!(offset_of!(IdentifyController, ioccsz), 1792);
+        assert_eq!(offset_of!(IdentifyController, psd), 2048);
+        assert_eq!(offset_of!(IdentifyController, vendor), 3072);
+    }
+
+    #[test]
+    fn namespace_offsets() {
+        assert_eq!(offset_of!(IdentifyNamespace, nvmcap), 48);
+        assert_eq!(offset_of!(IdentifyNamespace, mssrl), 74);
+        assert_eq!(offset_of!(IdentifyNamespace, anagrpid), 92);
+        assert_eq!(offset_of!(IdentifyNamespace, nguid), 104);
+        assert_eq!(offset_of!(IdentifyNamespace, lbaf), 128);
+        assert_eq!(offset_of!(IdentifyNamespaceIndependent, nstat), 14);
+    }
+
+    #[test]
+    fn descriptors_round_trip_and_stop_at_the_end() {
+        let all = [
+            NamespaceDescriptor::Eui64([1; 8]),
+            NamespaceDescriptor::Nguid([2; 16]),
+            NamespaceDescriptor::Uuid([3; 16]),
+            NamespaceDescriptor::Csi(CSI_NVM),
+            NamespaceDescriptor::Other {
+                nidt: 9,
+                nid: &[7, 7],
+            },
+        ];
+        let mut list = [0u8; 128];
+        let mut rest = &mut list[..];
+        for descriptor in all {
+            rest = descriptor.write(rest).unwrap();
+        }
+        assert_eq!(namespace_descriptors(&list).collect::<Vec<_>>(), all);
+        assert_eq!(
+            namespace_descriptors(&[1, 8, 0, 0, 1]).count(),
+            0,
+            "cut short"
+        );
+        assert!(NamespaceDescriptor::Csi(0).write(&mut [0; 4]).is_none());
+    }
+
+    #[test]
+    fn namespace_list_ends_at_zero() {
+        let list = NamespaceList::new([1, 2, 7]);
+        assert_eq!(list.iter().collect::<Vec<_>>(), [1, 2, 7]);
+        assert_eq!(
+            NamespaceList::new(1..=2000).iter().count(),
+            NAMESPACE_LIST_MAX
+        );
+    }
+
+    #[test]
+    fn ascii_fields_are_padded_and_cut() {
+        assert_eq!(&ascii_field::<6>("ab"), b"ab    ");
+        assert_eq!(&ascii_field::<4>("abcdef"), b"abcd");
+        assert_eq!(&ascii_field::<4>("aä\n"), b"a?? ");
+    }
+}

@@ -1,0 +1,465 @@
+//! Log pages: what Get Log Page returns (Base, 5.16).
+
+use zerocopy::little_endian::{U16, U32, U64, U128};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::nqn::NQN_FIELD_BYTES;
+
+codes! {
+    /// LID: log page identifier (Base, figure 202).
+    pub struct LogPage(u8);
+    0x00 SUPPORTED_LOG_PAGES "Supported Log Pages";
+    0x01 ERROR_INFORMATION "Error Information";
+    0x02 SMART "SMART / Health Information";
+    0x03 FIRMWARE_SLOT "Firmware Slot Information";
+    0x04 CHANGED_NAMESPACES "Changed Namespace List";
+    0x05 COMMAND_EFFECTS "Commands Supported and Effects";
+    0x0c ANA "Asymmetric Namespace Access";
+    0x12 FEATURE_EFFECTS "Feature Identifiers Supported and Effects";
+    0x70 DISCOVERY "Discovery";
+    0x80 RESERVATION_NOTIFICATION "Reservation Notification";
+}
+
+bitfields! {
+    /// CDW10 of Get Log Page.
+    pub struct GetLogCdw10(u32);
+    fields {
+        /// LID: a [`LogPage`].
+        lid with_lid: u8 = 0..=7;
+        /// LSP: log specific field.
+        lsp with_lsp: u8 = 8..=14;
+        /// NUMDL: lower half of the number of dwords to return, 0-based.
+        numdl with_numdl: u16 = 16..=31;
+    }
+    flags {
+        /// RAE: retain asynchronous event, do not re-arm it.
+        rae with_rae = 15;
+    }
+}
+
+bitfields! {
+    /// CDW11 of Get Log Page.
+    pub struct GetLogCdw11(u32);
+    fields {
+        /// NUMDU: upper half of the number of dwords to return.
+        numdu with_numdu: u16 = 0..=15;
+        /// LSI: log specific identifier.
+        lsi with_lsi: u16 = 16..=31;
+    }
+}
+
+bitfields! {
+    /// CDW14 of Get Log Page.
+    pub struct GetLogCdw14(u32);
+    fields {
+        /// UUID index.
+        uuid_index with_uuid_index: u8 = 0..=6;
+        /// CSI: I/O command set, for some log pages.
+        csi with_csi: u8 = 24..=31;
+    }
+    flags {
+        /// OT: the offset is an index of entries, not of bytes.
+        ot with_ot = 23;
+    }
+}
+
+/// Bytes that Get Log Page asks for, from its CDW10 and CDW11: up to 16 GiB.
+#[must_use]
+pub const fn get_log_bytes(cdw10: GetLogCdw10, cdw11: GetLogCdw11) -> u64 {
+    let numd = (cdw11.numdu() as u64) << 16 | cdw10.numdl() as u64;
+    (numd + 1) * 4
+}
+
+/// Supported Log Pages (LID 00h; Base, figure 204).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SupportedLogPages {
+    /// One [`SupportedLogPage`] for each LID.
+    pub lids: [U32; 256],
+}
+assert_size!(SupportedLogPages = 1024);
+
+bitfields! {
+    /// What the Supported Log Pages log says of one LID.
+    pub struct SupportedLogPage(u32);
+    fields {
+        /// LID specific parameter.
+        parameter with_parameter: u16 = 16..=31;
+    }
+    flags {
+        /// LSUPP: the log page is supported.
+        lsupp with_lsupp = 0;
+        /// IOS: the offset may be an index.
+        ios with_ios = 1;
+    }
+}
+
+/// An entry of the Error Information log (LID 01h; Base, figure 205), newest first.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct ErrorEntry {
+    /// Error Count: unique for the life of the controller; 0 in an invalid entry.
+    pub error_count: U64,
+    /// SQID: queue of the command, FFFFh if none.
+    pub sqid: U16,
+    /// CID: command, FFFFh if none.
+    pub cid: U16,
+    /// Status field of the completion, phase tag in bit 0.
+    pub status: U16,
+    /// Byte (7:0) and bit (10:8) of the SQE that is wrong; FFFFh if not of one.
+    pub parameter_error_location: U16,
+    /// LBA: first that has the error, if any.
+    pub lba: U64,
+    /// NSID, if any.
+    pub nsid: U32,
+    /// Vendor specific log page that tells more; 0 if none.
+    pub vendor_log_page: u8,
+    /// TRTYPE: transport.
+    pub trtype: u8,
+    /// Reserved.
+    pub reserved30: [u8; 2],
+    /// Command specific information.
+    pub command_specific: U64,
+    /// Transport specific information.
+    pub transport_specific: U16,
+    /// Reserved.
+    pub reserved42: [u8; 22],
+}
+assert_size!(ErrorEntry = 64);
+
+impl ErrorEntry {
+    /// SQID, CID and parameter error location of an error that is not of a command.
+    pub const NOT_OF_A_COMMAND: u16 = 0xffff;
+}
+
+/// SMART / Health Information (LID 02h; Base, figure 207).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct SmartLog {
+    /// Critical warnings.
+    pub critical_warning: u8,
+    /// Composite temperature, in kelvin.
+    pub composite_temperature: U16,
+    /// Available spare, in percent.
+    pub avsp: u8,
+    /// Available spare threshold, in percent.
+    pub avspt: u8,
+    /// Percentage used, may exceed 100.
+    pub pused: u8,
+    /// Endurance group critical warnings.
+    pub endurance_group_warning: u8,
+    /// Reserved.
+    pub reserved7: [u8; 25],
+    /// Data units read, in units of 1000 blocks of 512 bytes, rounded up.
+    pub data_units_read: U128,
+    /// Data units written, in units of 1000 blocks of 512 bytes, rounded up.
+    pub data_units_written: U128,
+    /// Read and Compare commands completed.
+    pub host_read_commands: U128,
+    /// Write commands completed.
+    pub host_write_commands: U128,
+    /// Time with an I/O command outstanding, in minutes.
+    pub controller_busy_time: U128,
+    /// Power cycles.
+    pub power_cycles: U128,
+    /// Power on, in hours.
+    pub power_on_hours: U128,
+    /// Unexpected power losses.
+    pub unsafe_shutdowns: U128,
+    /// Media and data integrity errors.
+    pub media_errors: U128,
+    /// Error Information log entries over the life of the controller.
+    pub error_log_entries: U128,
+    /// Time above the warning temperature, in minutes.
+    pub warning_temperature_time: U32,
+    /// Time above the critical temperature, in minutes.
+    pub critical_temperature_time: U32,
+    /// Temperature sensors, in kelvin; 0 if not there.
+    pub temperature_sensors: [U16; 8],
+    /// Transitions to thermal management temperature 1.
+    pub thermal1_transitions: U32,
+    /// Transitions to thermal management temperature 2.
+    pub thermal2_transitions: U32,
+    /// Time at thermal management temperature 1, in seconds.
+    pub thermal1_time: U32,
+    /// Time at thermal management temperature 2, in seconds.
+    pub thermal2_time: U32,
+    /// Reserved.
+    pub reserved232: [u8; 280],
+}
+assert_size!(SmartLog = 512);
+
+/// Firmware Slot Information (LID 03h; Base, figure 208).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct FirmwareSlotLog {
+    /// AFI: slot in use in bits 2:0, slot of the next reset in bits 6:4.
+    pub afi: u8,
+    /// Reserved.
+    pub reserved1: [u8; 7],
+    /// FRS1 to FRS7: revisions, ASCII; 0 in an empty slot.
+    pub frs: [[u8; 8]; 7],
+    /// Reserved.
+    pub reserved64: [u8; 448],
+}
+assert_size!(FirmwareSlotLog = 512);
+
+/// Commands Supported and Effects (LID 05h; Base, figure 210).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct CommandEffectsLog {
+    /// ACS0 to ACS255: a [`CommandEffects`] for each admin opcode.
+    pub acs: [U32; 256],
+    /// IOCS0 to IOCS255: a [`CommandEffects`] for each I/O opcode.
+    pub iocs: [U32; 256],
+    /// Reserved.
+    pub reserved2048: [u8; 2048],
+}
+assert_size!(CommandEffectsLog = 4096);
+
+bitfields! {
+    /// What a command may change (Base, figure 211).
+    pub struct CommandEffects(u32);
+    fields {
+        /// CSE: 000b any number at a time, 001b one a namespace, 010b one at all.
+        cse with_cse: u8 = 16..=18;
+    }
+    flags {
+        /// CSUPP: the command is supported.
+        csupp with_csupp = 0;
+        /// LBCC: logical block content.
+        lbcc with_lbcc = 1;
+        /// NCC: namespace capabilities.
+        ncc with_ncc = 2;
+        /// NIC: the namespace inventory.
+        nic with_nic = 3;
+        /// CCC: controller capabilities.
+        ccc with_ccc = 4;
+        /// UUID selection is supported.
+        uuid_selection with_uuid_selection = 19;
+    }
+}
+
+/// Head of the Asymmetric Namespace Access log (LID 0Ch; Base, figure 224).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct AnaLogHeader {
+    /// CHGCNT: change count; wraps past 0.
+    pub chgcnt: U64,
+    /// NGRPS: descriptors that follow.
+    pub ngrps: U16,
+    /// Reserved.
+    pub reserved10: [u8; 6],
+}
+assert_size!(AnaLogHeader = 16);
+
+bitfields! {
+    /// LSP of Get Log Page for the ANA log.
+    pub struct AnaLsp(u8);
+    flags {
+        /// RGO: return groups only, no NSIDs.
+        rgo with_rgo = 0;
+    }
+}
+
+/// An ANA group descriptor without its NSIDs (Base, figure 225): NNSIDS dwords follow it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct AnaGroup {
+    /// AGID: group.
+    pub agid: U32,
+    /// NNSIDS: NSIDs that follow.
+    pub nnsids: U32,
+    /// CHGCNT: change count of the group.
+    pub chgcnt: U64,
+    /// ANAS: an [`AnaState`], in bits 3:0.
+    pub anas: u8,
+    /// Reserved.
+    pub reserved17: [u8; 15],
+}
+assert_size!(AnaGroup = 32);
+
+codes! {
+    /// ANAS: asymmetric namespace access state (Base, 8.1.3).
+    pub struct AnaState(u8);
+    0x01 OPTIMIZED "ANA Optimized";
+    0x02 NON_OPTIMIZED "ANA Non-Optimized";
+    0x03 INACCESSIBLE "ANA Inaccessible";
+    0x04 PERSISTENT_LOSS "ANA Persistent Loss";
+    0x0f CHANGE "ANA Change";
+}
+
+/// Head of the Discovery log (LID 70h; Base, figure 264); NUMREC entries follow it.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct DiscoveryLogHeader {
+    /// GENCTR: changes whenever the log does.
+    pub genctr: U64,
+    /// NUMREC: entries.
+    pub numrec: U64,
+    /// RECFMT: 0.
+    pub recfmt: U16,
+    /// Reserved.
+    pub reserved18: [u8; 1006],
+}
+assert_size!(DiscoveryLogHeader = 1024);
+
+/// An entry of the Discovery log: one way to one NVM subsystem (Base, figure 265).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct DiscoveryEntry {
+    /// TRTYPE: transport, a [`TransportType`].
+    pub trtype: u8,
+    /// ADRFAM: address family, an [`AddressFamily`].
+    pub adrfam: u8,
+    /// SUBTYPE: a [`SubsystemType`].
+    pub subtype: u8,
+    /// TREQ: secure channel in bits 1:0 (01b required, 10b not), SQ flow control may be disabled in bit 2.
+    pub treq: u8,
+    /// PORTID: port of the NVM subsystem.
+    pub portid: U16,
+    /// CNTLID: controller; FFFFh for the dynamic controller model.
+    pub cntlid: U16,
+    /// ASQSZ: entries of the largest admin submission queue; at least 32.
+    pub asqsz: U16,
+    /// EFLAGS: an [`Eflags`].
+    pub eflags: U16,
+    /// Reserved.
+    pub reserved12: [u8; 20],
+    /// TRSVCID: transport service, ASCII padded with spaces; for RDMA a port number.
+    pub trsvcid: [u8; 32],
+    /// Reserved.
+    pub reserved64: [u8; 192],
+    /// SUBNQN: NVM subsystem.
+    pub subnqn: [u8; NQN_FIELD_BYTES],
+    /// TRADDR: transport address, ASCII padded with spaces.
+    pub traddr: [u8; 256],
+    /// TSAS: for RDMA an [`RdmaTsas`].
+    pub tsas: [u8; 256],
+}
+assert_size!(DiscoveryEntry = 1024);
+
+codes! {
+    /// TRTYPE: NVMe transport.
+    pub struct TransportType(u8);
+    0x01 RDMA "RDMA";
+    0x02 FIBRE_CHANNEL "Fibre Channel";
+    0x03 TCP "TCP";
+    0xfe INTRA_HOST "Intra-host";
+}
+
+codes! {
+    /// ADRFAM: address family.
+    pub struct AddressFamily(u8);
+    0x01 IPV4 "IPv4";
+    0x02 IPV6 "IPv6";
+    0x03 INFINIBAND "InfiniBand";
+    0x04 FIBRE_CHANNEL "Fibre Channel";
+    0xfe INTRA_HOST "Intra-host";
+}
+
+codes! {
+    /// SUBTYPE: what a Discovery log entry leads to.
+    pub struct SubsystemType(u8);
+    0x01 DISCOVERY_REFERRAL "Referral to another discovery service";
+    0x02 NVM "NVM subsystem";
+    0x03 CURRENT_DISCOVERY "Current discovery subsystem";
+}
+
+bitfields! {
+    /// EFLAGS: entry flags.
+    pub struct Eflags(u16);
+    flags {
+        /// DUPRETINFO: other ports of this discovery subsystem return the same.
+        dupretinfo with_dupretinfo = 0;
+        /// EPCSD: explicit persistent connection to the discovery controller is supported.
+        epcsd with_epcsd = 1;
+    }
+}
+
+/// TSAS of an RDMA entry (RDMA, figure 9).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct RdmaTsas {
+    /// RDMA_QPTYPE: 1 reliable connected, 2 reliable datagram.
+    pub qptype: u8,
+    /// RDMA_PRTYPE: an [`RdmaProvider`].
+    pub prtype: u8,
+    /// RDMA_CMS: 1 RDMA_IP_CM.
+    pub cms: u8,
+    /// Reserved.
+    pub reserved3: [u8; 5],
+    /// RDMA_PKEY: partition key; for InfiniBand.
+    pub pkey: U16,
+    /// Reserved.
+    pub reserved10: [u8; 246],
+}
+assert_size!(RdmaTsas = 256);
+
+impl RdmaTsas {
+    /// RDMA_QPTYPE: reliable connected.
+    pub const QPTYPE_CONNECTED: u8 = 1;
+    /// RDMA_CMS: RDMA_IP_CM.
+    pub const CMS_RDMA_IP_CM: u8 = 1;
+}
+
+codes! {
+    /// RDMA_PRTYPE: RDMA provider.
+    pub struct RdmaProvider(u8);
+    0x01 NONE "None specified";
+    0x02 INFINIBAND "InfiniBand";
+    0x03 ROCE "RoCE";
+    0x04 ROCE_V2 "RoCEv2";
+    0x05 IWARP "iWARP";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn offsets() {
+        assert_eq!(offset_of!(ErrorEntry, command_specific), 32);
+        assert_eq!(offset_of!(SmartLog, data_units_read), 32);
+        assert_eq!(offset_of!(SmartLog, error_log_entries), 176);
+        assert_eq!(offset_of!(SmartLog, temperature_sensors), 200);
+        assert_eq!(offset_of!(DiscoveryEntry, trsvcid), 32);
+        assert_eq!(offset_of!(DiscoveryEntry, subnqn), 256);
+        assert_eq!(offset_of!(DiscoveryEntry, traddr), 512);
+        assert_eq!(offset_of!(DiscoveryEntry, tsas), 768);
+    }
+
+    #[test]
+    fn numd_has_32_bits_and_does_not_overflow() {
+        assert_eq!(get_log_bytes(GetLogCdw10(0), GetLogCdw11(0)), 4);
+        assert_eq!(
+            get_log_bytes(GetLogCdw10(0x02ff_0070), GetLogCdw11(0)),
+            3072
+        );
+        assert_eq!(
+            get_log_bytes(GetLogCdw10(u32::MAX), GetLogCdw11(u32::MAX)),
+            1 << 34
+        );
+    }
+}

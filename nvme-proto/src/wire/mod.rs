@@ -1,0 +1,130 @@
+//! The structures of NVMe and NVMe over Fabrics, one noun a module.
+//!
+//! Fields carry the specification's mnemonics; sizes are asserted at compile
+//! time. Every structure is plain bytes: it has no padding, no alignment
+//! demand and no invalid bit pattern, so a slice of the right length *is* the
+//! structure ([`FromBytes`]), and it goes out as it is ([`IntoBytes`]), unknown
+//! bits included.
+
+/// Asserts at compile time that a structure has the size the specification gives it.
+macro_rules! assert_size {
+    ($($name:ty = $bytes:expr),+ $(,)?) => {
+        $(const _: () = assert!(core::mem::size_of::<$name>() == $bytes);)+
+    };
+}
+
+/// Declares an integer whose bits have names: for each a getter and a `with_` setter.
+///
+/// Bits without a name are kept as they are.
+macro_rules! bitfields {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident($repr:ident);
+        $(fields {
+            $($(#[$fmeta:meta])* $field:ident $with_field:ident: $ftype:ident = $low:literal..=$high:literal;)+
+        })?
+        $(flags {
+            $($(#[$bmeta:meta])* $flag:ident $with_flag:ident = $bit:literal;)+
+        })?
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct $name(pub $repr);
+
+        impl $name {
+            $($(
+                $(#[$fmeta])*
+                #[must_use]
+                pub const fn $field(self) -> $ftype {
+                    ((self.0 >> $low) & ($repr::MAX >> ($repr::BITS - 1 - ($high - $low)))) as $ftype
+                }
+                /// The same with this field set; bits that do not fit are dropped.
+                #[must_use]
+                pub const fn $with_field(self, value: $ftype) -> Self {
+                    let mask = $repr::MAX >> ($repr::BITS - 1 - ($high - $low));
+                    Self((self.0 & !(mask << $low)) | ((value as $repr & mask) << $low))
+                }
+            )+)?
+            $($(
+                $(#[$bmeta])*
+                #[must_use]
+                pub const fn $flag(self) -> bool {
+                    self.0 & (1 << $bit) != 0
+                }
+                /// The same with this bit set or cleared.
+                #[must_use]
+                pub const fn $with_flag(self, value: bool) -> Self {
+                    Self((self.0 & !(1 << $bit)) | ((value as $repr) << $bit))
+                }
+            )+)?
+        }
+    };
+}
+
+/// Declares an open set of codes: an integer with named values, printable by name.
+macro_rules! codes {
+    (
+        $(#[$meta:meta])*
+        pub struct $name:ident($repr:ident);
+        $($value:literal $code:ident $text:literal;)+
+    ) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub struct $name(pub $repr);
+
+        impl $name {
+            $(
+                #[doc = $text]
+                pub const $code: Self = Self($value);
+            )+
+
+            /// The specification's name for this value, if it has one.
+            #[must_use]
+            pub const fn name(self) -> Option<&'static str> {
+                match self.0 {
+                    $($value => Some($text),)+
+                    _ => None,
+                }
+            }
+        }
+
+        impl core::fmt::Display for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                match self.name() {
+                    Some(name) => write!(f, "{name} ({:02X}h)", self.0),
+                    None => write!(f, "{:02X}h", self.0),
+                }
+            }
+        }
+
+        impl core::fmt::Debug for $name {
+            fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+                core::fmt::Display::fmt(self, f)
+            }
+        }
+    };
+}
+
+pub mod aen;
+pub mod cm;
+pub mod cqe;
+pub mod fabrics;
+pub mod feature;
+pub mod identify;
+pub mod log;
+pub mod nqn;
+pub mod property;
+pub mod sgl;
+pub mod sqe;
+pub mod status;
+
+pub use cqe::Cqe;
+pub use nqn::Nqn;
+pub use sgl::{Sgl, SglDescriptor};
+pub use sqe::{AdminOpcode, FabricsType, NvmOpcode, Sqe};
+pub use status::Status;
+pub use zerocopy::little_endian::{U16, U32, U64, U128};
+pub use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+/// NSID that stands for every namespace (Base, 3.2.1.2).
+pub const NSID_ALL: u32 = 0xffff_ffff;

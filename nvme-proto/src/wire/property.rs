@@ -1,0 +1,191 @@
+//! Controller properties: what registers are to a PCIe controller (Base, 3.1.3).
+
+/// Offsets of properties, in bytes.
+pub mod offset {
+    /// Controller Capabilities, 8 bytes.
+    pub const CAP: u32 = 0x00;
+    /// Version, 4 bytes.
+    pub const VS: u32 = 0x08;
+    /// Controller Configuration, 4 bytes.
+    pub const CC: u32 = 0x14;
+    /// Controller Status, 4 bytes.
+    pub const CSTS: u32 = 0x1c;
+    /// NVM Subsystem Reset, 4 bytes.
+    pub const NSSR: u32 = 0x20;
+    /// Controller Ready Timeouts, 4 bytes.
+    pub const CRTO: u32 = 0x68;
+}
+
+/// What a host writes to NSSR to reset the NVM subsystem: "NVMe" in ASCII.
+pub const NSSR_RESET: u32 = 0x4e56_4d65;
+
+bitfields! {
+    /// CAP: Controller Capabilities (Base, 3.1.3.1).
+    pub struct Cap(u64);
+    fields {
+        /// MQES: entries of the largest I/O queue, 0-based.
+        mqes with_mqes: u16 = 0..=15;
+        /// AMS: arbitration mechanisms besides round robin.
+        ams with_ams: u8 = 17..=18;
+        /// TO: the longest CSTS.RDY may take to follow CC.EN, in units of 500 ms.
+        to with_to: u8 = 24..=31;
+        /// CSS: I/O command sets; bit 0 the NVM command set, bit 6 those of CNS 1Ch.
+        css with_css: u8 = 37..=44;
+        /// MPSMIN: smallest host page, 2^(12 + MPSMIN) bytes.
+        mpsmin with_mpsmin: u8 = 48..=51;
+        /// MPSMAX: largest host page, 2^(12 + MPSMAX) bytes.
+        mpsmax with_mpsmax: u8 = 52..=55;
+    }
+    flags {
+        /// CQR: I/O queues must be physically contiguous; 1 over Fabrics.
+        cqr with_cqr = 16;
+        /// NSSRS: NVM Subsystem Reset is supported.
+        nssrs with_nssrs = 36;
+        /// CRMS.CRWMS: Controller Ready With Media is supported; CRTO is valid.
+        crwms with_crwms = 59;
+        /// CRMS.CRIMS: Controller Ready Independent of Media is supported.
+        crims with_crims = 60;
+    }
+}
+
+impl Cap {
+    /// CSS: the NVM command set.
+    pub const CSS_NVM: u8 = 1 << 0;
+    /// CSS: the I/O command sets that Identify CNS 1Ch lists.
+    pub const CSS_IOCS: u8 = 1 << 6;
+    /// CSS: no I/O command set.
+    pub const CSS_ADMIN_ONLY: u8 = 1 << 7;
+}
+
+bitfields! {
+    /// VS: the specification's version (Base, 3.1.3.2).
+    pub struct Vs(u32);
+    fields {
+        /// TER: tertiary version.
+        ter with_ter: u8 = 0..=7;
+        /// MNR: minor version.
+        mnr with_mnr: u8 = 8..=15;
+        /// MJR: major version.
+        mjr with_mjr: u16 = 16..=31;
+    }
+}
+
+impl Vs {
+    /// NVMe 1.3.0.
+    pub const V1_3: Self = Self(0x0001_0300);
+    /// NVMe 1.4.0.
+    pub const V1_4: Self = Self(0x0001_0400);
+    /// NVMe 2.0.0.
+    pub const V2_0: Self = Self(0x0002_0000);
+}
+
+bitfields! {
+    /// CC: Controller Configuration (Base, 3.1.3.5).
+    pub struct Cc(u32);
+    fields {
+        /// CSS: the I/O command sets chosen; 000b NVM, 110b all that CNS 1Ch lists, 111b none.
+        css with_css: u8 = 4..=6;
+        /// MPS: host page, 2^(12 + MPS) bytes.
+        mps with_mps: u8 = 7..=10;
+        /// AMS: arbitration mechanism chosen.
+        ams with_ams: u8 = 11..=13;
+        /// SHN: shutdown notification; 01b normal, 10b abrupt.
+        shn with_shn: u8 = 14..=15;
+        /// IOSQES: I/O SQ entries are 2^IOSQES bytes.
+        iosqes with_iosqes: u8 = 16..=19;
+        /// IOCQES: I/O CQ entries are 2^IOCQES bytes.
+        iocqes with_iocqes: u8 = 20..=23;
+    }
+    flags {
+        /// EN: enable.
+        en with_en = 0;
+        /// CRIME: ready independent of media.
+        crime with_crime = 24;
+    }
+}
+
+impl Cc {
+    /// CSS: the NVM command set.
+    pub const CSS_NVM: u8 = 0b000;
+    /// CSS: all I/O command sets that are supported.
+    pub const CSS_IOCS: u8 = 0b110;
+    /// CSS: admin commands only.
+    pub const CSS_ADMIN_ONLY: u8 = 0b111;
+    /// SHN: no notification.
+    pub const SHN_NONE: u8 = 0b00;
+    /// SHN: normal shutdown.
+    pub const SHN_NORMAL: u8 = 0b01;
+    /// SHN: abrupt shutdown.
+    pub const SHN_ABRUPT: u8 = 0b10;
+}
+
+bitfields! {
+    /// CSTS: Controller Status (Base, 3.1.3.6).
+    pub struct Csts(u32);
+    fields {
+        /// SHST: how far the shutdown is, one of the `SHST_` constants.
+        shst with_shst: u8 = 2..=3;
+    }
+    flags {
+        /// RDY: ready for commands.
+        rdy with_rdy = 0;
+        /// CFS: fatal error; a reset is needed.
+        cfs with_cfs = 1;
+        /// NSSRO: the NVM subsystem was reset.
+        nssro with_nssro = 4;
+        /// PP: processing paused.
+        pp with_pp = 5;
+    }
+}
+
+impl Csts {
+    /// SHST: normal operation.
+    pub const SHST_NORMAL: u8 = 0b00;
+    /// SHST: shutdown is on its way.
+    pub const SHST_OCCURRING: u8 = 0b01;
+    /// SHST: shutdown is complete.
+    pub const SHST_COMPLETE: u8 = 0b10;
+}
+
+bitfields! {
+    /// CRTO: Controller Ready Timeouts (Base, 3.1.3.21).
+    pub struct Crto(u32);
+    fields {
+        /// CRWMT: with media, in units of 500 ms.
+        crwmt with_crwmt: u16 = 0..=15;
+        /// CRIMT: independent of media, in units of 500 ms.
+        crimt with_crimt: u16 = 16..=31;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What a Linux target answered and a Linux host wrote, in tests/captures.
+    #[test]
+    fn values_of_the_captures() {
+        let cap = Cap(0x0000_0820_0f00_007f);
+        assert_eq!(
+            (cap.mqes(), cap.to(), cap.css()),
+            (127, 15, Cap::CSS_NVM | Cap::CSS_IOCS)
+        );
+        assert!(!cap.cqr() && !cap.crwms());
+        let cc = Cc(0x0046_4061);
+        assert!(cc.en());
+        assert_eq!(
+            (cc.css(), cc.shn(), cc.iosqes(), cc.iocqes()),
+            (Cc::CSS_IOCS, 1, 6, 4)
+        );
+        assert_eq!(Csts(8).shst(), Csts::SHST_COMPLETE);
+        assert_eq!(Vs(0x0001_0300), Vs::V1_3);
+    }
+
+    #[test]
+    fn setters_touch_their_bits_alone() {
+        assert_eq!(Cap(u64::MAX).with_css(0).0, !(0xff << 37));
+        assert_eq!(Cap(0).with_mpsmax(0xff).0, 0xf << 52);
+        assert_eq!(Cc(u32::MAX).with_en(false).0, !1);
+        assert_eq!(Crto(0).with_crimt(0x1234).0, 0x1234_0000);
+    }
+}

@@ -1,0 +1,330 @@
+//! SGL descriptors: where a command's data is.
+//!
+//! Base, 4.1.2. A Fabrics command has exactly one in its SQE (SGL1). Over RDMA
+//! (RDMA, 3) that is a keyed data block, which names memory of the host that
+//! the controller reads or writes by RDMA, or a data block with an offset into
+//! the capsule's own data.
+
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::status::Status;
+
+/// Bytes of an SGL descriptor.
+pub const SGL_DESCRIPTOR_BYTES: usize = 16;
+
+codes! {
+    /// SGL descriptor type: the upper half of the descriptor's last byte.
+    pub struct SglType(u8);
+    0x0 DATA_BLOCK "SGL Data Block";
+    0x1 BIT_BUCKET "SGL Bit Bucket";
+    0x2 SEGMENT "SGL Segment";
+    0x3 LAST_SEGMENT "SGL Last Segment";
+    0x4 KEYED_DATA_BLOCK "Keyed SGL Data Block";
+    0x5 TRANSPORT_DATA_BLOCK "Transport SGL Data Block";
+    0xf VENDOR_SPECIFIC "Vendor Specific";
+}
+
+/// Subtype 0h: the address is one of memory.
+pub const SUBTYPE_ADDRESS: u8 = 0x0;
+/// Subtype 1h: the address is an offset into the capsule, from the end of the SQE.
+pub const SUBTYPE_OFFSET: u8 = 0x1;
+/// Subtype Fh of a keyed descriptor: the response shall invalidate the key (RDMA, 3.2.1).
+pub const SUBTYPE_INVALIDATE: u8 = 0xf;
+
+/// The 16 bytes of a descriptor, not yet interpreted.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    Default,
+    PartialEq,
+    Eq,
+    FromBytes,
+    IntoBytes,
+    Immutable,
+    KnownLayout,
+    Unaligned,
+)]
+#[repr(transparent)]
+pub struct SglDescriptor(pub [u8; SGL_DESCRIPTOR_BYTES]);
+assert_size!(SglDescriptor = SGL_DESCRIPTOR_BYTES);
+
+/// What a descriptor says, once its type and subtype are known to make sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Sgl {
+    /// Data in the command capsule.
+    InCapsule {
+        /// From the end of the SQE (and ICDOFF), in bytes.
+        offset: u64,
+        /// In bytes.
+        length: u32,
+    },
+    /// Data block by plain memory address; PCIe has these, RDMA does not.
+    Address {
+        /// Memory address.
+        address: u64,
+        /// In bytes.
+        length: u32,
+    },
+    /// Memory of the host, to be reached by RDMA READ or WRITE.
+    Keyed {
+        /// Virtual address in the host.
+        address: u64,
+        /// In bytes; 24 bits on the wire.
+        length: u32,
+        /// Remote key.
+        rkey: u32,
+        /// Whether the response shall be a SEND with invalidate of `rkey`.
+        invalidate: bool,
+    },
+    /// Data of the controller that the host does not want.
+    BitBucket {
+        /// In bytes.
+        length: u32,
+    },
+    /// A further list of descriptors in the capsule.
+    Segment {
+        /// From the end of the SQE, in bytes.
+        offset: u64,
+        /// Of the list, in bytes.
+        length: u32,
+        /// Whether the list holds data descriptors alone.
+        last: bool,
+    },
+}
+
+impl Sgl {
+    /// The longest data that one keyed descriptor can name: its length has 24 bits.
+    pub const KEYED_LENGTH_MAX: u32 = 0x00ff_ffff;
+
+    /// How many bytes of data (of descriptors, for a segment) this names.
+    #[must_use]
+    pub const fn length(&self) -> u32 {
+        match *self {
+            Self::InCapsule { length, .. }
+            | Self::Address { length, .. }
+            | Self::Keyed { length, .. }
+            | Self::BitBucket { length }
+            | Self::Segment { length, .. } => length,
+        }
+    }
+}
+
+impl SglDescriptor {
+    /// A keyed data block.
+    ///
+    /// # Panics
+    /// If `length` exceeds [`Sgl::KEYED_LENGTH_MAX`].
+    #[must_use]
+    pub fn keyed(address: u64, length: u32, rkey: u32, invalidate: bool) -> Self {
+        assert!(
+            length <= Sgl::KEYED_LENGTH_MAX,
+            "keyed SGL length {length} needs more than 24 bits"
+        );
+        let mut bytes = [0; SGL_DESCRIPTOR_BYTES];
+        bytes[..8].copy_from_slice(&address.to_le_bytes());
+        bytes[8..11].copy_from_slice(&length.to_le_bytes()[..3]);
+        bytes[11..15].copy_from_slice(&rkey.to_le_bytes());
+        let subtype = if invalidate {
+            SUBTYPE_INVALIDATE
+        } else {
+            SUBTYPE_ADDRESS
+        };
+        bytes[15] = identifier(SglType::KEYED_DATA_BLOCK, subtype);
+        Self(bytes)
+    }
+
+    /// The keyed descriptor of a command without data: address, length and key 0.
+    #[must_use]
+    pub fn none() -> Self {
+        Self::keyed(0, 0, 0, false)
+    }
+
+    /// A data block in the capsule.
+    #[must_use]
+    pub fn in_capsule(offset: u64, length: u32) -> Self {
+        Self::unkeyed(SglType::DATA_BLOCK, SUBTYPE_OFFSET, offset, length)
+    }
+
+    /// A last segment: a list of data descriptors in the capsule.
+    #[must_use]
+    pub fn last_segment(offset: u64, length: u32) -> Self {
+        Self::unkeyed(SglType::LAST_SEGMENT, SUBTYPE_OFFSET, offset, length)
+    }
+
+    /// Descriptor type.
+    #[must_use]
+    pub const fn sgl_type(&self) -> SglType {
+        SglType(self.0[15] >> 4)
+    }
+
+    /// Descriptor subtype.
+    #[must_use]
+    pub const fn subtype(&self) -> u8 {
+        self.0[15] & 0xf
+    }
+
+    /// Interprets the descriptor.
+    ///
+    /// The three reserved bytes of an unkeyed descriptor are not looked at: the
+    /// Linux host reuses a tag's SQE and leaves there what the tag's last keyed
+    /// descriptor had as key.
+    ///
+    /// # Errors
+    /// SGL Descriptor Type Invalid for a type or subtype that Fabrics over RDMA
+    /// does not have.
+    pub fn parse(&self) -> Result<Sgl, Status> {
+        const INVALID: Status = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
+        let (address, length) = (self.address(), self.unkeyed_length());
+        match (self.sgl_type(), self.subtype()) {
+            (SglType::KEYED_DATA_BLOCK, subtype @ (SUBTYPE_ADDRESS | SUBTYPE_INVALIDATE)) => {
+                let b = &self.0;
+                Ok(Sgl::Keyed {
+                    address,
+                    length: u32::from_le_bytes([b[8], b[9], b[10], 0]),
+                    rkey: u32::from_le_bytes([b[11], b[12], b[13], b[14]]),
+                    invalidate: subtype == SUBTYPE_INVALIDATE,
+                })
+            }
+            (SglType::DATA_BLOCK, SUBTYPE_OFFSET) => Ok(Sgl::InCapsule {
+                offset: address,
+                length,
+            }),
+            (SglType::DATA_BLOCK, SUBTYPE_ADDRESS) => Ok(Sgl::Address { address, length }),
+            (SglType::BIT_BUCKET, SUBTYPE_ADDRESS) => Ok(Sgl::BitBucket { length }),
+            (t @ (SglType::SEGMENT | SglType::LAST_SEGMENT), SUBTYPE_OFFSET) => {
+                let last = t == SglType::LAST_SEGMENT;
+                Ok(Sgl::Segment {
+                    offset: address,
+                    length,
+                    last,
+                })
+            }
+            _ => Err(INVALID),
+        }
+    }
+
+    /// The key that the response must invalidate, whether the command succeeds or fails.
+    #[must_use]
+    pub fn invalidate_rkey(&self) -> Option<u32> {
+        match self.parse() {
+            Ok(Sgl::Keyed {
+                rkey,
+                invalidate: true,
+                ..
+            }) => Some(rkey),
+            _ => None,
+        }
+    }
+
+    fn unkeyed(sgl_type: SglType, subtype: u8, address: u64, length: u32) -> Self {
+        let mut bytes = [0; SGL_DESCRIPTOR_BYTES];
+        bytes[..8].copy_from_slice(&address.to_le_bytes());
+        bytes[8..12].copy_from_slice(&length.to_le_bytes());
+        bytes[15] = identifier(sgl_type, subtype);
+        Self(bytes)
+    }
+
+    fn address(&self) -> u64 {
+        let b = &self.0;
+        u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
+    }
+
+    fn unkeyed_length(&self) -> u32 {
+        let b = &self.0;
+        u32::from_le_bytes([b[8], b[9], b[10], b[11]])
+    }
+}
+
+impl From<Sgl> for SglDescriptor {
+    /// # Panics
+    /// If a keyed descriptor's length exceeds [`Sgl::KEYED_LENGTH_MAX`].
+    fn from(sgl: Sgl) -> Self {
+        match sgl {
+            Sgl::InCapsule { offset, length } => Self::in_capsule(offset, length),
+            Sgl::Address { address, length } => {
+                Self::unkeyed(SglType::DATA_BLOCK, SUBTYPE_ADDRESS, address, length)
+            }
+            Sgl::Keyed {
+                address,
+                length,
+                rkey,
+                invalidate,
+            } => Self::keyed(address, length, rkey, invalidate),
+            Sgl::BitBucket { length } => {
+                Self::unkeyed(SglType::BIT_BUCKET, SUBTYPE_ADDRESS, 0, length)
+            }
+            Sgl::Segment {
+                offset,
+                length,
+                last: true,
+            } => Self::last_segment(offset, length),
+            Sgl::Segment {
+                offset,
+                length,
+                last: false,
+            } => Self::unkeyed(SglType::SEGMENT, SUBTYPE_OFFSET, offset, length),
+        }
+    }
+}
+
+const fn identifier(sgl_type: SglType, subtype: u8) -> u8 {
+    sgl_type.0 << 4 | subtype
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keyed_layout() {
+        let descriptor =
+            SglDescriptor::keyed(0x1122_3344_5566_7788, 0x00ab_cdef, 0xdead_beef, true);
+        assert_eq!(
+            descriptor.0,
+            [
+                0x88, 0x77, 0x66, 0x55, 0x44, 0x33, 0x22, 0x11, 0xef, 0xcd, 0xab, 0xef, 0xbe, 0xad,
+                0xde, 0x4f
+            ]
+        );
+        let parsed = descriptor.parse().unwrap();
+        assert_eq!(
+            parsed,
+            Sgl::Keyed {
+                address: 0x1122_3344_5566_7788,
+                length: 0x00ab_cdef,
+                rkey: 0xdead_beef,
+                invalidate: true
+            }
+        );
+        assert_eq!(SglDescriptor::from(parsed), descriptor);
+    }
+
+    #[test]
+    fn stale_key_bytes_of_an_in_capsule_descriptor_are_ignored() {
+        let mut descriptor = SglDescriptor::in_capsule(8, 512);
+        assert_eq!(descriptor.0[15], 0x01);
+        descriptor.0[12..15].fill(0xee);
+        assert_eq!(
+            descriptor.parse(),
+            Ok(Sgl::InCapsule {
+                offset: 8,
+                length: 512
+            })
+        );
+    }
+
+    #[test]
+    fn unknown_types_and_subtypes_are_refused() {
+        for identifier in [0x02, 0x11, 0x20, 0x30, 0x41, 0x4e, 0x50, 0x5a, 0x61, 0xf0] {
+            let mut descriptor = SglDescriptor::none();
+            descriptor.0[15] = identifier;
+            let status = descriptor.parse().unwrap_err();
+            assert_eq!(
+                status,
+                Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr(),
+                "{identifier:#x}"
+            );
+        }
+    }
+}

@@ -1,0 +1,228 @@
+//! The submission queue entry: 64 bytes that ask for something.
+//!
+//! Base, 3.3.3.1 (common command format) and 3.3.3.1.1 (Fabrics). A command
+//! capsule is an SQE, then optionally in-capsule data ([`Sqe::split_capsule`]).
+
+use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::sgl::SglDescriptor;
+use super::status::Status;
+
+/// Bytes of a submission queue entry.
+pub const SQE_BYTES: usize = 64;
+
+codes! {
+    /// Opcodes of the admin queue (Base, figure 138).
+    pub struct AdminOpcode(u8);
+    0x00 DELETE_IO_SQ "Delete I/O Submission Queue";
+    0x01 CREATE_IO_SQ "Create I/O Submission Queue";
+    0x02 GET_LOG_PAGE "Get Log Page";
+    0x04 DELETE_IO_CQ "Delete I/O Completion Queue";
+    0x05 CREATE_IO_CQ "Create I/O Completion Queue";
+    0x06 IDENTIFY "Identify";
+    0x08 ABORT "Abort";
+    0x09 SET_FEATURES "Set Features";
+    0x0a GET_FEATURES "Get Features";
+    0x0c ASYNC_EVENT_REQUEST "Asynchronous Event Request";
+    0x0d NAMESPACE_MANAGEMENT "Namespace Management";
+    0x10 FIRMWARE_COMMIT "Firmware Commit";
+    0x11 FIRMWARE_IMAGE_DOWNLOAD "Firmware Image Download";
+    0x14 DEVICE_SELF_TEST "Device Self-test";
+    0x15 NAMESPACE_ATTACHMENT "Namespace Attachment";
+    0x18 KEEP_ALIVE "Keep Alive";
+    0x19 DIRECTIVE_SEND "Directive Send";
+    0x1a DIRECTIVE_RECEIVE "Directive Receive";
+    0x7f FABRICS "Fabrics Command";
+    0x80 FORMAT_NVM "Format NVM";
+    0x81 SECURITY_SEND "Security Send";
+    0x82 SECURITY_RECEIVE "Security Receive";
+    0x84 SANITIZE "Sanitize";
+}
+
+codes! {
+    /// Opcodes of I/O queues for the NVM command set (NVM, figure 15).
+    pub struct NvmOpcode(u8);
+    0x00 FLUSH "Flush";
+    0x01 WRITE "Write";
+    0x02 READ "Read";
+    0x04 WRITE_UNCORRECTABLE "Write Uncorrectable";
+    0x05 COMPARE "Compare";
+    0x08 WRITE_ZEROES "Write Zeroes";
+    0x09 DATASET_MANAGEMENT "Dataset Management";
+    0x0c VERIFY "Verify";
+    0x0d RESERVATION_REGISTER "Reservation Register";
+    0x0e RESERVATION_REPORT "Reservation Report";
+    0x11 RESERVATION_ACQUIRE "Reservation Acquire";
+    0x15 RESERVATION_RELEASE "Reservation Release";
+    0x19 COPY "Copy";
+    0x7f FABRICS "Fabrics Command";
+}
+
+codes! {
+    /// FCTYPE: which Fabrics command an SQE of opcode 7Fh is (Base, figure 389).
+    pub struct FabricsType(u8);
+    0x00 PROPERTY_SET "Property Set";
+    0x01 CONNECT "Connect";
+    0x04 PROPERTY_GET "Property Get";
+    0x05 AUTHENTICATION_SEND "Authentication Send";
+    0x06 AUTHENTICATION_RECEIVE "Authentication Receive";
+    0x08 DISCONNECT "Disconnect";
+}
+
+/// Opcode of every Fabrics command, on admin and I/O queues alike.
+pub const OPCODE_FABRICS: u8 = 0x7f;
+
+/// The common command format.
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct Sqe {
+    /// OPC: opcode.
+    pub opc: u8,
+    /// FUSE in bits 1:0, PSDT in bits 7:6; the others are reserved.
+    pub flags: u8,
+    /// CID: command identifier, unique among the queue's outstanding commands.
+    pub cid: U16,
+    /// NSID: namespace, 0 if none, FFFFFFFFh for all. FCTYPE is its first byte in a Fabrics command.
+    pub nsid: U32,
+    /// CDW2: command specific.
+    pub cdw2: U32,
+    /// CDW3: command specific.
+    pub cdw3: U32,
+    /// MPTR: metadata pointer.
+    pub mptr: U64,
+    /// DPTR: data pointer; over Fabrics always SGL Descriptor 1.
+    pub dptr: SglDescriptor,
+    /// CDW10: command specific.
+    pub cdw10: U32,
+    /// CDW11: command specific.
+    pub cdw11: U32,
+    /// CDW12: command specific.
+    pub cdw12: U32,
+    /// CDW13: command specific.
+    pub cdw13: U32,
+    /// CDW14: command specific.
+    pub cdw14: U32,
+    /// CDW15: command specific.
+    pub cdw15: U32,
+}
+assert_size!(Sqe = SQE_BYTES);
+
+/// PSDT: whether DPTR holds PRPs or an SGL (Base, figure 87).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Psdt {
+    /// 00b: PRPs, which Fabrics does not know.
+    Prp,
+    /// 01b: an SGL, and MPTR is the address of contiguous metadata.
+    Sgl,
+    /// 10b: an SGL, and MPTR is the address of an SGL segment.
+    SglMetadataSgl,
+    /// 11b.
+    Reserved,
+}
+
+impl Sqe {
+    /// PSDT bits of a command with an SGL, as every Fabrics command has.
+    pub const FLAGS_SGL: u8 = 0b01 << 6;
+
+    /// Splits a command capsule into its SQE and its in-capsule data.
+    ///
+    /// `None` if it is too short to hold an SQE.
+    #[must_use]
+    pub fn split_capsule(capsule: &[u8]) -> Option<(&Self, &[u8])> {
+        Self::ref_from_prefix(capsule).ok()
+    }
+
+    /// FUSE: 0 for a normal command, 1 and 2 for the halves of a fused one.
+    #[must_use]
+    pub const fn fuse(&self) -> u8 {
+        self.flags & 0b11
+    }
+
+    /// PSDT: what the data pointer holds.
+    #[must_use]
+    pub const fn psdt(&self) -> Psdt {
+        match self.flags >> 6 {
+            0b00 => Psdt::Prp,
+            0b01 => Psdt::Sgl,
+            0b10 => Psdt::SglMetadataSgl,
+            _ => Psdt::Reserved,
+        }
+    }
+
+    /// Bits 5:2 of the flags, which are reserved.
+    #[must_use]
+    pub const fn reserved_flags(&self) -> u8 {
+        self.flags & 0b0011_1100
+    }
+
+    /// Checks what a Fabrics controller demands of every command's flags: not
+    /// fused, an SGL, no reserved bit (Base, figure 87).
+    ///
+    /// # Errors
+    /// Invalid Field in Command.
+    pub const fn check_flags(&self) -> Result<(), Status> {
+        let sgl = matches!(self.psdt(), Psdt::Sgl | Psdt::SglMetadataSgl);
+        if self.fuse() == 0 && sgl && self.reserved_flags() == 0 {
+            Ok(())
+        } else {
+            Err(Status::INVALID_FIELD.with_dnr())
+        }
+    }
+
+    /// Whether this is a Fabrics command, whatever queue it came on.
+    #[must_use]
+    pub const fn is_fabrics(&self) -> bool {
+        self.opc == OPCODE_FABRICS
+    }
+
+    /// FCTYPE. It means something only if [`Self::is_fabrics`].
+    #[must_use]
+    pub fn fctype(&self) -> FabricsType {
+        FabricsType(self.nsid.get() as u8)
+    }
+
+    /// CDW10 and CDW11 as one number: the starting LBA of NVM commands.
+    #[must_use]
+    pub fn cdw10_11(&self) -> u64 {
+        u64::from(self.cdw10.get()) | u64::from(self.cdw11.get()) << 32
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use zerocopy::FromZeros;
+
+    #[test]
+    fn a_short_capsule_is_no_capsule() {
+        assert!(Sqe::split_capsule(&[0; 63]).is_none());
+        let (_, data) = Sqe::split_capsule(&[0; 64]).unwrap();
+        assert!(data.is_empty());
+        let (_, data) = Sqe::split_capsule(&[0; 4160]).unwrap();
+        assert_eq!(data.len(), 4096);
+    }
+
+    #[test]
+    fn fctype_is_the_first_byte_of_nsid() {
+        let mut bytes = [0u8; 64];
+        bytes[0] = 0x7f;
+        bytes[4] = 0x04;
+        bytes[5] = 0xaa;
+        let sqe = Sqe::read_from_bytes(&bytes).unwrap();
+        assert!(sqe.is_fabrics());
+        assert_eq!(sqe.fctype(), FabricsType::PROPERTY_GET);
+        assert_eq!(Sqe::new_zeroed().fctype(), FabricsType::PROPERTY_SET);
+    }
+
+    #[test]
+    fn flags_split_into_fuse_psdt_and_reserved() {
+        let mut sqe = Sqe::new_zeroed();
+        sqe.flags = 0b0110_0110;
+        assert_eq!(sqe.fuse(), 2);
+        assert_eq!(sqe.psdt(), Psdt::Sgl);
+        assert_eq!(sqe.reserved_flags(), 0b0010_0100);
+    }
+}

@@ -1,0 +1,316 @@
+//! A fabric inside one process: queue pairs whose other end is another thread.
+//!
+//! It exists to test targets and hosts without any network, so it keeps the
+//! contract of [`Endpoint`](crate::Endpoint) to the letter and is strict where
+//! adapters are lenient: every key, range and right is checked, private data is
+//! padded as the IB connection manager pads it, and an overrun completion queue
+//! panics, because only a wrong sum in the caller can cause it.
+//!
+//! Every IP address is a device of its own. [`Loopback::unplug`] takes one away,
+//! [`Loopback::plug`] brings it back.
+
+mod endpoint;
+mod network;
+mod queues;
+#[cfg(test)]
+mod tests;
+mod wake;
+
+use std::any::Any;
+use std::collections::HashMap;
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::connection::{ConnHandle, ListenOptions, ListenerEvent, PrivateData};
+use crate::error::FabricError;
+use crate::memory::{Access, Mapping, Region};
+use crate::provider::{Device, Endpoint, EndpointOptions, Listener, Provider, Sink};
+
+use endpoint::LoopbackEndpoint;
+use network::{Key, Network, QpAddress, RegionEntry};
+
+/// REQ, REP and REJ carry this many bytes of consumer data (IBTA 12.6; a REQ's
+/// 92 less the 36 of the RDMA-CM header).
+const REQ_PRIVATE_DATA: usize = 56;
+const REP_PRIVATE_DATA: usize = 196;
+const REJ_PRIVATE_DATA: usize = 148;
+
+/// Ports chosen for a listener that asked for port 0.
+const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
+
+/// The provider. Clones are the same network.
+#[derive(Debug, Clone, Default)]
+pub struct Loopback {
+    shared: Arc<Shared>,
+}
+
+/// What every handle of one network holds.
+#[derive(Default)]
+struct Shared {
+    network: Mutex<Network>,
+    // Apart from the network, because a sink runs while this is looked at and
+    // may itself call into the network.
+    listeners: Mutex<HashMap<SocketAddr, Arc<Sink>>>,
+    devices: Mutex<HashMap<IpAddr, Arc<LoopbackDevice>>>,
+}
+
+impl fmt::Debug for Shared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("loopback network")
+    }
+}
+
+impl Shared {
+    fn network(&self) -> MutexGuard<'_, Network> {
+        // A panic in one test thread must not hide behind poisoned locks in the others.
+        self.network.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn listeners(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Sink>>> {
+        self.listeners
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The listener at `address`, or at its port on all addresses.
+    fn sink_for(&self, address: SocketAddr) -> Option<Arc<Sink>> {
+        let listeners = self.listeners();
+        let any = |ip: IpAddr| listeners.get(&SocketAddr::new(ip, address.port())).cloned();
+        listeners
+            .get(&address)
+            .cloned()
+            .or_else(|| any(std::net::Ipv4Addr::UNSPECIFIED.into()))
+            .or_else(|| any(std::net::Ipv6Addr::UNSPECIFIED.into()))
+    }
+
+    fn device_at(self: &Arc<Self>, address: IpAddr) -> Arc<LoopbackDevice> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        Arc::clone(devices.entry(address).or_insert_with(|| {
+            let id = self.network().add_device();
+            let name = format!("loopback-{address}");
+            Arc::new(LoopbackDevice {
+                shared: Arc::clone(self),
+                name,
+                id,
+                address,
+            })
+        }))
+    }
+}
+
+impl Loopback {
+    /// A network with nobody on it.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Takes the device that owns `address` away: its endpoints hear
+    /// [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their peers a
+    /// transport error, its listeners [`ListenerEvent::Down`].
+    pub fn unplug(&self, address: IpAddr) {
+        let device = {
+            let mut devices = self
+                .shared
+                .devices
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner);
+            devices.remove(&address)
+        };
+        if let Some(device) = device {
+            self.shared.network().remove_device(device.id);
+        }
+        self.tell_listeners(address, || ListenerEvent::Down {
+            reason: format!("the device of {address} was removed"),
+        });
+    }
+
+    /// Brings a device back for `address`: a new one, to which nothing that was
+    /// registered on the old one belongs.
+    pub fn plug(&self, address: IpAddr) {
+        self.shared.device_at(address);
+        self.tell_listeners(address, || ListenerEvent::Up);
+    }
+
+    fn tell_listeners(&self, address: IpAddr, event: impl Fn() -> ListenerEvent) {
+        let sinks: Vec<_> = self
+            .shared
+            .listeners()
+            .iter()
+            .filter(|(at, _)| at.ip() == address)
+            .map(|(_, sink)| Arc::clone(sink))
+            .collect();
+        for sink in sinks {
+            sink(event());
+        }
+    }
+}
+
+impl Provider for Loopback {
+    fn name(&self) -> &'static str {
+        "loopback"
+    }
+
+    fn listen(
+        &self,
+        options: &ListenOptions,
+        sink: Sink,
+    ) -> Result<Box<dyn Listener>, FabricError> {
+        let mut listeners = self.shared.listeners();
+        let mut address = options.address;
+        if address.port() == 0 {
+            let free = EPHEMERAL_PORTS
+                .map(|port| SocketAddr::new(address.ip(), port))
+                .find(|at| !listeners.contains_key(at));
+            address = free.ok_or(FabricError::Limit {
+                what: "ports",
+                limit: 16384,
+            })?;
+        }
+        if listeners.contains_key(&address) {
+            return Err(FabricError::AddressInUse { address });
+        }
+        listeners.insert(address, Arc::new(sink));
+        Ok(Box::new(LoopbackListener {
+            shared: Arc::clone(&self.shared),
+            address,
+        }))
+    }
+
+    fn device_for(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> Result<Arc<dyn Device>, FabricError> {
+        Ok(self.shared.device_at(local.unwrap_or_else(|| remote.ip())))
+    }
+}
+
+struct LoopbackListener {
+    shared: Arc<Shared>,
+    address: SocketAddr,
+}
+
+impl fmt::Debug for LoopbackListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "loopback listener at {}", self.address)
+    }
+}
+
+impl Listener for LoopbackListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for LoopbackListener {
+    fn drop(&mut self) {
+        self.shared.listeners().remove(&self.address);
+    }
+}
+
+/// One IP address of the network.
+struct LoopbackDevice {
+    shared: Arc<Shared>,
+    name: String,
+    id: u64,
+    address: IpAddr,
+}
+
+impl fmt::Debug for LoopbackDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+impl Device for LoopbackDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError> {
+        let entry = RegionEntry {
+            device: self.id,
+            mapping: Arc::clone(&mapping),
+            access,
+        };
+        let key = self.shared.network().register(entry);
+        let registration = Registration {
+            shared: Arc::clone(&self.shared),
+            key,
+        };
+        Ok(Region::new(mapping, key.0, key.0, Box::new(registration)))
+    }
+
+    fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError> {
+        Ok(Box::new(LoopbackEndpoint::open(self, options)?))
+    }
+}
+
+/// Takes a key out of use when its region is dropped.
+struct Registration {
+    shared: Arc<Shared>,
+    key: Key,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.shared.network().deregister(self.key);
+    }
+}
+
+/// The passive side's hold on a peer that waits for an answer.
+struct LoopbackRequest {
+    shared: Arc<Shared>,
+    from: QpAddress,
+    answered: bool,
+}
+
+impl fmt::Debug for LoopbackRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request from {:?}", self.from)
+    }
+}
+
+impl LoopbackRequest {
+    fn refuse(&mut self, private_data: &[u8]) {
+        /// IBTA 12.6.7.2: the consumer said no.
+        const REASON_CONSUMER: u16 = 28;
+        self.answered = true;
+        let data = padded::<REJ_PRIVATE_DATA>(private_data);
+        self.shared
+            .network()
+            .refuse(self.from, data, REASON_CONSUMER);
+    }
+}
+
+impl ConnHandle for LoopbackRequest {
+    fn reject(mut self: Box<Self>, private_data: &[u8]) {
+        self.refuse(private_data);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+impl Drop for LoopbackRequest {
+    fn drop(&mut self) {
+        if !self.answered {
+            self.refuse(&[]);
+        }
+    }
+}
+
+/// Private data as a message of `N` bytes carries it.
+fn padded<const N: usize>(bytes: &[u8]) -> PrivateData {
+    let mut message = [0; N];
+    let length = bytes.len().min(N);
+    message[..length].copy_from_slice(&bytes[..length]);
+    PrivateData::new(&message)
+}

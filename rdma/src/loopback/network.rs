@@ -1,0 +1,506 @@
+//! The wire and both ends of it, as one structure behind one lock.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
+
+use crate::connection::{DisconnectReason, Event, PrivateData, QpOptions};
+use crate::error::{FabricError, PostError};
+use crate::memory::{Access, Mapping};
+use crate::provider::EndpointOptions;
+use crate::work::{
+    Completion, CompletionKind, Operation, QpId, RecvWork, RemoteBuffer, SendWork, Sge, WorkStatus,
+};
+
+use super::queues::{EndpointState, Phase, Qp};
+use super::wake::Wake;
+
+/// A registered region's local and remote key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct Key(pub(super) u32);
+
+/// An endpoint's number: never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct EndpointKey(u64);
+
+/// A queue pair, seen from anywhere in the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct QpAddress {
+    pub(super) endpoint: EndpointKey,
+    pub(super) qp: QpId,
+}
+
+/// What a key stands for.
+pub(super) struct RegionEntry {
+    pub(super) device: u64,
+    pub(super) mapping: Arc<Mapping>,
+    pub(super) access: Access,
+}
+
+/// Everything there is.
+#[derive(Default)]
+pub(super) struct Network {
+    next_device: u64,
+    next_key: u32,
+    next_endpoint: u64,
+    regions: HashMap<Key, RegionEntry>,
+    endpoints: HashMap<EndpointKey, EndpointState>,
+}
+
+impl Network {
+    pub(super) fn add_device(&mut self) -> u64 {
+        self.next_device += 1;
+        self.next_device
+    }
+
+    pub(super) fn remove_device(&mut self, device: u64) {
+        let gone: Vec<_> = self
+            .endpoints
+            .iter()
+            .filter(|(_, e)| e.device == device)
+            .map(|(k, _)| *k)
+            .collect();
+        for key in gone {
+            for qp in self.queue_pairs_of(key) {
+                self.break_peer(QpAddress { endpoint: key, qp }, DisconnectReason::Transport);
+            }
+            let endpoint = self.endpoint(key);
+            for qp in endpoint
+                .slots
+                .iter_mut()
+                .filter_map(|slot| slot.qp.as_mut())
+            {
+                // Nothing completes on a removed device, flushed work included.
+                qp.phase = Phase::Broken;
+            }
+            endpoint.removed = true;
+            endpoint.push_event(Event::DeviceRemoved);
+        }
+    }
+
+    pub(super) fn register(&mut self, entry: RegionEntry) -> Key {
+        // Not from 0 and not in steps of 1: a consumer that guesses keys shall fail.
+        self.next_key += 1;
+        let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
+        self.regions.insert(key, entry);
+        key
+    }
+
+    pub(super) fn deregister(&mut self, key: Key) {
+        self.regions.remove(&key);
+    }
+
+    #[cfg(test)]
+    pub(super) fn regions(&self) -> usize {
+        self.regions.len()
+    }
+
+    pub(super) fn open_endpoint(
+        &mut self,
+        device: u64,
+        options: EndpointOptions,
+        wake: Arc<Wake>,
+    ) -> EndpointKey {
+        self.next_endpoint += 1;
+        let key = EndpointKey(self.next_endpoint);
+        let state = EndpointState {
+            device,
+            options,
+            receives: VecDeque::with_capacity(options.receives as usize),
+            completions: VecDeque::with_capacity(options.completions as usize),
+            events: VecDeque::new(),
+            slots: Vec::new(),
+            wake,
+            armed: false,
+            removed: false,
+        };
+        self.endpoints.insert(key, state);
+        key
+    }
+
+    pub(super) fn close_endpoint(&mut self, key: EndpointKey) {
+        for qp in self.queue_pairs_of(key) {
+            self.break_peer(QpAddress { endpoint: key, qp }, DisconnectReason::Peer);
+        }
+        self.endpoints.remove(&key);
+    }
+
+    /// A queue pair that waits for its peer's answer.
+    pub(super) fn begin(
+        &mut self,
+        endpoint: EndpointKey,
+        options: &QpOptions,
+    ) -> Result<QpAddress, FabricError> {
+        let state = self.endpoint(endpoint);
+        if state.removed {
+            return Err(FabricError::Gone("device"));
+        }
+        let qp = state.insert(options)?;
+        Ok(QpAddress { endpoint, qp })
+    }
+
+    /// Joins `active`, which waits, to a new queue pair of `endpoint`.
+    pub(super) fn establish(
+        &mut self,
+        active: QpAddress,
+        endpoint: EndpointKey,
+        options: &QpOptions,
+        private_data: PrivateData,
+    ) -> Result<QpId, FabricError> {
+        if self
+            .qp(active)
+            .is_none_or(|qp| qp.phase != Phase::Connecting)
+        {
+            return Err(FabricError::Gone("peer"));
+        }
+        let passive = self.begin(endpoint, options)?;
+        for (this, peer) in [(active, passive), (passive, active)] {
+            let qp = self.qp(this).expect("both were just looked up");
+            qp.phase = Phase::Established;
+            qp.peer = Some(peer);
+        }
+        let established = |qp, private_data| Event::Established { qp, private_data };
+        self.endpoint(active.endpoint)
+            .push_event(established(active.qp, private_data));
+        self.endpoint(endpoint)
+            .push_event(established(passive.qp, PrivateData::new(&[])));
+        Ok(passive.qp)
+    }
+
+    /// Tells `active`, if it still waits, that the answer is no.
+    pub(super) fn refuse(&mut self, active: QpAddress, private_data: PrivateData, reason: u16) {
+        let Some(qp) = self.qp(active).filter(|qp| qp.phase == Phase::Connecting) else {
+            return;
+        };
+        qp.phase = Phase::Closing;
+        let event = Event::Rejected {
+            qp: active.qp,
+            private_data,
+            reason,
+        };
+        self.endpoint(active.endpoint).push_event(event);
+        self.endpoint(active.endpoint).close_if_drained(active.qp);
+    }
+
+    pub(super) fn disconnect(&mut self, at: QpAddress) {
+        let Some(qp) = self.qp(at).filter(|qp| qp.phase != Phase::Closing) else {
+            return;
+        };
+        qp.phase = Phase::Closing;
+        self.break_peer(at, DisconnectReason::Peer);
+        self.endpoint(at.endpoint).flush(at.qp);
+        self.endpoint(at.endpoint).close_if_drained(at.qp);
+    }
+
+    pub(super) fn post_receives(
+        &mut self,
+        key: EndpointKey,
+        works: &[RecvWork],
+    ) -> Result<(), PostError> {
+        let endpoint = self.endpoint(key);
+        if endpoint.removed {
+            return Err(PostError::Broken);
+        }
+        if endpoint.receives.len() + works.len() > endpoint.options.receives as usize {
+            return Err(PostError::Full);
+        }
+        let was_empty = endpoint.receives.is_empty();
+        endpoint.receives.extend(works);
+        if was_empty {
+            // Peers that met an empty queue retry now.
+            let peers: Vec<_> = endpoint
+                .slots
+                .iter()
+                .filter_map(|slot| slot.qp.as_ref().and_then(|qp| qp.peer))
+                .collect();
+            for peer in peers {
+                self.pump(peer);
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn post(&mut self, at: QpAddress, chain: &[SendWork]) -> Result<(), PostError> {
+        let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) else {
+            return Err(PostError::Broken);
+        };
+        if qp.sends.len() + chain.len() > qp.send_work {
+            return Err(PostError::Full);
+        }
+        qp.sends.extend(chain);
+        self.pump(at);
+        Ok(())
+    }
+
+    pub(super) fn poll(&mut self, key: EndpointKey, out: &mut [Completion]) -> usize {
+        let endpoint = self.endpoint(key);
+        let count = out.len().min(endpoint.completions.len());
+        for (to, completion) in out.iter_mut().zip(endpoint.completions.drain(..count)) {
+            *to = completion;
+        }
+        for completion in &out[..count] {
+            if let Some(qp) = endpoint.qp(completion.qp) {
+                qp.unpolled -= 1;
+            }
+            endpoint.close_if_drained(completion.qp);
+        }
+        count
+    }
+
+    pub(super) fn poll_events(&mut self, key: EndpointKey, out: &mut Vec<Event>) {
+        out.extend(self.endpoint(key).events.drain(..));
+    }
+
+    pub(super) fn arm(&mut self, key: EndpointKey) -> bool {
+        let endpoint = self.endpoint(key);
+        endpoint.wake.clear();
+        let ready = !endpoint.completions.is_empty() || !endpoint.events.is_empty();
+        endpoint.armed = !ready;
+        ready
+    }
+
+    /// Carries out what `at` has posted, until its queue is empty, its peer has
+    /// no receive, or something is wrong.
+    fn pump(&mut self, at: QpAddress) {
+        while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
+            let Some(&work) = qp.sends.front() else {
+                return;
+            };
+            let peer = qp.peer.expect("an established queue pair has a peer");
+            let waits = qp.waits_for_receives;
+            match self.carry_out(at, peer, &work) {
+                Ok(byte_len) => {
+                    let endpoint = self.endpoint(at.endpoint);
+                    let qp = endpoint.qp(at.qp).expect("it was there before the work");
+                    qp.sends.pop_front();
+                    if work.signaled {
+                        endpoint.complete_send(at.qp, &work, WorkStatus::Success, byte_len);
+                    }
+                }
+                Err(Stop::NoReceive) if waits => return,
+                Err(stop) => {
+                    let status = stop.status();
+                    let endpoint = self.endpoint(at.endpoint);
+                    let qp = endpoint.qp(at.qp).expect("it was there before the work");
+                    qp.sends.pop_front();
+                    endpoint.complete_send(at.qp, &work, status, 0);
+                    self.break_qp(at, DisconnectReason::Transport);
+                    self.break_qp(peer, DisconnectReason::Transport);
+                }
+            }
+        }
+    }
+
+    fn carry_out(&mut self, at: QpAddress, peer: QpAddress, work: &SendWork) -> Result<u32, Stop> {
+        let (here, there) = (self.device_of(at), self.device_of(peer));
+        match work.op {
+            Operation::Write(remote) => {
+                self.check_local(here, work.sges.as_slice(), Access::LOCAL_READ)?;
+                let to = self.remote(there, remote, work.sges.total_len(), Access::REMOTE_WRITE)?;
+                self.copy(work.sges.as_slice(), &[to]);
+                Ok(0)
+            }
+            Operation::Read(remote) => {
+                self.check_local(here, work.sges.as_slice(), Access::LOCAL_WRITE)?;
+                let from =
+                    self.remote(there, remote, work.sges.total_len(), Access::REMOTE_READ)?;
+                self.copy(&[from], work.sges.as_slice());
+                Ok(work.sges.total_len() as u32)
+            }
+            Operation::Send => self.deliver(at, peer, work, None),
+            Operation::SendWithInvalidate { rkey } => {
+                // The right to invalidate is the right to reach it (IBTA 9.4.1.1.1).
+                let known = self
+                    .regions
+                    .get(&Key(rkey))
+                    .is_some_and(|r| r.device == there);
+                if !known {
+                    return Err(Stop::Failed(WorkStatus::RemoteAccess));
+                }
+                self.deliver(at, peer, work, Some(rkey))
+            }
+        }
+    }
+
+    /// Lands a SEND in the peer's next receive.
+    fn deliver(
+        &mut self,
+        at: QpAddress,
+        peer: QpAddress,
+        work: &SendWork,
+        invalidated_rkey: Option<u32>,
+    ) -> Result<u32, Stop> {
+        let (here, there) = (self.device_of(at), self.device_of(peer));
+        self.check_local(here, work.sges.as_slice(), Access::LOCAL_READ)?;
+        let endpoint = self.endpoint(peer.endpoint);
+        let receive = *endpoint.receives.front().ok_or(Stop::NoReceive)?;
+        endpoint.receives.pop_front();
+        let mut completion = Completion {
+            id: receive.id,
+            qp: peer.qp,
+            kind: CompletionKind::Recv,
+            status: WorkStatus::Success,
+            byte_len: work.sges.total_len() as u32,
+            invalidated_rkey,
+        };
+        if receive.sges.total_len() < work.sges.total_len() {
+            completion.status = WorkStatus::LocalLength;
+        } else if self
+            .check_local(there, receive.sges.as_slice(), Access::LOCAL_WRITE)
+            .is_err()
+        {
+            completion.status = WorkStatus::LocalProtection;
+        } else {
+            self.copy(work.sges.as_slice(), receive.sges.as_slice());
+            if let Some(rkey) = invalidated_rkey {
+                self.regions.remove(&Key(rkey));
+            }
+        }
+        self.endpoint(peer.endpoint).complete(completion);
+        match completion.status {
+            WorkStatus::Success => Ok(0),
+            WorkStatus::LocalLength => Err(Stop::Failed(WorkStatus::RemoteInvalidRequest)),
+            _ => Err(Stop::Failed(WorkStatus::RemoteOperation)),
+        }
+    }
+
+    fn check_local(&self, device: u64, sges: &[Sge], access: Access) -> Result<(), Stop> {
+        let fine = sges.iter().all(|sge| {
+            sge.length == 0
+                || self.regions.get(&Key(sge.lkey)).is_some_and(|region| {
+                    region.device == device
+                        && region.access.contains(access)
+                        && region.mapping.contains(sge.addr, u64::from(sge.length))
+                })
+        });
+        if fine {
+            Ok(())
+        } else {
+            Err(Stop::Failed(WorkStatus::LocalProtection))
+        }
+    }
+
+    /// The peer's memory as a stretch that can be copied, if it may be reached.
+    fn remote(
+        &self,
+        device: u64,
+        remote: RemoteBuffer,
+        length: u64,
+        access: Access,
+    ) -> Result<Sge, Stop> {
+        let refused = Stop::Failed(WorkStatus::RemoteAccess);
+        let sge = Sge {
+            addr: remote.addr,
+            length: length as u32,
+            lkey: remote.rkey,
+        };
+        if length == 0 {
+            return Ok(sge);
+        }
+        let region = self.regions.get(&Key(remote.rkey)).ok_or(refused)?;
+        let allowed = region.device == device
+            && region.access.contains(access)
+            && region.mapping.contains(remote.addr, length);
+        if allowed { Ok(sge) } else { Err(refused) }
+    }
+
+    /// Copies all of `from` to the start of `to`. Every stretch was checked.
+    fn copy(&self, from: &[Sge], to: &[Sge]) {
+        let mut targets = to.iter().copied();
+        let mut target = Sge::default();
+        for &source in from {
+            let mut source = source;
+            while source.length > 0 {
+                while target.length == 0 {
+                    target = targets.next().expect("the receiver's length was checked");
+                }
+                let length = source.length.min(target.length);
+                let (from_map, from_offset) = self.locate(source);
+                let (to_map, to_offset) = self.locate(target);
+                from_map.copy_to(from_offset, to_map, to_offset, length as usize);
+                for sge in [&mut source, &mut target] {
+                    sge.addr += u64::from(length);
+                    sge.length -= length;
+                }
+            }
+        }
+    }
+
+    fn locate(&self, sge: Sge) -> (&Mapping, usize) {
+        let region = self
+            .regions
+            .get(&Key(sge.lkey))
+            .expect("the key was checked");
+        (&region.mapping, (sge.addr - region.mapping.addr()) as usize)
+    }
+
+    /// Flushes the queue pair and tells its owner, if the owner has not let go.
+    fn break_qp(&mut self, at: QpAddress, reason: DisconnectReason) {
+        let Some(qp) = self.qp(at) else { return };
+        match qp.phase {
+            Phase::Established => qp.phase = Phase::Broken,
+            Phase::Connecting => {
+                qp.phase = Phase::Closing;
+                let reason = "the peer went away while connecting".to_owned();
+                let endpoint = self.endpoint(at.endpoint);
+                endpoint.push_event(Event::ConnectFailed { qp: at.qp, reason });
+                endpoint.close_if_drained(at.qp);
+                return;
+            }
+            Phase::Broken | Phase::Closing => return,
+        }
+        let endpoint = self.endpoint(at.endpoint);
+        endpoint.flush(at.qp);
+        endpoint.push_event(Event::Disconnected { qp: at.qp, reason });
+    }
+
+    fn break_peer(&mut self, at: QpAddress, reason: DisconnectReason) {
+        if let Some(peer) = self.qp(at).and_then(|qp| qp.peer) {
+            self.break_qp(peer, reason);
+        }
+    }
+
+    fn endpoint(&mut self, key: EndpointKey) -> &mut EndpointState {
+        self.endpoints
+            .get_mut(&key)
+            .expect("an endpoint outlives its key")
+    }
+
+    fn qp(&mut self, at: QpAddress) -> Option<&mut Qp> {
+        self.endpoints.get_mut(&at.endpoint)?.qp(at.qp)
+    }
+
+    fn device_of(&self, at: QpAddress) -> u64 {
+        // A closed endpoint's memory is reachable no more; devices count from 1.
+        self.endpoints
+            .get(&at.endpoint)
+            .map_or(0, |endpoint| endpoint.device)
+    }
+
+    fn queue_pairs_of(&self, key: EndpointKey) -> Vec<QpId> {
+        let Some(endpoint) = self.endpoints.get(&key) else {
+            return Vec::new();
+        };
+        let slots = endpoint.slots.iter().enumerate();
+        slots
+            .filter(|(_, slot)| slot.qp.is_some())
+            .map(|(index, slot)| QpId::new(index as u16, slot.generation))
+            .collect()
+    }
+}
+
+/// Why a work request was not carried out.
+#[derive(Clone, Copy)]
+enum Stop {
+    NoReceive,
+    Failed(WorkStatus),
+}
+
+impl Stop {
+    /// What it is once there is no more waiting.
+    fn status(self) -> WorkStatus {
+        match self {
+            Self::NoReceive => WorkStatus::RnrRetryExceeded,
+            Self::Failed(status) => status,
+        }
+    }
+}

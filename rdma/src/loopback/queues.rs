@@ -1,0 +1,154 @@
+//! One endpoint's queues, as the network sees them.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use crate::connection::{Event, QpOptions};
+use crate::error::FabricError;
+use crate::provider::EndpointOptions;
+use crate::work::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWork, WorkStatus};
+
+use super::network::QpAddress;
+use super::wake::Wake;
+
+/// The RNR retry count that means no limit (IBTA 9.7.5.2.8).
+const RNR_RETRY_FOR_EVER: u8 = 7;
+
+pub(super) struct EndpointState {
+    pub(super) device: u64,
+    pub(super) options: EndpointOptions,
+    pub(super) receives: VecDeque<RecvWork>,
+    pub(super) completions: VecDeque<Completion>,
+    pub(super) events: VecDeque<Event>,
+    pub(super) slots: Vec<Slot>,
+    pub(super) wake: Arc<Wake>,
+    pub(super) armed: bool,
+    pub(super) removed: bool,
+}
+
+#[derive(Default)]
+pub(super) struct Slot {
+    pub(super) generation: u16,
+    pub(super) qp: Option<Qp>,
+}
+
+pub(super) struct Qp {
+    pub(super) phase: Phase,
+    pub(super) peer: Option<QpAddress>,
+    pub(super) send_work: usize,
+    /// For ever, where the peer has none. There is no clock here, so any finite
+    /// budget of retries is spent at once.
+    pub(super) waits_for_receives: bool,
+    pub(super) sends: VecDeque<SendWork>,
+    /// Completions that were made and not yet polled.
+    pub(super) unpolled: usize,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Phase {
+    /// Waits for the peer's answer.
+    Connecting,
+    Established,
+    /// The owner has heard, or is about to hear, that it is over.
+    Broken,
+    /// The owner has let go.
+    Closing,
+}
+
+impl EndpointState {
+    pub(super) fn insert(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
+        let free = self.slots.iter().position(|slot| slot.qp.is_none());
+        let index = free.unwrap_or(self.slots.len());
+        if index >= usize::from(self.options.queue_pairs) {
+            let limit = u64::from(self.options.queue_pairs);
+            return Err(FabricError::Limit {
+                what: "queue pairs",
+                limit,
+            });
+        }
+        if free.is_none() {
+            self.slots.push(Slot::default());
+        }
+        let slot = &mut self.slots[index];
+        slot.qp = Some(Qp {
+            phase: Phase::Connecting,
+            peer: None,
+            send_work: options.send_work as usize,
+            waits_for_receives: options.rnr_retry_count == RNR_RETRY_FOR_EVER,
+            sends: VecDeque::with_capacity(options.send_work as usize),
+            unpolled: 0,
+        });
+        Ok(QpId::new(index as u16, slot.generation))
+    }
+
+    pub(super) fn qp(&mut self, id: QpId) -> Option<&mut Qp> {
+        let slot = self.slots.get_mut(id.slot())?;
+        slot.qp
+            .as_mut()
+            .filter(|_| slot.generation == id.generation())
+    }
+
+    pub(super) fn flush(&mut self, id: QpId) {
+        while let Some(work) = self.qp(id).and_then(|qp| qp.sends.pop_front()) {
+            self.complete_send(id, &work, WorkStatus::Flushed, 0);
+        }
+    }
+
+    pub(super) fn complete_send(
+        &mut self,
+        qp: QpId,
+        work: &SendWork,
+        status: WorkStatus,
+        byte_len: u32,
+    ) {
+        let kind = match work.op {
+            Operation::Send | Operation::SendWithInvalidate { .. } => CompletionKind::Send,
+            Operation::Write(_) => CompletionKind::Write,
+            Operation::Read(_) => CompletionKind::Read,
+        };
+        let id = work.id;
+        self.complete(Completion {
+            id,
+            qp,
+            kind,
+            status,
+            byte_len,
+            invalidated_rkey: None,
+        });
+    }
+
+    pub(super) fn complete(&mut self, completion: Completion) {
+        assert!(
+            self.completions.len() < self.options.completions as usize,
+            "completion queue overrun: {} do not fit",
+            self.options.completions
+        );
+        let qp = self
+            .qp(completion.qp)
+            .expect("work belongs to a queue pair");
+        qp.unpolled += 1;
+        self.completions.push_back(completion);
+        self.ring();
+    }
+
+    pub(super) fn push_event(&mut self, event: Event) {
+        self.events.push_back(event);
+        self.ring();
+    }
+
+    pub(super) fn close_if_drained(&mut self, id: QpId) {
+        let drained = |qp: &Qp| qp.phase == Phase::Closing && qp.unpolled == 0;
+        if self.qp(id).is_some_and(|qp| drained(qp)) {
+            let slot = &mut self.slots[id.slot()];
+            slot.qp = None;
+            slot.generation = slot.generation.wrapping_add(1);
+            self.push_event(Event::Closed { qp: id });
+        }
+    }
+
+    pub(super) fn ring(&mut self) {
+        if std::mem::take(&mut self.armed) {
+            self.wake.wake();
+        }
+    }
+}

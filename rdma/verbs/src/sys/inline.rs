@@ -1,0 +1,72 @@
+//! The verbs that rdma-core defines as `static inline`: each calls through the
+//! operations table that the device's user-space driver put into `ibv_context`.
+//!
+//! A driver fills every entry of that table (libibverbs installs a refusing
+//! dummy for what the driver lacks), so an empty entry is a broken library.
+
+use std::ffi::c_int;
+
+use super::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+
+const MISSING: &str = "libibverbs fills its context's operations table";
+
+/// Moves up to `wcs.len()` completions out of `cq`. Negative: the CQ is broken.
+///
+/// # Safety
+/// `cq` is a live CQ, and no other thread polls it.
+pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, wcs: &mut [ibv_wc]) -> c_int {
+    // SAFETY: the caller vouches for `cq`; the driver writes at most `wcs.len()` entries.
+    unsafe {
+        let poll = (*(*cq).context).ops.poll_cq.expect(MISSING);
+        poll(
+            cq,
+            wcs.len().min(c_int::MAX as usize) as c_int,
+            wcs.as_mut_ptr(),
+        )
+    }
+}
+
+/// Asks for one event on the CQ's completion channel at the next completion.
+///
+/// # Safety
+/// `cq` is a live CQ.
+pub(crate) unsafe fn req_notify_cq(cq: *mut ibv_cq) -> c_int {
+    // SAFETY: the caller vouches for `cq`.
+    unsafe {
+        let notify = (*(*cq).context).ops.req_notify_cq.expect(MISSING);
+        notify(cq, 0)
+    }
+}
+
+/// Posts a chain of send work requests; `bad` is the first that was refused.
+///
+/// # Safety
+/// `qp` is live, `wr` heads a chain whose links and SGE arrays are valid for
+/// the call, and what the SGEs name stays registered until the completions.
+pub(crate) unsafe fn post_send(
+    qp: *mut ibv_qp,
+    wr: *mut ibv_send_wr,
+    bad: &mut *mut ibv_send_wr,
+) -> c_int {
+    // SAFETY: the caller vouches for `qp` and the chain.
+    unsafe {
+        let post = (*(*qp).context).ops.post_send.expect(MISSING);
+        post(qp, wr, bad)
+    }
+}
+
+/// Posts a chain of receives to a shared receive queue.
+///
+/// # Safety
+/// As [`post_send`], for `srq`.
+pub(crate) unsafe fn post_srq_recv(
+    srq: *mut ibv_srq,
+    wr: *mut ibv_recv_wr,
+    bad: &mut *mut ibv_recv_wr,
+) -> c_int {
+    // SAFETY: the caller vouches for `srq` and the chain.
+    unsafe {
+        let post = (*(*srq).context).ops.post_srq_recv.expect(MISSING);
+        post(srq, wr, bad)
+    }
+}

@@ -1,0 +1,33 @@
+//! The C side: rdma-core's types, and its functions found at run time.
+//!
+//! Unsafe because it is C. `bindings.rs` is generated (`cargo xtask bindings`)
+//! and holds the types and a table of function pointers; [`inline`] holds the
+//! data path, which rdma-core's headers define as `static inline` and no
+//! library exports.
+
+#[allow(
+    missing_docs,
+    non_camel_case_types,
+    dead_code,
+    unreachable_pub,
+    clippy::all,
+    clippy::too_many_lines,
+    clippy::undocumented_unsafe_blocks,
+    clippy::missing_safety_doc,
+    clippy::semicolon_if_nothing_returned
+)]
+mod bindings;
+pub(crate) mod inline;
+
+pub(crate) use bindings::*;
+
+// What rdma-core's ABI fixes on 64-bit machines; bindings.rs asserts every
+// field's offset, these say which structures cross to C by value or in arrays.
+#[cfg(target_pointer_width = "64")]
+const _: () = {
+    assert!(size_of::<rdma_cm_id>() == 416);
+    assert!(size_of::<rdma_cm_event>() == 80);
+    assert!(size_of::<ibv_wc>() == 48);
+    assert!(size_of::<ibv_send_wr>() == 128);
+    assert!(size_of::<ibv_sge>() == 16);
+};

@@ -1,0 +1,60 @@
+//! What any provider of the fabric model must do.
+//!
+//! Each case opens its own listener, endpoints and memory, talks to itself over
+//! the given address, and waits for everything with a deadline: a provider
+//! that loses a completion fails a case, it does not hang the run.
+
+mod connections;
+mod failures;
+mod messages;
+mod node;
+mod one_sided;
+mod pair;
+mod waiting;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cairn_rdma::Provider;
+
+use crate::case::Case;
+
+/// Where the suite runs.
+#[derive(Debug, Clone)]
+pub struct Setting {
+    /// The provider under test.
+    pub provider: Arc<dyn Provider>,
+    /// An address of one of its devices. Both ends of every connection are here.
+    pub ip: IpAddr,
+}
+
+/// The whole suite, in the order in which to read and run it.
+#[must_use]
+pub fn cases() -> Vec<Case<Setting>> {
+    let mut all = connections::cases();
+    all.extend(messages::cases());
+    all.extend(one_sided::all_cases());
+    all.extend(failures::cases());
+    all.extend(waiting::cases());
+    all
+}
+
+/// Wraps functions that return `Result<()>` into cases.
+macro_rules! suite {
+    ($($name:ident: $about:literal,)*) => {
+        pub(super) fn cases() -> Vec<$crate::case::Case<super::Setting>> {
+            vec![$($crate::case::Case {
+                name: stringify!($name),
+                about: $about,
+                run: |setting| $name(setting).map(Into::into),
+            },)*]
+        }
+    };
+}
+use suite;
+
+impl From<()> for crate::case::Outcome {
+    fn from((): ()) -> Self {
+        Self::Passed
+    }
+}

@@ -1,0 +1,251 @@
+//! One end: an endpoint with memory, and everything it has said so far.
+
+use std::collections::{HashSet, VecDeque};
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use cairn_rdma::{
+    Access, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event, Mapping,
+    Operation, QpId, RecvWork, Region, RemoteBuffer, SendWork, Sge, SgeList, WorkStatus,
+};
+
+/// Receives that a node can have posted.
+pub(super) const RECEIVES: u32 = 256;
+/// Bytes of each receive.
+pub(super) const SLOT: usize = 8 * 1024;
+/// Queue pairs that a node can hold.
+pub(super) const QUEUE_PAIRS: u16 = 64;
+/// Where, in a node's memory, the bytes start that no receive owns.
+pub(super) const DATA: usize = RECEIVES as usize * SLOT;
+/// How many such bytes there are.
+pub(super) const DATA_LEN: usize = 2 * 1024 * 1024;
+
+/// Marks the ids of receives: the rest is the slot.
+const RECEIVE_ID: u64 = 1 << 63;
+
+/// The id of the receive in `slot`.
+pub(super) const fn receive_id(slot: u32) -> u64 {
+    RECEIVE_ID | slot as u64
+}
+
+/// An endpoint, a registered mapping, and what has been polled but not yet
+/// asked for.
+pub(super) struct Node {
+    pub(super) endpoint: Box<dyn Endpoint>,
+    pub(super) region: Region,
+    completions: VecDeque<Completion>,
+    events: VecDeque<Event>,
+    closed: HashSet<QpId>,
+}
+
+impl Node {
+    /// A node with roomy queues and all rights on its memory.
+    pub(super) fn open(device: &Arc<dyn Device>) -> Result<Self> {
+        Self::open_with(device, QUEUE_PAIRS)
+    }
+
+    /// A node for a given number of queue pairs.
+    pub(super) fn open_with(device: &Arc<dyn Device>, queue_pairs: u16) -> Result<Self> {
+        let mapping = Arc::new(Mapping::anonymous(DATA + DATA_LEN)?);
+        let region = device
+            .register(
+                mapping,
+                Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE,
+            )
+            .context("registering a node's memory")?;
+        let endpoint = Arc::clone(device)
+            .open(&EndpointOptions {
+                receives: RECEIVES,
+                completions: 4096,
+                queue_pairs,
+            })
+            .context("opening an endpoint")?;
+        Ok(Self {
+            endpoint,
+            region,
+            completions: VecDeque::new(),
+            events: VecDeque::new(),
+            closed: HashSet::new(),
+        })
+    }
+
+    /// Polls everything there is. Returns whether there was anything.
+    ///
+    /// # Errors
+    /// Something was said of a queue pair after its `Closed`.
+    pub(super) fn pump(&mut self) -> Result<bool> {
+        let mut progress = false;
+        let mut out = [IDLE; 16];
+        loop {
+            let count = self.endpoint.poll(&mut out);
+            ensure!(count <= out.len(), "poll claims {count} completions of 16");
+            for completion in &out[..count] {
+                self.check_open(completion.qp, completion)?;
+                self.completions.push_back(*completion);
+            }
+            progress |= count > 0;
+            if count < out.len() {
+                break;
+            }
+        }
+        let mut news = Vec::new();
+        self.endpoint.poll_events(&mut news);
+        progress |= !news.is_empty();
+        for event in news {
+            if let Some(qp) = qp_of(&event) {
+                self.check_open(qp, &event)?;
+            }
+            if let Event::Closed { qp } = event {
+                self.closed.insert(qp);
+            }
+            self.events.push_back(event);
+        }
+        Ok(progress)
+    }
+
+    fn check_open(&self, qp: QpId, what: &dyn std::fmt::Debug) -> Result<()> {
+        ensure!(
+            !self.closed.contains(&qp),
+            "{what:?} came after the queue pair's Closed"
+        );
+        Ok(())
+    }
+
+    /// The oldest completion with this id.
+    pub(super) fn take_completion(&mut self, id: u64) -> Option<Completion> {
+        let at = self.completions.iter().position(|c| c.id == id)?;
+        self.completions.remove(at)
+    }
+
+    /// The oldest completion of a receive.
+    pub(super) fn take_receive(&mut self) -> Option<Completion> {
+        let at = self
+            .completions
+            .iter()
+            .position(|c| c.id & RECEIVE_ID != 0)?;
+        self.completions.remove(at)
+    }
+
+    /// The oldest completion of anything.
+    pub(super) fn take_any(&mut self) -> Option<Completion> {
+        self.completions.pop_front()
+    }
+
+    /// Completions nobody has asked for.
+    pub(super) fn waiting_completions(&self) -> usize {
+        self.completions.len()
+    }
+
+    /// The oldest event for which `wanted` holds.
+    pub(super) fn take_event(&mut self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
+        let at = self.events.iter().position(wanted)?;
+        self.events.remove(at)
+    }
+
+    /// Whether `Closed` has come for this queue pair.
+    pub(super) fn is_closed(&self, qp: QpId) -> bool {
+        self.closed.contains(&qp)
+    }
+
+    /// Posts the receives of these slots, a whole slot each.
+    pub(super) fn post_receives(&mut self, slots: std::ops::Range<u32>) -> Result<()> {
+        let works: Vec<_> = slots
+            .map(|slot| RecvWork {
+                id: receive_id(slot),
+                sges: self.sge(slot as usize * SLOT, SLOT).into(),
+            })
+            .collect();
+        Ok(self.endpoint.post_receives(&works)?)
+    }
+
+    /// The bytes that landed in the slot of a receive's completion.
+    pub(super) fn received(&self, completion: &Completion) -> Vec<u8> {
+        let slot = (completion.id & !RECEIVE_ID) as usize;
+        self.bytes(slot * SLOT, completion.byte_len as usize)
+    }
+
+    /// A stretch of this node's memory, for its own adapter.
+    pub(super) fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge {
+            addr: self.region.mapping().addr() + offset as u64,
+            length: u32::try_from(length).expect("test buffers are small"),
+            lkey: self.region.lkey(),
+        }
+    }
+
+    /// A place in this node's memory, for its peer.
+    pub(super) fn remote(&self, offset: usize) -> RemoteBuffer {
+        RemoteBuffer {
+            addr: self.region.mapping().addr() + offset as u64,
+            rkey: self.region.rkey(),
+        }
+    }
+
+    /// Puts bytes into this node's memory.
+    pub(super) fn fill(&self, offset: usize, bytes: &[u8]) {
+        self.region.mapping().write(offset, bytes);
+    }
+
+    /// Copies bytes out of this node's memory.
+    pub(super) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+        let mut out = vec![0; length];
+        self.region.mapping().read(offset, &mut out);
+        out
+    }
+
+    /// Posts one signaled work on `length` bytes of memory at `offset`.
+    pub(super) fn post_one(
+        &mut self,
+        qp: QpId,
+        id: u64,
+        op: Operation,
+        offset: usize,
+        length: usize,
+    ) -> Result<()> {
+        let sges = self.sge(offset, length).into();
+        let work = signaled(id, op, sges);
+        self.endpoint
+            .post(qp, &[work])
+            .with_context(|| format!("posting {op:?}"))
+    }
+}
+
+/// A signaled work request.
+pub(super) fn signaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
+    SendWork {
+        id,
+        op,
+        sges,
+        signaled: true,
+    }
+}
+
+/// An unsignaled work request.
+pub(super) fn unsignaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
+    SendWork {
+        signaled: false,
+        ..signaled(id, op, sges)
+    }
+}
+
+/// The queue pair an event is about.
+pub(super) fn qp_of(event: &Event) -> Option<QpId> {
+    match event {
+        Event::Established { qp, .. }
+        | Event::Rejected { qp, .. }
+        | Event::ConnectFailed { qp, .. }
+        | Event::Disconnected { qp, .. }
+        | Event::Closed { qp } => Some(*qp),
+        Event::DeviceRemoved | Event::Notice { .. } => None,
+    }
+}
+
+/// What to fill a slice of completions with before polling into it.
+const IDLE: Completion = Completion {
+    id: 0,
+    qp: QpId::new(0, 0),
+    kind: CompletionKind::Unknown,
+    status: WorkStatus::Success,
+    byte_len: 0,
+    invalidated_rkey: None,
+};

@@ -1,0 +1,253 @@
+//! Sleeping until there is something to do.
+//!
+//! The peer lives on its own thread here, so that nothing but the endpoint's
+//! descriptors can wake the sleeper.
+
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, ensure};
+use cairn_rdma::{Endpoint, Event, Operation, QpId, QpOptions};
+use crossbeam_channel::{Receiver, Sender};
+
+use super::node::{DATA, Node};
+use super::pair::{Door, PATIENCE, Patience, about, connect_options};
+use super::{Setting, suite};
+
+suite! {
+    message_wakes: "a message makes an armed endpoint's descriptor readable",
+    own_completion_wakes: "so does the completion of the sleeper's own work",
+    goodbye_wakes: "so does the peer's goodbye",
+    arm_says_when_something_is_there: "arming says that there is something to poll already",
+    idle_endpoint_sleeps: "an endpoint without news lets its thread sleep",
+}
+
+fn message_wakes(setting: &Setting) -> Result<()> {
+    let mut bed = Bed::make(setting)?;
+    bed.node.post_receives(0..200)?;
+    for round in 0..50 {
+        bed.order(Order::Send)?;
+        bed.sleep_until("a message", |node| node.take_receive())
+            .with_context(|| format!("round {round}"))?;
+    }
+    bed.finish()
+}
+
+fn own_completion_wakes(setting: &Setting) -> Result<()> {
+    let mut bed = Bed::make(setting)?;
+    for round in 0..50 {
+        let there = bed.remote;
+        bed.node
+            .post_one(bed.qp, round, Operation::Read(there), DATA, 65_536)?;
+        let done = bed.sleep_until("a READ", |node| node.take_completion(round))?;
+        ensure!(done.status.is_success(), "{done:?}");
+    }
+    bed.finish()
+}
+
+fn goodbye_wakes(setting: &Setting) -> Result<()> {
+    let mut bed = Bed::make(setting)?;
+    let qp = bed.qp;
+    bed.order(Order::Leave)?;
+    let event = bed.sleep_until("news", |node| node.take_event(about(qp)))?;
+    ensure!(
+        matches!(event, Event::Disconnected { .. }),
+        "it was {event:?}"
+    );
+    bed.node.endpoint.disconnect(qp);
+    bed.sleep_until("Closed", |node| node.is_closed(qp).then_some(()))?;
+    bed.finish()
+}
+
+fn arm_says_when_something_is_there(setting: &Setting) -> Result<()> {
+    let mut bed = Bed::make(setting)?;
+    bed.node.post_receives(0..1)?;
+    bed.order(Order::Send)?;
+    // The peer's own completion says that the message has landed here.
+    bed.reports
+        .recv_timeout(PATIENCE)
+        .context("the peer's send did not complete")?;
+    ensure!(
+        bed.node.endpoint.arm()?,
+        "arm hides a message that has landed"
+    );
+    bed.node.pump()?;
+    ensure!(
+        bed.node.take_receive().is_some(),
+        "arm saw what poll does not"
+    );
+    bed.finish()
+}
+
+fn idle_endpoint_sleeps(setting: &Setting) -> Result<()> {
+    let mut bed = Bed::make(setting)?;
+    let end = Instant::now() + Duration::from_millis(100);
+    let mut wake_ups = 0;
+    while Instant::now() < end {
+        bed.node.pump()?;
+        if !bed.node.endpoint.arm()? {
+            wait(&*bed.node.endpoint, end);
+        }
+        wake_ups += 1;
+    }
+    ensure!(
+        wake_ups < 30,
+        "it woke {wake_ups} times in 100 ms for nothing"
+    );
+    bed.finish()
+}
+
+/// What the peer is asked to do.
+enum Order {
+    Send,
+    Leave,
+}
+
+/// A sleeper, connected to a peer on another thread.
+struct Bed {
+    node: Node,
+    qp: QpId,
+    remote: cairn_rdma::RemoteBuffer,
+    orders: Sender<Order>,
+    reports: Receiver<()>,
+    peer: JoinHandle<Result<()>>,
+}
+
+impl Bed {
+    fn make(setting: &Setting) -> Result<Self> {
+        let door = Door::open(setting)?;
+        let device = setting.provider.device_for(door.address(), None)?;
+        let mut node = Node::open(&device)?;
+        let (orders, to_do) = crossbeam_channel::unbounded();
+        let (done, reports) = crossbeam_channel::unbounded();
+        let (key, keys) = crossbeam_channel::bounded(1);
+        let address = door.address();
+        let peer = thread::spawn(move || {
+            let node = Node::open(&device)?;
+            key.send(node.remote(DATA))?;
+            Peer { node, to_do, done }.live(address)
+        });
+        let remote = keys.recv_timeout(PATIENCE)?;
+        let mut patience = Patience::new(PATIENCE);
+        let request = loop {
+            if let Some(request) = door.try_request() {
+                break request;
+            }
+            ensure!(patience.step(false), "the peer does not connect");
+        };
+        let qp = node.endpoint.accept(request, &QpOptions::default(), &[])?;
+        let mut bed = Self {
+            node,
+            qp,
+            remote,
+            orders,
+            reports,
+            peer,
+        };
+        let event = bed.sleep_until("Established", |node| node.take_event(about(qp)))?;
+        ensure!(matches!(event, Event::Established { .. }), "got {event:?}");
+        Ok(bed)
+    }
+
+    fn order(&self, order: Order) -> Result<()> {
+        self.orders
+            .send(order)
+            .map_err(|_| anyhow!("the peer's thread has ended"))
+    }
+
+    /// Sleeps in poll(2), and only there, until `ready` gives something.
+    fn sleep_until<T>(
+        &mut self,
+        what: &str,
+        mut ready: impl FnMut(&mut Node) -> Option<T>,
+    ) -> Result<T> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            self.node.pump()?;
+            if let Some(value) = ready(&mut self.node) {
+                return Ok(value);
+            }
+            ensure!(Instant::now() < deadline, "slept through {what}");
+            if !self.node.endpoint.arm()? {
+                wait(&*self.node.endpoint, deadline);
+            }
+        }
+    }
+
+    /// Ends the connection, and hears what the peer has to say.
+    fn finish(mut self) -> Result<()> {
+        let qp = self.qp;
+        self.node.endpoint.disconnect(qp);
+        self.sleep_until("Closed", |node| node.is_closed(qp).then_some(()))?;
+        self.peer
+            .join()
+            .map_err(|_| anyhow!("the peer's thread panicked"))?
+            .context("on the peer's thread")
+    }
+}
+
+/// The other thread's end: polls, never sleeps in a descriptor.
+struct Peer {
+    node: Node,
+    to_do: Receiver<Order>,
+    done: Sender<()>,
+}
+
+impl Peer {
+    fn live(mut self, address: SocketAddr) -> Result<()> {
+        let options = connect_options(address, &QpOptions::default());
+        let qp = self.node.endpoint.connect(&options, &[])?;
+        let mut patience = Patience::new(PATIENCE * 2);
+        while !self.node.is_closed(qp) {
+            let progress = self.node.pump()?;
+            if let Some(Event::Disconnected { .. }) = self.node.take_event(about(qp)) {
+                self.node.endpoint.disconnect(qp);
+            }
+            if self.node.take_completion(1).is_some() {
+                // Nobody need be listening.
+                let _ = self.done.send(());
+            }
+            match self.to_do.try_recv() {
+                Ok(Order::Send) => self.node.post_one(qp, 1, Operation::Send, DATA, 64)?,
+                Ok(Order::Leave) => self.node.endpoint.disconnect(qp),
+                Err(_) => {}
+            }
+            ensure!(patience.step(progress), "the sleeper never let go");
+        }
+        Ok(())
+    }
+}
+
+/// Sleeps until a descriptor is readable, the endpoint's own deadline, or
+/// `latest`.
+fn wait(endpoint: &dyn Endpoint, latest: Instant) {
+    let until = endpoint.next_deadline().unwrap_or(latest).min(latest);
+    let timeout = until.saturating_duration_since(Instant::now());
+    poll_readable(endpoint.wait_fds(), timeout);
+}
+
+/// `poll(2)` for readability. An interrupted call counts as a wake-up.
+///
+/// Why `unsafe` here: the standard library has no wait on several descriptors.
+fn poll_readable(fds: &[RawFd], timeout: Duration) {
+    let mut polled: Vec<_> = fds
+        .iter()
+        .map(|&fd| libc::pollfd {
+            fd,
+            events: libc::POLLIN,
+            revents: 0,
+        })
+        .collect();
+    // Rounded up: to wake before a deadline would be to spin until it.
+    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX - 1) + 1;
+    // SAFETY: the pointer and the count describe `polled`, which outlives the call.
+    unsafe {
+        libc::poll(
+            polled.as_mut_ptr(),
+            polled.len() as libc::nfds_t,
+            timeout_ms,
+        );
+    }
+}

@@ -1,0 +1,36 @@
+# Backing stores, file trees and fio: what is exported, and how it is exercised.
+
+# make_backing_file NAME SIZE: a file to export, on the guest's own disk; prints its path.
+make_backing_file() {
+    mkdir -p /var/tmp/backing
+    truncate -s "$2" "/var/tmp/backing/$1"
+    echo "/var/tmp/backing/$1"
+}
+
+# verified_fio NAME DEVICE OPTION...: every block is checked when read; the full report is kept.
+verified_fio() {
+    local name=$1 device=$2
+    shift 2
+    if ! fio --name="$name" --filename="$device" --ioengine=libaio --direct=1 \
+        --verify=crc32c --verify_fatal=1 --verify_state_save=0 --group_reporting \
+        --randrepeat=0 --output="$OUT/fio-$name.log" "$@"; then
+        tail -n 20 "$OUT/fio-$name.log"
+        fail "fio $name"
+    fi
+    grep -q 'err= 0' "$OUT/fio-$name.log" || fail "fio $name reported an error"
+    say "ok: fio $name: $(grep -oE '(read|write): IOPS=[^,]*, BW=[^ ]*' "$OUT/fio-$name.log" |
+        paste -sd ' ')"
+}
+
+# make_tree DIR: small files as systems have them, and some of several MiB.
+make_tree() {
+    local n
+    mkdir -p "$1"
+    cp -a /etc /usr/share/zoneinfo /usr/lib/python3 "$1/" 2>/dev/null || cp -a /etc "$1/"
+    for n in 1 2 3; do
+        head -c $((n * 3 * 1024 * 1024 + n * 137)) /dev/urandom > "$1/blob$n"
+    done
+}
+
+# tree_checksums DIR: one line a file, sorted.
+tree_checksums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum); }

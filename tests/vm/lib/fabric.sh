@@ -1,0 +1,24 @@
+# Soft-RoCE on a dummy network card: both ends of the fabric in one machine.
+
+FABRIC_NETDEV=${FABRIC_NETDEV:-dummy0}
+FABRIC_ADDR=${FABRIC_ADDR:-192.168.77.1}
+# 4200 bytes give RoCE its largest path MTU, 4096.
+FABRIC_MTU=${FABRIC_MTU:-4200}
+
+setup_rxe() {
+    modprobe rdma_rxe
+    modprobe nvme-rdma
+    modprobe rdma_ucm
+    # Left to itself the module makes a dummy0 of its own when it is loaded.
+    modprobe dummy numdummies=0
+    ip link add "$FABRIC_NETDEV" type dummy
+    ip link set "$FABRIC_NETDEV" mtu "$FABRIC_MTU" up
+    ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
+    add_rxe
+}
+
+add_rxe() { rdma link add rxe0 type rxe netdev "$FABRIC_NETDEV"; }
+remove_rxe() { rdma link delete rxe0; }
+
+# Queue pairs that are open, all users together; the GSI pair of the device stays.
+count_queue_pairs() { rdma -j resource show qp | jq 'length'; }

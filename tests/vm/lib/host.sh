@@ -1,0 +1,56 @@
+# The host's side: the kernel's nvme-rdma, driven by nvme-cli as an administrator would.
+
+NQN=${NQN:-nqn.2026-11.io.cairn:vm}
+PORT=${PORT:-4420}
+
+# nvme_discover [OPTION...]: the discovery log as JSON.
+nvme_discover() { nvme discover -t rdma -a "$FABRIC_ADDR" -s "$PORT" -o json "$@"; }
+
+# nvme_connect [OPTION...]: a controller, by exactly what an administrator would type.
+nvme_connect() { nvme connect -t rdma -a "$FABRIC_ADDR" -s "$PORT" -n "$NQN" "$@"; }
+
+nvme_disconnect() { nvme disconnect -n "$NQN"; }
+
+# Controllers of a subsystem: nvme0, nvme1, ...
+controllers() {
+    local dir nqn=${1:-$NQN}
+    for dir in /sys/class/nvme/nvme*; do
+        if [ -e "$dir" ] && [ "$(cat "$dir/subsysnqn" 2>/dev/null)" = "$nqn" ]; then
+            basename "$dir"
+        fi
+    done
+}
+
+count_controllers() { controllers "$@" | wc -l; }
+
+# controller_is NAME STATE
+controller_is() { [ "$(cat "/sys/class/nvme/$1/state" 2>/dev/null)" = "$2" ]; }
+
+# namespace_device NSID [NQN]: /dev/nvmeXnY. Y is not the NSID, so ask the kernel.
+namespace_device() {
+    local dir
+    for dir in /sys/block/nvme*n*; do
+        # nvme0c1n1 is one path to nvme0n1.
+        case ${dir##*/} in *c*n*) continue ;; esac
+        if [ "$(cat "$dir/nsid" 2>/dev/null)" = "$1" ] &&
+            [ "$(cat "$dir/device/subsysnqn" 2>/dev/null)" = "${2:-$NQN}" ]; then
+            echo "/dev/${dir##*/}"
+            return 0
+        fi
+    done
+    return 1
+}
+
+no_namespace_device() { ! namespace_device "$@"; }
+
+# connect_and_wait NSID...: connects, and waits for those namespaces.
+connect_and_wait() {
+    local nsid
+    nvme_connect
+    for nsid in "$@"; do
+        wait_for 20 "namespace $nsid" namespace_device "$nsid"
+    done
+}
+
+# counter NAME: of the controllers, how often the kernel said so since the mark.
+count_in_kernel_news() { kernel_news | grep -cE "$1" || true; }

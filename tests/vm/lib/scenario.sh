@@ -1,0 +1,141 @@
+# What every scenario stands on: narration, assertions, bounded waits, clean-up.
+#
+# Sourced, never run. A scenario is a story told by `step` and `say`, made of commands that must
+# succeed (set -e) and of assertions that say what was expected. The first failure ends it.
+
+LIB=${LIB:-/cairn/tests/lib}
+OUT=${OUT:-/cairn/out}
+
+# shellcheck source=fabric.sh
+. "$LIB/fabric.sh"
+# shellcheck source=target.sh
+. "$LIB/target.sh"
+# shellcheck source=host.sh
+. "$LIB/host.sh"
+# shellcheck source=disk.sh
+. "$LIB/disk.sh"
+
+begin_scenario() {
+    set -Eeuo pipefail
+    trap 'report_failure "$LINENO" "$BASH_COMMAND" "$?"' ERR
+    trap leave_scenario EXIT
+}
+
+end_scenario() {
+    trap - ERR
+    SCENARIO_COMPLETE=1
+}
+
+# Whatever happened: end what we started, so that its logs are whole.
+leave_scenario() {
+    local code=$?
+    trap - ERR EXIT
+    set +e
+    # A script that ends by `exit 0` halfway has not shown what it promises.
+    if [ "$code" -eq 0 ] && [ -z "${SCENARIO_COMPLETE:-}" ]; then
+        echo "FAILED: the script left before its end"
+        code=1
+    fi
+    abandon_target
+    exit "$code"
+}
+
+report_failure() {
+    # Subshells inherit the trap; the outermost shell reports, with the line of the scenario.
+    [ "$BASH_SUBSHELL" -eq 0 ] || return 0
+    local line=$1 command=$2 code=$3 depth
+    for ((depth = 1; depth < ${#BASH_SOURCE[@]}; depth++)); do
+        case ${BASH_SOURCE[depth]} in */scenarios/*) line=${BASH_LINENO[depth - 1]} ;; esac
+    done
+    echo "FAILED: exit code $code from: $command (scenario line $line)"
+}
+
+# --- narration ---------------------------------------------------------------------------------
+
+step() { printf '\n--- %s\n' "$*"; }
+say() { printf '%s\n' "$*"; }
+
+# Shows a command as a person would type it, then runs it.
+show() {
+    printf '\n# %s\n' "$*"
+    "$@"
+}
+
+# Ends the scenario with a reason. From within $(...) it ends only that: assign the output first,
+# so that set -e sees the failure.
+fail() {
+    echo "FAILED: $*" >&2
+    exit 1
+}
+
+# --- assertions --------------------------------------------------------------------------------
+
+# assert_eq WHAT EXPECTED ACTUAL
+assert_eq() {
+    [ "$2" = "$3" ] || fail "$1: expected '$2', got '$3'"
+    say "ok: $1: $3"
+}
+
+# assert_le WHAT ACTUAL LIMIT (integers)
+assert_le() {
+    [ "$2" -le "$3" ] || fail "$1: $2 is more than $3"
+    say "ok: $1: $2 (limit $3)"
+}
+
+# assert_contains WHAT NEEDLE TEXT
+assert_contains() {
+    case $3 in
+    *"$2"*) say "ok: $1: $2" ;;
+    *) printf '%s\n' "$3"; fail "$1: '$2' is missing above" ;;
+    esac
+}
+
+# assert_json WHAT JQ_CONDITION JSON
+assert_json() {
+    if ! jq --exit-status "$2" > /dev/null <<< "$3"; then
+        printf '%s\n' "$3"
+        fail "$1: $2 does not hold above"
+    fi
+    say "ok: $1: $2"
+}
+
+# assert_fails WHAT COMMAND...
+assert_fails() {
+    local what=$1
+    shift
+    if "$@" > /dev/null 2>&1; then fail "$what: '$*' should have failed"; fi
+    say "ok: $what"
+}
+
+# --- waiting -----------------------------------------------------------------------------------
+
+# wait_for SECONDS WHAT COMMAND...: until the command succeeds, no longer than that.
+wait_for() {
+    local deadline=$((SECONDS + $1)) what=$2
+    shift 2
+    until "$@" > /dev/null 2>&1; do
+        [ "$SECONDS" -lt "$deadline" ] || fail "gave up waiting for $what"
+        sleep 0.2
+    done
+}
+
+# --- the kernel's log --------------------------------------------------------------------------
+
+# Everything the kernel says after this is news to kernel_news.
+mark_kernel_log() { KERNEL_LOG_LINES=$(dmesg | wc -l); }
+kernel_news() { dmesg | tail -n +$((${KERNEL_LOG_LINES:-0} + 1)); }
+
+# Warnings and errors of NVMe since the mark: none are expected of a healthy target.
+assert_no_nvme_warnings() {
+    local news warnings
+    news=$(dmesg --level=emerg,alert,crit,err,warn | grep -i nvme || true)
+    # Some of the driver's complaints come at level info.
+    warnings=$(kernel_news | grep -i nvme |
+        grep -iE 'warn|error|fail|timeout|invalid|bogus|duplicate|unsupported|not (equal|supported|ready)|reconnect|resett' || true)
+    [ -z "$warnings" ] || { printf '%s\n' "$warnings"; fail "the kernel's nvme driver complained"; }
+    if [ -n "$news" ] && [ -n "$(comm -12 <(kernel_news | sort) <(sort <<< "$news"))" ]; then
+        printf '%s\n' "$news"
+        fail "the kernel's nvme driver warned"
+    fi
+    say "ok: no warning from nvme in the kernel's log"
+}

@@ -1,0 +1,73 @@
+# The one under judgement: cairn-target, its life and its logs.
+
+TARGET_LOG=$OUT/target.log
+TARGET_STDOUT=$OUT/target.stdout
+TARGET_PID=
+
+# start_target [OPTION...]: serves NQN on the fabric's address, and waits until it says so.
+start_target() {
+    : > "$TARGET_STDOUT"
+    cairn-target serve --listen "$FABRIC_ADDR:$PORT" --nqn "$NQN" --provider verbs "$@" \
+        > "$TARGET_STDOUT" 2>> "$TARGET_LOG" &
+    TARGET_PID=$!
+    await_target
+}
+
+# start_target_from FILE: serves what a config file says.
+start_target_from() {
+    : > "$TARGET_STDOUT"
+    cairn-target serve --config "$1" > "$TARGET_STDOUT" 2>> "$TARGET_LOG" &
+    TARGET_PID=$!
+    await_target
+}
+
+await_target() { wait_for 20 "the target (its log: target.log)" target_ready_or_gone; target_ready || fail "the target did not start: $(tail -n 5 "$TARGET_LOG")"; }
+target_alive() { [ -n "$TARGET_PID" ] && kill -0 "$TARGET_PID" 2>/dev/null; }
+target_ready() { target_alive && grep -qx ready "$TARGET_STDOUT"; }
+target_ready_or_gone() { target_ready || ! target_alive; }
+
+assert_target_alive() {
+    target_alive || fail "the target is gone: $(tail -n 5 "$TARGET_LOG")"
+    say "ok: the target is alive"
+}
+
+# Asks it to drain and stop; it must do so in time and call that a success.
+stop_target() {
+    local code=0
+    kill -TERM "$TARGET_PID"
+    wait_for 30 "the target to drain and stop" target_gone
+    wait "$TARGET_PID" || code=$?
+    TARGET_PID=
+    assert_eq "the target's exit code after SIGTERM" 0 "$code"
+}
+
+# A zombie has ended: bash collects it at `wait`.
+target_gone() {
+    local state
+    state=$(ps -o state= -p "$TARGET_PID") || return 0
+    [ "${state// /}" = Z ]
+}
+
+# As by a power cut: nothing is drained, nothing is said to the hosts.
+kill_target() {
+    kill -KILL "$TARGET_PID"
+    wait "$TARGET_PID" 2>/dev/null || true
+    TARGET_PID=
+}
+
+reload_target() { kill -HUP "$TARGET_PID"; }
+
+# For the end of a scenario that failed.
+abandon_target() {
+    if target_alive; then
+        kill -TERM "$TARGET_PID"
+        sleep 1
+        kill -KILL "$TARGET_PID" 2>/dev/null
+    fi
+}
+
+# Resident memory in KiB.
+target_rss_kib() { awk '/^VmRSS:/ { print $2 }' "/proc/$TARGET_PID/status"; }
+
+# count_in_target_log PATTERN
+count_in_target_log() { grep -cE "$1" "$TARGET_LOG" || true; }

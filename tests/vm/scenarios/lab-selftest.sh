@@ -1,0 +1,50 @@
+#!/bin/bash
+# The judge itself works: the kernel's own target over rxe is discovered, connected, read, written.
+# vm: timeout=120
+#
+# No part of Cairn runs here. If this fails, look for the fault in the lab.
+
+step "The kernel's own target, nvmet-rdma, on soft-RoCE"
+setup_rxe
+modprobe nvmet-rdma
+modprobe null_blk nr_devices=1 gb=1 memory_backed=1 bs=4096
+mount -t configfs configfs /sys/kernel/config
+cd /sys/kernel/config/nvmet
+mkdir "subsystems/$NQN" "subsystems/$NQN/namespaces/1"
+echo 1 > "subsystems/$NQN/attr_allow_any_host"
+echo /dev/nullb0 > "subsystems/$NQN/namespaces/1/device_path"
+echo 1 > "subsystems/$NQN/namespaces/1/enable"
+mkdir ports/1
+echo rdma > ports/1/addr_trtype
+echo ipv4 > ports/1/addr_adrfam
+echo "$FABRIC_ADDR" > ports/1/addr_traddr
+echo "$PORT" > ports/1/addr_trsvcid
+ln -s "/sys/kernel/config/nvmet/subsystems/$NQN" ports/1/subsystems/
+cd /tmp
+
+step "Discover and connect"
+log=$(nvme_discover)
+assert_contains "the discovery log names the subsystem" "$NQN" "$log"
+mark_kernel_log
+connect_and_wait 1
+device=$(namespace_device 1)
+ctrl=$(controllers)
+assert_eq "controller state" live "$(cat "/sys/class/nvme/$ctrl/state")"
+
+step "What is written is what is read"
+dd if=/dev/urandom of=pattern bs=1M count=8 status=none
+dd if=pattern of="$device" bs=1M oflag=direct status=none
+dd if="$device" of=readback bs=1M count=8 iflag=direct status=none
+assert_eq "sha256 of 8 MiB" "$(sha256sum < pattern)" "$(sha256sum < readback)"
+verified_fio selftest "$device" --rw=randrw --bs=4k --iodepth=16 --size=8m
+
+step "Disconnect"
+nvme_disconnect
+assert_eq "controllers left" 0 "$(count_controllers)"
+assert_no_nvme_warnings
+
+step "A failure would be seen"
+assert_fails "an assertion that does not hold ends its shell" bash -c \
+    ". $LIB/scenario.sh; begin_scenario; assert_eq x 1 2; end_scenario"
+assert_fails "a failing command ends its shell" bash -c \
+    ". $LIB/scenario.sh; begin_scenario; false; end_scenario"

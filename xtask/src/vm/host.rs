@@ -1,0 +1,188 @@
+//! The machine at hand: its distribution, its package sources, and the tools that the lab needs.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::process;
+
+/// The lab's tools and the packages that bring them. The last two serve builds by an ordinary
+/// user only.
+const TOOLS: [(&str, &str); 8] = [
+    ("qemu-system-x86_64", "qemu-system-x86"),
+    ("mmdebstrap", "mmdebstrap"),
+    ("mke2fs", "e2fsprogs"),
+    ("cpio", "cpio"),
+    ("depmod", "kmod"),
+    ("xz", "xz-utils"),
+    ("newuidmap", "uidmap"),
+    ("fakeroot", "fakeroot"),
+];
+const TOOLS_OF_ROOT: usize = 6;
+
+/// A Debian or Ubuntu machine.
+pub(crate) struct Host {
+    /// `debian`, `ubuntu`, or a relative of theirs.
+    id: String,
+    /// The release's codename. The guest has the same, so its libc is the one that our programs
+    /// were linked with.
+    pub(crate) suite: String,
+    root: bool,
+}
+
+impl Host {
+    /// Reads what the machine is, and installs what it lacks.
+    pub(crate) fn prepare() -> Result<Self> {
+        let host = Self::detect()?;
+        host.install_missing_tools()?;
+        Ok(host)
+    }
+
+    fn detect() -> Result<Self> {
+        let release = fs::read_to_string("/etc/os-release").context("cannot read os-release")?;
+        let id = os_release(&release, "ID").unwrap_or_default();
+        let suite = os_release(&release, "VERSION_CODENAME").unwrap_or_default();
+        ensure!(
+            !suite.is_empty() && on_path("apt-get"),
+            "the VM lab builds its guest from Debian or Ubuntu packages and needs such a host; \
+             this is {id:?}. Run it in a Debian container or on a Debian machine."
+        );
+        ensure!(
+            cfg!(target_arch = "x86_64"),
+            "the VM lab emulates an x86-64 guest that runs this machine's own binaries, and this \
+             machine is not x86-64"
+        );
+        let uid = process::output(process::command("id").arg("-u"))?;
+        Ok(Self {
+            id,
+            suite,
+            root: uid.trim() == "0",
+        })
+    }
+
+    fn install_missing_tools(&self) -> Result<()> {
+        let needed = if self.root {
+            &TOOLS[..TOOLS_OF_ROOT]
+        } else {
+            &TOOLS[..]
+        };
+        let missing: Vec<&str> = needed
+            .iter()
+            .filter(|(tool, _)| !on_path(tool))
+            .map(|&(_, package)| package)
+            .collect();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        let packages = missing.join(" ");
+        if !self.root {
+            bail!(
+                "the VM lab needs programs that are not installed. As root, run:\n\n    \
+                 apt-get update && apt-get install -y --no-install-recommends {packages}\n"
+            );
+        }
+        eprintln!("lab: apt-get install {packages}");
+        self.refresh_package_lists()?;
+        let mut apt = process::command("apt-get");
+        apt.args(["-qq", "install", "-y", "--no-install-recommends"])
+            .args(&missing);
+        apt.env("DEBIAN_FRONTEND", "noninteractive")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let status = apt.status().context("cannot run apt-get")?;
+        ensure!(
+            status.success(),
+            "apt-get install {packages} failed (its words are above)"
+        );
+        Ok(())
+    }
+
+    /// Without lists no package can be found; only root may fetch them. A source that cannot be
+    /// reached is a warning of apt's, and no reason to stop.
+    pub(crate) fn refresh_package_lists(&self) -> Result<()> {
+        if self.root {
+            let mut apt = process::command("apt-get");
+            apt.args(["-qq", "update"])
+                .stdin(Stdio::null())
+                .stdout(Stdio::null());
+            apt.status().context("cannot run apt-get update")?;
+        }
+        Ok(())
+    }
+
+    /// Kernel packages that bring the modules of the lab, best first.
+    pub(crate) fn kernel_packages(&self) -> &'static [&'static str] {
+        match self.id.as_str() {
+            "ubuntu" => &["linux-image-generic"],
+            _ => &["linux-image-6.12-amd64", "linux-image-amd64"],
+        }
+    }
+
+    /// This machine's own package sources for its own release, as lines of a sources.list, so
+    /// that the guest comes from the mirror that this machine can reach.
+    pub(crate) fn package_sources(&self) -> Result<Vec<String>> {
+        let mut apt = process::command("apt-get");
+        apt.args([
+            "indextargets",
+            "--format",
+            "$(CODENAME) $(REPO_URI) $(RELEASE) $(COMPONENT)",
+        ]);
+        let targets = process::output(apt.arg("Created-By: Packages"))?;
+        let lines: Vec<String> = targets
+            .lines()
+            .filter_map(|line| {
+                let [codename, uri, release, component] =
+                    line.split(' ').collect::<Vec<_>>().try_into().ok()?;
+                let ours = codename.starts_with(&self.suite);
+                ours.then(|| format!("deb {uri} {release} {component}"))
+            })
+            .collect();
+        ensure!(
+            !lines.is_empty(),
+            "apt knows no package source for {}: run `apt-get update` as root",
+            self.suite
+        );
+        Ok(lines)
+    }
+
+    /// A command as root, or as close to it as file ownership needs.
+    pub(crate) fn rooted(&self, program: &str) -> Command {
+        if self.root {
+            return process::command(program);
+        }
+        let mut command = process::command("fakeroot");
+        command.args(["--", program]);
+        command
+    }
+}
+
+fn os_release(text: &str, key: &str) -> Option<String> {
+    let value = text
+        .lines()
+        .find_map(|line| line.strip_prefix(key)?.strip_prefix('='))?;
+    Some(value.trim_matches('"').to_owned())
+}
+
+fn on_path(program: &str) -> bool {
+    process::search_path()
+        .split(':')
+        .any(|dir| Path::new(dir).join(program).exists())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::os_release;
+
+    #[test]
+    fn os_release_values_may_be_quoted() {
+        let text = "PRETTY_NAME=\"Debian\"\nID=debian\nVERSION_CODENAME=\"bookworm\"\n";
+        assert_eq!(os_release(text, "ID").as_deref(), Some("debian"));
+        assert_eq!(
+            os_release(text, "VERSION_CODENAME").as_deref(),
+            Some("bookworm")
+        );
+        assert_eq!(os_release(text, "VERSION"), None);
+    }
+}

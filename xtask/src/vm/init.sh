@@ -1,0 +1,33 @@
+#!/bin/busybox sh
+# The first program in the guest: reach the root file system and the host's folders, move there.
+# CAIRN_* variables come from the kernel's command line and are passed on.
+
+die() {
+    echo "initramfs: $*" >&2
+    /bin/busybox poweroff -f
+}
+
+/bin/busybox --install -s /bin
+mount -t devtmpfs dev /dev
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+
+while read -r module; do
+    insmod "/modules/$module" || die "cannot load $module"
+done < /modules/order
+
+tries=0
+until [ -b /dev/vda ]; do
+    tries=$((tries + 1))
+    [ "$tries" -lt 100 ] || die "no disk"
+    sleep 0.05
+done
+mount -t ext4 /dev/vda /root || die "cannot mount the root file system"
+for share in tests programs out; do
+    mount -t 9p -o trans=virtio,version=9p2000.L,msize=262144 "$share" "/root/cairn/$share" ||
+        die "cannot mount the host's folder $share"
+done
+for moved in dev proc sys; do
+    mount --move "/$moved" "/root/$moved"
+done
+exec switch_root /root /cairn/tests/lib/init.sh

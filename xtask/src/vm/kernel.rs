@@ -1,0 +1,182 @@
+//! The distribution's kernel and its modules: downloaded and unpacked, never installed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, ensure};
+
+use super::host::Host;
+use super::process::{self, Log};
+use super::tree::create_dir;
+
+/// The kernel, in the layer's folder.
+pub(crate) const VMLINUZ: &str = "vmlinuz";
+/// The folder that holds `lib/modules/VERSION`.
+const TREE: &str = "tree";
+/// The kernel's version, as `uname -r` would print it.
+const VERSION: &str = "version";
+
+/// Modules for hardware that no guest of ours has; they are most of the bulk.
+const BULKY: [&str; 20] = [
+    "sound",
+    "drivers/accel",
+    "drivers/ata",
+    "drivers/bluetooth",
+    "drivers/gpu",
+    "drivers/hid",
+    "drivers/iio",
+    "drivers/infiniband/hw",
+    "drivers/input",
+    "drivers/media",
+    "drivers/mfd",
+    "drivers/mtd",
+    "drivers/net/can",
+    "drivers/net/ethernet",
+    "drivers/net/usb",
+    "drivers/net/wireless",
+    "drivers/net/wwan",
+    "drivers/staging",
+    "drivers/thunderbolt",
+    "drivers/usb",
+];
+
+/// Fills the layer: the kernel, its version, and a tree with its modules.
+pub(crate) fn build(host: &Host, dir: &Path, log: &Log) -> Result<()> {
+    host.refresh_package_lists()?;
+    let unpacked = dir.join("unpacked");
+    download_and_unpack(&kernel_packages(host)?, &unpacked, log)?;
+
+    let version = kernel_version(&unpacked)?;
+    fs::rename(
+        unpacked.join("boot").join(format!("vmlinuz-{version}")),
+        dir.join(VMLINUZ),
+    )
+    .context("the kernel package has no kernel where one is expected")?;
+    fs::write(dir.join(VERSION), &version)?;
+    let modules = dir.join(TREE).join("lib/modules").join(&version);
+    create_dir(modules.parent().expect("the path has folders"))?;
+    fs::rename(modules_dir(&unpacked)?.join(&version), &modules)?;
+    fs::remove_dir_all(&unpacked)?;
+
+    for bulky in BULKY {
+        let _ = fs::remove_dir_all(modules.join("kernel").join(bulky));
+    }
+    for (suffix, tool) in [("xz", "xz"), ("zst", "zstd")] {
+        let mut find = process::command("find");
+        find.arg(&modules)
+            .args(["-name", &format!("*.ko.{suffix}")]);
+        let unpack = ["-exec", tool, "-d", "-q", "{}", "+"];
+        log.run(find.args(unpack))?;
+        if suffix == "zst" {
+            let mut sweep = process::command("find");
+            log.run(sweep.arg(&modules).args(["-name", "*.ko.zst", "-delete"]))?;
+        }
+    }
+    log.run(
+        process::command("depmod")
+            .arg("-b")
+            .arg(dir.join(TREE))
+            .arg(&version),
+    )
+}
+
+/// The version in a kernel layer.
+pub(crate) fn version(kernel_dir: &Path) -> Result<String> {
+    fs::read_to_string(kernel_dir.join(VERSION)).context("the kernel layer has no version")
+}
+
+/// The folder in a kernel layer that has `lib/modules` in it.
+pub(crate) fn tree(kernel_dir: &Path) -> PathBuf {
+    kernel_dir.join(TREE)
+}
+
+/// Downloads packages with apt and unpacks them into a folder.
+pub(crate) fn download_and_unpack(packages: &[String], into: &Path, log: &Log) -> Result<()> {
+    let archives = into.with_extension("debs");
+    create_dir(&archives)?;
+    let mut apt = process::command("apt-get");
+    apt.args(["-o", "APT::Sandbox::User=root", "download"])
+        .args(packages);
+    log.run(apt.current_dir(&archives))?;
+    for archive in fs::read_dir(&archives)? {
+        let mut dpkg = process::command("dpkg-deb");
+        log.run(dpkg.arg("-x").arg(archive?.path()).arg(into))?;
+    }
+    fs::remove_dir_all(&archives)?;
+    Ok(())
+}
+
+/// The packages with the kernel and its modules that the distribution's newest one consists of.
+/// The names that people install (linux-image-amd64) only point to them.
+fn kernel_packages(host: &Host) -> Result<Vec<String>> {
+    let names = host.kernel_packages();
+    let mut open: Vec<String> = names
+        .iter()
+        .find(|name| depends(name).is_ok_and(|found| !found.is_empty()))
+        .map(|name| vec![(*name).to_owned()])
+        .with_context(|| format!("apt offers none of {}", names.join(", ")))?;
+    let mut found = BTreeSet::new();
+    while let Some(name) = open.pop() {
+        for dependency in depends(&name)? {
+            if found.insert(dependency.clone()) {
+                open.push(dependency);
+            }
+        }
+    }
+    Ok(found.into_iter().collect())
+}
+
+/// The parts of a kernel among a package's dependencies.
+fn depends(package: &str) -> Result<Vec<String>> {
+    let listed = process::output(process::command("apt-cache").args(["depends", package]))?;
+    let names = listed
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("Depends: "));
+    Ok(names
+        .filter(|name| is_kernel_part(name))
+        .map(str::to_owned)
+        .collect())
+}
+
+fn is_kernel_part(package: &str) -> bool {
+    ["linux-image-", "linux-modules-", "linux-modules-extra-"]
+        .iter()
+        .any(|prefix| {
+            let rest = package.strip_prefix(prefix).unwrap_or_default();
+            rest.starts_with(|c: char| c.is_ascii_digit())
+        })
+}
+
+/// `lib/modules`, wherever the packages put it.
+fn modules_dir(unpacked: &Path) -> Result<PathBuf> {
+    let places = ["lib/modules", "usr/lib/modules"].map(|place| unpacked.join(place));
+    places
+        .into_iter()
+        .find(|dir| dir.exists())
+        .context("the kernel packages have no modules")
+}
+
+fn kernel_version(unpacked: &Path) -> Result<String> {
+    let versions: Vec<_> = fs::read_dir(modules_dir(unpacked)?)?.collect::<Result<_, _>>()?;
+    ensure!(
+        versions.len() == 1,
+        "found {} kernel versions instead of one",
+        versions.len()
+    );
+    Ok(versions[0].file_name().to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_kernel_part;
+
+    #[test]
+    fn only_versioned_kernel_packages_are_parts() {
+        assert!(is_kernel_part("linux-image-6.12.117+deb12-amd64"));
+        assert!(is_kernel_part("linux-modules-extra-6.8.0-31-generic"));
+        assert!(!is_kernel_part("linux-image-amd64"));
+        assert!(!is_kernel_part("linux-firmware"));
+        assert!(!is_kernel_part("initramfs-tools"));
+    }
+}

@@ -1,0 +1,53 @@
+//! The lab: kernel, guest root and initramfs, ready to boot.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::cache::Cache;
+use super::host::Host;
+use super::{initramfs, kernel, root};
+
+/// The files that QEMU boots.
+pub(crate) struct Lab {
+    /// The distribution's kernel.
+    pub(crate) kernel: PathBuf,
+    /// Finds and mounts the root, then hands over to it.
+    pub(crate) initramfs: PathBuf,
+    /// The guest's root file system; never written to.
+    pub(crate) root_image: PathBuf,
+}
+
+impl Lab {
+    /// Takes the layers from the cache; builds those whose recipe is new. A layer's recipe is the
+    /// source file that builds it, the release it is built for, and the layer it stands on.
+    pub(crate) fn prepare() -> Result<Self> {
+        let host = Host::prepare()?;
+        let cache = Cache::open()?;
+        let kernel_dir = cache.layer(
+            "kernel",
+            &[
+                include_str!("kernel.rs"),
+                &host.suite,
+                &host.kernel_packages().join(" "),
+            ],
+            |dir, log| kernel::build(&host, dir, log),
+        )?;
+        let kernel_name = kernel_dir.to_string_lossy();
+        let initramfs_dir = cache.layer(
+            "initramfs",
+            &[include_str!("initramfs.rs"), initramfs::INIT, &kernel_name],
+            |dir, log| initramfs::build(&kernel_dir, dir, log),
+        )?;
+        let root_dir = cache.layer(
+            "root",
+            &[include_str!("root.rs"), &host.suite, &kernel_name],
+            |dir, log| root::build(&host, &kernel_dir, dir, log),
+        )?;
+        Ok(Self {
+            kernel: kernel_dir.join(kernel::VMLINUZ),
+            initramfs: initramfs_dir.join(initramfs::IMAGE),
+            root_image: root_dir.join(root::IMAGE),
+        })
+    }
+}

@@ -1,0 +1,131 @@
+//! `cargo xtask vm`: a real Linux kernel as the judge of cairn-target.
+//!
+//! The machine at hand needs neither RDMA nor KVM: QEMU emulates a CPU, and in it runs the
+//! distribution's own kernel with rdma_rxe, nvme-rdma, nvme-cli and fio. Everything slow (kernel,
+//! guest root, initramfs) is built once and cached; see `docs/vm-lab.md`.
+//!
+//! A scenario is a shell script in `tests/vm/scenarios`. Each one gets a machine of its own,
+//! freshly booted, and answers by its exit code.
+
+mod cache;
+mod host;
+mod initramfs;
+mod kernel;
+mod lab;
+mod process;
+mod qemu;
+mod report;
+mod root;
+mod scenario;
+mod tree;
+
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use lab::Lab;
+use qemu::{Boot, Console};
+use report::{Report, Verdict};
+use scenario::Scenario;
+use tree::Tree;
+
+/// What the command line asks for.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// The scenarios to run (all of them if none is named)
+    names: Vec<String>,
+    /// List the scenarios and what each one shows
+    #[arg(long)]
+    list: bool,
+    /// Go on after a scenario has failed
+    #[arg(long)]
+    keep_going: bool,
+    /// Give each scenario this long, whatever its own header says
+    #[arg(long, value_name = "N")]
+    timeout_s: Option<u64>,
+    /// Boot one scenario's machine (or a plain one) and give a root shell in it instead
+    #[arg(long)]
+    shell: bool,
+    /// Use the programs as they were last built
+    #[arg(long)]
+    no_build: bool,
+    /// Show each guest's console while it runs
+    #[arg(long, short)]
+    verbose: bool,
+}
+
+/// Runs the chosen scenarios, one machine each, and sums up.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let tree = Tree::locate()?;
+    let known = Scenario::load_all(&tree.scenarios())?;
+    if args.list {
+        known
+            .iter()
+            .for_each(|s| println!("{:<14} {}", s.name, s.summary));
+        return Ok(ExitCode::SUCCESS);
+    }
+    if args.shell {
+        return open_shell(args, &tree, &known);
+    }
+    let chosen = scenario::choose(&known, &args.names)?;
+    let lab = Lab::prepare()?;
+    tree.stage_programs(&scenario::programs(&chosen), args.no_build)?;
+
+    let mut report = Report::default();
+    for scenario in chosen {
+        if report.failed() && !args.keep_going {
+            report.add(&scenario.name, Verdict::Skipped, Duration::ZERO);
+            continue;
+        }
+        let started = Instant::now();
+        let verdict = judge(args, &tree, &lab, scenario)?;
+        report.add(&scenario.name, verdict, started.elapsed());
+    }
+    report.print();
+    Ok(if report.failed() {
+        ExitCode::FAILURE
+    } else {
+        ExitCode::SUCCESS
+    })
+}
+
+/// Boots a machine for one scenario and reads the answer it left.
+fn judge(args: &Args, tree: &Tree, lab: &Lab, scenario: &Scenario) -> Result<Verdict> {
+    let console = if args.verbose || scenario.live {
+        Console::Live
+    } else {
+        Console::Quiet
+    };
+    let boot = Boot {
+        scenario: &scenario.name,
+        options: &scenario.options,
+        timeout_s: args.timeout_s.unwrap_or(scenario.options.timeout_s),
+        out_dir: tree.fresh_out_dir(&scenario.name)?,
+    };
+    report::announce(&scenario.name, &scenario.summary, console);
+    let end = qemu::run(lab, tree, &boot, console)?;
+    let verdict = Verdict::from_machine(end, &boot.out_dir)?;
+    report::explain(&scenario.name, &verdict, &boot.out_dir, console)?;
+    Ok(verdict)
+}
+
+/// The machine a scenario would get, with a person at its console.
+fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> {
+    let plain = Scenario::plain();
+    let scenario = match args.names.first() {
+        Some(_) => scenario::choose(known, &args.names)?[0],
+        None => &plain,
+    };
+    let lab = Lab::prepare()?;
+    tree.stage_programs(&scenario::programs(&[scenario]), args.no_build)?;
+    println!("A root shell in the guest follows; `exit` or Ctrl-A X ends the machine.");
+    let boot = Boot {
+        scenario: "",
+        options: &scenario.options,
+        timeout_s: args.timeout_s.unwrap_or(u64::from(u32::MAX)),
+        out_dir: tree.fresh_out_dir("shell")?,
+    };
+    qemu::run(&lab, tree, &boot, Console::Terminal)?;
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,187 @@
+//! One boot of the machine, from power on to power off, within bounds.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::lab::Lab;
+use super::process;
+use super::scenario::Options;
+use super::tree::Tree;
+
+/// The guest's console, in a scenario's folder.
+pub(crate) const CONSOLE_LOG: &str = "console.log";
+
+/// What a guest may take beyond its scenario's time, to boot and to collect logs, before its
+/// power is cut.
+const GRACE_S: u64 = 60;
+
+/// Arguments for speed and repeatability; a panic ends the machine at once.
+const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr audit=0 \
+     apparmor=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0";
+
+/// What to boot for.
+pub(crate) struct Boot<'a> {
+    /// A script's name; a shell at the console if empty.
+    pub(crate) scenario: &'a str,
+    /// The machine it wants.
+    pub(crate) options: &'a Options,
+    /// The scenario's time, counted in the guest.
+    pub(crate) timeout_s: u64,
+    /// What the guest sees as `/cairn/out`.
+    pub(crate) out_dir: PathBuf,
+}
+
+/// Who watches.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Console {
+    /// The log alone.
+    Quiet,
+    /// The log, and the terminal as it happens.
+    Live,
+    /// A person who types.
+    Terminal,
+}
+
+/// How the machine stopped.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    /// By itself, be it shut down or in a panic.
+    PoweredOff,
+    /// By us, out of patience.
+    TimedOut,
+}
+
+/// Runs the machine to its end.
+pub(crate) fn run(lab: &Lab, tree: &Tree, boot: &Boot<'_>, console: Console) -> Result<End> {
+    let mut qemu = command(lab, tree, boot)?;
+    if console == Console::Terminal {
+        qemu.args(["-serial", "mon:stdio"]);
+        qemu.status().context("cannot run qemu")?;
+        return Ok(End::PoweredOff);
+    }
+    qemu.args(["-serial", "stdio"])
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped());
+    qemu.stderr(File::create(boot.out_dir.join("qemu.log"))?);
+    let mut child = qemu.spawn().context("cannot run qemu")?;
+    let patience = Duration::from_secs(boot.timeout_s.saturating_add(GRACE_S));
+    let end = follow_console(
+        &mut child,
+        &boot.out_dir.join(CONSOLE_LOG),
+        console,
+        patience,
+    )?;
+    if end == End::TimedOut {
+        child.kill().context("cannot stop qemu")?;
+    }
+    child.wait()?;
+    Ok(end)
+}
+
+/// Copies the console until the machine closes it or patience ends.
+fn follow_console(
+    qemu: &mut Child,
+    log: &Path,
+    console: Console,
+    patience: Duration,
+) -> Result<End> {
+    let mut from = qemu.stdout.take().expect("qemu was started with a pipe");
+    let mut log = File::create(log)?;
+    let (done, ended) = mpsc::channel();
+    thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(length @ 1..) = from.read(&mut bytes) {
+            // The log keeps what a terminal would show, less the carriage returns.
+            let text: Vec<u8> = bytes[..length]
+                .iter()
+                .copied()
+                .filter(|b| *b != b'\r')
+                .collect();
+            let _ = log.write_all(&text);
+            if console == Console::Live {
+                let _ = io::stdout()
+                    .write_all(&text)
+                    .and_then(|()| io::stdout().flush());
+            }
+        }
+        let _ = done.send(());
+    });
+    Ok(match ended.recv_timeout(patience) {
+        Err(RecvTimeoutError::Timeout) => End::TimedOut,
+        _ => End::PoweredOff,
+    })
+}
+
+/// The machine. Nehalem, because rxe's ICRC is 2-3 times slower where PCLMUL is emulated; two
+/// processors, because with one this CPU model double-faults now and then; no KVM, because many
+/// machines have a /dev/kvm that opens and then hangs.
+fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
+    let mut qemu = process::command("qemu-system-x86_64");
+    qemu.args([
+        "-nodefaults",
+        "-no-user-config",
+        "-no-reboot",
+        "-display",
+        "none",
+    ]);
+    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "2"]);
+    qemu.args([
+        "-m",
+        &boot.options.mem,
+        "-nic",
+        "none",
+        "-device",
+        "virtio-rng-pci",
+    ]);
+    qemu.arg("-kernel")
+        .arg(&lab.kernel)
+        .arg("-initrd")
+        .arg(&lab.initramfs);
+    let variables = format!(
+        "CAIRN_SCENARIO={} CAIRN_TIMEOUT_S={}",
+        boot.scenario, boot.timeout_s
+    );
+    qemu.args(["-append", &format!("{KERNEL_ARGUMENTS} {variables}")]);
+
+    add_disk(&mut qemu, "root", &lab.root_image, "snapshot=on");
+    if let Some(size) = &boot.options.disk {
+        let image = boot.out_dir.join("disk.raw");
+        process::output(process::command("truncate").args(["-s", size]).arg(&image))?;
+        add_disk(&mut qemu, "disk", &image, "cache=unsafe,discard=unmap");
+    }
+    add_share(&mut qemu, "tests", &tree.vm_tests(), "readonly=on,");
+    add_share(&mut qemu, "programs", &tree.programs(), "readonly=on,");
+    add_share(&mut qemu, "out", &fs::canonicalize(&boot.out_dir)?, "");
+    Ok(qemu)
+}
+
+fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str) {
+    let image = escape_commas(image);
+    qemu.args([
+        "-drive",
+        &format!("if=none,format=raw,id={id},file={image},{options}"),
+    ]);
+    qemu.args(["-device", &format!("virtio-blk-pci,drive={id}")]);
+}
+
+fn add_share(qemu: &mut Command, tag: &str, dir: &Path, access: &str) {
+    let dir = escape_commas(dir);
+    let fsdev = format!("local,id={tag},path={dir},{access}security_model=none,multidevs=remap");
+    qemu.args(["-fsdev", &fsdev]);
+    qemu.args([
+        "-device",
+        &format!("virtio-9p-pci,fsdev={tag},mount_tag={tag}"),
+    ]);
+}
+
+/// QEMU reads a comma as the end of a value, and two as one.
+fn escape_commas(path: &Path) -> String {
+    path.to_string_lossy().replace(',', ",,")
+}

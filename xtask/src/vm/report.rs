@@ -1,0 +1,112 @@
+//! What people read: a line as a scenario starts, the reason when it fails, the table at the end.
+
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::process;
+use super::qemu::{CONSOLE_LOG, Console, End};
+
+/// The guest's answer, in a scenario's folder.
+const EXIT_CODE: &str = "exit-code";
+/// What the guest's `timeout` answers for a scenario that it had to end.
+const EXIT_TIMEOUT: &str = "124";
+/// Console lines that explain a failure.
+const TAIL_LINES: usize = 40;
+
+/// The outcome of a scenario.
+pub(crate) enum Verdict {
+    /// Everything it asserts held.
+    Pass,
+    /// Why not.
+    Fail(String),
+    /// It did not run, because one before it failed.
+    Skipped,
+}
+
+impl Verdict {
+    /// Reads the answer that the guest left. A guest that left none has crashed or hung.
+    pub(crate) fn from_machine(end: End, out_dir: &Path) -> Result<Self> {
+        let answer = fs::read_to_string(out_dir.join(EXIT_CODE)).unwrap_or_default();
+        Ok(match (answer.trim(), end) {
+            ("0", End::PoweredOff) => Self::Pass,
+            (_, End::TimedOut) => Self::Fail("the guest hung, and its power was cut".into()),
+            ("", _) => Self::Fail("the guest stopped before the scenario ended".into()),
+            (EXIT_TIMEOUT, _) => Self::Fail("the scenario's time ran out".into()),
+            (code, _) => Self::Fail(format!("the scenario ended with exit code {code}")),
+        })
+    }
+}
+
+/// Says what runs now.
+pub(crate) fn announce(name: &str, summary: &str, console: Console) {
+    println!("== {name}: {summary}");
+    if console == Console::Live {
+        println!();
+    }
+}
+
+/// Says why a scenario failed; the console's end goes along unless it was on the screen already.
+pub(crate) fn explain(
+    name: &str,
+    verdict: &Verdict,
+    out_dir: &Path,
+    console: Console,
+) -> Result<()> {
+    let Verdict::Fail(why) = verdict else {
+        return Ok(());
+    };
+    if console == Console::Quiet {
+        print!("{}", process::tail(&out_dir.join(CONSOLE_LOG), TAIL_LINES)?);
+    }
+    print!("{}", process::tail(&out_dir.join("qemu.log"), TAIL_LINES)?);
+    println!(
+        "   {name} failed: {why}. Its logs are in {}",
+        out_dir.display()
+    );
+    Ok(())
+}
+
+/// The scenarios so far, with their verdicts.
+#[derive(Default)]
+pub(crate) struct Report {
+    rows: Vec<(String, Verdict, Duration)>,
+}
+
+impl Report {
+    /// Adds a scenario's outcome.
+    pub(crate) fn add(&mut self, name: &str, verdict: Verdict, took: Duration) {
+        self.rows.push((name.to_owned(), verdict, took));
+    }
+
+    /// Whether any scenario has failed.
+    pub(crate) fn failed(&self) -> bool {
+        self.rows
+            .iter()
+            .any(|(_, verdict, _)| matches!(verdict, Verdict::Fail(_)))
+    }
+
+    /// Prints the table, and the sum on a line of its own.
+    pub(crate) fn print(&self) {
+        let (mut passed, mut failed, mut skipped) = (0, 0, 0);
+        println!();
+        for (name, verdict, took) in &self.rows {
+            let (word, count) = match verdict {
+                Verdict::Pass => ("PASS", &mut passed),
+                Verdict::Fail(_) => ("FAIL", &mut failed),
+                Verdict::Skipped => ("skip", &mut skipped),
+            };
+            *count += 1;
+            println!("{word}  {name:<14} {:>7.1} s", took.as_secs_f32());
+        }
+        println!();
+        let also = if skipped == 0 {
+            String::new()
+        } else {
+            format!(", {skipped} skipped")
+        };
+        println!("{passed} passed, {failed} failed{also}");
+    }
+}

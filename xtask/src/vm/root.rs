@@ -1,0 +1,78 @@
+//! The guest's root file system: the host's own release, with the tools of storage people.
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::host::Host;
+use super::kernel;
+use super::process::{self, Log};
+
+/// The file system, in the layer's folder.
+pub(crate) const IMAGE: &str = "root.ext4";
+
+/// What the scenarios call.
+const PACKAGES: [&str; 24] = [
+    "e2fsprogs",
+    "ethtool",
+    "fio",
+    "ibverbs-providers",
+    "ibverbs-utils",
+    "iproute2",
+    "iputils-ping",
+    "jq",
+    "kmod",
+    "less",
+    "libibverbs1",
+    "librdmacm1",
+    "mount",
+    "nvme-cli",
+    "perftest",
+    "procps",
+    "psmisc",
+    "rdma-core",
+    "rdmacm-utils",
+    "strace",
+    "tcpdump",
+    "udev",
+    "util-linux",
+    "xfsprogs",
+];
+
+/// Room in the guest for what scenarios write. The image is sparse: unused room costs nothing.
+const IMAGE_SIZE: &str = "6G";
+
+/// Fills the layer: one ext4 image with the release, the packages, and the kernel's modules.
+pub(crate) fn build(host: &Host, kernel_dir: &Path, dir: &Path, log: &Log) -> Result<()> {
+    host.refresh_package_lists()?;
+    let archive = dir.join("root.tar");
+    let mut mmdebstrap = process::command("mmdebstrap");
+    mmdebstrap.args(["--variant=apt", "--dpkgopt=path-exclude=/usr/share/man/*"]);
+    mmdebstrap.arg(format!("--include={}", PACKAGES.join(",")));
+    mmdebstrap
+        .arg(&host.suite)
+        .arg(&archive)
+        .args(host.package_sources()?);
+    log.run(&mut mmdebstrap)?;
+
+    // One shell, because under fakeroot the owners live only as long as it does.
+    let tree = dir.join("tree");
+    let script = "set -e
+        mkdir \"$1\"
+        tar -C \"$1\" -xf \"$2\" --exclude='./dev/*'
+        mkdir -p \"$1\"/cairn/tests \"$1\"/cairn/programs \"$1\"/cairn/out
+        cp -a \"$3\" \"$1\"/usr/lib/
+        mke2fs -q -t ext4 -O ^has_journal -m 0 -L root -d \"$1\" \"$4\" \"$5\"";
+    let mut shell = host.rooted("sh");
+    shell.args(["-c", script, "sh"]).arg(&tree).arg(&archive);
+    shell
+        .arg(kernel::tree(kernel_dir).join("lib/modules"))
+        .arg(dir.join(IMAGE))
+        .arg(IMAGE_SIZE);
+    log.run(&mut shell)?;
+
+    fs::remove_file(&archive)?;
+    fs::remove_dir_all(&tree)?;
+    Ok(())
+}

@@ -1,0 +1,176 @@
+//! Scenarios: shell scripts whose header says what they show and what machine they want.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// A script in `tests/vm/scenarios`.
+pub(crate) struct Scenario {
+    /// The script's name without `.sh`.
+    pub(crate) name: String,
+    /// The first comment line of the script.
+    pub(crate) summary: String,
+    /// The machine it wants.
+    pub(crate) options: Options,
+    /// Our programs that it runs.
+    programs: Vec<String>,
+    /// Whether people are meant to watch it.
+    pub(crate) live: bool,
+}
+
+/// What a scenario may ask of its machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Options {
+    /// Memory, as QEMU spells sizes.
+    pub(crate) mem: String,
+    /// Size of an empty second disk, `/dev/vdb`.
+    pub(crate) disk: Option<String>,
+    /// How long the scenario may take.
+    pub(crate) timeout_s: u64,
+}
+
+impl Scenario {
+    /// Reads every script of a folder, sorted by name.
+    pub(crate) fn load_all(dir: &Path) -> Result<Vec<Self>> {
+        let mut all = Vec::new();
+        let entries = fs::read_dir(dir).with_context(|| format!("no folder {}", dir.display()))?;
+        for entry in entries {
+            let path = entry?.path();
+            if path.extension().is_some_and(|extension| extension == "sh") {
+                let name = path
+                    .file_stem()
+                    .unwrap_or_default()
+                    .to_string_lossy()
+                    .into_owned();
+                let text = fs::read_to_string(&path)?;
+                let parsed = Self::parse(name, &text);
+                all.push(parsed.with_context(|| format!("in the header of {}", path.display()))?);
+            }
+        }
+        all.sort_by(|a, b| a.name.cmp(&b.name));
+        Ok(all)
+    }
+
+    /// No script at all: the machine that a bare `--shell` gets.
+    pub(crate) fn plain() -> Self {
+        Self::parse(String::new(), "# A plain machine").expect("a header without options is valid")
+    }
+
+    fn parse(name: String, text: &str) -> Result<Self> {
+        let header = text.lines().skip_while(|line| line.starts_with("#!"));
+        let comments: Vec<&str> = header.map_while(|line| line.strip_prefix('#')).collect();
+        let summary = comments
+            .first()
+            .context("a scenario begins with what it shows")?
+            .trim();
+        let mut scenario = Self {
+            name,
+            summary: summary.to_owned(),
+            options: Options {
+                mem: "2G".to_owned(),
+                disk: None,
+                timeout_s: 300,
+            },
+            programs: Vec::new(),
+            live: false,
+        };
+        for options in comments
+            .iter()
+            .filter_map(|line| line.trim().strip_prefix("vm:"))
+        {
+            options
+                .split_whitespace()
+                .try_for_each(|option| scenario.set(option))?;
+        }
+        Ok(scenario)
+    }
+
+    fn set(&mut self, option: &str) -> Result<()> {
+        match option.split_once('=') {
+            Some(("mem", size)) => size.clone_into(&mut self.options.mem),
+            Some(("disk", size)) => self.options.disk = Some(size.to_owned()),
+            Some(("timeout", seconds)) => self.options.timeout_s = seconds.parse()?,
+            Some(("programs", names)) => {
+                self.programs = names.split(',').map(str::to_owned).collect();
+            }
+            None if option == "live" => self.live = true,
+            _ => bail!(
+                "unknown option {option:?}: mem=SIZE, disk=SIZE, timeout=SECONDS, \
+                 programs=NAME,NAME and live are known"
+            ),
+        }
+        Ok(())
+    }
+}
+
+/// The scenarios of these names, in the order given; all of them if no name is given.
+pub(crate) fn choose<'a>(known: &'a [Scenario], names: &[String]) -> Result<Vec<&'a Scenario>> {
+    if names.is_empty() {
+        return Ok(known.iter().collect());
+    }
+    let unknown: Vec<&str> = names
+        .iter()
+        .filter(|name| known.iter().all(|scenario| scenario.name != **name))
+        .map(String::as_str)
+        .collect();
+    ensure!(
+        unknown.is_empty(),
+        "no such scenario: {} (see --list)",
+        unknown.join(", ")
+    );
+    Ok(names
+        .iter()
+        .flat_map(|name| known.iter().find(|s| s.name == *name))
+        .collect())
+}
+
+/// Our programs that any of these scenarios runs.
+pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> Vec<&'a str> {
+    let names: BTreeSet<&str> = scenarios
+        .iter()
+        .flat_map(|s| s.programs.iter().map(String::as_str))
+        .collect();
+    names.into_iter().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Options, Scenario, choose, programs};
+
+    #[test]
+    fn a_header_describes_scenario_and_machine() {
+        let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G timeout=60 live\n\
+                    # vm: programs=a,b\n\n# vm: mem=9G\n";
+        let scenario = Scenario::parse("x".into(), text).unwrap();
+        assert_eq!(scenario.summary, "Shows a thing.");
+        let expected = Options {
+            mem: "2G".into(),
+            disk: Some("1G".into()),
+            timeout_s: 60,
+        };
+        assert_eq!(scenario.options, expected);
+        assert!(scenario.live);
+        assert_eq!(programs(&[&scenario]), ["a", "b"]);
+    }
+
+    #[test]
+    fn a_mistyped_option_is_an_error() {
+        let error = Scenario::parse("x".into(), "# Shows.\n# vm: dsik=1G\n")
+            .err()
+            .unwrap();
+        assert!(error.to_string().contains("dsik"), "{error}");
+        assert!(Scenario::parse("x".into(), "# Shows.\n# vm: timeout=soon\n").is_err());
+        assert!(Scenario::parse("x".into(), "#!/bin/bash\necho\n").is_err());
+    }
+
+    #[test]
+    fn names_choose_scenarios() {
+        let known = ["a", "b"].map(|name| Scenario::parse(name.into(), "# Shows.\n").unwrap());
+        assert_eq!(choose(&known, &[]).unwrap().len(), 2);
+        assert_eq!(choose(&known, &["b".into()]).unwrap()[0].name, "b");
+        let error = choose(&known, &["b".into(), "c".into()]).err().unwrap();
+        assert!(error.to_string().contains("no such scenario: c"), "{error}");
+    }
+}

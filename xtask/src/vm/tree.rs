@@ -1,0 +1,89 @@
+//! Where things are in the source tree and in cargo's output folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+/// The workspace, and the folders of it that a guest sees.
+pub(crate) struct Tree {
+    workspace: PathBuf,
+    build: PathBuf,
+}
+
+impl Tree {
+    /// Finds the workspace from where cargo says that xtask lives.
+    pub(crate) fn locate() -> Result<Self> {
+        let xtask = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let workspace = xtask
+            .parent()
+            .context("xtask lies in no workspace")?
+            .to_path_buf();
+        let build = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| workspace.join("build"), |dir| workspace.join(dir));
+        Ok(Self { workspace, build })
+    }
+
+    /// Scripts, shared with the guest read-only.
+    pub(crate) fn vm_tests(&self) -> PathBuf {
+        self.workspace.join("tests/vm")
+    }
+
+    /// One script per scenario.
+    pub(crate) fn scenarios(&self) -> PathBuf {
+        self.vm_tests().join("scenarios")
+    }
+
+    /// Our programs, shared with the guest read-only.
+    pub(crate) fn programs(&self) -> PathBuf {
+        self.build.join("vm/.programs")
+    }
+
+    /// An empty folder for what a scenario leaves behind, shared with the guest read-write.
+    pub(crate) fn fresh_out_dir(&self, scenario: &str) -> Result<PathBuf> {
+        let dir = self.build.join("vm").join(scenario);
+        if dir.exists() {
+            fs::remove_dir_all(&dir).with_context(|| format!("cannot empty {}", dir.display()))?;
+        }
+        create_dir(&dir)?;
+        Ok(dir)
+    }
+
+    /// Builds our programs for release and puts them where the guest finds them.
+    pub(crate) fn stage_programs(&self, names: &[&str], no_build: bool) -> Result<()> {
+        create_dir(&self.programs())?;
+        if names.is_empty() {
+            return Ok(());
+        }
+        if !no_build {
+            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+            cargo
+                .current_dir(&self.workspace)
+                .args(["build", "--release", "--quiet"]);
+            cargo.args(names.iter().flat_map(|name| ["--bin", *name]));
+            let status = cargo.status().context("cannot run cargo")?;
+            ensure!(
+                status.success(),
+                "cargo build of {} failed",
+                names.join(", ")
+            );
+        }
+        for name in names {
+            let built = self.build.join("release").join(name);
+            fs::copy(&built, self.programs().join(name)).with_context(|| {
+                format!(
+                    "no program at {}: build it, or leave out --no-build",
+                    built.display()
+                )
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Like `mkdir -p`, with the path in the error.
+pub(crate) fn create_dir(dir: &Path) -> Result<()> {
+    fs::create_dir_all(dir).with_context(|| format!("cannot make the folder {}", dir.display()))
+}
