@@ -1,1 +1,166 @@
-//! Placeholder until the crate's first commit.
+//! Cairn's configuration: text in, a checked [`Config`] out, once.
+//!
+//! A configuration comes from a TOML file, from the command line, or from
+//! both; either way it goes through one set of checks. Past them, a `Config`
+//! needs no second look: sizes are bytes, names are [`Nqn`]s, and what was not
+//! given has its default or an identity that stays the same from start to
+//! start.
+//!
+//! ```
+//! use cairn_config::{Config, Flags};
+//!
+//! let text = r#"
+//!     [[listener]]
+//!     address = "192.0.2.1"
+//!
+//!     [[subsystem]]
+//!     nqn = "nqn.2024-01.com.example:disks"
+//!     allow_any_host = true
+//!
+//!     [[subsystem.namespace]]
+//!     nsid = 1
+//!     export = "mem:64MiB"
+//! "#;
+//! let config = Config::parse("cairn.toml", text, &Flags::default())?;
+//! assert_eq!(config.listeners[0].port, 4420);
+//! # Ok::<(), cairn_config::ConfigError>(())
+//! ```
+//!
+//! A person reads the errors, so each says what is wrong, where, and what to
+//! write instead, and all of a file's are reported at once:
+//!
+//! ```text
+//! error: unknown key "adress" in [[listener]]
+//!   --> cairn.toml:2:1
+//!   |
+//! 2 | adress = "192.0.2.1"
+//!   | ^^^^^^
+//!   help: did you mean "address"?
+//! ```
+
+mod check;
+mod config;
+mod document;
+mod file;
+mod flags;
+mod identity;
+mod place;
+mod problem;
+mod schema;
+mod size;
+mod suggest;
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use serde::Deserialize;
+
+pub use config::{
+    ALLOWED_HOSTS_MAX, Access, Backing, BlockSize, Config, LISTENERS_MAX, Listener, Log, LogFormat,
+    MDTS_UNIT_BYTES, NSID_MAX, Namespace, PORT_DEFAULT, Provider, REACTORS_MAX, Reactors,
+    SUBSYSTEMS_MAX, Subsystem, Target,
+};
+pub use flags::Flags;
+pub use nvme_proto::wire::Nqn;
+pub use problem::{ConfigError, Problem};
+pub use schema::schema;
+pub use uuid::Uuid;
+
+use check::Check;
+use document::Document;
+use file::File;
+use place::Place;
+use problem::Excerpt;
+
+/// Bytes of a configuration file: beyond this it is some other file.
+const FILE_MAX_BYTES: u64 = 16 << 20;
+
+impl Config {
+    /// Reads the file at `path`, with `flags` laid over it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or all that is wrong with it and the flags.
+    pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
+        let text = read(path).map_err(|problem| ConfigError::new(vec![problem]))?;
+        Self::parse(&path.display().to_string(), &text, flags)
+    }
+
+    /// Reads `text`, with `flags` laid over it; errors call it `name`.
+    ///
+    /// # Errors
+    /// All that is wrong.
+    pub fn parse(name: &str, text: &str, flags: &Flags) -> Result<Self, ConfigError> {
+        let (document, problems) = Document::parse(name, text);
+        if !problems.is_empty() {
+            // What a broken line hides would only look wrong by its absence.
+            return Err(ConfigError::new(problems));
+        }
+        let mut shaped = schema::shape(&document);
+        let deserializer = toml::de::Deserializer::from(shaped.root);
+        let file = File::deserialize(deserializer).unwrap_or_else(|error| {
+            let excerpt = document.excerpt(error.span().unwrap_or(0..0));
+            shaped
+                .problems
+                .push(Problem::new(error.message()).located(excerpt));
+            File::default()
+        });
+        finish(
+            file,
+            flags,
+            Some(&document),
+            &shaped.dropped,
+            shaped.problems,
+        )
+    }
+
+    /// What the command line alone says.
+    ///
+    /// # Errors
+    /// All that is wrong.
+    pub fn from_flags(flags: &Flags) -> Result<Self, ConfigError> {
+        finish(File::default(), flags, None, &HashSet::new(), Vec::new())
+    }
+}
+
+/// Lays the flags over the file and checks the whole.
+fn finish(
+    mut file: File,
+    flags: &Flags,
+    document: Option<&Document<'_>>,
+    dropped: &HashSet<Place>,
+    mut problems: Vec<Problem>,
+) -> Result<Config, ConfigError> {
+    let origins = flags.apply(&mut file, &mut problems);
+    let mut check = Check {
+        document,
+        origins: &origins,
+        dropped,
+        problems,
+    };
+    let config = check::config(&mut check, &file);
+    if check.problems.is_empty() {
+        Ok(config)
+    } else {
+        Err(ConfigError::new(check.problems))
+    }
+}
+
+fn read(path: &Path) -> Result<String, Problem> {
+    let name = path.display().to_string();
+    let failed = |message: String, help: &str| {
+        let mut problem = Problem::new(message).located(Excerpt::of_file(&name));
+        problem.help(help);
+        problem
+    };
+    let length = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
+    if length > FILE_MAX_BYTES {
+        let message = format!("the file has {length} bytes, too many for a configuration");
+        return Err(failed(message, "is this the right file?"));
+    }
+    std::fs::read_to_string(path).map_err(|error| {
+        failed(
+            format!("the file cannot be read: {error}"),
+            "check its name, its permissions, and that it is text in UTF-8",
+        )
+    })
+}

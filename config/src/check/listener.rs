@@ -1,0 +1,121 @@
+//! The `[[listener]]` tables.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use super::{Check, target};
+use crate::config::{LISTENERS_MAX, Listener, PORT_DEFAULT, Provider};
+use crate::file::ListenerTable;
+use crate::place::Place;
+
+const BACKLOG_DEFAULT: i64 = 128;
+const BACKLOG_MAX: i64 = 4096;
+
+pub(super) fn check(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[ListenerTable],
+    provider: Provider,
+) -> Vec<Listener> {
+    if tables.is_empty() && check.problems.is_empty() {
+        check
+            .wrong(&Place::root(), "there is no address to listen on")
+            .help("add a [[listener]] with an address to the file, or --listen ADDR");
+    }
+    check.count(place, tables.len(), LISTENERS_MAX);
+    let listeners: Vec<Option<Listener>> = tables
+        .iter()
+        .enumerate()
+        .map(|(index, table)| listener(check, &place.index(index), table, provider))
+        .collect();
+    let addresses: Vec<Option<SocketAddr>> = listeners
+        .iter()
+        .map(|one| one.as_ref().map(Listener::socket_address))
+        .collect();
+    for (index, address) in addresses.iter().enumerate() {
+        let Some(address) = address else { continue };
+        if let Some(first) = addresses[..index]
+            .iter()
+            .position(|other| *other == Some(*address))
+        {
+            let key = |index| place.index(index).key("address");
+            check
+                .repeated(
+                    &key(index),
+                    &key(first),
+                    format_args!("the listener {address}"),
+                )
+                .help("remove one of them, or give it another port");
+        }
+    }
+    listeners.into_iter().flatten().collect()
+}
+
+fn listener(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &ListenerTable,
+    default_provider: Provider,
+) -> Option<Listener> {
+    let address = address(check, place, table.address.as_deref());
+    let port = check.number(&place.key("port"), table.port, 1..=65535);
+    let provider = target::named_provider(check, place, table.provider.as_deref());
+    let traffic_class = traffic_class(check, place, table);
+    let hop_limit = check.number(&place.key("hop_limit"), table.hop_limit, 1..=255);
+    let backlog = check.number(&place.key("backlog"), table.backlog, 1..=BACKLOG_MAX);
+    Some(Listener {
+        address: address?,
+        port: port.map_or(PORT_DEFAULT, |port| port as u16),
+        provider: provider.unwrap_or(default_provider),
+        traffic_class,
+        hop_limit: hop_limit.map(|hops| hops as u8),
+        backlog: backlog.unwrap_or(BACKLOG_DEFAULT) as u32,
+    })
+}
+
+/// An address that a host can be told to connect to.
+fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<IpAddr> {
+    const EXAMPLE: &str = "write an address of this machine, such as address = \"192.0.2.1\"; \
+                           \"ip -brief address\" shows them";
+    let Some(text) = text else {
+        check.missing(place, "address", EXAMPLE);
+        return None;
+    };
+    let at = place.key("address");
+    let Ok(address) = text.parse::<IpAddr>() else {
+        let problem = check.wrong(&at, format!("\"{text}\" is not an IP address"));
+        problem.help(match text.parse::<SocketAddr>() {
+            Ok(both) => format!(
+                "write address = \"{}\" and port = {}",
+                both.ip(),
+                both.port()
+            ),
+            Err(_) => EXAMPLE.to_owned(),
+        });
+        return None;
+    };
+    let reason = if address.is_unspecified() {
+        "stands for every address, but hosts read this one in the discovery log and connect to it"
+    } else if address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+        "belongs to no single machine"
+    } else if matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
+        "is link-local: which interface it means differs from machine to machine"
+    } else {
+        return Some(address);
+    };
+    check
+        .wrong(&at, format!("{address} {reason}"))
+        .help(EXAMPLE);
+    None
+}
+
+/// ToS, given as such or as DSCP (ToS is DSCP and two bits of ECN).
+fn traffic_class(check: &mut Check<'_>, place: &Place, table: &ListenerTable) -> Option<u8> {
+    let tos = check.number(&place.key("tos"), table.tos, 0..=255);
+    let dscp = check.number(&place.key("dscp"), table.dscp, 0..=63);
+    if tos.is_some() && dscp.is_some() {
+        check
+            .wrong(&place.key("dscp"), "\"tos\" and \"dscp\" set the same byte")
+            .help("keep one of them; ToS is four times the DSCP");
+    }
+    tos.or(dscp.map(|dscp| dscp << 2)).map(|tos| tos as u8)
+}

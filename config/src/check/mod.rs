@@ -1,0 +1,145 @@
+//! From what is written to what is meant. Every value is checked where it
+//! stands, then against the others; a problem is noted and the check goes on
+//! with the default, so that one run shows them all.
+
+mod listener;
+mod namespace;
+mod subsystem;
+mod target;
+
+use std::collections::HashSet;
+use std::fmt::Display;
+use std::ops::RangeInclusive;
+
+use crate::config::Config;
+use crate::document::Document;
+use crate::file::File;
+use crate::flags::Origins;
+use crate::place::Place;
+use crate::problem::{Excerpt, Problem};
+use crate::{size, suggest};
+
+/// Where values come from, and what was found wrong with them so far.
+pub(crate) struct Check<'a> {
+    pub(crate) document: Option<&'a Document<'a>>,
+    pub(crate) origins: &'a Origins,
+    /// What is in the file but was of no use, and hence is not missing.
+    pub(crate) dropped: &'a HashSet<Place>,
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Makes a configuration of `file`. It is right only if `check` has no
+/// problems at the end.
+pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
+    let root = Place::root();
+    let target = target::check(check, &root.key("target"), &file.target);
+    let provider = target::provider(check, &root.key("target"), &file.target);
+    Config {
+        target,
+        listeners: listener::check(check, &root.key("listener"), &file.listener, provider),
+        subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),
+    }
+}
+
+impl Check<'_> {
+    /// Notes a problem with the value at `place`; the caller may add help.
+    fn wrong(&mut self, place: &Place, message: impl Into<String>) -> &mut Problem {
+        let problem = Problem::new(message).located(self.excerpt(place));
+        self.problems.push(problem);
+        self.problems.last_mut().expect("one was just pushed")
+    }
+
+    /// Notes that `key` is missing from the table at `place`.
+    fn missing(&mut self, place: &Place, key: &str, help: &str) {
+        if !self.dropped.contains(&place.key(key)) {
+            let message = format!("{} has no \"{key}\"", place.table_name());
+            self.wrong(place, message).help(help);
+        }
+    }
+
+    /// Notes that the value at `place` repeats the one at `first`.
+    fn repeated(&mut self, place: &Place, first: &Place, what: impl Display) -> &mut Problem {
+        let first = self.excerpt(first).reference();
+        self.wrong(place, format!("{what} is given twice, first by {first}"))
+    }
+
+    fn excerpt(&self, place: &Place) -> Excerpt {
+        match (self.origins.flag(place), self.document) {
+            (Some(flag), _) => Excerpt::of_flag(flag),
+            (None, Some(document)) => document.locate(place),
+            (None, None) => Excerpt::of_flag("command line"),
+        }
+    }
+
+    /// A number in `range`; `None` if it is not given or not in range.
+    fn number(
+        &mut self,
+        place: &Place,
+        value: Option<i64>,
+        range: RangeInclusive<i64>,
+    ) -> Option<i64> {
+        let value = value?;
+        if range.contains(&value) {
+            return Some(value);
+        }
+        let (least, most) = range.into_inner();
+        self.wrong(place, format!("{value} is out of range"))
+            .help(format!("write a number from {least} to {most}"));
+        None
+    }
+
+    /// A size in `range`; `None` if it is not given, no size or not in range.
+    fn size(
+        &mut self,
+        place: &Place,
+        value: Option<&str>,
+        range: RangeInclusive<u64>,
+    ) -> Option<u64> {
+        let text = value?;
+        match size::parse(text) {
+            Ok(bytes) if range.contains(&bytes) => Some(bytes),
+            Ok(_) => {
+                let (least, most) = (size::format(*range.start()), size::format(*range.end()));
+                self.wrong(place, format!("\"{text}\" is out of range"))
+                    .help(format!("write a size from {least} to {most}"));
+                None
+            }
+            Err(error) => {
+                let (message, help) = error.explain(text);
+                self.wrong(place, message).help(help);
+                None
+            }
+        }
+    }
+
+    /// One of `words`; `None` if it is not given or none of them.
+    fn word<T: Copy>(
+        &mut self,
+        place: &Place,
+        value: Option<&str>,
+        words: &[(&str, T)],
+    ) -> Option<T> {
+        let text = value?;
+        if let Some((_, meaning)) = words.iter().find(|(word, _)| *word == text) {
+            return Some(*meaning);
+        }
+        let names = || words.iter().map(|(word, _)| *word);
+        let help = match suggest::nearest(text, names()) {
+            Some(near) => format!("did you mean \"{near}\"?"),
+            None => format!("write {}", suggest::choices(names())),
+        };
+        self.wrong(place, format!("\"{text}\" is not known here"))
+            .help(help);
+        None
+    }
+
+    /// Notes that an array has more than `max` elements.
+    fn count(&mut self, place: &Place, count: usize, max: usize) {
+        if count > max {
+            self.wrong(
+                &place.index(max),
+                format!("{count} are too many: {max} are the limit"),
+            );
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! The `[[subsystem.namespace]]` tables.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use nvme_proto::wire::Nqn;
+use uuid::Uuid;
+
+use super::Check;
+use crate::config::{Backing, BlockSize, NSID_MAX, Namespace};
+use crate::file::{NamespaceTable, SubsystemTable};
+use crate::identity;
+use crate::place::Place;
+use crate::size;
+
+const MEMORY_PREFIX: &str = "mem:";
+const NULL_PREFIX: &str = "null:";
+const FORMS: &str =
+    "write the absolute path of a block device or file, \"mem:SIZE\" or \"null:SIZE\"";
+/// LBAs and byte offsets both fit a signed 64-bit number.
+const BYTES_MAX: u64 = 1 << 62;
+
+/// The namespaces of one subsystem.
+pub(super) fn check(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[NamespaceTable],
+    nqn: Option<&Nqn>,
+) -> Vec<Namespace> {
+    let mut namespaces: Vec<Namespace> = tables
+        .iter()
+        .enumerate()
+        .filter_map(|(index, table)| namespace(check, &place.index(index), table, nqn))
+        .collect();
+    unique(check, place, tables, "nsid", |table| {
+        table.nsid.map(|nsid| nsid.to_string())
+    });
+    unique(check, place, tables, "uuid", |table| {
+        table.uuid.as_ref().map(|u| u.to_lowercase())
+    });
+    unique(check, place, tables, "nguid", |table| {
+        table.nguid.as_ref().map(|n| n.to_lowercase())
+    });
+    namespaces.sort_by_key(|namespace| namespace.nsid);
+    namespaces
+}
+
+/// Two namespaces that write to one disk would undo each other's work.
+pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[SubsystemTable]) {
+    let mut firsts: HashMap<PathBuf, (Place, bool)> = HashMap::new();
+    for (index, subsystem) in tables.iter().enumerate() {
+        let below = place.index(index).key("namespace");
+        for (index, namespace) in subsystem.namespace.iter().enumerate() {
+            let Some(export) = namespace.export.as_deref().filter(|e| e.starts_with('/')) else {
+                continue;
+            };
+            let at = below.index(index).key("export");
+            let read_only = namespace.read_only.unwrap_or(false);
+            let path: PathBuf = Path::new(export).components().collect();
+            match firsts.get(&path) {
+                Some((first, first_read_only)) if !(read_only && *first_read_only) => {
+                    check
+                        .repeated(&at, first, format_args!("the disk {export}"))
+                        .help("export each disk once, or set read_only = true on both");
+                }
+                Some(_) => {}
+                None => {
+                    firsts.insert(path, (at, read_only));
+                }
+            }
+        }
+    }
+}
+
+fn namespace(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &NamespaceTable,
+    nqn: Option<&Nqn>,
+) -> Option<Namespace> {
+    let nsid = nsid(check, place, table.nsid);
+    let block_size = block_size(check, place, table.block_size);
+    let backing = backing(check, place, table.export.as_deref(), block_size);
+    let uuid = uuid(check, place, table.uuid.as_deref());
+    let nguid = nguid(check, place, table.nguid.as_deref());
+    let nsid = nsid?;
+    Some(Namespace {
+        nsid,
+        backing: backing?,
+        uuid: uuid.or_else(|| Some(identity::namespace_uuid(nqn?, nsid)))?,
+        nguid,
+        block_size,
+        read_only: table.read_only.unwrap_or(false),
+    })
+}
+
+fn nsid(check: &mut Check<'_>, place: &Place, nsid: Option<i64>) -> Option<u32> {
+    if nsid.is_none() {
+        check.missing(
+            place,
+            "nsid",
+            "number it, such as nsid = 1: hosts know the disk by it",
+        );
+    }
+    let nsid = check.number(&place.key("nsid"), nsid, 1..=i64::from(NSID_MAX))?;
+    Some(nsid as u32)
+}
+
+fn block_size(check: &mut Check<'_>, place: &Place, bytes: Option<i64>) -> Option<BlockSize> {
+    match bytes? {
+        512 => Some(BlockSize::B512),
+        4096 => Some(BlockSize::B4096),
+        other => {
+            check
+                .wrong(
+                    &place.key("block_size"),
+                    format!("{other} is not a block size"),
+                )
+                .help("write 512 or 4096");
+            None
+        }
+    }
+}
+
+fn backing(
+    check: &mut Check<'_>,
+    place: &Place,
+    export: Option<&str>,
+    block_size: Option<BlockSize>,
+) -> Option<Backing> {
+    let Some(export) = export else {
+        check.missing(place, "export", FORMS);
+        return None;
+    };
+    let at = place.key("export");
+    if let Some(size) = export.strip_prefix(MEMORY_PREFIX) {
+        let bytes = blocks(check, &at, size, block_size)?;
+        return Some(Backing::Memory { bytes });
+    }
+    if let Some(size) = export.strip_prefix(NULL_PREFIX) {
+        let bytes = blocks(check, &at, size, block_size)?;
+        return Some(Backing::Null { bytes });
+    }
+    if export.starts_with('/') && !export.contains('\0') {
+        return Some(Backing::Disk(PathBuf::from(export)));
+    }
+    let message = match export.split_once(':') {
+        Some((kind, size)) if size::parse(size).is_ok() => {
+            format!("\"{kind}:\" is no kind of disk")
+        }
+        _ => format!("\"{}\" is not an absolute path", export.escape_debug()),
+    };
+    check.wrong(&at, message).help(FORMS);
+    None
+}
+
+/// A size of whole logical blocks, at least one.
+fn blocks(
+    check: &mut Check<'_>,
+    place: &Place,
+    text: &str,
+    block_size: Option<BlockSize>,
+) -> Option<u64> {
+    let block_bytes = u64::from(block_size.unwrap_or(BlockSize::B4096).bytes());
+    let bytes = check.size(place, Some(text), block_bytes..=BYTES_MAX)?;
+    if bytes.is_multiple_of(block_bytes) {
+        return Some(bytes);
+    }
+    let below = size::format(bytes - bytes % block_bytes);
+    check
+        .wrong(
+            place,
+            format!("\"{text}\" is no multiple of the block size, {block_bytes} bytes"),
+        )
+        .help(format!("the next size below is {below}"));
+    None
+}
+
+fn uuid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Uuid> {
+    let text = text?;
+    match Uuid::try_parse(text) {
+        Ok(uuid) if !uuid.is_nil() => Some(uuid),
+        _ => {
+            check
+                .wrong(&place.key("uuid"), format!("\"{text}\" is not a UUID"))
+                .help(
+                    "write one as uuidgen prints it (not all zeroes), or leave it out: it then \
+                 follows from nqn and nsid",
+                );
+            None
+        }
+    }
+}
+
+fn nguid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<[u8; 16]> {
+    let text = text?;
+    let hexadecimal = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    match u128::from_str_radix(text, 16) {
+        Ok(nguid) if hexadecimal && nguid != 0 => Some(nguid.to_be_bytes()),
+        _ => {
+            check
+                .wrong(&place.key("nguid"), format!("\"{text}\" is not an NGUID"))
+                .help("write 32 hexadecimal digits, not all zeroes");
+            None
+        }
+    }
+}
+
+/// Notes each namespace whose `key` one before it has, too.
+fn unique(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[NamespaceTable],
+    key: &str,
+    value: impl Fn(&NamespaceTable) -> Option<String>,
+) {
+    let mut firsts: HashMap<String, usize> = HashMap::new();
+    for (index, table) in tables.iter().enumerate() {
+        let Some(value) = value(table) else { continue };
+        match firsts.get(&value) {
+            Some(first) => {
+                let (at, first) = (place.index(index).key(key), place.index(*first).key(key));
+                check
+                    .repeated(&at, &first, format_args!("{key} {value}"))
+                    .help("each namespace of a subsystem needs its own");
+            }
+            None => {
+                firsts.insert(value, index);
+            }
+        }
+    }
+}

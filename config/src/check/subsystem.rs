@@ -1,0 +1,167 @@
+//! The `[[subsystem]]` tables: names and who may connect.
+
+use nvme_proto::wire::Nqn;
+
+use super::{Check, namespace};
+use crate::config::{ALLOWED_HOSTS_MAX, Access, SUBSYSTEMS_MAX, Subsystem};
+use crate::file::SubsystemTable;
+use crate::identity;
+use crate::place::Place;
+
+/// Bytes of SN and MN in Identify Controller (NVMe Base 2.0, figure 275).
+const SERIAL_MAX: usize = 20;
+const MODEL_MAX: usize = 40;
+const MODEL_DEFAULT: &str = "Cairn";
+
+pub(super) fn check(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[SubsystemTable],
+) -> Vec<Subsystem> {
+    check.count(place, tables.len(), SUBSYSTEMS_MAX);
+    let subsystems: Vec<Option<Subsystem>> = tables
+        .iter()
+        .enumerate()
+        .map(|(index, table)| subsystem(check, &place.index(index), table))
+        .collect();
+    for (index, one) in subsystems.iter().enumerate() {
+        let Some(one) = one else { continue };
+        let same = |other: &Option<Subsystem>| other.as_ref().is_some_and(|o| o.nqn == one.nqn);
+        if let Some(first) = subsystems[..index].iter().position(same) {
+            let key = |index| place.index(index).key("nqn");
+            check
+                .repeated(
+                    &key(index),
+                    &key(first),
+                    format_args!("the subsystem {}", one.nqn),
+                )
+                .help("give one of them another name, or put the namespaces of both into one");
+        }
+    }
+    namespace::check_disks(check, place, tables);
+    subsystems.into_iter().flatten().collect()
+}
+
+fn subsystem(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Option<Subsystem> {
+    let access = access(check, place, table);
+    let serial = text(
+        check,
+        &place.key("serial"),
+        table.serial.as_deref(),
+        SERIAL_MAX,
+    );
+    let model = text(
+        check,
+        &place.key("model"),
+        table.model.as_deref(),
+        MODEL_MAX,
+    );
+    let nqn = nqn(check, place, table.nqn.as_deref());
+    let namespaces = namespace::check(
+        check,
+        &place.key("namespace"),
+        &table.namespace,
+        nqn.as_ref(),
+    );
+    let nqn = nqn?;
+    Some(Subsystem {
+        nqn,
+        serial: serial.unwrap_or_else(|| identity::serial(&nqn)),
+        model: model.unwrap_or_else(|| MODEL_DEFAULT.to_owned()),
+        access,
+        namespaces,
+    })
+}
+
+fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> {
+    let Some(name) = name else {
+        check.missing(
+            place,
+            "nqn",
+            "name it, such as nqn = \"nqn.2024-01.com.example:disks\"",
+        );
+        return None;
+    };
+    let at = place.key("nqn");
+    let nqn = parse_nqn(check, &at, name)?;
+    if nqn.is_discovery() {
+        check
+            .wrong(
+                &at,
+                "this is the name of the discovery subsystem, which is always there",
+            )
+            .help("give the subsystem a name of its own");
+        return None;
+    }
+    Some(nqn)
+}
+
+fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
+    match Nqn::parse(name) {
+        Ok(nqn) => Some(nqn),
+        Err(error) => {
+            let message = format!("\"{}\" is not an NQN", name.escape_debug());
+            check.wrong(place, message).help(error.to_string());
+            None
+        }
+    }
+}
+
+/// Who may connect is said, never guessed: a forgotten list must not open a
+/// disk to everybody.
+fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Access {
+    let any = table.allow_any_host.unwrap_or(false);
+    let Some(names) = &table.allowed_hosts else {
+        let dropped = ["allow_any_host", "allowed_hosts"]
+            .iter()
+            .any(|key| check.dropped.contains(&place.key(key)));
+        if !any && !dropped {
+            check.wrong(place, "no host may connect to this subsystem").help(
+                "list the hosts that may (allowed_hosts = [\"nqn...\"], as /etc/nvme/hostnqn on \
+                 each of them says), or write allow_any_host = true",
+            );
+        }
+        return Access::AnyHost;
+    };
+    let at = place.key("allowed_hosts");
+    if any {
+        check
+            .wrong(
+                &at,
+                "a list of hosts has no effect beside allow_any_host = true",
+            )
+            .help("remove one of them");
+    }
+    if names.is_empty() {
+        check
+            .wrong(&at, "an empty list allows no host")
+            .help("list at least one host, or write allow_any_host = true instead");
+    }
+    check.count(&at, names.len(), ALLOWED_HOSTS_MAX);
+    let hosts = names
+        .iter()
+        .enumerate()
+        .filter_map(|(index, name)| parse_nqn(check, &at.index(index), name))
+        .collect();
+    if any {
+        Access::AnyHost
+    } else {
+        Access::Hosts(hosts)
+    }
+}
+
+/// Text of a field of Identify Controller.
+fn text(check: &mut Check<'_>, place: &Place, value: Option<&str>, max: usize) -> Option<String> {
+    let value = value?;
+    let printable = value.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    if printable && !value.trim().is_empty() && value.len() <= max {
+        return Some(value.to_owned());
+    }
+    check
+        .wrong(
+            place,
+            format!("\"{}\" does not fit its field", value.escape_debug()),
+        )
+        .help(format!("write 1 to {max} printable ASCII characters"));
+    None
+}

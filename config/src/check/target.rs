@@ -1,0 +1,199 @@
+//! The `[target]` table.
+
+use std::time::Duration;
+
+use super::Check;
+use crate::config::{Log, LogFormat, Provider, REACTORS_MAX, Reactors, Target};
+use crate::file::{ReactorCount, TargetTable};
+use crate::place::Place;
+use crate::{size, suggest};
+
+const PROVIDERS: [(&str, Provider); 3] = [
+    ("auto", Provider::Auto),
+    ("verbs", Provider::Verbs),
+    ("soft", Provider::Soft),
+];
+const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
+const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
+const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
+/// In-capsule data goes to disk from where it landed: whole logical blocks.
+const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
+const MDTS_MIN_BYTES: u64 = 4 << 10;
+const MDTS_MAX_BYTES: u64 = 4 << 20;
+const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
+const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
+const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;
+const DATA_BUFFERS_DEFAULT_BYTES: u64 = 16 << 20;
+
+pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Target {
+    let number = |check: &mut Check<'_>, key: &str, value, range, default: i64| {
+        let number = check.number(&place.key(key), value, range);
+        number.unwrap_or(default).unsigned_abs()
+    };
+    let poll_idle_us = number(check, "poll_idle_us", table.poll_idle_us, 0..=1_000_000, 50);
+    let receives = number(check, "receives", table.receives, 64..=32768, 1024);
+    let queue_depth = number(check, "queue_depth", table.queue_depth, 16..=1024, 128);
+    let io_queues = number(check, "io_queues", table.io_queues, 1..=1024, 128);
+    let max_transfer_bytes = mdts(check, place, table);
+    Target {
+        reactors: reactors(check, place, table),
+        poll_idle: Duration::from_micros(poll_idle_us),
+        data_buffers_bytes: data_buffers(check, place, table, max_transfer_bytes),
+        receives: receives as u32,
+        in_capsule_data_bytes: in_capsule_data(check, place, table) as u32,
+        max_transfer_bytes: max_transfer_bytes as u32,
+        queue_depth: queue_depth as u16,
+        io_queues: io_queues as u16,
+        log: log(check, place, table),
+    }
+}
+
+/// The provider of listeners that do not name theirs.
+pub(super) fn provider(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Provider {
+    named_provider(check, place, table.provider.as_deref()).unwrap_or(Provider::Auto)
+}
+
+pub(super) fn named_provider(
+    check: &mut Check<'_>,
+    place: &Place,
+    name: Option<&str>,
+) -> Option<Provider> {
+    check.word(&place.key("provider"), name, &PROVIDERS)
+}
+
+fn reactors(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Reactors {
+    let at = place.key("reactors");
+    let count = match &table.reactors {
+        None => None,
+        Some(ReactorCount::Word(word)) if word == "auto" => None,
+        Some(ReactorCount::Word(word)) => {
+            check
+                .wrong(&at, format!("\"{word}\" is not a number of reactors"))
+                .help("write a number without quotes, or \"auto\"");
+            None
+        }
+        Some(ReactorCount::Number(number)) => check
+            .number(&at, Some(*number), 1..=REACTORS_MAX as i64)
+            .map(|count| count as usize),
+    };
+    let Some(cores) = &table.cores else {
+        return count.map_or(Reactors::Auto, Reactors::Count);
+    };
+    if let Some(count) = count.filter(|count| *count != cores.len()) {
+        let message = format!("{count} reactors, but \"cores\" lists {}", cores.len());
+        check
+            .wrong(&at, message)
+            .help("a core carries one reactor: leave \"reactors\" out, \"cores\" says how many");
+    }
+    Reactors::Cores(pinned(check, &place.key("cores"), cores))
+}
+
+fn pinned(check: &mut Check<'_>, place: &Place, cores: &[i64]) -> Vec<usize> {
+    const CORE_MAX: i64 = 4095;
+    check.count(place, cores.len(), REACTORS_MAX);
+    if cores.is_empty() {
+        check
+            .wrong(place, "an empty list of cores leaves no reactor")
+            .help("list at least one core, or leave \"cores\" out");
+    }
+    for (index, core) in cores.iter().enumerate() {
+        let at = place.index(index);
+        check.number(&at, Some(*core), 0..=CORE_MAX);
+        if let Some(first) = cores[..index].iter().position(|other| other == core) {
+            check
+                .repeated(&at, &place.index(first), format_args!("core {core}"))
+                .help("a core carries one reactor");
+        }
+    }
+    cores
+        .iter()
+        .map(|core| (*core).clamp(0, CORE_MAX) as usize)
+        .collect()
+}
+
+fn mdts(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> u64 {
+    let at = place.key("mdts");
+    let range = MDTS_MIN_BYTES..=MDTS_MAX_BYTES;
+    let bytes = check
+        .size(&at, table.mdts.as_deref(), range)
+        .unwrap_or(MDTS_DEFAULT_BYTES);
+    if bytes.is_power_of_two() {
+        return bytes;
+    }
+    let below = size::format(bytes.next_power_of_two() / 2);
+    check
+        .wrong(&at, "MDTS is a power of two")
+        .help(format!("the next one below is \"{below}\""));
+    MDTS_DEFAULT_BYTES
+}
+
+fn data_buffers(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &TargetTable,
+    max_transfer_bytes: u64,
+) -> u64 {
+    let at = place.key("data_buffers");
+    let range = DATA_BUFFERS_MIN_BYTES..=DATA_BUFFERS_MAX_BYTES;
+    let bytes = check
+        .size(&at, table.data_buffers.as_deref(), range)
+        .unwrap_or(DATA_BUFFERS_DEFAULT_BYTES);
+    if bytes < max_transfer_bytes {
+        let (have, need) = (size::format(bytes), size::format(max_transfer_bytes));
+        check
+            .wrong(
+                &at,
+                format!("{have} of data buffers do not hold one transfer of {need}"),
+            )
+            .help(format!("write at least \"{need}\" here, or lower \"mdts\""));
+    }
+    bytes
+}
+
+fn in_capsule_data(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> u64 {
+    let at = place.key("in_capsule_data");
+    let range = 0..=IN_CAPSULE_DATA_MAX_BYTES;
+    let bytes = check
+        .size(&at, table.in_capsule_data.as_deref(), range)
+        .unwrap_or(IN_CAPSULE_DATA_DEFAULT_BYTES);
+    if !bytes.is_multiple_of(IN_CAPSULE_DATA_UNIT_BYTES) {
+        check
+            .wrong(&at, "in-capsule data comes in whole blocks of 512 bytes")
+            .help("write a multiple of 512 bytes, such as \"4KiB\", or \"0\" for none");
+    }
+    bytes
+}
+
+fn log(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Log {
+    let filter = table.log.as_deref().unwrap_or("info");
+    let at = place.key("log");
+    for directive in filter.split(',') {
+        let level = directive
+            .rsplit_once('=')
+            .map_or(directive, |(_, level)| level)
+            .trim();
+        if !LOG_LEVELS
+            .iter()
+            .any(|name| name.eq_ignore_ascii_case(level))
+        {
+            let help = match suggest::nearest(level, LOG_LEVELS) {
+                Some(near) => format!("did you mean \"{near}\"?"),
+                None => format!("the levels are {}", suggest::choices(LOG_LEVELS)),
+            };
+            check
+                .wrong(&at, format!("\"{level}\" is not a log level"))
+                .help(help);
+        }
+    }
+    let format = check.word(
+        &place.key("log_format"),
+        table.log_format.as_deref(),
+        &LOG_FORMATS,
+    );
+    Log {
+        filter: filter.to_owned(),
+        format: format.unwrap_or(LogFormat::Text),
+    }
+}

@@ -1,0 +1,227 @@
+//! The configuration once it is known to be right.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nvme_proto::wire::Nqn;
+use uuid::Uuid;
+
+/// The port that the standard gives to NVMe over RDMA.
+pub const PORT_DEFAULT: u16 = 4420;
+/// Listeners of one target.
+pub const LISTENERS_MAX: usize = 64;
+/// Subsystems of one target.
+pub const SUBSYSTEMS_MAX: usize = 1024;
+/// The highest NSID, and so the most namespaces, of a subsystem (NN, MNAN).
+pub const NSID_MAX: u32 = 1024;
+/// Hosts that one subsystem may list.
+pub const ALLOWED_HOSTS_MAX: usize = 4096;
+/// Reactors of one target.
+pub const REACTORS_MAX: usize = 64;
+/// Bytes of the memory page that MDTS counts in (CAP.MPSMIN is 0).
+pub const MDTS_UNIT_BYTES: u32 = 4096;
+
+/// A whole configuration, every part of it checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Config {
+    /// What concerns the process as a whole.
+    pub target: Target,
+    /// The addresses that hosts connect to: at least one, no two alike.
+    pub listeners: Vec<Listener>,
+    /// What hosts connect to: no two with one NQN.
+    pub subsystems: Vec<Subsystem>,
+}
+
+/// What concerns the process as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Target {
+    /// How many reactors run, and where.
+    pub reactors: Reactors,
+    /// How long a reactor without work polls before it sleeps.
+    pub poll_idle: Duration,
+    /// Memory of each reactor for data, in bytes; at least one MDTS.
+    pub data_buffers_bytes: u64,
+    /// Receives that each reactor posts for all its queue pairs.
+    pub receives: u32,
+    /// In-capsule data, in bytes: 0, or a multiple of 512 up to 16 KiB.
+    pub in_capsule_data_bytes: u32,
+    /// The largest transfer of one command, in bytes: a power of two.
+    pub max_transfer_bytes: u32,
+    /// Entries of an I/O queue, 16 to 1024.
+    pub queue_depth: u16,
+    /// I/O queues of one controller.
+    pub io_queues: u16,
+    /// What is logged, and how.
+    pub log: Log,
+}
+
+/// How many reactors run, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Reactors {
+    /// The target decides.
+    Auto,
+    /// That many; the target chooses their cores.
+    Count(usize),
+    /// One on each of these cores.
+    Cores(Vec<usize>),
+}
+
+/// What is logged, and how.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Log {
+    /// Directives as tracing's `EnvFilter` takes them.
+    pub filter: String,
+    /// How a line looks.
+    pub format: LogFormat,
+}
+
+/// How a log line looks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// For machines, one object a line.
+    Json,
+}
+
+/// What speaks RDMA.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Provider {
+    /// `Verbs` where an RDMA device owns the address, `Soft` otherwise.
+    Auto,
+    /// An RDMA device, by libibverbs.
+    Verbs,
+    /// RoCE in user space.
+    Soft,
+}
+
+/// An address that hosts connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listener {
+    /// One address of this machine: no wildcard, since hosts read it in the
+    /// discovery log.
+    pub address: IpAddr,
+    /// Port.
+    pub port: u16,
+    /// What speaks RDMA here.
+    pub provider: Provider,
+    /// ToS of the packets sent; `None` mirrors each host's own choice.
+    pub traffic_class: Option<u8>,
+    /// Hop limit of the packets sent; `None` is the provider's default.
+    pub hop_limit: Option<u8>,
+    /// Connection requests that may wait to be answered.
+    pub backlog: u32,
+}
+
+/// What hosts connect to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Subsystem {
+    /// Its name. Never the discovery NQN.
+    pub nqn: Nqn,
+    /// Serial number (SN), 1 to 20 printable ASCII characters.
+    pub serial: String,
+    /// Model number (MN), 1 to 40 printable ASCII characters.
+    pub model: String,
+    /// Who may connect.
+    pub access: Access,
+    /// Its disks, by ascending NSID; no two with one NSID.
+    pub namespaces: Vec<Namespace>,
+}
+
+/// Who may connect to a subsystem.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Access {
+    /// Every host.
+    AnyHost,
+    /// These, and at least one.
+    Hosts(Vec<Nqn>),
+}
+
+/// A disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    /// Its number, 1 to [`NSID_MAX`].
+    pub nsid: u32,
+    /// What is behind it.
+    pub backing: Backing,
+    /// Its UUID: the configured one, or one that follows from NQN and NSID.
+    pub uuid: Uuid,
+    /// Its NGUID, if it has one.
+    pub nguid: Option<[u8; 16]>,
+    /// Bytes of a logical block; `None` leaves it to what is behind it.
+    pub block_size: Option<BlockSize>,
+    /// Whether writes are refused.
+    pub read_only: bool,
+}
+
+/// What is behind a namespace.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Backing {
+    /// A block device or file, by absolute path.
+    Disk(PathBuf),
+    /// Memory that lives as long as the process.
+    Memory {
+        /// A multiple of the block size, and not 0.
+        bytes: u64,
+    },
+    /// Nothing: writes vanish and reads give zeroes.
+    Null {
+        /// A multiple of the block size, and not 0.
+        bytes: u64,
+    },
+}
+
+/// Bytes of a logical block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum BlockSize {
+    /// 512 bytes.
+    B512,
+    /// 4096 bytes.
+    B4096,
+}
+
+impl Target {
+    /// MDTS as Identify Controller has it: the power of two of 4 KiB pages
+    /// (NVMe Base 2.0, figure 275).
+    #[must_use]
+    pub fn mdts(&self) -> u8 {
+        (self.max_transfer_bytes / MDTS_UNIT_BYTES).ilog2() as u8
+    }
+}
+
+impl Listener {
+    /// Address and port in one.
+    #[must_use]
+    pub fn socket_address(&self) -> SocketAddr {
+        SocketAddr::new(self.address, self.port)
+    }
+}
+
+impl Access {
+    /// Whether the host of this name may connect.
+    #[must_use]
+    pub fn allows(&self, host: &Nqn) -> bool {
+        match self {
+            Self::AnyHost => true,
+            Self::Hosts(hosts) => hosts.contains(host),
+        }
+    }
+}
+
+impl BlockSize {
+    /// In bytes.
+    #[must_use]
+    pub fn bytes(self) -> u32 {
+        1 << self.shift()
+    }
+
+    /// As a power of two: LBADS of the LBA format (NVM 1.0, figure 98).
+    #[must_use]
+    pub fn shift(self) -> u8 {
+        match self {
+            Self::B512 => 9,
+            Self::B4096 => 12,
+        }
+    }
+}

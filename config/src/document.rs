@@ -1,0 +1,114 @@
+//! The text of a configuration file, and where in it each value stands.
+
+use std::ops::Range;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::place::{Place, Step};
+use crate::problem::{Excerpt, Problem};
+
+/// A parsed file that still knows its lines.
+pub(crate) struct Document<'t> {
+    name: &'t str,
+    text: &'t str,
+    pub(crate) root: Spanned<DeTable<'t>>,
+}
+
+impl<'t> Document<'t> {
+    /// Parses `text`; `name` is what errors call it. What is no TOML is
+    /// reported, and the rest is still there to be checked.
+    pub(crate) fn parse(name: &'t str, text: &'t str) -> (Self, Vec<Problem>) {
+        let (root, errors) = DeTable::parse_recoverable(text);
+        let document = Self { name, text, root };
+        let problems = errors
+            .iter()
+            .map(|error| {
+                Problem::new(error.message())
+                    .located(document.excerpt(error.span().unwrap_or(0..0)))
+            })
+            .collect();
+        (document, problems)
+    }
+
+    /// The line of the value at `place`, or of the nearest thing around it
+    /// that the file does have.
+    pub(crate) fn locate(&self, place: &Place) -> Excerpt {
+        let mut place = place.clone();
+        loop {
+            if let Some(span) = self.span(&place) {
+                return self.excerpt(span);
+            }
+            match place.parent() {
+                Some(parent) => place = parent,
+                None => return Excerpt::of_file(self.name),
+            }
+        }
+    }
+
+    /// The line of the key at `place`, rather than of its value.
+    pub(crate) fn locate_key(&self, place: &Place) -> Excerpt {
+        let (Some(parent), Some(Step::Key(key))) = (place.parent(), place.steps().last()) else {
+            return self.locate(place);
+        };
+        match self
+            .table(&parent)
+            .and_then(|table| table.get_key_value(key.as_str()))
+        {
+            Some((key, _)) => self.excerpt(key.span()),
+            None => self.locate(place),
+        }
+    }
+
+    /// The bytes of the value at `place`. The root has none of its own.
+    fn span(&self, place: &Place) -> Option<Range<usize>> {
+        self.value(place).map(Spanned::span)
+    }
+
+    fn value(&self, place: &Place) -> Option<&Spanned<DeValue<'t>>> {
+        let (first, rest) = place.steps().split_first()?;
+        let Step::Key(key) = first else { return None };
+        rest.iter().try_fold(
+            self.root.get_ref().get(key.as_str())?,
+            |value, step| match (step, value.get_ref()) {
+                (Step::Key(key), DeValue::Table(table)) => table.get(key.as_str()),
+                (Step::Index(index), DeValue::Array(array)) => array.get(*index),
+                _ => None,
+            },
+        )
+    }
+
+    fn table(&self, place: &Place) -> Option<&DeTable<'t>> {
+        if place.steps().is_empty() {
+            return Some(self.root.get_ref());
+        }
+        self.value(place)?.get_ref().as_table()
+    }
+
+    /// The line that `span` starts in.
+    pub(crate) fn excerpt(&self, span: Range<usize>) -> Excerpt {
+        let start = floor_char_boundary(self.text, span.start);
+        let line_start = self.text[..start]
+            .rfind('\n')
+            .map_or(0, |newline| newline + 1);
+        let line = self.text[line_start..].lines().next().unwrap_or("");
+        let before = &self.text[line_start..start];
+        let end = floor_char_boundary(self.text, span.end.max(start));
+        let marked = self.text[start..end].lines().next().unwrap_or("");
+        Excerpt::of_line(
+            self.name,
+            self.text[..line_start].matches('\n').count() + 1,
+            before.chars().count() + 1,
+            line,
+            marked.chars().count().max(1),
+        )
+    }
+}
+
+/// The last character boundary of `text` at or before `at`.
+fn floor_char_boundary(text: &str, at: usize) -> usize {
+    (0..=at.min(text.len()))
+        .rev()
+        .find(|&index| text.is_char_boundary(index))
+        .unwrap_or(0)
+}

@@ -1,0 +1,158 @@
+//! The configuration file as it is written. The types here are the file's
+//! grammar and, by their doc comments, its reference: the JSON schema is made
+//! from them. They take whatever a person may type; `check` makes a
+//! [`Config`](crate::Config) of it or says what is wrong.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The configuration of cairn-target.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(title = "cairn-target configuration")]
+pub(crate) struct File {
+    /// What concerns the process as a whole.
+    pub(crate) target: TargetTable,
+    /// The addresses that hosts connect to.
+    pub(crate) listener: Vec<ListenerTable>,
+    /// What hosts connect to: a name, who may use it, and its disks.
+    pub(crate) subsystem: Vec<SubsystemTable>,
+}
+
+/// What concerns the process as a whole.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct TargetTable {
+    /// How many reactors (threads of the data path, one to a core) run: a
+    /// number, or "auto" to leave it to the target.
+    #[schemars(extend("default" = "auto"))]
+    pub(crate) reactors: Option<ReactorCount>,
+    /// The cores that the reactors are pinned to, one each. Says how many
+    /// reactors there are, too.
+    pub(crate) cores: Option<Vec<i64>>,
+    /// Microseconds without work after which a reactor stops polling and
+    /// sleeps. 0 sleeps at once; more buys latency with CPU time.
+    #[schemars(range(min = 0, max = 1_000_000), extend("default" = 50))]
+    pub(crate) poll_idle_us: Option<i64>,
+    /// Memory of each reactor for data on its way between disk and network.
+    #[schemars(extend("default" = "16MiB"))]
+    pub(crate) data_buffers: Option<String>,
+    /// Receives that each reactor keeps posted for the commands of all its
+    /// queue pairs together.
+    #[schemars(range(min = 64, max = 32768), extend("default" = 1024))]
+    pub(crate) receives: Option<i64>,
+    /// Data that a host may send inside a write command's capsule: a multiple
+    /// of 512 bytes, at most 16 KiB. Small writes then need no second trip.
+    #[schemars(extend("default" = "4KiB"))]
+    pub(crate) in_capsule_data: Option<String>,
+    /// The largest transfer of one command (MDTS): a power of two, from 4 KiB
+    /// to 4 MiB.
+    #[schemars(extend("default" = "1MiB"))]
+    pub(crate) mdts: Option<String>,
+    /// Entries of an I/O queue (MQES): commands that one queue has
+    /// outstanding at a time.
+    #[schemars(range(min = 16, max = 1024), extend("default" = 128))]
+    pub(crate) queue_depth: Option<i64>,
+    /// I/O queues that one controller may have. A Linux host asks for one a
+    /// core.
+    #[schemars(range(min = 1, max = 1024), extend("default" = 128))]
+    pub(crate) io_queues: Option<i64>,
+    /// What speaks RDMA, for listeners that do not say: "verbs" is an RDMA
+    /// device, "soft" is RoCE in user space, "auto" takes verbs where a device
+    /// owns the address.
+    #[schemars(extend("default" = "auto", "enum" = ["auto", "verbs", "soft"]))]
+    pub(crate) provider: Option<String>,
+    /// What is logged: off, error, warn, info, debug or trace; or a list such
+    /// as "info,cairn_target::qpair=debug".
+    #[schemars(extend("default" = "info"))]
+    pub(crate) log: Option<String>,
+    /// How it is logged.
+    #[schemars(extend("default" = "text", "enum" = ["text", "json"]))]
+    pub(crate) log_format: Option<String>,
+}
+
+/// A number of reactors, or "auto".
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(untagged)]
+pub(crate) enum ReactorCount {
+    /// That many.
+    Number(i64),
+    /// "auto".
+    Word(String),
+}
+
+/// An address that hosts connect to.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["address"]))]
+pub(crate) struct ListenerTable {
+    /// IPv4 or IPv6 address of an interface of this machine. Required.
+    pub(crate) address: Option<String>,
+    /// Port (TRSVCID).
+    #[schemars(range(min = 1, max = 65535), extend("default" = 4420))]
+    pub(crate) port: Option<i64>,
+    /// What speaks RDMA here; `target.provider` if not given.
+    #[schemars(extend("enum" = ["auto", "verbs", "soft"]))]
+    pub(crate) provider: Option<String>,
+    /// Type of service byte of the packets sent to hosts. Without `tos` and
+    /// `dscp`, each host's own choice is mirrored.
+    #[schemars(range(min = 0, max = 255))]
+    pub(crate) tos: Option<i64>,
+    /// The same as `tos`, given as DSCP: ToS is four times as much.
+    #[schemars(range(min = 0, max = 63))]
+    pub(crate) dscp: Option<i64>,
+    /// Hop limit (TTL) of the packets sent to hosts.
+    #[schemars(range(min = 1, max = 255))]
+    pub(crate) hop_limit: Option<i64>,
+    /// Connection requests that may wait to be answered.
+    #[schemars(range(min = 1, max = 4096), extend("default" = 128))]
+    pub(crate) backlog: Option<i64>,
+}
+
+/// What hosts connect to: a name, who may use it, and its disks.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["nqn"]))]
+pub(crate) struct SubsystemTable {
+    /// Its name (SUBNQN): "nqn.yyyy-mm.reverse.domain:name". Required.
+    pub(crate) nqn: Option<String>,
+    /// Serial number, at most 20 ASCII characters. Made from the NQN if not
+    /// given, hence the same after a restart.
+    pub(crate) serial: Option<String>,
+    /// Model, at most 40 ASCII characters.
+    #[schemars(extend("default" = "Cairn"))]
+    pub(crate) model: Option<String>,
+    /// Whether every host may connect. Either this is true or `allowed_hosts`
+    /// lists who may.
+    pub(crate) allow_any_host: Option<bool>,
+    /// NQNs of the hosts that may connect (a Linux host has its own in
+    /// /etc/nvme/hostnqn).
+    pub(crate) allowed_hosts: Option<Vec<String>>,
+    /// Its disks.
+    pub(crate) namespace: Vec<NamespaceTable>,
+}
+
+/// A disk.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["nsid", "export"]))]
+pub(crate) struct NamespaceTable {
+    /// Its number, as hosts see it. Required.
+    #[schemars(range(min = 1, max = 1024))]
+    pub(crate) nsid: Option<i64>,
+    /// What is behind it: the absolute path of a block device or file,
+    /// "mem:SIZE" for memory, or "null:SIZE" for nothing. Required.
+    pub(crate) export: Option<String>,
+    /// Its UUID. Made from the subsystem's NQN and the nsid if not given,
+    /// hence the same after a restart.
+    pub(crate) uuid: Option<String>,
+    /// Its NGUID, 32 hexadecimal digits.
+    pub(crate) nguid: Option<String>,
+    /// Bytes of a logical block. If not given, a block device keeps its own
+    /// and everything else has 4096.
+    #[schemars(extend("enum" = [512, 4096]))]
+    pub(crate) block_size: Option<i64>,
+    /// Whether writes are refused.
+    #[schemars(extend("default" = false))]
+    pub(crate) read_only: Option<bool>,
+}

@@ -1,0 +1,233 @@
+//! What the command line says, laid over what the file says.
+
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::path::Path;
+
+use uuid::Uuid;
+
+use crate::config::{NSID_MAX, PORT_DEFAULT};
+use crate::file::{File, ListenerTable, NamespaceTable, SubsystemTable};
+use crate::identity;
+use crate::place::Place;
+use crate::problem::{Excerpt, Problem};
+
+/// The command line's share of a configuration. Flags add to the file; where
+/// both say something, the flag wins.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Flags {
+    /// `--listen ADDR[:PORT]`: each is one more listener.
+    pub listen: Vec<String>,
+    /// `--export PATH|mem:SIZE|null:SIZE`: each is one more namespace of the
+    /// subsystem that `nqn` names, with the next free NSID.
+    pub export: Vec<String>,
+    /// `--nqn NQN`: the subsystem of the exports, a new one if the file has
+    /// none of that name. Without it a name is made from this machine and the
+    /// first listener and export, hence the same at the next start.
+    pub nqn: Option<String>,
+    /// `--provider auto|verbs|soft`: for every listener, the file's too.
+    pub provider: Option<String>,
+    /// `--log FILTER`.
+    pub log: Option<String>,
+    /// `--log-format text|json`.
+    pub log_format: Option<String>,
+}
+
+/// Which flag each value came from that did not come from the file.
+#[derive(Debug, Default)]
+pub(crate) struct Origins(Vec<(Place, String)>);
+
+impl Origins {
+    /// The flag that gave the value at `place`, or something around it.
+    pub(crate) fn flag(&self, place: &Place) -> Option<&str> {
+        self.0
+            .iter()
+            .filter(|(given, _)| place.steps().starts_with(given.steps()))
+            .max_by_key(|(given, _)| given.steps().len())
+            .map(|(_, flag)| flag.as_str())
+    }
+
+    fn record(&mut self, place: Place, flag: &str, value: &str) {
+        self.0.push((place, format!("{flag} {value}")));
+    }
+}
+
+impl Flags {
+    /// Adds the flags to `file`.
+    pub(crate) fn apply(&self, file: &mut File, problems: &mut Vec<Problem>) -> Origins {
+        let mut origins = Origins::default();
+        self.apply_words(file, &mut origins);
+        self.apply_listeners(file, &mut origins, problems);
+        if !self.export.is_empty() {
+            self.apply_exports(file, &mut origins);
+        } else if let Some(nqn) = &self.nqn {
+            let mut problem = Problem::new("an NQN without anything to export")
+                .located(Excerpt::of_flag(&format!("--nqn {nqn}")));
+            problem.help("add --export PATH, or leave --nqn out: the file names its own");
+            problems.push(problem);
+        }
+        origins
+    }
+
+    fn apply_words(&self, file: &mut File, origins: &mut Origins) {
+        let target = Place::root().key("target");
+        let table = &mut file.target;
+        let words = [
+            (
+                "--provider",
+                "provider",
+                &self.provider,
+                &mut table.provider,
+            ),
+            ("--log", "log", &self.log, &mut table.log),
+            (
+                "--log-format",
+                "log_format",
+                &self.log_format,
+                &mut table.log_format,
+            ),
+        ];
+        for (flag, key, given, value) in words {
+            if let Some(given) = given {
+                *value = Some(given.clone());
+                origins.record(target.key(key), flag, given);
+            }
+        }
+        if self.provider.is_some() {
+            for listener in &mut file.listener {
+                listener.provider = None;
+            }
+        }
+    }
+
+    fn apply_listeners(&self, file: &mut File, origins: &mut Origins, problems: &mut Vec<Problem>) {
+        for listen in &self.listen {
+            let Some((address, port)) = parse_listen(listen) else {
+                problems.push(not_an_address(listen));
+                continue;
+            };
+            let place = Place::root().key("listener").index(file.listener.len());
+            origins.record(place, "--listen", listen);
+            file.listener.push(ListenerTable {
+                address: Some(address.to_string()),
+                port: Some(port.into()),
+                ..ListenerTable::default()
+            });
+        }
+    }
+
+    fn apply_exports(&self, file: &mut File, origins: &mut Origins) {
+        let subsystems = Place::root().key("subsystem");
+        let nqn = self.nqn.clone().unwrap_or_else(|| self.made_nqn(file));
+        let known = file
+            .subsystem
+            .iter()
+            .position(|sub| sub.nqn.as_ref() == Some(&nqn));
+        let index = known.unwrap_or_else(|| {
+            let index = file.subsystem.len();
+            let (flag, value) = match &self.nqn {
+                Some(nqn) => ("--nqn", nqn),
+                None => ("--export", &self.export[0]),
+            };
+            origins.record(subsystems.index(index), flag, value);
+            file.subsystem.push(SubsystemTable {
+                nqn: Some(nqn),
+                allow_any_host: Some(true),
+                ..SubsystemTable::default()
+            });
+            index
+        });
+        let namespaces = &mut file.subsystem[index].namespace;
+        for export in &self.export {
+            let place = subsystems
+                .index(index)
+                .key("namespace")
+                .index(namespaces.len());
+            origins.record(place, "--export", export);
+            let nsid = free_nsid(namespaces);
+            namespaces.push(NamespaceTable {
+                nsid: Some(nsid),
+                export: Some(absolute(export)),
+                ..NamespaceTable::default()
+            });
+        }
+    }
+
+    /// A name of this machine's own. Two targets of one machine differ in
+    /// their first listener, so that no host takes their disks for paths to
+    /// one and the same.
+    fn made_nqn(&self, file: &File) -> String {
+        let listener = file
+            .listener
+            .first()
+            .map(|first| format!("{:?} {:?}", first.address, first.port))
+            .unwrap_or_default();
+        let seed = format!("{} {listener} {}", identity::machine(), self.export[0]);
+        let uuid = Uuid::new_v5(&identity::CAIRN, seed.as_bytes());
+        format!("nqn.2014-08.org.nvmexpress:uuid:{uuid}")
+    }
+}
+
+/// The lowest NSID above all that are taken. Past the limit, `check` says so.
+fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
+    let highest = namespaces
+        .iter()
+        .filter_map(|namespace| namespace.nsid)
+        .max();
+    highest.map_or(1, |nsid| nsid.clamp(0, i64::from(NSID_MAX)) + 1)
+}
+
+/// A relative path is relative to where the command was given.
+fn absolute(export: &str) -> String {
+    let kind_of_disk = export.contains(':') && !export.starts_with(['.', '/']);
+    if kind_of_disk || export.is_empty() {
+        return export.to_owned();
+    }
+    std::path::absolute(Path::new(export))
+        .ok()
+        .and_then(|path| path.to_str().map(str::to_owned))
+        .unwrap_or_else(|| export.to_owned())
+}
+
+/// `ADDR`, `ADDR:PORT`, `[V6]` or `[V6]:PORT`.
+fn parse_listen(text: &str) -> Option<(IpAddr, u16)> {
+    if let Ok(address) = text.parse::<SocketAddr>() {
+        return Some((address.ip(), address.port()));
+    }
+    let bare = match text.strip_prefix('[') {
+        Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?.into(),
+        None => text.parse::<IpAddr>().ok()?,
+    };
+    Some((bare, PORT_DEFAULT))
+}
+
+fn not_an_address(listen: &str) -> Problem {
+    let mut problem = Problem::new(format!("\"{listen}\" is not an IP address"))
+        .located(Excerpt::of_flag(&format!("--listen {listen}")));
+    problem.help(
+        "write ADDR or ADDR:PORT, such as 192.0.2.1:4420 or [2001:db8::1]:4420; \
+         \"ip -brief address\" shows this machine's addresses",
+    );
+    problem
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn listen_forms() {
+        for (text, expected) in [
+            ("192.0.2.1", Some(("192.0.2.1", 4420))),
+            ("192.0.2.1:4421", Some(("192.0.2.1", 4421))),
+            ("2001:db8::1", Some(("2001:db8::1", 4420))),
+            ("[2001:db8::1]", Some(("2001:db8::1", 4420))),
+            ("[2001:db8::1]:99", Some(("2001:db8::1", 99))),
+            ("192.0.2.1:70000", None),
+            ("eth0", None),
+            ("", None),
+        ] {
+            let expected = expected.map(|(ip, port)| (ip.parse().unwrap(), port));
+            assert_eq!(parse_listen(text), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,180 @@
+//! What is wrong with a configuration: where, why, and what to write instead.
+
+use std::fmt;
+
+/// All that is wrong with a configuration.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ConfigError {
+    problems: Vec<Problem>,
+}
+
+/// One thing that is wrong.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Problem {
+    message: String,
+    source: Option<Excerpt>,
+    help: Option<String>,
+}
+
+/// The spot of a problem: a line of a file, a file as a whole, or a flag.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Excerpt {
+    /// `cairn.toml:7:1`, `cairn.toml`, or `--export mem:10X`.
+    spot: String,
+    line: Option<Line>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Line {
+    number: usize,
+    column: usize,
+    text: String,
+    marked_chars: usize,
+}
+
+impl ConfigError {
+    /// An error of these problems, in the order of their lines.
+    pub(crate) fn new(mut problems: Vec<Problem>) -> Self {
+        problems.sort_by_key(Problem::order);
+        problems.dedup();
+        Self { problems }
+    }
+
+    /// Each thing that is wrong, in the order of the file.
+    #[must_use]
+    pub fn problems(&self) -> &[Problem] {
+        &self.problems
+    }
+}
+
+impl Problem {
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            message: message.into(),
+            source: None,
+            help: None,
+        }
+    }
+
+    pub(crate) fn located(mut self, excerpt: Excerpt) -> Self {
+        self.source = Some(excerpt);
+        self
+    }
+
+    pub(crate) fn help(&mut self, help: impl Into<String>) {
+        self.help = Some(help.into());
+    }
+
+    /// What is wrong.
+    #[must_use]
+    pub fn message(&self) -> &str {
+        &self.message
+    }
+
+    /// Line and column, from 1, if it is in a file.
+    #[must_use]
+    pub fn line_column(&self) -> Option<(usize, usize)> {
+        let line = self.source.as_ref()?.line.as_ref()?;
+        Some((line.number, line.column))
+    }
+
+    /// Files first and by line, then what concerns a file as a whole, then flags.
+    fn order(&self) -> (bool, usize, usize) {
+        match self.line_column() {
+            Some((line, column)) => (false, line, column),
+            None => (true, 0, 0),
+        }
+    }
+}
+
+impl Excerpt {
+    pub(crate) fn of_line(
+        file: &str,
+        number: usize,
+        column: usize,
+        text: &str,
+        marked_chars: usize,
+    ) -> Self {
+        Self {
+            spot: format!("{file}:{number}:{column}"),
+            line: Some(Line {
+                number,
+                column,
+                text: text.to_owned(),
+                marked_chars,
+            }),
+        }
+    }
+
+    pub(crate) fn of_file(file: &str) -> Self {
+        Self {
+            spot: file.to_owned(),
+            line: None,
+        }
+    }
+
+    pub(crate) fn of_flag(flag: &str) -> Self {
+        Self {
+            spot: flag.to_owned(),
+            line: None,
+        }
+    }
+
+    /// How another problem's text refers to this spot.
+    pub(crate) fn reference(&self) -> String {
+        match &self.line {
+            Some(line) => format!("line {}", line.number),
+            None => self.spot.clone(),
+        }
+    }
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, problem) in self.problems.iter().enumerate() {
+            if index > 0 {
+                f.write_str("\n\n")?;
+            }
+            write!(f, "{problem}")?;
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "error: {}", self.message)?;
+        if let Some(excerpt) = &self.source {
+            write!(f, "\n  --> {}", excerpt.spot)?;
+            if let Some(line) = &excerpt.line {
+                write!(f, "{line}")?;
+            }
+        }
+        if let Some(help) = &self.help {
+            write!(f, "\n  help: {help}")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for Line {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let number = self.number.to_string();
+        let margin = " ".repeat(number.len());
+        // Tabs stay tabs, so that the mark stands below what it marks.
+        let indent: String = self
+            .text
+            .chars()
+            .take(self.column - 1)
+            .map(|c| if c == '\t' { '\t' } else { ' ' })
+            .collect();
+        let mark = "^".repeat(self.marked_chars);
+        write!(
+            f,
+            "\n{margin} |\n{number} | {}\n{margin} | {indent}{mark}",
+            self.text
+        )
+    }
+}

@@ -1,0 +1,234 @@
+//! The JSON schema of the configuration file, and the check of a file's shape
+//! against it: which keys there are, and what kind of value each takes. One
+//! grammar serves the editor, the documentation and the error messages.
+
+use std::collections::HashSet;
+
+use schemars::transform::{Transform, transform_subschemas};
+use schemars::{Schema, generate::SchemaSettings};
+use serde_json::Value;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+use crate::document::Document;
+use crate::file::File;
+use crate::place::Place;
+use crate::problem::Problem;
+use crate::suggest;
+
+/// The JSON schema of the configuration file, as checked in at
+/// docs/config.schema.json.
+///
+/// # Panics
+/// Never: a schema is always JSON.
+#[must_use]
+pub fn schema() -> String {
+    let mut text =
+        serde_json::to_string_pretty(&file_schema()).expect("a schema has string keys only");
+    text.push('\n');
+    text
+}
+
+fn file_schema() -> Value {
+    let settings = SchemaSettings::draft2020_12().with_transform(Plain);
+    settings
+        .into_generator()
+        .into_root_schema_for::<File>()
+        .to_value()
+}
+
+/// TOML has no null, and integers of one width: a key that may be absent is
+/// only that.
+#[derive(Clone)]
+struct Plain;
+
+impl Transform for Plain {
+    fn transform(&mut self, schema: &mut Schema) {
+        schema.remove("format");
+        if let Some(Value::Array(types)) = schema.get_mut("type") {
+            types.retain(|name| name != "null");
+            if let [only] = &types[..] {
+                let only = only.clone();
+                schema.insert("type".to_owned(), only);
+            }
+        }
+        if let Some(Value::Array(choices)) = schema.get_mut("anyOf") {
+            choices.retain(|choice| choice.get("type") != Some(&Value::from("null")));
+            if let [Value::Object(only)] = &choices[..] {
+                let only = only.clone();
+                schema.remove("anyOf");
+                schema.ensure_object().extend(only);
+            }
+        }
+        if schema.get("default") == Some(&Value::Null) {
+            schema.remove("default");
+        }
+        transform_subschemas(self, schema);
+    }
+}
+
+/// A file's tables without what does not fit the schema.
+pub(crate) struct Shaped<'t> {
+    /// What is left, and deserialises.
+    pub(crate) root: Spanned<DeTable<'t>>,
+    /// What was taken out.
+    pub(crate) dropped: HashSet<Place>,
+    /// Why.
+    pub(crate) problems: Vec<Problem>,
+}
+
+/// Checks every key and kind of value of `document`.
+pub(crate) fn shape<'t>(document: &Document<'t>) -> Shaped<'t> {
+    let schema = file_schema();
+    let mut walk = Walk {
+        document,
+        schema: &schema,
+        dropped: HashSet::new(),
+        problems: Vec::new(),
+    };
+    let mut root = document.root.clone();
+    walk.table(root.get_mut(), &schema, &Place::root());
+    Shaped {
+        root,
+        dropped: walk.dropped,
+        problems: walk.problems,
+    }
+}
+
+struct Walk<'a, 't> {
+    document: &'a Document<'t>,
+    schema: &'a Value,
+    dropped: HashSet<Place>,
+    problems: Vec<Problem>,
+}
+
+impl<'a> Walk<'a, '_> {
+    fn table(&mut self, table: &mut DeTable<'_>, schema: &'a Value, place: &Place) {
+        let keys: Vec<String> = table.keys().map(|key| key.get_ref().to_string()).collect();
+        for key in keys {
+            let below = place.key(&key);
+            let fits = match schema["properties"].get(&key) {
+                Some(schema) => self.value(table[key.as_str()].get_mut(), schema, &below),
+                None => self.unknown(&key, schema, place),
+            };
+            if !fits {
+                table.remove(key.as_str());
+                self.dropped.insert(below);
+            }
+        }
+    }
+
+    /// Whether `value` is of a kind that `schema` takes. What does not fit
+    /// inside a table is dropped there; a table fits as such.
+    fn value(&mut self, value: &mut DeValue<'_>, schema: &'a Value, place: &Place) -> bool {
+        let schema = self.resolve(schema);
+        if !kinds(schema).contains(&kind(value)) {
+            let problem = misfit(value, schema, place);
+            self.problems
+                .push(problem.located(self.document.locate(place)));
+            return false;
+        }
+        match value {
+            DeValue::Table(table) => self.table(table, schema, place),
+            DeValue::Array(array) => {
+                return array.iter_mut().enumerate().all(|(index, item)| {
+                    self.value(item.get_mut(), &schema["items"], &place.index(index))
+                });
+            }
+            _ => {}
+        }
+        true
+    }
+
+    fn unknown(&mut self, key: &str, schema: &Value, place: &Place) -> bool {
+        let known = || {
+            let properties = schema["properties"].as_object();
+            properties
+                .into_iter()
+                .flat_map(|map| map.keys().map(String::as_str))
+        };
+        let mut problem = Problem::new(format!("unknown key \"{key}\" in {}", place.table_name()));
+        problem.help(match suggest::nearest(key, known()) {
+            Some(near) => {
+                // Hence that one is not missing.
+                self.dropped.insert(place.key(near));
+                format!("did you mean \"{near}\"?")
+            }
+            None => format!("the keys here are {}", suggest::choices(known())),
+        });
+        let excerpt = self.document.locate_key(&place.key(key));
+        self.problems.push(problem.located(excerpt));
+        false
+    }
+
+    fn resolve(&self, schema: &'a Value) -> &'a Value {
+        match schema.get("$ref").and_then(Value::as_str) {
+            Some(reference) => self
+                .schema
+                .pointer(reference.trim_start_matches('#'))
+                .expect("the schema refers to its own definitions"),
+            None => schema,
+        }
+    }
+}
+
+/// The kinds of value that a schema takes.
+fn kinds(schema: &Value) -> Vec<&str> {
+    match (&schema["type"], &schema["anyOf"]) {
+        (Value::String(kind), _) => vec![kind],
+        (_, Value::Array(choices)) => choices.iter().flat_map(kinds).collect(),
+        _ => Vec::new(),
+    }
+}
+
+/// The schema's name for the kind of a value.
+fn kind(value: &DeValue<'_>) -> &'static str {
+    match value {
+        DeValue::String(_) => "string",
+        DeValue::Integer(_) => "integer",
+        DeValue::Boolean(_) => "boolean",
+        DeValue::Array(_) => "array",
+        DeValue::Table(_) => "object",
+        DeValue::Float(_) => "fraction",
+        DeValue::Datetime(_) => "date",
+    }
+}
+
+fn misfit(value: &DeValue<'_>, schema: &Value, place: &Place) -> Problem {
+    let wanted = kinds(schema);
+    let in_words = |kind: &str| match kind {
+        "string" => "text in quotes",
+        "integer" => "a whole number",
+        "boolean" => "true or false",
+        "array" => "a list",
+        "object" => "a table",
+        "fraction" => "a number with a fraction",
+        _ => "a date",
+    };
+    let wanted_words: Vec<&str> = wanted.iter().map(|kind| in_words(kind)).collect();
+    let mut problem = Problem::new(format!(
+        "expected {}, found {}",
+        wanted_words.join(" or "),
+        in_words(kind(value))
+    ));
+    let name = place.table_name();
+    let bare = name.trim_matches(['[', ']']);
+    match (&wanted[..], value) {
+        (["integer"], DeValue::String(text)) if text.parse::<i64>().is_ok() => {
+            problem.help(format!("write it without quotes: {text}"));
+        }
+        (["boolean"], DeValue::String(text)) => match &**text {
+            "true" | "yes" | "on" => problem.help("write true, without quotes"),
+            "false" | "no" | "off" => problem.help("write false, without quotes"),
+            _ => {}
+        },
+        (["string"], DeValue::Integer(number)) => {
+            problem.help(format!("write it in quotes: \"{number}\""));
+        }
+        (["array"], DeValue::String(text)) => problem.help(format!("write [\"{text}\"]")),
+        (["array"], DeValue::Table(_)) => problem.help(format!("write [[{bare}]]")),
+        (["object"], DeValue::Array(_)) => problem.help(format!("write [{bare}]")),
+        _ => {}
+    }
+    problem
+}

@@ -1,0 +1,96 @@
+//! What a person reads when a configuration is wrong: each bad/NAME.toml
+//! gives exactly the text in bad/NAME.txt.
+
+use std::path::{Path, PathBuf};
+
+use cairn_config::{Config, Flags};
+use proptest::prelude::*;
+
+fn bad_files() -> Vec<PathBuf> {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/bad");
+    let mut files: Vec<PathBuf> = directory
+        .read_dir()
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .filter(|path| {
+            path.extension()
+                .is_some_and(|extension| extension == "toml")
+        })
+        .collect();
+    files.sort();
+    files
+}
+
+#[test]
+fn each_bad_file_is_explained() {
+    let files = bad_files();
+    assert!(!files.is_empty());
+    let mut wrong = Vec::new();
+    for path in files {
+        let name = path.file_name().unwrap().to_str().unwrap();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let explained = match Config::parse(name, &text, &Flags::default()) {
+            Ok(_) => "no error\n".to_owned(),
+            Err(error) => format!("{error}\n"),
+        };
+        let expected_path = path.with_extension("txt");
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::write(&expected_path, &explained).unwrap();
+        }
+        let expected = std::fs::read_to_string(&expected_path).unwrap_or_default();
+        if explained != expected {
+            wrong.push(format!(
+                "=== {name} gives\n{explained}=== instead of\n{expected}"
+            ));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// Lines of all the files there are: shuffled, they reach deep into the checks.
+fn some_lines() -> impl Strategy<Value = String> {
+    let mut lines: Vec<String> = Vec::new();
+    for path in bad_files() {
+        let text = std::fs::read_to_string(path).unwrap();
+        lines.extend(text.lines().map(str::to_owned));
+    }
+    lines.extend(
+        include_str!("../examples/everything.toml")
+            .lines()
+            .map(str::to_owned),
+    );
+    prop::collection::vec(prop::sample::select(lines), 0..24).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #[test]
+    fn any_text_is_a_configuration_or_an_error(text in "(?s).{0,200}") {
+        if let Err(error) = Config::parse("any.toml", &text, &Flags::default()) {
+            prop_assert!(!error.problems().is_empty());
+            prop_assert!(error.to_string().starts_with("error: "));
+        }
+    }
+
+    #[test]
+    fn any_lines_are_a_configuration_or_an_error(text in some_lines()) {
+        if let Err(error) = Config::parse("any.toml", &text, &Flags::default()) {
+            for problem in error.problems() {
+                if let Some((line, column)) = problem.line_column() {
+                    prop_assert!(line <= text.lines().count().max(1), "{}", problem);
+                    let width = text.lines().nth(line - 1).unwrap_or("").chars().count();
+                    prop_assert!(column <= width + 1, "{}", problem);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn any_flags_are_a_configuration_or_an_error(
+        listen in prop::collection::vec("[0-9a-f:.\\[\\]]{0,20}", 0..3),
+        export in prop::collection::vec("(mem:|null:|/|)[0-9a-zA-Z/.:]{0,12}", 0..3),
+        nqn in prop::option::of("(nqn\\.2024-01\\.)?[a-z.:]{0,20}"),
+    ) {
+        let flags = Flags { listen, export, nqn, ..Flags::default() };
+        let _ = Config::from_flags(&flags);
+    }
+}

@@ -1,0 +1,180 @@
+//! Configurations that are right, and what they mean.
+
+use std::path::Path;
+use std::time::Duration;
+
+use cairn_config::{Access, Backing, BlockSize, Config, Flags, LogFormat, Provider, Reactors};
+
+const EVERYTHING: &str = include_str!("../examples/everything.toml");
+const MINIMAL: &str = include_str!("../examples/minimal.toml");
+
+fn parse(text: &str) -> Config {
+    Config::parse("test.toml", text, &Flags::default()).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn every_example_is_right() {
+    let examples = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples");
+    let mut count = 0;
+    for entry in examples.read_dir().unwrap() {
+        let path = entry.unwrap().path();
+        if let Err(error) = Config::from_file(&path, &Flags::default()) {
+            panic!("{error}");
+        }
+        count += 1;
+    }
+    assert!(count >= 3, "only {count} examples");
+}
+
+#[test]
+fn every_value_arrives() {
+    let config = parse(EVERYTHING);
+    let target = &config.target;
+    assert_eq!(target.reactors, Reactors::Auto);
+    assert_eq!(target.poll_idle, Duration::from_micros(50));
+    assert_eq!(target.data_buffers_bytes, 16 << 20);
+    assert_eq!(target.receives, 1024);
+    assert_eq!(target.in_capsule_data_bytes, 4096);
+    assert_eq!(target.max_transfer_bytes, 1 << 20);
+    assert_eq!(target.mdts(), 8);
+    assert_eq!((target.queue_depth, target.io_queues), (128, 128));
+    assert_eq!(
+        (target.log.filter.as_str(), target.log.format),
+        ("info", LogFormat::Text)
+    );
+
+    let listener = &config.listeners[0];
+    assert_eq!(listener.socket_address(), "192.0.2.1:4420".parse().unwrap());
+    assert_eq!(listener.provider, Provider::Verbs);
+    assert_eq!(listener.traffic_class, Some(96));
+    assert_eq!(listener.hop_limit, Some(64));
+    assert_eq!(listener.backlog, 128);
+
+    let subsystem = &config.subsystems[0];
+    assert_eq!(subsystem.nqn.as_str(), "nqn.2024-01.com.example:everything");
+    assert_eq!(
+        (subsystem.serial.as_str(), subsystem.model.as_str()),
+        ("0001", "Cairn")
+    );
+    assert!(
+        subsystem
+            .access
+            .allows(&"nqn.2024-01.com.example:a-host".parse().unwrap())
+    );
+    assert!(
+        !subsystem
+            .access
+            .allows(&"nqn.2024-01.com.example:b-host".parse().unwrap())
+    );
+
+    let [disk, memory, null] = &subsystem.namespaces[..] else {
+        panic!("three namespaces")
+    };
+    assert_eq!(disk.nsid, 1);
+    assert_eq!(disk.backing, Backing::Disk("/srv/disk.img".into()));
+    assert_eq!(
+        disk.uuid.to_string(),
+        "5f0c1d3e-52a4-4f0b-9b57-6f9b5a1d2c33"
+    );
+    assert_eq!(
+        disk.nguid,
+        Some(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff_u128.to_be_bytes())
+    );
+    assert_eq!(disk.block_size, Some(BlockSize::B4096));
+    assert_eq!(
+        (memory.nsid, &memory.backing),
+        (2, &Backing::Memory { bytes: 1 << 30 })
+    );
+    assert_eq!(
+        (null.nsid, &null.backing),
+        (3, &Backing::Null { bytes: 1 << 40 })
+    );
+    assert_eq!(null.block_size.map(BlockSize::bytes), Some(512));
+}
+
+/// The defaults that the schema names are those that take effect.
+#[test]
+fn the_schema_tells_the_defaults() {
+    let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();
+    let config = parse(MINIMAL);
+    let mut count = 0;
+    for (table, definition) in [
+        ("[target]", "TargetTable"),
+        ("[[listener]]\naddress = \"192.0.2.1\"", "ListenerTable"),
+        ("[[subsystem]]", "SubsystemTable"),
+        ("[[subsystem.namespace]]", "NamespaceTable"),
+    ] {
+        let properties = schema["$defs"][definition]["properties"]
+            .as_object()
+            .unwrap();
+        for (key, property) in properties {
+            let Some(default) = property.get("default").filter(|d| !d.is_array()) else {
+                continue;
+            };
+            let header = table.split('\n').next().unwrap();
+            let explicit = if MINIMAL.contains(header) {
+                MINIMAL.replacen(header, &format!("{header}\n{key} = {default}"), 1)
+            } else {
+                format!("{header}\n{key} = {default}\n{MINIMAL}")
+            };
+            assert_eq!(parse(&explicit), config, "{key} = {default}");
+            count += 1;
+        }
+    }
+    assert!(count >= 14, "only {count} defaults in the schema");
+}
+
+#[test]
+fn the_checked_in_schema_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/config.schema.json");
+    if std::env::var_os("UPDATE_EXPECT").is_some() {
+        std::fs::write(&path, cairn_config::schema()).unwrap();
+    }
+    let checked_in = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(
+        checked_in == cairn_config::schema(),
+        "docs/config.schema.json is stale: run UPDATE_EXPECT=1 cargo test -p cairn-config"
+    );
+}
+
+#[test]
+fn identities_follow_from_names() {
+    let (config, again) = (parse(MINIMAL), parse(MINIMAL));
+    assert_eq!(config, again);
+    let other = parse(&MINIMAL.replace(":scratch", ":other"));
+    assert_ne!(config.subsystems[0].serial, other.subsystems[0].serial);
+    let uuid = |config: &Config| config.subsystems[0].namespaces[0].uuid;
+    assert_ne!(uuid(&config), uuid(&other));
+    assert_ne!(
+        uuid(&config),
+        uuid(&parse(&MINIMAL.replace("nsid = 1", "nsid = 2")))
+    );
+    let moved = parse(&MINIMAL.replace("/srv/scratch.img", "/mnt/scratch.img"));
+    assert_eq!(uuid(&config), uuid(&moved), "the disk may move");
+}
+
+#[test]
+fn access_is_what_is_said() {
+    assert_eq!(parse(MINIMAL).subsystems[0].access, Access::AnyHost);
+}
+
+#[test]
+fn a_subsystem_may_be_empty() {
+    let text = MINIMAL.split("[[subsystem.namespace]]").next().unwrap();
+    assert!(parse(text).subsystems[0].namespaces.is_empty());
+}
+
+#[test]
+fn two_readers_may_share_a_disk() {
+    let reader = |nsid| {
+        format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"/srv/a\"\nread_only = true\n")
+    };
+    let text = MINIMAL.split("[[subsystem.namespace]]").next().unwrap();
+    let config = parse(&format!("{text}{}{}", reader(2), reader(1)));
+    let nsids: Vec<u32> = config.subsystems[0]
+        .namespaces
+        .iter()
+        .map(|ns| ns.nsid)
+        .collect();
+    assert_eq!(nsids, [1, 2], "by ascending NSID");
+}

@@ -1,0 +1,208 @@
+//! The command line alone, and laid over a file.
+
+use cairn_config::{Access, Backing, Config, Flags, LogFormat, Provider};
+
+const FILE: &str = include_str!("../examples/two-hosts.toml");
+
+fn strings(values: &[&str]) -> Vec<String> {
+    values.iter().map(|value| (*value).to_owned()).collect()
+}
+
+fn serve(listen: &[&str], export: &[&str], nqn: Option<&str>) -> Flags {
+    Flags {
+        listen: strings(listen),
+        export: strings(export),
+        nqn: nqn.map(str::to_owned),
+        ..Flags::default()
+    }
+}
+
+#[test]
+fn flags_alone_make_a_configuration() {
+    let flags = serve(
+        &["192.0.2.1", "[2001:db8::1]:4421"],
+        &["/dev/sdb", "mem:64MiB", "disk.img"],
+        Some("nqn.2024-01.com.example:cli"),
+    );
+    let config = Config::from_flags(&flags).unwrap();
+    let addresses: Vec<String> = config
+        .listeners
+        .iter()
+        .map(|l| l.socket_address().to_string())
+        .collect();
+    assert_eq!(addresses, ["192.0.2.1:4420", "[2001:db8::1]:4421"]);
+    let [subsystem] = &config.subsystems[..] else {
+        panic!("one subsystem")
+    };
+    assert_eq!(subsystem.nqn.as_str(), "nqn.2024-01.com.example:cli");
+    assert_eq!(subsystem.access, Access::AnyHost);
+    let here = std::env::current_dir().unwrap();
+    let backings: Vec<_> = subsystem
+        .namespaces
+        .iter()
+        .map(|ns| (ns.nsid, ns.backing.clone()))
+        .collect();
+    assert_eq!(
+        backings,
+        [
+            (1, Backing::Disk("/dev/sdb".into())),
+            (2, Backing::Memory { bytes: 64 << 20 }),
+            (3, Backing::Disk(here.join("disk.img"))),
+        ]
+    );
+}
+
+#[test]
+fn a_name_nobody_gave_is_stable_and_no_other_targets() {
+    let name = |listen: &str, export: &str| {
+        let config = Config::from_flags(&serve(&[listen], &[export], None)).unwrap();
+        config.subsystems[0].nqn
+    };
+    let nqn = name("192.0.2.1", "mem:1GiB");
+    assert!(nqn.as_str().starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
+    assert_eq!(nqn, name("192.0.2.1", "mem:1GiB"));
+    assert_ne!(nqn, name("192.0.2.1:4421", "mem:1GiB"));
+    assert_ne!(nqn, name("192.0.2.1", "/dev/sdb"));
+}
+
+#[test]
+fn flags_add_to_a_file() {
+    let flags = Flags {
+        log_format: Some("json".to_owned()),
+        provider: Some("soft".to_owned()),
+        ..serve(
+            &["192.0.2.9"],
+            &["null:1GiB"],
+            Some("nqn.2024-01.com.example:db"),
+        )
+    };
+    let config = Config::parse("cairn.toml", FILE, &flags).unwrap();
+    assert_eq!(config.listeners.len(), 3);
+    assert!(
+        config
+            .listeners
+            .iter()
+            .all(|listener| listener.provider == Provider::Soft)
+    );
+    assert_eq!(config.target.log.format, LogFormat::Json);
+    assert_eq!(
+        config.subsystems.len(),
+        2,
+        "the file has the subsystem already"
+    );
+    let added = &config.subsystems[0].namespaces[2];
+    assert_eq!(
+        (added.nsid, &added.backing),
+        (3, &Backing::Null { bytes: 1 << 30 })
+    );
+    assert!(
+        matches!(config.subsystems[0].access, Access::Hosts(_)),
+        "the file's list stands"
+    );
+}
+
+#[test]
+fn a_new_name_is_a_new_subsystem() {
+    let flags = serve(&[], &["mem:1GiB"], Some("nqn.2024-01.com.example:new"));
+    let config = Config::parse("cairn.toml", FILE, &flags).unwrap();
+    assert_eq!(config.subsystems.len(), 3);
+    assert_eq!(config.subsystems[2].namespaces[0].nsid, 1);
+}
+
+#[test]
+fn errors_name_the_flag() {
+    let flags = Flags {
+        provider: Some("rdma".to_owned()),
+        log: Some("debgu".to_owned()),
+        ..serve(
+            &["eth0", "0.0.0.0"],
+            &["mem:lots", "disk:1GiB", ""],
+            Some("disks"),
+        )
+    };
+    let error = Config::from_flags(&flags).unwrap_err().to_string();
+    let expected = "\
+error: \"eth0\" is not an IP address
+  --> --listen eth0
+  help: write ADDR or ADDR:PORT, such as 192.0.2.1:4420 or [2001:db8::1]:4420; \
+\"ip -brief address\" shows this machine's addresses
+
+error: \"debgu\" is not a log level
+  --> --log debgu
+  help: did you mean \"debug\"?
+
+error: \"rdma\" is not known here
+  --> --provider rdma
+  help: write \"auto\", \"verbs\" or \"soft\"
+
+error: 0.0.0.0 stands for every address, but hosts read this one in the discovery log and \
+connect to it
+  --> --listen 0.0.0.0
+  help: write an address of this machine, such as address = \"192.0.2.1\"; \
+\"ip -brief address\" shows them
+
+error: \"disks\" is not an NQN
+  --> --nqn disks
+  help: an NQN starts with \"nqn.\"
+
+error: \"lots\" is not a size
+  --> --export mem:lots
+  help: write a whole number and a unit, such as \"64MiB\" or \"10GiB\"
+
+error: \"disk:\" is no kind of disk
+  --> --export disk:1GiB
+  help: write the absolute path of a block device or file, \"mem:SIZE\" or \"null:SIZE\"
+
+error: \"\" is not an absolute path
+  --> --export \n  help: write the absolute path of a block device or file, \"mem:SIZE\" or \
+\"null:SIZE\"";
+    assert_eq!(error, expected);
+}
+
+#[test]
+fn a_flag_and_the_file_can_clash() {
+    let flags = serve(&["192.0.2.1"], &["/srv/db-log.img"], None);
+    let error = Config::parse("cairn.toml", FILE, &flags)
+        .unwrap_err()
+        .to_string();
+    assert_eq!(
+        error,
+        "\
+error: the listener 192.0.2.1:4420 is given twice, first by line 10
+  --> --listen 192.0.2.1
+  help: remove one of them, or give it another port
+
+error: the disk /srv/db-log.img is given twice, first by line 32
+  --> --export /srv/db-log.img
+  help: export each disk once, or set read_only = true on both"
+    );
+}
+
+#[test]
+fn nothing_at_all_is_an_error() {
+    let error = Config::from_flags(&Flags::default())
+        .unwrap_err()
+        .to_string();
+    assert!(
+        error.contains("there is no address to listen on"),
+        "{error}"
+    );
+    let error = Config::from_flags(&serve(&["192.0.2.1"], &[], Some("nqn.2024-01.a:b")));
+    assert!(
+        error
+            .unwrap_err()
+            .to_string()
+            .contains("without anything to export")
+    );
+}
+
+#[test]
+fn a_file_that_is_not_there_says_so() {
+    let path = std::path::Path::new("/nonexistent/cairn.toml");
+    let error = Config::from_file(path, &Flags::default()).unwrap_err();
+    assert_eq!(error.problems()[0].line_column(), None);
+    assert!(
+        error.to_string().contains("--> /nonexistent/cairn.toml"),
+        "{error}"
+    );
+}
