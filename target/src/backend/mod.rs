@@ -159,6 +159,15 @@ impl Backend {
         }
     }
 
+    /// The memory that its windows show, for the devices to know it.
+    pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
+        match self {
+            Self::File(_) => None,
+            Self::Memory(disk) => Some(disk.mapping()),
+            Self::Null(disk) => Some(disk.mapping()),
+        }
+    }
+
     /// The memory that `length` bytes at `offset` can be moved to or from
     /// without a buffer in between: (mapping, offset in it). `write` says which way.
     pub(crate) fn window(
