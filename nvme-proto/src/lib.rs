@@ -4,6 +4,11 @@
 //!   queue entries, SGL descriptors, status codes, Fabrics commands,
 //!   properties, identify data, log pages, features, and the private data that
 //!   RDMA connection requests carry.
+//! - [`subsystem`]: what a host connects to, and the way in to all that follows.
+//! - [`controller`]: what a host then talks to: Connect, properties, admin
+//!   commands, events, the keep alive timer.
+//! - [`discovery`]: what a host is told of the subsystems there are.
+//! - [`namespace`], [`limits`]: the disks, and every limit by name.
 //! - [`transfer`]: where a command's data is, checked against what it needs.
 //! - [`io`]: the commands of I/O queues, parsed once into what can be executed.
 //!
@@ -19,9 +24,16 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod controller;
+pub mod discovery;
 pub mod io;
+pub mod limits;
+pub mod namespace;
+pub mod subsystem;
 pub mod transfer;
+mod window;
 pub mod wire;

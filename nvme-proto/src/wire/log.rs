@@ -247,6 +247,23 @@ bitfields! {
         ccc with_ccc = 4;
         /// UUID selection is supported.
         uuid_selection with_uuid_selection = 19;
+        /// CSP: the command concerns a namespace.
+        namespace_scope with_namespace_scope = 20;
+        /// CSP: the command concerns the controller.
+        controller_scope with_controller_scope = 21;
+    }
+}
+
+bitfields! {
+    /// What a feature may change: an entry of log page 12h (Base, figure 257).
+    pub struct FeatureEffects(u32);
+    flags {
+        /// FSUPP: the feature is supported.
+        fsupp with_fsupp = 0;
+        /// FSP: the feature concerns a namespace.
+        namespace_scope with_namespace_scope = 20;
+        /// FSP: the feature concerns the controller.
+        controller_scope with_controller_scope = 21;
     }
 }
 

@@ -6,7 +6,7 @@
 
 use std::ffi::c_int;
 
-use super::{ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
+use super::{IBV_WC_WITH_INV, ibv_cq, ibv_qp, ibv_recv_wr, ibv_send_wr, ibv_srq, ibv_wc};
 
 const MISSING: &str = "libibverbs fills its context's operations table";
 
@@ -24,6 +24,13 @@ pub(crate) unsafe fn poll_cq(cq: *mut ibv_cq, wcs: &mut [ibv_wc]) -> c_int {
             wcs.as_mut_ptr(),
         )
     }
+}
+
+/// The key that an incoming SEND took out of use, if it did.
+pub(crate) fn invalidated_rkey(wc: &ibv_wc) -> Option<u32> {
+    // SAFETY: both members of the union are plain numbers.
+    let rkey = unsafe { wc.__bindgen_anon_1.invalidated_rkey };
+    (wc.wc_flags & IBV_WC_WITH_INV != 0).then_some(rkey)
 }
 
 /// Asks for one event on the CQ's completion channel at the next completion.

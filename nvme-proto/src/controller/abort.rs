@@ -1,0 +1,86 @@
+//! Abort (Base, 5.1): a command in flight is on another queue, perhaps on
+//! another core, so the target is asked and its answer awaited.
+
+use alloc::vec::Vec;
+
+use crate::limits::ABORTS;
+use crate::wire::Status;
+
+use super::{Completion, Refusal};
+
+/// Bit 0 of DW0: the command was not aborted.
+const NOT_ABORTED: u64 = 1;
+
+/// The Abort commands that wait for an answer, by CID; never more than the limit.
+#[derive(Debug, Default)]
+pub struct Aborts {
+    waiting: Vec<u16>,
+}
+
+impl Aborts {
+    /// Begins to wait.
+    ///
+    /// # Errors
+    /// As many are waiting already as ACL allows.
+    pub fn begin(&mut self, cid: u16) -> Result<(), Refusal> {
+        if self.waiting.len() >= ABORTS {
+            return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));
+        }
+        self.waiting.push(cid);
+        Ok(())
+    }
+
+    /// The answer for the Abort of this CID; `None` if it is no longer awaited.
+    pub fn end(&mut self, cid: u16, aborted: bool) -> Option<Completion> {
+        let index = self.waiting.iter().position(|&waiting| waiting == cid)?;
+        self.waiting.remove(index);
+        Some(completion(cid, aborted))
+    }
+
+    /// Controller reset: nothing is awaited any more.
+    pub fn reset(&mut self) {
+        self.waiting.clear();
+    }
+}
+
+/// How an Abort ends.
+#[must_use]
+pub fn completion(cid: u16, aborted: bool) -> Completion {
+    let result = if aborted { 0 } else { NOT_ABORTED };
+    Completion {
+        cid,
+        status: Status::SUCCESS,
+        result,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_answer_ends_its_abort_once() {
+        let mut aborts = Aborts::default();
+        aborts.begin(1).unwrap();
+        aborts.begin(2).unwrap();
+        assert_eq!(
+            aborts.end(2, true).map(|done| (done.cid, done.result)),
+            Some((2, 0))
+        );
+        assert_eq!(aborts.end(2, true), None);
+        assert_eq!(
+            aborts.end(1, false).map(|done| (done.cid, done.result)),
+            Some((1, 1))
+        );
+    }
+
+    #[test]
+    fn the_fifth_abort_is_one_too_many() {
+        let mut aborts = Aborts::default();
+        for cid in 0..4 {
+            aborts.begin(cid).unwrap();
+        }
+        let refusal = aborts.begin(4).unwrap_err();
+        assert_eq!(refusal.status, Status::ABORT_COMMAND_LIMIT_EXCEEDED);
+    }
+}

@@ -1,0 +1,176 @@
+//! Asynchronous events (Base, 5.2).
+//!
+//! The host parks up to four Asynchronous Event Requests; of each nothing is
+//! kept but its CID. An event takes one of them, and then events of its type are
+//! masked until the host clears it by reading the log page that belongs to it.
+//! What happens meanwhile stays pending, once per kind.
+
+use alloc::vec::Vec;
+
+use crate::limits::ASYNC_EVENT_REQUESTS;
+use crate::wire::Status;
+use crate::wire::aen::AsyncEvent;
+
+use super::{Completion, Refusal};
+
+/// Every event this controller can report, in the order of reporting.
+const KINDS: [AsyncEvent; 7] = [
+    AsyncEvent::ERROR_PERSISTENT_INTERNAL,
+    AsyncEvent::ERROR_TRANSIENT_INTERNAL,
+    AsyncEvent::SMART_RELIABILITY,
+    AsyncEvent::SMART_TEMPERATURE,
+    AsyncEvent::SMART_SPARE,
+    AsyncEvent::NOTICE_NAMESPACE_CHANGED,
+    AsyncEvent::NOTICE_DISCOVERY_CHANGED,
+];
+
+/// The parked requests and the pending events of one controller.
+#[derive(Debug, Default)]
+pub struct AsyncEvents {
+    /// CIDs of the parked requests, oldest first; never more than the limit.
+    parked: Vec<u16>,
+    /// A bit for each of [`KINDS`].
+    pending: u8,
+    /// A bit for each event type that waits to be cleared.
+    masked_types: u8,
+}
+
+impl AsyncEvents {
+    /// Parks a request.
+    ///
+    /// # Errors
+    /// There are already as many as AERL allows.
+    pub fn park(&mut self, cid: u16) -> Result<(), Refusal> {
+        if self.parked.len() >= ASYNC_EVENT_REQUESTS {
+            return Err(Refusal::new(Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED));
+        }
+        self.parked.push(cid);
+        Ok(())
+    }
+
+    /// Takes back a parked request for Abort; whether there was one of this CID.
+    pub fn unpark(&mut self, cid: u16) -> bool {
+        let found = self.parked.iter().position(|&parked| parked == cid);
+        found.map(|index| self.parked.remove(index)).is_some()
+    }
+
+    /// An event happened.
+    pub fn raise(&mut self, event: AsyncEvent) {
+        self.pending |= bit_of(event);
+    }
+
+    /// The host read log page `lid` and did not ask to retain its event: what
+    /// was pending is in the page it got, and its type is unmasked.
+    pub fn clear(&mut self, lid: u8) {
+        for event in KINDS.into_iter().filter(|event| event.lid() == lid) {
+            self.pending &= !bit_of(event);
+            self.masked_types &= !(1 << event.aet());
+        }
+    }
+
+    /// The next request to complete, if an event and a request wait for each other.
+    pub fn next_completion(&mut self) -> Option<Completion> {
+        let event = KINDS.into_iter().find(|&event| {
+            self.pending & bit_of(event) != 0 && self.masked_types & (1 << event.aet()) == 0
+        })?;
+        if self.parked.is_empty() {
+            return None;
+        }
+        self.pending &= !bit_of(event);
+        self.masked_types |= 1 << event.aet();
+        let cid = self.parked.remove(0);
+        Some(Completion {
+            cid,
+            status: Status::SUCCESS,
+            result: u64::from(event.0),
+        })
+    }
+
+    /// Controller reset: the requests are forgotten without a completion (Base, 3.7.2).
+    pub fn reset(&mut self) {
+        *self = Self::default();
+    }
+}
+
+fn bit_of(event: AsyncEvent) -> u8 {
+    let index = KINDS.iter().position(|&kind| kind == event);
+    1 << index.expect("an event this controller reports")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn completed(events: &mut AsyncEvents) -> Option<(u16, AsyncEvent)> {
+        events
+            .next_completion()
+            .map(|done| (done.cid, AsyncEvent(done.result as u32)))
+    }
+
+    #[test]
+    fn an_event_and_a_request_meet_in_either_order() {
+        let mut events = AsyncEvents::default();
+        events.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED);
+        assert_eq!(completed(&mut events), None);
+        events.park(31).unwrap();
+        assert_eq!(
+            completed(&mut events),
+            Some((31, AsyncEvent::NOTICE_NAMESPACE_CHANGED))
+        );
+        events.park(32).unwrap();
+        events.raise(AsyncEvent::SMART_SPARE);
+        assert_eq!(completed(&mut events), Some((32, AsyncEvent::SMART_SPARE)));
+    }
+
+    #[test]
+    fn a_reported_event_masks_its_type_until_its_log_page_is_read() {
+        let mut events = AsyncEvents::default();
+        for cid in 0..4 {
+            events.park(cid).unwrap();
+        }
+        events.raise(AsyncEvent::SMART_RELIABILITY);
+        assert_eq!(
+            completed(&mut events),
+            Some((0, AsyncEvent::SMART_RELIABILITY))
+        );
+        events.raise(AsyncEvent::SMART_TEMPERATURE);
+        assert_eq!(completed(&mut events), None, "same type");
+        events.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED);
+        assert_eq!(
+            completed(&mut events),
+            Some((1, AsyncEvent::NOTICE_NAMESPACE_CHANGED))
+        );
+        events.clear(0x02);
+        assert_eq!(completed(&mut events), None, "the page read told of it");
+        events.raise(AsyncEvent::SMART_TEMPERATURE);
+        assert_eq!(
+            completed(&mut events),
+            Some((2, AsyncEvent::SMART_TEMPERATURE))
+        );
+    }
+
+    #[test]
+    fn the_fifth_request_is_one_too_many() {
+        let mut events = AsyncEvents::default();
+        for cid in 0..4 {
+            events.park(cid).unwrap();
+        }
+        let refusal = events.park(4).unwrap_err();
+        assert_eq!(
+            refusal.status.code(),
+            Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED
+        );
+        assert!(events.unpark(2));
+        assert!(!events.unpark(2));
+        events.park(4).unwrap();
+    }
+
+    #[test]
+    fn reset_forgets_requests_and_events() {
+        let mut events = AsyncEvents::default();
+        events.park(1).unwrap();
+        events.reset();
+        events.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED);
+        assert_eq!(completed(&mut events), None);
+    }
+}

@@ -1,0 +1,354 @@
+//! Admin commands, parsed once at the edge: past here an opcode nobody knows, a
+//! PRP, an unaligned log offset or a transfer beyond MDTS cannot be expressed.
+
+use crate::transfer::DataTransfer;
+use crate::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
+use crate::wire::feature::{Feature, GetFeaturesCdw10, HostIdentifier, Select, SetFeaturesCdw10};
+use crate::wire::identify::{Cns, IDENTIFY_BYTES, IdentifyCdw10, IdentifyCdw11};
+use crate::wire::log::{GetLogCdw10, GetLogCdw11, GetLogCdw14, LogPage, get_log_bytes};
+use crate::wire::{AdminOpcode, FabricsType, Sqe, Status};
+
+use super::Refusal;
+use super::refusal::byte;
+
+/// A command of the admin queue of a connected controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AdminCommand {
+    /// Get Log Page.
+    GetLogPage(GetLogPage),
+    /// Identify.
+    Identify(Identify),
+    /// Abort.
+    Abort {
+        /// SQID: the queue of the command to abort.
+        sqid: u16,
+        /// CID: the command to abort.
+        cid: u16,
+    },
+    /// Set Features.
+    SetFeatures(SetFeatures),
+    /// Get Features.
+    GetFeatures(GetFeatures),
+    /// Asynchronous Event Request.
+    AsyncEventRequest,
+    /// Keep Alive.
+    KeepAlive,
+    /// Property Get.
+    PropertyGet {
+        /// OFST.
+        ofst: u32,
+        /// ATTRIB.
+        size: PropertySize,
+    },
+    /// Property Set.
+    PropertySet {
+        /// OFST.
+        ofst: u32,
+        /// ATTRIB.
+        size: PropertySize,
+        /// VALUE.
+        value: u64,
+    },
+}
+
+/// Get Log Page (Base, 5.16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetLogPage {
+    /// LID.
+    pub lid: LogPage,
+    /// LSP: specific to the page.
+    pub lsp: u8,
+    /// RAE: keep the event that the page would clear.
+    pub rae: bool,
+    /// LPO: from which byte on; a multiple of 4.
+    pub lpo: u64,
+    /// How many bytes: NUMD in bytes, within MDTS.
+    pub length: u32,
+    /// CSI: I/O command set.
+    pub csi: u8,
+    /// NSID.
+    pub nsid: u32,
+}
+
+/// Identify (Base, 5.17).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Identify {
+    /// CNS.
+    pub cns: Cns,
+    /// CNTID.
+    pub cntid: u16,
+    /// CSI: I/O command set.
+    pub csi: u8,
+    /// NSID.
+    pub nsid: u32,
+}
+
+/// Get Features (Base, 5.15).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct GetFeatures {
+    /// FID.
+    pub fid: Feature,
+    /// SEL.
+    pub select: Select,
+    /// CDW11: specific to the feature.
+    pub cdw11: u32,
+    /// NSID.
+    pub nsid: u32,
+}
+
+/// Set Features (Base, 5.27).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SetFeatures {
+    /// FID.
+    pub fid: Feature,
+    /// SV: save it.
+    pub save: bool,
+    /// CDW11: specific to the feature.
+    pub cdw11: u32,
+    /// NSID.
+    pub nsid: u32,
+}
+
+/// The data of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transfer {
+    /// It has none.
+    None,
+    /// From the controller.
+    ToHost {
+        /// In bytes.
+        length: u32,
+    },
+    /// To the controller, before the command is carried out.
+    FromHost {
+        /// In bytes.
+        length: u32,
+    },
+}
+
+impl Transfer {
+    /// Panics unless the buffers are those that the transfer asks for.
+    pub(crate) fn assert_matches(self, data_in: &[u8], data_out: &[u8]) {
+        let (from_host, to_host) = match self {
+            Self::None => (0, 0),
+            Self::ToHost { length } => (0, length as usize),
+            Self::FromHost { length } => (length as usize, 0),
+        };
+        assert_eq!(
+            (data_in.len(), data_out.len()),
+            (from_host, to_host),
+            "{self:?}"
+        );
+    }
+}
+
+impl AdminCommand {
+    /// Parses the SQE of a connected admin queue. `transfer_bytes` is what MDTS allows.
+    ///
+    /// # Errors
+    /// How to refuse what is not a valid command.
+    pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
+        check_flags(sqe)?;
+        match AdminOpcode(sqe.opc) {
+            AdminOpcode::GET_LOG_PAGE => {
+                GetLogPage::parse(sqe, transfer_bytes).map(Self::GetLogPage)
+            }
+            AdminOpcode::IDENTIFY => Identify::parse(sqe).map(Self::Identify),
+            AdminOpcode::ABORT => {
+                let cdw10 = sqe.cdw10.get();
+                Ok(Self::Abort {
+                    sqid: cdw10 as u16,
+                    cid: (cdw10 >> 16) as u16,
+                })
+            }
+            AdminOpcode::SET_FEATURES => Ok(Self::SetFeatures(SetFeatures::parse(sqe))),
+            AdminOpcode::GET_FEATURES => GetFeatures::parse(sqe).map(Self::GetFeatures),
+            AdminOpcode::ASYNC_EVENT_REQUEST => Ok(Self::AsyncEventRequest),
+            AdminOpcode::KEEP_ALIVE => Ok(Self::KeepAlive),
+            AdminOpcode::FABRICS => Self::parse_fabrics(sqe),
+            _ => Err(Refusal::new(Status::INVALID_OPCODE).at(byte::OPC)),
+        }
+    }
+
+    fn parse_fabrics(sqe: &Sqe) -> Result<Self, Refusal> {
+        let size =
+            |attrib| PropertySize::from_attrib(attrib).ok_or_else(|| Refusal::field(byte::ATTRIB));
+        match sqe.fctype() {
+            FabricsType::PROPERTY_GET => {
+                let get = PropertyGetCommand::from(*sqe);
+                Ok(Self::PropertyGet {
+                    ofst: get.ofst.get(),
+                    size: size(get.attrib)?,
+                })
+            }
+            FabricsType::PROPERTY_SET => {
+                let set = PropertySetCommand::from(*sqe);
+                let (ofst, value) = (set.ofst.get(), set.value.get());
+                Ok(Self::PropertySet {
+                    ofst,
+                    size: size(set.attrib)?,
+                    value,
+                })
+            }
+            // The queue is connected already (Base, 6.3).
+            FabricsType::CONNECT => {
+                Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::NSID))
+            }
+            // Disconnect (OFCS) and in-band authentication are not offered.
+            _ => Err(Refusal::new(Status::INVALID_OPCODE).at(byte::NSID)),
+        }
+    }
+
+    /// The data the command moves.
+    #[must_use]
+    pub fn transfer(&self) -> Transfer {
+        match self {
+            Self::GetLogPage(log) => Transfer::ToHost { length: log.length },
+            Self::Identify(_) => Transfer::ToHost {
+                length: IDENTIFY_BYTES as u32,
+            },
+            Self::SetFeatures(set) => match set.data_length() {
+                0 => Transfer::None,
+                length => Transfer::FromHost { length },
+            },
+            Self::GetFeatures(get) => match get.data_length() {
+                0 => Transfer::None,
+                length => Transfer::ToHost { length },
+            },
+            Self::Abort { .. }
+            | Self::AsyncEventRequest
+            | Self::KeepAlive
+            | Self::PropertyGet { .. }
+            | Self::PropertySet { .. } => Transfer::None,
+        }
+    }
+
+    /// Where in the host, or from where, that data is. Admin capsules have none in them.
+    ///
+    /// # Errors
+    /// The SGL does not describe it.
+    pub fn locate(&self, sqe: &Sqe) -> Result<DataTransfer, Refusal> {
+        let located = match self.transfer() {
+            // A host may describe room for the data structure of a feature where
+            // none is moved, as for its supported capabilities.
+            Transfer::None if matches!(self, Self::GetFeatures(_) | Self::SetFeatures(_)) => {
+                Ok(DataTransfer::None)
+            }
+            Transfer::None => DataTransfer::none(sqe),
+            Transfer::ToHost { length } => DataTransfer::to_host(sqe, length),
+            Transfer::FromHost { length } => DataTransfer::from_host(sqe, length, 0),
+        };
+        located.map_err(|status| Refusal::new(status).at(byte::DPTR))
+    }
+
+    /// Whether the command may be sent before the controller is enabled (Base, 3.5.2).
+    #[must_use]
+    pub fn is_fabrics(&self) -> bool {
+        matches!(self, Self::PropertyGet { .. } | Self::PropertySet { .. })
+    }
+}
+
+impl GetLogPage {
+    fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
+        let cdw10 = GetLogCdw10(sqe.cdw10.get());
+        let cdw14 = GetLogCdw14(sqe.cdw14.get());
+        let length = u32::try_from(get_log_bytes(cdw10, GetLogCdw11(sqe.cdw11.get())))
+            .ok()
+            .filter(|&length| length <= transfer_bytes)
+            .ok_or_else(|| Refusal::field(byte::CDW10))?;
+        let lpo = u64::from(sqe.cdw12.get()) | u64::from(sqe.cdw13.get()) << 32;
+        if lpo % 4 != 0 {
+            return Err(Refusal::field(byte::CDW12));
+        }
+        // No page is indexed, and there is no UUID list.
+        if cdw14.ot() || cdw14.uuid_index() != 0 {
+            return Err(Refusal::field(byte::CDW14));
+        }
+        Ok(Self {
+            lid: LogPage(cdw10.lid()),
+            lsp: cdw10.lsp(),
+            rae: cdw10.rae(),
+            lpo,
+            length,
+            csi: cdw14.csi(),
+            nsid: sqe.nsid.get(),
+        })
+    }
+}
+
+impl Identify {
+    fn parse(sqe: &Sqe) -> Result<Self, Refusal> {
+        let cdw10 = IdentifyCdw10(sqe.cdw10.get());
+        let cdw11 = IdentifyCdw11(sqe.cdw11.get());
+        Ok(Self {
+            cns: Cns(cdw10.cns()),
+            cntid: cdw10.cntid(),
+            csi: cdw11.csi(),
+            nsid: sqe.nsid.get(),
+        })
+    }
+}
+
+impl GetFeatures {
+    fn parse(sqe: &Sqe) -> Result<Self, Refusal> {
+        let cdw10 = GetFeaturesCdw10(sqe.cdw10.get());
+        let select = Select(cdw10.sel());
+        if select.name().is_none() {
+            return Err(Refusal::field(byte::CDW10));
+        }
+        Ok(Self {
+            fid: Feature(cdw10.fid()),
+            select,
+            cdw11: sqe.cdw11.get(),
+            nsid: sqe.nsid.get(),
+        })
+    }
+
+    fn data_length(&self) -> u32 {
+        if self.select == Select::SUPPORTED_CAPABILITIES {
+            return 0;
+        }
+        match self.fid {
+            // A 64-bit host identifier is refused, and then there is no data.
+            Feature::HOST_IDENTIFIER if !HostIdentifier(self.cdw11).exhid() => 0,
+            fid => data_length(fid),
+        }
+    }
+}
+
+impl SetFeatures {
+    fn parse(sqe: &Sqe) -> Self {
+        let cdw10 = SetFeaturesCdw10(sqe.cdw10.get());
+        Self {
+            fid: Feature(cdw10.fid()),
+            save: cdw10.sv(),
+            cdw11: sqe.cdw11.get(),
+            nsid: sqe.nsid.get(),
+        }
+    }
+
+    fn data_length(&self) -> u32 {
+        match self.fid {
+            // Connect set it, and nothing else does: refused without a look at the data.
+            Feature::HOST_IDENTIFIER => 0,
+            fid => data_length(fid),
+        }
+    }
+}
+
+/// Bytes of the data structure that a feature is, 0 where CDW11 or DW0 says all.
+fn data_length(fid: Feature) -> u32 {
+    match fid {
+        Feature::TIMESTAMP => 8,
+        Feature::HOST_IDENTIFIER => 16,
+        Feature::HOST_BEHAVIOR_SUPPORT => 512,
+        _ => 0,
+    }
+}
+
+/// Refuses PRPs, which Fabrics does not know, and fused commands, of which the
+/// admin queue has none (Base, 3.3.3.1).
+pub(super) fn check_flags(sqe: &Sqe) -> Result<(), Refusal> {
+    sqe.check_flags()
+        .map_err(|status| Refusal::new(status).at(byte::FLAGS))
+}

@@ -1,0 +1,281 @@
+//! Identify (Base, 5.17; NVM, 4.1.5).
+
+use zerocopy::{FromBytes, IntoBytes};
+
+use crate::io::IoLimits;
+use crate::limits::{ABORTS, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, ERROR_LOG_ENTRIES, KAS};
+use crate::namespace::Namespace;
+use crate::subsystem::{Common, Kind};
+use crate::wire::identify::{
+    Anacap, CSI_NVM, Cmic, Cns, Ctratt, Dlfeat, IdentifyController, IdentifyControllerNvm,
+    IdentifyNamespace, IdentifyNamespaceIndependent, IoCommandSets, Lpa, NamespaceDescriptor,
+    NamespaceList, Oncs, Sgls, Vwc, ascii_field,
+};
+use crate::wire::{NSID_ALL, Status};
+
+use super::command::Identify;
+use super::features::offered_events;
+use super::refusal::byte;
+use super::{Controller, Refusal, properties};
+
+/// The ANA group of every namespace: all paths are alike.
+pub(super) const ANA_GROUP: u32 = 1;
+/// ANATT: the longest an ANA transition takes, in seconds; there is none, but 0 is reserved.
+const ANATT_S: u8 = 10;
+/// RTD3E: how long a shutdown may take, in microseconds. A host waits that long
+/// for caches to be flushed.
+const RTD3E_US: u32 = 15_000_000;
+/// IORCSZ: a response capsule, in 16 bytes.
+const IORCSZ: u32 = 1;
+/// SGLS.SUPPORTED: without alignment demands.
+const SGLS_UNALIGNED: u8 = 0b01;
+/// FRMW: one slot, which cannot be written.
+const FRMW_ONE_READ_ONLY_SLOT: u8 = 1 << 1 | 1;
+/// CNTID that stands for the controller that is asked.
+const CNTID_THIS: u16 = 0xffff;
+/// DLFEAT: deallocated blocks read as zeroes.
+const DLFEAT_ZEROES: u8 = 0b001;
+
+impl Controller {
+    /// Fills `out` with the data structure asked for.
+    pub(super) fn identify(
+        &self,
+        common: &Common,
+        identify: &Identify,
+        out: &mut [u8],
+    ) -> Result<(), Refusal> {
+        out.fill(0);
+        if identify.cns == Cns::CONTROLLER {
+            self.fill_controller(common, view(out));
+            return Ok(());
+        }
+        if common.kind() == Kind::Discovery {
+            return Err(Refusal::field(byte::CDW10));
+        }
+        check_csi(identify)?;
+        let nsid = identify.nsid;
+        match identify.cns {
+            Cns::NAMESPACE => {
+                if let Some(namespace) = find(common, nsid)? {
+                    fill_namespace(namespace, view(out));
+                }
+            }
+            Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => {
+                // FFFFFFFEh and up have no successor (Base, 5.17.2.2).
+                if nsid >= NSID_ALL - 1 {
+                    return Err(bad_nsid());
+                }
+                let list = NamespaceList::new(common.namespaces.nsids_after(nsid));
+                out.copy_from_slice(list.as_bytes());
+            }
+            Cns::NAMESPACE_DESCRIPTORS => {
+                let namespace = find(common, nsid)?.ok_or_else(bad_nsid)?;
+                write_descriptors(namespace, out);
+            }
+            // What the NVM command set adds is metadata formats: none, all zero.
+            Cns::IO_COMMAND_SET_NAMESPACE => {
+                find(common, nsid)?;
+            }
+            Cns::IO_COMMAND_SET_CONTROLLER => {
+                let controller: &mut IdentifyControllerNvm = view(out);
+                // As `io_limits` has them.
+                controller.vsl = common.limits().mdts;
+                controller.wzsl = common.limits().mdts;
+            }
+            Cns::NAMESPACE_INDEPENDENT => {
+                if let Some(namespace) = find(common, nsid)? {
+                    fill_independent(namespace, view(out));
+                }
+            }
+            Cns::IO_COMMAND_SETS => {
+                if identify.cntid != CNTID_THIS && identify.cntid != self.cntlid {
+                    return Err(Refusal::field(byte::CDW10));
+                }
+                // One combination: the NVM command set alone.
+                let sets: &mut IoCommandSets = view(out);
+                sets.combinations[0].set(1 << CSI_NVM);
+            }
+            _ => return Err(Refusal::field(byte::CDW10)),
+        }
+        Ok(())
+    }
+
+    fn fill_controller(&self, common: &Common, id: &mut IdentifyController) {
+        let (settings, limits) = (&common.settings, common.limits());
+        id.sn = ascii_field(&settings.serial);
+        id.mn = ascii_field(&settings.model);
+        id.fr = ascii_field(&settings.firmware);
+        id.mdts = limits.mdts;
+        id.cntlid.set(self.cntlid);
+        id.ver.set(properties::VERSION.0);
+        id.rtd3e.set(RTD3E_US);
+        id.oaes.set(offered_events(common.kind()).with_smart(0).0);
+        id.ctratt
+            .set(Ctratt(0).with_host_id_128(true).with_tbkas(true).0);
+        id.acl = ABORTS as u8 - 1;
+        id.aerl = ASYNC_EVENT_REQUESTS as u8 - 1;
+        id.frmw = FRMW_ONE_READ_ONLY_SLOT;
+        id.lpa = Lpa(0)
+            .with_command_effects(true)
+            .with_extended_data(true)
+            .with_supported_pages(true)
+            .0;
+        id.elpe = ERROR_LOG_ENTRIES as u8 - 1;
+        id.kas.set(KAS);
+        id.sqes = IdentifyController::SQES_64;
+        id.cqes = IdentifyController::CQES_16;
+        id.maxcmd.set(limits.io_queue_entries);
+        id.sgls.set(
+            Sgls(0)
+                .with_supported(SGLS_UNALIGNED)
+                .with_keyed(true)
+                .with_in_capsule_offset(true)
+                .0,
+        );
+        id.subnqn = settings.nqn.encode();
+        id.ioccsz
+            .set((CAPSULE_HEADER_BYTES + limits.in_capsule_bytes) / 16);
+        id.iorcsz.set(IORCSZ);
+        id.msdbd = 1;
+        match common.kind() {
+            Kind::Nvm => fill_nvm_controller(common, id),
+            Kind::Discovery => id.cntrltype = IdentifyController::CNTRLTYPE_DISCOVERY,
+        }
+    }
+}
+
+/// What only a controller with namespaces has.
+fn fill_nvm_controller(common: &Common, id: &mut IdentifyController) {
+    let nn = common.limits().namespaces;
+    id.cntrltype = IdentifyController::CNTRLTYPE_IO;
+    id.cmic = Cmic(0)
+        .with_multi_port(true)
+        .with_multi_controller(true)
+        .with_ana(true)
+        .0;
+    id.anatt = ANATT_S;
+    id.anacap = Anacap(0).with_optimized(true).with_anagrpid_static(true).0;
+    id.anagrpmax.set(ANA_GROUP);
+    id.nanagrpid.set(1);
+    id.nn.set(nn);
+    id.mnan.set(nn);
+    id.oncs.set(oncs().0);
+    id.vwc = vwc(common).0;
+}
+
+/// ONCS: the optional commands.
+fn oncs() -> Oncs {
+    Oncs(0)
+        .with_compare(true)
+        .with_dataset_management(true)
+        .with_write_zeroes(true)
+        .with_save_select(true)
+        .with_timestamp(true)
+        .with_verify(true)
+}
+
+/// VWC: the cache, and that one Flush may be for all namespaces.
+fn vwc(common: &Common) -> Vwc {
+    Vwc(0)
+        .with_present(common.has_write_cache())
+        .with_flush_all(Vwc::FLUSH_ALL_YES)
+}
+
+/// What the parser of I/O commands has to hold them to: what Identify says.
+pub(crate) fn io_limits(common: &Common) -> IoLimits {
+    let mdts_bytes = common.limits().transfer_bytes();
+    IoLimits {
+        mdts_bytes,
+        // They move no data, but cost as if they did: MDTS holds for them too.
+        wzsl_bytes: Some(mdts_bytes),
+        vsl_bytes: Some(mdts_bytes),
+        oncs: oncs(),
+        vwc: vwc(common),
+    }
+}
+
+fn fill_namespace(namespace: &Namespace, id: &mut IdentifyNamespace) {
+    id.nsze.set(namespace.blocks);
+    id.ncap.set(namespace.blocks);
+    id.nuse.set(namespace.blocks);
+    id.nmic = IdentifyNamespace::NMIC_SHARED;
+    if namespace.deallocates {
+        id.dlfeat = Dlfeat(0)
+            .with_read(DLFEAT_ZEROES)
+            .with_write_zeroes_deallocate(true)
+            .0;
+    }
+    id.nvmcap
+        .set(u128::from(namespace.blocks) << namespace.block_shift);
+    id.anagrpid.set(ANA_GROUP);
+    id.nsattr = nsattr(namespace);
+    id.nguid = namespace.nguid;
+    // NLBAF and FLBAS are 0: the one format there is, without metadata.
+    id.lbaf[0].lbads = namespace.block_shift;
+}
+
+fn fill_independent(namespace: &Namespace, id: &mut IdentifyNamespaceIndependent) {
+    id.nmic = IdentifyNamespace::NMIC_SHARED;
+    id.anagrpid.set(ANA_GROUP);
+    id.nsattr = nsattr(namespace);
+    id.nstat = IdentifyNamespaceIndependent::NSTAT_READY;
+}
+
+fn nsattr(namespace: &Namespace) -> u8 {
+    if namespace.read_only {
+        IdentifyNamespace::NSATTR_WRITE_PROTECTED
+    } else {
+        0
+    }
+}
+
+fn write_descriptors(namespace: &Namespace, out: &mut [u8]) {
+    let mut rest = out;
+    let mut write = |descriptor: NamespaceDescriptor<'_>| {
+        let out = core::mem::take(&mut rest);
+        rest = descriptor
+            .write(out)
+            .expect("three descriptors fit in 4 KiB");
+    };
+    write(NamespaceDescriptor::Uuid(namespace.uuid));
+    if namespace.nguid != [0; 16] {
+        write(NamespaceDescriptor::Nguid(namespace.nguid));
+    }
+    write(NamespaceDescriptor::Csi(CSI_NVM));
+}
+
+/// The buffer as a structure: both are 4096 bytes, as the target was told.
+fn view<T>(out: &mut [u8]) -> &mut T
+where
+    T: FromBytes + IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable,
+{
+    T::mut_from_bytes(out).expect("Identify has a buffer of 4096 bytes")
+}
+
+/// The namespace, or nothing if none is there; an NSID beyond NN is refused
+/// (Base, 5.17.2.1: an inactive namespace is all zeroes).
+fn find(common: &Common, nsid: u32) -> Result<Option<&Namespace>, Refusal> {
+    if (1..=common.limits().namespaces).contains(&nsid) {
+        Ok(common.namespaces.get(nsid))
+    } else {
+        Err(bad_nsid())
+    }
+}
+
+fn bad_nsid() -> Refusal {
+    Refusal::new(Status::INVALID_NAMESPACE_OR_FORMAT).at(byte::NSID)
+}
+
+/// CSI is looked at where the CNS uses it (Base, figure 273).
+fn check_csi(identify: &Identify) -> Result<(), Refusal> {
+    let uses_csi = matches!(
+        identify.cns,
+        Cns::IO_COMMAND_SET_NAMESPACE
+            | Cns::IO_COMMAND_SET_CONTROLLER
+            | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES
+    );
+    if uses_csi && identify.csi != CSI_NVM {
+        return Err(Refusal::field(byte::CDW11));
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! What is supported and what it does: log pages 05h and 12h (Base, 5.16.1.6, 5.16.1.18).
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::controller::features;
+use crate::subsystem::{Common, Kind};
+use crate::window::Window;
+use crate::wire::feature::Feature;
+use crate::wire::log::{CommandEffects, CommandEffectsLog, FeatureEffects};
+use crate::wire::{AdminOpcode, NvmOpcode, U32};
+
+/// The admin commands, of which all kinds of controllers have all.
+const ADMIN: [AdminOpcode; 8] = [
+    AdminOpcode::GET_LOG_PAGE,
+    AdminOpcode::IDENTIFY,
+    AdminOpcode::ABORT,
+    AdminOpcode::SET_FEATURES,
+    AdminOpcode::GET_FEATURES,
+    AdminOpcode::ASYNC_EVENT_REQUEST,
+    AdminOpcode::KEEP_ALIVE,
+    AdminOpcode::FABRICS,
+];
+
+/// The I/O commands, and whether they change the content of logical blocks.
+const NVM: [(NvmOpcode, bool); 7] = [
+    (NvmOpcode::FLUSH, false),
+    (NvmOpcode::WRITE, true),
+    (NvmOpcode::READ, false),
+    (NvmOpcode::COMPARE, false),
+    (NvmOpcode::WRITE_ZEROES, true),
+    (NvmOpcode::DATASET_MANAGEMENT, true),
+    (NvmOpcode::VERIFY, false),
+];
+
+pub(super) fn put_commands(kind: Kind, page: &mut Window<'_>) {
+    let supported = CommandEffects(0).with_csupp(true);
+    let mut log = CommandEffectsLog::new_zeroed();
+    for opcode in ADMIN {
+        let effects = supported.with_controller_scope(true);
+        log.acs[usize::from(opcode.0)].set(effects.0);
+    }
+    if kind == Kind::Nvm {
+        for (opcode, changes_blocks) in NVM {
+            let effects = supported
+                .with_lbcc(changes_blocks)
+                .with_namespace_scope(true);
+            log.iocs[usize::from(opcode.0)].set(effects.0);
+        }
+    }
+    page.put(0, log.as_bytes());
+}
+
+pub(super) fn put_features(common: &Common, page: &mut Window<'_>) {
+    let mut log = [U32::ZERO; 256];
+    for fid in features::supported(common.kind()) {
+        let of_namespace = features::capabilities(*fid).namespace_specific();
+        let absent = *fid == Feature::VOLATILE_WRITE_CACHE && !common.has_write_cache();
+        let effects = FeatureEffects(0)
+            .with_fsupp(true)
+            .with_namespace_scope(of_namespace)
+            .with_controller_scope(!of_namespace);
+        log[usize::from(fid.0)].set(if absent { 0 } else { effects.0 });
+    }
+    page.put(0, log.as_bytes());
+}

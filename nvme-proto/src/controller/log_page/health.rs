@@ -1,0 +1,69 @@
+//! SMART / Health Information, log page 02h (Base, 5.16.1.3).
+
+use core::time::Duration;
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::controller::Controller;
+use crate::subsystem::Common;
+use crate::window::Window;
+use crate::wire::log::SmartLog;
+
+/// What the target counted since the counters of the subsystem began.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct SmartCounters {
+    /// Bytes that hosts read.
+    pub read_bytes: u64,
+    /// Bytes that hosts wrote.
+    pub written_bytes: u64,
+    /// Read commands, Compare and Verify among them.
+    pub read_commands: u64,
+    /// Write commands.
+    pub write_commands: u64,
+    /// Time with at least one I/O command outstanding.
+    pub busy: Duration,
+    /// Time that the target ran.
+    pub power_on: Duration,
+    /// Times that the target started.
+    pub power_cycles: u64,
+    /// Times that it ended without a shutdown.
+    pub unsafe_shutdowns: u64,
+    /// Errors of the media.
+    pub media_errors: u64,
+}
+
+/// A data unit: 1000 times 512 bytes.
+const DATA_UNIT_BYTES: u64 = 512_000;
+const MINUTE_S: u64 = 60;
+const HOUR_S: u64 = 60 * MINUTE_S;
+
+impl Controller {
+    pub(super) fn put_smart(
+        &self,
+        common: &Common,
+        counters: &SmartCounters,
+        page: &mut Window<'_>,
+    ) {
+        let health = &common.health;
+        let mut log = SmartLog::new_zeroed();
+        log.critical_warning = self.features.critical_warning(health);
+        log.composite_temperature.set(health.temperature_k);
+        log.avsp = health.available_spare;
+        log.avspt = health.available_spare_threshold;
+        log.pused = health.percentage_used;
+        let units = |bytes: u64| u128::from(bytes.div_ceil(DATA_UNIT_BYTES));
+        log.data_units_read.set(units(counters.read_bytes));
+        log.data_units_written.set(units(counters.written_bytes));
+        log.host_read_commands.set(counters.read_commands.into());
+        log.host_write_commands.set(counters.write_commands.into());
+        log.controller_busy_time
+            .set((counters.busy.as_secs() / MINUTE_S).into());
+        log.power_cycles.set(counters.power_cycles.into());
+        log.power_on_hours
+            .set((counters.power_on.as_secs() / HOUR_S).into());
+        log.unsafe_shutdowns.set(counters.unsafe_shutdowns.into());
+        log.media_errors.set(counters.media_errors.into());
+        log.error_log_entries.set(self.errors.count().into());
+        page.put(0, log.as_bytes());
+    }
+}

@@ -1,0 +1,197 @@
+//! Get Log Page (Base, 5.16).
+//!
+//! A page is rendered into the window that the host asked for, never as a whole
+//! first. A window that begins past the end is refused; one that ends past it
+//! shows zeroes there.
+
+mod effects;
+mod health;
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::limits::{ERROR_LOG_ENTRIES, NAMESPACES_MAX};
+use crate::subsystem::{Common, Kind};
+use crate::window::Window;
+use crate::wire::identify::{CSI_NVM, ascii_field};
+use crate::wire::log::{
+    AnaGroup, AnaLogHeader, AnaLsp, AnaState, CommandEffectsLog, ErrorEntry, FirmwareSlotLog,
+    LogPage, SmartLog, SupportedLogPage, SupportedLogPages,
+};
+use crate::wire::{NSID_ALL, Status, U32};
+
+use super::command::GetLogPage;
+use super::identify::ANA_GROUP;
+use super::refusal::byte;
+use super::{Controller, Exchange, Refusal};
+
+pub use health::SmartCounters;
+
+/// NVMe-MI Commands Supported and Effects: there are none, but who has page 00h has this too.
+const MI_EFFECTS: LogPage = LogPage(0x13);
+
+/// The pages of NVM controllers.
+const NVM_PAGES: [LogPage; 9] = [
+    LogPage::SUPPORTED_LOG_PAGES,
+    LogPage::ERROR_INFORMATION,
+    LogPage::SMART,
+    LogPage::FIRMWARE_SLOT,
+    LogPage::CHANGED_NAMESPACES,
+    LogPage::COMMAND_EFFECTS,
+    LogPage::ANA,
+    LogPage::FEATURE_EFFECTS,
+    MI_EFFECTS,
+];
+
+/// The pages of discovery controllers (Base, figure 28).
+const DISCOVERY_PAGES: [LogPage; 6] = [
+    LogPage::SUPPORTED_LOG_PAGES,
+    LogPage::ERROR_INFORMATION,
+    LogPage::COMMAND_EFFECTS,
+    LogPage::FEATURE_EFFECTS,
+    MI_EFFECTS,
+    LogPage::DISCOVERY,
+];
+
+const NSID_BYTES: u64 = size_of::<U32>() as u64;
+
+fn pages(kind: Kind) -> &'static [LogPage] {
+    match kind {
+        Kind::Nvm => &NVM_PAGES,
+        Kind::Discovery => &DISCOVERY_PAGES,
+    }
+}
+
+impl Controller {
+    /// Fills the buffer with the part of the page asked for.
+    pub(super) fn get_log_page(
+        &mut self,
+        common: &Common,
+        log: &GetLogPage,
+        exchange: &mut Exchange<'_>,
+    ) -> Result<(), Refusal> {
+        if !pages(common.kind()).contains(&log.lid) {
+            return Err(Refusal::new(Status::INVALID_LOG_PAGE).at(byte::CDW10));
+        }
+        self.check_scope(log)?;
+        if log.lpo > self.page_length(common, log) {
+            return Err(Refusal::field(byte::CDW12));
+        }
+        let smart = exchange.smart;
+        let mut page = Window::new(&mut *exchange.data_out, log.lpo);
+        match log.lid {
+            LogPage::SUPPORTED_LOG_PAGES => put_supported_pages(common.kind(), &mut page),
+            LogPage::ERROR_INFORMATION => self.put_errors(&mut page),
+            LogPage::SMART => self.put_smart(common, smart, &mut page),
+            LogPage::FIRMWARE_SLOT => put_firmware(common, &mut page),
+            LogPage::CHANGED_NAMESPACES => self.put_changed_namespaces(&mut page),
+            LogPage::COMMAND_EFFECTS => effects::put_commands(common.kind(), &mut page),
+            LogPage::ANA => put_ana(common, AnaLsp(log.lsp), &mut page),
+            LogPage::FEATURE_EFFECTS => effects::put_features(common, &mut page),
+            LogPage::DISCOVERY => common.discovery.render(&self.host, self.local, &mut page),
+            // MI_EFFECTS: all zero.
+            _ => {}
+        }
+        if !log.rae {
+            self.events.clear(log.lid.0);
+            if log.lid == LogPage::CHANGED_NAMESPACES {
+                self.changed_namespaces.clear();
+            }
+        }
+        Ok(())
+    }
+
+    fn check_scope(&self, log: &GetLogPage) -> Result<(), Refusal> {
+        // LPA bit 0 is clear: SMART is of the controller, not of a namespace.
+        if log.lid == LogPage::SMART && !matches!(log.nsid, 0 | NSID_ALL) {
+            return Err(Refusal::field(byte::NSID));
+        }
+        if log.lid == LogPage::COMMAND_EFFECTS && log.csi != CSI_NVM {
+            return Err(Refusal::field(byte::CDW14));
+        }
+        Ok(())
+    }
+
+    /// Bytes of the whole page, as it is now.
+    fn page_length(&self, common: &Common, log: &GetLogPage) -> u64 {
+        let length = match log.lid {
+            LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,
+            LogPage::SMART => size_of::<SmartLog>(),
+            LogPage::FIRMWARE_SLOT => size_of::<FirmwareSlotLog>(),
+            LogPage::CHANGED_NAMESPACES => NAMESPACES_MAX as usize * size_of::<U32>(),
+            LogPage::COMMAND_EFFECTS | MI_EFFECTS => size_of::<CommandEffectsLog>(),
+            LogPage::ANA => {
+                size_of::<AnaLogHeader>()
+                    + size_of::<AnaGroup>()
+                    + ana_nsids(common, AnaLsp(log.lsp)) * size_of::<U32>()
+            }
+            LogPage::DISCOVERY => return common.discovery.length(&self.host, self.local),
+            _ => size_of::<SupportedLogPages>(),
+        };
+        length as u64
+    }
+
+    fn put_errors(&self, page: &mut Window<'_>) {
+        let mut at = 0;
+        for entry in self.errors.entries() {
+            page.put(at, entry.as_bytes());
+            at += size_of::<ErrorEntry>() as u64;
+        }
+    }
+
+    /// Log page 04h: a list of NSIDs, ended by zeroes (Base, 5.16.1.5).
+    fn put_changed_namespaces(&self, page: &mut Window<'_>) {
+        put_nsids(0, self.changed_namespaces.iter().copied(), page);
+    }
+}
+
+fn put_supported_pages(kind: Kind, page: &mut Window<'_>) {
+    let mut supported = SupportedLogPages::new_zeroed();
+    for lid in pages(kind) {
+        supported.lids[usize::from(lid.0)].set(SupportedLogPage(0).with_lsupp(true).0);
+    }
+    page.put(0, supported.as_bytes());
+}
+
+fn put_firmware(common: &Common, page: &mut Window<'_>) {
+    let mut firmware = FirmwareSlotLog::new_zeroed();
+    // AFI: slot 1 is active, and stays it after a reset.
+    firmware.afi = 1;
+    firmware.frs[0] = ascii_field(&common.settings.firmware);
+    page.put(0, firmware.as_bytes());
+}
+
+/// NSIDs in the one descriptor: none where the host wants groups only.
+fn ana_nsids(common: &Common, lsp: AnaLsp) -> usize {
+    if lsp.rgo() {
+        0
+    } else {
+        common.namespaces.len()
+    }
+}
+
+/// Log page 0Ch: one group, always optimized, with all namespaces (Base, 5.16.1.13).
+fn put_ana(common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
+    let namespaces = &common.namespaces;
+    let mut header = AnaLogHeader::new_zeroed();
+    header.chgcnt.set(namespaces.changes());
+    header.ngrps.set(1);
+    page.put(0, header.as_bytes());
+    let mut group = AnaGroup::new_zeroed();
+    group.agid.set(ANA_GROUP);
+    group.nnsids.set(ana_nsids(common, lsp) as u32);
+    group.chgcnt.set(namespaces.changes());
+    group.anas = AnaState::OPTIMIZED.0;
+    let at = size_of::<AnaLogHeader>() as u64;
+    page.put(at, group.as_bytes());
+    if !lsp.rgo() {
+        let nsids = namespaces.iter().map(|namespace| namespace.nsid);
+        put_nsids(at + size_of::<AnaGroup>() as u64, nsids, page);
+    }
+}
+
+fn put_nsids(at: u64, nsids: impl Iterator<Item = u32>, page: &mut Window<'_>) {
+    let places = (0..).map(|index| at + index * NSID_BYTES);
+    for (at, nsid) in places.zip(nsids) {
+        page.put(at, &nsid.to_le_bytes());
+    }
+}

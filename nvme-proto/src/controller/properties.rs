@@ -1,0 +1,418 @@
+//! The controller's properties, and the life they drive (Base, 3.1.3, 3.5 to 3.7).
+//!
+//! ```text
+//!            CC.EN=1                    CC.SHN                 queues gone         flushed
+//! Disabled ----------> Ready ----------------------> Draining ------------> Flushing ------> ShutDown
+//!     ^                  | CC.EN=0                      |                      |                |
+//!     |   queues gone    v                              |        CC.EN=0       |                |
+//!     +------------- Resetting <------------------------+----------------------+----------------+
+//! ```
+//!
+//! Why version 2.0: log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch,
+//! and CAP.CRMS are there, and their layouts are that version's. It costs a
+//! Linux host one more property read (CRTO) than version 1.3 would; CNS 08h takes
+//! the place of one of its two CNS 00h per namespace.
+
+use crate::limits::{self, Limits};
+use crate::wire::Status;
+use crate::wire::fabrics::PropertySize;
+use crate::wire::property::{Cap, Cc, Crto, Csts, Vs, offset};
+
+use super::Refusal;
+use super::refusal::byte;
+
+/// The version of the specification that the controller follows.
+pub const VERSION: Vs = Vs::V2_0;
+/// CC.IOSQES: SQEs are 2^6 bytes.
+pub const IOSQES: u8 = 6;
+/// CC.IOCQES: CQEs are 2^4 bytes.
+pub const IOCQES: u8 = 4;
+
+/// Bits of CC that mean something.
+const CC_BITS: u32 = 0x01ff_fff1;
+
+/// Where in its life the controller is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Disabled,
+    Ready,
+    /// CC.EN was cleared; I/O queues are still to go.
+    Resetting,
+    /// CC.SHN was set; I/O queues are still to go. Whether to flush then.
+    Draining {
+        flush: bool,
+    },
+    /// Write caches are being flushed.
+    Flushing,
+    ShutDown,
+}
+
+/// What a change of CC or the end of the I/O queues leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Transition {
+    /// Nothing to do.
+    None,
+    /// The controller became ready.
+    Enabled,
+    /// It is no longer ready: I/O queues have to go.
+    DrainQueues,
+    /// The reset is complete.
+    Reset,
+    /// Write caches have to be flushed.
+    Flush,
+    /// The shutdown is complete.
+    ShutDown,
+}
+
+/// CAP, VS, CC, CSTS and CRTO.
+#[derive(Debug)]
+pub struct Properties {
+    cap: Cap,
+    cc: Cc,
+    state: State,
+    fatal: bool,
+}
+
+impl Properties {
+    /// The properties of a controller that just came to be.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        let cap = Cap(0)
+            .with_mqes(limits.io_queue_entries - 1)
+            .with_cqr(true)
+            .with_to(limits::READY_TIMEOUT)
+            .with_css(Cap::CSS_NVM | Cap::CSS_IOCS)
+            .with_crwms(true);
+        Self {
+            cap,
+            cc: Cc(0),
+            state: State::Disabled,
+            fatal: false,
+        }
+    }
+
+    /// Whether the controller takes commands other than those of Fabrics.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.state == State::Ready && !self.fatal
+    }
+
+    /// CSTS.CFS: nothing but the end of the association helps.
+    #[must_use]
+    pub fn is_fatal(&self) -> bool {
+        self.fatal
+    }
+
+    /// The controller failed for good.
+    pub fn set_fatal(&mut self) {
+        self.fatal = true;
+    }
+
+    /// Property Get.
+    ///
+    /// # Errors
+    /// No property is there, or it has another size.
+    pub fn get(&self, ofst: u32, size: PropertySize) -> Result<u64, Refusal> {
+        let (value, true_size) = match ofst {
+            offset::CAP => (self.cap.0, PropertySize::Eight),
+            offset::VS => (u64::from(VERSION.0), PropertySize::Four),
+            offset::CC => (u64::from(self.cc.0), PropertySize::Four),
+            offset::CSTS => (u64::from(self.csts().0), PropertySize::Four),
+            offset::CRTO => (u64::from(self.crto().0), PropertySize::Four),
+            _ => return Err(Refusal::field(byte::OFST)),
+        };
+        if size == true_size {
+            Ok(value)
+        } else {
+            Err(Refusal::field(byte::ATTRIB))
+        }
+    }
+
+    /// Property Set. `io_queues` tells whether the controller has any.
+    ///
+    /// # Errors
+    /// The property is not there or not writable, or the value asks for what there is not.
+    pub fn set(
+        &mut self,
+        ofst: u32,
+        size: PropertySize,
+        value: u64,
+        io_queues: bool,
+    ) -> Result<Transition, Refusal> {
+        // NSSR is not supported (CAP.NSSRS); the other properties are read only,
+        // CSTS.NSSRO being never set.
+        if ofst != offset::CC {
+            return Err(Refusal::field(byte::OFST));
+        }
+        if size != PropertySize::Four {
+            return Err(Refusal::field(byte::ATTRIB));
+        }
+        // Bits 63:32 of VALUE are reserved for a 4-byte property.
+        let cc = u32::try_from(value).map_err(|_| Refusal::field(byte::VALUE))?;
+        self.write_cc(Cc(cc), io_queues)
+    }
+
+    /// The last I/O queue is gone.
+    pub fn queues_gone(&mut self) -> Transition {
+        match self.state {
+            State::Resetting => {
+                self.state = State::Disabled;
+                Transition::Reset
+            }
+            State::Draining { flush: true } => {
+                self.state = State::Flushing;
+                Transition::Flush
+            }
+            State::Draining { flush: false } => {
+                self.state = State::ShutDown;
+                Transition::ShutDown
+            }
+            _ => Transition::None,
+        }
+    }
+
+    /// Write caches were flushed, or could not be. A late answer changes nothing.
+    pub fn flushed(&mut self, intact: bool) -> Transition {
+        if self.state != State::Flushing {
+            return Transition::None;
+        }
+        self.state = State::ShutDown;
+        self.fatal |= !intact;
+        Transition::ShutDown
+    }
+
+    fn write_cc(&mut self, cc: Cc, io_queues: bool) -> Result<Transition, Refusal> {
+        self.check_cc(cc)?;
+        let old = core::mem::replace(&mut self.cc, cc);
+        if old.en() && !cc.en() {
+            self.state = State::Resetting;
+        } else if !old.en() && cc.en() {
+            self.state = State::Ready;
+            return Ok(Transition::Enabled);
+        } else if cc.shn() != Cc::SHN_NONE && !self.is_shutting_down() {
+            // An abrupt shutdown does not wait for caches (Base, 3.6.2).
+            self.state = State::Draining {
+                flush: cc.shn() == Cc::SHN_NORMAL,
+            };
+        } else {
+            return Ok(Transition::None);
+        }
+        Ok(if io_queues {
+            Transition::DrainQueues
+        } else {
+            self.queues_gone()
+        })
+    }
+
+    /// Refuses what CAP does not offer, and what must not change while enabled.
+    fn check_cc(&self, cc: Cc) -> Result<(), Refusal> {
+        let refused = Err(Refusal::field(byte::VALUE));
+        if cc.0 & !CC_BITS != 0 || cc.crime() || cc.shn() > Cc::SHN_ABRUPT {
+            return refused;
+        }
+        if !cc.en() {
+            return Ok(());
+        }
+        // MPSMIN and MPSMAX are 4 KiB, CAP.AMS offers round robin alone.
+        if cc.mps() != 0 || cc.ams() != 0 || !matches!(cc.css(), Cc::CSS_NVM | Cc::CSS_IOCS) {
+            return refused;
+        }
+        // 0 is the default where no I/O queue is wanted, as for discovery.
+        if !matches!(cc.iosqes(), 0 | IOSQES) || !matches!(cc.iocqes(), 0 | IOCQES) {
+            return refused;
+        }
+        if self.cc.en() {
+            return if cc.css() == self.cc.css() {
+                Ok(())
+            } else {
+                refused
+            };
+        }
+        // Enabling has to wait for the reset to complete (Base, 3.1.3.5: EN).
+        match self.state {
+            State::Disabled => Ok(()),
+            State::ShutDown if !self.fatal => Ok(()),
+            _ => Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::VALUE)),
+        }
+    }
+
+    fn is_shutting_down(&self) -> bool {
+        matches!(
+            self.state,
+            State::Draining { .. } | State::Flushing | State::ShutDown
+        )
+    }
+
+    /// Whether I/O queues may be created: the sizes of their entries are set.
+    #[must_use]
+    pub fn takes_io_queues(&self) -> bool {
+        self.is_ready() && self.cc.iosqes() == IOSQES && self.cc.iocqes() == IOCQES
+    }
+
+    fn csts(&self) -> Csts {
+        let shst = match self.state {
+            State::Draining { .. } | State::Flushing => Csts::SHST_OCCURRING,
+            State::ShutDown => Csts::SHST_COMPLETE,
+            _ => Csts::SHST_NORMAL,
+        };
+        // RDY follows EN, and outlasts it while a reset is on its way.
+        let rdy = self.cc.en() || self.state == State::Resetting;
+        Csts(0).with_rdy(rdy).with_cfs(self.fatal).with_shst(shst)
+    }
+
+    fn crto(&self) -> Crto {
+        Crto(0).with_crwmt(u16::from(self.cap.to()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ENABLE: u64 = 0x0046_0061;
+    const SHUT_DOWN: u64 = 0x0046_4061;
+    const ABRUPT: u64 = 0x0046_8061;
+
+    fn properties() -> Properties {
+        Properties::new(&Limits::default())
+    }
+
+    fn set(properties: &mut Properties, cc: u64, io_queues: bool) -> Transition {
+        properties
+            .set(offset::CC, PropertySize::Four, cc, io_queues)
+            .unwrap()
+    }
+
+    fn csts(properties: &Properties) -> Csts {
+        Csts(properties.get(offset::CSTS, PropertySize::Four).unwrap() as u32)
+    }
+
+    #[test]
+    fn linux_requires_4k_pages_a_ready_timeout_and_crto_where_crwms_is_set() {
+        let properties = properties();
+        let cap = Cap(properties.get(offset::CAP, PropertySize::Eight).unwrap());
+        assert_eq!(cap.mpsmin(), 0);
+        assert_eq!(cap.mqes(), 127);
+        assert!(cap.cqr() && !cap.nssrs() && !cap.crims());
+        assert!(cap.to() > 0);
+        assert!(cap.crwms());
+        let crto = Crto(properties.get(offset::CRTO, PropertySize::Four).unwrap() as u32);
+        assert_eq!(crto.crwmt(), u16::from(cap.to()));
+        assert_eq!(
+            properties.get(offset::VS, PropertySize::Four),
+            Ok(0x0002_0000)
+        );
+    }
+
+    #[test]
+    fn linux_requires_rdy_to_follow_en_and_shst_to_follow_shn() {
+        let mut properties = properties();
+        assert_eq!(set(&mut properties, 0x0046_0060, false), Transition::None);
+        assert_eq!(csts(&properties).0, 0);
+        assert_eq!(set(&mut properties, ENABLE, false), Transition::Enabled);
+        assert_eq!(csts(&properties).0, 1);
+        assert_eq!(set(&mut properties, SHUT_DOWN, false), Transition::Flush);
+        assert_eq!(csts(&properties).shst(), Csts::SHST_OCCURRING);
+        assert_eq!(properties.flushed(true), Transition::ShutDown);
+        assert_eq!(csts(&properties).shst(), Csts::SHST_COMPLETE);
+        assert!(!properties.is_ready());
+    }
+
+    #[test]
+    fn a_reset_waits_for_io_queues_and_ends_a_shutdown() {
+        let mut properties = properties();
+        set(&mut properties, ENABLE, false);
+        assert_eq!(
+            set(&mut properties, SHUT_DOWN, true),
+            Transition::DrainQueues
+        );
+        assert_eq!(
+            set(&mut properties, 0x0046_0060, true),
+            Transition::DrainQueues
+        );
+        assert!(csts(&properties).rdy());
+        let early = properties.set(offset::CC, PropertySize::Four, ENABLE, true);
+        assert_eq!(
+            early.unwrap_err().status.code(),
+            Status::COMMAND_SEQUENCE_ERROR
+        );
+        assert_eq!(properties.queues_gone(), Transition::Reset);
+        assert_eq!(csts(&properties).0, 0);
+        assert_eq!(properties.flushed(true), Transition::None, "late");
+        assert_eq!(set(&mut properties, ENABLE, false), Transition::Enabled);
+    }
+
+    #[test]
+    fn an_abrupt_shutdown_does_not_flush() {
+        let mut properties = properties();
+        set(&mut properties, ENABLE, false);
+        assert_eq!(set(&mut properties, ABRUPT, false), Transition::ShutDown);
+        assert_eq!(csts(&properties).shst(), Csts::SHST_COMPLETE);
+        assert_eq!(
+            set(&mut properties, SHUT_DOWN, false),
+            Transition::None,
+            "again"
+        );
+    }
+
+    #[test]
+    fn a_failed_flush_is_fatal() {
+        let mut properties = properties();
+        set(&mut properties, ENABLE, false);
+        set(&mut properties, SHUT_DOWN, false);
+        properties.flushed(false);
+        assert!(csts(&properties).cfs());
+    }
+
+    #[test]
+    fn what_cap_does_not_offer_is_refused() {
+        let good = Cc(ENABLE as u32);
+        let bad = [
+            good.with_mps(1),
+            good.with_ams(1),
+            good.with_css(Cc::CSS_ADMIN_ONLY),
+            good.with_css(1),
+            good.with_iosqes(5),
+            good.with_iocqes(6),
+            good.with_shn(3),
+            good.with_crime(true),
+            Cc(good.0 | 1 << 25),
+            Cc(good.0 | 1 << 1),
+        ];
+        for cc in bad {
+            let mut properties = properties();
+            let set = properties.set(offset::CC, PropertySize::Four, u64::from(cc.0), false);
+            assert_eq!(set, Err(Refusal::field(byte::VALUE)), "{cc:?}");
+            assert_eq!(csts(&properties).0, 0);
+        }
+    }
+
+    #[test]
+    fn offsets_and_sizes_must_match() {
+        let mut properties = properties();
+        for (ofst, size) in [
+            (offset::CAP, PropertySize::Four),
+            (offset::VS, PropertySize::Eight),
+            (offset::CSTS, PropertySize::Eight),
+        ] {
+            assert_eq!(
+                properties.get(ofst, size),
+                Err(Refusal::field(byte::ATTRIB))
+            );
+        }
+        for ofst in [offset::NSSR, 4, 0x24, u32::MAX] {
+            assert!(properties.get(ofst, PropertySize::Four).is_err());
+        }
+        for ofst in [
+            offset::CAP,
+            offset::VS,
+            offset::CSTS,
+            offset::NSSR,
+            offset::CRTO,
+        ] {
+            assert!(properties.set(ofst, PropertySize::Four, 0, false).is_err());
+        }
+        let wide = properties.set(offset::CC, PropertySize::Four, 1 << 32, false);
+        assert_eq!(wide, Err(Refusal::field(byte::VALUE)));
+    }
+}

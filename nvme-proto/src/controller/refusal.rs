@@ -1,0 +1,104 @@
+//! A command that is refused: with which status, and because of which field.
+
+use crate::wire::Status;
+use crate::wire::fabrics::ConnectInvalidParameter;
+
+use super::Completion;
+
+/// Why a command is refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// The status it completes with.
+    pub status: Status,
+    /// The byte of the SQE that is at fault, if it is one: what the error log
+    /// calls Parameter Error Location (Base, 5.16.1.2).
+    pub byte: Option<u8>,
+    /// DW0 of the response.
+    pub result: u32,
+}
+
+/// Bytes of the SQE that refusals name.
+pub mod byte {
+    /// OPC.
+    pub const OPC: u8 = 0;
+    /// FUSE and PSDT.
+    pub const FLAGS: u8 = 1;
+    /// NSID, or FCTYPE in a Fabrics command.
+    pub const NSID: u8 = 4;
+    /// DPTR.
+    pub const DPTR: u8 = 24;
+    /// CDW10.
+    pub const CDW10: u8 = 40;
+    /// CDW11.
+    pub const CDW11: u8 = 44;
+    /// CDW12.
+    pub const CDW12: u8 = 48;
+    /// CDW14.
+    pub const CDW14: u8 = 56;
+    /// ATTRIB of the property commands.
+    pub const ATTRIB: u8 = 40;
+    /// OFST of the property commands.
+    pub const OFST: u8 = 44;
+    /// VALUE of Property Set.
+    pub const VALUE: u8 = 48;
+}
+
+impl Refusal {
+    /// A refusal that stays one however often the command is sent.
+    #[must_use]
+    pub const fn new(status: Status) -> Self {
+        Self {
+            status: status.with_dnr(),
+            byte: None,
+            result: 0,
+        }
+    }
+
+    /// A refusal that may pass: the host may send the command again.
+    #[must_use]
+    pub const fn transient(status: Status) -> Self {
+        Self {
+            status,
+            byte: None,
+            result: 0,
+        }
+    }
+
+    /// Invalid Field in Command, at this byte of the SQE.
+    #[must_use]
+    pub const fn field(byte: u8) -> Self {
+        Self::new(Status::INVALID_FIELD).at(byte)
+    }
+
+    /// Connect Invalid Parameters, with the parameter in DW0 (Base, 6.3).
+    #[must_use]
+    pub const fn connect(parameter: ConnectInvalidParameter) -> Self {
+        let byte = if parameter.in_data() {
+            None
+        } else {
+            Some(parameter.ipo() as u8)
+        };
+        Self {
+            byte,
+            result: parameter.0,
+            ..Self::new(Status::CONNECT_INVALID_PARAMETERS)
+        }
+    }
+
+    /// The same, at this byte of the SQE.
+    #[must_use]
+    pub const fn at(mut self, byte: u8) -> Self {
+        self.byte = Some(byte);
+        self
+    }
+
+    /// The completion that tells the host.
+    #[must_use]
+    pub const fn completion(self, cid: u16) -> Completion {
+        Completion {
+            cid,
+            status: self.status,
+            result: self.result as u64,
+        }
+    }
+}

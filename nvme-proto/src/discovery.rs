@@ -1,0 +1,191 @@
+//! What discovery shows: for each host the ways to each subsystem it may use
+//! (Base, 5.16.1.23).
+//!
+//! Entries are made when they are read, so that any window of the page costs
+//! what it holds. A host that reads in parts compares GENCTR at the end.
+
+use alloc::vec::Vec;
+
+use zerocopy::{FromZeros, IntoBytes};
+
+use crate::controller::Host;
+use crate::limits::ADMIN_QUEUE_ENTRIES;
+use crate::subsystem::HostAccess;
+use crate::window::Window;
+use crate::wire::Nqn;
+use crate::wire::fabrics::CNTLID_DYNAMIC;
+use crate::wire::log::{
+    AddressFamily, DiscoveryEntry, DiscoveryLogHeader, Eflags, RdmaProvider, RdmaTsas,
+    SubsystemType, TransportType,
+};
+
+use core::net::{IpAddr, SocketAddr};
+
+/// An address of ours that a host connected to.
+pub type LocalAddress = IpAddr;
+
+/// A place where hosts may connect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listener {
+    /// PORTID: the NVM subsystem port.
+    pub portid: u16,
+    /// Where; an unspecified address stands for all of its family.
+    pub address: SocketAddr,
+    /// RDMA_PRTYPE: which RDMA it is.
+    pub provider: RdmaProvider,
+}
+
+/// A subsystem that discovery may show.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Exported {
+    /// SUBNQN.
+    pub nqn: Nqn,
+    /// To whom.
+    pub hosts: HostAccess,
+}
+
+/// TREQ: a secure channel is not required (01b would be "required").
+const TREQ_NOT_REQUIRED: u8 = 0b10;
+/// ASQSZ: every host may have an admin queue of this size.
+const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
+/// Bytes of the header, and of each entry.
+const ENTRY_BYTES: u64 = 1024;
+
+/// Log page 70h of every host.
+#[derive(Debug, Default)]
+pub(crate) struct DiscoveryLog {
+    genctr: u64,
+    listeners: Vec<Listener>,
+    exported: Vec<Exported>,
+}
+
+/// One line of the log, before it is one for a host.
+struct Route<'a> {
+    listener: &'a Listener,
+    traddr: IpAddr,
+    /// `None` for this very discovery subsystem.
+    subsystem: Option<&'a Nqn>,
+}
+
+impl DiscoveryLog {
+    /// Sets what there is; whether that is news.
+    pub(crate) fn set(&mut self, listeners: Vec<Listener>, exported: Vec<Exported>) -> bool {
+        if self.listeners == listeners && self.exported == exported {
+            return false;
+        }
+        (self.listeners, self.exported) = (listeners, exported);
+        self.genctr += 1;
+        true
+    }
+
+    /// Bytes of the page as this host sees it.
+    pub(crate) fn length(&self, host: &Host, local: Option<LocalAddress>) -> u64 {
+        ENTRY_BYTES * (1 + self.routes(host, local).count() as u64)
+    }
+
+    /// Renders what of the page lies in the window.
+    pub(crate) fn render(&self, host: &Host, local: Option<LocalAddress>, page: &mut Window<'_>) {
+        let mut header = DiscoveryLogHeader::new_zeroed();
+        header.genctr.set(self.genctr);
+        header.numrec.set(self.routes(host, local).count() as u64);
+        page.put(0, header.as_bytes());
+        let mut at = ENTRY_BYTES;
+        for route in self.routes(host, local) {
+            if page.shows(at, ENTRY_BYTES) {
+                page.put(at, route.entry().as_bytes());
+            }
+            at += ENTRY_BYTES;
+        }
+    }
+
+    /// Every listener leads to this discovery subsystem, and to each subsystem
+    /// that the host may use.
+    fn routes<'a>(
+        &'a self,
+        host: &'a Host,
+        local: Option<LocalAddress>,
+    ) -> impl Iterator<Item = Route<'a>> {
+        let visible = |exported: &&Exported| exported.hosts.allows(&host.nqn);
+        let subsystems = move || {
+            let exported = self.exported.iter().filter(visible);
+            core::iter::once(None).chain(exported.map(|exported| Some(&exported.nqn)))
+        };
+        self.listeners.iter().flat_map(move |listener| {
+            let traddr = reachable(listener.address.ip(), local);
+            traddr.into_iter().flat_map(move |traddr| {
+                subsystems().map(move |subsystem| Route {
+                    listener,
+                    traddr,
+                    subsystem,
+                })
+            })
+        })
+    }
+}
+
+/// The address to name for a listener: where it listens on all addresses of a
+/// family, the one this host came by, which is known to reach us. A wildcard of
+/// the other family names no address, and is left out.
+fn reachable(listening: IpAddr, local: Option<LocalAddress>) -> Option<IpAddr> {
+    if !listening.is_unspecified() {
+        return Some(listening);
+    }
+    local.filter(|local| local.is_ipv4() == listening.is_ipv4())
+}
+
+impl Route<'_> {
+    fn entry(&self) -> DiscoveryEntry {
+        let mut entry = DiscoveryEntry::new_zeroed();
+        entry.trtype = TransportType::RDMA.0;
+        entry.adrfam = match self.traddr {
+            IpAddr::V4(_) => AddressFamily::IPV4.0,
+            IpAddr::V6(_) => AddressFamily::IPV6.0,
+        };
+        entry.treq = TREQ_NOT_REQUIRED;
+        entry.portid.set(self.listener.portid);
+        entry.cntlid.set(CNTLID_DYNAMIC);
+        entry.asqsz.set(ASQSZ);
+        write_text(
+            &mut entry.trsvcid,
+            b' ',
+            format_args!("{}", self.listener.address.port()),
+        );
+        write_text(&mut entry.traddr, b' ', format_args!("{}", self.traddr));
+        match self.subsystem {
+            Some(nqn) => {
+                entry.subtype = SubsystemType::NVM.0;
+                entry.subnqn = nqn.encode();
+            }
+            None => {
+                entry.subtype = SubsystemType::CURRENT_DISCOVERY.0;
+                entry.subnqn = Nqn::discovery().encode();
+                // A discovery connection with a keep alive timer stays.
+                entry.eflags.set(Eflags(0).with_epcsd(true).0);
+            }
+        }
+        let mut tsas = RdmaTsas::new_zeroed();
+        tsas.qptype = RdmaTsas::QPTYPE_CONNECTED;
+        tsas.prtype = self.listener.provider.0;
+        tsas.cms = RdmaTsas::CMS_RDMA_IP_CM;
+        entry.tsas.copy_from_slice(tsas.as_bytes());
+        entry
+    }
+}
+
+/// Writes text into a field that is long enough for it, and fills up the rest.
+fn write_text(field: &mut [u8], fill: u8, text: core::fmt::Arguments<'_>) {
+    struct Cursor<'a>(&'a mut [u8]);
+    impl core::fmt::Write for Cursor<'_> {
+        fn write_str(&mut self, text: &str) -> core::fmt::Result {
+            let rest = core::mem::take(&mut self.0);
+            let (head, tail) = rest
+                .split_at_mut_checked(text.len())
+                .ok_or(core::fmt::Error)?;
+            head.copy_from_slice(text.as_bytes());
+            self.0 = tail;
+            Ok(())
+        }
+    }
+    field.fill(fill);
+    core::fmt::write(&mut Cursor(field), text).expect("an address or a port fits its field");
+}

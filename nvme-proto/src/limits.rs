@@ -1,0 +1,119 @@
+//! Every limit of the controller, in one place.
+//!
+//! What a host may use is told to it (in CAP, Identify Controller, or a
+//! feature), so that a well-behaved one never runs into a limit; one that
+//! does gets the status code that names it.
+
+/// The memory page that MDTS counts in: CAP.MPSMIN is 0, which is 4 KiB.
+pub const PAGE_BYTES: u32 = 4096;
+
+/// Bytes of an SQE, and thus of the smallest command capsule.
+pub const CAPSULE_HEADER_BYTES: u32 = 64;
+
+/// Entries of an admin submission queue at most. The discovery log page promises
+/// at least 32 (Base, 5.16.1.23: ASQSZ), and no host sends more than a few at once.
+pub const ADMIN_QUEUE_ENTRIES: u16 = 128;
+
+/// Entries of an I/O submission queue at most, whatever is configured.
+pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
+
+/// I/O queues a controller may have at most, whatever is configured.
+pub const IO_QUEUES_MAX: u16 = 1024;
+
+/// The largest NSID: log page 04h names at most so many changed namespaces
+/// (Base, 5.16.1.5), so up to here its "too many to name" never arises.
+pub const NAMESPACES_MAX: u32 = 1024;
+
+/// Asynchronous Event Requests outstanding (AERL is one less).
+pub const ASYNC_EVENT_REQUESTS: usize = 4;
+
+/// Aborts outstanding (ACL is one less).
+pub const ABORTS: usize = 4;
+
+/// Entries of a controller's Error Information log (ELPE is one less).
+pub const ERROR_LOG_ENTRIES: usize = 64;
+
+/// Granularity of the keep alive timer, in the 100 ms units of KAS.
+pub const KAS: u16 = 1;
+
+/// How long an association lives that has no keep alive timer to end it: a
+/// discovery controller whose host asked for none (Base, 3.1.2.3.3.1: two
+/// minutes), and any controller that is not ready, where the timer does not run.
+pub const IDLE_ASSOCIATION_MS: u32 = 120_000;
+
+/// The longest that CSTS.RDY follows CC.EN, in the 500 ms units of CAP.TO. It
+/// changes at once in fact, unless a reset waits for I/O in flight.
+pub const READY_TIMEOUT: u8 = 30;
+
+/// The limits an administrator may choose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// MDTS: the largest transfer is 2^MDTS pages of [`PAGE_BYTES`].
+    pub mdts: u8,
+    /// Entries of an I/O submission queue, 1-based (CAP.MQES, MAXCMD).
+    pub io_queue_entries: u16,
+    /// I/O queues of one controller.
+    pub io_queues: u16,
+    /// In-capsule data of an I/O command, in bytes (IOCCSZ).
+    pub in_capsule_bytes: u32,
+    /// NN: the largest NSID.
+    pub namespaces: u32,
+    /// Controllers of one subsystem.
+    pub controllers: u16,
+    /// Controllers that one host may have of a subsystem, lest it take all.
+    pub controllers_per_host: u16,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            mdts: 8,
+            io_queue_entries: 128,
+            io_queues: 128,
+            in_capsule_bytes: 4096,
+            namespaces: NAMESPACES_MAX,
+            controllers: 1024,
+            controllers_per_host: 64,
+        }
+    }
+}
+
+impl Limits {
+    /// The largest data transfer of a command, in bytes.
+    #[must_use]
+    pub const fn transfer_bytes(&self) -> u32 {
+        PAGE_BYTES << self.mdts
+    }
+
+    /// Entries a submission queue may have, 1-based.
+    #[must_use]
+    pub const fn queue_entries(&self, qid: u16) -> u16 {
+        if qid == 0 {
+            ADMIN_QUEUE_ENTRIES
+        } else {
+            self.io_queue_entries
+        }
+    }
+
+    /// Panics if a limit is beyond what the protocol can express: a configuration
+    /// is validated before it gets here.
+    pub(crate) fn assert_sane(&self) {
+        assert!((1..=12).contains(&self.mdts), "MDTS of {}", self.mdts);
+        assert!((2..=IO_QUEUE_ENTRIES_MAX).contains(&self.io_queue_entries));
+        assert!((1..=IO_QUEUES_MAX).contains(&self.io_queues));
+        assert!((1..=NAMESPACES_MAX).contains(&self.namespaces));
+        assert!(self.in_capsule_bytes <= 16 * 1024 && self.in_capsule_bytes.is_multiple_of(16));
+        assert!(self.controllers >= 1 && self.controllers_per_host >= 1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_default_transfer_is_1_mib() {
+        assert_eq!(Limits::default().transfer_bytes(), 1 << 20);
+        Limits::default().assert_sane();
+    }
+}

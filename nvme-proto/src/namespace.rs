@@ -1,0 +1,161 @@
+//! Namespaces: the disks of a subsystem, as its controllers describe them.
+
+use alloc::collections::BTreeMap;
+
+use crate::io::NamespaceView;
+use crate::wire::NSID_ALL;
+use crate::wire::Status;
+
+/// A namespace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Namespace {
+    /// NSID: 1 up to NN.
+    pub nsid: u32,
+    /// Its identity across restarts and controllers, in the order it is written.
+    pub uuid: [u8; 16],
+    /// NGUID, or zeroes for none.
+    pub nguid: [u8; 16],
+    /// Size in logical blocks.
+    pub blocks: u64,
+    /// Bytes of a logical block are 2^`block_shift`: 9 or 12.
+    pub block_shift: u8,
+    /// Writes are refused.
+    pub read_only: bool,
+    /// Deallocating blocks frees space, and they read as zeroes then.
+    pub deallocates: bool,
+}
+
+impl Namespace {
+    /// What the parser of I/O commands has to know of it.
+    #[must_use]
+    pub fn view(&self) -> NamespaceView {
+        NamespaceView {
+            nsze: self.blocks,
+            lbads: self.block_shift,
+            write_protected: self.read_only,
+        }
+    }
+}
+
+/// Why a namespace cannot be added or changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NamespaceError {
+    /// NSIDs go from 1 to NN.
+    NsidOutOfRange,
+    /// A namespace with this NSID is there already.
+    NsidInUse,
+    /// No namespace with this NSID is there.
+    Unknown,
+    /// No whole logical block, or a block size other than 512 B and 4 KiB.
+    BadGeometry,
+}
+
+impl core::fmt::Display for NamespaceError {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::NsidOutOfRange => "the NSID is 0 or above the largest of the subsystem",
+            Self::NsidInUse => "the NSID is taken by another namespace of the subsystem",
+            Self::Unknown => "no namespace of the subsystem has this NSID",
+            Self::BadGeometry => {
+                "a namespace needs one logical block at least, of 512 or 4096 bytes"
+            }
+        })
+    }
+}
+
+impl core::error::Error for NamespaceError {}
+
+/// The namespaces of a subsystem, with what hosts have set for them.
+#[derive(Debug, Default)]
+pub(crate) struct Namespaces {
+    by_nsid: BTreeMap<u32, Attached>,
+    /// CHGCNT of the ANA log: how often the set changed.
+    changes: u64,
+}
+
+#[derive(Debug)]
+struct Attached {
+    namespace: Namespace,
+    /// TLER: time limited error recovery, in 100 ms (feature 05h).
+    tler: u16,
+}
+
+impl Namespaces {
+    pub(crate) fn add(&mut self, namespace: Namespace, nn: u32) -> Result<(), NamespaceError> {
+        if !(1..=nn).contains(&namespace.nsid) {
+            return Err(NamespaceError::NsidOutOfRange);
+        }
+        if namespace.blocks == 0 || !matches!(namespace.block_shift, 9 | 12) {
+            return Err(NamespaceError::BadGeometry);
+        }
+        if self.by_nsid.contains_key(&namespace.nsid) {
+            return Err(NamespaceError::NsidInUse);
+        }
+        self.by_nsid
+            .insert(namespace.nsid, Attached { namespace, tler: 0 });
+        self.changes += 1;
+        Ok(())
+    }
+
+    pub(crate) fn remove(&mut self, nsid: u32) -> Result<Namespace, NamespaceError> {
+        let removed = self.by_nsid.remove(&nsid).ok_or(NamespaceError::Unknown)?;
+        self.changes += 1;
+        Ok(removed.namespace)
+    }
+
+    /// Changes the size; whether it was another one.
+    pub(crate) fn resize(&mut self, nsid: u32, blocks: u64) -> Result<bool, NamespaceError> {
+        let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
+        if blocks == 0 {
+            return Err(NamespaceError::BadGeometry);
+        }
+        Ok(core::mem::replace(&mut attached.namespace.blocks, blocks) != blocks)
+    }
+
+    pub(crate) fn get(&self, nsid: u32) -> Option<&Namespace> {
+        self.by_nsid.get(&nsid).map(|attached| &attached.namespace)
+    }
+
+    /// In the order of NSIDs.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Namespace> {
+        self.by_nsid.values().map(|attached| &attached.namespace)
+    }
+
+    /// NSIDs above this one.
+    pub(crate) fn nsids_after(&self, nsid: u32) -> impl Iterator<Item = u32> {
+        self.by_nsid
+            .keys()
+            .copied()
+            .filter(move |&other| other > nsid)
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.by_nsid.len()
+    }
+
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes
+    }
+
+    pub(crate) fn tler(&self, nsid: u32) -> Result<u16, Status> {
+        let attached = self.by_nsid.get(&nsid);
+        attached
+            .map(|attached| attached.tler)
+            .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
+    }
+
+    pub(crate) fn set_tler(&mut self, nsid: u32, tler: u16) -> Result<(), Status> {
+        if nsid == NSID_ALL {
+            self.by_nsid
+                .values_mut()
+                .for_each(|attached| attached.tler = tler);
+            return Ok(());
+        }
+        let attached = self
+            .by_nsid
+            .get_mut(&nsid)
+            .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+        attached.tler = tler;
+        Ok(())
+    }
+}

@@ -1,0 +1,582 @@
+//! The NVM subsystem: namespaces, and the controllers of the hosts that use them.
+//!
+//! Everything of the control plane enters here, and one lock around a
+//! [`Subsystem`] is all a target needs: no call waits for anything, and the I/O
+//! path needs none of them. A queue on another core takes the lock once, for its
+//! Connect.
+//!
+//! A discovery subsystem ([`Subsystem::discovery`]) is one without namespaces and
+//! I/O queues, whose controllers show log page 70h.
+
+use alloc::collections::BTreeMap;
+use alloc::string::String;
+use alloc::vec::Vec;
+use core::time::Duration;
+
+use crate::controller::error_log::Failure;
+use crate::controller::{
+    Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Outcome, Refusal,
+    Termination, identify,
+};
+use crate::discovery::{DiscoveryLog, Exported, Listener, LocalAddress};
+use crate::io::IoLimits;
+use crate::limits::Limits;
+use crate::namespace::{Namespace, NamespaceError, Namespaces};
+use crate::wire::aen::AsyncEvent;
+use crate::wire::cm::RequestData;
+use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
+use crate::wire::{Nqn, Status};
+
+/// What an administrator says of a subsystem.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// SUBNQN.
+    pub nqn: Nqn,
+    /// SN: serial number; 20 ASCII characters are shown.
+    pub serial: String,
+    /// MN: model number; 40 ASCII characters are shown.
+    pub model: String,
+    /// FR: firmware revision; 8 ASCII characters are shown.
+    pub firmware: String,
+    /// Which hosts may connect.
+    pub hosts: HostAccess,
+    /// VWC: a namespace's backend may hold acknowledged writes in a volatile cache.
+    pub volatile_write_cache: bool,
+    /// Limits.
+    pub limits: Limits,
+}
+
+/// Which hosts may connect.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HostAccess {
+    /// All.
+    Any,
+    /// Those with one of these NQNs.
+    Only(Vec<Nqn>),
+}
+
+impl HostAccess {
+    /// Whether this host may.
+    #[must_use]
+    pub fn allows(&self, host: &Nqn) -> bool {
+        match self {
+            Self::Any => true,
+            Self::Only(nqns) => nqns.contains(host),
+        }
+    }
+}
+
+/// What kind of subsystem it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// One with namespaces.
+    Nvm,
+    /// A discovery subsystem.
+    Discovery,
+}
+
+/// The state of the media, as log page 02h and its events show it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Health {
+    /// CRITICAL WARNING bits 0 (spare), 2 (reliability), 3 (read only) and 5
+    /// (persistent memory); the temperature bit is made of the thresholds.
+    pub critical_warning: u8,
+    /// Composite temperature in kelvins, 0 if unknown.
+    pub temperature_k: u16,
+    /// AVSP: available spare, in percent.
+    pub available_spare: u8,
+    /// AVSPT: its threshold, in percent.
+    pub available_spare_threshold: u8,
+    /// PUSED: percentage used.
+    pub percentage_used: u8,
+}
+
+impl Default for Health {
+    fn default() -> Self {
+        Self {
+            critical_warning: 0,
+            temperature_k: 0,
+            available_spare: 100,
+            available_spare_threshold: 10,
+            percentage_used: 0,
+        }
+    }
+}
+
+/// What the controllers of a subsystem have in common.
+#[derive(Debug)]
+pub(crate) struct Common {
+    kind: Kind,
+    pub(crate) settings: Settings,
+    pub(crate) namespaces: Namespaces,
+    pub(crate) health: Health,
+    pub(crate) discovery: DiscoveryLog,
+}
+
+impl Common {
+    pub(crate) fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.settings.limits
+    }
+
+    pub(crate) fn has_write_cache(&self) -> bool {
+        self.settings.volatile_write_cache
+    }
+}
+
+/// A Connect, and what the target knows of the connection it came on.
+#[derive(Clone, Copy, Debug)]
+pub struct Arrival<'a> {
+    /// Time since any fixed origin.
+    pub now: Duration,
+    /// Private data of the RDMA connection request; `None` on a transport without.
+    pub cm: Option<&'a RequestData>,
+    /// Where the host connected to: what the discovery log shows for a listener
+    /// on a wildcard address.
+    pub local: Option<LocalAddress>,
+}
+
+/// A queue that is connected.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Connected {
+    /// The controller it is of.
+    pub cntlid: u16,
+    /// QID.
+    pub qid: u16,
+    /// Entries of the submission queue, 1-based: SQHD counts modulo this.
+    pub sq_entries: u16,
+    /// Whether responses carry SQHD; else FFFFh.
+    pub flow_control: bool,
+    /// The response.
+    pub completion: Completion,
+}
+
+/// An NVM subsystem or a discovery subsystem.
+#[derive(Debug)]
+pub struct Subsystem {
+    common: Common,
+    controllers: BTreeMap<u16, Controller>,
+    last_cntlid: u16,
+}
+
+impl Subsystem {
+    /// A subsystem without namespaces as yet.
+    ///
+    /// # Panics
+    /// If the settings are beyond what the protocol can express.
+    #[must_use]
+    pub fn new(settings: Settings) -> Self {
+        assert!(
+            !settings.nqn.is_discovery(),
+            "the discovery NQN names no NVM subsystem"
+        );
+        Self::of_kind(Kind::Nvm, settings)
+    }
+
+    /// The discovery subsystem, of the well-known NQN whatever the settings say.
+    #[must_use]
+    pub fn discovery(settings: Settings) -> Self {
+        let nqn = Nqn::discovery();
+        Self::of_kind(
+            Kind::Discovery,
+            Settings {
+                nqn,
+                volatile_write_cache: false,
+                ..settings
+            },
+        )
+    }
+
+    fn of_kind(kind: Kind, settings: Settings) -> Self {
+        settings.limits.assert_sane();
+        let common = Common {
+            kind,
+            settings,
+            namespaces: Namespaces::default(),
+            health: Health::default(),
+            discovery: DiscoveryLog::default(),
+        };
+        Self {
+            common,
+            controllers: BTreeMap::new(),
+            last_cntlid: 0,
+        }
+    }
+
+    /// What it was made with.
+    #[must_use]
+    pub fn settings(&self) -> &Settings {
+        &self.common.settings
+    }
+
+    /// NVM or discovery.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.common.kind
+    }
+
+    /// The controllers, by CNTLID.
+    pub fn controllers(&self) -> impl Iterator<Item = &Controller> {
+        self.controllers.values()
+    }
+
+    /// The controller of this CNTLID.
+    #[must_use]
+    pub fn controller(&self, cntlid: u16) -> Option<&Controller> {
+        self.controllers.get(&cntlid)
+    }
+
+    /// What every I/O command has to keep to.
+    #[must_use]
+    pub fn io_limits(&self) -> IoLimits {
+        identify::io_limits(&self.common)
+    }
+
+    /// The namespaces, by NSID.
+    pub fn namespaces(&self) -> impl Iterator<Item = &Namespace> {
+        self.common.namespaces.iter()
+    }
+}
+
+/// Queues come and go.
+impl Subsystem {
+    /// Connects a queue (Base, 6.3). QID 0 makes a controller.
+    ///
+    /// # Errors
+    /// How to refuse the Connect; the connection is to be closed after the response.
+    pub fn connect(
+        &mut self,
+        request: &ConnectRequest,
+        arrival: &Arrival<'_>,
+    ) -> Result<Connected, Refusal> {
+        if let Some(cm) = arrival.cm {
+            request.check_against(cm)?;
+        }
+        let entries = self.common.limits().queue_entries(request.qid);
+        if request.sqsize >= entries {
+            return Err(Refusal::connect(Parameter::SQSIZE));
+        }
+        if request.subnqn != self.common.settings.nqn {
+            return Err(Refusal::connect(Parameter::SUBNQN));
+        }
+        if !self.common.settings.hosts.allows(&request.hostnqn) {
+            return Err(Refusal::new(Status::CONNECT_INVALID_HOST));
+        }
+        let cntlid = match request.qid {
+            0 => self.connect_admin(request, arrival)?,
+            _ => self.connect_io(request)?,
+        };
+        Ok(Connected {
+            cntlid,
+            qid: request.qid,
+            sq_entries: request.sqsize + 1,
+            flow_control: request.flow_control,
+            // No authentication is required: AUTHREQ stays 0.
+            completion: Completion::success(request.cid, u64::from(cntlid)),
+        })
+    }
+
+    fn connect_admin(
+        &mut self,
+        request: &ConnectRequest,
+        arrival: &Arrival<'_>,
+    ) -> Result<u16, Refusal> {
+        // Controllers are dynamic: a host cannot choose one.
+        if request.cntlid != CNTLID_DYNAMIC {
+            return Err(Refusal::connect(Parameter::CNTLID));
+        }
+        let limits = self.common.limits();
+        let of_host = |controller: &&Controller| controller.host().nqn == request.hostnqn;
+        if self.controllers.len() >= usize::from(limits.controllers)
+            || self.controllers().filter(of_host).count()
+                >= usize::from(limits.controllers_per_host)
+        {
+            return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
+        }
+        let cntlid = self.next_cntlid();
+        let controller = Controller::new(cntlid, request, arrival.local, &self.common, arrival.now);
+        self.controllers.insert(cntlid, controller);
+        Ok(cntlid)
+    }
+
+    fn connect_io(&mut self, request: &ConnectRequest) -> Result<u16, Refusal> {
+        if self.common.kind == Kind::Discovery {
+            return Err(Refusal::connect(Parameter::QID));
+        }
+        let cntlid = request.cntlid;
+        let controller = self
+            .controllers
+            .get_mut(&cntlid)
+            .ok_or(Refusal::connect(Parameter::CNTLID))?;
+        if controller.host().nqn != request.hostnqn {
+            return Err(Refusal::connect(Parameter::HOSTNQN));
+        }
+        if controller.host().id != request.hostid {
+            return Err(Refusal::connect(Parameter::HOSTID));
+        }
+        if !controller.takes_io_queues() {
+            return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
+        if request.qid > controller.queues_granted() {
+            return Err(Refusal::connect(Parameter::QID));
+        }
+        if controller.has_io_queue(request.qid) {
+            let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
+            return Err(refusal.at(Parameter::QID.ipo() as u8));
+        }
+        controller.add_io_queue(request.qid);
+        Ok(cntlid)
+    }
+
+    /// The next free CNTLID; one that was freed is the last to be used again, so
+    /// that no late message of an old association meets a new one.
+    fn next_cntlid(&mut self) -> u16 {
+        loop {
+            self.last_cntlid = if self.last_cntlid >= CNTLID_MAX {
+                1
+            } else {
+                self.last_cntlid + 1
+            };
+            if !self.controllers.contains_key(&self.last_cntlid) {
+                return self.last_cntlid;
+            }
+        }
+    }
+
+    /// A queue's connection is gone, whoever ended it. With the admin queue the
+    /// association ends. An I/O queue does not take the association with it: a
+    /// host that leaves in order closes its I/O queues first and shuts down by
+    /// the admin queue afterwards.
+    pub fn queue_disconnected(
+        &mut self,
+        cntlid: u16,
+        qid: u16,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        if qid != 0 {
+            if let Some(controller) = self.controllers.get_mut(&cntlid) {
+                controller.remove_io_queue(&self.common, qid, now, actions);
+            }
+        } else if let Some(controller) = self.controllers.remove(&cntlid)
+            && controller.io_queues().next().is_some()
+        {
+            actions.push(Action::DisconnectIoQueues { cntlid });
+        }
+    }
+}
+
+/// Admin commands.
+impl Subsystem {
+    /// Carries out a command of a controller's admin queue.
+    ///
+    /// # Panics
+    /// If there is no such controller, or the buffers do not have the length that
+    /// [`AdminCommand::transfer`] said: both are the target's to see to.
+    pub fn execute(
+        &mut self,
+        cntlid: u16,
+        cid: u16,
+        command: &AdminCommand,
+        exchange: Exchange<'_>,
+        actions: &mut Vec<Action>,
+    ) -> Outcome {
+        command
+            .transfer()
+            .assert_matches(exchange.data_in, exchange.data_out);
+        let controller = self
+            .controllers
+            .get_mut(&cntlid)
+            .expect("an admin queue's controller");
+        controller.execute(&mut self.common, cid, command, exchange, actions)
+    }
+
+    /// Refuses a command of a controller's admin queue, and logs that.
+    ///
+    /// # Panics
+    /// If there is no such controller.
+    pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
+        let controller = self
+            .controllers
+            .get_mut(&cntlid)
+            .expect("an admin queue's controller");
+        controller.refuse(cid, refusal)
+    }
+
+    /// Logs a command that failed on an I/O queue. Not for the I/O path: hand it over.
+    pub fn record_failure(&mut self, cntlid: u16, failure: &Failure) {
+        if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.record_failure(failure);
+        }
+    }
+
+    /// The answer to [`Action::Abort`].
+    pub fn abort_done(
+        &mut self,
+        cntlid: u16,
+        abort_cid: u16,
+        aborted: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.abort_done(abort_cid, aborted, actions);
+        }
+    }
+
+    /// The answer to [`Action::FlushAll`]; `intact` if nothing was lost.
+    pub fn flushed(&mut self, cntlid: u16, intact: bool, now: Duration) {
+        if let Some(controller) = self.controllers.get_mut(&cntlid) {
+            controller.flushed(&self.common, intact, now);
+        }
+    }
+}
+
+/// Time.
+impl Subsystem {
+    /// When to [`Self::poll`] at the latest.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Duration> {
+        self.controllers().filter_map(Controller::deadline).min()
+    }
+
+    /// Looks at the keep alive timers. `io_traffic` tells of a controller whether
+    /// an I/O command of it came in since it was last asked.
+    pub fn poll(
+        &mut self,
+        now: Duration,
+        mut io_traffic: impl FnMut(u16) -> bool,
+        actions: &mut Vec<Action>,
+    ) {
+        let reason = Termination::KeepAliveExpired;
+        for (&cntlid, controller) in &mut self.controllers {
+            if controller.has_expired(now, || io_traffic(cntlid)) {
+                actions.push(Action::Terminate { cntlid, reason });
+            }
+        }
+    }
+}
+
+/// What the administrator and the machine change.
+impl Subsystem {
+    /// Adds a namespace.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn add_namespace(
+        &mut self,
+        namespace: Namespace,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), NamespaceError> {
+        assert_eq!(self.common.kind, Kind::Nvm, "discovery has no namespaces");
+        self.common
+            .namespaces
+            .add(namespace, self.common.settings.limits.namespaces)?;
+        self.namespace_changed(namespace.nsid, actions);
+        Ok(())
+    }
+
+    /// Takes a namespace away.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn remove_namespace(
+        &mut self,
+        nsid: u32,
+        actions: &mut Vec<Action>,
+    ) -> Result<Namespace, NamespaceError> {
+        let removed = self.common.namespaces.remove(nsid)?;
+        self.namespace_changed(nsid, actions);
+        Ok(removed)
+    }
+
+    /// Changes the size of a namespace.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn resize_namespace(
+        &mut self,
+        nsid: u32,
+        blocks: u64,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), NamespaceError> {
+        if self.common.namespaces.resize(nsid, blocks)? {
+            self.namespace_changed(nsid, actions);
+        }
+        Ok(())
+    }
+
+    /// Sets the state of the media. New warnings are events.
+    pub fn set_health(&mut self, health: Health, actions: &mut Vec<Action>) {
+        let old = core::mem::replace(&mut self.common.health, health);
+        for controller in self.controllers.values_mut() {
+            controller.health_changed(&old, &health, actions);
+        }
+    }
+
+    /// Something in the target broke, for good or for a moment.
+    pub fn internal_error(&mut self, persistent: bool, actions: &mut Vec<Action>) {
+        let event = match persistent {
+            true => AsyncEvent::ERROR_PERSISTENT_INTERNAL,
+            false => AsyncEvent::ERROR_TRANSIENT_INTERNAL,
+        };
+        self.raise(event, actions);
+    }
+
+    /// Sets which hosts may connect; those that no longer may are disconnected.
+    pub fn set_hosts(&mut self, hosts: HostAccess, actions: &mut Vec<Action>) {
+        let unwelcome = |controller: &Controller| !hosts.allows(&controller.host().nqn);
+        self.terminate(unwelcome, Termination::HostNotAllowed, actions);
+        self.common.settings.hosts = hosts;
+    }
+
+    /// Ends all associations. To refuse new ones is the target's matter.
+    pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
+        self.terminate(|_| true, Termination::SubsystemRemoved, actions);
+    }
+
+    /// Sets what discovery shows. If that changes anything, hosts with a
+    /// persistent connection hear of it.
+    pub fn set_discovery(
+        &mut self,
+        listeners: Vec<Listener>,
+        exported: Vec<Exported>,
+        actions: &mut Vec<Action>,
+    ) {
+        assert_eq!(
+            self.common.kind,
+            Kind::Discovery,
+            "log page 70h is discovery's"
+        );
+        if self.common.discovery.set(listeners, exported) {
+            self.raise(AsyncEvent::NOTICE_DISCOVERY_CHANGED, actions);
+        }
+    }
+
+    fn namespace_changed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
+        for controller in self.controllers.values_mut() {
+            controller.namespace_changed(nsid, actions);
+        }
+    }
+
+    fn raise(&mut self, event: AsyncEvent, actions: &mut Vec<Action>) {
+        for controller in self.controllers.values_mut() {
+            controller.raise(event, actions);
+        }
+    }
+
+    fn terminate(
+        &mut self,
+        which: impl Fn(&Controller) -> bool,
+        reason: Termination,
+        actions: &mut Vec<Action>,
+    ) {
+        for (&cntlid, controller) in &mut self.controllers {
+            if which(controller) && controller.condemn() {
+                actions.push(Action::Terminate { cntlid, reason });
+            }
+        }
+    }
+}

@@ -1,0 +1,412 @@
+//! rdma_cm: connection identifiers, and the channels on which their events come.
+//!
+//! Unsafe because librdmacm deals in pointers. What makes it sound: an
+//! [`Id`] owns its `rdma_cm_id` and keeps the channel alive that it is bound
+//! to; an event is copied and acknowledged before anyone sees it, so no
+//! pointer into librdmacm outlives a call, and destroying or migrating an
+//! identifier, which waits for its events to be acknowledged, never waits long.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicPtr, Ordering};
+
+use cairn_rdma::{FabricError, PrivateData};
+
+use crate::address::{self, RawAddress};
+use crate::explain;
+use crate::library::Library;
+use crate::sys;
+
+/// A stream of connection events, behind one non-blocking file descriptor.
+pub(crate) struct Channel {
+    library: &'static Library,
+    raw: *mut sys::rdma_event_channel,
+}
+
+// SAFETY: librdmacm guards its own state with locks; the channel's structure
+// is only a file descriptor, which never changes.
+unsafe impl Send for Channel {}
+// SAFETY: as above; reading events from two threads gives each of them whole events.
+unsafe impl Sync for Channel {}
+
+impl Channel {
+    pub(crate) fn new(library: &'static Library) -> Result<Arc<Self>, FabricError> {
+        // SAFETY: no arguments.
+        let raw = unsafe { library.symbols().rdma_create_event_channel() };
+        if raw.is_null() {
+            return Err(explain::event_channel(&io::Error::last_os_error()));
+        }
+        let channel = Arc::new(Self { library, raw });
+        set_nonblocking(channel.fd()).map_err(|error| explain::os("fcntl", error))?;
+        Ok(channel)
+    }
+
+    pub(crate) fn fd(&self) -> RawFd {
+        // SAFETY: `raw` lives as long as `self`, and its descriptor never changes.
+        unsafe { (*self.raw).fd }
+    }
+
+    /// The next event, if one waits.
+    pub(crate) fn next_event(self: &Arc<Self>) -> io::Result<Option<CmEvent>> {
+        let mut raw = ptr::null_mut();
+        // SAFETY: a live channel, and room for one pointer.
+        let failed = unsafe { self.library.symbols().rdma_get_cm_event(self.raw, &mut raw) } != 0;
+        if failed {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            };
+        }
+        // SAFETY: librdmacm gave a valid event, ours until it is acknowledged.
+        let event = unsafe { self.copy(&*raw) };
+        // SAFETY: acknowledged once; nothing of it is used any more.
+        unsafe { self.library.symbols().rdma_ack_cm_event(raw) };
+        Ok(Some(event))
+    }
+
+    /// # Safety
+    /// `event` is valid and not yet acknowledged.
+    unsafe fn copy(self: &Arc<Self>, event: &sys::rdma_cm_event) -> CmEvent {
+        // SAFETY: an unacknowledged event keeps its identifier alive. Connection
+        // events carry `conn`; RC connections have no `ud` events.
+        unsafe {
+            let conn = event.param.conn;
+            let tag = tag_of(event.id).load(Ordering::Relaxed) as usize as u64;
+            let request = (event.event == sys::RDMA_CM_EVENT_CONNECT_REQUEST).then(|| {
+                tag_of(event.id).store(tag_pointer(UNCLAIMED), Ordering::Relaxed);
+                Id {
+                    raw: event.id,
+                    channel: Arc::clone(self),
+                }
+            });
+            CmEvent {
+                kind: event.event,
+                status: event.status,
+                tag,
+                request,
+                private_data: private_data(&conn),
+                responder_resources: conn.responder_resources,
+                initiator_depth: conn.initiator_depth,
+            }
+        }
+    }
+}
+
+impl Drop for Channel {
+    fn drop(&mut self) {
+        // SAFETY: every Id holds its channel, so none is left on this one.
+        unsafe { self.library.symbols().rdma_destroy_event_channel(self.raw) };
+    }
+}
+
+/// The tag of a connection request's identifier until an endpoint claims it.
+pub(crate) const UNCLAIMED: u64 = u64::MAX;
+
+/// The tag of a listening identifier.
+pub(crate) const LISTENING: u64 = u64::MAX - 1;
+
+/// An event, by value.
+#[derive(Debug)]
+pub(crate) struct CmEvent {
+    pub(crate) kind: sys::rdma_cm_event_type,
+    /// 0, a negative errno, or a REJ's reason.
+    pub(crate) status: c_int,
+    /// What [`Id::set_tag`] said; for a connection request, the listener's.
+    pub(crate) tag: u64,
+    /// The identifier that a connection request brings.
+    pub(crate) request: Option<Id>,
+    pub(crate) private_data: PrivateData,
+    /// Of a request or response: what the peer asks of us as a responder. The
+    /// kernel has already swapped the message's two fields.
+    pub(crate) responder_resources: u8,
+    /// Of a request or response: READs that the peer lets us have outstanding.
+    pub(crate) initiator_depth: u8,
+}
+
+/// One end of a connection to be, or a listening address.
+pub(crate) struct Id {
+    raw: *mut sys::rdma_cm_id,
+    channel: Arc<Channel>,
+}
+
+// SAFETY: librdmacm's calls on one identifier may come from any thread, one at
+// a time; `&mut self` or ownership sees to the latter.
+unsafe impl Send for Id {}
+
+impl std::fmt::Debug for Id {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Id({:p})", self.raw)
+    }
+}
+
+impl Id {
+    pub(crate) fn new(channel: &Arc<Channel>, tag: u64) -> Result<Self, FabricError> {
+        let mut raw = ptr::null_mut();
+        let symbols = channel.library.symbols();
+        // SAFETY: a live channel, and room for one pointer. The context is a
+        // number that nobody follows.
+        check("rdma_create_id", unsafe {
+            symbols.rdma_create_id(channel.raw, &mut raw, tag_pointer(tag), sys::RDMA_PS_TCP)
+        })?;
+        Ok(Self {
+            raw,
+            channel: Arc::clone(channel),
+        })
+    }
+
+    fn symbols(&self) -> &'static sys::Symbols {
+        self.channel.library.symbols()
+    }
+
+    /// What this identifier's events will carry.
+    pub(crate) fn set_tag(&mut self, tag: u64) {
+        // SAFETY: `raw` is live.
+        unsafe { tag_of(self.raw).store(tag_pointer(tag), Ordering::Relaxed) };
+    }
+
+    pub(crate) fn bind(&mut self, address: SocketAddr) -> Result<(), FabricError> {
+        if address.is_ipv6() {
+            // Or [::] would take IPv4's port too.
+            self.set_option(sys::RDMA_OPTION_ID_AFONLY, &mut 1i32)?;
+        }
+        let mut raw = RawAddress::new(address);
+        // SAFETY: a live identifier and a whole address.
+        let result = unsafe { self.symbols().rdma_bind_addr(self.raw, raw.as_mut_ptr()) };
+        outcome(result).map_err(|error| explain::bind(address, error))
+    }
+
+    pub(crate) fn listen(&mut self, backlog: u32) -> io::Result<()> {
+        let backlog = c_int::try_from(backlog).unwrap_or(c_int::MAX);
+        // SAFETY: a live identifier.
+        outcome(unsafe { self.symbols().rdma_listen(self.raw, backlog) })
+    }
+
+    pub(crate) fn resolve_addr(
+        &mut self,
+        local: Option<SocketAddr>,
+        remote: SocketAddr,
+        timeout_ms: c_int,
+    ) -> io::Result<()> {
+        let mut source = local.map(RawAddress::new);
+        let source = source
+            .as_mut()
+            .map_or(ptr::null_mut(), RawAddress::as_mut_ptr);
+        let mut target = RawAddress::new(remote);
+        // SAFETY: a live identifier; whole addresses, or none.
+        outcome(unsafe {
+            self.symbols()
+                .rdma_resolve_addr(self.raw, source, target.as_mut_ptr(), timeout_ms)
+        })
+    }
+
+    pub(crate) fn resolve_route(&mut self, timeout_ms: c_int) -> io::Result<()> {
+        // SAFETY: a live identifier.
+        outcome(unsafe { self.symbols().rdma_resolve_route(self.raw, timeout_ms) })
+    }
+
+    pub(crate) fn connect(&mut self, terms: &Terms, private_data: &[u8]) -> io::Result<()> {
+        let mut param = terms.conn_param(private_data);
+        // SAFETY: a live identifier; the private data outlives the call.
+        outcome(unsafe { self.symbols().rdma_connect(self.raw, &mut param) })
+    }
+
+    pub(crate) fn accept(&mut self, terms: &Terms, private_data: &[u8]) -> io::Result<()> {
+        let mut param = terms.conn_param(private_data);
+        // SAFETY: as for `connect`.
+        outcome(unsafe { self.symbols().rdma_accept(self.raw, &mut param) })
+    }
+
+    /// Sends the RTU: the connecting side's last word.
+    pub(crate) fn establish(&mut self) -> io::Result<()> {
+        // SAFETY: a live identifier without a queue pair of librdmacm's.
+        outcome(unsafe { self.symbols().rdma_establish(self.raw) })
+    }
+
+    /// Sends a REJ. The private data of one ends at 148 bytes (IBTA 12.6.7).
+    pub(crate) fn reject(&mut self, private_data: &[u8]) -> io::Result<()> {
+        let length = private_data.len().min(148) as u8;
+        // SAFETY: a live identifier; the private data outlives the call.
+        outcome(unsafe {
+            self.symbols()
+                .rdma_reject(self.raw, private_data.as_ptr().cast(), length)
+        })
+    }
+
+    /// Sends a DREQ, or answers the peer's.
+    pub(crate) fn disconnect(&mut self) -> io::Result<()> {
+        // SAFETY: a live identifier.
+        outcome(unsafe { self.symbols().rdma_disconnect(self.raw) })
+    }
+
+    /// Tells the connection manager that traffic came in though the RTU has not.
+    pub(crate) fn traffic_seen(&mut self) -> io::Result<()> {
+        // SAFETY: a live identifier.
+        outcome(unsafe {
+            self.symbols()
+                .rdma_notify(self.raw, sys::IBV_EVENT_COMM_EST)
+        })
+    }
+
+    /// From now on, events come on `channel`.
+    pub(crate) fn migrate(&mut self, channel: &Arc<Channel>) -> io::Result<()> {
+        // SAFETY: both are live; the old channel stays until this one has taken over.
+        outcome(unsafe { self.symbols().rdma_migrate_id(self.raw, channel.raw) })?;
+        self.channel = Arc::clone(channel);
+        Ok(())
+    }
+
+    /// Sets the traffic class of the path: of our CM messages too.
+    pub(crate) fn set_traffic_class(&mut self, mut class: u8) -> Result<(), FabricError> {
+        self.set_option(sys::RDMA_OPTION_ID_TOS, &mut class)
+    }
+
+    fn set_option<T>(&mut self, option: u32, value: &mut T) -> Result<(), FabricError> {
+        // SAFETY: a live identifier; librdmacm reads `size_of::<T>()` bytes.
+        check("rdma_set_option", unsafe {
+            self.symbols().rdma_set_option(
+                self.raw,
+                sys::RDMA_OPTION_ID as c_int,
+                option as c_int,
+                ptr::from_mut(value).cast::<c_void>(),
+                size_of::<T>(),
+            )
+        })
+    }
+
+    /// What the connection manager wants of a queue pair on its way to `state`.
+    pub(crate) fn qp_attributes(
+        &mut self,
+        state: sys::ibv_qp_state,
+    ) -> Result<(sys::ibv_qp_attr, sys::ibv_qp_attr_mask), FabricError> {
+        // SAFETY: all-zero bytes are a valid ibv_qp_attr.
+        let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.qp_state = state;
+        let mut mask = 0;
+        // SAFETY: a live identifier, and room for both answers.
+        check("rdma_init_qp_attr", unsafe {
+            self.symbols()
+                .rdma_init_qp_attr(self.raw, &mut attributes, &mut mask)
+        })?;
+        Ok((attributes, mask as sys::ibv_qp_attr_mask))
+    }
+
+    pub(crate) fn local_addr(&self) -> SocketAddr {
+        // SAFETY: `raw` is live, and its address union is a sockaddr_storage.
+        unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_1.src_addr) }
+    }
+
+    pub(crate) fn peer_addr(&self) -> SocketAddr {
+        // SAFETY: as above.
+        unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_2.dst_addr) }
+    }
+
+    /// The device it was bound or resolved to, with its name.
+    pub(crate) fn device(&self) -> Option<DeviceHandle<'_>> {
+        // SAFETY: `raw` is live; once set, its verbs context stays.
+        unsafe {
+            let verbs = (*self.raw).verbs;
+            (!verbs.is_null()).then(|| DeviceHandle {
+                raw: (*verbs).device,
+                name: CStr::from_ptr((*(*verbs).device).name.as_ptr())
+                    .to_string_lossy()
+                    .into_owned(),
+                _id: self,
+            })
+        }
+    }
+}
+
+impl Drop for Id {
+    fn drop(&mut self) {
+        // SAFETY: owned, and no event of it is unacknowledged by this thread.
+        unsafe { self.symbols().rdma_destroy_id(self.raw) };
+    }
+}
+
+/// A device as libibverbs knows it, valid while the identifier is.
+pub(crate) struct DeviceHandle<'a> {
+    pub(crate) raw: *mut sys::ibv_device,
+    pub(crate) name: String,
+    _id: &'a Id,
+}
+
+/// What a REQ or REP says besides its private data.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Terms {
+    pub(crate) qp_num: u32,
+    pub(crate) initiator_depth: u8,
+    pub(crate) responder_resources: u8,
+    pub(crate) retry_count: u8,
+    pub(crate) rnr_retry_count: u8,
+}
+
+impl Terms {
+    /// `private_data` must outlive the result.
+    fn conn_param(&self, private_data: &[u8]) -> sys::rdma_conn_param {
+        sys::rdma_conn_param {
+            private_data: private_data.as_ptr().cast(),
+            private_data_len: private_data.len().min(u8::MAX.into()) as u8,
+            responder_resources: self.responder_resources,
+            initiator_depth: self.initiator_depth,
+            // End-to-end credits, which a shared receive queue does not give
+            // (IBTA 9.7.7.2): the kernel takes the field for the REP alone.
+            flow_control: 0,
+            retry_count: self.retry_count,
+            rnr_retry_count: self.rnr_retry_count,
+            srq: 1,
+            qp_num: self.qp_num,
+        }
+    }
+}
+
+/// # Safety
+/// `raw` is live.
+unsafe fn tag_of<'a>(raw: *mut sys::rdma_cm_id) -> &'a AtomicPtr<c_void> {
+    // SAFETY: the caller vouches for `raw`; the context field is ours alone,
+    // and every access to it goes through here.
+    unsafe { AtomicPtr::from_ptr(&raw mut (*raw).context) }
+}
+
+fn tag_pointer(tag: u64) -> *mut c_void {
+    ptr::without_provenance_mut(tag as usize)
+}
+
+/// # Safety
+/// `conn` is of an event that is not yet acknowledged.
+unsafe fn private_data(conn: &sys::rdma_conn_param) -> PrivateData {
+    if conn.private_data.is_null() {
+        return PrivateData::new(&[]);
+    }
+    // SAFETY: the event holds as many bytes as it says.
+    PrivateData::new(unsafe {
+        std::slice::from_raw_parts(conn.private_data.cast(), conn.private_data_len.into())
+    })
+}
+
+fn check(call: &'static str, result: c_int) -> Result<(), FabricError> {
+    outcome(result).map_err(|error| explain::os(call, error))
+}
+
+fn outcome(result: c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Makes reads from `fd` return at once.
+pub(crate) fn set_nonblocking(fd: RawFd) -> io::Result<()> {
+    // SAFETY: plain flag changes on a descriptor.
+    unsafe {
+        let flags = libc::fcntl(fd, libc::F_GETFL);
+        if flags < 0 || libc::fcntl(fd, libc::F_SETFL, flags | libc::O_NONBLOCK) < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,179 @@
+//! One RDMA adapter, opened once for all reactors.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use cairn_rdma::{
+    Access, Device, Endpoint, EndpointLimits, EndpointOptions, FabricError, MAX_SGE, Mapping,
+    Region,
+};
+
+use crate::cm::{DeviceHandle, Id};
+use crate::endpoint::VerbsEndpoint;
+use crate::explain;
+use crate::library::Library;
+use crate::objects::{Context, MemoryRegion, ProtectionDomain};
+use crate::region_table::{Listed, RegionTable};
+use crate::sys;
+use crate::watcher::{Subscribers, Watcher};
+
+/// An adapter.
+pub(crate) struct VerbsDevice {
+    id: u64,
+    name: String,
+    capabilities: sys::ibv_device_attr,
+    // Stops before the context that it reads from closes.
+    _watcher: Watcher,
+    subscribers: Arc<Subscribers>,
+    regions: RegionTable,
+    next_vector: AtomicU32,
+    domain: Arc<ProtectionDomain>,
+    library: &'static Library,
+}
+
+impl fmt::Debug for VerbsDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerbsDevice({}, id {})", self.name, self.id)
+    }
+}
+
+impl VerbsDevice {
+    /// Opens the adapter; `address` is one of its own.
+    pub(crate) fn open(
+        library: &'static Library,
+        handle: &DeviceHandle<'_>,
+        address: IpAddr,
+    ) -> Result<Arc<Self>, FabricError> {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(1);
+        let context = Context::open(library, handle)?;
+        let capabilities = context.query()?;
+        if (capabilities.max_sge as usize) < MAX_SGE || capabilities.max_srq == 0 {
+            return Err(FabricError::Unavailable {
+                provider: explain::PROVIDER,
+                reason: format!(
+                    "RDMA device {} has no shared receive queues, \
+                     or fewer than {MAX_SGE} scatter/gather elements",
+                    handle.name
+                ),
+            });
+        }
+        let domain = ProtectionDomain::new(&context)?;
+        let subscribers = Arc::new(Subscribers::new(handle.name.clone()));
+        let watcher = Watcher::start(library, context, Arc::clone(&subscribers), address)?;
+        Ok(Arc::new(Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            name: handle.name.clone(),
+            capabilities,
+            _watcher: watcher,
+            subscribers,
+            regions: RegionTable::default(),
+            next_vector: AtomicU32::new(0),
+            domain,
+            library,
+        }))
+    }
+
+    /// Whether the adapter has been unplugged.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.subscribers.is_removed()
+    }
+
+    /// Whether a connection identifier is on this adapter.
+    pub(crate) fn holds(&self, id: &Id) -> bool {
+        !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
+    }
+
+    pub(crate) fn library(&self) -> &'static Library {
+        self.library
+    }
+
+    pub(crate) fn domain(&self) -> &Arc<ProtectionDomain> {
+        &self.domain
+    }
+
+    pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
+        &self.subscribers
+    }
+
+    pub(crate) fn regions(&self) -> &RegionTable {
+        &self.regions
+    }
+
+    /// The interrupt line for the next completion queue: they take turns.
+    pub(crate) fn next_vector(&self) -> u32 {
+        let turn = self.next_vector.fetch_add(1, Ordering::Relaxed);
+        turn % self.domain.context().completion_vectors()
+    }
+
+    pub(crate) fn limits(&self) -> EndpointLimits {
+        let clamped = |limit: i32| u8::try_from(limit.max(0)).unwrap_or(u8::MAX);
+        EndpointLimits {
+            send_work: self.capabilities.max_qp_wr.max(0) as u32,
+            initiator_depth: clamped(self.capabilities.max_qp_init_rd_atom),
+            responder_resources: clamped(self.capabilities.max_qp_rd_atom),
+            // The extensions bring SEND with invalidate (IBTA 10.8.3.2, base
+            // memory management extensions). rdma_rxe has both.
+            send_with_invalidate: self.capabilities.device_cap_flags
+                & sys::IBV_DEVICE_MEM_MGT_EXTENSIONS
+                != 0,
+        }
+    }
+
+    fn check_size(&self, options: &EndpointOptions) -> Result<(), FabricError> {
+        for (what, wanted, limit) in [
+            ("receives", options.receives, self.capabilities.max_srq_wr),
+            (
+                "completions",
+                options.completions,
+                self.capabilities.max_cqe,
+            ),
+            (
+                "queue pairs",
+                options.queue_pairs.into(),
+                self.capabilities.max_qp,
+            ),
+        ] {
+            let limit = limit.max(0) as u64;
+            if u64::from(wanted) > limit {
+                return Err(FabricError::Limit { what, limit });
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Device for VerbsDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError> {
+        let length = mapping.len() as u64;
+        let region = MemoryRegion::new(&self.domain, &mapping, access).map_err(|error| {
+            explain::register(&self.name, length, explain::memlock_limit(), error)
+        })?;
+        let (lkey, rkey) = (region.lkey(), region.rkey());
+        let registration = Registration {
+            _listed: self.regions.list(lkey, &mapping),
+            _region: region,
+        };
+        Ok(Region::new(mapping, lkey, rkey, Box::new(registration)))
+    }
+
+    fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError> {
+        self.check_size(options)?;
+        Ok(Box::new(VerbsEndpoint::open(self, options)?))
+    }
+}
+
+/// What undoes a registration; in this order.
+struct Registration {
+    _listed: Listed,
+    _region: MemoryRegion,
+}

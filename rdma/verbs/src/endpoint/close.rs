@@ -1,0 +1,126 @@
+//! How queue pairs end.
+//!
+//! A queue pair is destroyed only when nothing of it can come any more: all its
+//! send work has completed, and the device has said that it takes no more
+//! receives for it (IBTA 10.3.1, "last WQE reached") and the completion queue
+//! was read to its end after that. Destroying it sooner would lose receives of
+//! the shared queue: some drivers sweep a dead queue pair's completions away.
+
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{DisconnectReason, Event, QpId};
+
+use super::VerbsEndpoint;
+use super::qp::{Phase, Qp};
+
+/// How long draining may take. It takes microseconds, unless the device does
+/// not say when it is done.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+
+impl VerbsEndpoint {
+    /// Lets go of a connection; `Closed` follows.
+    pub(super) fn begin_close(&mut self, id: QpId) {
+        let Some(qp) = self.table.get_mut(id) else {
+            return;
+        };
+        match qp.phase {
+            Phase::Closing { .. } => {}
+            // Nothing was ever posted.
+            Phase::Connecting(_) => self.finish(id),
+            Phase::Accepted | Phase::Established => {
+                // It fails where the peer or the device went first.
+                if let Err(error) = qp.cm.disconnect() {
+                    tracing::debug!(?id, %error, "rdma_disconnect");
+                }
+                if let Some(Err(error)) = qp.pair.as_mut().map(|pair| pair.fail()) {
+                    tracing::debug!(?id, %error, "moving a queue pair to its error state");
+                }
+                qp.phase = Phase::Closing {
+                    deadline: Instant::now() + CLOSE_TIMEOUT,
+                };
+                self.settling.push(id);
+            }
+        }
+    }
+
+    /// The connection has ended by itself: says so, once.
+    pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
+        let Some(qp) = self.table.get_mut(id) else {
+            return;
+        };
+        let alive = matches!(qp.phase, Phase::Accepted | Phase::Established);
+        if alive && !qp.down {
+            qp.down = true;
+            self.say(Event::Disconnected { qp: id, reason });
+        }
+    }
+
+    /// The device takes no more receives for a queue pair.
+    pub(super) fn receives_end(&mut self, id: QpId) {
+        let round = self.staged.next_full_round();
+        if let Some(qp) = self.table.get_mut(id) {
+            qp.receives_end = Some(round);
+        }
+    }
+
+    /// Looks after those that connect or close.
+    pub(super) fn settle(&mut self) {
+        if self.settling.is_empty() {
+            return;
+        }
+        let now = Instant::now();
+        let mut index = 0;
+        while let Some(&id) = self.settling.get(index) {
+            let Some(qp) = self.table.get(id) else {
+                self.settling.swap_remove(index);
+                continue;
+            };
+            let overdue = qp.phase.deadline().is_some_and(|deadline| deadline <= now);
+            match &qp.phase {
+                Phase::Connecting(attempt) if overdue => {
+                    let reason = format!("no answer from {} in time", attempt.remote);
+                    self.fail_connect(id, reason);
+                }
+                Phase::Closing { .. } if self.is_drained(qp, overdue) => self.finish(id),
+                Phase::Closing { .. } if overdue => {
+                    self.flush_the_rest(id);
+                    index += 1;
+                }
+                _ => index += 1,
+            }
+        }
+    }
+
+    /// Whether all of a closing queue pair's work has been given out. Whoever
+    /// is `overdue` no longer waits for the device's word on receives.
+    fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
+        let receives = overdue
+            || qp
+                .receives_end
+                .is_some_and(|round| self.staged.rounds() >= round);
+        receives && qp.ring.outstanding() == 0 && !self.staged.has_flushed()
+    }
+
+    /// Work that does not come back has failed.
+    fn flush_the_rest(&mut self, id: QpId) {
+        let Some(qp) = self.table.get_mut(id) else {
+            return;
+        };
+        while let Some(entry) = qp.ring.complete_oldest() {
+            self.staged.flush_entry(id, entry);
+        }
+    }
+
+    fn finish(&mut self, id: QpId) {
+        self.settling.retain(|settling| *settling != id);
+        if self.table.remove(id).is_some() {
+            self.say(Event::Closed { qp: id });
+        }
+    }
+
+    /// A connect came to nothing.
+    pub(super) fn fail_connect(&mut self, id: QpId, reason: String) {
+        self.say(Event::ConnectFailed { qp: id, reason });
+        self.finish(id);
+    }
+}

@@ -1,0 +1,370 @@
+//! How queue pairs begin, and what the connection manager says of them later.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{
+    ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, PrivateData, QpId,
+    QpOptions,
+};
+
+use crate::cm::{CmEvent, Id, Terms};
+use crate::explain;
+use crate::listener::{VerbsRequest, refuse};
+use crate::objects::QueuePair;
+use crate::sys;
+use crate::watcher::News;
+
+use super::VerbsEndpoint;
+use super::qp::{Attempt, Phase, Qp, from_tag, tag};
+use super::transition::{self, Depths};
+
+/// Bytes that a SEND may bring along with its work request: a capsule without
+/// data, or a response, needs no trip of the device to our memory.
+const INLINE: u32 = 64;
+
+/// A busy reactor asks this often for events: it costs a system call.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+
+impl VerbsEndpoint {
+    /// Answers a peer's request by a queue pair that is ready for its traffic.
+    pub(super) fn accept_request(
+        &mut self,
+        request: ConnRequest,
+        options: &QpOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError> {
+        let peer_reads = request.peer_initiator_depth;
+        let our_reads = request.peer_responder_resources;
+        let handle = request.handle.into_any().downcast::<VerbsRequest>();
+        let handle = handle.expect("a request goes to an endpoint of its own provider");
+        let mut cm = handle.claim();
+        let depths = Depths {
+            initiator: options
+                .initiator_depth
+                .min(our_reads)
+                .min(self.limits.initiator_depth),
+            responder: options
+                .responder_resources
+                .min(peer_reads)
+                .min(self.limits.responder_resources),
+        };
+        match self.answer(&mut cm, options, depths, private_data) {
+            Ok((id, pair)) => {
+                let mut qp = Qp::new(cm, Phase::Accepted, options.send_work);
+                qp.pair = Some(pair);
+                self.table.insert(id, qp);
+                Ok(id)
+            }
+            Err(error) => {
+                refuse(&mut cm, &[]);
+                Err(error)
+            }
+        }
+    }
+
+    fn answer(
+        &mut self,
+        cm: &mut Id,
+        options: &QpOptions,
+        depths: Depths,
+        private_data: &[u8],
+    ) -> Result<(QpId, QueuePair), FabricError> {
+        let id = self.vacancy(options)?;
+        if !self.device.holds(cm) {
+            return Err(FabricError::Gone("RDMA device of the request"));
+        }
+        let mut pair = self.make_pair(options)?;
+        transition::to_init(&mut pair, cm, depths)?;
+        transition::to_ready(&mut pair, cm, depths, options)?;
+        cm.set_tag(tag(id));
+        cm.migrate(&self.channel)
+            .map_err(|error| explain::os("rdma_migrate_id", error))?;
+        let terms = terms(&pair, options, depths);
+        cm.accept(&terms, private_data)
+            .map_err(|error| match error.raw_os_error() {
+                Some(libc::EINVAL | libc::ENOTCONN | libc::ECONNRESET) => FabricError::Gone("peer"),
+                _ => explain::os("rdma_accept", error),
+            })?;
+        Ok((id, pair))
+    }
+
+    /// Begins to connect.
+    pub(super) fn begin_connect(
+        &mut self,
+        options: &ConnectOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError> {
+        let id = self.vacancy(&options.qp)?;
+        let mut cm = Id::new(&self.channel, tag(id))?;
+        if let Some(class) = options.qp.traffic_class {
+            cm.set_traffic_class(class)?;
+        }
+        let timeout_ms = i32::try_from(options.timeout.as_millis()).unwrap_or(i32::MAX);
+        let local = options.local.map(|ip| SocketAddr::new(ip, 0));
+        cm.resolve_addr(local, options.remote, timeout_ms)
+            .map_err(|error| explain::no_route(options.remote, error))?;
+        let attempt = Attempt {
+            remote: options.remote,
+            options: options.qp,
+            private_data: PrivateData::new(private_data),
+            deadline: Instant::now() + options.timeout,
+        };
+        let phase = Phase::Connecting(Box::new(attempt));
+        self.table
+            .insert(id, Qp::new(cm, phase, options.qp.send_work));
+        self.settling.push(id);
+        Ok(id)
+    }
+
+    /// The id of the next queue pair, if there may be one with these options.
+    fn vacancy(&mut self, options: &QpOptions) -> Result<QpId, FabricError> {
+        if self.removed {
+            return Err(FabricError::Gone("RDMA device"));
+        }
+        if options.send_work > self.limits.send_work {
+            return Err(FabricError::Limit {
+                what: "the send queue",
+                limit: self.limits.send_work.into(),
+            });
+        }
+        self.table.vacant().ok_or(FabricError::Limit {
+            what: "the endpoint's table of queue pairs",
+            limit: self.table.limit() as u64,
+        })
+    }
+
+    fn make_pair(&mut self, options: &QpOptions) -> Result<QueuePair, FabricError> {
+        self.send_chain.grow(options.send_work as usize);
+        QueuePair::new(
+            self.device.domain(),
+            &self.completions,
+            &self.receives,
+            options.send_work,
+            INLINE,
+        )
+    }
+
+    /// Gathers the news: the device's, the connections', and our own.
+    pub(super) fn look_for_events(&mut self) {
+        while let Some(news) = self.mailbox.take() {
+            self.hear(news);
+        }
+        let now = Instant::now();
+        if now >= self.next_look {
+            self.next_look = now + LOOK_INTERVAL;
+            while let Ok(Some(event)) = self.channel.next_event() {
+                self.connection_event(&event);
+            }
+        }
+        self.settle();
+    }
+
+    fn hear(&mut self, news: News) {
+        match news {
+            News::Removed => {
+                if !self.removed {
+                    self.removed = true;
+                    self.say(Event::DeviceRemoved);
+                }
+            }
+            News::Notice(message) => self.say(Event::Notice { message }),
+            News::QueuePair(kind, number) => {
+                let Some(id) = self.table.by_number(number) else {
+                    return; // Another endpoint's.
+                };
+                match kind {
+                    sys::IBV_EVENT_QP_LAST_WQE_REACHED => self.receives_end(id),
+                    sys::IBV_EVENT_COMM_EST => self.traffic_seen(id),
+                    sys::IBV_EVENT_QP_FATAL
+                    | sys::IBV_EVENT_QP_REQ_ERR
+                    | sys::IBV_EVENT_QP_ACCESS_ERR => self.break_down(id),
+                    _ => {}
+                }
+            }
+        }
+    }
+
+    /// The peer's first message has overtaken its RTU, or the RTU was lost.
+    fn traffic_seen(&mut self, id: QpId) {
+        if let Some(qp) = self.table.get_mut(id)
+            && matches!(qp.phase, Phase::Accepted)
+            && let Err(error) = qp.cm.traffic_seen()
+        {
+            tracing::debug!(?id, %error, "rdma_notify");
+        }
+    }
+
+    fn connection_event(&mut self, event: &CmEvent) {
+        let id = from_tag(event.tag);
+        let Some(qp) = self.table.get_mut(id) else {
+            return;
+        };
+        match event.kind {
+            sys::RDMA_CM_EVENT_ADDR_RESOLVED => self.step(id, Self::resolve_route),
+            sys::RDMA_CM_EVENT_ROUTE_RESOLVED => self.step(id, Self::send_request),
+            sys::RDMA_CM_EVENT_CONNECT_RESPONSE => {
+                self.step(id, |endpoint, id| endpoint.finish_connect(id, event));
+            }
+            sys::RDMA_CM_EVENT_ESTABLISHED => {
+                if matches!(qp.phase, Phase::Accepted) {
+                    qp.phase = Phase::Established;
+                    let private_data = event.private_data;
+                    self.say(Event::Established {
+                        qp: id,
+                        private_data,
+                    });
+                }
+            }
+            sys::RDMA_CM_EVENT_REJECTED => self.rejected(id, event),
+            sys::RDMA_CM_EVENT_ADDR_ERROR
+            | sys::RDMA_CM_EVENT_ROUTE_ERROR
+            | sys::RDMA_CM_EVENT_CONNECT_ERROR
+            | sys::RDMA_CM_EVENT_UNREACHABLE => self.unreachable(id, event),
+            sys::RDMA_CM_EVENT_DISCONNECTED => self.end_connection(id, DisconnectReason::Peer),
+            sys::RDMA_CM_EVENT_ADDR_CHANGE => {
+                self.end_connection(id, DisconnectReason::AddressChanged);
+            }
+            sys::RDMA_CM_EVENT_DEVICE_REMOVAL => self.device.subscribers().device_removed(),
+            _ => {}
+        }
+    }
+
+    /// Takes one step of connecting; if it fails, the connect does.
+    fn step(&mut self, id: QpId, step: impl FnOnce(&mut Self, QpId) -> Result<(), FabricError>) {
+        let connecting = self.table.get(id).map(|qp| &qp.phase);
+        if !matches!(connecting, Some(Phase::Connecting(_))) {
+            return;
+        }
+        if let Err(error) = step(self, id) {
+            self.fail_connect(id, error.to_string());
+        }
+    }
+
+    fn resolve_route(&mut self, id: QpId) -> Result<(), FabricError> {
+        let (cm, _, attempt) = self.connecting(id)?;
+        let left = attempt.deadline.saturating_duration_since(Instant::now());
+        let timeout_ms = i32::try_from(left.as_millis()).unwrap_or(i32::MAX);
+        cm.resolve_route(timeout_ms)
+            .map_err(|error| explain::os("rdma_resolve_route", error))
+    }
+
+    fn send_request(&mut self, id: QpId) -> Result<(), FabricError> {
+        let options = self.connecting(id)?.2.options;
+        let mut pair = self.make_pair(&options)?;
+        let depths = Depths {
+            initiator: options.initiator_depth.min(self.limits.initiator_depth),
+            responder: options
+                .responder_resources
+                .min(self.limits.responder_resources),
+        };
+        let device = Arc::clone(&self.device);
+        let (cm, made, attempt) = self.connecting(id)?;
+        if !device.holds(cm) {
+            return Err(FabricError::NoDevice {
+                address: attempt.remote.ip(),
+                remedy: format!("the way there does not begin at {}", device.name()),
+            });
+        }
+        transition::to_init(&mut pair, cm, depths)?;
+        let terms = terms(&pair, &options, depths);
+        cm.connect(&terms, attempt.private_data.as_slice())
+            .map_err(|error| explain::os("rdma_connect", error))?;
+        *made = Some(pair);
+        self.table.number(id);
+        Ok(())
+    }
+
+    /// The peer accepts: its REP says what it can do, our RTU ends the matter.
+    fn finish_connect(&mut self, id: QpId, event: &CmEvent) -> Result<(), FabricError> {
+        let limits = self.limits;
+        let (cm, pair, attempt) = self.connecting(id)?;
+        let options = attempt.options;
+        let depths = Depths {
+            initiator: options
+                .initiator_depth
+                .min(event.initiator_depth)
+                .min(limits.initiator_depth),
+            responder: options.responder_resources.min(limits.responder_resources),
+        };
+        let pair = pair.as_mut().ok_or(FabricError::Gone("connection"))?;
+        transition::to_ready(pair, cm, depths, &options)?;
+        cm.establish()
+            .map_err(|error| explain::os("rdma_establish", error))?;
+        if let Some(qp) = self.table.get_mut(id) {
+            qp.phase = Phase::Established;
+        }
+        self.settling.retain(|settling| *settling != id);
+        let private_data = event.private_data;
+        self.say(Event::Established {
+            qp: id,
+            private_data,
+        });
+        Ok(())
+    }
+
+    fn rejected(&mut self, id: QpId, event: &CmEvent) {
+        self.say(Event::Rejected {
+            qp: id,
+            private_data: event.private_data,
+            reason: u16::try_from(event.status).unwrap_or(0),
+        });
+        self.give_up(id);
+    }
+
+    fn unreachable(&mut self, id: QpId, event: &CmEvent) {
+        let Some(qp) = self.table.get(id) else {
+            return;
+        };
+        let error = std::io::Error::from_raw_os_error(event.status.abs());
+        let reason = match (&qp.phase, event.kind) {
+            (Phase::Connecting(attempt), sys::RDMA_CM_EVENT_UNREACHABLE) => format!(
+                "no answer from {}: nothing listens there, or the path drops RoCE packets \
+                 (UDP port 4791)",
+                attempt.remote
+            ),
+            (Phase::Connecting(attempt), _) => explain::no_route(attempt.remote, error).to_string(),
+            _ => format!(
+                "{} did not confirm the connection: {error}",
+                qp.cm.peer_addr()
+            ),
+        };
+        self.say(Event::ConnectFailed { qp: id, reason });
+        self.give_up(id);
+    }
+
+    /// A connection did not come about, and the peer knows.
+    fn give_up(&mut self, id: QpId) {
+        if let Some(qp) = self.table.get_mut(id) {
+            qp.down = true;
+        }
+        self.begin_close(id);
+    }
+
+    /// A queue pair that is connecting: its identifier, its own self, and the plan.
+    fn connecting(
+        &mut self,
+        id: QpId,
+    ) -> Result<(&mut Id, &mut Option<QueuePair>, &Attempt), FabricError> {
+        match self.table.get_mut(id) {
+            Some(Qp {
+                cm,
+                pair,
+                phase: Phase::Connecting(attempt),
+                ..
+            }) => Ok((cm, pair, attempt)),
+            _ => Err(FabricError::Gone("connection")),
+        }
+    }
+}
+
+fn terms(pair: &QueuePair, options: &QpOptions, depths: Depths) -> Terms {
+    Terms {
+        qp_num: pair.number(),
+        initiator_depth: depths.initiator,
+        responder_resources: depths.responder,
+        retry_count: options.retry_count,
+        rnr_retry_count: options.rnr_retry_count,
+    }
+}

@@ -1,0 +1,237 @@
+//! One reactor's presence on a device.
+//!
+//! The data path is [`VerbsEndpoint::post`], [`VerbsEndpoint::post_receives`]
+//! and [`VerbsEndpoint::poll`]: they touch memory that was allocated when the
+//! endpoint or the queue pair was made, and the queues that the driver has
+//! mapped into this process. Everything else is set-up and tear-down, in
+//! [`connect`] and [`close`].
+
+mod close;
+mod connect;
+mod poll;
+mod qp;
+mod table;
+mod transition;
+mod work_id;
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cairn_rdma::{
+    Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
+    Event, FabricError, PostError, QpId, QpOptions, RecvWork, SendWork,
+};
+
+use crate::chain::{ReceiveChain, SendChain};
+use crate::cm::Channel;
+use crate::device::VerbsDevice;
+use crate::objects::{CompletionQueue, SharedReceiveQueue};
+use crate::receives::ReceiveSlots;
+use crate::region_table::RegionView;
+use crate::watcher::Mailbox;
+
+use poll::Staged;
+use qp::Phase;
+use table::QpTable;
+use work_id::WorkId;
+
+/// Receives that go to the device by one call.
+const RECEIVE_BATCH: usize = 64;
+
+/// Queue pairs, their queues, and their news. Fields go in this order: queue
+/// pairs and identifiers before the queues and the channel they use.
+pub(crate) struct VerbsEndpoint {
+    table: QpTable,
+    /// Queue pairs that are connecting or closing: those with a deadline.
+    settling: Vec<QpId>,
+    completions: Rc<CompletionQueue>,
+    receives: Rc<SharedReceiveQueue>,
+    slots: ReceiveSlots,
+    staged: Staged,
+    send_chain: SendChain,
+    receive_chain: ReceiveChain,
+    regions: RegionView,
+    channel: Arc<Channel>,
+    mailbox: Arc<Mailbox>,
+    /// Events that were found while looking for something else.
+    events: VecDeque<Event>,
+    /// When to look for connection events without having been woken.
+    next_look: Instant,
+    removed: bool,
+    wait_fds: [RawFd; 3],
+    limits: EndpointLimits,
+    device: Arc<VerbsDevice>,
+    as_device: Arc<dyn Device>,
+}
+
+impl VerbsEndpoint {
+    pub(crate) fn open(
+        device: Arc<VerbsDevice>,
+        options: &EndpointOptions,
+    ) -> Result<Self, FabricError> {
+        let domain = device.domain();
+        let completions = CompletionQueue::new(domain, options.completions, device.next_vector())?;
+        let receives = SharedReceiveQueue::new(domain, options.receives)?;
+        let channel = Channel::new(device.library())?;
+        let mailbox = device.subscribers().subscribe()?;
+        Ok(Self {
+            table: QpTable::new(options.queue_pairs),
+            settling: Vec::with_capacity(options.queue_pairs.into()),
+            wait_fds: [completions.fd(), channel.fd(), mailbox.fd()],
+            completions: Rc::new(completions),
+            receives: Rc::new(receives),
+            slots: ReceiveSlots::new(options.receives),
+            staged: Staged::new(),
+            send_chain: SendChain::new(0),
+            receive_chain: ReceiveChain::new(RECEIVE_BATCH),
+            regions: device.regions().view(),
+            channel,
+            mailbox,
+            events: VecDeque::new(),
+            next_look: Instant::now(),
+            removed: false,
+            limits: device.limits(),
+            as_device: Arc::clone(&device) as _,
+            device,
+        })
+    }
+
+    /// Posts receives for which there are slots. Of a batch that the device
+    /// refuses, what it took all the same completes one day; the rest is as if
+    /// it had never been posted.
+    fn post_batch(&mut self, batch: &[RecvWork]) -> Result<(), PostError> {
+        let mut slots = [0; RECEIVE_BATCH];
+        self.receive_chain.clear();
+        for (work, slot) in batch.iter().zip(&mut slots) {
+            *slot = self.slots.insert(work);
+            self.receive_chain.push(work, WorkId::receive(*slot).raw());
+        }
+        self.receives
+            .post(&mut self.receive_chain)
+            .map_err(|taken| {
+                for slot in &slots[taken..batch.len()] {
+                    self.slots.take(*slot);
+                }
+                PostError::Broken
+            })
+    }
+}
+
+impl Endpoint for VerbsEndpoint {
+    fn device(&self) -> &Arc<dyn Device> {
+        &self.as_device
+    }
+
+    fn limits(&self) -> EndpointLimits {
+        self.limits
+    }
+
+    fn post_receives(&mut self, works: &[RecvWork]) -> Result<(), PostError> {
+        if self.removed {
+            return Err(PostError::Broken);
+        }
+        if works.len() > self.slots.room() {
+            return Err(PostError::Full);
+        }
+        for batch in works.chunks(RECEIVE_BATCH) {
+            self.post_batch(batch)?;
+        }
+        Ok(())
+    }
+
+    fn accept(
+        &mut self,
+        request: ConnRequest,
+        options: &QpOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError> {
+        self.accept_request(request, options, private_data)
+    }
+
+    fn connect(
+        &mut self,
+        options: &ConnectOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError> {
+        self.begin_connect(options, private_data)
+    }
+
+    fn post(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
+        let qp = self.table.get_mut(id).ok_or(PostError::Broken)?;
+        if self.removed || !matches!(qp.phase, Phase::Accepted | Phase::Established) {
+            return Err(PostError::Broken);
+        }
+        if chain.len() > qp.ring.room() as usize {
+            return Err(PostError::Full);
+        }
+        if chain.is_empty() {
+            return Ok(());
+        }
+        self.send_chain.clear();
+        for work in chain {
+            let inline = qp.may_inline(work) && self.regions.covers(&work.sges);
+            let sequence = qp.ring.push(work);
+            let wr_id = WorkId::send(id, sequence);
+            self.send_chain.push(work, wr_id.raw(), inline);
+        }
+        // SAFETY: work is marked inline only where `regions` covers its bytes.
+        let Err((taken, error)) = (unsafe { qp.post(&mut self.send_chain) }) else {
+            return Ok(());
+        };
+        let refused = &chain[taken..];
+        qp.ring.unpush(refused.len() as u32);
+        if taken == 0 {
+            return Err(match error.raw_os_error() {
+                Some(libc::ENOMEM) => PostError::Full,
+                _ => PostError::Broken,
+            });
+        }
+        // The caller was promised all or nothing, and nothing is no longer
+        // possible: so all, and the rest of it has failed.
+        self.staged.flush(id, refused);
+        self.break_down(id);
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.take_completions(out)
+    }
+
+    fn poll_events(&mut self, out: &mut Vec<Event>) {
+        self.look_for_events();
+        out.extend(self.events.drain(..));
+    }
+
+    fn disconnect(&mut self, qp: QpId) {
+        self.begin_close(qp);
+    }
+
+    fn arm(&mut self) -> Result<bool, FabricError> {
+        if self.removed {
+            return Err(FabricError::Gone("RDMA device"));
+        }
+        // Whatever wakes us, the events are looked at first.
+        self.next_look = Instant::now();
+        self.completions.clear_wakeups();
+        self.completions.request_notify()?;
+        // What completed before the request raises no event.
+        self.stage();
+        self.settle();
+        Ok(!self.staged.is_empty() || !self.events.is_empty() || !self.mailbox.is_empty())
+    }
+
+    fn wait_fds(&self) -> &[RawFd] {
+        &self.wait_fds
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        let deadlines = self.settling.iter().filter_map(|id| {
+            let qp = self.table.get(*id)?;
+            qp.phase.deadline()
+        });
+        deadlines.min()
+    }
+}

@@ -1,0 +1,220 @@
+//! From the device's completions to ours.
+
+use std::collections::VecDeque;
+
+use cairn_rdma::{Completion, CompletionKind, Event, QpId, SendWork, WorkStatus};
+
+use crate::send_ring::SendEntry;
+use crate::sys::{self, inline};
+
+use super::VerbsEndpoint;
+use super::work_id::{Owner, WorkId, same_generation};
+
+/// Completions taken from the device by one call.
+const BATCH: usize = 32;
+
+/// Completions that have left the device's queue, and not yet been given out.
+pub(super) struct Staged {
+    batch: Box<[sys::ibv_wc; BATCH]>,
+    next: usize,
+    end: usize,
+    /// Work that never reached the device, or never came back.
+    flushed: VecDeque<Completion>,
+    /// How often all there was had been given out.
+    rounds: u64,
+}
+
+impl Staged {
+    pub(super) fn new() -> Self {
+        // SAFETY: all-zero bytes are a valid ibv_wc.
+        let empty: sys::ibv_wc = unsafe { std::mem::zeroed() };
+        Self {
+            batch: Box::new([empty; BATCH]),
+            next: 0,
+            end: 0,
+            flushed: VecDeque::new(),
+            rounds: 0,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.next == self.end && self.flushed.is_empty()
+    }
+
+    /// Whether work that we ended ourselves still waits to be given out.
+    pub(super) fn has_flushed(&self) -> bool {
+        !self.flushed.is_empty()
+    }
+
+    /// Rounds of polling that are over.
+    pub(super) fn rounds(&self) -> u64 {
+        self.rounds
+    }
+
+    /// The round after which whatever is in the device's queue now has been
+    /// given out: the next one to begin.
+    pub(super) fn next_full_round(&self) -> u64 {
+        let under_way = u64::from(self.next != self.end);
+        self.rounds + under_way + 1
+    }
+
+    /// Ends work by our own word.
+    pub(super) fn flush(&mut self, qp: QpId, works: &[SendWork]) {
+        for work in works {
+            self.flush_entry(qp, SendEntry::of(work));
+        }
+    }
+
+    pub(super) fn flush_entry(&mut self, qp: QpId, entry: SendEntry) {
+        self.flushed.push_back(Completion {
+            id: entry.id,
+            qp,
+            kind: entry.kind,
+            status: WorkStatus::Flushed,
+            byte_len: 0,
+            invalidated_rkey: None,
+        });
+    }
+
+    fn take(&mut self) -> Option<sys::ibv_wc> {
+        if self.next == self.end {
+            return None;
+        }
+        let wc = self.batch[self.next];
+        self.next += 1;
+        if self.next == self.end && self.end < BATCH {
+            self.rounds += 1;
+        }
+        Some(wc)
+    }
+}
+
+impl VerbsEndpoint {
+    /// Gives out completions, as many as `out` has room for.
+    pub(super) fn take_completions(&mut self, out: &mut [Completion]) -> usize {
+        let mut count = 0;
+        while count < out.len() {
+            let Some(wc) = self.staged.take() else {
+                // A short batch was all there is; see on the next call.
+                let drained = count > 0 && self.staged.end < BATCH;
+                if drained || !self.stage() {
+                    break;
+                }
+                continue;
+            };
+            if let Some(completion) = self.translate(&wc) {
+                out[count] = completion;
+                count += 1;
+            }
+        }
+        while count < out.len() {
+            let Some(completion) = self.staged.flushed.pop_front() else {
+                break;
+            };
+            out[count] = completion;
+            count += 1;
+        }
+        count
+    }
+
+    /// Takes a batch from the device, if the last one has been given out.
+    /// Returns whether there is one.
+    pub(super) fn stage(&mut self) -> bool {
+        if self.staged.next != self.staged.end {
+            return true;
+        }
+        let polled = match self.removed {
+            true => Ok(0),
+            false => self.completions.poll(&mut self.staged.batch[..]),
+        };
+        let count = polled.unwrap_or_else(|_| {
+            // The driver cannot read the queue any more: nothing will complete.
+            self.device.subscribers().device_removed();
+            0
+        });
+        self.staged.next = 0;
+        self.staged.end = count;
+        if count == 0 {
+            self.staged.rounds += 1;
+        }
+        count > 0
+    }
+
+    /// None: the completion is of nobody's concern any more.
+    fn translate(&mut self, wc: &sys::ibv_wc) -> Option<Completion> {
+        let status = status(wc.status);
+        let completion = match WorkId::from_raw(wc.wr_id).owner() {
+            Owner::Receive(slot) => self.received(slot, wc, status)?,
+            Owner::Send {
+                slot,
+                generation,
+                sequence,
+            } => {
+                let id = self.table.at(slot)?;
+                if !same_generation(id, generation) {
+                    return None;
+                }
+                let entry = self.table.get_mut(id)?.ring.complete(sequence)?;
+                let landed = status.is_success() && entry.kind == CompletionKind::Read;
+                Completion {
+                    id: entry.id,
+                    qp: id,
+                    kind: entry.kind,
+                    status,
+                    byte_len: if landed { wc.byte_len } else { 0 },
+                    invalidated_rkey: None,
+                }
+            }
+        };
+        if !status.is_success() {
+            self.break_down(completion.qp);
+        }
+        Some(completion)
+    }
+
+    fn received(&mut self, slot: u32, wc: &sys::ibv_wc, status: WorkStatus) -> Option<Completion> {
+        let work = self.slots.take(slot)?;
+        let Some(qp) = self.table.by_number(wc.qp_num) else {
+            // Of a queue pair that is no more: others can use the receive. If
+            // the device does not take it, it takes nothing any more.
+            let _ = self.post_batch(&[work]);
+            return None;
+        };
+        let success = status.is_success();
+        Some(Completion {
+            id: work.id,
+            qp,
+            kind: CompletionKind::Recv,
+            status,
+            byte_len: if success { wc.byte_len } else { 0 },
+            invalidated_rkey: success.then(|| inline::invalidated_rkey(wc)).flatten(),
+        })
+    }
+
+    /// A queue pair has failed: says so, once, unless it is being closed.
+    pub(super) fn break_down(&mut self, id: QpId) {
+        self.end_connection(id, cairn_rdma::DisconnectReason::Transport);
+    }
+
+    pub(super) fn say(&mut self, event: Event) {
+        self.events.push_back(event);
+    }
+}
+
+fn status(code: sys::ibv_wc_status) -> WorkStatus {
+    match code {
+        sys::IBV_WC_SUCCESS => WorkStatus::Success,
+        sys::IBV_WC_LOC_LEN_ERR => WorkStatus::LocalLength,
+        sys::IBV_WC_LOC_QP_OP_ERR => WorkStatus::LocalQpOperation,
+        sys::IBV_WC_LOC_PROT_ERR => WorkStatus::LocalProtection,
+        sys::IBV_WC_WR_FLUSH_ERR => WorkStatus::Flushed,
+        sys::IBV_WC_BAD_RESP_ERR => WorkStatus::BadResponse,
+        sys::IBV_WC_LOC_ACCESS_ERR => WorkStatus::LocalAccess,
+        sys::IBV_WC_REM_INV_REQ_ERR => WorkStatus::RemoteInvalidRequest,
+        sys::IBV_WC_REM_ACCESS_ERR => WorkStatus::RemoteAccess,
+        sys::IBV_WC_REM_OP_ERR => WorkStatus::RemoteOperation,
+        sys::IBV_WC_RETRY_EXC_ERR => WorkStatus::RetryExceeded,
+        sys::IBV_WC_RNR_RETRY_EXC_ERR => WorkStatus::RnrRetryExceeded,
+        other => WorkStatus::Other(other),
+    }
+}

@@ -1,0 +1,125 @@
+//! The queue pairs of an endpoint: by id, and by the device's number.
+
+use std::collections::HashMap;
+use std::hash::{BuildHasherDefault, Hasher};
+
+use cairn_rdma::QpId;
+
+use super::qp::Qp;
+
+/// A fixed number of slots.
+pub(super) struct QpTable {
+    slots: Vec<Slot>,
+    free: Vec<u16>,
+    /// The device's numbers, which come with each receive.
+    numbers: HashMap<u32, u16, BuildHasherDefault<NumberHasher>>,
+}
+
+struct Slot {
+    generation: u16,
+    qp: Option<Qp>,
+}
+
+impl QpTable {
+    pub(super) fn new(limit: u16) -> Self {
+        let slot = || Slot {
+            generation: 0,
+            qp: None,
+        };
+        Self {
+            slots: std::iter::repeat_with(slot).take(limit.into()).collect(),
+            free: (0..limit).rev().collect(),
+            numbers: HashMap::with_capacity_and_hasher(limit.into(), BuildHasherDefault::default()),
+        }
+    }
+
+    pub(super) fn limit(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// The id that the next queue pair will have, if there is room for one.
+    pub(super) fn vacant(&self) -> Option<QpId> {
+        let slot = *self.free.last()?;
+        Some(QpId::new(slot, self.slots[usize::from(slot)].generation))
+    }
+
+    /// Fills the slot that [`vacant`](Self::vacant) named.
+    pub(super) fn insert(&mut self, id: QpId, qp: Qp) {
+        assert_eq!(self.vacant(), Some(id), "the slot was vacant just now");
+        self.free.pop();
+        if let Some(pair) = &qp.pair {
+            self.numbers.insert(pair.number(), id.slot() as u16);
+        }
+        self.slots[id.slot()].qp = Some(qp);
+    }
+
+    /// Makes a queue pair known by its number, once it has one.
+    pub(super) fn number(&mut self, id: QpId) {
+        if let Some(pair) = self.get(id).and_then(|qp| qp.pair.as_ref()) {
+            self.numbers.insert(pair.number(), id.slot() as u16);
+        }
+    }
+
+    /// Empties a slot. Its next queue pair will have another id.
+    pub(super) fn remove(&mut self, id: QpId) -> Option<Qp> {
+        self.get(id)?;
+        let slot = &mut self.slots[id.slot()];
+        slot.generation = slot.generation.wrapping_add(1);
+        let qp = slot.qp.take()?;
+        if let Some(pair) = &qp.pair {
+            self.numbers.remove(&pair.number());
+        }
+        self.free.push(id.slot() as u16);
+        Some(qp)
+    }
+
+    pub(super) fn get(&self, id: QpId) -> Option<&Qp> {
+        let slot = self.slots.get(id.slot())?;
+        slot.qp
+            .as_ref()
+            .filter(|_| slot.generation == id.generation())
+    }
+
+    pub(super) fn get_mut(&mut self, id: QpId) -> Option<&mut Qp> {
+        let slot = self.slots.get_mut(id.slot())?;
+        slot.qp
+            .as_mut()
+            .filter(|_| slot.generation == id.generation())
+    }
+
+    /// The queue pair in a slot.
+    pub(super) fn at(&self, slot: u16) -> Option<QpId> {
+        let entry = self.slots.get(usize::from(slot))?;
+        entry.qp.as_ref()?;
+        Some(QpId::new(slot, entry.generation))
+    }
+
+    /// The queue pair that the device calls `number`.
+    pub(super) fn by_number(&self, number: u32) -> Option<QpId> {
+        self.at(*self.numbers.get(&number)?)
+    }
+}
+
+/// Spreads queue pair numbers, which devices give out in order and peers do
+/// not choose, by one multiplication.
+#[derive(Default)]
+pub(super) struct NumberHasher(u64);
+
+impl Hasher for NumberHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.write_u32((*byte).into());
+        }
+    }
+
+    fn write_u32(&mut self, number: u32) {
+        // 2^64 divided by the golden ratio (Knuth, The Art of Computer
+        // Programming, 6.4), its high bits folded in where the map looks.
+        let product = (self.0 ^ u64::from(number)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = product ^ (product >> 32);
+    }
+}

@@ -1,0 +1,250 @@
+//! A listening address, and the thread that waits there.
+
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use cairn_rdma::{
+    ConnHandle, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, Sink,
+};
+
+use crate::cm::{Channel, CmEvent, Id, LISTENING};
+use crate::device::VerbsDevice;
+use crate::explain;
+use crate::provider::Devices;
+use crate::sys;
+use crate::wake::{Wake, wait_readable};
+
+/// How soon, and then at most how often, a lost address is tried again.
+const RETRY_FIRST: Duration = Duration::from_millis(100);
+const RETRY_LAST: Duration = Duration::from_secs(5);
+
+/// A listening address. Dropping it ends the thread.
+pub(crate) struct VerbsListener {
+    address: SocketAddr,
+    stop: Arc<Wake>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl fmt::Debug for VerbsListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "VerbsListener({})", self.address)
+    }
+}
+
+impl VerbsListener {
+    pub(crate) fn start(
+        devices: Arc<Devices>,
+        options: &ListenOptions,
+        sink: Sink,
+    ) -> Result<Self, FabricError> {
+        let channel = Channel::new(devices.library())?;
+        let stop = Arc::new(Wake::new()?);
+        let mut desk = Desk {
+            devices,
+            channel,
+            address: options.address,
+            backlog: options.backlog,
+            waiting: Arc::default(),
+            sink,
+        };
+        let first = desk.listen()?;
+        // Port 0 became a port of its own, which listening again must find.
+        desk.address.set_port(first.0.local_addr().port());
+        let address = desk.address;
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name(format!("verbs {address}"))
+            .spawn(move || desk.serve(first, &stopped))
+            .map_err(|error| explain::os("pthread_create", error))?;
+        Ok(Self {
+            address,
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Listener for VerbsListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for VerbsListener {
+    fn drop(&mut self) {
+        self.stop.set();
+        if let Some(thread) = self.thread.take() {
+            // It panics only where one of our own invariants broke, and has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn listen(channel: &Arc<Channel>, address: SocketAddr, backlog: u32) -> Result<Id, FabricError> {
+    let mut id = Id::new(channel, LISTENING)?;
+    id.bind(address)?;
+    id.listen(backlog)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::EADDRINUSE) => FabricError::AddressInUse { address },
+            _ => explain::os("rdma_listen", error),
+        })?;
+    Ok(id)
+}
+
+/// What the thread works with.
+struct Desk {
+    devices: Arc<Devices>,
+    channel: Arc<Channel>,
+    address: SocketAddr,
+    backlog: u32,
+    /// Requests that were handed on and are not answered yet.
+    waiting: Arc<AtomicU32>,
+    sink: Sink,
+}
+
+/// A listening identifier, and its device if the address is of one device.
+type Listening = (Id, Option<Arc<VerbsDevice>>);
+
+impl Desk {
+    fn listen(&self) -> Result<Listening, FabricError> {
+        let id = listen(&self.channel, self.address, self.backlog)?;
+        let device = id.device().is_some().then(|| self.devices.of(&id));
+        Ok((id, device.transpose()?))
+    }
+
+    fn serve(&self, first: Listening, stop: &Wake) {
+        let mut listening = Some(first);
+        let mut retry = RETRY_FIRST;
+        loop {
+            let timeout = listening.is_none().then_some(retry);
+            let [stopped, _] = wait_readable([stop.fd(), self.channel.fd()], timeout);
+            if stopped {
+                return;
+            }
+            while let Ok(Some(event)) = self.channel.next_event() {
+                let Some(reason) = self.take(event) else {
+                    continue;
+                };
+                if listening.take().is_some() {
+                    retry = RETRY_FIRST;
+                    (self.sink)(ListenerEvent::Down { reason });
+                }
+            }
+            if listening.is_none() {
+                match self.listen() {
+                    Ok(again) => {
+                        listening = Some(again);
+                        (self.sink)(ListenerEvent::Up);
+                    }
+                    Err(error) => {
+                        tracing::debug!(address = %self.address, %error, "not listening yet");
+                        retry = (retry * 2).min(RETRY_LAST);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Handles an event. Returns why the address is lost, if it is.
+    fn take(&self, mut event: CmEvent) -> Option<String> {
+        if let Some(id) = event.request.take() {
+            self.request(id, &event);
+            return None;
+        }
+        if event.tag != LISTENING {
+            // A request that waits to be answered has ended: answering it will fail.
+            return None;
+        }
+        match event.kind {
+            sys::RDMA_CM_EVENT_DEVICE_REMOVAL => Some("its RDMA device goes away".to_owned()),
+            sys::RDMA_CM_EVENT_ADDR_CHANGE => {
+                Some("the address has moved to another RDMA device".to_owned())
+            }
+            _ => None,
+        }
+    }
+
+    fn request(&self, id: Id, event: &CmEvent) {
+        let local = id.local_addr();
+        let peer = id.peer_addr();
+        let handle = VerbsRequest {
+            id: Some(id),
+            waiting: Arc::clone(&self.waiting),
+        };
+        // The handle lowers the count again when it is answered or dropped.
+        if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.backlog {
+            tracing::warn!(%peer, backlog = self.backlog, "too many connection requests wait: refused");
+            return;
+        }
+        let device = match self.devices.of(handle.id()) {
+            Ok(device) => device,
+            Err(error) => {
+                tracing::warn!(%peer, %error, "connection request refused");
+                return;
+            }
+        };
+        (self.sink)(ListenerEvent::Request(Box::new(ConnRequest {
+            local,
+            peer,
+            private_data: event.private_data,
+            // The kernel has swapped the REQ's fields, so that they read as
+            // what is asked of us; these names are from the peer's side.
+            peer_responder_resources: event.initiator_depth,
+            peer_initiator_depth: event.responder_resources,
+            device,
+            handle: Box::new(handle),
+        })));
+    }
+}
+
+/// A connection request that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct VerbsRequest {
+    /// There until it is answered.
+    id: Option<Id>,
+    waiting: Arc<AtomicU32>,
+}
+
+impl VerbsRequest {
+    fn id(&self) -> &Id {
+        self.id.as_ref().expect("the request is not answered yet")
+    }
+
+    /// The identifier, for an endpoint that will answer.
+    pub(crate) fn claim(mut self) -> Id {
+        self.id.take().expect("a request is answered once")
+    }
+}
+
+impl ConnHandle for VerbsRequest {
+    fn reject(mut self: Box<Self>, private_data: &[u8]) {
+        if let Some(mut id) = self.id.take() {
+            refuse(&mut id, private_data);
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+impl Drop for VerbsRequest {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if let Some(mut id) = self.id.take() {
+            refuse(&mut id, &[]);
+        }
+    }
+}
+
+/// Sends a REJ. It fails only where the peer has given up by itself.
+pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
+    if let Err(error) = id.reject(private_data) {
+        tracing::debug!(peer = %id.peer_addr(), %error, "rdma_reject");
+    }
+}

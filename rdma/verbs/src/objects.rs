@@ -1,0 +1,516 @@
+//! libibverbs' objects, each owned by one Rust value.
+//!
+//! Unsafe because libibverbs deals in pointers, and destroys an object only
+//! when nothing is left that hangs on it. What makes it sound: every value
+//! holds its parents by reference count, so that objects go in the order that
+//! libibverbs asks for, and no raw pointer leaves this module but for
+//! comparing. Calls on a [`Context`] or [`ProtectionDomain`] may come from any
+//! thread; queues belong to one thread, so they are not `Send`.
+
+use std::cell::Cell;
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::RawFd;
+use std::ptr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use cairn_rdma::{Access, FabricError, MAX_SGE, Mapping};
+
+use crate::chain::{ReceiveChain, SendChain};
+use crate::cm::{DeviceHandle, set_nonblocking};
+use crate::explain;
+use crate::library::Library;
+use crate::sys::{self, inline};
+
+/// An opened device.
+pub(crate) struct Context {
+    library: &'static Library,
+    raw: *mut sys::ibv_context,
+}
+
+// SAFETY: libibverbs' control calls lock what they share.
+unsafe impl Send for Context {}
+// SAFETY: as above.
+unsafe impl Sync for Context {}
+
+/// News of a device, by value: `ibv_async_event` without its pointers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AsyncEvent {
+    /// Of one queue pair, by its number.
+    QueuePair(sys::ibv_event_type, u32),
+    /// Of one port.
+    Port(sys::ibv_event_type, i32),
+    /// Of the device or of a queue.
+    Other(sys::ibv_event_type),
+}
+
+impl Context {
+    /// Opens the device that a connection identifier is on.
+    pub(crate) fn open(
+        library: &'static Library,
+        device: &DeviceHandle<'_>,
+    ) -> Result<Arc<Self>, FabricError> {
+        // SAFETY: the handle's identifier keeps the device's structure alive.
+        let raw = unsafe { library.symbols().ibv_open_device(device.raw) };
+        if raw.is_null() {
+            return Err(explain::open_device(
+                &device.name,
+                &io::Error::last_os_error(),
+            ));
+        }
+        let context = Arc::new(Self { library, raw });
+        set_nonblocking(context.async_fd()).map_err(|error| explain::os("fcntl", error))?;
+        Ok(context)
+    }
+
+    /// What the device can do.
+    pub(crate) fn query(&self) -> Result<sys::ibv_device_attr, FabricError> {
+        // SAFETY: all-zero bytes are a valid ibv_device_attr.
+        let mut attributes = unsafe { std::mem::zeroed() };
+        // SAFETY: a live context, and room for the answer.
+        let code = unsafe {
+            self.library
+                .symbols()
+                .ibv_query_device(self.raw, &mut attributes)
+        };
+        errno("ibv_query_device", code)?;
+        Ok(attributes)
+    }
+
+    /// Interrupt lines that completion queues can be spread over.
+    pub(crate) fn completion_vectors(&self) -> u32 {
+        // SAFETY: a live context; the field never changes.
+        unsafe { (*self.raw).num_comp_vectors }.max(1) as u32
+    }
+
+    /// Readable when [`next_event`](Self::next_event) has something.
+    pub(crate) fn async_fd(&self) -> RawFd {
+        // SAFETY: a live context; the field never changes.
+        unsafe { (*self.raw).async_fd }
+    }
+
+    /// Takes one event, if one waits.
+    pub(crate) fn next_event(&self) -> io::Result<Option<AsyncEvent>> {
+        let symbols = self.library.symbols();
+        // SAFETY: all-zero bytes are a valid ibv_async_event.
+        let mut raw: sys::ibv_async_event = unsafe { std::mem::zeroed() };
+        // SAFETY: a live context, and room for one event.
+        if unsafe { symbols.ibv_get_async_event(self.raw, &mut raw) } != 0 {
+            let error = io::Error::last_os_error();
+            return match error.kind() {
+                io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted => Ok(None),
+                _ => Err(error),
+            };
+        }
+        // SAFETY: the event type says which member is set; an object cannot be
+        // destroyed before its events are acknowledged, which is below.
+        let event = unsafe {
+            match raw.event_type {
+                sys::IBV_EVENT_QP_FATAL
+                | sys::IBV_EVENT_QP_REQ_ERR
+                | sys::IBV_EVENT_QP_ACCESS_ERR
+                | sys::IBV_EVENT_COMM_EST
+                | sys::IBV_EVENT_SQ_DRAINED
+                | sys::IBV_EVENT_PATH_MIG
+                | sys::IBV_EVENT_PATH_MIG_ERR
+                | sys::IBV_EVENT_QP_LAST_WQE_REACHED => {
+                    AsyncEvent::QueuePair(raw.event_type, (*raw.element.qp).qp_num)
+                }
+                sys::IBV_EVENT_PORT_ACTIVE | sys::IBV_EVENT_PORT_ERR => {
+                    AsyncEvent::Port(raw.event_type, raw.element.port_num)
+                }
+                other => AsyncEvent::Other(other),
+            }
+        };
+        // SAFETY: acknowledged once.
+        unsafe { symbols.ibv_ack_async_event(&mut raw) };
+        Ok(Some(event))
+    }
+}
+
+impl Drop for Context {
+    fn drop(&mut self) {
+        // SAFETY: whatever was made of the context held it, and is gone.
+        unsafe { self.library.symbols().ibv_close_device(self.raw) };
+    }
+}
+
+/// What memory and queues must share to work together.
+pub(crate) struct ProtectionDomain {
+    raw: *mut sys::ibv_pd,
+    context: Arc<Context>,
+}
+
+// SAFETY: see `Context`.
+unsafe impl Send for ProtectionDomain {}
+// SAFETY: see `Context`.
+unsafe impl Sync for ProtectionDomain {}
+
+impl ProtectionDomain {
+    pub(crate) fn new(context: &Arc<Context>) -> Result<Arc<Self>, FabricError> {
+        // SAFETY: a live context.
+        let raw = unsafe { context.library.symbols().ibv_alloc_pd(context.raw) };
+        let raw = some("ibv_alloc_pd", raw)?;
+        Ok(Arc::new(Self {
+            raw,
+            context: Arc::clone(context),
+        }))
+    }
+
+    pub(crate) fn context(&self) -> &Arc<Context> {
+        &self.context
+    }
+
+    fn symbols(&self) -> &'static sys::Symbols {
+        self.context.library.symbols()
+    }
+}
+
+impl Drop for ProtectionDomain {
+    fn drop(&mut self) {
+        // SAFETY: whatever was made of the domain held it, and is gone.
+        unsafe { self.symbols().ibv_dealloc_pd(self.raw) };
+    }
+}
+
+/// Pinned memory that the device reaches by two keys.
+pub(crate) struct MemoryRegion {
+    raw: *mut sys::ibv_mr,
+    domain: Arc<ProtectionDomain>,
+    _mapping: Arc<Mapping>,
+}
+
+// SAFETY: a region is only read (its keys) until it is deregistered, once.
+unsafe impl Send for MemoryRegion {}
+// SAFETY: as above.
+unsafe impl Sync for MemoryRegion {}
+
+impl MemoryRegion {
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        mapping: &Arc<Mapping>,
+        access: Access,
+    ) -> io::Result<Self> {
+        let mut flags = 0;
+        for (wanted, flag) in [
+            (Access::LOCAL_WRITE, sys::IBV_ACCESS_LOCAL_WRITE),
+            (Access::REMOTE_READ, sys::IBV_ACCESS_REMOTE_READ),
+            (Access::REMOTE_WRITE, sys::IBV_ACCESS_REMOTE_WRITE),
+        ] {
+            if access.contains(wanted) {
+                flags |= flag;
+            }
+        }
+        // SAFETY: the whole mapping is there, and `_mapping` keeps it so until
+        // the region has gone. No reference to its bytes exists but under the
+        // promises of `Mapping::slice`.
+        let raw = unsafe {
+            domain.symbols().ibv_reg_mr(
+                domain.raw,
+                ptr::with_exposed_provenance_mut(mapping.addr() as usize),
+                mapping.len(),
+                flags as c_int,
+            )
+        };
+        if raw.is_null() {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            raw,
+            domain: Arc::clone(domain),
+            _mapping: Arc::clone(mapping),
+        })
+    }
+
+    pub(crate) fn lkey(&self) -> u32 {
+        // SAFETY: a live region; its keys never change.
+        unsafe { (*self.raw).lkey }
+    }
+
+    pub(crate) fn rkey(&self) -> u32 {
+        // SAFETY: as above.
+        unsafe { (*self.raw).rkey }
+    }
+}
+
+impl Drop for MemoryRegion {
+    fn drop(&mut self) {
+        // SAFETY: owned.
+        unsafe { self.domain.symbols().ibv_dereg_mr(self.raw) };
+    }
+}
+
+/// A completion queue with a channel of its own to wake a sleeper by.
+pub(crate) struct CompletionQueue {
+    raw: *mut sys::ibv_cq,
+    channel: *mut sys::ibv_comp_channel,
+    domain: Arc<ProtectionDomain>,
+    /// Channel events taken and not yet acknowledged: that takes a lock, so it
+    /// is done in batches.
+    unacknowledged: Cell<u32>,
+}
+
+/// Acknowledge after so many channel events.
+const ACKNOWLEDGE_BATCH: u32 = 256;
+
+impl CompletionQueue {
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        entries: u32,
+        vector: u32,
+    ) -> Result<Self, FabricError> {
+        let symbols = domain.symbols();
+        // SAFETY: a live context.
+        let channel = unsafe { symbols.ibv_create_comp_channel(domain.context.raw) };
+        let channel = some("ibv_create_comp_channel", channel)?;
+        let mut queue = Self {
+            raw: ptr::null_mut(),
+            channel,
+            domain: Arc::clone(domain),
+            unacknowledged: Cell::new(0),
+        };
+        set_nonblocking(queue.fd()).map_err(|error| explain::os("fcntl", error))?;
+        // SAFETY: a live context and channel.
+        let raw = unsafe {
+            symbols.ibv_create_cq(
+                domain.context.raw,
+                entries as c_int,
+                ptr::null_mut(),
+                channel,
+                vector as c_int,
+            )
+        };
+        queue.raw = some("ibv_create_cq", raw)?;
+        Ok(queue)
+    }
+
+    /// Readable when the queue was armed and something completed since.
+    pub(crate) fn fd(&self) -> RawFd {
+        // SAFETY: a live channel; its descriptor never changes.
+        unsafe { (*self.channel).fd }
+    }
+
+    /// Moves completions into `out`; says how many.
+    pub(crate) fn poll(&self, out: &mut [sys::ibv_wc]) -> io::Result<usize> {
+        // SAFETY: a live queue, polled by its one thread.
+        let polled = unsafe { inline::poll_cq(self.raw, out) };
+        usize::try_from(polled).map_err(|_| io::Error::from_raw_os_error(libc::EIO))
+    }
+
+    /// Asks for a wake-up at the next completion.
+    pub(crate) fn request_notify(&self) -> Result<(), FabricError> {
+        // SAFETY: a live queue.
+        errno("ibv_req_notify_cq", unsafe {
+            inline::req_notify_cq(self.raw)
+        })
+    }
+
+    /// Takes the wake-ups that have come, so that the descriptor is quiet again.
+    pub(crate) fn clear_wakeups(&self) {
+        let symbols = self.domain.symbols();
+        let mut cq = ptr::null_mut();
+        let mut context = ptr::null_mut();
+        // SAFETY: a live, non-blocking channel, and room for two pointers.
+        while unsafe { symbols.ibv_get_cq_event(self.channel, &mut cq, &mut context) } == 0 {
+            self.unacknowledged.set(self.unacknowledged.get() + 1);
+        }
+        if self.unacknowledged.get() >= ACKNOWLEDGE_BATCH {
+            self.acknowledge();
+        }
+    }
+
+    fn acknowledge(&self) {
+        // SAFETY: a live queue, and exactly the events that were taken.
+        unsafe {
+            self.domain
+                .symbols()
+                .ibv_ack_cq_events(self.raw, self.unacknowledged.get());
+        }
+        self.unacknowledged.set(0);
+    }
+}
+
+impl Drop for CompletionQueue {
+    fn drop(&mut self) {
+        let symbols = self.domain.symbols();
+        if !self.raw.is_null() {
+            // Destroying waits for every event to be acknowledged.
+            self.acknowledge();
+            // SAFETY: queue pairs held the queue, and are gone.
+            unsafe { symbols.ibv_destroy_cq(self.raw) };
+        }
+        // SAFETY: its one queue is gone.
+        unsafe { symbols.ibv_destroy_comp_channel(self.channel) };
+    }
+}
+
+/// Receives that all queue pairs of an endpoint draw from.
+pub(crate) struct SharedReceiveQueue {
+    raw: *mut sys::ibv_srq,
+    domain: Arc<ProtectionDomain>,
+}
+
+impl SharedReceiveQueue {
+    pub(crate) fn new(domain: &Arc<ProtectionDomain>, receives: u32) -> Result<Self, FabricError> {
+        let mut attributes = sys::ibv_srq_init_attr {
+            srq_context: ptr::null_mut(),
+            attr: sys::ibv_srq_attr {
+                max_wr: receives,
+                max_sge: MAX_SGE as u32,
+                srq_limit: 0,
+            },
+        };
+        // SAFETY: a live domain.
+        let raw = unsafe { domain.symbols().ibv_create_srq(domain.raw, &mut attributes) };
+        Ok(Self {
+            raw: some("ibv_create_srq", raw)?,
+            domain: Arc::clone(domain),
+        })
+    }
+
+    /// Posts a chain. On failure, how many of it were taken all the same.
+    pub(crate) fn post(&self, chain: &mut ReceiveChain) -> Result<(), usize> {
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live queue and a linked chain; what its SGEs may reach is
+        // checked by the device against its registered regions.
+        match unsafe { inline::post_srq_recv(self.raw, chain.head(), &mut bad) } {
+            0 => Ok(()),
+            _ => Err(chain.position(bad)),
+        }
+    }
+}
+
+impl Drop for SharedReceiveQueue {
+    fn drop(&mut self) {
+        // SAFETY: queue pairs held the queue, and are gone.
+        unsafe { self.domain.symbols().ibv_destroy_srq(self.raw) };
+    }
+}
+
+/// A reliable-connected queue pair.
+pub(crate) struct QueuePair {
+    raw: *mut sys::ibv_qp,
+    max_inline: u32,
+    domain: Arc<ProtectionDomain>,
+    _completions: Rc<CompletionQueue>,
+    _receives: Rc<SharedReceiveQueue>,
+}
+
+impl QueuePair {
+    /// Makes a queue pair in the RESET state. `inline` bytes are asked for, and
+    /// given up where the device has no such thing.
+    pub(crate) fn new(
+        domain: &Arc<ProtectionDomain>,
+        completions: &Rc<CompletionQueue>,
+        receives: &Rc<SharedReceiveQueue>,
+        send_work: u32,
+        inline: u32,
+    ) -> Result<Self, FabricError> {
+        let create = |inline: u32| {
+            let mut attributes = sys::ibv_qp_init_attr {
+                qp_context: ptr::null_mut(),
+                send_cq: completions.raw,
+                recv_cq: completions.raw,
+                srq: receives.raw,
+                cap: sys::ibv_qp_cap {
+                    max_send_wr: send_work,
+                    max_recv_wr: 0,
+                    max_send_sge: MAX_SGE as u32,
+                    max_recv_sge: 0,
+                    max_inline_data: inline,
+                },
+                qp_type: sys::IBV_QPT_RC,
+                sq_sig_all: 0,
+            };
+            // SAFETY: a live domain and queues, all of one context.
+            let raw = unsafe { domain.symbols().ibv_create_qp(domain.raw, &mut attributes) };
+            (raw, attributes.cap.max_inline_data)
+        };
+        let (mut raw, mut max_inline) = create(inline);
+        if raw.is_null() && io::Error::last_os_error().raw_os_error() == Some(libc::EINVAL) {
+            (raw, max_inline) = create(0);
+        }
+        Ok(Self {
+            raw: some("ibv_create_qp", raw)?,
+            max_inline,
+            domain: Arc::clone(domain),
+            _completions: Rc::clone(completions),
+            _receives: Rc::clone(receives),
+        })
+    }
+
+    /// The number that peers and completions know it by.
+    pub(crate) fn number(&self) -> u32 {
+        // SAFETY: a live queue pair; its number never changes.
+        unsafe { (*self.raw).qp_num }
+    }
+
+    /// Bytes that a work request may carry itself.
+    pub(crate) fn max_inline(&self) -> u32 {
+        self.max_inline
+    }
+
+    pub(crate) fn modify(
+        &mut self,
+        attributes: &mut sys::ibv_qp_attr,
+        mask: sys::ibv_qp_attr_mask,
+    ) -> Result<(), FabricError> {
+        // SAFETY: a live queue pair and whole attributes.
+        let code = unsafe {
+            self.domain
+                .symbols()
+                .ibv_modify_qp(self.raw, attributes, mask as c_int)
+        };
+        errno("ibv_modify_qp", code)
+    }
+
+    /// Stops the queue pair: what is outstanding completes as flushed.
+    pub(crate) fn fail(&mut self) -> Result<(), FabricError> {
+        // SAFETY: all-zero bytes are a valid ibv_qp_attr.
+        let mut attributes: sys::ibv_qp_attr = unsafe { std::mem::zeroed() };
+        attributes.qp_state = sys::IBV_QPS_ERR;
+        self.modify(&mut attributes, sys::IBV_QP_STATE)
+    }
+
+    /// Posts a chain. On failure, how many of it were taken all the same, and why.
+    ///
+    /// # Safety
+    /// The bytes of inline work are readable.
+    pub(crate) unsafe fn post(&mut self, chain: &mut SendChain) -> Result<(), (usize, io::Error)> {
+        let mut bad = ptr::null_mut();
+        // SAFETY: a live queue pair and a linked chain; the device checks what
+        // SGEs may reach against its registered regions, and the caller has
+        // done so for inline work.
+        match unsafe { inline::post_send(self.raw, chain.head(), &mut bad) } {
+            0 => Ok(()),
+            code => Err((
+                chain.position(bad),
+                io::Error::from_raw_os_error(code.abs()),
+            )),
+        }
+    }
+}
+
+impl Drop for QueuePair {
+    fn drop(&mut self) {
+        // SAFETY: owned.
+        unsafe { self.domain.symbols().ibv_destroy_qp(self.raw) };
+    }
+}
+
+fn some<T>(call: &'static str, raw: *mut T) -> Result<*mut T, FabricError> {
+    if raw.is_null() {
+        return Err(FabricError::last_os(call));
+    }
+    Ok(raw)
+}
+
+/// Verbs return the error number itself, or -1 with errno set.
+fn errno(call: &'static str, code: c_int) -> Result<(), FabricError> {
+    match code {
+        0 => Ok(()),
+        -1 => Err(FabricError::last_os(call)),
+        code => Err(explain::os(call, io::Error::from_raw_os_error(code.abs()))),
+    }
+}

@@ -1,0 +1,138 @@
+//! The provider: devices by address.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
+
+use crate::cm::{Channel, Id};
+use crate::device::VerbsDevice;
+use crate::explain;
+use crate::library::Library;
+use crate::listener::VerbsListener;
+use crate::sys;
+use crate::wake::wait_readable;
+
+/// How long finding a device for a peer may take: a neighbour that does not
+/// answer costs the kernel three ARP requests of a second each.
+const RESOLVE_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// The fabric over RDMA adapters and the kernel's software ones.
+pub struct VerbsProvider {
+    devices: Arc<Devices>,
+}
+
+impl fmt::Debug for VerbsProvider {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("VerbsProvider").finish_non_exhaustive()
+    }
+}
+
+impl VerbsProvider {
+    /// Opens the libraries, and checks that the kernel's side is there.
+    ///
+    /// # Errors
+    /// What is missing on this machine, and how to get it.
+    pub fn new() -> Result<Self, FabricError> {
+        let library = Library::open()?;
+        Channel::new(library)?;
+        Ok(Self {
+            devices: Arc::new(Devices {
+                library,
+                open: Mutex::default(),
+            }),
+        })
+    }
+}
+
+impl Provider for VerbsProvider {
+    fn name(&self) -> &'static str {
+        explain::PROVIDER
+    }
+
+    fn listen(
+        &self,
+        options: &ListenOptions,
+        sink: Sink,
+    ) -> Result<Box<dyn Listener>, FabricError> {
+        let listener = VerbsListener::start(Arc::clone(&self.devices), options, sink)?;
+        Ok(Box::new(listener))
+    }
+
+    fn device_for(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> Result<Arc<dyn Device>, FabricError> {
+        let id = resolve(self.devices.library, remote, local)?;
+        Ok(self.devices.of(&id)?)
+    }
+}
+
+/// Asks rdma_cm for a way to `remote`, and waits for the answer.
+fn resolve(
+    library: &'static Library,
+    remote: SocketAddr,
+    local: Option<IpAddr>,
+) -> Result<Id, FabricError> {
+    let channel = Channel::new(library)?;
+    let mut id = Id::new(&channel, 0)?;
+    let local = local.map(|ip| SocketAddr::new(ip, 0));
+    id.resolve_addr(local, remote, RESOLVE_TIMEOUT.as_millis() as i32)
+        .map_err(|error| explain::no_route(remote, error))?;
+    let deadline = Instant::now() + RESOLVE_TIMEOUT;
+    loop {
+        let event = channel
+            .next_event()
+            .map_err(|error| explain::os("rdma_get_cm_event", error))?;
+        let failed = |errno| {
+            Err(explain::no_route(
+                remote,
+                std::io::Error::from_raw_os_error(errno),
+            ))
+        };
+        match event {
+            Some(event) if event.kind == sys::RDMA_CM_EVENT_ADDR_RESOLVED => return Ok(id),
+            Some(event) => return failed(-event.status),
+            None => {}
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return failed(libc::ETIMEDOUT);
+        }
+        wait_readable([channel.fd()], Some(left));
+    }
+}
+
+/// The devices that are open. Each is opened once, and closed when nobody
+/// holds it any more.
+pub(crate) struct Devices {
+    library: &'static Library,
+    open: Mutex<Vec<Weak<VerbsDevice>>>,
+}
+
+impl Devices {
+    pub(crate) fn library(&self) -> &'static Library {
+        self.library
+    }
+
+    /// The device that `id` is bound or resolved to.
+    pub(crate) fn of(&self, id: &Id) -> Result<Arc<VerbsDevice>, FabricError> {
+        let address = id.local_addr().ip();
+        let handle = id.device().ok_or_else(|| explain::no_device(address))?;
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        open.retain(|device| device.strong_count() > 0);
+        let known = open
+            .iter()
+            .filter_map(Weak::upgrade)
+            .find(|device| device.holds(id));
+        if let Some(device) = known {
+            return Ok(device);
+        }
+        let device = VerbsDevice::open(self.library, &handle, address)?;
+        open.push(Arc::downgrade(&device));
+        Ok(device)
+    }
+}

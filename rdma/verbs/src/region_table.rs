@@ -1,0 +1,123 @@
+//! Which addresses the device's local keys cover.
+//!
+//! The device checks every work request against its keys. But the bytes of an
+//! inline SEND are copied by this CPU, which would follow any address. So
+//! endpoints look here before they send inline.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cairn_rdma::{Mapping, SgeList};
+
+type Entry = (u32, Arc<Mapping>);
+
+/// The regions of one device.
+#[derive(Default)]
+pub(crate) struct RegionTable {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    /// Changes whenever the list does.
+    version: AtomicU64,
+    regions: Mutex<Vec<Entry>>,
+}
+
+impl Shared {
+    fn change(&self, change: impl FnOnce(&mut Vec<Entry>)) {
+        change(&mut self.lock());
+        self.version.fetch_add(1, Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Vec<Entry>> {
+        self.regions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl RegionTable {
+    /// Lists a region until the result is dropped.
+    pub(crate) fn list(&self, lkey: u32, mapping: &Arc<Mapping>) -> Listed {
+        self.shared
+            .change(|regions| regions.push((lkey, Arc::clone(mapping))));
+        Listed {
+            shared: Arc::clone(&self.shared),
+            lkey,
+        }
+    }
+
+    /// A copy to look at without a lock.
+    pub(crate) fn view(&self) -> RegionView {
+        RegionView {
+            shared: Arc::clone(&self.shared),
+            version: 0,
+            regions: Vec::new(),
+        }
+    }
+}
+
+/// An entry of the table.
+pub(crate) struct Listed {
+    shared: Arc<Shared>,
+    lkey: u32,
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        self.shared
+            .change(|regions| regions.retain(|(lkey, _)| *lkey != self.lkey));
+    }
+}
+
+/// One endpoint's copy of the table. It keeps the mappings that it knows of
+/// alive, so what it has said yes to stays readable.
+pub(crate) struct RegionView {
+    shared: Arc<Shared>,
+    version: u64,
+    regions: Vec<Entry>,
+}
+
+impl RegionView {
+    /// Whether all of the stretches lie in the regions of their keys.
+    pub(crate) fn covers(&mut self, sges: &SgeList) -> bool {
+        let version = self.shared.version.load(Ordering::Acquire);
+        if version != self.version {
+            // Only after a registration came or went.
+            self.regions.clone_from(&self.shared.lock());
+            self.version = version;
+        }
+        sges.as_slice().iter().all(|sge| {
+            self.regions.iter().any(|(lkey, mapping)| {
+                *lkey == sge.lkey && mapping.contains(sge.addr, sge.length.into())
+            })
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cairn_rdma::Sge;
+
+    use super::*;
+
+    #[test]
+    fn a_view_follows_the_table() {
+        let table = RegionTable::default();
+        let mut view = table.view();
+        let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
+        let sges = |addr, length, lkey| SgeList::one(Sge { addr, length, lkey });
+        let inside = sges(mapping.addr(), 16, 5);
+        assert!(!view.covers(&inside));
+        let listed = table.list(5, &mapping);
+        assert!(view.covers(&inside));
+        assert!(!view.covers(&sges(mapping.addr(), 16, 6)), "another key");
+        let length = mapping.len() as u32;
+        assert!(
+            !view.covers(&sges(mapping.addr() + 1, length, 5)),
+            "past the end"
+        );
+        assert!(!view.covers(&sges(0, 16, 5)), "elsewhere");
+        drop(listed);
+        assert!(!view.covers(&inside));
+    }
+}

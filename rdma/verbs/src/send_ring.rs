@@ -1,0 +1,145 @@
+//! What is outstanding on one send queue, in order.
+//!
+//! A send queue completes in order, and a signaled completion also ends the
+//! unsignaled work before it (IBTA 10.8.5.1). So a ring is all the book-keeping
+//! there is, and its sequence number all that the device needs to carry.
+
+use cairn_rdma::{CompletionKind, Operation, SendWork};
+
+/// One queue pair's outstanding work.
+pub(crate) struct SendRing {
+    entries: Box<[SendEntry]>,
+    limit: u32,
+    /// The oldest outstanding.
+    head: u32,
+    /// The next to post.
+    tail: u32,
+}
+
+/// What a completion needs to know of the work it ends.
+#[derive(Clone, Copy)]
+pub(crate) struct SendEntry {
+    pub(crate) id: u64,
+    pub(crate) kind: CompletionKind,
+}
+
+impl SendEntry {
+    pub(crate) fn of(work: &SendWork) -> Self {
+        let kind = match work.op {
+            Operation::Send | Operation::SendWithInvalidate { .. } => CompletionKind::Send,
+            Operation::Write(_) => CompletionKind::Write,
+            Operation::Read(_) => CompletionKind::Read,
+        };
+        Self { id: work.id, kind }
+    }
+}
+
+impl SendRing {
+    pub(crate) fn new(limit: u32) -> Self {
+        let empty = SendEntry {
+            id: 0,
+            kind: CompletionKind::Unknown,
+        };
+        Self {
+            // A power of two, so that sequence numbers may wrap.
+            entries: vec![empty; limit.next_power_of_two() as usize].into(),
+            limit,
+            head: 0,
+            tail: 0,
+        }
+    }
+
+    /// Work that could still be posted.
+    pub(crate) fn room(&self) -> u32 {
+        self.limit - self.outstanding()
+    }
+
+    pub(crate) fn outstanding(&self) -> u32 {
+        self.tail.wrapping_sub(self.head)
+    }
+
+    /// Notes work that is about to be posted; returns its sequence number.
+    pub(crate) fn push(&mut self, work: &SendWork) -> u32 {
+        assert!(self.room() > 0, "the caller asked for room");
+        let sequence = self.tail;
+        *self.entry(sequence) = SendEntry::of(work);
+        self.tail = sequence.wrapping_add(1);
+        sequence
+    }
+
+    /// Forgets the last `count` entries, which were not posted after all.
+    pub(crate) fn unpush(&mut self, count: u32) {
+        assert!(count <= self.outstanding());
+        self.tail = self.tail.wrapping_sub(count);
+    }
+
+    /// Ends the work with that sequence number, and all before it. `None`: the
+    /// number is of no outstanding work.
+    pub(crate) fn complete(&mut self, sequence: u32) -> Option<SendEntry> {
+        if sequence.wrapping_sub(self.head) >= self.outstanding() {
+            return None;
+        }
+        self.head = sequence.wrapping_add(1);
+        Some(*self.entry(sequence))
+    }
+
+    /// Ends the oldest work, if any is outstanding.
+    pub(crate) fn complete_oldest(&mut self) -> Option<SendEntry> {
+        self.complete(self.head)
+    }
+
+    fn entry(&mut self, sequence: u32) -> &mut SendEntry {
+        let mask = self.entries.len() - 1;
+        &mut self.entries[sequence as usize & mask]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use cairn_rdma::SgeList;
+
+    use super::*;
+
+    fn send(id: u64) -> SendWork {
+        SendWork {
+            id,
+            op: Operation::Send,
+            sges: SgeList::EMPTY,
+            signaled: true,
+        }
+    }
+
+    #[test]
+    fn a_completion_ends_what_came_before_it() {
+        let mut ring = SendRing::new(3);
+        ring.push(&send(1));
+        ring.push(&send(2));
+        let last = ring.push(&send(3));
+        assert_eq!(ring.room(), 0);
+        assert_eq!(ring.complete(last).unwrap().id, 3);
+        assert_eq!(ring.room(), 3);
+        assert!(ring.complete(last).is_none(), "work completes once");
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let mut ring = SendRing::new(4);
+        (ring.head, ring.tail) = (u32::MAX, u32::MAX);
+        let before = ring.push(&send(1));
+        let after = ring.push(&send(2));
+        assert_eq!((before, after), (u32::MAX, 0));
+        assert_eq!(ring.complete(before).unwrap().id, 1);
+        assert_eq!(ring.outstanding(), 1);
+        assert_eq!(ring.complete(after).unwrap().id, 2);
+    }
+
+    #[test]
+    fn work_that_was_not_posted_is_forgotten() {
+        let mut ring = SendRing::new(2);
+        let first = ring.push(&send(1));
+        ring.push(&send(2));
+        ring.unpush(1);
+        assert_eq!(ring.complete(first).unwrap().id, 1);
+        assert_eq!(ring.outstanding(), 0);
+    }
+}

@@ -1,0 +1,243 @@
+//! The thread that listens to a device on everyone's behalf.
+//!
+//! A device has one stream of asynchronous events, and many endpoints on many
+//! threads that care. The watcher reads the stream and hands each endpoint a
+//! copy through a mailbox; events are rare, so nobody minds the lock.
+//!
+//! It also holds a connection identifier bound to the device, for one event
+//! only: rdma_cm tells of a device's removal by way of identifiers, and a
+//! device may have no connection at the time.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::thread::JoinHandle;
+
+use cairn_rdma::FabricError;
+
+use crate::cm::{Channel, Id};
+use crate::explain;
+use crate::library::Library;
+use crate::objects::{AsyncEvent, Context};
+use crate::sys;
+use crate::wake::{Wake, wait_readable};
+
+/// What an endpoint learns from the watcher.
+#[derive(Debug, Clone)]
+pub(crate) enum News {
+    /// The device goes away.
+    Removed,
+    /// Something happened to a queue pair: to one of this endpoint's, perhaps.
+    QueuePair(sys::ibv_event_type, u32),
+    /// For the log.
+    Notice(String),
+}
+
+/// Where an endpoint's news wait.
+pub(crate) struct Mailbox {
+    news: Mutex<VecDeque<News>>,
+    /// Saves the lock when there is nothing, which is nearly always.
+    full: AtomicBool,
+    wake: Wake,
+}
+
+impl Mailbox {
+    fn new() -> Result<Self, FabricError> {
+        Ok(Self {
+            news: Mutex::default(),
+            full: AtomicBool::new(false),
+            wake: Wake::new()?,
+        })
+    }
+
+    /// Readable while there are news.
+    pub(crate) fn fd(&self) -> std::os::fd::RawFd {
+        self.wake.fd()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        !self.full.load(Ordering::Acquire)
+    }
+
+    fn put(&self, news: News) {
+        lock(&self.news).push_back(news);
+        self.full.store(true, Ordering::Release);
+        self.wake.set();
+    }
+
+    /// Takes the oldest news.
+    pub(crate) fn take(&self) -> Option<News> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut waiting = lock(&self.news);
+        let news = waiting.pop_front();
+        if waiting.is_empty() {
+            self.full.store(false, Ordering::Release);
+            self.wake.clear();
+        }
+        news
+    }
+}
+
+/// The endpoints of a device.
+pub(crate) struct Subscribers {
+    device: String,
+    removed: AtomicBool,
+    mailboxes: Mutex<Vec<Weak<Mailbox>>>,
+}
+
+impl Subscribers {
+    pub(crate) fn new(device: String) -> Self {
+        Self {
+            device,
+            removed: AtomicBool::new(false),
+            mailboxes: Mutex::default(),
+        }
+    }
+
+    /// A mailbox for one more endpoint.
+    pub(crate) fn subscribe(&self) -> Result<Arc<Mailbox>, FabricError> {
+        let mailbox = Arc::new(Mailbox::new()?);
+        let mut mailboxes = lock(&self.mailboxes);
+        mailboxes.retain(|old| old.strong_count() > 0);
+        mailboxes.push(Arc::downgrade(&mailbox));
+        // Looked at under the lock under which everyone is told.
+        if self.is_removed() {
+            mailbox.put(News::Removed);
+        }
+        Ok(mailbox)
+    }
+
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Acquire)
+    }
+
+    /// Tells every endpoint, once, that the device goes away.
+    pub(crate) fn device_removed(&self) {
+        let mailboxes = lock(&self.mailboxes);
+        if !self.removed.swap(true, Ordering::AcqRel) {
+            tracing::warn!(device = self.device, "the RDMA device goes away");
+            tell(&mailboxes, &News::Removed);
+        }
+    }
+
+    fn tell(&self, news: &News) {
+        tell(&lock(&self.mailboxes), news);
+    }
+
+    fn async_event(&self, event: AsyncEvent) {
+        let device = &self.device;
+        match event {
+            AsyncEvent::QueuePair(kind, number) => self.tell(&News::QueuePair(kind, number)),
+            AsyncEvent::Port(sys::IBV_EVENT_PORT_ACTIVE, port) => {
+                self.tell(&News::Notice(format!("{device} port {port} is up")));
+            }
+            AsyncEvent::Port(_, port) => {
+                self.tell(&News::Notice(format!(
+                    "{device} port {port} is down: check its cable and its network interface; \
+                     connections last until their retries are spent"
+                )));
+            }
+            AsyncEvent::Other(sys::IBV_EVENT_DEVICE_FATAL) => self.device_removed(),
+            AsyncEvent::Other(sys::IBV_EVENT_CQ_ERR | sys::IBV_EVENT_SRQ_ERR) => {
+                self.tell(&News::Notice(format!(
+                    "{device} has broken a queue: it is out of order from now on"
+                )));
+                self.device_removed();
+            }
+            // GIDs, keys and managers change all the time: nothing to do.
+            AsyncEvent::Other(kind) => tracing::debug!(device, kind, "device event"),
+        }
+    }
+}
+
+fn tell(mailboxes: &[Weak<Mailbox>], news: &News) {
+    for mailbox in mailboxes.iter().filter_map(Weak::upgrade) {
+        mailbox.put(news.clone());
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The thread. Dropping this ends it.
+pub(crate) struct Watcher {
+    stop: Arc<Wake>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watcher {
+    pub(crate) fn start(
+        library: &'static Library,
+        context: Arc<Context>,
+        subscribers: Arc<Subscribers>,
+        address: IpAddr,
+    ) -> Result<Self, FabricError> {
+        let stop = Arc::new(Wake::new()?);
+        let channel = Channel::new(library)?;
+        let mut sentinel = Id::new(&channel, 0)?;
+        // Port 0: any that is free.
+        sentinel.bind(SocketAddr::new(address, 0))?;
+        let stopped = Arc::clone(&stop);
+        let thread = std::thread::Builder::new()
+            .name(format!("verbs {}", subscribers.device))
+            .spawn(move || watch(&context, &channel, sentinel, &subscribers, &stopped))
+            .map_err(|error| explain::os("pthread_create", error))?;
+        Ok(Self {
+            stop,
+            thread: Some(thread),
+        })
+    }
+}
+
+impl Drop for Watcher {
+    fn drop(&mut self) {
+        self.stop.set();
+        if let Some(thread) = self.thread.take() {
+            // It panics only where one of our own invariants broke, and has said so.
+            let _ = thread.join();
+        }
+    }
+}
+
+fn watch(
+    context: &Context,
+    channel: &Arc<Channel>,
+    sentinel: Id,
+    subscribers: &Subscribers,
+    stop: &Wake,
+) {
+    loop {
+        let fds = [stop.fd(), context.async_fd(), channel.fd()];
+        let [stopped, _, _] = wait_readable(fds, None);
+        if stopped {
+            return;
+        }
+        loop {
+            match context.next_event() {
+                Ok(Some(event)) => subscribers.async_event(event),
+                Ok(None) => break,
+                Err(_) => {
+                    // EIO: the kernel has taken the device from us.
+                    subscribers.device_removed();
+                    break;
+                }
+            }
+        }
+        while let Ok(Some(event)) = channel.next_event() {
+            if event.kind == sys::RDMA_CM_EVENT_DEVICE_REMOVAL {
+                subscribers.device_removed();
+            }
+        }
+        if subscribers.is_removed() {
+            // The kernel lets the device go only when its identifiers are gone.
+            drop(sentinel);
+            // Nothing more will be said; whoever holds the device lets go.
+            wait_readable([stop.fd()], None);
+            return;
+        }
+    }
+}
