@@ -86,7 +86,8 @@ pub(crate) enum ReactorCount {
 #[serde(deny_unknown_fields, default)]
 #[schemars(extend("required" = ["address"]))]
 pub(crate) struct ListenerTable {
-    /// IPv4 or IPv6 address of an interface of this machine. Required.
+    /// IPv4 or IPv6 address of an interface of this machine; "0.0.0.0" or "::"
+    /// stands for all of its family. Required.
     pub(crate) address: Option<String>,
     /// Port (TRSVCID).
     #[schemars(range(min = 1, max = 65535), extend("default" = 4420))]

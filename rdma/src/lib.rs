@@ -20,6 +20,7 @@ pub mod error;
 pub mod loopback;
 pub mod memory;
 pub mod provider;
+pub mod sleep;
 pub mod work;
 
 pub use connection::{
@@ -29,6 +30,7 @@ pub use connection::{
 pub use error::{FabricError, PostError};
 pub use memory::{Access, Mapping, Region};
 pub use provider::{Device, Endpoint, EndpointLimits, EndpointOptions, Listener, Provider, Sink};
+pub use sleep::sleep_until_ready;
 pub use work::{
     Completion, CompletionKind, MAX_SGE, Operation, QpId, RecvWork, RemoteBuffer, SendWork, Sge,
     SgeList, WorkStatus,

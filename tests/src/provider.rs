@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
+use cairn_verbs::VerbsProvider;
 use clap::ValueEnum;
 
 /// Which provider to use.
@@ -12,6 +13,8 @@ use clap::ValueEnum;
 pub enum ProviderName {
     /// Inside this process.
     Loopback,
+    /// RDMA adapters, by libibverbs and librdmacm.
+    Verbs,
 }
 
 impl ProviderName {
@@ -22,6 +25,7 @@ impl ProviderName {
     pub fn open(self) -> Result<Arc<dyn Provider>> {
         match self {
             Self::Loopback => Ok(Arc::new(Loopback::new())),
+            Self::Verbs => Ok(Arc::new(VerbsProvider::new()?)),
         }
     }
 }

@@ -4,12 +4,11 @@
 //! descriptors can wake the sleeper.
 
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, anyhow, ensure};
-use cairn_rdma::{Endpoint, Event, Operation, QpId, QpOptions};
+use cairn_rdma::{Event, Operation, QpId, QpOptions, sleep_until_ready};
 use crossbeam_channel::{Receiver, Sender};
 
 use super::node::{DATA, Node};
@@ -87,9 +86,7 @@ fn idle_endpoint_sleeps(setting: &Setting) -> Result<()> {
     let mut wake_ups = 0;
     while Instant::now() < end {
         bed.node.pump()?;
-        if !bed.node.endpoint.arm()? {
-            wait(&*bed.node.endpoint, end);
-        }
+        sleep_until_ready(&mut *bed.node.endpoint, end)?;
         wake_ups += 1;
     }
     ensure!(
@@ -170,9 +167,7 @@ impl Bed {
                 return Ok(value);
             }
             ensure!(Instant::now() < deadline, "slept through {what}");
-            if !self.node.endpoint.arm()? {
-                wait(&*self.node.endpoint, deadline);
-            }
+            sleep_until_ready(&mut *self.node.endpoint, deadline)?;
         }
     }
 
@@ -217,37 +212,5 @@ impl Peer {
             ensure!(patience.step(progress), "the sleeper never let go");
         }
         Ok(())
-    }
-}
-
-/// Sleeps until a descriptor is readable, the endpoint's own deadline, or
-/// `latest`.
-fn wait(endpoint: &dyn Endpoint, latest: Instant) {
-    let until = endpoint.next_deadline().unwrap_or(latest).min(latest);
-    let timeout = until.saturating_duration_since(Instant::now());
-    poll_readable(endpoint.wait_fds(), timeout);
-}
-
-/// `poll(2)` for readability. An interrupted call counts as a wake-up.
-///
-/// Why `unsafe` here: the standard library has no wait on several descriptors.
-fn poll_readable(fds: &[RawFd], timeout: Duration) {
-    let mut polled: Vec<_> = fds
-        .iter()
-        .map(|&fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
-    // Rounded up: to wake before a deadline would be to spin until it.
-    let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX - 1) + 1;
-    // SAFETY: the pointer and the count describe `polled`, which outlives the call.
-    unsafe {
-        libc::poll(
-            polled.as_mut_ptr(),
-            polled.len() as libc::nfds_t,
-            timeout_ms,
-        );
     }
 }

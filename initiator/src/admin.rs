@@ -1,0 +1,124 @@
+//! The admin commands that a host uses to look around. All of them block.
+
+use nvme_proto::wire::feature::{Feature, Select};
+use nvme_proto::wire::identify::{
+    Cns, IDENTIFY_BYTES, IdentifyNamespace, NAMESPACE_LIST_MAX, NamespaceList,
+};
+use nvme_proto::wire::log::LogPage;
+use nvme_proto::wire::{FromBytes, NSID_ALL};
+
+use crate::buffer::Data;
+use crate::command;
+use crate::error::HostError;
+use crate::host::{Host, SCRATCH_BYTES};
+use crate::queue::Ticket;
+
+impl Host {
+    /// Identify, as one of the 4096-byte structures.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// If `T` is not 4096 bytes long.
+    pub fn identify<T: FromBytes>(&mut self, cns: Cns, nsid: u32) -> Result<Box<T>, HostError> {
+        let bytes = self.identify_bytes(cns, nsid)?;
+        let structure = T::read_from_bytes(&bytes).ok();
+        Ok(Box::new(
+            structure.expect("Identify structures have 4096 bytes"),
+        ))
+    }
+
+    /// Identify, as bytes.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn identify_bytes(&mut self, cns: Cns, nsid: u32) -> Result<Vec<u8>, HostError> {
+        let scratch = self.scratch.clone();
+        let data = Data::start_of(&scratch, IDENTIFY_BYTES as u32);
+        self.run(0, command::identify(cns, nsid), data)?;
+        Ok(scratch.bytes(0, IDENTIFY_BYTES))
+    }
+
+    /// The NSIDs of all active namespaces, in order.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn active_namespaces(&mut self) -> Result<Vec<u32>, HostError> {
+        let mut all = Vec::new();
+        loop {
+            let after = all.last().copied().unwrap_or(0);
+            let list = self.identify::<NamespaceList>(Cns::ACTIVE_NAMESPACES, after)?;
+            let before = all.len();
+            all.extend(list.iter().filter(|&nsid| nsid > after));
+            if all.len() - before < NAMESPACE_LIST_MAX {
+                return Ok(all);
+            }
+        }
+    }
+
+    /// Identify Namespace.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn namespace(&mut self, nsid: u32) -> Result<Box<IdentifyNamespace>, HostError> {
+        self.identify(Cns::NAMESPACE, nsid)
+    }
+
+    /// `length` bytes of a log page, in as many commands as that takes.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    ///
+    /// # Panics
+    /// If `length` is 0 or not a multiple of 4.
+    pub fn log_page(
+        &mut self,
+        page: LogPage,
+        offset: u64,
+        length: usize,
+        retain: bool,
+    ) -> Result<Vec<u8>, HostError> {
+        let scratch = self.scratch.clone();
+        let mut bytes = Vec::with_capacity(length);
+        while bytes.len() < length {
+            let piece = (length - bytes.len()).min(SCRATCH_BYTES) as u32;
+            let at = offset + bytes.len() as u64;
+            let sqe = command::get_log_page(page, NSID_ALL, at, piece, retain);
+            self.run(0, sqe, Data::start_of(&scratch, piece))?;
+            bytes.extend(scratch.bytes(0, piece as usize));
+        }
+        Ok(bytes)
+    }
+
+    /// A feature's value, for features that fit the completion.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn feature(&mut self, feature: Feature, select: Select) -> Result<u32, HostError> {
+        let sqe = command::get_features(feature.0, select, 0, 0);
+        Ok(self.run(0, sqe, Data::None)?.cqe.dw0.get())
+    }
+
+    /// Sets a feature whose value fits CDW11; returns the completion's DW0.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn set_feature(&mut self, feature: Feature, value: u32) -> Result<u32, HostError> {
+        let sqe = command::set_features(feature.0, 0, value);
+        Ok(self.run(0, sqe, Data::None)?.cqe.dw0.get())
+    }
+
+    /// Asks for a command to be aborted. Says whether it was; the command
+    /// itself is answered in either case.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn abort(&mut self, command: Ticket) -> Result<bool, HostError> {
+        /// DW0 of the completion: set if the command was *not* aborted (Base, 5.1.1).
+        const NOT_ABORTED: u32 = 1;
+        let sqe = command::abort(command.qid(), command.cid());
+        let dw0 = self.run(0, sqe, Data::None)?.cqe.dw0.get();
+        Ok(dw0 & NOT_ABORTED == 0)
+    }
+}

@@ -1,0 +1,94 @@
+//! What can go wrong between a host and its controller.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use cairn_rdma::{DisconnectReason, FabricError, WorkStatus};
+use nvme_proto::wire::Status;
+use nvme_proto::wire::cm::RejectStatus;
+
+/// A host's operation failed.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The fabric refused before anything reached the controller.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// The target rejected the connection and said why.
+    #[error("{remote} rejects queue {qid}: {status}")]
+    Rejected {
+        /// Whom we asked.
+        remote: SocketAddr,
+        /// For which queue.
+        qid: u16,
+        /// Its reason.
+        status: RejectStatus,
+    },
+    /// The connection did not come about, and no target says why.
+    #[error("cannot connect queue {qid} to {remote}: {reason}")]
+    Unreachable {
+        /// Whom we asked.
+        remote: SocketAddr,
+        /// For which queue.
+        qid: u16,
+        /// What the fabric says.
+        reason: String,
+    },
+    /// The controller completed a command with an error.
+    #[error("{command} failed: {status}")]
+    Status {
+        /// Which command, in the specification's words.
+        command: String,
+        /// How it ended.
+        status: Status,
+        /// Its result: for Connect, which parameter is invalid.
+        result: u64,
+    },
+    /// A queue is gone, and the command with it.
+    #[error("queue {qid} is lost: {loss}")]
+    Lost {
+        /// Which queue.
+        qid: u16,
+        /// Why.
+        loss: Loss,
+    },
+    /// There is no such queue.
+    #[error("there is no queue {qid}")]
+    NoQueue {
+        /// Which was asked for.
+        qid: u16,
+    },
+    /// As many commands are outstanding as the queue holds.
+    #[error("queue {qid} is full")]
+    QueueFull {
+        /// Which queue.
+        qid: u16,
+    },
+    /// Something took too long.
+    #[error("{what} did not come about within {timeout:?}")]
+    Timeout {
+        /// What was waited for.
+        what: String,
+        /// For how long.
+        timeout: Duration,
+    },
+    /// The controller is not one that this host can drive.
+    #[error("the controller cannot be used: {0}")]
+    Unsupported(String),
+}
+
+/// Why a queue is lost.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Loss {
+    /// The connection ended.
+    #[error("disconnected ({0:?})")]
+    Disconnected(DisconnectReason),
+    /// A capsule could not be sent.
+    #[error("{}", .0.explain())]
+    Transport(WorkStatus),
+    /// The controller broke the protocol.
+    #[error("the controller broke the protocol: {0}")]
+    Protocol(String),
+    /// This end let go of it.
+    #[error("closed by this host")]
+    Closed,
+}

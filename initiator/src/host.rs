@@ -1,0 +1,590 @@
+//! A controller association, driven by polling.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{
+    Access, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event, FabricError,
+    PostError, QpId, RecvWork, Sge, WorkStatus, sleep_until_ready,
+};
+use nvme_proto::wire::aen::AsyncEvent;
+use nvme_proto::wire::identify::IdentifyController;
+use nvme_proto::wire::property::Cap;
+use nvme_proto::wire::{AdminOpcode, Cqe, FabricsType, Nqn, NvmOpcode, Sqe};
+
+use crate::buffer::{Buffer, Data};
+use crate::command;
+use crate::error::{HostError, Loss};
+use crate::queue::{Link, Queue, Ticket};
+
+/// Commands that the admin queue holds: what every controller allows (Base,
+/// 3.1.3.8 has ASQS at 32 for Fabrics hosts that know nothing yet).
+pub(crate) const ADMIN_DEPTH: u16 = 32;
+/// Bytes of a receive for a response capsule: a CQE, and a cache line to itself.
+const RESPONSE_BYTES: usize = 64;
+/// Marks the work ids of receives; the rest is the slot.
+const RECEIVE_ID: u64 = 1 << 63;
+/// Completions taken from the endpoint at a time.
+const BATCH: usize = 32;
+/// How long a wait spins before it sleeps: about what a local target takes.
+const SPIN: Duration = Duration::from_micros(50);
+/// Bytes of the host's own buffer, for commands that [`Host`] itself makes.
+pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
+
+/// Whom to connect to, as whom, and how.
+#[derive(Debug, Clone)]
+pub struct HostOptions {
+    /// The target's listener.
+    pub remote: SocketAddr,
+    /// The address to connect from. `None`: the fabric chooses.
+    pub local: Option<IpAddr>,
+    /// SUBNQN: the subsystem.
+    pub subnqn: Nqn,
+    /// HOSTNQN: who we are.
+    pub hostnqn: Nqn,
+    /// HOSTID: which machine we are.
+    pub hostid: [u8; 16],
+    /// I/O queues to ask for; 0 makes an association that only administrates.
+    pub io_queues: u16,
+    /// Commands outstanding on each I/O queue.
+    pub queue_depth: u16,
+    /// KATO: keep alive timeout in milliseconds; 0 for none. [`Host::poll`]
+    /// sends the Keep Alives.
+    pub kato_ms: u32,
+    /// Whether to ask for SQ flow control to be disabled.
+    pub disable_sq_flow_control: bool,
+    /// Patience with connections and with commands that are waited for.
+    pub timeout: Duration,
+}
+
+impl HostOptions {
+    /// One I/O queue of 128, no keep alive, ten seconds of patience.
+    #[must_use]
+    pub fn new(remote: SocketAddr, subnqn: Nqn, hostnqn: Nqn) -> Self {
+        Self {
+            remote,
+            local: None,
+            subnqn,
+            hostnqn,
+            hostid: *b"cairn-initiator!",
+            io_queues: 1,
+            queue_depth: 128,
+            kato_ms: 0,
+            disable_sq_flow_control: false,
+            timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// The answer to a command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Response {
+    /// The completion queue entry.
+    pub cqe: Cqe,
+    /// The key of this host that the response took out of use.
+    pub invalidated_rkey: Option<u32>,
+}
+
+/// One controller association.
+pub struct Host {
+    // Dropped before the memory that its queue pairs may still reach.
+    pub(crate) endpoint: Box<dyn Endpoint>,
+    pub(crate) device: Arc<dyn Device>,
+    pub(crate) options: HostOptions,
+    pub(crate) queues: Vec<Queue>,
+    /// Which queue a connection is, by the connection's slot.
+    routes: Vec<Option<(QpId, u16)>>,
+    responses: Buffer,
+    pub(crate) scratch: Buffer,
+    pub(crate) cntlid: u16,
+    pub(crate) cap: Cap,
+    pub(crate) identity: Option<Box<IdentifyController>>,
+    keep_alive: KeepAlive,
+    event_requests: Vec<Ticket>,
+    events: VecDeque<AsyncEvent>,
+    news: Vec<Event>,
+}
+
+/// When to say that we are here.
+struct KeepAlive {
+    due: Option<Instant>,
+    pending: Option<Ticket>,
+}
+
+impl std::fmt::Debug for Host {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(
+            f,
+            "Host(controller {:#x} of {}, {} queues)",
+            self.cntlid,
+            self.options.subnqn.as_str(),
+            self.queues.len()
+        )
+    }
+}
+
+impl Host {
+    /// A host without a connection, its receives posted.
+    pub(crate) fn open(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
+        let io_commands = u32::from(options.io_queues) * u32::from(options.queue_depth);
+        let commands = u32::from(ADMIN_DEPTH) + io_commands;
+        let endpoint = Arc::clone(device).open(&EndpointOptions {
+            receives: commands,
+            // Each command has one send and one receive.
+            completions: 2 * commands,
+            queue_pairs: 1 + options.io_queues,
+        })?;
+        let bytes = commands as usize * RESPONSE_BYTES;
+        let mut host = Self {
+            responses: Buffer::with_access(&**device, bytes, Access::LOCAL_WRITE)?,
+            scratch: Buffer::new(&**device, SCRATCH_BYTES)?,
+            endpoint,
+            device: Arc::clone(device),
+            options,
+            queues: Vec::new(),
+            routes: Vec::new(),
+            cntlid: 0,
+            cap: Cap(0),
+            identity: None,
+            keep_alive: KeepAlive {
+                due: None,
+                pending: None,
+            },
+            event_requests: Vec::new(),
+            events: VecDeque::new(),
+            news: Vec::new(),
+        };
+        for slot in 0..u64::from(commands) {
+            host.post_response_slot(slot)
+                .map_err(|_| FabricError::Gone("device"))?;
+        }
+        Ok(host)
+    }
+
+    /// CNTLID: which controller this is.
+    #[must_use]
+    pub fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    /// CAP, as read when the controller was enabled.
+    #[must_use]
+    pub fn cap(&self) -> Cap {
+        self.cap
+    }
+
+    /// Identify Controller, as read when the association was made.
+    ///
+    /// # Panics
+    /// Never on a host that [`Host::connect`] gave.
+    #[must_use]
+    pub fn controller(&self) -> &IdentifyController {
+        self.identity
+            .as_ref()
+            .expect("a connected host knows its controller")
+    }
+
+    /// I/O queues that the association has; their QIDs are 1 up to this.
+    #[must_use]
+    pub fn io_queues(&self) -> u16 {
+        self.queues.len() as u16 - 1
+    }
+
+    /// Data that fits into a capsule of queue `qid`, in bytes.
+    #[must_use]
+    pub fn in_capsule_max(&self, qid: u16) -> usize {
+        self.queues
+            .get(usize::from(qid))
+            .map_or(0, Queue::in_capsule_max)
+    }
+
+    /// Commands without an answer on queue `qid`.
+    #[must_use]
+    pub fn outstanding(&self, qid: u16) -> usize {
+        self.queues
+            .get(usize::from(qid))
+            .map_or(0, Queue::outstanding)
+    }
+
+    /// Whether queue `qid` still takes commands.
+    #[must_use]
+    pub fn is_up(&self, qid: u16) -> bool {
+        self.queues
+            .get(usize::from(qid))
+            .is_some_and(|queue| matches!(queue.link, Link::Established))
+    }
+
+    /// The adapter that [`Buffer`]s for this host are registered with.
+    #[must_use]
+    pub fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Memory that the controller may read and write.
+    ///
+    /// # Errors
+    /// It cannot be had, or not be locked.
+    pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
+        Ok(Buffer::new(&*self.device, length)?)
+    }
+
+    /// Sends a command on queue `qid`: CID, PSDT and data pointer are filled in.
+    ///
+    /// # Errors
+    /// The queue does not exist, is full or is lost.
+    ///
+    /// # Panics
+    /// If the data lie outside their buffer or do not fit a capsule.
+    pub fn submit(&mut self, qid: u16, sqe: Sqe, data: Data<'_>) -> Result<Ticket, HostError> {
+        let queue = self
+            .queues
+            .get_mut(usize::from(qid))
+            .ok_or(HostError::NoQueue { qid })?;
+        let (ticket, work) = queue.prepare(sqe, data)?;
+        match self.endpoint.post(queue.qp, &[work]) {
+            Ok(()) => {}
+            Err(PostError::Broken) => queue.lose(Loss::Transport(WorkStatus::Flushed)),
+            Err(PostError::Full) => unreachable!("the queue's slots bound its sends"),
+        }
+        Ok(ticket)
+    }
+
+    /// Moves everything along that can be moved without waiting. Says whether
+    /// anything was.
+    pub fn poll(&mut self) -> bool {
+        let mut progress = false;
+        let mut batch = [IDLE; BATCH];
+        loop {
+            let count = self.endpoint.poll(&mut batch);
+            for completion in &batch[..count] {
+                self.completed(completion);
+            }
+            progress |= count > 0;
+            if count < BATCH {
+                break;
+            }
+        }
+        let mut news = std::mem::take(&mut self.news);
+        self.endpoint.poll_events(&mut news);
+        progress |= !news.is_empty();
+        for event in news.drain(..) {
+            self.heard(event);
+        }
+        self.news = news;
+        self.collect_events();
+        self.stay_alive(Instant::now());
+        progress
+    }
+
+    /// The answer to a command, once it is there. It voids the ticket.
+    ///
+    /// # Panics
+    /// If the ticket is void.
+    pub fn take(&mut self, ticket: Ticket) -> Option<Result<Response, HostError>> {
+        self.queues[usize::from(ticket.qid())].take(ticket)
+    }
+
+    /// Blocks until a command is answered.
+    ///
+    /// # Errors
+    /// The queue is lost, or patience ends; then the command counts as
+    /// outstanding until it is answered after all.
+    ///
+    /// # Panics
+    /// If the ticket is void.
+    pub fn wait(&mut self, ticket: Ticket) -> Result<Response, HostError> {
+        let what = "a response".to_owned();
+        match self.wait_until(what, |host| host.take(ticket)) {
+            Ok(result) => result,
+            Err(error) => {
+                self.queues[usize::from(ticket.qid())].forget(ticket);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends a command, blocks until it is answered, and makes an error of any
+    /// status but success.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit) and [`wait`](Self::wait), or the status.
+    ///
+    /// # Panics
+    /// As [`submit`](Self::submit).
+    pub fn run(&mut self, qid: u16, sqe: Sqe, data: Data<'_>) -> Result<Response, HostError> {
+        let ticket = self.submit(qid, sqe, data)?;
+        let response = self.wait(ticket)?;
+        let status = response.cqe.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        Err(HostError::Status {
+            command: command_name(qid, &sqe),
+            status,
+            result: response.cqe.result(),
+        })
+    }
+
+    /// Has up to `count` Asynchronous Event Requests outstanding from now on.
+    ///
+    /// # Errors
+    /// The admin queue is full or lost.
+    pub fn request_events(&mut self, count: usize) -> Result<(), HostError> {
+        while self.event_requests.len() < count {
+            let ticket = self.submit(0, command::async_event_request(), Data::None)?;
+            self.event_requests.push(ticket);
+        }
+        Ok(())
+    }
+
+    /// The oldest event that has been reported and not yet taken.
+    pub fn take_event(&mut self) -> Option<AsyncEvent> {
+        self.events.pop_front()
+    }
+
+    /// Blocks until `ready` gives something, polling meanwhile.
+    ///
+    /// # Errors
+    /// It does not within the host's timeout, or the device is gone.
+    pub fn wait_until<T>(
+        &mut self,
+        what: impl Into<String>,
+        mut ready: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, HostError> {
+        let timeout = self.options.timeout;
+        let deadline = Instant::now() + timeout;
+        let mut idle_since = Instant::now();
+        loop {
+            let progress = self.poll();
+            if let Some(value) = ready(self) {
+                return Ok(value);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                let what = what.into();
+                return Err(HostError::Timeout { what, timeout });
+            }
+            if progress {
+                idle_since = now;
+            } else if now - idle_since > SPIN {
+                let wake = self.keep_alive.due.unwrap_or(deadline).min(deadline);
+                sleep_until_ready(&mut *self.endpoint, wake)?;
+            }
+        }
+    }
+
+    /// Lets go of one I/O queue, as a host does that has too many.
+    ///
+    /// # Errors
+    /// Its connection does not close in time.
+    pub fn close_queue(&mut self, qid: u16) -> Result<(), HostError> {
+        let index = usize::from(qid);
+        let queue = self
+            .queues
+            .get_mut(index)
+            .ok_or(HostError::NoQueue { qid })?;
+        queue.lose(Loss::Closed);
+        self.endpoint.disconnect(queue.qp);
+        self.wait_until(format!("the end of queue {qid}"), |host| {
+            host.queues[index].closed.then_some(())
+        })
+    }
+
+    /// Ends all connections without a shutdown, and waits until they are gone.
+    ///
+    /// # Errors
+    /// They do not close in time.
+    pub fn disconnect(mut self) -> Result<(), HostError> {
+        self.disconnect_all()
+    }
+
+    pub(crate) fn disconnect_all(&mut self) -> Result<(), HostError> {
+        for queue in &mut self.queues {
+            queue.lose(Loss::Closed);
+            self.endpoint.disconnect(queue.qp);
+        }
+        self.wait_until("the end of all connections", |host| {
+            host.queues.iter().all(|queue| queue.closed).then_some(())
+        })
+    }
+
+    /// Notes which queue a connection is.
+    pub(crate) fn add_queue(&mut self, queue: Queue) {
+        let slot = queue.qp.slot();
+        if self.routes.len() <= slot {
+            self.routes.resize(slot + 1, None);
+        }
+        self.routes[slot] = Some((queue.qp, queue.qid));
+        assert!(
+            usize::from(queue.qid) == self.queues.len(),
+            "queues are made in the order of their QIDs"
+        );
+        self.queues.push(queue);
+    }
+
+    /// Starts the clock of the Keep Alives.
+    pub(crate) fn begin_keep_alive(&mut self) {
+        self.keep_alive.due = self.keep_alive_interval().map(|i| Instant::now() + i);
+    }
+
+    fn completed(&mut self, completion: &Completion) {
+        if completion.id & RECEIVE_ID != 0 {
+            return self.received(completion);
+        }
+        if let Some(queue) = self.queue_of(completion.qp) {
+            queue.sent(completion.id as u16, completion.status);
+        }
+    }
+
+    fn received(&mut self, completion: &Completion) {
+        let slot = completion.id & !RECEIVE_ID;
+        let mut capsule = [0; RESPONSE_BYTES];
+        let length = completion.byte_len as usize;
+        if completion.status.is_success() {
+            let start = slot as usize * RESPONSE_BYTES;
+            self.responses.read(start, &mut capsule[..length]);
+        }
+        // The slot is free as soon as it is copied out, before the command is:
+        // there is a receive for each command that can be outstanding.
+        let reposted = self.post_response_slot(slot);
+        let Some(queue) = self.queue_of(completion.qp) else {
+            return;
+        };
+        if completion.status.is_success() {
+            queue.responded(&capsule[..length], completion.invalidated_rkey);
+        } else {
+            queue.lose(Loss::Transport(completion.status));
+        }
+        if reposted.is_err() {
+            queue.lose(Loss::Transport(WorkStatus::LocalQpOperation));
+        }
+    }
+
+    fn heard(&mut self, event: Event) {
+        let mut disconnect = None;
+        match event {
+            Event::Established { qp, .. } => self.set_link(qp, Link::Established),
+            Event::Rejected {
+                qp,
+                private_data,
+                reason,
+            } => self.set_link(qp, Link::Refused(private_data, reason)),
+            Event::ConnectFailed { qp, reason } => self.set_link(qp, Link::Failed(reason)),
+            Event::Disconnected { qp, reason } => {
+                if let Some(queue) = self.queue_of(qp) {
+                    queue.lose(Loss::Disconnected(reason));
+                }
+                disconnect = Some(qp);
+            }
+            Event::Closed { qp } => {
+                if let Some(queue) = self.queue_of(qp) {
+                    queue.lose(Loss::Closed);
+                    queue.closed = true;
+                }
+                self.routes[qp.slot()] = None;
+            }
+            Event::DeviceRemoved => {
+                for queue in &mut self.queues {
+                    queue.lose(Loss::Disconnected(
+                        cairn_rdma::DisconnectReason::DeviceRemoved,
+                    ));
+                    queue.closed = true;
+                }
+            }
+            Event::Notice { .. } => {}
+        }
+        if let Some(qp) = disconnect {
+            self.endpoint.disconnect(qp);
+        }
+    }
+
+    fn set_link(&mut self, qp: QpId, link: Link) {
+        if let Some(queue) = self.queue_of(qp) {
+            queue.link = link;
+        }
+    }
+
+    fn queue_of(&mut self, qp: QpId) -> Option<&mut Queue> {
+        let (known, qid) = self.routes.get(qp.slot()).copied().flatten()?;
+        (known == qp).then(|| &mut self.queues[usize::from(qid)])
+    }
+
+    fn post_response_slot(&mut self, slot: u64) -> Result<(), PostError> {
+        let region = self.responses.region();
+        let sge = Sge {
+            addr: region.mapping().addr() + slot * RESPONSE_BYTES as u64,
+            length: RESPONSE_BYTES as u32,
+            lkey: region.lkey(),
+        };
+        self.endpoint.post_receives(&[RecvWork {
+            id: RECEIVE_ID | slot,
+            sges: sge.into(),
+        }])
+    }
+
+    /// Takes the answers to event requests, and asks again.
+    fn collect_events(&mut self) {
+        for index in (0..self.event_requests.len()).rev() {
+            let Some(answer) = self.take(self.event_requests[index]) else {
+                continue;
+            };
+            self.event_requests.swap_remove(index);
+            let Ok(response) = answer else { continue };
+            if response.cqe.status().is_success() {
+                self.events.push_back(AsyncEvent(response.cqe.dw0.get()));
+                // If the queue is lost, the caller will hear of that elsewhere.
+                if let Ok(ticket) = self.submit(0, command::async_event_request(), Data::None) {
+                    self.event_requests.push(ticket);
+                }
+            }
+        }
+    }
+
+    /// Keep Alive is due every half of KATO (Base, 3.9).
+    fn stay_alive(&mut self, now: Instant) {
+        if let Some(ticket) = self.keep_alive.pending {
+            match self.take(ticket) {
+                None => return,
+                Some(Ok(response)) if !response.cqe.status().is_success() => {
+                    let status = response.cqe.status();
+                    self.queues[0].lose(Loss::Protocol(format!("Keep Alive: {status}")));
+                }
+                Some(_) => {}
+            }
+            self.keep_alive.pending = None;
+        }
+        if self.keep_alive.due.is_none_or(|due| now < due) || !self.is_up(0) {
+            return;
+        }
+        self.keep_alive.pending = self.submit(0, command::keep_alive(), Data::None).ok();
+        self.keep_alive.due = self.keep_alive_interval().map(|i| now + i);
+    }
+
+    fn keep_alive_interval(&self) -> Option<Duration> {
+        let kato_ms = self.options.kato_ms;
+        (kato_ms > 0).then(|| Duration::from_millis(u64::from(kato_ms) / 2))
+    }
+}
+
+/// What a command is called, for an error.
+fn command_name(qid: u16, sqe: &Sqe) -> String {
+    if sqe.is_fabrics() {
+        FabricsType(sqe.fctype().0).to_string()
+    } else if qid == 0 {
+        AdminOpcode(sqe.opc).to_string()
+    } else {
+        NvmOpcode(sqe.opc).to_string()
+    }
+}
+
+/// What to fill a batch with before polling into it.
+const IDLE: Completion = Completion {
+    id: 0,
+    qp: QpId::new(0, 0),
+    kind: CompletionKind::Unknown,
+    status: WorkStatus::Success,
+    byte_len: 0,
+    invalidated_rkey: None,
+};

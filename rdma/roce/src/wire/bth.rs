@@ -1,0 +1,86 @@
+//! The base transport header: the front of every packet (IBTA 9.2).
+
+use super::{Header, field};
+
+/// The default partition: full membership.
+pub const DEFAULT_PKEY: u16 = 0xffff;
+
+/// Base transport header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Bth {
+    /// OpCode, as it came: it may be one that nobody knows.
+    pub opcode: u8,
+    /// SE: the receiver shall raise an event.
+    pub solicited: bool,
+    /// M: migration state. ConnectX sends 1, rdma_rxe 0; it means nothing here.
+    pub mig_req: bool,
+    /// PadCnt: bytes that fill the payload up to a multiple of 4.
+    pub pad: u8,
+    /// TVer: 0 is the only one there is.
+    pub version: u8,
+    /// P_Key.
+    pub pkey: u16,
+    /// FECN of InfiniBand; reserved in RoCE v2 but carried by CNP.
+    pub fecn: bool,
+    /// BECN: set in a CNP (annex A17.9.3).
+    pub becn: bool,
+    /// DestQP.
+    pub dest_qpn: u32,
+    /// A: the responder shall answer.
+    pub ack_req: bool,
+    /// PSN.
+    pub psn: u32,
+}
+
+impl Bth {
+    /// A header as most packets have it.
+    #[must_use]
+    pub const fn new(opcode: u8, dest_qpn: u32, psn: u32) -> Self {
+        Self {
+            opcode,
+            solicited: false,
+            mig_req: false,
+            pad: 0,
+            version: 0,
+            pkey: DEFAULT_PKEY,
+            fecn: false,
+            becn: false,
+            dest_qpn,
+            ack_req: false,
+            psn,
+        }
+    }
+}
+
+impl Header for Bth {
+    const LEN: usize = 12;
+
+    fn read(b: &[u8]) -> Self {
+        Self {
+            opcode: b[0],
+            solicited: b[1] & 0x80 != 0,
+            mig_req: b[1] & 0x40 != 0,
+            pad: b[1] >> 4 & 3,
+            version: b[1] & 0xf,
+            pkey: field::u16(b, 2),
+            fecn: b[4] & 0x80 != 0,
+            becn: b[4] & 0x40 != 0,
+            dest_qpn: field::u24(b, 5),
+            ack_req: b[8] & 0x80 != 0,
+            psn: field::u24(b, 9),
+        }
+    }
+
+    fn write(&self, out: &mut [u8]) {
+        out[0] = self.opcode;
+        out[1] = u8::from(self.solicited) << 7
+            | u8::from(self.mig_req) << 6
+            | (self.pad & 3) << 4
+            | self.version & 0xf;
+        field::put(out, 2, &self.pkey.to_be_bytes());
+        out[4] = u8::from(self.fecn) << 7 | u8::from(self.becn) << 6;
+        field::put_u24(out, 5, self.dest_qpn);
+        out[8] = u8::from(self.ack_req) << 7;
+        field::put_u24(out, 9, self.psn);
+    }
+}

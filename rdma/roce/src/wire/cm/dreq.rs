@@ -1,0 +1,63 @@
+//! DREQ and DREP: the end of a connection (IBTA 12.6.10, 12.6.11).
+
+use super::{Body, CommIds};
+use crate::wire::field;
+
+/// Bytes of a DREQ's private data.
+pub const DREQ_PRIVATE_LEN: usize = 220;
+/// Bytes of a DREP's private data.
+pub const DREP_PRIVATE_LEN: usize = 224;
+
+/// Request for communication release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Dreq {
+    /// Communication IDs.
+    pub ids: CommIds,
+    /// Remote QPN: the receiver's.
+    pub remote_qpn: u32,
+    /// Private data.
+    pub private_data: [u8; DREQ_PRIVATE_LEN],
+}
+
+impl Dreq {
+    pub(super) const ATTRIBUTE: u16 = 0x15;
+
+    pub(super) fn read(b: &Body) -> Self {
+        Self {
+            ids: CommIds::read(b),
+            remote_qpn: field::u24(b, 8),
+            private_data: field::array(b, 12),
+        }
+    }
+
+    pub(super) fn write(&self, b: &mut Body) {
+        self.ids.write(b);
+        field::put_u24(b, 8, self.remote_qpn);
+        field::put(b, 12, &self.private_data);
+    }
+}
+
+/// Reply to request for communication release.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drep {
+    /// Communication IDs.
+    pub ids: CommIds,
+    /// Private data.
+    pub private_data: [u8; DREP_PRIVATE_LEN],
+}
+
+impl Drep {
+    pub(super) const ATTRIBUTE: u16 = 0x16;
+
+    pub(super) fn read(b: &Body) -> Self {
+        Self {
+            ids: CommIds::read(b),
+            private_data: field::array(b, 8),
+        }
+    }
+
+    pub(super) fn write(&self, b: &mut Body) {
+        self.ids.write(b);
+        field::put(b, 8, &self.private_data);
+    }
+}

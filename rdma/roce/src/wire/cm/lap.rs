@@ -1,0 +1,76 @@
+//! LAP and APR: alternate paths (IBTA 12.8.1, 12.8.2), which Ethernet does not
+//! have. A LAP is understood just far enough to be refused.
+
+use super::{Body, CommIds};
+use crate::wire::field;
+
+/// Bytes of a LAP that describe the path, and of its private data.
+pub const PATH_LEN: usize = 224;
+/// Bytes of an APR's additional information.
+pub const INFO_LEN: usize = 72;
+/// Bytes of an APR's private data.
+pub const APR_PRIVATE_LEN: usize = 148;
+/// AP Status: alternate paths are not supported (IBTA 12.8.2.1).
+pub const STATUS_UNSUPPORTED: u8 = 2;
+
+/// Load alternate path.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lap {
+    /// Communication IDs.
+    pub ids: CommIds,
+    /// The path, unread.
+    pub path: [u8; PATH_LEN],
+}
+
+impl Lap {
+    pub(super) const ATTRIBUTE: u16 = 0x19;
+
+    pub(super) fn read(b: &Body) -> Self {
+        Self {
+            ids: CommIds::read(b),
+            path: field::array(b, 8),
+        }
+    }
+
+    pub(super) fn write(&self, b: &mut Body) {
+        self.ids.write(b);
+        field::put(b, 8, &self.path);
+    }
+}
+
+/// Alternate path response.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Apr {
+    /// Communication IDs.
+    pub ids: CommIds,
+    /// Additional Information Length.
+    pub info_len: u8,
+    /// AP Status.
+    pub status: u8,
+    /// Additional Information.
+    pub info: [u8; INFO_LEN],
+    /// Private data.
+    pub private_data: [u8; APR_PRIVATE_LEN],
+}
+
+impl Apr {
+    pub(super) const ATTRIBUTE: u16 = 0x1a;
+
+    pub(super) fn read(b: &Body) -> Self {
+        Self {
+            ids: CommIds::read(b),
+            info_len: b[8],
+            status: b[9],
+            info: field::array(b, 12),
+            private_data: field::array(b, 84),
+        }
+    }
+
+    pub(super) fn write(&self, b: &mut Body) {
+        self.ids.write(b);
+        b[8] = self.info_len;
+        b[9] = self.status;
+        field::put(b, 12, &self.info);
+        field::put(b, 84, &self.private_data);
+    }
+}

@@ -1,0 +1,138 @@
+//! Connection messages (IBTA 12.6), one file a message, and the header that
+//! RDMA's IP connection management puts before a REQ's private data (A11).
+
+pub mod dreq;
+pub mod ip_cm;
+pub mod lap;
+pub mod mra;
+pub mod rej;
+pub mod rep;
+pub mod req;
+pub mod rtu;
+
+pub use dreq::{Drep, Dreq};
+pub use ip_cm::IpCm;
+pub use lap::{Apr, Lap};
+pub use mra::Mra;
+pub use rej::{Rej, RejReason};
+pub use rep::Rep;
+pub use req::Req;
+pub use rtu::Rtu;
+
+use super::mad::{MAD_BODY_LEN, MAD_LEN, MadHeader};
+use super::{Header, field};
+
+/// A message's 232 bytes behind the MAD header.
+pub type Body = [u8; MAD_BODY_LEN];
+
+/// Both ends' numbers for a connection, as each message but the REQ has them
+/// up front.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct CommIds {
+    /// Local Communication ID: the sender's. 0 if it has none.
+    pub local: u32,
+    /// Remote Communication ID: the receiver's.
+    pub remote: u32,
+}
+
+impl CommIds {
+    fn read(b: &Body) -> Self {
+        Self {
+            local: field::u32(b, 0),
+            remote: field::u32(b, 4),
+        }
+    }
+
+    fn write(self, b: &mut Body) {
+        field::put(b, 0, &self.local.to_be_bytes());
+        field::put(b, 4, &self.remote.to_be_bytes());
+    }
+}
+
+/// Which message a MRA or a REJ is about (IBTA 12.6.6.2, 12.6.7.1).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Answered {
+    /// A REQ.
+    Req = 0,
+    /// A REP.
+    Rep = 1,
+    /// Something else; for a MRA, a LAP.
+    Other = 2,
+}
+
+impl Answered {
+    const fn from_code(code: u8) -> Self {
+        match code {
+            0 => Self::Req,
+            1 => Self::Rep,
+            _ => Self::Other,
+        }
+    }
+}
+
+macro_rules! messages {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// A connection message.
+        #[derive(Debug, Clone, PartialEq, Eq)]
+        #[allow(clippy::large_enum_variant)] // made and consumed on the spot, never stored
+        pub enum Message { $($(#[$doc])* $name($name),)* }
+
+        impl Message {
+            /// Reads a datagram. `None`: too short, or no message that we speak.
+            #[must_use]
+            pub fn parse(mad: &[u8]) -> Option<(MadHeader, Self)> {
+                let (header, rest) = MadHeader::parse(mad)?;
+                let body: &Body = rest.first_chunk()?;
+                let message = match header.attribute {
+                    _ if !header.is_cm() => return None,
+                    $($name::ATTRIBUTE => Self::$name($name::read(body)),)*
+                    _ => return None,
+                };
+                Some((header, message))
+            }
+
+            /// The datagram.
+            #[must_use]
+            pub fn emit(&self, transaction_id: u64) -> [u8; MAD_LEN] {
+                let mut mad = [0; MAD_LEN];
+                let attribute = match self { $(Self::$name(_) => $name::ATTRIBUTE,)* };
+                let body = MadHeader::cm(attribute, transaction_id).emit(&mut mad);
+                let body: &mut Body = body.try_into().expect("a MAD is a header and a body");
+                match self { $(Self::$name(message) => message.write(body),)* }
+                mad
+            }
+        }
+    };
+}
+
+messages! {
+    /// Request for communication.
+    Req,
+    /// Message receipt acknowledgement.
+    Mra,
+    /// Reject.
+    Rej,
+    /// Reply to request.
+    Rep,
+    /// Ready to use.
+    Rtu,
+    /// Request for communication release.
+    Dreq,
+    /// Reply to a DREQ.
+    Drep,
+    /// Load alternate path.
+    Lap,
+    /// Alternate path response.
+    Apr,
+}
+
+/// A message's private data, padded with zeros as the wire has it, and cut to
+/// what fits.
+#[must_use]
+pub fn padded<const N: usize>(bytes: &[u8]) -> [u8; N] {
+    let mut data = [0; N];
+    let length = bytes.len().min(N);
+    data[..length].copy_from_slice(&bytes[..length]);
+    data
+}

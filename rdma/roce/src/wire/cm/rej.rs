@@ -1,0 +1,72 @@
+//! REJ: reject (IBTA 12.6.7).
+
+use super::{Answered, Body, CommIds};
+use crate::wire::field;
+
+/// Bytes of private data.
+pub const PRIVATE_LEN: usize = 148;
+/// Bytes of additional reject information.
+pub const ARI_LEN: usize = 72;
+
+/// Reject.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rej {
+    /// Communication IDs.
+    pub ids: CommIds,
+    /// Message REJected.
+    pub answered: Answered,
+    /// Reject Info Length.
+    pub info_len: u8,
+    /// Reason.
+    pub reason: u16,
+    /// Additional Reject Information.
+    pub info: [u8; ARI_LEN],
+    /// Private data.
+    pub private_data: [u8; PRIVATE_LEN],
+}
+
+/// Reasons that this endpoint gives or acts on (IBTA 12.6.7.2, table 109).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub enum RejReason {
+    /// Nothing to be had for it.
+    NoResources = 3,
+    /// The peer waited long enough.
+    Timeout = 4,
+    /// The request is of a kind that is not spoken here.
+    UnsupportedRequest = 5,
+    /// Nobody listens there.
+    InvalidServiceId = 8,
+    /// Only reliable connections here.
+    InvalidTransportType = 9,
+    /// That queue pair is connected, or was a moment ago.
+    StaleConnection = 10,
+    /// Packets of that size do not fit the path; the info has what does.
+    InvalidPathMtu = 26,
+    /// The consumer said no.
+    Consumer = 28,
+}
+
+impl Rej {
+    pub(super) const ATTRIBUTE: u16 = 0x12;
+
+    pub(super) fn read(b: &Body) -> Self {
+        Self {
+            ids: CommIds::read(b),
+            answered: Answered::from_code(b[8] >> 6),
+            info_len: b[9] >> 1,
+            reason: field::u16(b, 10),
+            info: field::array(b, 12),
+            private_data: field::array(b, 84),
+        }
+    }
+
+    pub(super) fn write(&self, b: &mut Body) {
+        self.ids.write(b);
+        b[8] = (self.answered as u8) << 6;
+        b[9] = self.info_len << 1;
+        field::put(b, 10, &self.reason.to_be_bytes());
+        field::put(b, 12, &self.info);
+        field::put(b, 84, &self.private_data);
+    }
+}

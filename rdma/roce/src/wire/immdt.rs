@@ -1,0 +1,24 @@
+//! Immediate data (IBTA 9.3.6).
+
+use super::{Header, field};
+
+/// Four bytes for the receiver's completion.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ImmDt {
+    /// The value, as a big-endian number.
+    pub value: u32,
+}
+
+impl Header for ImmDt {
+    const LEN: usize = 4;
+
+    fn read(b: &[u8]) -> Self {
+        Self {
+            value: field::u32(b, 0),
+        }
+    }
+
+    fn write(&self, out: &mut [u8]) {
+        field::put(out, 0, &self.value.to_be_bytes());
+    }
+}

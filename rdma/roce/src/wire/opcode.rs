@@ -1,0 +1,214 @@
+//! BTH opcodes (IBTA 9.2, table 38; RoCE v2 annex A17 for CNP).
+
+macro_rules! opcodes {
+    ($($(#[$doc:meta])* $name:ident = $value:literal,)*) => {
+        /// What a packet is: the BTH's first byte.
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+        #[repr(u8)]
+        pub enum Opcode { $($(#[$doc])* $name = $value,)* }
+
+        impl Opcode {
+            /// Every opcode that this endpoint knows.
+            pub const ALL: &[Self] = &[$(Self::$name,)*];
+
+            /// The opcode with that code, if this endpoint knows it.
+            #[must_use]
+            pub fn from_code(code: u8) -> Option<Self> {
+                match code { $($value => Some(Self::$name),)* _ => None }
+            }
+        }
+    };
+}
+
+opcodes! {
+    /// RC SEND, first packet of several.
+    SendFirst = 0x00,
+    /// RC SEND, neither first nor last.
+    SendMiddle = 0x01,
+    /// RC SEND, last packet of several.
+    SendLast = 0x02,
+    /// RC SEND, last packet of several, with immediate data.
+    SendLastImm = 0x03,
+    /// RC SEND in one packet.
+    SendOnly = 0x04,
+    /// RC SEND in one packet, with immediate data.
+    SendOnlyImm = 0x05,
+    /// RDMA WRITE, first packet of several.
+    WriteFirst = 0x06,
+    /// RDMA WRITE, neither first nor last.
+    WriteMiddle = 0x07,
+    /// RDMA WRITE, last packet of several.
+    WriteLast = 0x08,
+    /// RDMA WRITE, last packet of several, with immediate data.
+    WriteLastImm = 0x09,
+    /// RDMA WRITE in one packet.
+    WriteOnly = 0x0a,
+    /// RDMA WRITE in one packet, with immediate data.
+    WriteOnlyImm = 0x0b,
+    /// RDMA READ request.
+    ReadRequest = 0x0c,
+    /// RDMA READ response, first packet of several.
+    ReadResponseFirst = 0x0d,
+    /// RDMA READ response, neither first nor last.
+    ReadResponseMiddle = 0x0e,
+    /// RDMA READ response, last packet of several.
+    ReadResponseLast = 0x0f,
+    /// RDMA READ response in one packet.
+    ReadResponseOnly = 0x10,
+    /// Acknowledgement, positive or negative.
+    Acknowledge = 0x11,
+    /// The answer to an atomic operation.
+    AtomicAcknowledge = 0x12,
+    /// Compare and swap 8 bytes.
+    CompareSwap = 0x13,
+    /// Fetch and add to 8 bytes.
+    FetchAdd = 0x14,
+    /// RC SEND, last packet of several, that invalidates a key.
+    SendLastInv = 0x16,
+    /// RC SEND in one packet that invalidates a key.
+    SendOnlyInv = 0x17,
+    /// UD SEND in one packet: what management datagrams travel in.
+    UdSendOnly = 0x64,
+    /// UD SEND in one packet, with immediate data.
+    UdSendOnlyImm = 0x65,
+    /// Congestion notification (RoCE v2, annex A17.9.3).
+    Cnp = 0x81,
+}
+
+impl Opcode {
+    /// The code on the wire.
+    #[must_use]
+    pub const fn code(self) -> u8 {
+        self as u8
+    }
+
+    /// Whether it travels from responder to requester.
+    #[must_use]
+    pub const fn is_response(self) -> bool {
+        self.is_read_response() || matches!(self, Self::Acknowledge | Self::AtomicAcknowledge)
+    }
+
+    /// Whether it carries RDMA READ data.
+    #[must_use]
+    pub const fn is_read_response(self) -> bool {
+        matches!(
+            self,
+            Self::ReadResponseFirst
+                | Self::ReadResponseMiddle
+                | Self::ReadResponseLast
+                | Self::ReadResponseOnly
+        )
+    }
+
+    /// Whether it belongs to a SEND of a reliable connection.
+    #[must_use]
+    pub const fn is_send(self) -> bool {
+        matches!(
+            self,
+            Self::SendFirst
+                | Self::SendMiddle
+                | Self::SendLast
+                | Self::SendLastImm
+                | Self::SendOnly
+                | Self::SendOnlyImm
+                | Self::SendLastInv
+                | Self::SendOnlyInv
+        )
+    }
+
+    /// Whether it belongs to an RDMA WRITE.
+    #[must_use]
+    pub const fn is_write(self) -> bool {
+        matches!(
+            self,
+            Self::WriteFirst
+                | Self::WriteMiddle
+                | Self::WriteLast
+                | Self::WriteLastImm
+                | Self::WriteOnly
+                | Self::WriteOnlyImm
+        )
+    }
+
+    /// Whether it is an atomic operation's request.
+    #[must_use]
+    pub const fn is_atomic(self) -> bool {
+        matches!(self, Self::CompareSwap | Self::FetchAdd)
+    }
+
+    /// Whether a SEND or WRITE begins with it.
+    #[must_use]
+    pub const fn starts_message(self) -> bool {
+        !matches!(
+            self,
+            Self::SendMiddle
+                | Self::SendLast
+                | Self::SendLastImm
+                | Self::SendLastInv
+                | Self::WriteMiddle
+                | Self::WriteLast
+                | Self::WriteLastImm
+        )
+    }
+
+    /// Whether a SEND or WRITE ends with it.
+    #[must_use]
+    pub const fn ends_message(self) -> bool {
+        !matches!(
+            self,
+            Self::SendFirst | Self::SendMiddle | Self::WriteFirst | Self::WriteMiddle
+        )
+    }
+
+    /// Whether a [`Deth`](super::Deth) follows.
+    #[must_use]
+    pub const fn has_deth(self) -> bool {
+        matches!(self, Self::UdSendOnly | Self::UdSendOnlyImm)
+    }
+
+    /// Whether a [`Reth`](super::Reth) follows.
+    #[must_use]
+    pub const fn has_reth(self) -> bool {
+        matches!(
+            self,
+            Self::WriteFirst | Self::WriteOnly | Self::WriteOnlyImm | Self::ReadRequest
+        )
+    }
+
+    /// Whether an [`Aeth`](super::Aeth) follows.
+    #[must_use]
+    pub const fn has_aeth(self) -> bool {
+        self.is_response() && !matches!(self, Self::ReadResponseMiddle)
+    }
+
+    /// Whether an [`AtomicEth`](super::AtomicEth) follows.
+    #[must_use]
+    pub const fn has_atomic_eth(self) -> bool {
+        self.is_atomic()
+    }
+
+    /// Whether an [`AtomicAckEth`](super::AtomicAckEth) follows.
+    #[must_use]
+    pub const fn has_atomic_ack_eth(self) -> bool {
+        matches!(self, Self::AtomicAcknowledge)
+    }
+
+    /// Whether [`ImmDt`](super::ImmDt) follows.
+    #[must_use]
+    pub const fn has_immdt(self) -> bool {
+        matches!(
+            self,
+            Self::SendLastImm
+                | Self::SendOnlyImm
+                | Self::WriteLastImm
+                | Self::WriteOnlyImm
+                | Self::UdSendOnlyImm
+        )
+    }
+
+    /// Whether an [`Ieth`](super::Ieth) follows.
+    #[must_use]
+    pub const fn has_ieth(self) -> bool {
+        matches!(self, Self::SendLastInv | Self::SendOnlyInv)
+    }
+}

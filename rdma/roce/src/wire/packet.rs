@@ -1,0 +1,158 @@
+//! A transport packet: BTH, the headers that its opcode calls for, payload, pad.
+
+use super::{
+    Aeth, AtomicAckEth, AtomicEth, Bth, Deth, Header, Ieth, ImmDt, Opcode, Reth, Syndrome,
+};
+
+/// Bytes of the ICRC behind each packet.
+pub const ICRC_LEN: usize = 4;
+
+/// The most that headers, pad and ICRC add to a payload: an RDMA WRITE with
+/// immediate data; an atomic request has no payload.
+pub const MAX_OVERHEAD: usize = Bth::LEN + AtomicEth::LEN + 4 + ICRC_LEN;
+
+/// A packet between the UDP header (or GRH) and the ICRC.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Packet<'a> {
+    /// The base header. Its `opcode` equals [`Packet::opcode`].
+    pub bth: Bth,
+    /// What it is.
+    pub opcode: Opcode,
+    /// Of a datagram.
+    pub deth: Option<Deth>,
+    /// Of a WRITE's first packet and a READ's request.
+    pub reth: Option<Reth>,
+    /// Of a response.
+    pub aeth: Option<Aeth>,
+    /// Of an atomic request.
+    pub atomic: Option<AtomicEth>,
+    /// Of an atomic response.
+    pub atomic_ack: Option<AtomicAckEth>,
+    /// Of a last packet with immediate data.
+    pub immediate: Option<ImmDt>,
+    /// Of a last packet that invalidates.
+    pub ieth: Option<Ieth>,
+    /// The payload, without the pad.
+    pub payload: &'a [u8],
+}
+
+/// Why bytes are no packet.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Malformed {
+    /// Shorter than its headers and pad say.
+    Short,
+    /// TVer is not 0 (IBTA 9.6.1.1).
+    Version,
+    /// An opcode this endpoint does not know.
+    Opcode(u8),
+}
+
+impl<'a> Packet<'a> {
+    /// A packet with nothing but a base header.
+    #[must_use]
+    pub const fn new(opcode: Opcode, dest_qpn: u32, psn: u32) -> Self {
+        Self {
+            bth: Bth::new(opcode.code(), dest_qpn, psn),
+            opcode,
+            deth: None,
+            reth: None,
+            aeth: None,
+            atomic: None,
+            atomic_ack: None,
+            immediate: None,
+            ieth: None,
+            payload: &[],
+        }
+    }
+
+    /// Reads a packet from what lies before the ICRC.
+    ///
+    /// # Errors
+    /// [`Malformed`]: drop it without an answer.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, Malformed> {
+        let (bth, mut rest) = Bth::parse(bytes).ok_or(Malformed::Short)?;
+        if bth.version != 0 {
+            return Err(Malformed::Version);
+        }
+        let opcode = Opcode::from_code(bth.opcode).ok_or(Malformed::Opcode(bth.opcode))?;
+        let this = Self {
+            bth,
+            opcode,
+            deth: take(opcode.has_deth(), &mut rest)?,
+            reth: take(opcode.has_reth(), &mut rest)?,
+            aeth: take(opcode.has_aeth(), &mut rest)?,
+            atomic: take(opcode.has_atomic_eth(), &mut rest)?,
+            atomic_ack: take(opcode.has_atomic_ack_eth(), &mut rest)?,
+            immediate: take(opcode.has_immdt(), &mut rest)?,
+            ieth: take(opcode.has_ieth(), &mut rest)?,
+            payload: &[],
+        };
+        let length = rest.len().checked_sub(usize::from(bth.pad));
+        let payload = &rest[..length.ok_or(Malformed::Short)?];
+        Ok(Self { payload, ..this })
+    }
+
+    /// Writes headers, payload and pad to the front of `out`; returns how many
+    /// bytes that took. The pad count follows from the payload.
+    ///
+    /// # Panics
+    /// If `out` is too short.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let pad = pad_of(self.payload.len());
+        let headers = self.emit_headers(self.payload.len(), out);
+        let end = headers + self.payload.len();
+        out[headers..end].copy_from_slice(self.payload);
+        out[end..end + pad].fill(0);
+        end + pad
+    }
+
+    /// Writes the headers alone, for a payload of `payload_len` bytes that
+    /// somebody else puts behind them; returns where it goes.
+    ///
+    /// # Panics
+    /// If `out` is too short.
+    pub fn emit_headers(&self, payload_len: usize, out: &mut [u8]) -> usize {
+        let room = out.len();
+        let bth = Bth {
+            pad: pad_of(payload_len) as u8,
+            ..self.bth
+        };
+        let mut rest = bth.emit(out);
+        rest = put(self.deth.as_ref(), rest);
+        rest = put(self.reth.as_ref(), rest);
+        rest = put(self.aeth.as_ref(), rest);
+        rest = put(self.atomic.as_ref(), rest);
+        rest = put(self.atomic_ack.as_ref(), rest);
+        rest = put(self.immediate.as_ref(), rest);
+        rest = put(self.ieth.as_ref(), rest);
+        room - rest.len()
+    }
+
+    /// What the AETH says, if there is one and its syndrome is not reserved.
+    #[must_use]
+    pub fn syndrome(&self) -> Option<Syndrome> {
+        Syndrome::from_code(self.aeth?.syndrome)
+    }
+}
+
+/// Bytes that fill a payload up to a multiple of 4 (IBTA 9.2.1: PadCnt).
+#[must_use]
+pub const fn pad_of(payload_len: usize) -> usize {
+    payload_len.wrapping_neg() & 3
+}
+
+fn take<H: Header>(present: bool, rest: &mut &[u8]) -> Result<Option<H>, Malformed> {
+    if !present {
+        return Ok(None);
+    }
+    let (header, after) = H::parse(rest).ok_or(Malformed::Short)?;
+    *rest = after;
+    Ok(Some(header))
+}
+
+fn put<'a, H: Header>(header: Option<&H>, out: &'a mut [u8]) -> &'a mut [u8] {
+    match header {
+        Some(header) => header.emit(out),
+        None => out,
+    }
+}

@@ -1,0 +1,39 @@
+//! UDP as RoCE v2 uses it.
+
+use super::{Header, field};
+
+/// The destination port of RoCE v2, answers included (annex A17.3).
+pub const ROCE_PORT: u16 = 4791;
+
+/// A UDP header.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Udp {
+    /// Source port: an opaque flow number that spreads flows over paths.
+    pub source: u16,
+    /// Destination port.
+    pub destination: u16,
+    /// Bytes of header and payload.
+    pub length: u16,
+    /// Checksum; 0 for none, which the ICRC makes sufficient.
+    pub checksum: u16,
+}
+
+impl Header for Udp {
+    const LEN: usize = 8;
+
+    fn read(b: &[u8]) -> Self {
+        Self {
+            source: field::u16(b, 0),
+            destination: field::u16(b, 2),
+            length: field::u16(b, 4),
+            checksum: field::u16(b, 6),
+        }
+    }
+
+    fn write(&self, out: &mut [u8]) {
+        field::put(out, 0, &self.source.to_be_bytes());
+        field::put(out, 2, &self.destination.to_be_bytes());
+        field::put(out, 4, &self.length.to_be_bytes());
+        field::put(out, 6, &self.checksum.to_be_bytes());
+    }
+}
