@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use cairn_rdma::{Mapping, RecvWork, Sge, SgeList};
 use nvme_proto::wire::sqe::SQE_BYTES;
-use nvme_proto::wire::{Cqe, FromBytes, FromZeros, IntoBytes, Sqe};
+use nvme_proto::wire::{Cqe, FromZeros, IntoBytes, Sqe};
 
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;
@@ -159,19 +159,6 @@ impl ReceiveSlots {
     fn data_at(&self, index: u32) -> usize {
         self.data_offset + index as usize * self.stride
     }
-}
-
-/// Copies bytes out of a span of `mapping`.
-pub(crate) fn read_span(mapping: &Mapping, span: Span, out: &mut [u8]) {
-    assert!(out.len() <= span.length as usize, "{} bytes of {span:?}", out.len());
-    mapping.read((span.addr - mapping.addr()) as usize, out);
-}
-
-/// A structure that lies at the start of a span of `mapping`.
-pub(crate) fn read_struct<T: FromBytes + IntoBytes>(mapping: &Mapping, span: Span) -> T {
-    let mut value = T::new_zeroed();
-    read_span(mapping, span, value.as_mut_bytes());
-    value
 }
 
 #[cfg(test)]

@@ -1,6 +1,13 @@
 //! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
 
-pub mod backend;
+mod arena;
+mod backend;
 mod memlock;
+mod namespace;
 mod pool;
+mod qpair;
+mod reactor;
+mod registry;
+mod request;
 mod ring;
+mod work_id;

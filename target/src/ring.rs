@@ -194,6 +194,36 @@ impl Ring {
         whole.part(0, length)
     }
 
+    /// Copies the first bytes of `span` out.
+    pub(crate) fn peek(&self, span: Span, out: &mut [u8]) {
+        assert!(out.len() <= span.length as usize, "{} bytes of {span:?}", out.len());
+        let (mapping, offset) = self.locate(span);
+        mapping.read(offset, out);
+    }
+
+    /// Copies the bytes of one span to another of the same length.
+    pub(crate) fn copy_span(&self, from: Span, to: Span) {
+        assert_eq!(from.length, to.length, "{from:?} to {to:?}");
+        let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
+        source.copy_to(at, target, target_at, from.length as usize);
+    }
+
+    /// Whether two spans of one length hold the same bytes. Copies a piece of
+    /// each at a time: no reference to memory of devices may exist.
+    pub(crate) fn equal(&self, one: Span, other: Span) -> bool {
+        const PIECE: usize = 4096;
+        assert_eq!(one.length, other.length, "{one:?} and {other:?}");
+        let ((one_in, one_at), (other_in, other_at)) = (self.locate(one), self.locate(other));
+        let (mut left, mut right) = ([0; PIECE], [0; PIECE]);
+        let length = one.length as usize;
+        (0..length).step_by(PIECE).all(|done| {
+            let piece = PIECE.min(length - done);
+            one_in.read(one_at + done, &mut left[..piece]);
+            other_in.read(other_at + done, &mut right[..piece]);
+            left[..piece] == right[..piece]
+        })
+    }
+
     /// Copies into `span` from another mapping.
     pub(crate) fn copy_in(&self, span: Span, from: &Mapping, at: usize) {
         let (mapping, offset) = self.locate(span);

@@ -228,7 +228,7 @@ impl SubsystemShared {
 
     /// The answer to [`ControlMessage::FlushAll`].
     pub(crate) fn flushed(&self, cntlid: u16, intact: bool) {
-        self.with(|state, now, _| state.subsystem.flushed(cntlid, intact, now));
+        self.with(|state, _, _| state.subsystem.flushed(cntlid, intact));
     }
 
     /// Looks at the keep alive timers; returns when to look again.

@@ -86,6 +86,8 @@ pub(crate) struct Request {
     pub(crate) task: Task,
     /// Where its data comes from or goes to.
     pub(crate) transfer: DataTransfer,
+    /// Bytes that it needs for its data, and for its scratch, before it goes on.
+    pub(crate) wants: (u32, u32),
     /// The buffer of its data.
     pub(crate) data: Option<Buffer>,
     /// A second buffer: what a Compare reads from the disk.
@@ -96,6 +98,8 @@ pub(crate) struct Request {
     pub(crate) block: Option<BlockIo>,
     /// How many of several steps are done (ranges, namespaces).
     pub(crate) steps_done: u32,
+    /// Whether its time counts as busy.
+    pub(crate) counted_busy: bool,
     /// How it ends.
     pub(crate) completion: Completion,
     /// Send-queue work requests that its response takes.
@@ -120,11 +124,13 @@ impl Request {
             in_capsule_bytes: 0,
             task: Task::Unparsed,
             transfer: DataTransfer::None,
+            wants: (0, 0),
             data: None,
             scratch: None,
             disk: None,
             block: None,
             steps_done: 0,
+            counted_busy: false,
             completion: UNFINISHED,
             send_work: 0,
             close_after: false,
