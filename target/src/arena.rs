@@ -42,7 +42,12 @@ impl Arena {
         let responses = (requests * CQE_BYTES).next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(responses + data)?);
         let pool = Pool::new(data, largest);
-        Ok(Self { mapping, pool, data_offset: responses, slot: 0 })
+        Ok(Self {
+            mapping,
+            pool,
+            data_offset: responses,
+            slot: 0,
+        })
     }
 
     /// The memory, to register it.
@@ -62,9 +67,16 @@ impl Arena {
 
     /// The first `length` bytes of a buffer.
     pub(crate) fn span(&self, buffer: &Buffer, length: u32) -> Span {
-        assert!(length as usize <= buffer.len(), "{length} bytes of {buffer:?}");
+        assert!(
+            length as usize <= buffer.len(),
+            "{length} bytes of {buffer:?}"
+        );
         let offset = self.data_offset + buffer.offset();
-        Span { buffer: self.slot, addr: self.mapping.addr() + offset as u64, length }
+        Span {
+            buffer: self.slot,
+            addr: self.mapping.addr() + offset as u64,
+            length,
+        }
     }
 
     /// Puts the response of a request where a SEND can take it from.
@@ -73,13 +85,22 @@ impl Arena {
         assert!(offset + CQE_BYTES <= self.data_offset, "request {request}");
         self.mapping.write(offset, cqe.as_bytes());
         let addr = self.mapping.addr() + offset as u64;
-        Sge { addr, length: CQE_BYTES as u32, lkey }
+        Sge {
+            addr,
+            length: CQE_BYTES as u32,
+            lkey,
+        }
     }
 
     /// Copies bytes into a buffer.
     pub(crate) fn write(&self, buffer: &Buffer, bytes: &[u8]) {
-        assert!(bytes.len() <= buffer.len(), "{} bytes into {buffer:?}", bytes.len());
-        self.mapping.write(self.data_offset + buffer.offset(), bytes);
+        assert!(
+            bytes.len() <= buffer.len(),
+            "{} bytes into {buffer:?}",
+            bytes.len()
+        );
+        self.mapping
+            .write(self.data_offset + buffer.offset(), bytes);
     }
 }
 
@@ -103,7 +124,14 @@ impl ReceiveSlots {
         // The data of a slot starts on a page, as direct I/O wants it.
         let stride = (in_capsule_bytes as usize).next_multiple_of(UNIT);
         let mapping = Arc::new(Mapping::anonymous(sqes + count as usize * stride)?);
-        Ok(Self { mapping, count, in_capsule_bytes, data_offset: sqes, stride, slot: 0 })
+        Ok(Self {
+            mapping,
+            count,
+            in_capsule_bytes,
+            data_offset: sqes,
+            stride,
+            slot: 0,
+        })
     }
 
     /// The memory, to register it.
@@ -131,29 +159,48 @@ impl ReceiveSlots {
         assert!(index < self.count, "receive slot {index} of {}", self.count);
         let base = self.mapping.addr();
         let addr = base + (index as usize * SQE_BYTES) as u64;
-        let sqe = Sge { addr, length: SQE_BYTES as u32, lkey };
+        let sqe = Sge {
+            addr,
+            length: SQE_BYTES as u32,
+            lkey,
+        };
         let data = Sge {
             addr: base + self.data_at(index) as u64,
             length: self.in_capsule_bytes,
             lkey,
         };
-        let sges = if data.length == 0 { SgeList::one(sqe) } else { SgeList::two(sqe, data) };
-        RecvWork { id: WorkId::receive(index).encode(), sges }
+        let sges = if data.length == 0 {
+            SgeList::one(sqe)
+        } else {
+            SgeList::two(sqe, data)
+        };
+        RecvWork {
+            id: WorkId::receive(index).encode(),
+            sges,
+        }
     }
 
     /// The SQE that landed in slot `index`.
     pub(crate) fn sqe(&self, index: u32) -> Sqe {
         let mut sqe = Sqe::new_zeroed();
-        self.mapping.read(index as usize * SQE_BYTES, sqe.as_mut_bytes());
+        self.mapping
+            .read(index as usize * SQE_BYTES, sqe.as_mut_bytes());
         sqe
     }
 
     /// `length` bytes at `offset` of the data that landed in slot `index`.
     pub(crate) fn span(&self, index: u32, offset: u32, length: u32) -> Span {
         let end = offset.checked_add(length);
-        assert!(end.is_some_and(|end| end <= self.in_capsule_bytes), "{length} at {offset}");
+        assert!(
+            end.is_some_and(|end| end <= self.in_capsule_bytes),
+            "{length} at {offset}"
+        );
         let addr = self.mapping.addr() + (self.data_at(index) + offset as usize) as u64;
-        Span { buffer: self.slot, addr, length }
+        Span {
+            buffer: self.slot,
+            addr,
+            length,
+        }
     }
 
     fn data_at(&self, index: u32) -> usize {
@@ -189,7 +236,9 @@ mod tests {
     fn capsules_land_in_two_pieces() {
         let slots = ReceiveSlots::new(100, 8192).unwrap();
         let receive = slots.receive(99, 5);
-        let [sqe, data] = receive.sges.as_slice() else { panic!("two pieces: {receive:?}") };
+        let [sqe, data] = receive.sges.as_slice() else {
+            panic!("two pieces: {receive:?}")
+        };
         assert_eq!(sqe.addr, slots.mapping().addr() + 99 * 64);
         assert_eq!(data.addr, slots.span(99, 0, 1).addr);
         assert!(data.addr.is_multiple_of(UNIT as u64));

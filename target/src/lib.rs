@@ -10,4 +10,8 @@ mod reactor;
 mod registry;
 mod request;
 mod ring;
+mod server;
 mod work_id;
+
+pub use backend::OpenError;
+pub use server::{ReloadError, StartError, Target};

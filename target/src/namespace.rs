@@ -49,8 +49,13 @@ impl Namespace {
 
     /// Its memory as `device` knows it, registered now if need be; `None` if
     /// it has no memory of its own.
-    pub(crate) fn region(&self, device: &Arc<dyn Device>) -> Result<Option<Arc<Region>>, FabricError> {
-        let Some(mapping) = self.backend.mapping() else { return Ok(None) };
+    pub(crate) fn region(
+        &self,
+        device: &Arc<dyn Device>,
+    ) -> Result<Option<Arc<Region>>, FabricError> {
+        let Some(mapping) = self.backend.mapping() else {
+            return Ok(None);
+        };
         let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(region) = regions.get(&device.id()) {
             return Ok(Some(Arc::clone(region)));
@@ -62,7 +67,10 @@ impl Namespace {
 
     /// Forgets a device that is gone.
     pub(crate) fn forget_device(&self, device: u64) {
-        self.regions.lock().unwrap_or_else(PoisonError::into_inner).remove(&device);
+        self.regions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&device);
     }
 }
 

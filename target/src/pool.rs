@@ -96,6 +96,7 @@ impl Pool {
         UNIT << (self.free.len() - 1)
     }
 
+    #[cfg(test)]
     /// Bytes that are free, though perhaps not in one piece.
     pub(crate) fn free_bytes(&self) -> usize {
         self.free_units * UNIT

@@ -196,7 +196,11 @@ impl Ring {
 
     /// Copies the first bytes of `span` out.
     pub(crate) fn peek(&self, span: Span, out: &mut [u8]) {
-        assert!(out.len() <= span.length as usize, "{} bytes of {span:?}", out.len());
+        assert!(
+            out.len() <= span.length as usize,
+            "{} bytes of {span:?}",
+            out.len()
+        );
         let (mapping, offset) = self.locate(span);
         mapping.read(offset, out);
     }
@@ -311,6 +315,7 @@ impl Ring {
         self.push(&entry.user_data(IGNORED));
     }
 
+    #[cfg(test)]
     /// Operations on files in flight.
     pub(crate) fn in_flight(&self) -> u32 {
         self.in_flight

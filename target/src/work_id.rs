@@ -36,7 +36,11 @@ const GENERATION_SHIFT: u32 = 40;
 impl WorkId {
     /// A receive into `slot`. It needs no generation: a slot is posted once at a time.
     pub(crate) fn receive(slot: u32) -> Self {
-        Self { slot, kind: WorkKind::Receive, generation: 0 }
+        Self {
+            slot,
+            kind: WorkKind::Receive,
+            generation: 0,
+        }
     }
 
     /// As a work request's id. The upper byte stays 0, which the ring reserves.
@@ -59,7 +63,11 @@ impl WorkId {
             4 => WorkKind::Block,
             _ => panic!("a completion for {id:#x}, which was never posted"),
         };
-        Self { slot: id as u32, kind, generation: (id >> GENERATION_SHIFT) as u16 }
+        Self {
+            slot: id as u32,
+            kind,
+            generation: (id >> GENERATION_SHIFT) as u16,
+        }
     }
 }
 
@@ -77,7 +85,11 @@ mod tests {
             WorkKind::Block,
         ] {
             for (slot, generation) in [(0, 0), (u32::MAX, u16::MAX), (1023, 7)] {
-                let id = WorkId { slot, kind, generation };
+                let id = WorkId {
+                    slot,
+                    kind,
+                    generation,
+                };
                 assert_eq!(WorkId::decode(id.encode()), id);
                 assert_eq!(id.encode() >> 56, 0);
             }

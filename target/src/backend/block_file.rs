@@ -96,9 +96,9 @@ impl BlockFile {
         Ok(self.blocks.swap(blocks, Ordering::Relaxed) != blocks)
     }
 
-    /// Where it is.
-    pub(crate) fn path(&self) -> &Path {
-        &self.path
+    /// Makes what was written durable, and blocks until it is.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
     }
 
     /// For the ring's fixed files.

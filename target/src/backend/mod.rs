@@ -12,6 +12,7 @@ mod conformance;
 mod memory;
 mod null;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -22,6 +23,9 @@ pub(crate) use memory::MemoryDisk;
 pub(crate) use null::NullDisk;
 
 use crate::ring::{FileSlot, Ring, Span};
+
+/// Bytes of a logical block where neither the administrator nor the disk says.
+const BLOCK_BYTES_DEFAULT: u32 = 512;
 
 /// What to do with a range of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,6 +152,50 @@ impl Backend {
         read_only: bool,
     ) -> Result<Self, OpenError> {
         BlockFile::open(path, block_bytes, read_only).map(Self::File)
+    }
+
+    /// A disk in memory.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn memory(bytes: u64, block_bytes: Option<u32>) -> Result<Self, OpenError> {
+        MemoryDisk::new(bytes, block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT))
+            .map(Self::Memory)
+            .map_err(|error| OpenError::new(format!("no memory for {bytes} bytes: {error}")))
+    }
+
+    /// A disk that is none, of which a command reads `transfer_bytes` at most.
+    ///
+    /// # Errors
+    /// There is no memory for the zeroes.
+    pub(crate) fn null(
+        bytes: u64,
+        block_bytes: Option<u32>,
+        transfer_bytes: u32,
+    ) -> Result<Self, OpenError> {
+        NullDisk::new(
+            bytes,
+            block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
+            transfer_bytes,
+        )
+        .map(Self::Null)
+        .map_err(|error| OpenError::new(format!("no memory for zeroes: {error}")))
+    }
+
+    /// Looks at the size again; returns whether it changed.
+    pub(crate) fn refresh(&self) -> io::Result<bool> {
+        match self {
+            Self::File(disk) => disk.refresh(),
+            Self::Memory(_) | Self::Null(_) => Ok(false),
+        }
+    }
+
+    /// Makes what was written durable, and blocks until it is.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        match self {
+            Self::File(disk) => disk.flush(),
+            Self::Memory(_) | Self::Null(_) => Ok(()),
+        }
     }
 
     /// How its blocks are laid out now: a file can grow.

@@ -103,7 +103,9 @@ impl QueuePair {
             peer: accepted.peer,
             local: accepted.local,
             cm: accepted.cm,
-            state: State::Connecting { deadline: now + CONNECT_TIMEOUT },
+            state: State::Connecting {
+                deadline: now + CONNECT_TIMEOUT,
+            },
             association: None,
             // HSQSIZE is 0-based.
             entries: accepted.cm.hsqsize.get() + 1,
@@ -135,12 +137,16 @@ impl QueuePair {
 
     /// QID: as the Connect said, and before it as the connection request did.
     pub(crate) fn qid(&self) -> u16 {
-        self.association.as_ref().map_or(self.cm.qid.get(), |association| association.qid)
+        self.association
+            .as_ref()
+            .map_or(self.cm.qid.get(), |association| association.qid)
     }
 
     /// The host's NQN, for log lines; known since Connect.
     pub(crate) fn host_nqn(&self) -> &str {
-        self.association.as_ref().map_or("?", |a| a.controller.host_nqn())
+        self.association
+            .as_ref()
+            .map_or("?", |a| a.controller.host_nqn())
     }
 
     /// The subsystem's NQN, for log lines; known since Connect.
@@ -237,7 +243,9 @@ mod tests {
     #[test]
     fn a_host_that_never_connects_is_overdue() {
         let qpair = queue_pair(31);
-        let State::Connecting { deadline } = qpair.state else { panic!("it is new") };
+        let State::Connecting { deadline } = qpair.state else {
+            panic!("it is new")
+        };
         assert_eq!(qpair.overdue(deadline - Duration::from_millis(1)), None);
         assert!(qpair.overdue(deadline).is_some());
     }
@@ -247,11 +255,19 @@ mod tests {
         let mut qpair = queue_pair(31);
         qpair.state = State::Live;
         let start = Instant::now();
-        assert_eq!(qpair.overdue(start + RESPONSE_TIMEOUT), None, "nothing is in flight");
+        assert_eq!(
+            qpair.overdue(start + RESPONSE_TIMEOUT),
+            None,
+            "nothing is in flight"
+        );
         qpair.work_posted(start);
         qpair.work_posted(start + RESPONSE_TIMEOUT / 2);
         assert!(qpair.overdue(start + RESPONSE_TIMEOUT).is_some());
         qpair.work_returned(start + RESPONSE_TIMEOUT);
-        assert_eq!(qpair.overdue(start + RESPONSE_TIMEOUT), None, "it reads again");
+        assert_eq!(
+            qpair.overdue(start + RESPONSE_TIMEOUT),
+            None,
+            "it reads again"
+        );
     }
 }

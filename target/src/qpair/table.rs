@@ -11,7 +11,10 @@ pub(crate) struct QpairId {
 
 impl QpairId {
     /// Not any.
-    pub(crate) const NONE: Self = Self { index: u32::MAX, generation: 0 };
+    pub(crate) const NONE: Self = Self {
+        index: u32::MAX,
+        generation: 0,
+    };
 }
 
 #[derive(Debug, Default)]
@@ -37,7 +40,10 @@ impl Qpairs {
         });
         let entry = &mut self.entries[index as usize];
         entry.qpair = Some(qpair);
-        QpairId { index, generation: entry.generation }
+        QpairId {
+            index,
+            generation: entry.generation,
+        }
     }
 
     /// Takes one out.
@@ -55,7 +61,10 @@ impl Qpairs {
     /// One, if it is still there.
     pub(crate) fn get(&self, id: QpairId) -> Option<&QueuePair> {
         let entry = self.entries.get(id.index as usize)?;
-        entry.qpair.as_ref().filter(|_| entry.generation == id.generation)
+        entry
+            .qpair
+            .as_ref()
+            .filter(|_| entry.generation == id.generation)
     }
 
     /// How many there are.
@@ -65,9 +74,14 @@ impl Qpairs {
 
     /// All of them.
     pub(crate) fn ids(&self) -> impl Iterator<Item = QpairId> + '_ {
-        self.entries.iter().enumerate().filter(|(_, entry)| entry.qpair.is_some()).map(
-            |(index, entry)| QpairId { index: index as u32, generation: entry.generation },
-        )
+        self.entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.qpair.is_some())
+            .map(|(index, entry)| QpairId {
+                index: index as u32,
+                generation: entry.generation,
+            })
     }
 }
 
@@ -75,7 +89,8 @@ impl std::ops::Index<QpairId> for Qpairs {
     type Output = QueuePair;
 
     fn index(&self, id: QpairId) -> &QueuePair {
-        self.get(id).expect("a queue pair stays until its last request has ended")
+        self.get(id)
+            .expect("a queue pair stays until its last request has ended")
     }
 }
 
@@ -83,6 +98,9 @@ impl std::ops::IndexMut<QpairId> for Qpairs {
     fn index_mut(&mut self, id: QpairId) -> &mut QueuePair {
         let entry = &mut self.entries[id.index as usize];
         assert_eq!(entry.generation, id.generation, "{id:?} is gone");
-        entry.qpair.as_mut().expect("a queue pair of this generation")
+        entry
+            .qpair
+            .as_mut()
+            .expect("a queue pair of this generation")
     }
 }

@@ -14,15 +14,16 @@ impl Reactor {
         let association = self.qpairs[request.qpair].association.as_ref();
         let subsystem = &association.expect("an admin queue is connected").subsystem;
         let sqe = &request.sqe;
-        let parsed = AdminCommand::parse(sqe, subsystem.io_limits().mdts_bytes).and_then(|command| {
-            let transfer = match command.transfer() {
-                Transfer::None => DataTransfer::none(sqe),
-                Transfer::ToHost { length } => DataTransfer::to_host(sqe, length),
-                // Capsules of the admin queue have no data (RDMA, 3.1).
-                Transfer::FromHost { length } => DataTransfer::from_host(sqe, length, 0),
-            };
-            Ok((command, transfer.map_err(Refusal::new)?))
-        });
+        let parsed =
+            AdminCommand::parse(sqe, subsystem.io_limits().mdts_bytes).and_then(|command| {
+                let transfer = match command.transfer() {
+                    Transfer::None => DataTransfer::none(sqe),
+                    Transfer::ToHost { length } => DataTransfer::to_host(sqe, length),
+                    // Capsules of the admin queue have no data (RDMA, 3.1).
+                    Transfer::FromHost { length } => DataTransfer::from_host(sqe, length, 0),
+                };
+                Ok((command, transfer.map_err(Refusal::new)?))
+            });
         match parsed {
             Ok((command, transfer)) => {
                 request.task = Task::Admin(command);
@@ -51,8 +52,9 @@ impl Reactor {
             Transfer::ToHost { length } => data_out.resize(length as usize, 0),
         }
         let cntlid = association.controller.cntlid();
-        let outcome =
-            association.subsystem.execute(cntlid, cid, command, &data_in, &mut data_out);
+        let outcome = association
+            .subsystem
+            .execute(cntlid, cid, command, &data_in, &mut data_out);
         if let Some(buffer) = &self.requests[id].data
             && !data_out.is_empty()
         {

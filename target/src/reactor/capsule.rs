@@ -49,21 +49,35 @@ impl Reactor {
             }
         }
         let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
-            self.close(qpair, "the host sent a capsule that is shorter than a command");
+            self.close(
+                qpair,
+                "the host sent a capsule that is shorter than a command",
+            );
             return None;
         };
         let queue = &mut self.qpairs[qpair];
         queue.outstanding += 1;
         if queue.outstanding > u32::from(queue.entries) {
-            self.close(qpair, "the host has more commands outstanding than its queue has entries");
+            self.close(
+                qpair,
+                "the host has more commands outstanding than its queue has entries",
+            );
             return None;
         }
-        Some(Capsule { qpair, slot, data_bytes })
+        Some(Capsule {
+            qpair,
+            slot,
+            data_bytes,
+        })
     }
 
     /// Takes a request for a capsule and begins with it.
     pub(super) fn admit(&mut self, capsule: Capsule) {
-        let Capsule { qpair, slot, data_bytes } = capsule;
+        let Capsule {
+            qpair,
+            slot,
+            data_bytes,
+        } = capsule;
         let port = self.qpairs[qpair].port;
         let sqe = self.port(port).slots().sqe(slot);
         let id = self.requests.take(qpair, sqe);
@@ -92,7 +106,10 @@ impl Reactor {
         if !self.qpairs.get(qpair).is_some_and(|queue| queue.is_open()) {
             return;
         }
-        let sqe = Sqe { cid: U16::new(completion.cid), ..Sqe::new_zeroed() };
+        let sqe = Sqe {
+            cid: U16::new(completion.cid),
+            ..Sqe::new_zeroed()
+        };
         let id = self.requests.take(qpair, sqe);
         let queue = &mut self.qpairs[qpair];
         queue.requests += 1;

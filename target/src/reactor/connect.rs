@@ -64,7 +64,11 @@ impl Reactor {
             reactor = self.index,
             "connected"
         );
-        let association = Association { subsystem, controller, qid: connected.qid };
+        let association = Association {
+            subsystem,
+            controller,
+            qid: connected.qid,
+        };
         queue.connected(association, connected.sq_entries, connected.flow_control);
         Ok(connected.completion.result)
     }

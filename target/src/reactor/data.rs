@@ -15,7 +15,8 @@ impl Reactor {
         if self.awaiting_buffer.is_empty() && self.try_acquire(id) {
             self.fetch(id);
         } else {
-            self.requests.push_back(&mut self.awaiting_buffer, id, Stage::AwaitingBuffer);
+            self.requests
+                .push_back(&mut self.awaiting_buffer, id, Stage::AwaitingBuffer);
         }
     }
 
@@ -60,7 +61,8 @@ impl Reactor {
         match self.requests[id].transfer {
             DataTransfer::FromHost(_) => {
                 let queue = &mut self.qpairs[self.requests[id].qpair];
-                self.requests.push_back(&mut queue.awaiting_read, id, Stage::AwaitingRead);
+                self.requests
+                    .push_back(&mut queue.awaiting_read, id, Stage::AwaitingRead);
                 self.pump_reads(self.requests[id].qpair);
             }
             DataTransfer::InCapsule(_) if self.requests[id].data.is_some() => {
@@ -83,7 +85,9 @@ impl Reactor {
             if queue.read_credits == 0 || queue.send_credits == 0 {
                 return;
             }
-            let Some(id) = self.requests.pop_front(&mut queue.awaiting_read) else { return };
+            let Some(id) = self.requests.pop_front(&mut queue.awaiting_read) else {
+                return;
+            };
             queue.read_credits -= 1;
             queue.send_credits -= 1;
             queue.work_posted(self.now);
@@ -94,7 +98,10 @@ impl Reactor {
             let local = self.local_data(id, port, remote.length);
             let work = SendWork {
                 id: self.requests.work_id(id, WorkKind::Read),
-                op: Operation::Read(RemoteBuffer { addr: remote.address, rkey: remote.rkey }),
+                op: Operation::Read(RemoteBuffer {
+                    addr: remote.address,
+                    rkey: remote.rkey,
+                }),
                 sges: SgeList::one(local),
                 signaled: true,
             };
@@ -130,7 +137,11 @@ impl Reactor {
             return window.expect("data without a buffer has a window");
         }
         let span = self.data_span(id);
-        Sge { addr: span.addr, length, lkey: self.port(port).arena_lkey() }
+        Sge {
+            addr: span.addr,
+            length,
+            lkey: self.port(port).arena_lkey(),
+        }
     }
 
     /// The bytes of the disk that a device moves by itself for a request.
@@ -144,14 +155,20 @@ impl Reactor {
     /// The data buffer of a request, as long as was wanted.
     pub(super) fn data_span(&self, id: RequestId) -> Span {
         let request = &self.requests[id];
-        let buffer = request.data.as_ref().expect("a request that wanted a buffer has it");
+        let buffer = request
+            .data
+            .as_ref()
+            .expect("a request that wanted a buffer has it");
         self.arena.span(buffer, request.wants.0)
     }
 
     /// The second buffer of a request.
     pub(super) fn scratch_span(&self, id: RequestId) -> Span {
         let request = &self.requests[id];
-        let buffer = request.scratch.as_ref().expect("a request that wanted a buffer has it");
+        let buffer = request
+            .scratch
+            .as_ref()
+            .expect("a request that wanted a buffer has it");
         self.arena.span(buffer, request.wants.1)
     }
 
@@ -161,7 +178,9 @@ impl Reactor {
         let DataTransfer::InCapsule(slice) = request.transfer else {
             unreachable!("only in-capsule data lies in a capsule");
         };
-        let slot = request.receive.expect("the slot is kept while its data is needed");
+        let slot = request
+            .receive
+            .expect("the slot is kept while its data is needed");
         let port = self.port(self.qpairs[request.qpair].port);
         port.slots().span(slot, slice.offset, slice.length)
     }
@@ -185,7 +204,10 @@ impl Reactor {
     /// Gives the buffers back.
     pub(super) fn release_buffers(&mut self, id: RequestId) {
         let request = &mut self.requests[id];
-        for buffer in [request.data.take(), request.scratch.take()].into_iter().flatten() {
+        for buffer in [request.data.take(), request.scratch.take()]
+            .into_iter()
+            .flatten()
+        {
             self.arena.pool().give(buffer);
         }
     }

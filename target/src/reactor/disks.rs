@@ -38,7 +38,11 @@ impl Disk {
     pub(crate) fn window(&self, port: usize, write: bool, offset: u64, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(write, offset, length)?;
         let region = self.regions[port].as_ref()?;
-        Some(Sge { addr: mapping.addr() + start as u64, length, lkey: region.lkey() })
+        Some(Sge {
+            addr: mapping.addr() + start as u64,
+            length,
+            lkey: region.lkey(),
+        })
     }
 
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
@@ -86,7 +90,13 @@ impl Disks {
             self.tables.resize_with(index + 1, Table::default);
         }
         let old = std::mem::take(&mut self.tables[index].disks);
-        let mut new = vec![None; table.namespaces.last().map_or(0, |e| e.namespace.nsid as usize)];
+        let mut new = vec![
+            None;
+            table
+                .namespaces
+                .last()
+                .map_or(0, |e| e.namespace.nsid as usize)
+        ];
         for entry in &table.namespaces {
             let slot = entry.namespace.nsid as usize - 1;
             let kept = old.get(slot).copied().flatten();
@@ -170,7 +180,8 @@ impl Disks {
     pub(crate) fn next(&self, subsystem: u32, from: u32) -> Option<(u32, u32)> {
         let table = self.tables.get(subsystem as usize)?;
         let rest = table.disks.iter().enumerate().skip(from as usize);
-        rest.filter_map(|(slot, disk)| Some((slot as u32 + 1, (*disk)?))).next()
+        rest.filter_map(|(slot, disk)| Some((slot as u32 + 1, (*disk)?)))
+            .next()
     }
 
     /// A request begins to work on a disk.
@@ -188,7 +199,9 @@ impl Disks {
         if !self[disk].retired || self[disk].users > 0 {
             return;
         }
-        let removed = self.disks[disk as usize].take().expect("a disk that is there");
+        let removed = self.disks[disk as usize]
+            .take()
+            .expect("a disk that is there");
         if let Some(file) = removed.file
             && let Err(error) = ring.remove_file(file)
         {
@@ -207,7 +220,10 @@ impl Disks {
     pub(crate) fn io_ends(&mut self, subsystem: u32, now: Instant) -> u64 {
         let table = &mut self.tables[subsystem as usize];
         table.active -= 1;
-        let since = table.active_since.replace(now).expect("an I/O command began");
+        let since = table
+            .active_since
+            .replace(now)
+            .expect("an I/O command began");
         if table.active == 0 {
             table.active_since = None;
         }
@@ -219,12 +235,16 @@ impl std::ops::Index<u32> for Disks {
     type Output = Disk;
 
     fn index(&self, index: u32) -> &Disk {
-        self.disks[index as usize].as_ref().expect("a disk stays while it is used")
+        self.disks[index as usize]
+            .as_ref()
+            .expect("a disk stays while it is used")
     }
 }
 
 impl std::ops::IndexMut<u32> for Disks {
     fn index_mut(&mut self, index: u32) -> &mut Disk {
-        self.disks[index as usize].as_mut().expect("a disk stays while it is used")
+        self.disks[index as usize]
+            .as_mut()
+            .expect("a disk stays while it is used")
     }
 }

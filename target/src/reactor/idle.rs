@@ -22,7 +22,11 @@ pub(crate) struct Idle {
 impl Idle {
     /// Windows up to `largest`; 0 sleeps at once, always.
     pub(crate) fn new(largest: Duration) -> Self {
-        Self { largest, window: largest, since: None }
+        Self {
+            largest,
+            window: largest,
+            since: None,
+        }
     }
 
     /// There was work.

@@ -26,7 +26,12 @@ impl Reactor {
         let subsystem = &association.subsystem;
         let disk = self.disks.find(subsystem.id, request.sqe.nsid.get());
         let view = disk.map(|disk| &self.disks[disk].view);
-        let parsed = parse(&request.sqe, request.in_capsule_bytes, view, subsystem.io_limits());
+        let parsed = parse(
+            &request.sqe,
+            request.in_capsule_bytes,
+            view,
+            subsystem.io_limits(),
+        );
         request.counted_busy = true;
         self.disks.io_begins(subsystem.id, self.now);
         match parsed {
@@ -64,9 +69,10 @@ impl Reactor {
         let op = match operation {
             Operation::Write(_) => BlockOp::Write { durable },
             Operation::Verify(_) => BlockOp::Verify,
-            Operation::WriteZeroes { deallocate, .. } => {
-                BlockOp::WriteZeroes { deallocate, durable }
-            }
+            Operation::WriteZeroes { deallocate, .. } => BlockOp::WriteZeroes {
+                deallocate,
+                durable,
+            },
             _ => BlockOp::Read,
         };
         let (offset, length) = self.bytes(id, access);
@@ -87,7 +93,14 @@ impl Reactor {
             (Operation::Compare(_), _) => (length, length),
             (_, DataTransfer::InCapsule(slice)) => {
                 let alignment = disk.backend().geometry().memory_alignment;
-                (if slice.offset.is_multiple_of(alignment) { 0 } else { length }, 0)
+                (
+                    if slice.offset.is_multiple_of(alignment) {
+                        0
+                    } else {
+                        length
+                    },
+                    0,
+                )
             }
             _ if self.window(id, port).is_some() => (0, 0),
             _ => (length, 0),
@@ -120,7 +133,8 @@ impl Reactor {
 
     fn begin_block(&mut self, id: RequestId, span: Option<crate::ring::Span>) {
         let tag = self.requests.work_id(id, WorkKind::Block);
-        self.requests.set_stage(id, Stage::Running, Stage::InBackend);
+        self.requests
+            .set_stage(id, Stage::Running, Stage::InBackend);
         let request = &mut self.requests[id];
         let disk = &self.disks[request.disk.expect("block I/O has a disk")];
         let block = request.block.as_mut().expect("block I/O is planned");
@@ -137,13 +151,18 @@ impl Reactor {
         assert_eq!(request.stage(), Stage::InBackend, "{id:?}");
         let disk = &self.disks[request.disk.expect("block I/O has a disk")];
         let block = request.block.as_mut().expect("block I/O is planned");
-        let progress = disk.backend().resume(block, result, &mut self.ring, disk.file, tag);
+        let progress = disk
+            .backend()
+            .resume(block, result, &mut self.ring, disk.file, tag);
         self.block_progressed(id, progress);
     }
 
     fn block_progressed(&mut self, id: RequestId, progress: Progress) {
-        let Progress::Done(result) = progress else { return };
-        self.requests.set_stage(id, Stage::InBackend, Stage::Running);
+        let Progress::Done(result) = progress else {
+            return;
+        };
+        self.requests
+            .set_stage(id, Stage::InBackend, Stage::Running);
         if let Err(errno) = result {
             return self.fail_block(id, errno);
         }
@@ -166,7 +185,9 @@ impl Reactor {
             let subsystem = self.subsystem_id(id);
             let next = self.disks.next(subsystem, self.requests[id].steps_done);
             self.leave_disk(id);
-            let Some((passed, disk)) = next else { return self.succeed_io(id) };
+            let Some((passed, disk)) = next else {
+                return self.succeed_io(id);
+            };
             self.requests[id].steps_done = passed;
             self.requests[id].disk = Some(disk);
             self.disks.enter(disk);
@@ -180,14 +201,18 @@ impl Reactor {
         let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
         let data = &mut bytes[..self.requests[id].transfer.length() as usize];
         self.ring.peek(self.input_span(id), data);
-        let disk = self.requests[id].disk.expect("a command with ranges has a disk");
+        let disk = self.requests[id]
+            .disk
+            .expect("a command with ranges has a disk");
         let view = self.disks[disk].view;
         let ranges = match DatasetRanges::parse(data, &view) {
             Ok(ranges) => ranges,
             Err(status) => return self.fail_io(id, status),
         };
         let next = ranges.iter().nth(self.requests[id].steps_done as usize);
-        let Some(range) = next.filter(|_| deallocate) else { return self.succeed_io(id) };
+        let Some(range) = next.filter(|_| deallocate) else {
+            return self.succeed_io(id);
+        };
         self.requests[id].steps_done += 1;
         let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
         self.requests[id].block = Some(BlockIo::new(BlockOp::Deallocate, offset, length, None));
@@ -228,7 +253,11 @@ impl Reactor {
             length = block.length, error = %std::io::Error::from_raw_os_error(errno.0),
             "the disk failed a command"
         );
-        self.association(id).subsystem.counters(self.index).media_errors.add(1);
+        self.association(id)
+            .subsystem
+            .counters(self.index)
+            .media_errors
+            .add(1);
         self.fail_io(id, status_of(block.op, errno));
     }
 
@@ -244,19 +273,25 @@ impl Reactor {
             lba: self.requests[id].block.map_or(0, |_| sqe.cdw10_11()),
             nsid: sqe.nsid.get(),
         };
-        association.subsystem.record_failure(association.controller.cntlid(), &failure);
+        association
+            .subsystem
+            .record_failure(association.controller.cntlid(), &failure);
         self.finish(id, status.with_more(), 0);
     }
 
     /// Aborts a command that has not got anywhere yet.
     pub(super) fn abort(&mut self, qpair: crate::qpair::QpairId, cid: u16, abort_cid: u16) {
-        let Some(queue) = self.qpairs.get(qpair) else { return };
-        let Some(association) = queue.association.clone() else { return };
-        let victim = |request: &crate::request::Request| {
-            request.qpair == qpair && request.cid() == cid
+        let Some(queue) = self.qpairs.get(qpair) else {
+            return;
         };
+        let Some(association) = queue.association.clone() else {
+            return;
+        };
+        let victim =
+            |request: &crate::request::Request| request.qpair == qpair && request.cid() == cid;
         let mut found = None;
-        self.requests.take_out(&mut self.awaiting_buffer, victim, |id| found = Some(id));
+        self.requests
+            .take_out(&mut self.awaiting_buffer, victim, |id| found = Some(id));
         if found.is_none() {
             let reads = &mut self.qpairs[qpair].awaiting_read;
             self.requests.take_out(reads, victim, |id| found = Some(id));
@@ -283,7 +318,11 @@ impl Reactor {
         if std::mem::take(&mut self.requests[id].counted_busy) {
             let subsystem = self.subsystem_id(id);
             let busy_ns = self.disks.io_ends(subsystem, self.now);
-            self.association(id).subsystem.counters(self.index).busy_ns.add(busy_ns);
+            self.association(id)
+                .subsystem
+                .counters(self.index)
+                .busy_ns
+                .add(busy_ns);
         }
     }
 
@@ -302,9 +341,14 @@ impl Reactor {
 
     /// The bytes of the disk that blocks are: (offset, length).
     fn bytes(&self, id: RequestId, access: BlockAccess) -> (u64, u64) {
-        let disk = self.requests[id].disk.expect("a command with blocks has a disk");
+        let disk = self.requests[id]
+            .disk
+            .expect("a command with blocks has a disk");
         let view = &self.disks[disk].view;
-        (access.range.slba << view.lbads, view.bytes(access.range.blocks))
+        (
+            access.range.slba << view.lbads,
+            view.bytes(access.range.blocks),
+        )
     }
 }
 
@@ -335,9 +379,10 @@ fn status_of(op: BlockOp, errno: Errno) -> Status {
             Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
         }
         (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
-        (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, BlockOp::Read | BlockOp::Verify) => {
-            Status::UNRECOVERED_READ_ERROR
-        }
+        (
+            libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO,
+            BlockOp::Read | BlockOp::Verify,
+        ) => Status::UNRECOVERED_READ_ERROR,
         (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, _) => Status::WRITE_FAULT,
         (libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESHUTDOWN, _) => {
             Status::NAMESPACE_NOT_READY
@@ -354,8 +399,17 @@ mod tests {
     fn errors_of_the_disk_in_nvme_terms() {
         let write = BlockOp::Write { durable: false };
         assert_eq!(status_of(write, Errno(libc::EIO)), Status::WRITE_FAULT);
-        assert_eq!(status_of(BlockOp::Read, Errno(libc::EIO)), Status::UNRECOVERED_READ_ERROR);
-        assert_eq!(status_of(write, Errno(libc::ENOSPC)), Status::CAPACITY_EXCEEDED.with_dnr());
-        assert_eq!(status_of(BlockOp::Flush, Errno(libc::ENOMEM)), Status::INTERNAL_ERROR);
+        assert_eq!(
+            status_of(BlockOp::Read, Errno(libc::EIO)),
+            Status::UNRECOVERED_READ_ERROR
+        );
+        assert_eq!(
+            status_of(write, Errno(libc::ENOSPC)),
+            Status::CAPACITY_EXCEEDED.with_dnr()
+        );
+        assert_eq!(
+            status_of(BlockOp::Flush, Errno(libc::ENOMEM)),
+            Status::INTERNAL_ERROR
+        );
     }
 }

@@ -40,12 +40,21 @@ impl Reactor {
     }
 
     fn accept_on(&mut self, port: usize, admitted: Admitted) -> Result<(), String> {
-        let Admitted { request, cm, reply, traffic_class, hop_limit } = admitted;
+        let Admitted {
+            request,
+            cm,
+            reply,
+            traffic_class,
+            hop_limit,
+        } = admitted;
         let limits = *self.port(port).limits();
         // A READ, then WRITE and SEND, for each command the host may send; its
         // next may arrive before our SEND's completion does, and then waits.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
-        let reads = request.peer_responder_resources.min(limits.initiator_depth).min(READS_MAX);
+        let reads = request
+            .peer_responder_resources
+            .min(limits.initiator_depth)
+            .min(READS_MAX);
         let options = QpOptions {
             send_work,
             initiator_depth: reads,
@@ -58,12 +67,27 @@ impl Reactor {
             ..QpOptions::default()
         };
         let (peer, local) = (request.peer, request.local);
-        let endpoint = self.ports[port].as_mut().expect("the port was just found").endpoint();
-        let qp = endpoint.accept(request, &options, reply.as_bytes()).map_err(|e| e.to_string())?;
-        let accepted =
-            Accepted { qp, port, peer, local, cm, send_work, reads: u32::from(reads) };
+        let endpoint = self.ports[port]
+            .as_mut()
+            .expect("the port was just found")
+            .endpoint();
+        let qp = endpoint
+            .accept(request, &options, reply.as_bytes())
+            .map_err(|e| e.to_string())?;
+        let accepted = Accepted {
+            qp,
+            port,
+            peer,
+            local,
+            cm,
+            send_work,
+            reads: u32::from(reads),
+        };
         let id = self.qpairs.add(QueuePair::new(&accepted, self.now));
-        self.ports[port].as_mut().expect("the port was just found").add_qpair(qp, id);
+        self.ports[port]
+            .as_mut()
+            .expect("the port was just found")
+            .add_qpair(qp, id);
         tracing::debug!(address = %peer, qid = cm.qid.get(), send_work, reads, "accepted");
         Ok(())
     }
@@ -71,7 +95,8 @@ impl Reactor {
     /// The port of a device, opened now if this is the first connection there.
     fn port_for(&mut self, device: &Arc<dyn Device>) -> Result<usize, String> {
         let known = |port: &Option<Port>| {
-            port.as_ref().is_some_and(|port| port.device().id() == device.id())
+            port.as_ref()
+                .is_some_and(|port| port.device().id() == device.id())
         };
         if let Some(index) = self.ports.iter().position(known) {
             return Ok(index);
@@ -87,18 +112,26 @@ impl Reactor {
             self.ports.resize_with(index + 1, || None);
         }
         self.ports[index] = Some(port);
-        tracing::info!(device = device.name(), reactor = self.index, "device opened");
+        tracing::info!(
+            device = device.name(),
+            reactor = self.index,
+            "device opened"
+        );
         Ok(index)
     }
 
     /// A port that must be there.
     pub(super) fn port(&self, index: usize) -> &Port {
-        self.ports[index].as_ref().expect("an open queue pair has a port")
+        self.ports[index]
+            .as_ref()
+            .expect("an open queue pair has a port")
     }
 
     /// Takes a device's connection events.
     pub(super) fn poll_events(&mut self, index: usize) -> bool {
-        let Some(port) = &mut self.ports[index] else { return false };
+        let Some(port) = &mut self.ports[index] else {
+            return false;
+        };
         let mut events = std::mem::take(&mut self.events);
         port.endpoint().poll_events(&mut events);
         let busy = !events.is_empty();
@@ -132,7 +165,9 @@ impl Reactor {
             }
             Event::DeviceRemoved => self.device_removed(port),
             Event::Notice { message } => {
-                let device = self.ports[port].as_ref().map(|port| port.device().name().to_owned());
+                let device = self.ports[port]
+                    .as_ref()
+                    .map(|port| port.device().name().to_owned());
                 tracing::info!(device, message);
             }
         }
@@ -163,16 +198,21 @@ impl Reactor {
     fn drop_waiting(&mut self, qpair: QpairId) {
         let mut dropped: Vec<RequestId> = Vec::new();
         let of_qpair = |request: &crate::request::Request| request.qpair == qpair;
-        self.requests.take_out(&mut self.awaiting_buffer, of_qpair, |id| dropped.push(id));
+        self.requests
+            .take_out(&mut self.awaiting_buffer, of_qpair, |id| dropped.push(id));
         let queue = &mut self.qpairs[qpair];
-        self.requests.take_out(&mut queue.awaiting_read, |_| true, |id| dropped.push(id));
-        self.requests.take_out(&mut queue.awaiting_send, |_| true, |id| dropped.push(id));
+        self.requests
+            .take_out(&mut queue.awaiting_read, |_| true, |id| dropped.push(id));
+        self.requests
+            .take_out(&mut queue.awaiting_send, |_| true, |id| dropped.push(id));
         for id in dropped {
             self.abandon(id);
         }
         let port = self.qpairs[qpair].port;
         for _ in 0..self.backlog.len() {
-            let Some(capsule) = self.backlog.pop_front() else { break };
+            let Some(capsule) = self.backlog.pop_front() else {
+                break;
+            };
             if capsule.qpair == qpair {
                 self.repost(port, capsule.slot);
             } else {
@@ -211,17 +251,26 @@ impl Reactor {
 
     /// A device is gone, and with it all work that it had.
     fn device_removed(&mut self, index: usize) {
-        let Some(port) = self.ports[index].take() else { return };
+        let Some(port) = self.ports[index].take() else {
+            return;
+        };
         let device = port.device().id();
-        tracing::warn!(device = port.device().name(), reactor = self.index, "device removed");
+        tracing::warn!(
+            device = port.device().name(),
+            reactor = self.index,
+            "device removed"
+        );
         // What lay in its receive slots stays readable for requests in the backend:
         // the ring has the pages. But nobody posts the slots again.
         if let Err(error) = port.close(index, &mut self.ring) {
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.disks.port_closed(index);
-        let lost: Vec<QpairId> =
-            self.qpairs.ids().filter(|&id| self.qpairs[id].port == index).collect();
+        let lost: Vec<QpairId> = self
+            .qpairs
+            .ids()
+            .filter(|&id| self.qpairs[id].port == index)
+            .collect();
         for qpair in lost {
             self.close(qpair, "its device was removed");
             let with_device = |stage| matches!(stage, Stage::Reading | Stage::Sending);
@@ -275,9 +324,21 @@ impl Reactor {
     }
 
     fn close_idle_queues(&mut self) {
-        let idle: Vec<QpairId> =
-            self.qpairs.ids().filter(|&id| self.qpairs[id].requests == 0).collect();
+        let idle: Vec<QpairId> = self
+            .qpairs
+            .ids()
+            .filter(|&id| self.qpairs[id].requests == 0)
+            .collect();
         for qpair in idle {
+            self.close(qpair, "the target is shutting down");
+        }
+    }
+
+    /// Closes everything, whatever is in progress, and then ends.
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+        let all: Vec<QpairId> = self.qpairs.ids().collect();
+        for qpair in all {
             self.close(qpair, "the target is shutting down");
         }
     }
@@ -292,9 +353,7 @@ impl Reactor {
 fn explain(reason: DisconnectReason) -> &'static str {
     match reason {
         DisconnectReason::Peer => "the host disconnected",
-        DisconnectReason::Transport => {
-            "the transport gave up: the host or the path to it is gone"
-        }
+        DisconnectReason::Transport => "the transport gave up: the host or the path to it is gone",
         DisconnectReason::AddressChanged => "the local address moved to another device",
         DisconnectReason::DeviceRemoved => "its device was removed",
     }

@@ -42,7 +42,7 @@ use disks::Disks;
 use idle::Idle;
 use port::Port;
 
-pub(crate) use start::{ReactorHandle, start};
+pub(crate) use start::{ReactorHandle, Start, start};
 
 /// Completions taken from a device at a time.
 const POLL_BATCH: usize = 64;
@@ -169,7 +169,9 @@ impl Reactor {
             invalidated_rkey: None,
         };
         let mut batch = [nothing; POLL_BATCH];
-        let Some(port) = &mut self.ports[index] else { return false };
+        let Some(port) = &mut self.ports[index] else {
+            return false;
+        };
         let count = port.poll(&mut batch);
         for completion in &batch[..count] {
             let work = WorkId::decode(completion.id);
@@ -252,9 +254,13 @@ impl Reactor {
                     self.close(qpair, reason);
                 }
             }
-            Message::Abort { qpair, cid, abort_cid } => self.abort(qpair, cid, abort_cid),
+            Message::Abort {
+                qpair,
+                cid,
+                abort_cid,
+            } => self.abort(qpair, cid, abort_cid),
             Message::Drain => self.drain(),
-            Message::Stop => self.stopping = true,
+            Message::Stop => self.stop(),
         }
     }
 
@@ -263,7 +269,10 @@ impl Reactor {
     fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {
-                tracing::debug!(device = port.device().name(), "receives refused: it is going");
+                tracing::debug!(
+                    device = port.device().name(),
+                    "receives refused: it is going"
+                );
             }
         }
         while let Some(qpair) = self.dirty.pop() {
@@ -286,7 +295,10 @@ impl Reactor {
                 Ok(true) | Err(_) => return,
             }
             port.watch(index, &mut self.ring);
-            deadline = [deadline, port.endpoint().next_deadline()].into_iter().flatten().min();
+            deadline = [deadline, port.endpoint().next_deadline()]
+                .into_iter()
+                .flatten()
+                .min();
         }
         self.inbox.acknowledge();
         if !self.inbox.is_empty() {
@@ -319,6 +331,9 @@ impl Reactor {
 
     /// Where messages for a queue pair go.
     fn address(&self, qpair: QpairId) -> QueueAddress {
-        QueueAddress { reactor: self.index, qpair }
+        QueueAddress {
+            reactor: self.index,
+            qpair,
+        }
     }
 }

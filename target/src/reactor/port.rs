@@ -44,7 +44,9 @@ impl Port {
         let mut slots = ReceiveSlots::new(sizes.receives, sizes.in_capsule_bytes)
             .map_err(|error| explain(&error))?;
         let register = |mapping: &Arc<Mapping>| {
-            device.register(Arc::clone(mapping), Access::LOCAL_WRITE).map_err(|e| explain(&e))
+            device
+                .register(Arc::clone(mapping), Access::LOCAL_WRITE)
+                .map_err(|e| explain(&e))
         };
         let (arena, slots_region) = (register(arena)?, register(slots.mapping())?);
         let options = EndpointOptions {
@@ -52,8 +54,13 @@ impl Port {
             completions: sizes.completions(),
             queue_pairs: sizes.queue_pairs,
         };
-        let endpoint = Arc::clone(device).open(&options).map_err(|error| explain(&error))?;
-        slots.set_slot(ring.add_buffer(slots.mapping()).map_err(|error| explain(&error))?);
+        let endpoint = Arc::clone(device)
+            .open(&options)
+            .map_err(|error| explain(&error))?;
+        slots.set_slot(
+            ring.add_buffer(slots.mapping())
+                .map_err(|error| explain(&error))?,
+        );
         let mut port = Self {
             limits: endpoint.limits(),
             watched: vec![false; endpoint.wait_fds().len()],
@@ -108,7 +115,8 @@ impl Port {
 
     /// Has a receive slot posted again at the end of the round.
     pub(crate) fn repost(&mut self, slot: u32) {
-        self.reposts.push(self.slots.receive(slot, self.slots_region.lkey()));
+        self.reposts
+            .push(self.slots.receive(slot, self.slots_region.lkey()));
     }
 
     /// Posts the receives of this round.

@@ -18,7 +18,11 @@ impl Reactor {
     pub(super) fn finish(&mut self, id: RequestId, status: Status, result: u64) {
         let request = &mut self.requests[id];
         let cid = request.cid();
-        request.completion = Completion { cid, status, result };
+        request.completion = Completion {
+            cid,
+            status,
+            result,
+        };
         let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
         if status != Status::SUCCESS && to_host {
             // Nothing but the response goes to the host.
@@ -31,7 +35,8 @@ impl Reactor {
         let qpair = self.requests[id].qpair;
         if self.qpairs[qpair].is_open() {
             let queue = &mut self.qpairs[qpair];
-            self.requests.push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
+            self.requests
+                .push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
             self.pump_sends(qpair);
         } else {
             self.abandon(id);
@@ -48,7 +53,9 @@ impl Reactor {
     fn pump_sends(&mut self, qpair: QpairId) {
         loop {
             let queue = &mut self.qpairs[qpair];
-            let Some(id) = queue.awaiting_send.front() else { return };
+            let Some(id) = queue.awaiting_send.front() else {
+                return;
+            };
             let to_host = matches!(self.requests[id].transfer, DataTransfer::ToHost(_));
             let send_work = if to_host { 2 } else { 1 };
             if queue.send_credits < send_work {
@@ -70,7 +77,10 @@ impl Reactor {
         if let DataTransfer::ToHost(remote) = self.requests[id].transfer {
             chain[0] = Some(SendWork {
                 id: self.requests.work_id(id, WorkKind::Write),
-                op: Operation::Write(RemoteBuffer { addr: remote.address, rkey: remote.rkey }),
+                op: Operation::Write(RemoteBuffer {
+                    addr: remote.address,
+                    rkey: remote.rkey,
+                }),
                 sges: SgeList::one(self.local_data(id, port, remote.length)),
                 signaled: false,
             });
@@ -79,13 +89,17 @@ impl Reactor {
         let cqe = request.completion.cqe(sqhd);
         // Also if the command failed: the key is the command's, not its success's.
         let rkey = request.sqe.dptr.invalidate_rkey();
-        let port = self.ports[port].as_ref().expect("an open queue pair has a port");
+        let port = self.ports[port]
+            .as_ref()
+            .expect("an open queue pair has a port");
         let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
             Some(rkey) => Operation::SendWithInvalidate { rkey },
             None => Operation::Send,
         };
         request.take_permit().answered();
-        let response = self.arena.write_response(id.index(), &cqe, port.arena_lkey());
+        let response = self
+            .arena
+            .write_response(id.index(), &cqe, port.arena_lkey());
         chain[1] = Some(SendWork {
             id: self.requests.work_id(id, WorkKind::Send),
             op,
@@ -113,7 +127,9 @@ impl Reactor {
 
     /// Posts what a queue pair has in its outbox, as one chain.
     pub(super) fn flush_outbox(&mut self, qpair: QpairId) {
-        let Some(queue) = self.qpairs.get(qpair) else { return };
+        let Some(queue) = self.qpairs.get(qpair) else {
+            return;
+        };
         if queue.outbox.is_empty() {
             return;
         }

@@ -5,22 +5,25 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::disks::Disks;
+use super::idle::Idle;
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::{List, RequestTable};
 use crate::ring::Ring;
-use super::disks::Disks;
-use super::idle::Idle;
 
 /// Entries that the ring needs beside one for each request: its polls.
 const RING_SPARE: u32 = 64;
+
+/// How often to look whether a reactor has ended.
+const JOIN_STEP: Duration = Duration::from_millis(5);
 
 /// A running reactor.
 #[derive(Debug)]
@@ -29,8 +32,14 @@ pub(crate) struct ReactorHandle {
 }
 
 impl ReactorHandle {
-    /// Waits for its end; an error if it panicked.
-    pub(crate) fn join(self) -> Result<(), String> {
+    /// Waits for its end, until then; an error if it panicked or goes on.
+    pub(crate) fn join_until(self, deadline: Instant) -> Result<(), String> {
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                return Err("a reactor still waits for its disks or devices".to_owned());
+            }
+            std::thread::sleep(JOIN_STEP);
+        }
         self.thread.join().map_err(|panic| {
             let text = panic.downcast_ref::<String>().cloned();
             let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&s| s.to_owned()));
@@ -59,24 +68,34 @@ pub(crate) struct Start {
 pub(crate) fn start(begin: Start) -> io::Result<ReactorHandle> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let name = format!("reactor-{}", begin.index);
-    let thread = std::thread::Builder::new().name(name).spawn(move || {
-        match Reactor::new(begin) {
-            Ok(reactor) => {
-                let _ = ready.send(Ok(()));
-                reactor.run();
-            }
-            Err(error) => {
-                let _ = ready.send(Err(error));
-            }
-        }
-    })?;
-    is_ready.recv().map_err(|_| io::Error::other("a reactor panicked at its start"))??;
+    let thread =
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || match Reactor::new(begin) {
+                Ok(reactor) => {
+                    let _ = ready.send(Ok(()));
+                    reactor.run();
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            })?;
+    is_ready
+        .recv()
+        .map_err(|_| io::Error::other("a reactor panicked at its start"))??;
     Ok(ReactorHandle { thread })
 }
 
 impl Reactor {
     fn new(begin: Start) -> io::Result<Self> {
-        let Start { index, core, sizes, registry, inbox, control } = begin;
+        let Start {
+            index,
+            core,
+            sizes,
+            registry,
+            inbox,
+            control,
+        } = begin;
         if let Some(core) = core {
             pin(core);
         }

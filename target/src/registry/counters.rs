@@ -15,7 +15,10 @@ pub(crate) struct Counter(AtomicU64);
 impl Counter {
     /// Adds, on the writing thread.
     pub(crate) fn add(&self, amount: u64) {
-        self.0.store(self.0.load(Ordering::Relaxed).wrapping_add(amount), Ordering::Relaxed);
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(amount),
+            Ordering::Relaxed,
+        );
     }
 
     /// As it is now.
@@ -46,7 +49,8 @@ pub(crate) struct IoCounters {
 /// The sum over all reactors, as log page 02h wants it. Of past lives of the
 /// process nothing is kept: it was started once, and this once has not ended.
 pub(crate) fn smart(sets: &[IoCounters], power_on: Duration) -> SmartCounters {
-    let sum = |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();
+    let sum =
+        |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();
     // Reactors are busy side by side: the busiest is the best guess.
     let busy_ns = sets.iter().map(|set| set.busy_ns.get()).max().unwrap_or(0);
     SmartCounters {

@@ -10,7 +10,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nvme_proto::wire::Nqn;
 
-pub(crate) use post::{Admitted, Inbox, Mailbox, Message, QueueAddress, Reason};
+pub(crate) use post::{Admitted, Inbox, Mailbox, Message, QueueAddress};
 pub(crate) use subsystem::{ControllerShared, SubsystemShared};
 
 use crate::namespace::NamespaceTable;
@@ -47,25 +47,37 @@ pub(crate) struct Registry {
 impl Registry {
     /// The subsystem of that name.
     pub(crate) fn find(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
-        let subsystems = self.subsystems.read().unwrap_or_else(PoisonError::into_inner);
+        let subsystems = self
+            .subsystems
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         subsystems.get(nqn).cloned()
     }
 
     /// All of them.
     pub(crate) fn all(&self) -> Vec<Arc<SubsystemShared>> {
-        let subsystems = self.subsystems.read().unwrap_or_else(PoisonError::into_inner);
+        let subsystems = self
+            .subsystems
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
         subsystems.values().cloned().collect()
     }
 
     /// Lets hosts connect to a subsystem.
     pub(crate) fn add(&self, nqn: Nqn, subsystem: Arc<SubsystemShared>) {
-        let mut subsystems = self.subsystems.write().unwrap_or_else(PoisonError::into_inner);
+        let mut subsystems = self
+            .subsystems
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         subsystems.insert(nqn, subsystem);
     }
 
     /// Lets no more hosts connect to a subsystem.
     pub(crate) fn remove(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
-        let mut subsystems = self.subsystems.write().unwrap_or_else(PoisonError::into_inner);
+        let mut subsystems = self
+            .subsystems
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
         subsystems.remove(nqn)
     }
 }

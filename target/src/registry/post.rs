@@ -102,7 +102,11 @@ impl Mailbox {
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);
         let (sender, receiver) = crossbeam_channel::unbounded();
         let load = Arc::new(AtomicUsize::new(0));
-        let inbox = Inbox { receiver, wake: Arc::clone(&wake), load: Arc::clone(&load) };
+        let inbox = Inbox {
+            receiver,
+            wake: Arc::clone(&wake),
+            load: Arc::clone(&load),
+        };
         Ok((Self { sender, wake, load }, inbox))
     }
 

@@ -91,7 +91,6 @@ impl SubsystemShared {
     pub(crate) fn new(
         id: u32,
         subsystem: Subsystem,
-        io_limits: IoLimits,
         started: Instant,
         reactors: Arc<[Mailbox]>,
         control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
@@ -99,7 +98,7 @@ impl SubsystemShared {
         Self {
             id,
             nqn: subsystem.settings().nqn.to_string(),
-            io_limits,
+            io_limits: subsystem.io_limits(),
             started,
             counters: reactors.iter().map(|_| IoCounters::default()).collect(),
             reactors,
@@ -155,20 +154,25 @@ impl SubsystemShared {
     ) -> Result<(Connected, Arc<ControllerShared>), Refusal> {
         let mut state = self.lock();
         let now = self.now();
-        let connected = state.subsystem.connect(request, &Arrival { now, ..*arrival })?;
+        let connected = state
+            .subsystem
+            .connect(request, &Arrival { now, ..*arrival })?;
         let write_cache = state
             .subsystem
             .controller(connected.cntlid)
             .is_some_and(|controller| controller.write_cache_enabled());
-        let controller = state.controllers.entry(connected.cntlid).or_insert_with(|| Controller {
-            shared: Arc::new(ControllerShared {
-                cntlid: connected.cntlid,
-                host_nqn: request.hostnqn.to_string(),
-                io_traffic: AtomicBool::new(false),
-                write_cache: AtomicBool::new(write_cache),
-            }),
-            queues: BTreeMap::new(),
-        });
+        let controller = state
+            .controllers
+            .entry(connected.cntlid)
+            .or_insert_with(|| Controller {
+                shared: Arc::new(ControllerShared {
+                    cntlid: connected.cntlid,
+                    host_nqn: request.hostnqn.to_string(),
+                    io_traffic: AtomicBool::new(false),
+                    write_cache: AtomicBool::new(write_cache),
+                }),
+                queues: BTreeMap::new(),
+            });
         let old = controller.queues.insert(connected.qid, address);
         assert_eq!(old, None, "queue {} was connected twice", connected.qid);
         if connected.qid == 0 {
@@ -181,14 +185,22 @@ impl SubsystemShared {
     /// A queue that was connected is gone, and none of its commands is left.
     pub(crate) fn disconnected(&self, cntlid: u16, qid: u16) {
         self.with(|state, now, actions| {
-            state.subsystem.queue_disconnected(cntlid, qid, now, actions);
-            let Some(controller) = state.controllers.get_mut(&cntlid) else { return };
+            state
+                .subsystem
+                .queue_disconnected(cntlid, qid, now, actions);
+            let Some(controller) = state.controllers.get_mut(&cntlid) else {
+                return;
+            };
             controller.queues.remove(&qid);
         });
         // The entry stays until its last queue is gone: the others are still to
         // be told to disconnect.
         let mut state = self.lock();
-        if state.controllers.get(&cntlid).is_some_and(|c| c.queues.is_empty()) {
+        if state
+            .controllers
+            .get(&cntlid)
+            .is_some_and(|c| c.queues.is_empty())
+        {
             state.controllers.remove(&cntlid);
         }
     }
@@ -204,8 +216,15 @@ impl SubsystemShared {
     ) -> Outcome {
         let smart = counters::smart(&self.counters, self.started.elapsed());
         self.with(|state, now, actions| {
-            let exchange = Exchange { now, smart: &smart, data_in, data_out };
-            state.subsystem.execute(cntlid, cid, command, exchange, actions)
+            let exchange = Exchange {
+                now,
+                smart: &smart,
+                data_in,
+                data_out,
+            };
+            state
+                .subsystem
+                .execute(cntlid, cid, command, exchange, actions)
         })
     }
 
@@ -222,7 +241,9 @@ impl SubsystemShared {
     /// The answer to [`Message::Abort`].
     pub(crate) fn abort_done(&self, cntlid: u16, abort_cid: u16, aborted: bool) {
         self.with(|state, _, actions| {
-            state.subsystem.abort_done(cntlid, abort_cid, aborted, actions);
+            state
+                .subsystem
+                .abort_done(cntlid, abort_cid, aborted, actions);
         });
     }
 
@@ -234,14 +255,23 @@ impl SubsystemShared {
     /// Looks at the keep alive timers; returns when to look again.
     pub(crate) fn poll(&self) -> Option<Instant> {
         self.with(|state, now, actions| {
-            let State { subsystem, controllers, .. } = state;
+            let State {
+                subsystem,
+                controllers,
+                ..
+            } = state;
             let io_traffic = |cntlid| {
                 let controller = controllers.get(&cntlid);
-                controller.is_some_and(|c: &Controller| c.shared.io_traffic.swap(false, Ordering::Relaxed))
+                controller.is_some_and(|c: &Controller| {
+                    c.shared.io_traffic.swap(false, Ordering::Relaxed)
+                })
             };
             subsystem.poll(now, io_traffic, actions);
         });
-        self.lock().subsystem.next_deadline().map(|deadline| self.started + deadline)
+        self.lock()
+            .subsystem
+            .next_deadline()
+            .map(|deadline| self.started + deadline)
     }
 
     /// What an administrator changes.
@@ -255,13 +285,11 @@ impl SubsystemShared {
     pub(crate) fn set_namespaces(&self, table: Arc<NamespaceTable>) {
         self.lock().namespaces = Arc::clone(&table);
         for reactor in self.reactors.iter() {
-            reactor.send(Message::Namespaces { subsystem: self.id, table: Arc::clone(&table) });
+            reactor.send(Message::Namespaces {
+                subsystem: self.id,
+                table: Arc::clone(&table),
+            });
         }
-    }
-
-    /// The namespaces that I/O goes to.
-    pub(crate) fn namespaces(&self) -> Arc<NamespaceTable> {
-        Arc::clone(&self.lock().namespaces)
     }
 
     fn carry_out(&self, state: &State, action: Action) {
@@ -271,7 +299,9 @@ impl SubsystemShared {
         | Action::FlushAll { cntlid }
         | Action::Abort { cntlid, .. }
         | Action::SetWriteCache { cntlid, .. }) = action;
-        let Some(controller) = state.controllers.get(&cntlid) else { return };
+        let Some(controller) = state.controllers.get(&cntlid) else {
+            return;
+        };
         match action {
             Action::Complete { completion, .. } => {
                 let queue = controller.queues.get(&0);
@@ -292,19 +322,39 @@ impl SubsystemShared {
             }
             Action::FlushAll { .. } => {
                 let namespaces = Arc::clone(&state.namespaces);
-                self.tell_control(ControlMessage::FlushAll { subsystem: self.id, cntlid, namespaces });
+                self.tell_control(ControlMessage::FlushAll {
+                    subsystem: self.id,
+                    cntlid,
+                    namespaces,
+                });
             }
-            Action::Abort { abort_cid, sqid, cid, .. } => {
+            Action::Abort {
+                abort_cid,
+                sqid,
+                cid,
+                ..
+            } => {
                 let queue = controller.queues.get(&sqid);
-                self.send(queue, |qpair| Message::Abort { qpair, cid, abort_cid });
+                self.send(queue, |qpair| Message::Abort {
+                    qpair,
+                    cid,
+                    abort_cid,
+                });
             }
             Action::SetWriteCache { enabled, .. } => {
-                controller.shared.write_cache.store(enabled, Ordering::Relaxed);
+                controller
+                    .shared
+                    .write_cache
+                    .store(enabled, Ordering::Relaxed);
             }
         }
     }
 
-    fn send(&self, queue: Option<&QueueAddress>, message: impl FnOnce(crate::qpair::QpairId) -> Message) {
+    fn send(
+        &self,
+        queue: Option<&QueueAddress>,
+        message: impl FnOnce(crate::qpair::QpairId) -> Message,
+    ) {
         if let Some(queue) = queue {
             self.reactors[queue.reactor].send(message(queue.qpair));
         }

@@ -76,7 +76,10 @@ mod tests {
         let mut table = RequestTable::new(u32::from(count));
         let mut list = List::default();
         for cid in 0..count {
-            let sqe = Sqe { cid: U16::new(cid), ..Sqe::new_zeroed() };
+            let sqe = Sqe {
+                cid: U16::new(cid),
+                ..Sqe::new_zeroed()
+            };
             let id = table.take(QpairId::NONE, sqe);
             table.push_back(&mut list, id, Stage::AwaitingBuffer);
         }
@@ -106,7 +109,11 @@ mod tests {
         let (mut table, mut list) = waiting(5);
         let mut left = List::default();
         let mut out = Vec::new();
-        table.take_out(&mut list, |request| request.cid() % 2 == 1, |id| out.push(id));
+        table.take_out(
+            &mut list,
+            |request| request.cid() % 2 == 1,
+            |id| out.push(id),
+        );
         for id in out {
             table.push_back(&mut left, id, Stage::AwaitingSend);
         }

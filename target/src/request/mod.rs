@@ -109,7 +109,11 @@ pub(crate) struct Request {
 }
 
 /// How a command looks that has not ended yet.
-const UNFINISHED: Completion = Completion { cid: 0, status: Status::INTERNAL_ERROR, result: 0 };
+const UNFINISHED: Completion = Completion {
+    cid: 0,
+    status: Status::INTERNAL_ERROR,
+    result: 0,
+};
 
 impl Request {
     fn free() -> Self {
@@ -175,6 +179,7 @@ impl RequestTable {
         self.free.is_empty()
     }
 
+    #[cfg(test)]
     /// How many are taken.
     pub(crate) fn in_use(&self) -> usize {
         self.requests.len() - self.free.len()
@@ -207,8 +212,14 @@ impl RequestTable {
         let request = &mut self.requests[id.index()];
         assert_eq!(request.stage, Stage::Running, "{id:?} is with someone");
         assert!(request.permit.is_none(), "{id:?} is unanswered");
-        assert!(request.data.is_none() && request.scratch.is_none(), "{id:?} has buffers");
-        assert!(request.receive.is_none() && request.disk.is_none(), "{id:?} holds on");
+        assert!(
+            request.data.is_none() && request.scratch.is_none(),
+            "{id:?} has buffers"
+        );
+        assert!(
+            request.receive.is_none() && request.disk.is_none(),
+            "{id:?} holds on"
+        );
         request.stage = Stage::Free;
         request.generation = request.generation.wrapping_add(1);
         self.free.push(id);
@@ -224,7 +235,12 @@ impl RequestTable {
     /// A name for work that is done for a request.
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
         let generation = self.requests[id.index()].generation;
-        WorkId { slot: id.0, kind, generation }.encode()
+        WorkId {
+            slot: id.0,
+            kind,
+            generation,
+        }
+        .encode()
     }
 
     /// The request that a completion is about.
@@ -233,14 +249,22 @@ impl RequestTable {
     /// If the request has been freed since: it must not be while work is out.
     pub(crate) fn find(&self, work: WorkId) -> RequestId {
         let id = RequestId(work.slot);
-        assert_eq!(self.requests[id.index()].generation, work.generation, "{work:?} came too late");
+        assert_eq!(
+            self.requests[id.index()].generation,
+            work.generation,
+            "{work:?} came too late"
+        );
         id
     }
 
     /// The requests of a queue pair that someone has.
     pub(crate) fn of_qpair(&self, qpair: QpairId) -> impl Iterator<Item = RequestId> {
         let of_qpair = move |(_, r): &(usize, &Request)| r.stage != Stage::Free && r.qpair == qpair;
-        self.requests.iter().enumerate().filter(of_qpair).map(|(index, _)| RequestId(index as u32))
+        self.requests
+            .iter()
+            .enumerate()
+            .filter(of_qpair)
+            .map(|(index, _)| RequestId(index as u32))
     }
 }
 
