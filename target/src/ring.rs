@@ -153,8 +153,8 @@ impl Ring {
         unsafe {
             self.uring
                 .submitter()
-                .register_buffers_update(u32::from(slot), &[empty], None)?
-        };
+                .register_buffers_update(u32::from(slot), &[empty], None)?;
+        }
         self.buffers[usize::from(slot)] = None;
         Ok(())
     }

@@ -78,11 +78,11 @@ pub(crate) struct Disks {
 
 impl Disks {
     /// The namespaces of a subsystem are these from now on.
-    pub(crate) fn adopt<'a>(
+    pub(crate) fn adopt(
         &mut self,
         subsystem: u32,
         table: &NamespaceTable,
-        ports: impl Iterator<Item = (usize, &'a Arc<dyn Device>)> + Clone,
+        ports: &[(usize, Arc<dyn Device>)],
         ring: &mut Ring,
     ) {
         let index = subsystem as usize;
@@ -106,7 +106,7 @@ impl Disks {
                     self[disk].view = entry.view;
                     Some(disk)
                 }
-                None => self.add(&entry.namespace, entry.view, ports.clone(), ring),
+                None => self.add(&entry.namespace, entry.view, ports, ring),
             };
         }
         for (slot, disk) in old.into_iter().enumerate() {
@@ -118,11 +118,11 @@ impl Disks {
         self.tables[index].disks = new;
     }
 
-    fn add<'a>(
+    fn add(
         &mut self,
         namespace: &Arc<Namespace>,
         view: NamespaceView,
-        ports: impl Iterator<Item = (usize, &'a Arc<dyn Device>)>,
+        ports: &[(usize, Arc<dyn Device>)],
         ring: &mut Ring,
     ) -> Option<u32> {
         let file = match &namespace.backend {
@@ -144,7 +144,7 @@ impl Disks {
             retired: false,
         };
         for (port, device) in ports {
-            disk.learn(port, device);
+            disk.learn(*port, device);
         }
         let free = self.disks.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {

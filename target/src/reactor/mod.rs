@@ -240,8 +240,10 @@ impl Reactor {
             Message::Accept(admitted) => self.accept(*admitted),
             Message::Namespaces { subsystem, table } => {
                 let ports = self.ports.iter().enumerate();
-                let ports = ports.filter_map(|(i, port)| Some((i, port.as_ref()?.device())));
-                self.disks.adopt(subsystem, &table, ports, &mut self.ring);
+                let ports: Vec<_> = ports
+                    .filter_map(|(index, port)| Some((index, Arc::clone(port.as_ref()?.device()))))
+                    .collect();
+                self.disks.adopt(subsystem, &table, &ports, &mut self.ring);
             }
             Message::Complete { qpair, completion } => {
                 if self.qpairs.get(qpair).is_some() {

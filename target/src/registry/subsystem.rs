@@ -282,14 +282,15 @@ impl SubsystemShared {
     /// Sets the namespaces that I/O goes to. The protocol's own list is changed
     /// by [`Self::administer`]: after this for new ones, before it for old ones,
     /// so that no host hears of a namespace whose I/O would fail.
-    pub(crate) fn set_namespaces(&self, table: Arc<NamespaceTable>) {
-        self.lock().namespaces = Arc::clone(&table);
+    pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
+        let table = Arc::new(table);
         for reactor in self.reactors.iter() {
             reactor.send(Message::Namespaces {
                 subsystem: self.id,
                 table: Arc::clone(&table),
             });
         }
+        self.lock().namespaces = table;
     }
 
     fn carry_out(&self, state: &State, action: Action) {

@@ -34,8 +34,7 @@ impl Export {
             view: namespace.view(),
         };
         let namespaces = self.namespaces.values().map(entry).collect();
-        self.subsystem
-            .set_namespaces(Arc::new(NamespaceTable { namespaces }));
+        self.subsystem.set_namespaces(NamespaceTable { namespaces });
     }
 }
 

@@ -54,6 +54,5 @@ pub(super) fn stop_all(mailboxes: &[Mailbox], reactors: Vec<ReactorHandle>) -> R
     let deadline = Instant::now() + STOP_TIMEOUT;
     reactors
         .into_iter()
-        .map(|reactor| reactor.join_until(deadline))
-        .collect()
+        .try_for_each(|reactor| reactor.join_until(deadline))
 }
