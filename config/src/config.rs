@@ -37,12 +37,12 @@ pub struct Config {
 pub struct Target {
     /// How many reactors run, and where.
     pub reactors: Reactors,
-    /// How long a reactor without work polls before it sleeps.
+    /// How long a reactor without work polls at most before it sleeps.
     pub poll_idle: Duration,
     /// Memory of each reactor for data, in bytes; at least two of the largest
     /// transfers.
     pub data_buffers_bytes: u64,
-    /// Receives that each reactor posts for all its queue pairs.
+    /// Receives that each reactor posts on each device, for all its queue pairs.
     pub receives: u32,
     /// In-capsule data, in bytes: 0, or a multiple of 512 up to 16 KiB.
     pub in_capsule_data_bytes: u32,
