@@ -25,7 +25,8 @@ const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
 /// In-capsule data goes to disk from where it landed: whole logical blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
-const MDTS_MIN_BYTES: u64 = 4 << 10;
+/// MDTS 0 would mean no limit at all.
+const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
 /// Compare holds two at a time: the host's data and the disk's.
