@@ -510,11 +510,12 @@ impl Controller {
         self.events.reset();
         self.aborts.reset();
         self.changed_namespaces.clear();
-        let enabled = self.features.write_cache;
-        actions.push(Action::SetWriteCache {
-            cntlid: self.cntlid,
-            enabled,
-        });
+        if common.has_write_cache() {
+            actions.push(Action::SetWriteCache {
+                cntlid: self.cntlid,
+                enabled: true,
+            });
+        }
     }
 
     fn deliver_events(&mut self, actions: &mut Vec<Action>) {

@@ -80,6 +80,8 @@ fn without_a_write_cache_a_shutdown_is_complete_at_once() {
     rig.enable();
     rig.set_cc(CC_SHUT_DOWN);
     assert_eq!(rig.csts() & SHST, SHST_COMPLETE);
+    rig.set_cc(CC_DISABLED);
+    assert_eq!(rig.csts(), 0);
     assert_eq!(rig.take_actions(), []);
 }
 
@@ -91,6 +93,9 @@ fn a_reset_disconnects_io_queues_and_forgets_what_the_host_set() {
     rig.succeed(set_features(0x06, 0));
     rig.succeed(set_features(0x07, 0));
     rig.park_aer();
+    rig.subsystem
+        .resize_namespace(2, 5, &mut rig.actions)
+        .unwrap();
     rig.connect_io(1).unwrap();
     rig.take_actions();
     rig.set_cc(CC_DISABLED);
@@ -107,6 +112,7 @@ fn a_reset_disconnects_io_queues_and_forgets_what_the_host_set() {
     assert_eq!(rig.csts(), 0);
     rig.set_cc(CC_ENABLED);
     assert_eq!(rig.csts(), 1);
+    assert_eq!(rig.log(0x04, 4096), [0; 4096]);
     assert_eq!(rig.succeed(get_features(0x0b, 0, 0)).0, 0);
     assert_eq!(rig.succeed(get_features(0x06, 0, 0)).0, 1);
     assert_eq!(rig.succeed(get_features(0x07, 0, 0)).0, 0x007f_007f);
@@ -232,6 +238,22 @@ fn an_abort_waits_for_the_target() {
         rig.take_actions(),
         [Action::Complete { cntlid, completion }]
     );
+}
+
+#[test]
+fn a_reset_forgets_an_abort_that_waits() {
+    let mut rig = Rig::ready();
+    rig.connect_io(1).unwrap();
+    let mut abort = sqe(AdminOpcode::ABORT);
+    abort.cdw10.set(1);
+    assert_eq!(rig.send(abort, &[]).0, Outcome::Parked);
+    let (cntlid, abort_cid) = (rig.cntlid, rig.last_cid());
+    rig.set_cc(CC_DISABLED);
+    rig.disconnect(1);
+    rig.take_actions();
+    rig.subsystem
+        .abort_done(cntlid, abort_cid, true, &mut rig.actions);
+    assert_eq!(rig.take_actions(), []);
 }
 
 #[test]
