@@ -2,6 +2,7 @@
 
 mod arena;
 mod backend;
+pub mod cli;
 mod memlock;
 mod namespace;
 mod pool;
