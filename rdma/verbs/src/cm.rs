@@ -9,7 +9,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -293,6 +293,36 @@ impl Id {
                 .rdma_init_qp_attr(self.raw, &mut attributes, &mut mask)
         })?;
         Ok((attributes, mask as sys::ibv_qp_attr_mask))
+    }
+
+    /// Lets go of a device that is being removed, on librdmacm's behalf.
+    ///
+    /// librdmacm opens each device for itself and closes it only when it next
+    /// looks for devices and finds some, which may be never. Drivers that
+    /// cannot part from their users (rdma_rxe among them) make the removal wait
+    /// for that: `rdma link delete` would hang until this process ends. So the
+    /// descriptors, of no use to anyone now, are made to mean /dev/null.
+    pub(crate) fn release_removed_device(&self) {
+        // SAFETY: `raw` is live, so its context is, with descriptors that stay
+        // librdmacm's: it may use them (and fail) or close them as before.
+        let fds = unsafe {
+            let verbs = (*self.raw).verbs;
+            if verbs.is_null() {
+                return;
+            }
+            [(*verbs).cmd_fd, (*verbs).async_fd]
+        };
+        match std::fs::File::open("/dev/null") {
+            Ok(null) => {
+                for fd in fds {
+                    // SAFETY: replaces an open descriptor by another.
+                    unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot open /dev/null: the device's removal waits");
+            }
+        }
     }
 
     pub(crate) fn local_addr(&self) -> SocketAddr {
