@@ -372,8 +372,12 @@ pub(crate) struct Terms {
     pub(crate) initiator_depth: u8,
     pub(crate) responder_resources: u8,
     pub(crate) retry_count: u8,
-    pub(crate) rnr_retry_count: u8,
 }
+
+/// How often a peer shall try again when we have no receive for it: for ever
+///. A shared receive queue that is empty for a moment
+/// is no reason to lose a connection.
+const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
     /// `private_data` must outlive the result.
@@ -384,10 +388,10 @@ impl Terms {
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
             // End-to-end credits, which a shared receive queue does not give
-            // (IBTA 9.7.7.2): the kernel takes the field for the REP alone.
+            //: the kernel takes the field for the REP alone.
             flow_control: 0,
             retry_count: self.retry_count,
-            rnr_retry_count: self.rnr_retry_count,
+            rnr_retry_count: PEER_RNR_RETRY_COUNT,
             srq: 1,
             qp_num: self.qp_num,
         }

@@ -18,6 +18,7 @@ use cairn_rdma::{
 use cairn_tests::provider::ProviderName;
 use clap::{Parser, Subcommand};
 use crossbeam_channel::Receiver;
+use tracing_subscriber::EnvFilter;
 
 const MESSAGE: usize = 64;
 const SLOTS: usize = 64;
@@ -66,6 +67,10 @@ enum Role {
 
 fn main() -> Result<ExitCode> {
     let arguments = Arguments::parse();
+    tracing_subscriber::fmt()
+        .with_env_filter(EnvFilter::from_default_env())
+        .with_writer(std::io::stderr)
+        .init();
     let provider = arguments.provider.open()?;
     let qp = QpOptions {
         traffic_class: arguments.traffic_class,

@@ -39,6 +39,23 @@ wait_for 20 "the listener to come back" heard 1 "listener up"
 show cairn-fabric-peer ask "$FABRIC_ADDR:4420" --count 4
 kill -0 "$answer" || fail "the target has ended: $(tail -n 3 "$log")"
 
+step "Errors say what to do"
+# reason COMMAND...: what a command that must fail says.
+reason() { if "$@" 2>&1; then fail "'$*' should have failed"; fi; }
+ip link add plain type dummy
+ip addr add 192.168.90.1/24 dev plain
+ip link set plain up
+said=$(reason cairn-fabric-peer answer 192.168.90.1:4420)
+assert_contains "an address without an RDMA device" "rdma link add" "$said"
+said=$(reason cairn-fabric-peer answer 192.0.2.1:4420)
+assert_contains "an address that is not here" "no network interface of this machine" "$said"
+said=$(reason cairn-fabric-peer answer "$FABRIC_ADDR:4420")
+assert_contains "a port that is taken" "$FABRIC_ADDR:4420 is already in use" "$said"
+said=$(reason prlimit --memlock=4096:4096 setpriv --bounding-set=-ipc_lock \
+    cairn-fabric-peer ask "$FABRIC_ADDR:4420")
+assert_contains "too little memory to lock" "the memlock limit is 4 KiB" "$said"
+say "$said"
+
 step "Nothing is left behind"
 kill "$answer"
 wait "$answer" || true
