@@ -374,9 +374,8 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// How often a peer shall try again when we have no receive for it: for ever
-///. A shared receive queue that is empty for a moment
-/// is no reason to lose a connection.
+/// How often a peer shall try again when we have no receive for it: for ever. A
+/// shared receive queue that is empty for a moment is no reason to lose a connection.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
