@@ -386,8 +386,7 @@ impl Terms {
             private_data_len: private_data.len().min(u8::MAX.into()) as u8,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            // End-to-end credits, which a shared receive queue does not give
-            //: the kernel takes the field for the REP alone.
+            // End-to-end credits: a shared receive queue has none to give.
             flow_control: 0,
             retry_count: self.retry_count,
             rnr_retry_count: PEER_RNR_RETRY_COUNT,
