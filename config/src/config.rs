@@ -4,6 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
@@ -14,13 +15,11 @@ pub const LISTENERS_MAX: usize = 64;
 /// Subsystems of one target.
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// The highest NSID, and so the most namespaces, of a subsystem (NN, MNAN).
-pub const NSID_MAX: u32 = 1024;
+pub const NSID_MAX: u32 = NAMESPACES_MAX;
 /// Hosts that one subsystem may list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 /// Reactors of one target.
 pub const REACTORS_MAX: usize = 64;
-/// Bytes of the memory page that MDTS counts in (CAP.MPSMIN is 0).
-pub const MDTS_UNIT_BYTES: u32 = 4096;
 
 /// A whole configuration, every part of it checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -38,11 +37,12 @@ pub struct Config {
 pub struct Target {
     /// How many reactors run, and where.
     pub reactors: Reactors,
-    /// How long a reactor without work polls before it sleeps.
+    /// How long a reactor without work polls at most before it sleeps.
     pub poll_idle: Duration,
-    /// Memory of each reactor for data, in bytes; at least one MDTS.
+    /// Memory of each reactor for data, in bytes; at least two of the largest
+    /// transfers.
     pub data_buffers_bytes: u64,
-    /// Receives that each reactor posts for all its queue pairs.
+    /// Receives that each reactor posts on each device, for all its queue pairs.
     pub receives: u32,
     /// In-capsule data, in bytes: 0, or a multiple of 512 up to 16 KiB.
     pub in_capsule_data_bytes: u32,
@@ -99,8 +99,8 @@ pub enum Provider {
 /// An address that hosts connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Listener {
-    /// One address of this machine: no wildcard, since hosts read it in the
-    /// discovery log.
+    /// One address of this machine, or the unspecified one, which stands for
+    /// all of its family.
     pub address: IpAddr,
     /// Port.
     pub port: u16,
@@ -186,7 +186,7 @@ impl Target {
     /// (NVMe Base 2.0, figure 275).
     #[must_use]
     pub fn mdts(&self) -> u8 {
-        (self.max_transfer_bytes / MDTS_UNIT_BYTES).ilog2() as u8
+        (self.max_transfer_bytes / PAGE_BYTES).ilog2() as u8
     }
 }
 

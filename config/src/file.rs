@@ -30,15 +30,17 @@ pub(crate) struct TargetTable {
     /// The cores that the reactors are pinned to, one each. Says how many
     /// reactors there are, too.
     pub(crate) cores: Option<Vec<i64>>,
-    /// Microseconds without work after which a reactor stops polling and
-    /// sleeps. 0 sleeps at once; more buys latency with CPU time.
+    /// Microseconds that a reactor goes on polling without work, at most,
+    /// before it sleeps. It adapts to what it sees. 0 sleeps at once; more buys
+    /// latency with CPU time.
     #[schemars(range(min = 0, max = 1_000_000), extend("default" = 50))]
     pub(crate) poll_idle_us: Option<i64>,
-    /// Memory of each reactor for data on its way between disk and network.
+    /// Memory of each reactor for data on its way between disk and network: at
+    /// least twice `mdts`.
     #[schemars(extend("default" = "16MiB"))]
     pub(crate) data_buffers: Option<String>,
-    /// Receives that each reactor keeps posted for the commands of all its
-    /// queue pairs together.
+    /// Receives that each reactor keeps posted on each device, for the commands
+    /// of all its queue pairs together.
     #[schemars(range(min = 64, max = 32768), extend("default" = 1024))]
     pub(crate) receives: Option<i64>,
     /// Data that a host may send inside a write command's capsule: a multiple
@@ -86,7 +88,8 @@ pub(crate) enum ReactorCount {
 #[serde(deny_unknown_fields, default)]
 #[schemars(extend("required" = ["address"]))]
 pub(crate) struct ListenerTable {
-    /// IPv4 or IPv6 address of an interface of this machine. Required.
+    /// IPv4 or IPv6 address of an interface of this machine; "0.0.0.0" or "::"
+    /// stands for all of its family. Required.
     pub(crate) address: Option<String>,
     /// Port (TRSVCID).
     #[schemars(range(min = 1, max = 65535), extend("default" = 4420))]
@@ -148,8 +151,8 @@ pub(crate) struct NamespaceTable {
     pub(crate) uuid: Option<String>,
     /// Its NGUID, 32 hexadecimal digits.
     pub(crate) nguid: Option<String>,
-    /// Bytes of a logical block. If not given, a block device keeps its own
-    /// and everything else has 4096.
+    /// Bytes of a logical block. If not given, the smallest in which what is
+    /// behind it can be read and written: 512 for memory and null.
     #[schemars(extend("enum" = [512, 4096]))]
     pub(crate) block_size: Option<i64>,
     /// Whether writes are refused.

@@ -115,7 +115,7 @@ fn errors_name_the_flag() {
         provider: Some("rdma".to_owned()),
         log: Some("debgu".to_owned()),
         ..serve(
-            &["eth0", "0.0.0.0"],
+            &["eth0", "224.0.0.1"],
             &["mem:lots", "disk:1GiB", ""],
             Some("disks"),
         )
@@ -135,9 +135,8 @@ error: \"rdma\" is not known here
   --> --provider rdma
   help: write \"auto\", \"verbs\" or \"soft\"
 
-error: 0.0.0.0 stands for every address, but hosts read this one in the discovery log and \
-connect to it
-  --> --listen 0.0.0.0
+error: 224.0.0.1 belongs to no single machine
+  --> --listen 224.0.0.1
   help: write an address of this machine, such as address = \"192.0.2.1\"; \
 \"ip -brief address\" shows them
 
@@ -168,9 +167,9 @@ fn a_flag_and_the_file_can_clash() {
     assert_eq!(
         error,
         "\
-error: the listener 192.0.2.1:4420 is given twice, first by line 10
+error: the address 192.0.2.1:4420 is given twice, first by line 10
   --> --listen 192.0.2.1
-  help: remove one of them, or give it another port
+  help: remove one of them, or give it another port; 0.0.0.0 and :: include all
 
 error: the disk /srv/db-log.img is given twice, first by line 32
   --> --export /srv/db-log.img

@@ -4,6 +4,8 @@
 //! feature), so that a well-behaved one never runs into a limit; one that
 //! does gets the status code that names it.
 
+use crate::wire::fabrics::CNTLID_MAX;
+
 /// The memory page that MDTS counts in: CAP.MPSMIN is 0, which is 4 KiB.
 pub const PAGE_BYTES: u32 = 4096;
 
@@ -103,7 +105,7 @@ impl Limits {
         assert!((1..=IO_QUEUES_MAX).contains(&self.io_queues));
         assert!((1..=NAMESPACES_MAX).contains(&self.namespaces));
         assert!(self.in_capsule_bytes <= 16 * 1024 && self.in_capsule_bytes.is_multiple_of(16));
-        assert!(self.controllers >= 1 && self.controllers_per_host >= 1);
+        assert!((1..=CNTLID_MAX).contains(&self.controllers) && self.controllers_per_host >= 1);
     }
 }
 

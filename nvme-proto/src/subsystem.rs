@@ -427,9 +427,9 @@ impl Subsystem {
     }
 
     /// The answer to [`Action::FlushAll`]; `intact` if nothing was lost.
-    pub fn flushed(&mut self, cntlid: u16, intact: bool, now: Duration) {
+    pub fn flushed(&mut self, cntlid: u16, intact: bool) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
-            controller.flushed(&self.common, intact, now);
+            controller.flushed(intact);
         }
     }
 }
@@ -452,7 +452,7 @@ impl Subsystem {
     ) {
         let reason = Termination::KeepAliveExpired;
         for (&cntlid, controller) in &mut self.controllers {
-            if controller.has_expired(now, || io_traffic(cntlid)) {
+            if controller.expires(now, || io_traffic(cntlid)) {
                 actions.push(Action::Terminate { cntlid, reason });
             }
         }

@@ -119,6 +119,16 @@ impl Mapping {
         }
     }
 
+    /// Sets `length` bytes from `offset` on to `value`.
+    ///
+    /// # Panics
+    /// If there are not as many.
+    pub fn fill(&self, offset: usize, length: usize, value: u8) {
+        self.check(offset, length);
+        // SAFETY: the range was checked, and no reference to it exists.
+        unsafe { std::ptr::write_bytes(self.raw.as_mut_ptr().add(offset), value, length) };
+    }
+
     /// Borrows bytes.
     ///
     /// # Safety

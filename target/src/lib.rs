@@ -1,1 +1,18 @@
-//! Placeholder until the crate's first commit.
+//! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
+
+mod arena;
+mod backend;
+pub mod cli;
+mod memlock;
+mod namespace;
+mod pool;
+mod qpair;
+mod reactor;
+mod registry;
+mod request;
+mod ring;
+mod server;
+mod work_id;
+
+pub use backend::OpenError;
+pub use server::{ReloadError, StartError, Target};

@@ -1,6 +1,7 @@
 //! The project's chores. `cargo xtask --help` lists them.
 
 mod bindings;
+mod test;
 mod vm;
 
 use std::process::ExitCode;
@@ -18,6 +19,8 @@ struct Cli {
 enum Chore {
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
     Bindings,
+    /// Run every test there is; its last line sums them up
+    Test(test::Args),
     /// Judge cairn-target by a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
     Vm(vm::Args),
 }
@@ -25,6 +28,7 @@ enum Chore {
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
+        Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),
     };
     outcome.unwrap_or_else(|error| {

@@ -33,21 +33,28 @@ pub(super) fn check(
         .collect();
     for (index, address) in addresses.iter().enumerate() {
         let Some(address) = address else { continue };
-        if let Some(first) = addresses[..index]
-            .iter()
-            .position(|other| *other == Some(*address))
-        {
+        let takes =
+            |other: &Option<SocketAddr>| other.is_some_and(|other| overlap(other, *address));
+        if let Some(first) = addresses[..index].iter().position(takes) {
             let key = |index| place.index(index).key("address");
             check
                 .repeated(
                     &key(index),
                     &key(first),
-                    format_args!("the listener {address}"),
+                    format_args!("the address {address}"),
                 )
-                .help("remove one of them, or give it another port");
+                .help("remove one of them, or give it another port; 0.0.0.0 and :: include all");
         }
     }
     listeners.into_iter().flatten().collect()
+}
+
+/// Whether two listeners would be in each other's way.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let same_address = one.ip() == other.ip()
+        || (one.is_ipv4() == other.is_ipv4()
+            && (one.ip().is_unspecified() || other.ip().is_unspecified()));
+    same_address && one.port() == other.port()
 }
 
 fn listener(
@@ -72,7 +79,7 @@ fn listener(
     })
 }
 
-/// An address that a host can be told to connect to.
+/// An address that hosts can connect to, or all of a family.
 fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<IpAddr> {
     const EXAMPLE: &str = "write an address of this machine, such as address = \"192.0.2.1\"; \
                            \"ip -brief address\" shows them";
@@ -93,9 +100,7 @@ fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<I
         });
         return None;
     };
-    let reason = if address.is_unspecified() {
-        "stands for every address, but hosts read this one in the discovery log and connect to it"
-    } else if address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) {
+    let reason = if address.is_multicast() || address == IpAddr::V4(Ipv4Addr::BROADCAST) {
         "belongs to no single machine"
     } else if matches!(address, IpAddr::V6(v6) if v6.is_unicast_link_local()) {
         "is link-local: which interface it means differs from machine to machine"

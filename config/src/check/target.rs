@@ -1,6 +1,9 @@
 //! The `[target]` table.
 
+use std::ops::RangeInclusive;
 use std::time::Duration;
+
+use nvme_proto::limits::{IO_QUEUE_ENTRIES_MAX, IO_QUEUES_MAX};
 
 use super::Check;
 use crate::config::{Log, LogFormat, Provider, REACTORS_MAX, Reactors, Target};
@@ -16,13 +19,18 @@ const PROVIDERS: [(&str, Provider); 3] = [
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
+const QUEUE_DEPTH: RangeInclusive<i64> = 16..=IO_QUEUE_ENTRIES_MAX as i64;
+const IO_QUEUES: RangeInclusive<i64> = 1..=IO_QUEUES_MAX as i64;
 const IN_CAPSULE_DATA_DEFAULT_BYTES: u64 = 4 << 10;
 const IN_CAPSULE_DATA_MAX_BYTES: u64 = 16 << 10;
 /// In-capsule data goes to disk from where it landed: whole logical blocks.
 const IN_CAPSULE_DATA_UNIT_BYTES: u64 = 512;
-const MDTS_MIN_BYTES: u64 = 4 << 10;
+/// MDTS 0 would mean no limit at all.
+const MDTS_MIN_BYTES: u64 = 8 << 10;
 const MDTS_MAX_BYTES: u64 = 4 << 20;
 const MDTS_DEFAULT_BYTES: u64 = 1 << 20;
+/// Compare holds two at a time: the host's data and the disk's.
+const TRANSFERS_MIN: u64 = 2;
 const DATA_BUFFERS_MIN_BYTES: u64 = 1 << 20;
 const DATA_BUFFERS_MAX_BYTES: u64 = 64 << 30;
 const DATA_BUFFERS_DEFAULT_BYTES: u64 = 16 << 20;
@@ -34,8 +42,8 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
     };
     let poll_idle_us = number(check, "poll_idle_us", table.poll_idle_us, 0..=1_000_000, 50);
     let receives = number(check, "receives", table.receives, 64..=32768, 1024);
-    let queue_depth = number(check, "queue_depth", table.queue_depth, 16..=1024, 128);
-    let io_queues = number(check, "io_queues", table.io_queues, 1..=1024, 128);
+    let queue_depth = number(check, "queue_depth", table.queue_depth, QUEUE_DEPTH, 128);
+    let io_queues = number(check, "io_queues", table.io_queues, IO_QUEUES, 128);
     let max_transfer_bytes = mdts(check, place, table);
     Target {
         reactors: reactors(check, place, table),
@@ -140,13 +148,12 @@ fn data_buffers(
     let bytes = check
         .size(&at, table.data_buffers.as_deref(), range)
         .unwrap_or(DATA_BUFFERS_DEFAULT_BYTES);
-    if bytes < max_transfer_bytes {
-        let (have, need) = (size::format(bytes), size::format(max_transfer_bytes));
+    let need_bytes = TRANSFERS_MIN * max_transfer_bytes;
+    if bytes < need_bytes {
+        let [have, need, one] = [bytes, need_bytes, max_transfer_bytes].map(size::format);
+        let message = format!("{have} of data buffers do not hold two transfers of {one}");
         check
-            .wrong(
-                &at,
-                format!("{have} of data buffers do not hold one transfer of {need}"),
-            )
+            .wrong(&at, message)
             .help(format!("write at least \"{need}\" here, or lower \"mdts\""));
     }
     bytes

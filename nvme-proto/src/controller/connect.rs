@@ -126,6 +126,17 @@ impl ConnectRequest {
     }
 }
 
+/// Refuses a Fabrics command on an I/O queue that is connected: there is none
+/// for it but Disconnect and authentication, which are not offered.
+#[must_use]
+pub fn refuse_on_io_queue(sqe: &Sqe) -> Refusal {
+    let status = match sqe.fctype() {
+        FabricsType::CONNECT => Status::COMMAND_SEQUENCE_ERROR,
+        _ => Status::INVALID_OPCODE,
+    };
+    Refusal::new(status).at(byte::NSID)
+}
+
 /// Checks the command as far as it goes without its data.
 fn check_command(sqe: &Sqe) -> Result<(), Refusal> {
     // Until Connect succeeds nothing else is allowed (Base, 6.3).
@@ -216,6 +227,16 @@ mod tests {
             let refusal = refusal(other, &data());
             assert_eq!(refusal.status.code(), Status::COMMAND_SEQUENCE_ERROR);
         }
+    }
+
+    #[test]
+    fn an_io_queue_takes_no_second_connect_and_no_property_command() {
+        let refused = refuse_on_io_queue(&command().into());
+        assert_eq!(refused.status.code(), Status::COMMAND_SEQUENCE_ERROR);
+        let mut property_get = command();
+        property_get.fctype = 4;
+        let refused = refuse_on_io_queue(&property_get.into());
+        assert_eq!(refused.status.code(), Status::INVALID_OPCODE);
     }
 
     #[test]

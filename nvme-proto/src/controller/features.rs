@@ -278,7 +278,12 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                self.health_changed(&Health::default(), &common.health, actions);
+                // A temperature that is beyond the new threshold is news.
+                let unknown = Health {
+                    temperature_k: 0,
+                    ..common.health
+                };
+                self.health_changed(&unknown, &common.health, actions);
             }
             Feature::ERROR_RECOVERY => {
                 let value = ErrorRecovery(set.cdw11);

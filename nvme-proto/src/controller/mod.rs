@@ -181,6 +181,8 @@ pub struct Controller {
     host: Host,
     local: Option<LocalAddress>,
     properties: Properties,
+    /// The association is about to end, and the target was told so.
+    condemned: bool,
     keep_alive: KeepAlive,
     /// I/O queues the host may create.
     queues_granted: u16,
@@ -211,6 +213,7 @@ impl Controller {
             },
             local,
             properties: Properties::new(common.limits()),
+            condemned: false,
             keep_alive: KeepAlive::new(request.kato_ms, common.kind() == Kind::Discovery, now),
             queues_granted: common.limits().io_queues,
             queues: BTreeSet::new(),
@@ -239,10 +242,11 @@ impl Controller {
         self.queues.iter().copied()
     }
 
-    /// Whether the controller is enabled, and neither shut down nor broken.
+    /// Whether the controller is enabled, and neither shut down nor broken nor
+    /// about to go.
     #[must_use]
     pub fn is_ready(&self) -> bool {
-        self.properties.is_ready()
+        self.properties.is_ready() && !self.condemned
     }
 
     /// KATO in milliseconds, as granted; 0 if the host wants no timer.
@@ -264,30 +268,24 @@ impl Controller {
     }
 
     pub(crate) fn deadline(&self) -> Option<Duration> {
-        if self.properties.is_fatal() {
+        if self.condemned {
             None
         } else {
             self.keep_alive.deadline()
         }
     }
 
-    /// Looks at the keep alive timer; on expiry the controller is broken for good.
-    pub(crate) fn has_expired(&mut self, now: Duration, io_traffic: impl FnOnce() -> bool) -> bool {
-        if self.properties.is_fatal() {
-            return false;
-        }
-        let expired = self.keep_alive.check(now, io_traffic) == Verdict::Expired;
-        if expired {
-            self.properties.set_fatal();
-        }
-        expired
+    /// Looks at the keep alive timer; whether it just ran out.
+    pub(crate) fn expires(&mut self, now: Duration, io_traffic: impl FnOnce() -> bool) -> bool {
+        !self.condemned
+            && self.keep_alive.check(now, io_traffic) == Verdict::Expired
+            && self.condemn()
     }
 
     /// The association is to end for a reason of ours; whether that is news.
     pub(crate) fn condemn(&mut self) -> bool {
-        let news = !self.properties.is_fatal();
         self.properties.set_fatal();
-        news
+        !core::mem::replace(&mut self.condemned, true)
     }
 
     /// Carries out an admin command.
@@ -328,7 +326,7 @@ impl Controller {
 
     /// The event happened; the host hears of it if it asked to ([`Features`], 0Bh).
     pub(crate) fn raise(&mut self, event: AsyncEvent, actions: &mut Vec<Action>) {
-        if self.properties.is_ready() && self.features.wants(event) {
+        if self.is_ready() && self.features.wants(event) {
             self.events.raise(event);
             self.deliver_events(actions);
         }
@@ -351,7 +349,7 @@ impl Controller {
     }
 
     pub(crate) fn takes_io_queues(&self) -> bool {
-        self.properties.takes_io_queues()
+        self.is_ready() && self.properties.takes_io_queues()
     }
 
     pub(crate) fn queues_granted(&self) -> u16 {
@@ -376,9 +374,8 @@ impl Controller {
         }
     }
 
-    pub(crate) fn flushed(&mut self, common: &Common, intact: bool, now: Duration) {
-        let transition = self.properties.flushed(intact);
-        self.apply(common, transition, now, &mut Vec::new());
+    pub(crate) fn flushed(&mut self, intact: bool) {
+        self.properties.flushed(intact);
     }
 
     pub(crate) fn abort_done(&mut self, abort_cid: u16, aborted: bool, actions: &mut Vec<Action>) {
@@ -399,7 +396,7 @@ impl Controller {
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, Refusal> {
         // Only Fabrics commands before CSTS.RDY and after shutdown (Base, 3.5.2).
-        if !command.is_fabrics() && !self.properties.is_ready() {
+        if !command.is_fabrics() && !self.is_ready() {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(refusal::byte::OPC));
         }
         let now = exchange.now;
@@ -490,15 +487,15 @@ impl Controller {
                 });
             }
             Transition::Reset => self.reset(common, now, actions),
-            Transition::Flush if common.has_write_cache() => {
-                self.keep_alive.set_running(false, now);
-                actions.push(Action::FlushAll {
-                    cntlid: self.cntlid,
-                });
-            }
             Transition::Flush => {
-                let shut_down = self.properties.flushed(true);
-                self.apply(common, shut_down, now, actions);
+                self.keep_alive.set_running(false, now);
+                if common.has_write_cache() {
+                    actions.push(Action::FlushAll {
+                        cntlid: self.cntlid,
+                    });
+                } else {
+                    self.properties.flushed(true);
+                }
             }
             Transition::ShutDown => self.keep_alive.set_running(false, now),
         }
@@ -513,11 +510,12 @@ impl Controller {
         self.events.reset();
         self.aborts.reset();
         self.changed_namespaces.clear();
-        let enabled = self.features.write_cache;
-        actions.push(Action::SetWriteCache {
-            cntlid: self.cntlid,
-            enabled,
-        });
+        if common.has_write_cache() {
+            actions.push(Action::SetWriteCache {
+                cntlid: self.cntlid,
+                enabled: true,
+            });
+        }
     }
 
     fn deliver_events(&mut self, actions: &mut Vec<Action>) {

@@ -97,13 +97,7 @@ impl Properties {
         self.state == State::Ready && !self.fatal
     }
 
-    /// CSTS.CFS: nothing but the end of the association helps.
-    #[must_use]
-    pub fn is_fatal(&self) -> bool {
-        self.fatal
-    }
-
-    /// The controller failed for good.
+    /// CSTS.CFS: the controller is broken until a reset.
     pub fn set_fatal(&mut self) {
         self.fatal = true;
     }
@@ -157,6 +151,7 @@ impl Properties {
         match self.state {
             State::Resetting => {
                 self.state = State::Disabled;
+                self.fatal = false;
                 Transition::Reset
             }
             State::Draining { flush: true } => {
@@ -171,14 +166,13 @@ impl Properties {
         }
     }
 
-    /// Write caches were flushed, or could not be. A late answer changes nothing.
-    pub fn flushed(&mut self, intact: bool) -> Transition {
-        if self.state != State::Flushing {
-            return Transition::None;
+    /// Write caches were flushed, or could not be, which is fatal. A late answer
+    /// changes nothing.
+    pub fn flushed(&mut self, intact: bool) {
+        if self.state == State::Flushing {
+            self.state = State::ShutDown;
+            self.fatal |= !intact;
         }
-        self.state = State::ShutDown;
-        self.fatal |= !intact;
-        Transition::ShutDown
     }
 
     fn write_cc(&mut self, cc: Cc, io_queues: bool) -> Result<Transition, Refusal> {
@@ -230,8 +224,7 @@ impl Properties {
         }
         // Enabling has to wait for the reset to complete (Base, 3.1.3.5: EN).
         match self.state {
-            State::Disabled => Ok(()),
-            State::ShutDown if !self.fatal => Ok(()),
+            State::Disabled | State::ShutDown => Ok(()),
             _ => Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::VALUE)),
         }
     }
@@ -313,7 +306,7 @@ mod tests {
         assert_eq!(csts(&properties).0, 1);
         assert_eq!(set(&mut properties, SHUT_DOWN, false), Transition::Flush);
         assert_eq!(csts(&properties).shst(), Csts::SHST_OCCURRING);
-        assert_eq!(properties.flushed(true), Transition::ShutDown);
+        properties.flushed(true);
         assert_eq!(csts(&properties).shst(), Csts::SHST_COMPLETE);
         assert!(!properties.is_ready());
     }
@@ -338,7 +331,8 @@ mod tests {
         );
         assert_eq!(properties.queues_gone(), Transition::Reset);
         assert_eq!(csts(&properties).0, 0);
-        assert_eq!(properties.flushed(true), Transition::None, "late");
+        properties.flushed(false);
+        assert_eq!(csts(&properties).0, 0, "late");
         assert_eq!(set(&mut properties, ENABLE, false), Transition::Enabled);
     }
 
@@ -356,12 +350,14 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_flush_is_fatal() {
+    fn a_failed_flush_is_fatal_until_a_reset() {
         let mut properties = properties();
         set(&mut properties, ENABLE, false);
         set(&mut properties, SHUT_DOWN, false);
         properties.flushed(false);
         assert!(csts(&properties).cfs());
+        assert_eq!(set(&mut properties, 0, false), Transition::Reset);
+        assert_eq!(csts(&properties).0, 0);
     }
 
     #[test]

@@ -9,6 +9,7 @@
 mod capture;
 mod decoded;
 mod payload;
+mod replay;
 
 use capture::Session;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView};

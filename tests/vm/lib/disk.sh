@@ -13,13 +13,36 @@ verified_fio() {
     shift 2
     if ! fio --name="$name" --filename="$device" --ioengine=libaio --direct=1 \
         --verify=crc32c --verify_fatal=1 --verify_state_save=0 --group_reporting \
-        --randrepeat=0 --output="$OUT/fio-$name.log" "$@"; then
+        --randrepeat=0 --eta=never --output="$OUT/fio-$name.log" "$@"; then
         tail -n 20 "$OUT/fio-$name.log"
         fail "fio $name"
     fi
     grep -q 'err= 0' "$OUT/fio-$name.log" || fail "fio $name reported an error"
     say "ok: fio $name: $(grep -oE '(read|write): IOPS=[^,]*, BW=[^ ]*' "$OUT/fio-$name.log" |
         paste -sd ' ')"
+}
+
+# Verified I/O as a background noise that must never miss a beat: fio after fio until told to end.
+# (One long fio would be checked only as far as it came when it was stopped.)
+start_verified_io() {
+    rm -f /tmp/end-verified-io
+    (
+        while [ ! -e /tmp/end-verified-io ]; do
+            verified_fio background "$1" --rw=randrw --bsrange=4k-32k --iodepth=8 --size=8m > /dev/null
+        done
+    ) &
+    VERIFIED_IO=$!
+}
+
+assert_verified_io_runs() {
+    kill -0 "$VERIFIED_IO" 2>/dev/null || fail "the I/O in the background has failed"
+    say "ok: the I/O in the background goes on"
+}
+
+end_verified_io() {
+    touch /tmp/end-verified-io
+    wait "$VERIFIED_IO" || fail "the I/O in the background has failed"
+    say "ok: the I/O in the background was right to the last block"
 }
 
 # make_tree DIR: small files as systems have them, and some of several MiB.

@@ -11,29 +11,29 @@ nvme_connect() { nvme connect -t rdma -a "$FABRIC_ADDR" -s "$PORT" -n "$NQN" "$@
 
 nvme_disconnect() { nvme disconnect -n "$NQN"; }
 
-# Controllers of a subsystem: nvme0, nvme1, ...
+# The subsystem's controllers: nvme0, nvme1, ...
 controllers() {
-    local dir nqn=${1:-$NQN}
+    local dir
     for dir in /sys/class/nvme/nvme*; do
-        if [ -e "$dir" ] && [ "$(cat "$dir/subsysnqn" 2>/dev/null)" = "$nqn" ]; then
+        if [ -e "$dir" ] && [ "$(cat "$dir/subsysnqn" 2>/dev/null)" = "$NQN" ]; then
             basename "$dir"
         fi
     done
 }
 
-count_controllers() { controllers "$@" | wc -l; }
+count_controllers() { controllers | wc -l; }
 
 # controller_is NAME STATE
 controller_is() { [ "$(cat "/sys/class/nvme/$1/state" 2>/dev/null)" = "$2" ]; }
 
-# namespace_device NSID [NQN]: /dev/nvmeXnY. Y is not the NSID, so ask the kernel.
+# namespace_device NSID: /dev/nvmeXnY. Y is not the NSID, so ask the kernel.
 namespace_device() {
     local dir
     for dir in /sys/block/nvme*n*; do
         # nvme0c1n1 is one path to nvme0n1.
         case ${dir##*/} in *c*n*) continue ;; esac
         if [ "$(cat "$dir/nsid" 2>/dev/null)" = "$1" ] &&
-            [ "$(cat "$dir/device/subsysnqn" 2>/dev/null)" = "${2:-$NQN}" ]; then
+            [ "$(cat "$dir/device/subsysnqn" 2>/dev/null)" = "$NQN" ]; then
             echo "/dev/${dir##*/}"
             return 0
         fi
@@ -42,6 +42,17 @@ namespace_device() {
 }
 
 no_namespace_device() { ! namespace_device "$@"; }
+
+# live_controllers COUNT: that many are there, and each is live.
+live_controllers() {
+    local ctrl
+    [ "$(count_controllers)" -eq "$1" ] || return 1
+    for ctrl in $(controllers); do
+        controller_is "$ctrl" live || return 1
+    done
+}
+
+no_controllers() { [ "$(count_controllers)" -eq 0 ]; }
 
 # connect_and_wait NSID...: connects, and waits for those namespaces.
 connect_and_wait() {
@@ -52,5 +63,5 @@ connect_and_wait() {
     done
 }
 
-# counter NAME: of the controllers, how often the kernel said so since the mark.
+# count_in_kernel_news PATTERN: how often the kernel has said so since the mark.
 count_in_kernel_news() { kernel_news | grep -cE "$1" || true; }

@@ -16,6 +16,10 @@ prepare_system() {
     mount -t devpts devpts /dev/pts
     mount -t tmpfs shm /dev/shm
     mount -t debugfs debugfs /sys/kernel/debug
+    ln -s /proc/self/fd /dev/fd
+    ln -s /proc/self/fd/0 /dev/stdin
+    ln -s /proc/self/fd/1 /dev/stdout
+    ln -s /proc/self/fd/2 /dev/stderr
     hostname cairn-vm
     ip link set lo up
     ulimit -l unlimited
@@ -48,6 +52,7 @@ run_scenario() {
 power_off() {
     # Nothing in here is worth an orderly shutdown. The folders on the host are the exception.
     umount "$OUT" 2>/dev/null
+    dmesg -n 1
     echo o > /proc/sysrq-trigger
     sleep 60
 }

@@ -82,6 +82,12 @@ assert_le() {
     say "ok: $1: $2 (limit $3)"
 }
 
+# assert_ge WHAT ACTUAL MINIMUM (integers)
+assert_ge() {
+    [ "$2" -ge "$3" ] || fail "$1: $2 is less than $3"
+    say "ok: $1: $2 (at least $3)"
+}
+
 # assert_contains WHAT NEEDLE TEXT
 assert_contains() {
     case $3 in
@@ -96,7 +102,7 @@ assert_json() {
         printf '%s\n' "$3"
         fail "$1: $2 does not hold above"
     fi
-    say "ok: $1: $2"
+    say "ok: $1"
 }
 
 # assert_fails WHAT COMMAND...

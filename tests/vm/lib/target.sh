@@ -21,7 +21,32 @@ start_target_from() {
     await_target
 }
 
-await_target() { wait_for 20 "the target (its log: target.log)" target_ready_or_gone; target_ready || fail "the target did not start: $(tail -n 5 "$TARGET_LOG")"; }
+# write_config FILE 'NSID PATH [KEY=VALUE]...'...: the same subsystem as a config file.
+write_config() {
+    local file=$1 nsid path settings setting address
+    shift
+    {
+        printf '[target]\nprovider = "verbs"\n\n'
+        for address in ${LISTEN_ADDRS:-$FABRIC_ADDR}; do
+            printf '[[listener]]\naddress = "%s"\nport = %s\n\n' "$address" "$PORT"
+        done
+        printf '[[subsystem]]\nnqn = "%s"\nallow_any_host = true\n' "$NQN"
+        while [ $# -gt 0 ]; do
+            read -r nsid path settings <<< "$1"
+            printf '\n[[subsystem.namespace]]\nnsid = %s\nexport = "%s"\n' "$nsid" "$path"
+            for setting in $settings; do
+                printf '%s = %s\n' "${setting%%=*}" "${setting#*=}"
+            done
+            shift
+        done
+    } > "$file"
+}
+
+await_target() {
+    wait_for 20 "the target to say that it is ready" target_ready_or_gone
+    target_ready || fail "the target did not start: $(tail -n 5 "$TARGET_LOG")"
+}
+
 target_alive() { [ -n "$TARGET_PID" ] && kill -0 "$TARGET_PID" 2>/dev/null; }
 target_ready() { target_alive && grep -qx ready "$TARGET_STDOUT"; }
 target_ready_or_gone() { target_ready || ! target_alive; }
@@ -54,6 +79,9 @@ kill_target() {
     wait "$TARGET_PID" 2>/dev/null || true
     TARGET_PID=
 }
+
+# told_to NVME_COMMAND: the line that the target printed to be pasted.
+told_to() { grep -oE "nvme $1 .*" "$TARGET_STDOUT" | head -n 1; }
 
 reload_target() { kill -HUP "$TARGET_PID"; }
 

@@ -6,12 +6,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context, Result};
 
 use super::process::Log;
 use super::tree::create_dir;
+
+/// A layer that no run has used for so long goes when its successor comes.
+const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
 
 /// The folder that holds the layers.
 pub(crate) struct Cache {
@@ -47,6 +50,8 @@ impl Cache {
             .dir
             .join(format!("{name}-{:016x}", fingerprint(recipe)));
         if dir.exists() {
+            // Its time of change is the time of its last use.
+            let _ = fs::File::open(&dir).and_then(|dir| dir.set_modified(SystemTime::now()));
             return Ok(dir);
         }
         eprintln!("lab: building the {name} ({})", dir.display());
@@ -62,12 +67,40 @@ impl Cache {
         }
         let _ = fs::remove_dir_all(&partial);
         built?;
+        self.remove_unused(name);
         eprintln!(
             "lab: built the {name} in {:.0} s",
             started.elapsed().as_secs_f32()
         );
         Ok(dir)
     }
+
+    /// Removes layers of this name that nobody has used for long. Failing to do so harms nobody.
+    fn remove_unused(&self, name: &str) {
+        let Ok(layers) = fs::read_dir(&self.dir) else {
+            return;
+        };
+        for layer in layers.flatten() {
+            let same = layer
+                .file_name()
+                .to_string_lossy()
+                .starts_with(&format!("{name}-"));
+            if same && layer.path().is_dir() && !in_use(&layer) {
+                let _ = fs::remove_dir_all(layer.path());
+                let _ = fs::remove_file(layer.path().with_extension("log"));
+            }
+        }
+    }
+}
+
+/// Whether a layer has been used lately, or is not to be judged by its time.
+fn in_use(layer: &fs::DirEntry) -> bool {
+    let used = layer
+        .metadata()
+        .and_then(|metadata| metadata.modified())
+        .ok();
+    used.and_then(|used| used.elapsed().ok())
+        .is_none_or(|unused| unused < KEEP_UNUSED)
 }
 
 /// FNV-1a over the parts of a recipe: stable across compilers, which std's hashers are not.

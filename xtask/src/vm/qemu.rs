@@ -18,6 +18,12 @@ use super::tree::Tree;
 /// The guest's console, in a scenario's folder.
 pub(crate) const CONSOLE_LOG: &str = "console.log";
 
+/// What QEMU itself has to say, in a scenario's folder.
+pub(crate) const QEMU_LOG: &str = "qemu.log";
+
+/// A scenario's second disk; it does not outlive the machine.
+const DISK_IMAGE: &str = "disk.raw";
+
 /// What a guest may take beyond its scenario's time, to boot and to collect logs, before its
 /// power is cut.
 const GRACE_S: u64 = 60;
@@ -61,15 +67,28 @@ pub(crate) enum End {
 /// Runs the machine to its end.
 pub(crate) fn run(lab: &Lab, tree: &Tree, boot: &Boot<'_>, console: Console) -> Result<End> {
     let mut qemu = command(lab, tree, boot)?;
-    if console == Console::Terminal {
-        qemu.args(["-serial", "mon:stdio"]);
-        qemu.status().context("cannot run qemu")?;
-        return Ok(End::PoweredOff);
+    let end = match console {
+        Console::Terminal => watch_by_person(&mut qemu),
+        _ => watch_by_log(&mut qemu, boot, console),
+    };
+    if boot.options.disk.is_some() {
+        let _ = fs::remove_file(boot.out_dir.join(DISK_IMAGE));
     }
+    end
+}
+
+fn watch_by_person(qemu: &mut Command) -> Result<End> {
+    qemu.args(["-serial", "mon:stdio"])
+        .status()
+        .context("cannot run qemu")?;
+    Ok(End::PoweredOff)
+}
+
+fn watch_by_log(qemu: &mut Command, boot: &Boot<'_>, console: Console) -> Result<End> {
     qemu.args(["-serial", "stdio"])
         .stdin(Stdio::null())
         .stdout(Stdio::piped());
-    qemu.stderr(File::create(boot.out_dir.join("qemu.log"))?);
+    qemu.stderr(File::create(boot.out_dir.join(QEMU_LOG))?);
     let mut child = qemu.spawn().context("cannot run qemu")?;
     let patience = Duration::from_secs(boot.timeout_s.saturating_add(GRACE_S));
     let end = follow_console(
@@ -152,7 +171,7 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
 
     add_disk(&mut qemu, "root", &lab.root_image, "snapshot=on");
     if let Some(size) = &boot.options.disk {
-        let image = boot.out_dir.join("disk.raw");
+        let image = boot.out_dir.join(DISK_IMAGE);
         process::output(process::command("truncate").args(["-s", size]).arg(&image))?;
         add_disk(&mut qemu, "disk", &image, "cache=unsafe,discard=unmap");
     }

@@ -7,7 +7,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::process;
-use super::qemu::{CONSOLE_LOG, Console, End};
+use super::qemu::{CONSOLE_LOG, Console, End, QEMU_LOG};
 
 /// The guest's answer, in a scenario's folder.
 const EXIT_CODE: &str = "exit-code";
@@ -61,7 +61,7 @@ pub(crate) fn explain(
     if console == Console::Quiet {
         print!("{}", process::tail(&out_dir.join(CONSOLE_LOG), TAIL_LINES)?);
     }
-    print!("{}", process::tail(&out_dir.join("qemu.log"), TAIL_LINES)?);
+    print!("{}", process::tail(&out_dir.join(QEMU_LOG), TAIL_LINES)?);
     println!(
         "   {name} failed: {why}. Its logs are in {}",
         out_dir.display()

@@ -53,6 +53,8 @@ impl Tree {
 
     /// Builds our programs for release and puts them where the guest finds them.
     pub(crate) fn stage_programs(&self, names: &[&str], no_build: bool) -> Result<()> {
+        // Begin empty: a program of an earlier run is not this source tree's.
+        let _ = fs::remove_dir_all(self.programs());
         create_dir(&self.programs())?;
         if names.is_empty() {
             return Ok(());

@@ -161,7 +161,7 @@ impl Endpoint for VerbsEndpoint {
 
     fn post(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
         let qp = self.table.get_mut(id).ok_or(PostError::Broken)?;
-        if self.removed || !matches!(qp.phase, Phase::Accepted | Phase::Established) {
+        if self.removed || qp.down || !matches!(qp.phase, Phase::Accepted | Phase::Established) {
             return Err(PostError::Broken);
         }
         if chain.len() > qp.ring.room() as usize {

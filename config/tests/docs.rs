@@ -1,0 +1,92 @@
+//! What the documentation says about configurations is true.
+
+use cairn_config::{Config, Flags};
+
+const README: &str = include_str!("../../README.md");
+const GUIDE: &str = include_str!("../../docs/guide-target.md");
+
+/// The ```toml blocks of a page.
+fn toml_blocks(page: &str) -> impl Iterator<Item = &str> {
+    page.split("```toml\n")
+        .skip(1)
+        .map(|rest| rest.split("```").next().unwrap())
+}
+
+#[test]
+fn every_example_in_the_documentation_is_right() {
+    let mut count = 0;
+    for page in [README, GUIDE] {
+        for block in toml_blocks(page) {
+            if let Err(error) = Config::parse("example", block, &Flags::default()) {
+                panic!("{error}\nin\n{block}");
+            }
+            count += 1;
+        }
+    }
+    assert_eq!(count, 2);
+}
+
+/// Each key has a row in its table's section of the guide, with its default.
+#[test]
+fn the_guide_has_every_key_and_its_default() {
+    let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();
+    for (header, definition) in [
+        ("### `[target]`", "TargetTable"),
+        ("### `[[listener]]`", "ListenerTable"),
+        ("### `[[subsystem]]`", "SubsystemTable"),
+        ("### `[[subsystem.namespace]]`", "NamespaceTable"),
+    ] {
+        let section = GUIDE
+            .split(header)
+            .nth(1)
+            .unwrap_or_else(|| panic!("no {header}"));
+        let section = section.split("\n### ").next().unwrap();
+        let row = |key: &str| {
+            section
+                .lines()
+                .find(|line| line.starts_with(&format!("| `{key}` |")))
+        };
+        let table = &schema["$defs"][definition];
+        let properties = table["properties"].as_object().unwrap();
+        for (key, property) in properties
+            .iter()
+            .filter(|(_, p)| p["type"] != "array" || p["items"]["$ref"].is_null())
+        {
+            let row = row(key).unwrap_or_else(|| panic!("{header} has no row for {key}"));
+            let cell = row.split('|').nth(2).unwrap().trim();
+            if let Some(default) = property
+                .get("default")
+                .filter(|default| !default.is_array())
+            {
+                assert_eq!(cell, format!("`{default}`"), "{key}");
+            }
+            let required = table["required"]
+                .as_array()
+                .is_some_and(|r| r.contains(&key.as_str().into()));
+            assert_eq!(cell == "required", required, "{key}");
+        }
+        let known = |line: &str| {
+            line.split('`')
+                .nth(1)
+                .is_none_or(|key| properties.contains_key(key))
+        };
+        let stray = section
+            .lines()
+            .filter(|line| line.starts_with("| `"))
+            .find(|line| !known(line));
+        assert_eq!(stray, None);
+    }
+}
+
+#[test]
+fn the_error_in_the_guide_is_what_is_printed() {
+    let quoted = GUIDE
+        .split("$ cairn-target check /etc/cairn/target.toml\n")
+        .nth(1)
+        .and_then(|rest| rest.split("\n```").next())
+        .unwrap();
+    let example = toml_blocks(GUIDE).next().unwrap();
+    let broken = example.replacen("address", "adress", 1);
+    let error = Config::parse("/etc/cairn/target.toml", &broken, &Flags::default());
+    assert_eq!(error.unwrap_err().to_string(), quoted);
+}

@@ -1,0 +1,75 @@
+//! Identify: what a controller and its namespaces are (Base, 5.17; NVM, 4.1.5).
+
+use zerocopy::little_endian::U64;
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+mod controller;
+mod list;
+mod namespace;
+
+pub use controller::{
+    Anacap, Cmic, Ctratt, IdentifyController, IdentifyControllerNvm, Lpa, Oncs, PowerState, Sgls,
+    Vwc, ascii_field,
+};
+pub use list::{NAMESPACE_LIST_MAX, NamespaceDescriptor, NamespaceList, namespace_descriptors};
+pub use namespace::{
+    Dlfeat, IdentifyNamespace, IdentifyNamespaceIndependent, IdentifyNamespaceNvm, LbaFormat,
+    Nsfeat,
+};
+
+/// Bytes of every Identify data structure.
+pub const IDENTIFY_BYTES: usize = 4096;
+
+codes! {
+    /// CNS: which data structure is asked for (Base, figure 273).
+    pub struct Cns(u8);
+    0x00 NAMESPACE "Identify Namespace";
+    0x01 CONTROLLER "Identify Controller";
+    0x02 ACTIVE_NAMESPACES "Active Namespace ID list";
+    0x03 NAMESPACE_DESCRIPTORS "Namespace Identification Descriptor list";
+    0x05 IO_COMMAND_SET_NAMESPACE "I/O Command Set specific Identify Namespace";
+    0x06 IO_COMMAND_SET_CONTROLLER "I/O Command Set specific Identify Controller";
+    0x07 IO_COMMAND_SET_ACTIVE_NAMESPACES "I/O Command Set specific Active Namespace ID list";
+    0x08 NAMESPACE_INDEPENDENT "I/O Command Set Independent Identify Namespace";
+    0x10 ALLOCATED_NAMESPACES "Allocated Namespace ID list";
+    0x11 ALLOCATED_NAMESPACE "Identify Namespace for an Allocated Namespace ID";
+    0x12 NAMESPACE_CONTROLLERS "Controller list of a Namespace";
+    0x13 CONTROLLERS "Controller list of the NVM subsystem";
+    0x1c IO_COMMAND_SETS "I/O Command Set data structure";
+}
+
+/// CSI of the NVM command set.
+pub const CSI_NVM: u8 = 0x00;
+
+bitfields! {
+    /// CDW10 of Identify.
+    pub struct IdentifyCdw10(u32);
+    fields {
+        /// CNS: a [`Cns`].
+        cns with_cns: u8 = 0..=7;
+        /// CNTID: controller identifier, for some CNS values.
+        cntid with_cntid: u16 = 16..=31;
+    }
+}
+
+bitfields! {
+    /// CDW11 of Identify.
+    pub struct IdentifyCdw11(u32);
+    fields {
+        /// CNS specific identifier.
+        cnssid with_cnssid: u16 = 0..=15;
+        /// CSI: I/O command set, for some CNS values.
+        csi with_csi: u8 = 24..=31;
+    }
+}
+
+/// Combinations of I/O command sets that can be chosen (CNS 1Ch; Base, figure 290).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IoCommandSets {
+    /// Each a bit mask of CSI values; 0 for none.
+    pub combinations: [U64; 512],
+}
+assert_size!(IoCommandSets = IDENTIFY_BYTES);

@@ -1,0 +1,235 @@
+//! Identify Namespace: what a namespace is (CNS 00h, 05h and 08h).
+
+use zerocopy::little_endian::{U16, U32, U64, U128};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::IDENTIFY_BYTES;
+
+/// Identify Namespace for the NVM command set (CNS 00h; NVM, figure 97).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IdentifyNamespace {
+    /// NSZE: size, in logical blocks.
+    pub nsze: U64,
+    /// NCAP: capacity, in logical blocks.
+    pub ncap: U64,
+    /// NUSE: utilization, in logical blocks.
+    pub nuse: U64,
+    /// NSFEAT: features, an [`Nsfeat`].
+    pub nsfeat: u8,
+    /// NLBAF: LBA formats, 0-based.
+    pub nlbaf: u8,
+    /// FLBAS: the format in use; its index in bits 3:0 (and 6:5).
+    pub flbas: u8,
+    /// MC: metadata capabilities.
+    pub mc: u8,
+    /// DPC: end-to-end data protection capabilities.
+    pub dpc: u8,
+    /// DPS: end-to-end data protection settings.
+    pub dps: u8,
+    /// NMIC: bit 0, the namespace may be attached to several controllers.
+    pub nmic: u8,
+    /// RESCAP: reservation capabilities.
+    pub rescap: u8,
+    /// FPI: format progress indicator.
+    pub fpi: u8,
+    /// DLFEAT: deallocate features, a [`Dlfeat`].
+    pub dlfeat: u8,
+    /// NAWUN: atomic write unit normal, in logical blocks, 0-based.
+    pub nawun: U16,
+    /// NAWUPF: atomic write unit power fail, in logical blocks, 0-based.
+    pub nawupf: U16,
+    /// NACWU: atomic compare and write unit, in logical blocks, 0-based.
+    pub nacwu: U16,
+    /// NABSN: atomic boundary size normal, in logical blocks, 0-based.
+    pub nabsn: U16,
+    /// NABO: atomic boundary offset, in logical blocks.
+    pub nabo: U16,
+    /// NABSPF: atomic boundary size power fail, in logical blocks, 0-based.
+    pub nabspf: U16,
+    /// NOIOB: optimal I/O boundary, in logical blocks.
+    pub noiob: U16,
+    /// NVMCAP: capacity, in bytes.
+    pub nvmcap: U128,
+    /// NPWG: preferred write granularity, in logical blocks, 0-based.
+    pub npwg: U16,
+    /// NPWA: preferred write alignment, in logical blocks, 0-based.
+    pub npwa: U16,
+    /// NPDG: preferred deallocate granularity, in logical blocks, 0-based.
+    pub npdg: U16,
+    /// NPDA: preferred deallocate alignment, in logical blocks, 0-based.
+    pub npda: U16,
+    /// NOWS: optimal write size, in logical blocks, 0-based.
+    pub nows: U16,
+    /// MSSRL: maximum single source range length of Copy, in logical blocks.
+    pub mssrl: U16,
+    /// MCL: maximum copy length, in logical blocks.
+    pub mcl: U32,
+    /// MSRC: maximum source ranges of Copy, 0-based.
+    pub msrc: u8,
+    /// Reserved.
+    pub reserved81: u8,
+    /// NULBAF: LBA formats with unique attributes.
+    pub nulbaf: u8,
+    /// Reserved.
+    pub reserved83: [u8; 9],
+    /// ANAGRPID: ANA group.
+    pub anagrpid: U32,
+    /// Reserved.
+    pub reserved96: [u8; 3],
+    /// NSATTR: bit 0, the namespace is write protected.
+    pub nsattr: u8,
+    /// NVMSETID: NVM set.
+    pub nvmsetid: U16,
+    /// ENDGID: endurance group.
+    pub endgid: U16,
+    /// NGUID: globally unique identifier, big-endian; 0 if there is none.
+    pub nguid: [u8; 16],
+    /// EUI64: IEEE extended unique identifier, big-endian; 0 if there is none.
+    pub eui64: [u8; 8],
+    /// LBAF0 to LBAF63: LBA formats.
+    pub lbaf: [LbaFormat; 64],
+    /// Vendor specific.
+    pub vendor: [u8; 3712],
+}
+assert_size!(IdentifyNamespace = IDENTIFY_BYTES);
+
+impl IdentifyNamespace {
+    /// NMIC: the namespace may be attached to several controllers.
+    pub const NMIC_SHARED: u8 = 1 << 0;
+    /// NSATTR: the namespace is write protected.
+    pub const NSATTR_WRITE_PROTECTED: u8 = 1 << 0;
+
+    /// The LBA format in use, if FLBAS names one that exists.
+    #[must_use]
+    pub fn lba_format(&self) -> Option<LbaFormat> {
+        let index = if self.nlbaf < 16 {
+            self.flbas & 0xf
+        } else {
+            self.flbas & 0xf | self.flbas >> 1 & 0x30
+        };
+        (index <= self.nlbaf)
+            .then(|| self.lbaf.get(usize::from(index)).copied())
+            .flatten()
+    }
+}
+
+/// An LBA format (NVM, figure 98).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct LbaFormat {
+    /// MS: metadata, in bytes per logical block.
+    pub ms: U16,
+    /// LBADS: a logical block is 2^LBADS bytes.
+    pub lbads: u8,
+    /// RP: relative performance, in bits 1:0; 0 is best.
+    pub rp: u8,
+}
+assert_size!(LbaFormat = 4);
+
+bitfields! {
+    /// NSFEAT: namespace features.
+    pub struct Nsfeat(u8);
+    flags {
+        /// THINP: NCAP may be less than NSZE.
+        thinp with_thinp = 0;
+        /// NSABP: NAWUN, NAWUPF and NACWU are valid.
+        nsabp with_nsabp = 1;
+        /// DAE: reads of deallocated blocks may fail, if the host asks for that.
+        dae with_dae = 2;
+        /// UIDREUSE: NGUID and EUI64 are never used again.
+        uidreuse with_uidreuse = 3;
+        /// OPTPERF: NPWG, NPWA, NPDG, NPDA and NOWS are valid.
+        optperf with_optperf = 4;
+    }
+}
+
+bitfields! {
+    /// DLFEAT: what deallocated blocks are like.
+    pub struct Dlfeat(u8);
+    fields {
+        /// What they read as: 0 unknown, 1 all 00h, 2 all FFh.
+        read with_read: u8 = 0..=2;
+    }
+    flags {
+        /// Write Zeroes honours its Deallocate bit.
+        write_zeroes_deallocate with_write_zeroes_deallocate = 3;
+        /// Their guard field is the CRC of what they read as.
+        guard_crc with_guard_crc = 4;
+    }
+}
+
+/// What the NVM command set adds to a namespace (CNS 05h, CSI 00h; NVM, figure 100).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IdentifyNamespaceNvm {
+    /// LBSTM: logical block storage tag mask.
+    pub lbstm: U64,
+    /// PIC: protection information capabilities.
+    pub pic: u8,
+    /// Reserved.
+    pub reserved9: [u8; 3],
+    /// ELBAF0 to ELBAF63: extended LBA formats.
+    pub elbaf: [U32; 64],
+    /// Reserved.
+    pub reserved268: [u8; 3828],
+}
+assert_size!(IdentifyNamespaceNvm = IDENTIFY_BYTES);
+
+/// What every namespace has, of whatever command set (CNS 08h; Base, figure 280).
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned,
+)]
+#[repr(C)]
+pub struct IdentifyNamespaceIndependent {
+    /// NSFEAT: features.
+    pub nsfeat: u8,
+    /// NMIC: bit 0, the namespace may be attached to several controllers.
+    pub nmic: u8,
+    /// RESCAP: reservation capabilities.
+    pub rescap: u8,
+    /// FPI: format progress indicator.
+    pub fpi: u8,
+    /// ANAGRPID: ANA group.
+    pub anagrpid: U32,
+    /// NSATTR: bit 0, the namespace is write protected.
+    pub nsattr: u8,
+    /// Reserved.
+    pub reserved9: u8,
+    /// NVMSETID: NVM set.
+    pub nvmsetid: U16,
+    /// ENDGID: endurance group.
+    pub endgid: U16,
+    /// NSTAT: bit 0, the namespace is ready.
+    pub nstat: u8,
+    /// Reserved.
+    pub reserved15: [u8; 4081],
+}
+assert_size!(IdentifyNamespaceIndependent = IDENTIFY_BYTES);
+
+impl IdentifyNamespaceIndependent {
+    /// NSTAT: the namespace is ready.
+    pub const NSTAT_READY: u8 = 1 << 0;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::mem::offset_of;
+
+    #[test]
+    fn namespace_offsets() {
+        assert_eq!(offset_of!(IdentifyNamespace, nvmcap), 48);
+        assert_eq!(offset_of!(IdentifyNamespace, mssrl), 74);
+        assert_eq!(offset_of!(IdentifyNamespace, anagrpid), 92);
+        assert_eq!(offset_of!(IdentifyNamespace, nguid), 104);
+        assert_eq!(offset_of!(IdentifyNamespace, lbaf), 128);
+        assert_eq!(offset_of!(IdentifyNamespaceIndependent, nstat), 14);
+    }
+}

@@ -1,0 +1,228 @@
+//! Connect: each field that can be wrong, and what it is refused with.
+
+use std::time::Duration;
+
+use nvme_proto::controller::{ConnectRequest, Refusal};
+use nvme_proto::limits::Limits;
+use nvme_proto::subsystem::{Arrival, HostAccess, Settings, Subsystem};
+use nvme_proto::wire::cm::RequestData;
+use nvme_proto::wire::{Status, U16};
+
+use crate::rig::*;
+
+const IN_DATA: u32 = 1 << 16;
+
+fn subsystem() -> Subsystem {
+    Subsystem::new(settings())
+}
+
+fn admin() -> Connect {
+    Connect::admin(SUBNQN, 5000)
+}
+
+fn refused(connect: &Connect, subsystem: &mut Subsystem) -> Refusal {
+    connect.send(subsystem, Duration::ZERO).unwrap_err()
+}
+
+/// DW0 of a Connect that is refused for a parameter.
+fn parameter(connect: &Connect, subsystem: &mut Subsystem) -> u32 {
+    let refusal = refused(connect, subsystem);
+    assert_eq!(
+        refusal.status,
+        Status::CONNECT_INVALID_PARAMETERS.with_dnr()
+    );
+    assert_eq!(refusal.completion(9).result, u64::from(refusal.result));
+    refusal.result
+}
+
+#[test]
+fn an_admin_connect_makes_a_controller() {
+    let mut subsystem = subsystem();
+    let mut connect = admin();
+    connect.command.cid = U16::new(77);
+    connect.command.cattr = 0b100;
+    let connected = connect.send(&mut subsystem, Duration::ZERO).unwrap();
+    assert_eq!((connected.qid, connected.sq_entries), (0, 32));
+    assert!(!connected.flow_control);
+    assert_eq!(connected.completion.cid, 77);
+    // CNTLID alone: AUTHREQ is 0, or Linux would want to authenticate.
+    assert_eq!(connected.completion.result, u64::from(connected.cntlid));
+    let controller = subsystem.controller(connected.cntlid).unwrap();
+    assert_eq!(controller.host().nqn, nqn(HOSTNQN));
+    assert!(!controller.is_ready());
+}
+
+#[test]
+fn cntlids_are_not_reused_until_all_were_used() {
+    let mut subsystem = subsystem();
+    let mut used = Vec::new();
+    for _ in 0..200 {
+        let cntlid = admin().send(&mut subsystem, Duration::ZERO).unwrap().cntlid;
+        assert!((1..=0xffef).contains(&cntlid));
+        assert!(!used.contains(&cntlid));
+        used.push(cntlid);
+        subsystem.queue_disconnected(cntlid, 0, Duration::ZERO, &mut Vec::new());
+    }
+    for _ in 0..0xffef {
+        let cntlid = admin().send(&mut subsystem, Duration::ZERO).unwrap().cntlid;
+        assert!((1..=0xffef).contains(&cntlid));
+        subsystem.queue_disconnected(cntlid, 0, Duration::ZERO, &mut Vec::new());
+    }
+    assert_eq!(subsystem.controllers().count(), 0);
+}
+
+#[test]
+fn each_parameter_of_an_admin_connect_is_checked() {
+    let mut subsystem = subsystem();
+    let mut too_long = admin();
+    too_long.command.sqsize = U16::new(128);
+    assert_eq!(parameter(&too_long, &mut subsystem), 44);
+    too_long.command.sqsize = U16::new(u16::MAX);
+    assert_eq!(parameter(&too_long, &mut subsystem), 44);
+    let mut elsewhere = admin();
+    elsewhere.data.subnqn = nqn("nqn.2026-01.org.example:other").encode();
+    assert_eq!(parameter(&elsewhere, &mut subsystem), IN_DATA | 256);
+    assert_eq!(ConnectRequest::unknown_subsystem().result, IN_DATA | 256);
+    for cntlid in [0, 1, 0xfffe] {
+        let mut chosen = admin();
+        chosen.data.cntlid = U16::new(cntlid);
+        assert_eq!(parameter(&chosen, &mut subsystem), IN_DATA | 16);
+    }
+    assert_eq!(subsystem.controllers().count(), 0);
+}
+
+#[test]
+fn a_host_that_is_not_allowed_is_told_so() {
+    let hosts = HostAccess::Only(vec![nqn("nqn.2026-01.org.example:friend")]);
+    let mut subsystem = Subsystem::new(Settings {
+        hosts,
+        ..settings()
+    });
+    let refusal = refused(&admin(), &mut subsystem);
+    assert_eq!(refusal.status, Status::CONNECT_INVALID_HOST.with_dnr());
+    let mut friend = admin();
+    friend.data.hostnqn = nqn("nqn.2026-01.org.example:friend").encode();
+    assert!(friend.send(&mut subsystem, Duration::ZERO).is_ok());
+}
+
+#[test]
+fn controllers_are_limited_in_all_and_for_each_host() {
+    let limits = Limits {
+        controllers: 3,
+        controllers_per_host: 2,
+        ..Limits::default()
+    };
+    let mut subsystem = Subsystem::new(Settings {
+        limits,
+        ..settings()
+    });
+    let first = admin().send(&mut subsystem, Duration::ZERO).unwrap().cntlid;
+    admin().send(&mut subsystem, Duration::ZERO).unwrap();
+    // It may pass, so the host may retry.
+    assert_eq!(
+        refused(&admin(), &mut subsystem).status,
+        Status::CONNECT_CONTROLLER_BUSY
+    );
+    let mut other = admin();
+    other.data.hostnqn = nqn("nqn.2026-01.org.example:other-host").encode();
+    other.send(&mut subsystem, Duration::ZERO).unwrap();
+    assert_eq!(
+        refused(&other, &mut subsystem).status,
+        Status::CONNECT_CONTROLLER_BUSY
+    );
+    subsystem.queue_disconnected(first, 0, Duration::ZERO, &mut Vec::new());
+    assert!(other.send(&mut subsystem, Duration::ZERO).is_ok());
+}
+
+#[test]
+fn an_io_connect_joins_the_controller_of_the_same_host() {
+    let mut rig = Rig::ready();
+    let connected = rig.connect_io(1).unwrap();
+    assert_eq!((connected.cntlid, connected.sq_entries), (rig.cntlid, 128));
+    let controller = rig.subsystem.controller(rig.cntlid).unwrap();
+    assert_eq!(controller.io_queues().collect::<Vec<_>>(), [1]);
+}
+
+#[test]
+fn each_parameter_of_an_io_connect_is_checked() {
+    let mut rig = Rig::ready();
+    let cntlid = rig.cntlid;
+    let subsystem = &mut rig.subsystem;
+    assert_eq!(
+        parameter(&Connect::io(cntlid + 1, 1), subsystem),
+        IN_DATA | 16
+    );
+    assert_eq!(parameter(&Connect::io(0xffff, 1), subsystem), IN_DATA | 16);
+    let mut stranger = Connect::io(cntlid, 1);
+    stranger.data.hostnqn = nqn("nqn.2026-01.org.example:stranger").encode();
+    assert_eq!(parameter(&stranger, subsystem), IN_DATA | 512);
+    let mut stranger = Connect::io(cntlid, 1);
+    stranger.data.hostid = [8; 16];
+    assert_eq!(parameter(&stranger, subsystem), IN_DATA);
+    let mut too_long = Connect::io(cntlid, 1);
+    too_long.command.sqsize = U16::new(128);
+    assert_eq!(parameter(&too_long, subsystem), 44);
+    assert_eq!(parameter(&Connect::io(cntlid, 129), subsystem), 42);
+    assert_eq!(parameter(&Connect::io(cntlid, u16::MAX), subsystem), 42);
+    assert!(rig.connect_io(128).is_ok());
+}
+
+#[test]
+fn a_queue_is_connected_once_at_a_time() {
+    let mut rig = Rig::ready();
+    rig.connect_io(1).unwrap();
+    let refusal = rig.connect_io(1).unwrap_err();
+    assert_eq!(refusal.status.code(), Status::COMMAND_SEQUENCE_ERROR);
+    assert_eq!(refusal.byte, Some(42));
+    rig.disconnect(1);
+    rig.connect_io(1).unwrap();
+}
+
+#[test]
+fn no_io_queue_before_the_controller_is_enabled_nor_after_shutdown() {
+    let mut rig = Rig::connected(subsystem(), 0);
+    let refusal = rig.connect_io(1).unwrap_err();
+    assert_eq!(refusal.status.code(), Status::COMMAND_SEQUENCE_ERROR);
+    rig.enable();
+    rig.connect_io(1).unwrap();
+    rig.set_cc(CC_SHUT_DOWN);
+    let refusal = rig.connect_io(2).unwrap_err();
+    assert_eq!(refusal.status.code(), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+#[test]
+fn no_io_queue_beyond_what_was_granted() {
+    let mut rig = Rig::ready();
+    assert_eq!(rig.succeed(set_features(0x07, 0x0001_0001)).0, 0x0001_0001);
+    rig.connect_io(2).unwrap();
+    assert_eq!(rig.connect_io(3).unwrap_err().result, 42);
+}
+
+#[test]
+fn the_connection_request_must_have_said_the_same() {
+    let mut subsystem = subsystem();
+    let connect = admin();
+    let request = ConnectRequest::parse(&connect.command.into(), &connect.data).unwrap();
+    let mut result = |cm: RequestData| {
+        let arrival = Arrival {
+            now: Duration::ZERO,
+            cm: Some(&cm),
+            local: None,
+        };
+        subsystem
+            .connect(&request, &arrival)
+            .map_err(|refusal| refusal.result)
+    };
+    assert_eq!(result(RequestData::new(3, 32, 31, 0)), Err(42));
+    assert_eq!(result(RequestData::new(0, 32, 127, 0)), Err(44));
+    assert!(result(RequestData::new(0, 32, 31, 0)).is_ok());
+}
+
+#[test]
+fn a_second_connect_on_a_queue_is_out_of_sequence() {
+    let mut rig = Rig::ready();
+    assert_eq!(
+        rig.fail(admin().command.into()),
+        Status::COMMAND_SEQUENCE_ERROR
+    );
+}

@@ -1,0 +1,12 @@
+//! The controller as hosts see it: commands in, completions and actions out.
+
+mod admin;
+mod connect;
+mod discovery;
+mod events;
+mod features;
+mod life;
+mod linux;
+mod logs;
+mod random;
+mod rig;

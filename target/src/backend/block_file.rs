@@ -1,0 +1,402 @@
+//! Files and block devices, by io_uring and past the page cache.
+
+use std::fs::File;
+use std::io::{self, Seek, SeekFrom};
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+
+use super::{BlockIo, BlockOp, Errno, Geometry, OpenError, Progress};
+use crate::ring::{FileSlot, Ring, ZEROES};
+
+/// The most bytes one step reads or writes: io_uring counts in 31 bits.
+const STEP_MAX: u64 = 1 << 30;
+
+/// Block sizes that namespaces have here.
+const BLOCK_SIZES: [u32; 2] = [512, 4096];
+
+/// How a disk makes a range read as zeroes: the first way that works is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+enum Zeroing {
+    /// `FALLOC_FL_ZERO_RANGE`: stays allocated.
+    Range,
+    /// `FALLOC_FL_PUNCH_HOLE`: zero and given back.
+    Punch,
+    /// Zeroes are written.
+    Write,
+}
+
+/// A file or block device.
+#[derive(Debug)]
+pub(crate) struct BlockFile {
+    path: PathBuf,
+    file: File,
+    /// Holds the lock. Not the file itself: rings may keep that open a little longer.
+    _lock: Option<File>,
+    block_bytes: u32,
+    memory_alignment: u32,
+    blocks: AtomicU64,
+    zeroing: AtomicU8,
+    can_deallocate: AtomicBool,
+}
+
+impl BlockFile {
+    /// Opens it past the page cache, or through it with one warning where the
+    /// file system knows no other way.
+    pub(super) fn open(
+        path: &Path,
+        block_bytes: Option<u32>,
+        read_only: bool,
+    ) -> Result<Self, OpenError> {
+        let is_device = check_kind(path)?;
+        let (file, direct) = open_direct(path, read_only, is_device)?;
+        // Devices are guarded by O_EXCL.
+        let lock = if is_device {
+            None
+        } else {
+            lock(path, read_only)?
+        };
+        let alignment = if direct {
+            Alignment::of(&file, is_device)
+        } else {
+            Alignment::NONE
+        };
+        let block_bytes = choose_block_bytes(path, block_bytes, alignment.offset)?;
+        let disk = Self {
+            path: path.to_owned(),
+            file,
+            _lock: lock,
+            block_bytes,
+            memory_alignment: alignment.memory,
+            blocks: AtomicU64::new(0),
+            zeroing: AtomicU8::new(Zeroing::Range as u8),
+            can_deallocate: AtomicBool::new(true),
+        };
+        disk.refresh()
+            .map_err(|error| OpenError::new(format!("{}: {error}", path.display())))?;
+        if disk.geometry().blocks == 0 {
+            return Err(OpenError::new(format!(
+                "{} is smaller than one block of {block_bytes} bytes: give it a size, \
+                 for example `truncate -s 1G {}`",
+                path.display(),
+                path.display()
+            )));
+        }
+        Ok(disk)
+    }
+
+    /// Looks at the size again; returns whether it changed.
+    pub(crate) fn refresh(&self) -> io::Result<bool> {
+        let bytes = (&self.file).seek(SeekFrom::End(0))?;
+        let blocks = bytes / u64::from(self.block_bytes);
+        Ok(self.blocks.swap(blocks, Ordering::Relaxed) != blocks)
+    }
+
+    /// Makes what was written durable, and blocks until it is.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        self.file.sync_data()
+    }
+
+    /// For the ring's fixed files.
+    pub(crate) fn fd(&self) -> RawFd {
+        self.file.as_raw_fd()
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks.load(Ordering::Relaxed),
+            memory_alignment: self.memory_alignment,
+        }
+    }
+
+    /// Submits what comes next of an operation, or ends it.
+    pub(super) fn step(
+        &self,
+        io: &mut BlockIo,
+        ring: &mut Ring,
+        file: FileSlot,
+        tag: u64,
+    ) -> Progress {
+        let (offset, rest) = io.rest();
+        let size = rest.min(STEP_MAX) as u32;
+        match io.op {
+            BlockOp::Flush => ring.sync(tag, file),
+            _ if rest == 0 => return self.finish(io, ring, file, tag),
+            BlockOp::Read => ring.read(tag, file, offset, io.memory().part(io.done as u32, size)),
+            BlockOp::Write { durable } => {
+                let span = io.memory().part(io.done as u32, size);
+                ring.write(tag, file, offset, span, durable);
+            }
+            BlockOp::Verify => {
+                let span = io.memory();
+                ring.read(tag, file, offset, span.part(0, size.min(span.length)));
+            }
+            BlockOp::WriteZeroes {
+                deallocate,
+                durable,
+            } => match self.zeroing(deallocate) {
+                Zeroing::Range => {
+                    let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+                    ring.fallocate(tag, file, offset, rest, mode);
+                }
+                Zeroing::Punch => punch(ring, tag, file, offset, rest),
+                Zeroing::Write => {
+                    let span = ring.zeroes(size.min(ZEROES));
+                    ring.write(tag, file, offset, span, durable);
+                }
+            },
+            BlockOp::Deallocate if self.can_deallocate.load(Ordering::Relaxed) => {
+                punch(ring, tag, file, offset, rest);
+            }
+            BlockOp::Deallocate => return Progress::Done(Ok(())),
+        }
+        Progress::Pending
+    }
+
+    /// Takes the result of a step and goes on.
+    pub(super) fn resume(
+        &self,
+        io: &mut BlockIo,
+        result: Result<u32, i32>,
+        ring: &mut Ring,
+        file: FileSlot,
+        tag: u64,
+    ) -> Progress {
+        let moved = match result {
+            Err(libc::EINTR | libc::EAGAIN) => 0,
+            Err(errno) => return self.recover(io, errno, ring, file, tag),
+            Ok(_) if io.op == BlockOp::Flush || io.syncing => return Progress::Done(Ok(())),
+            // The file ends before its size did: someone cut it.
+            Ok(0)
+                if matches!(
+                    io.op,
+                    BlockOp::Read | BlockOp::Verify | BlockOp::Write { .. }
+                ) =>
+            {
+                return Progress::Done(Err(Errno(libc::EIO)));
+            }
+            // fallocate does all or nothing.
+            Ok(0) => io.length - io.done,
+            Ok(bytes) => u64::from(bytes),
+        };
+        io.done += moved;
+        self.step(io, ring, file, tag)
+    }
+
+    /// The range is done: what is left is to make it durable, if that is asked
+    /// for and did not come with the writes.
+    fn finish(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) -> Progress {
+        match io.op {
+            BlockOp::WriteZeroes { durable: true, .. } => {
+                io.syncing = true;
+                ring.sync(tag, file);
+                Progress::Pending
+            }
+            _ => Progress::Done(Ok(())),
+        }
+    }
+
+    /// Tries another way where the disk does not know this one.
+    fn recover(
+        &self,
+        io: &mut BlockIo,
+        errno: i32,
+        ring: &mut Ring,
+        file: FileSlot,
+        tag: u64,
+    ) -> Progress {
+        match (io.op, errno) {
+            (BlockOp::WriteZeroes { deallocate, .. }, libc::EOPNOTSUPP | libc::ENOSYS)
+                if self.zeroing(deallocate) != Zeroing::Write =>
+            {
+                let next = match self.zeroing(deallocate) {
+                    Zeroing::Range => Zeroing::Punch,
+                    Zeroing::Punch | Zeroing::Write => {
+                        self.can_deallocate.store(false, Ordering::Relaxed);
+                        Zeroing::Write
+                    }
+                };
+                self.zeroing.fetch_max(next as u8, Ordering::Relaxed);
+                tracing::info!(path = %self.path.display(), ?next, "no such way to write zeroes here");
+                self.step(io, ring, file, tag)
+            }
+            (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
+                self.can_deallocate.store(false, Ordering::Relaxed);
+                tracing::info!(path = %self.path.display(), "deallocated blocks cannot be given back here");
+                Progress::Done(Ok(()))
+            }
+            _ => Progress::Done(Err(Errno(errno))),
+        }
+    }
+
+    fn zeroing(&self, deallocate: bool) -> Zeroing {
+        let punches = deallocate && self.can_deallocate.load(Ordering::Relaxed);
+        match self.zeroing.load(Ordering::Relaxed) {
+            way if way == Zeroing::Write as u8 => Zeroing::Write,
+            way if way == Zeroing::Punch as u8 || punches => Zeroing::Punch,
+            _ => Zeroing::Range,
+        }
+    }
+}
+
+fn punch(ring: &mut Ring, tag: u64, file: FileSlot, offset: u64, length: u64) {
+    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+    ring.fallocate(tag, file, offset, length, mode);
+}
+
+/// Whether it is a block device; anything but that and a regular file is refused.
+fn check_kind(path: &Path) -> Result<bool, OpenError> {
+    let shown = path.display();
+    let metadata = std::fs::metadata(path).map_err(|error| {
+        OpenError::new(match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "{shown} does not exist: check the path, or make a disk image, \
+                 for example `truncate -s 1G {shown}`"
+            ),
+            io::ErrorKind::PermissionDenied => {
+                format!("no permission to reach {shown}: run as root, or as a user who may")
+            }
+            _ => format!("{shown}: {error}"),
+        })
+    })?;
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        let what = if kind.is_dir() {
+            "a directory"
+        } else {
+            "no file or block device"
+        };
+        return Err(OpenError::new(format!(
+            "{shown} is {what}: export a regular file or a block device"
+        )));
+    }
+    Ok(kind.is_block_device())
+}
+
+/// Opens with O_DIRECT, or without where the file system refuses it; says which.
+fn open_direct(path: &Path, read_only: bool, is_device: bool) -> Result<(File, bool), OpenError> {
+    // O_EXCL on a block device: refuse one that is mounted or part of another.
+    let exclusive = if is_device && !read_only {
+        libc::O_EXCL
+    } else {
+        0
+    };
+    let open = |flags: i32| {
+        File::options()
+            .read(true)
+            .write(!read_only)
+            .custom_flags(flags | exclusive)
+            .open(path)
+    };
+    match open(libc::O_DIRECT) {
+        Ok(file) => Ok((file, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            let file = open(0).map_err(|error| explain_open(path, &error))?;
+            tracing::warn!(
+                path = %path.display(),
+                "the file system refuses O_DIRECT: data goes through the page cache"
+            );
+            Ok((file, false))
+        }
+        Err(error) => Err(explain_open(path, &error)),
+    }
+}
+
+fn explain_open(path: &Path, error: &io::Error) -> OpenError {
+    let shown = path.display();
+    OpenError::new(match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            format!("no permission to open {shown}: run as root, or export it read-only")
+        }
+        Some(libc::EROFS) => format!("{shown} cannot be written: export it read-only"),
+        Some(libc::EBUSY) => format!(
+            "{shown} is in use: it is mounted, or part of a RAID or volume group; \
+             `lsblk {shown}` shows by whom"
+        ),
+        _ => format!("cannot open {shown}: {error}"),
+    })
+}
+
+/// Two writers of one file would destroy it: the first has it until the lock's
+/// file is dropped.
+fn lock(path: &Path, read_only: bool) -> Result<Option<File>, OpenError> {
+    let Ok(file) = File::open(path) else {
+        return Ok(None);
+    };
+    let operation = if read_only {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match rustix::fs::flock(&file, operation) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::new(format!(
+            "{} is already exported, by another namespace or process: one disk, one writer",
+            path.display()
+        ))),
+        // Some network file systems have no locks; that is no reason to refuse.
+        Err(_) => Ok(None),
+    }
+}
+
+/// What direct I/O on a file demands.
+#[derive(Debug, Clone, Copy)]
+struct Alignment {
+    offset: u32,
+    memory: u32,
+}
+
+impl Alignment {
+    /// What the page cache demands.
+    const NONE: Self = Self {
+        offset: 1,
+        memory: 1,
+    };
+
+    fn of(file: &File, is_device: bool) -> Self {
+        // Linux 6.1 says it outright.
+        let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+        if let Ok(statx) = statx
+            && statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+            && statx.stx_dio_offset_align != 0
+        {
+            return Self {
+                offset: statx.stx_dio_offset_align,
+                memory: statx.stx_dio_mem_align,
+            };
+        }
+        let sector = if is_device {
+            rustix::fs::ioctl_blksszget(file.as_fd()).ok()
+        } else {
+            None
+        };
+        let sector = sector.unwrap_or(512);
+        Self {
+            offset: sector,
+            memory: sector,
+        }
+    }
+}
+
+fn choose_block_bytes(path: &Path, asked: Option<u32>, alignment: u32) -> Result<u32, OpenError> {
+    let smallest = BLOCK_SIZES
+        .into_iter()
+        .find(|size| size.is_multiple_of(alignment.max(1)));
+    let shown = path.display();
+    match (asked, smallest) {
+        (_, None) => Err(OpenError::new(format!(
+            "{shown} needs direct I/O in units of {alignment} bytes; 4096 at most can be served"
+        ))),
+        (None, Some(smallest)) => Ok(smallest),
+        (Some(asked), Some(smallest)) if asked < smallest => Err(OpenError::new(format!(
+            "a block size of {asked} is smaller than the {alignment} bytes in which {shown} can be \
+             read and written: set block_size = {smallest}"
+        ))),
+        (Some(asked), Some(_)) => Ok(asked),
+    }
+}

@@ -1,0 +1,347 @@
+//! One suite that every backend passes.
+//!
+//! A test is a story told to a [`Rig`]: a ring, a buffer and one backend.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use cairn_rdma::Mapping;
+
+use super::{Backend, BlockFile, BlockIo, BlockOp, Errno, MemoryDisk, NullDisk, Progress};
+use crate::ring::{FileSlot, Finished, Ring, Span};
+
+const DISK_BYTES: u64 = 8 << 20;
+const BUFFER_BYTES: u32 = 1 << 20;
+
+const WRITE: BlockOp = BlockOp::Write { durable: false };
+
+/// A backend with all that a reactor would bring.
+struct Rig {
+    ring: Ring,
+    buffer: Arc<Mapping>,
+    slot: u16,
+    backend: Backend,
+    file: Option<FileSlot>,
+}
+
+impl Rig {
+    fn new(backend: Backend) -> Self {
+        let mut ring = Ring::new(64).expect("io_uring");
+        let buffer = Arc::new(Mapping::anonymous(BUFFER_BYTES as usize).expect("memory"));
+        let slot = ring.add_buffer(&buffer).expect("room for a buffer");
+        let file = match &backend {
+            Backend::File(disk) => Some(ring.add_file(disk.fd()).expect("room for a file")),
+            Backend::Memory(_) | Backend::Null(_) => None,
+        };
+        Self {
+            ring,
+            buffer,
+            slot,
+            backend,
+            file,
+        }
+    }
+
+    fn span(&self, length: u32) -> Span {
+        Span {
+            buffer: self.slot,
+            addr: self.buffer.addr(),
+            length,
+        }
+    }
+
+    /// Runs several operations at a time; results in the order given.
+    fn run_all(&mut self, operations: &mut [BlockIo]) -> Vec<Result<(), Errno>> {
+        let mut ended = HashMap::new();
+        for (tag, io) in operations.iter_mut().enumerate() {
+            let progress = self
+                .backend
+                .begin(io, &mut self.ring, self.file, tag as u64);
+            if let Progress::Done(result) = progress {
+                ended.insert(tag, result);
+            }
+        }
+        while ended.len() < operations.len() {
+            self.ring.wait(None).expect("io_uring works");
+            while let Some(finished) = self.ring.pop() {
+                let Finished::Operation { tag, result } = finished else {
+                    panic!("nobody polls here: {finished:?}");
+                };
+                let io = &mut operations[tag as usize];
+                let progress = self
+                    .backend
+                    .resume(io, result, &mut self.ring, self.file, tag);
+                if let Progress::Done(result) = progress {
+                    assert_eq!(ended.insert(tag as usize, result), None, "ended twice");
+                }
+            }
+        }
+        assert_eq!(self.ring.in_flight(), 0);
+        (0..operations.len()).map(|tag| ended[&tag]).collect()
+    }
+
+    fn run(
+        &mut self,
+        op: BlockOp,
+        offset: u64,
+        length: u64,
+        span: Option<Span>,
+    ) -> Result<(), Errno> {
+        self.run_all(&mut [BlockIo::new(op, offset, length, span)])[0]
+    }
+
+    fn write(&mut self, op: BlockOp, offset: u64, bytes: &[u8]) {
+        self.buffer.write(0, bytes);
+        let span = self.span(bytes.len() as u32);
+        assert_eq!(self.run(op, offset, bytes.len() as u64, Some(span)), Ok(()));
+        // What is read back must come from the disk.
+        self.buffer.fill(0, bytes.len(), 0x5a);
+    }
+
+    fn read(&mut self, offset: u64, length: u32) -> Vec<u8> {
+        let span = self.span(length);
+        assert_eq!(
+            self.run(BlockOp::Read, offset, u64::from(length), Some(span)),
+            Ok(())
+        );
+        let mut bytes = vec![0; length as usize];
+        self.buffer.read(0, &mut bytes);
+        bytes
+    }
+}
+
+/// Bytes that tell where they belong.
+fn pattern(seed: u8, length: usize) -> Vec<u8> {
+    (0..length)
+        .map(|i| (i / 512) as u8 ^ (i as u8).wrapping_mul(31) ^ seed)
+        .collect()
+}
+
+/// What any disk that keeps its bytes must do.
+fn keeps_what_was_written(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let block = rig.backend.geometry().block_bytes as usize;
+    assert_eq!(rig.backend.geometry().blocks, DISK_BYTES / block as u64);
+
+    // Sizes from one block to the largest transfer, at the start, inside and at the end.
+    for (seed, length) in [block, 3 * block, 64 << 10, BUFFER_BYTES as usize]
+        .into_iter()
+        .enumerate()
+    {
+        for offset in [0, 5 * block as u64, DISK_BYTES - length as u64] {
+            let bytes = pattern(seed as u8, length);
+            rig.write(
+                BlockOp::Write {
+                    durable: seed % 2 == 0,
+                },
+                offset,
+                &bytes,
+            );
+            assert_eq!(
+                rig.read(offset, length as u32),
+                bytes,
+                "{length} bytes at {offset}"
+            );
+        }
+    }
+    assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
+
+    // Neighbours of what is written stay as they are.
+    let before = rig.read(0, 64 << 10);
+    rig.write(WRITE, 2 * block as u64, &pattern(0x77, block));
+    let after = rig.read(0, 64 << 10);
+    assert_eq!(after[..2 * block], before[..2 * block]);
+    assert_eq!(after[3 * block..], before[3 * block..]);
+
+    // A range longer than the buffer verifies.
+    let span = rig.span(64 << 10);
+    assert_eq!(rig.run(BlockOp::Verify, 0, DISK_BYTES, Some(span)), Ok(()));
+}
+
+fn zeroes_a_range(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let block = u64::from(rig.backend.geometry().block_bytes);
+    for (deallocate, durable) in [(false, false), (true, false), (false, true)] {
+        rig.write(WRITE, 0, &pattern(1, BUFFER_BYTES as usize));
+        let op = BlockOp::WriteZeroes {
+            deallocate,
+            durable,
+        };
+        let (offset, length) = (block, u64::from(BUFFER_BYTES) - 3 * block);
+        assert_eq!(rig.run(op, offset, length, None), Ok(()));
+        let (start, end) = (offset as usize, (offset + length) as usize);
+        let bytes = rig.read(0, BUFFER_BYTES);
+        assert_eq!(bytes[..start], pattern(1, BUFFER_BYTES as usize)[..start]);
+        assert!(
+            bytes[start..end].iter().all(|&b| b == 0),
+            "deallocate {deallocate}"
+        );
+        assert_eq!(bytes[end..], pattern(1, BUFFER_BYTES as usize)[end..]);
+    }
+}
+
+fn deallocate_touches_nothing_else(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let bytes = pattern(9, 256 << 10);
+    rig.write(WRITE, 0, &bytes);
+    assert_eq!(
+        rig.run(BlockOp::Deallocate, 64 << 10, 64 << 10, None),
+        Ok(())
+    );
+    let after = rig.read(0, 256 << 10);
+    assert_eq!(after[..64 << 10], bytes[..64 << 10]);
+    assert_eq!(after[128 << 10..], bytes[128 << 10..]);
+}
+
+fn many_at_a_time(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    let (count, size) = (64u32, 16u32 << 10);
+    let bytes = pattern(3, (count * size) as usize);
+    rig.buffer.write(0, &bytes);
+    let whole = rig.span(count * size);
+    for op in [WRITE, BlockOp::Read] {
+        let mut operations: Vec<BlockIo> = (0..count)
+            .map(|i| {
+                let span = whole.part(i * size, size);
+                BlockIo::new(op, u64::from(i * size), u64::from(size), Some(span))
+            })
+            .collect();
+        assert!(
+            rig.run_all(&mut operations)
+                .into_iter()
+                .all(|result| result == Ok(()))
+        );
+    }
+    assert_eq!(rig.read(0, count * size), bytes);
+}
+
+fn suite(open: impl Fn() -> Backend) {
+    keeps_what_was_written(open());
+    zeroes_a_range(open());
+    deallocate_touches_nothing_else(open());
+    many_at_a_time(open());
+}
+
+fn image(folder: &Path) -> std::path::PathBuf {
+    let path = folder.join("disk.img");
+    std::fs::File::create(&path)
+        .unwrap()
+        .set_len(DISK_BYTES)
+        .unwrap();
+    path
+}
+
+#[test]
+fn a_file_past_the_page_cache() {
+    // Beside the sources: /tmp may well be in memory.
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = image(folder.path());
+    suite(|| Backend::open_file(&path, None, false).unwrap());
+    let smallest = Backend::open_file(&path, None, false)
+        .unwrap()
+        .geometry()
+        .block_bytes;
+    if smallest == 512 {
+        suite(|| Backend::open_file(&path, Some(4096), false).unwrap());
+    }
+}
+
+#[test]
+fn a_file_in_memory() {
+    let folder = tempfile::tempdir_in("/dev/shm").unwrap();
+    let path = image(folder.path());
+    suite(|| Backend::open_file(&path, Some(512), false).unwrap());
+}
+
+#[test]
+fn memory() {
+    for block_bytes in [512, 4096] {
+        suite(|| Backend::Memory(MemoryDisk::new(DISK_BYTES + 100, block_bytes).unwrap()));
+    }
+}
+
+#[test]
+fn null_reads_zeroes_and_forgets() {
+    let mut rig = Rig::new(Backend::Null(
+        NullDisk::new(1 << 50, 4096, BUFFER_BYTES).unwrap(),
+    ));
+    assert_eq!(rig.backend.geometry().blocks, 1 << 38);
+    rig.write(WRITE, 1 << 40, &pattern(1, 8192));
+    assert!(rig.read(1 << 40, 8192).iter().all(|&byte| byte == 0));
+    for op in [BlockOp::Flush, BlockOp::Deallocate, BlockOp::Verify] {
+        assert_eq!(rig.run(op, 0, 4096, None), Ok(()));
+    }
+}
+
+#[test]
+fn windows_are_where_no_buffer_is_needed() {
+    let memory = Backend::Memory(MemoryDisk::new(DISK_BYTES, 512).unwrap());
+    let (mapping, offset) = memory.window(true, 1024, 512).expect("memory has windows");
+    assert_eq!(offset, 1024);
+    mapping.fill(offset, 512, 0xab);
+    assert_eq!(Rig::new(memory).read(1024, 512), [0xab; 512]);
+
+    let null = Backend::Null(NullDisk::new(DISK_BYTES, 512, 8192).unwrap());
+    assert!(null.window(false, 4096, 8192).is_some());
+    assert!(
+        null.window(true, 4096, 8192).is_none(),
+        "the zeroes stay zeroes"
+    );
+}
+
+#[test]
+fn a_file_that_was_cut_fails_its_reads() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = image(folder.path());
+    let mut rig = Rig::new(Backend::open_file(&path, None, false).unwrap());
+    std::fs::File::options()
+        .write(true)
+        .open(&path)
+        .unwrap()
+        .set_len(4096)
+        .unwrap();
+    let span = rig.span(16384);
+    assert_eq!(
+        rig.run(BlockOp::Read, 0, 16384, Some(span)),
+        Err(Errno(libc::EIO))
+    );
+    assert_eq!(
+        rig.run(BlockOp::Read, 65536, 4096, Some(span)),
+        Err(Errno(libc::EIO))
+    );
+    let Backend::File(disk) = &rig.backend else {
+        unreachable!("opened as a file")
+    };
+    assert!(disk.refresh().unwrap(), "the size changed");
+}
+
+#[test]
+fn what_cannot_be_opened_says_why() {
+    let folder = tempfile::tempdir().unwrap();
+    let error = |path: &Path, block| {
+        Backend::open_file(path, block, false)
+            .unwrap_err()
+            .to_string()
+    };
+
+    let missing = error(&folder.path().join("none.img"), None);
+    assert!(
+        missing.contains("does not exist") && missing.contains("truncate"),
+        "{missing}"
+    );
+    let directory = error(folder.path(), None);
+    assert!(directory.contains("is a directory"), "{directory}");
+    let device = error(Path::new("/dev/null"), None);
+    assert!(device.contains("no file or block device"), "{device}");
+
+    let empty = folder.path().join("empty.img");
+    std::fs::File::create(&empty).unwrap();
+    let empty = error(&empty, None);
+    assert!(empty.contains("smaller than one block"), "{empty}");
+
+    let twice = image(folder.path());
+    let _first = BlockFile::open(&twice, None, false).unwrap();
+    let second = error(&twice, None);
+    assert!(second.contains("already exported"), "{second}");
+}

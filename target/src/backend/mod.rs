@@ -1,0 +1,267 @@
+//! What the blocks of a namespace live on.
+//!
+//! A [`Backend`] is shared by all reactors and has no state of its own for an
+//! operation: that is a [`BlockIo`], which lives in the request it belongs to.
+//! A reactor [`begin`](Backend::begin)s it, and [`resume`](Backend::resume)s it
+//! with each completion its ring has for it, until it is [`Progress::Done`].
+//! Offsets and lengths are bytes here and were checked against the namespace.
+
+mod block_file;
+#[cfg(test)]
+mod conformance;
+mod memory;
+mod null;
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+use cairn_rdma::Mapping;
+
+pub(crate) use block_file::BlockFile;
+pub(crate) use memory::MemoryDisk;
+pub(crate) use null::NullDisk;
+
+use crate::ring::{FileSlot, Ring, Span};
+
+/// Bytes of a logical block where neither the administrator nor the disk says.
+const BLOCK_BYTES_DEFAULT: u32 = 512;
+
+/// What to do with a range of blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum BlockOp {
+    /// Disk to buffer.
+    Read,
+    /// Buffer to disk; `durable`: done only when on stable storage (FUA).
+    Write { durable: bool },
+    /// Read everything and keep nothing. The buffer may be shorter than the range.
+    Verify,
+    /// Make the range read as zeroes; `deallocate`: preferably by giving it back.
+    WriteZeroes { deallocate: bool, durable: bool },
+    /// Give the range back, if that can be done: advice, not an order.
+    Deallocate,
+    /// Make all finished writes durable.
+    Flush,
+}
+
+/// One operation on a backend, on its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct BlockIo {
+    /// What to do.
+    pub(crate) op: BlockOp,
+    /// First byte on the disk.
+    pub(crate) offset: u64,
+    /// Bytes on the disk.
+    pub(crate) length: u64,
+    /// The bytes in memory, for operations that move any.
+    pub(crate) span: Option<Span>,
+    /// Bytes that are done.
+    done: u64,
+    /// Whether the last step, making it durable, is under way.
+    syncing: bool,
+}
+
+impl BlockIo {
+    /// An operation that has not begun.
+    pub(crate) fn new(op: BlockOp, offset: u64, length: u64, span: Option<Span>) -> Self {
+        Self {
+            op,
+            offset,
+            length,
+            span,
+            done: 0,
+            syncing: false,
+        }
+    }
+
+    /// The bytes in memory of an operation that has some.
+    fn memory(&self) -> Span {
+        self.span
+            .expect("an operation that moves bytes has a buffer")
+    }
+
+    /// The bytes in memory, exactly as many as on the disk.
+    fn whole(&self) -> Span {
+        let length = u32::try_from(self.length).expect("a transfer is at most MDTS");
+        self.memory().part(0, length)
+    }
+
+    /// The disk's bytes that are left to do.
+    fn rest(&self) -> (u64, u64) {
+        (self.offset + self.done, self.length - self.done)
+    }
+}
+
+/// An error of the system, by its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Errno(pub(crate) i32);
+
+/// How far an operation is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[must_use]
+pub(crate) enum Progress {
+    /// The ring has it: [`Backend::resume`] with its completion.
+    Pending,
+    /// It ended.
+    Done(Result<(), Errno>),
+}
+
+/// How a backend's blocks are laid out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Geometry {
+    /// Bytes of a logical block: 512 or 4096.
+    pub(crate) block_bytes: u32,
+    /// Logical blocks.
+    pub(crate) blocks: u64,
+    /// Bytes that the address of a buffer must be a multiple of.
+    pub(crate) memory_alignment: u32,
+}
+
+/// A backend could not be opened. Says what was wrong and what to do.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+pub struct OpenError {
+    what: String,
+}
+
+impl OpenError {
+    fn new(what: impl Into<String>) -> Self {
+        Self { what: what.into() }
+    }
+}
+
+/// What a namespace's blocks live on.
+#[derive(Debug)]
+pub(crate) enum Backend {
+    /// A file or block device, by io_uring.
+    File(BlockFile),
+    /// Memory that devices reach by themselves.
+    Memory(MemoryDisk),
+    /// Nothing: reads give zeroes, writes vanish.
+    Null(NullDisk),
+}
+
+impl Backend {
+    /// A file or block device.
+    ///
+    /// # Errors
+    /// It cannot be opened, or not with that block size.
+    pub(crate) fn open_file(
+        path: &Path,
+        block_bytes: Option<u32>,
+        read_only: bool,
+    ) -> Result<Self, OpenError> {
+        BlockFile::open(path, block_bytes, read_only).map(Self::File)
+    }
+
+    /// A disk in memory.
+    ///
+    /// # Errors
+    /// There is not so much memory.
+    pub(crate) fn memory(bytes: u64, block_bytes: Option<u32>) -> Result<Self, OpenError> {
+        MemoryDisk::new(bytes, block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT))
+            .map(Self::Memory)
+            .map_err(|error| OpenError::new(format!("no memory for {bytes} bytes: {error}")))
+    }
+
+    /// A disk that is none, of which a command reads `transfer_bytes` at most.
+    ///
+    /// # Errors
+    /// There is no memory for the zeroes.
+    pub(crate) fn null(
+        bytes: u64,
+        block_bytes: Option<u32>,
+        transfer_bytes: u32,
+    ) -> Result<Self, OpenError> {
+        NullDisk::new(
+            bytes,
+            block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
+            transfer_bytes,
+        )
+        .map(Self::Null)
+        .map_err(|error| OpenError::new(format!("no memory for zeroes: {error}")))
+    }
+
+    /// Looks at the size again; returns whether it changed.
+    pub(crate) fn refresh(&self) -> io::Result<bool> {
+        match self {
+            Self::File(disk) => disk.refresh(),
+            Self::Memory(_) | Self::Null(_) => Ok(false),
+        }
+    }
+
+    /// Makes what was written durable, and blocks until it is.
+    pub(crate) fn flush(&self) -> io::Result<()> {
+        match self {
+            Self::File(disk) => disk.flush(),
+            Self::Memory(_) | Self::Null(_) => Ok(()),
+        }
+    }
+
+    /// How its blocks are laid out now: a file can grow.
+    pub(crate) fn geometry(&self) -> Geometry {
+        match self {
+            Self::File(disk) => disk.geometry(),
+            Self::Memory(disk) => disk.geometry(),
+            Self::Null(disk) => disk.geometry(),
+        }
+    }
+
+    /// The memory that its windows show, for the devices to know it.
+    pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
+        match self {
+            Self::File(_) => None,
+            Self::Memory(disk) => Some(disk.mapping()),
+            Self::Null(disk) => Some(disk.mapping()),
+        }
+    }
+
+    /// The memory that `length` bytes at `offset` can be moved to or from
+    /// without a buffer in between: (mapping, offset in it). `write` says which way.
+    pub(crate) fn window(
+        &self,
+        write: bool,
+        offset: u64,
+        length: u32,
+    ) -> Option<(&Arc<Mapping>, usize)> {
+        match self {
+            Self::Memory(disk) => Some(disk.window(offset, length)),
+            Self::Null(disk) if !write => Some(disk.window(length)),
+            Self::Null(_) | Self::File(_) => None,
+        }
+    }
+
+    /// Starts an operation; `file` is this backend's place in the ring, if it has one.
+    pub(crate) fn begin(
+        &self,
+        io: &mut BlockIo,
+        ring: &mut Ring,
+        file: Option<FileSlot>,
+        tag: u64,
+    ) -> Progress {
+        match self {
+            Self::File(disk) => disk.step(io, ring, registered(file), tag),
+            Self::Memory(disk) => Progress::Done(disk.run(io, ring)),
+            Self::Null(disk) => Progress::Done(disk.run(io, ring)),
+        }
+    }
+
+    /// Goes on with an operation after the ring finished a step of it.
+    pub(crate) fn resume(
+        &self,
+        io: &mut BlockIo,
+        result: Result<u32, i32>,
+        ring: &mut Ring,
+        file: Option<FileSlot>,
+        tag: u64,
+    ) -> Progress {
+        match self {
+            Self::File(disk) => disk.resume(io, result, ring, registered(file), tag),
+            Self::Memory(_) | Self::Null(_) => unreachable!("these end when they begin"),
+        }
+    }
+}
+
+fn registered(file: Option<FileSlot>) -> FileSlot {
+    file.expect("a reactor registers a disk's file before its first operation")
+}

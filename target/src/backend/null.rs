@@ -1,0 +1,56 @@
+//! No disk: for measuring everything but a disk.
+
+use std::io;
+use std::sync::Arc;
+
+use cairn_rdma::Mapping;
+
+use super::{BlockIo, BlockOp, Errno, Geometry};
+use crate::ring::Ring;
+
+/// Reads give zeroes, writes vanish.
+#[derive(Debug)]
+pub(crate) struct NullDisk {
+    /// As many zeroes as one command can ask for. Registered with the devices.
+    zeroes: Arc<Mapping>,
+    block_bytes: u32,
+    blocks: u64,
+}
+
+impl NullDisk {
+    /// A disk of `bytes`, rounded down to whole blocks, of which one command
+    /// reads `transfer_bytes` at most.
+    pub(crate) fn new(bytes: u64, block_bytes: u32, transfer_bytes: u32) -> io::Result<Self> {
+        Ok(Self {
+            zeroes: Arc::new(Mapping::anonymous(transfer_bytes as usize)?),
+            block_bytes,
+            blocks: bytes / u64::from(block_bytes),
+        })
+    }
+
+    /// The zeroes, to register them.
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.zeroes
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks,
+            memory_alignment: 1,
+        }
+    }
+
+    pub(super) fn window(&self, length: u32) -> (&Arc<Mapping>, usize) {
+        assert!(length as usize <= self.zeroes.len(), "{length} zeroes");
+        (&self.zeroes, 0)
+    }
+
+    /// Does all of an operation.
+    pub(super) fn run(&self, io: &BlockIo, ring: &Ring) -> Result<(), Errno> {
+        if io.op == BlockOp::Read {
+            ring.copy_in(io.whole(), &self.zeroes, 0);
+        }
+        Ok(())
+    }
+}

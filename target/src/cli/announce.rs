@@ -1,0 +1,91 @@
+//! What a host has to type.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use cairn_config::Config;
+
+/// The `nvme` lines for each listener: discover, then connect for each subsystem.
+pub(super) fn lines(config: &Config, addresses: &[SocketAddr]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for address in addresses {
+        let ip = reachable(address.ip());
+        let port = address.port();
+        lines.push(format!("nvme discover -t rdma -a {ip} -s {port}"));
+        for subsystem in &config.subsystems {
+            let nqn = &subsystem.nqn;
+            lines.push(format!("nvme connect -t rdma -a {ip} -s {port} -n {nqn}"));
+        }
+    }
+    lines
+}
+
+/// One line that says what a configuration amounts to.
+pub(super) fn summary(config: &Config) -> String {
+    let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
+    format!(
+        "ok: {}, {}, {}",
+        count(config.listeners.len(), "listener"),
+        count(config.subsystems.len(), "subsystem"),
+        count(namespaces, "namespace"),
+    )
+}
+
+fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
+/// An address to connect to for one that is listened on: for a wildcard, the
+/// one by which this machine reaches the world.
+fn reachable(listening: IpAddr) -> IpAddr {
+    if !listening.is_unspecified() {
+        return listening;
+    }
+    // Connecting a UDP socket sends nothing: it only looks up the route to a
+    // documentation address.
+    let world = if listening.is_ipv4() {
+        "192.0.2.1:9"
+    } else {
+        "[2001:db8::1]:9"
+    };
+    let local = UdpSocket::bind((listening, 0)).and_then(|socket| {
+        socket.connect(world)?;
+        socket.local_addr()
+    });
+    local.map_or(listening, |local| local.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_config::Flags;
+
+    #[test]
+    fn a_line_for_each_subsystem_of_each_listener() {
+        let flags = Flags {
+            listen: vec!["192.0.2.1".into(), "[2001:db8::1]".into()],
+            export: vec!["mem:1MiB".into()],
+            nqn: Some("nqn.2024-01.com.example:disk".into()),
+            ..Flags::default()
+        };
+        let config = Config::from_flags(&flags).unwrap();
+        let addresses: Vec<_> = config
+            .listeners
+            .iter()
+            .map(|l| l.socket_address())
+            .collect();
+        assert_eq!(
+            lines(&config, &addresses),
+            [
+                "nvme discover -t rdma -a 192.0.2.1 -s 4420",
+                "nvme connect -t rdma -a 192.0.2.1 -s 4420 -n nqn.2024-01.com.example:disk",
+                "nvme discover -t rdma -a 2001:db8::1 -s 4420",
+                "nvme connect -t rdma -a 2001:db8::1 -s 4420 -n nqn.2024-01.com.example:disk",
+            ]
+        );
+        assert_eq!(
+            summary(&config),
+            "ok: 2 listeners, 1 subsystem, 1 namespace"
+        );
+    }
+}

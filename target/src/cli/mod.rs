@@ -1,0 +1,155 @@
+//! The command line.
+//!
+//! What scripts and people paste goes to stdout: the `nvme` lines, then `ready`.
+//! Everything else goes to stderr.
+
+mod announce;
+mod notify;
+mod providers;
+mod serve;
+
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use cairn_config::{Config, Flags, Reactors};
+use clap::{Args, Parser, Subcommand};
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "cairn-target",
+    version,
+    about = "Exports disks over NVMe over Fabrics on RDMA"
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Exports disks until told to stop (SIGTERM); SIGHUP reads the configuration anew
+    Serve(Serve),
+    /// Says whether a configuration file is right, and if not, what is wrong
+    Check {
+        /// The configuration file
+        file: PathBuf,
+    },
+    /// Prints the JSON schema of configuration files
+    Schema,
+}
+
+#[derive(Debug, Clone, Args)]
+struct Serve {
+    /// Where hosts connect; port 4420 if none is given, IPv6 addresses in brackets if one is
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    listen: Vec<String>,
+    /// A file or block device, memory, or nothing at all; each becomes the next namespace
+    #[arg(long, value_name = "PATH|mem:SIZE|null:SIZE")]
+    export: Vec<String>,
+    /// The name of the subsystem of the exports
+    #[arg(long, value_name = "NQN")]
+    nqn: Option<String>,
+    /// What speaks RDMA
+    #[arg(long, value_name = "auto|verbs|soft")]
+    provider: Option<String>,
+    /// A configuration file; the other options add to it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Threads that do the I/O
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    reactors: Option<u16>,
+    /// What is logged, as tracing's filters say it: info, cairn_target=debug, ...
+    #[arg(long, value_name = "FILTER")]
+    log: Option<String>,
+    /// How a log line looks
+    #[arg(long, value_name = "text|json")]
+    log_format: Option<String>,
+}
+
+impl Serve {
+    /// The configuration: file and options, checked as one.
+    fn config(&self) -> Result<Config, cairn_config::ConfigError> {
+        let flags = Flags {
+            listen: self.listen.clone(),
+            export: self.export.clone(),
+            nqn: self.nqn.clone(),
+            provider: self.provider.clone(),
+            log: self.log.clone(),
+            log_format: self.log_format.clone(),
+        };
+        let mut config = match &self.config {
+            Some(path) => Config::from_file(path, &flags)?,
+            None => Config::from_flags(&flags)?,
+        };
+        if let Some(reactors) = self.reactors {
+            config.target.reactors = Reactors::Count(usize::from(reactors));
+        }
+        Ok(config)
+    }
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let result = match Cli::parse().command {
+        Command::Serve(serve) => serve::run(&serve),
+        Command::Check { file } => Config::from_file(&file, &Flags::default())
+            .map(|config| print_line(&announce::summary(&config)))
+            .map_err(|error| error.to_string()),
+        Command::Schema => {
+            print_line(cairn_config::schema().trim_end());
+            Ok(())
+        }
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("{error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Whoever closed our stdout does not want to read it.
+fn print_line(line: &str) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn options_make_a_configuration() {
+        let cli = Cli::parse_from([
+            "cairn-target",
+            "serve",
+            "--listen",
+            "192.0.2.1",
+            "--listen",
+            "[2001:db8::1]:4421",
+            "--export",
+            "mem:64MiB",
+            "--export",
+            "null:1GiB",
+            "--reactors",
+            "3",
+        ]);
+        let Command::Serve(serve) = cli.command else {
+            panic!("it is serve")
+        };
+        let config = serve.config().unwrap();
+        assert_eq!(config.listeners.len(), 2);
+        assert_eq!(config.listeners[1].port, 4421);
+        assert_eq!(config.subsystems[0].namespaces.len(), 2);
+        assert_eq!(config.target.reactors, Reactors::Count(3));
+    }
+}

@@ -1,0 +1,56 @@
+//! The providers that this program has.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
+use cairn_verbs::VerbsProvider;
+
+/// All of them, best first. One that cannot work here says so when it is asked to.
+pub(super) fn all() -> Vec<Arc<dyn Provider>> {
+    let verbs: Arc<dyn Provider> = match VerbsProvider::new() {
+        Ok(verbs) => Arc::new(verbs),
+        Err(error) => Arc::new(Missing {
+            name: "verbs",
+            reason: reason(error),
+        }),
+    };
+    vec![verbs]
+}
+
+fn reason(error: FabricError) -> String {
+    match error {
+        FabricError::Unavailable { reason, .. } => reason,
+        other => other.to_string(),
+    }
+}
+
+/// A provider that cannot work on this machine.
+#[derive(Debug)]
+struct Missing {
+    name: &'static str,
+    reason: String,
+}
+
+impl Missing {
+    fn error(&self) -> FabricError {
+        FabricError::Unavailable {
+            provider: self.name,
+            reason: self.reason.clone(),
+        }
+    }
+}
+
+impl Provider for Missing {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    fn listen(&self, _: &ListenOptions, _: Sink) -> Result<Box<dyn Listener>, FabricError> {
+        Err(self.error())
+    }
+
+    fn device_for(&self, _: SocketAddr, _: Option<IpAddr>) -> Result<Arc<dyn Device>, FabricError> {
+        Err(self.error())
+    }
+}

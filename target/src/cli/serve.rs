@@ -1,0 +1,103 @@
+//! `cairn-target serve`: from start to SIGTERM.
+
+use std::io::{self, IsTerminal};
+
+use cairn_config::{Config, LogFormat};
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+use super::{Serve, announce, notify, print_line, providers};
+use crate::server::Target;
+
+/// Serves until told to stop.
+pub(super) fn run(serve: &Serve) -> Result<(), String> {
+    let config = serve.config().map_err(|error| error.to_string())?;
+    start_logging(&config)?;
+    abort_on_panic();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()
+        .map_err(|error| format!("no runtime: {error}"))?;
+    // Before anything can be asked of us: a signal that comes early is not lost.
+    let mut signals = runtime
+        .block_on(async { Signals::new() })
+        .map_err(|error| format!("signals: {error}"))?;
+    let target = Target::start(config.clone(), providers::all())
+        .map_err(|error| format!("error: {error}"))?;
+    for line in announce::lines(&config, target.addresses()) {
+        print_line(&line);
+    }
+    print_line("ready");
+    notify::ready();
+    while let Order::Reload = runtime.block_on(signals.next()) {
+        reload(serve, &target);
+    }
+    notify::stopping();
+    target.stop()
+}
+
+fn reload(serve: &Serve, target: &Target) {
+    notify::reloading();
+    let changed = serve
+        .config()
+        .map_err(|error| error.to_string())
+        .and_then(|config| target.reload(config).map_err(|error| error.to_string()));
+    if let Err(error) = changed {
+        tracing::error!("the new configuration is refused, the old one stays: {error}");
+    }
+    notify::ready();
+}
+
+enum Order {
+    Reload,
+    Stop,
+}
+
+struct Signals {
+    hangup: Signal,
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            hangup: signal(SignalKind::hangup())?,
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) -> Order {
+        tokio::select! {
+            _ = self.hangup.recv() => Order::Reload,
+            _ = self.terminate.recv() => Order::Stop,
+            _ = self.interrupt.recv() => Order::Stop,
+        }
+    }
+}
+
+fn start_logging(config: &Config) -> Result<(), String> {
+    let log = &config.target.log;
+    let filter = EnvFilter::try_new(&log.filter).map_err(|error| format!("log filter: {error}"))?;
+    let builder = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(io::stderr)
+        .with_target(false)
+        .with_ansi(io::stderr().is_terminal());
+    match log.format {
+        LogFormat::Text => builder.init(),
+        LogFormat::Json => builder.json().flatten_event(true).init(),
+    }
+    Ok(())
+}
+
+/// A thread that panicked leaves hosts without an answer: better to end, so that
+/// the service manager starts us anew and the hosts reconnect.
+fn abort_on_panic() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        default(panic);
+        std::process::abort();
+    }));
+}

@@ -1,0 +1,92 @@
+//! Namespaces as the I/O path sees them.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cairn_rdma::{Access, Device, FabricError, Region};
+use nvme_proto::io::NamespaceView;
+
+use crate::backend::Backend;
+
+/// A namespace: what all reactors share of it.
+#[derive(Debug)]
+pub(crate) struct Namespace {
+    /// Tells it from every other of the process, one of the same NSID included.
+    pub(crate) id: u64,
+    /// NSID.
+    pub(crate) nsid: u32,
+    /// What its blocks live on.
+    pub(crate) backend: Backend,
+    read_only: bool,
+    /// Its memory as each device knows it, by the device's id. Looked at when a
+    /// device or a namespace arrives, never by an I/O.
+    regions: Mutex<HashMap<u64, Arc<Region>>>,
+}
+
+impl Namespace {
+    /// A namespace that no device knows yet.
+    pub(crate) fn new(nsid: u32, backend: Backend, read_only: bool) -> Self {
+        static NEXT_ID: AtomicU64 = AtomicU64::new(0);
+        Self {
+            id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
+            nsid,
+            backend,
+            read_only,
+            regions: Mutex::default(),
+        }
+    }
+
+    /// What parsing must know of it, as its size is now.
+    pub(crate) fn view(&self) -> NamespaceView {
+        let geometry = self.backend.geometry();
+        NamespaceView {
+            nsze: geometry.blocks,
+            lbads: geometry.block_bytes.trailing_zeros() as u8,
+            write_protected: self.read_only,
+        }
+    }
+
+    /// Its memory as `device` knows it, registered now if need be; `None` if
+    /// it has no memory of its own.
+    pub(crate) fn region(
+        &self,
+        device: &Arc<dyn Device>,
+    ) -> Result<Option<Arc<Region>>, FabricError> {
+        let Some(mapping) = self.backend.mapping() else {
+            return Ok(None);
+        };
+        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(region) = regions.get(&device.id()) {
+            return Ok(Some(Arc::clone(region)));
+        }
+        let region = Arc::new(device.register(Arc::clone(mapping), Access::LOCAL_WRITE)?);
+        regions.insert(device.id(), Arc::clone(&region));
+        Ok(Some(region))
+    }
+
+    /// Forgets a device that is gone.
+    pub(crate) fn forget_device(&self, device: u64) {
+        self.regions
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .remove(&device);
+    }
+}
+
+/// The namespaces of a subsystem at one time. A change makes a new table; the
+/// reactors are sent it.
+#[derive(Debug, Default, Clone)]
+pub(crate) struct NamespaceTable {
+    /// In ascending order of NSID.
+    pub(crate) namespaces: Vec<Entry>,
+}
+
+/// A namespace, and its size at the time of the table.
+#[derive(Debug, Clone)]
+pub(crate) struct Entry {
+    /// The namespace.
+    pub(crate) namespace: Arc<Namespace>,
+    /// What parsing must know of it.
+    pub(crate) view: NamespaceView,
+}

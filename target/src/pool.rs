@@ -1,0 +1,262 @@
+//! Data buffers: a buddy allocator over the arena's data area.
+//!
+//! Every buffer is one contiguous stretch, because an RDMA work request and a
+//! block I/O each name exactly one. Sizes are powers of two from a page to the
+//! largest transfer, so a free pair of neighbours always merges back: once all
+//! requests have ended, the largest buffer can be had again.
+
+/// Bytes of the smallest buffer: a page, which suits any disk's direct I/O.
+pub(crate) const UNIT: usize = 4096;
+
+/// No unit: the end of a free list.
+const NONE: u32 = u32::MAX;
+
+/// A buffer that was taken. Give it back with [`Pool::give`].
+#[derive(Debug, PartialEq, Eq)]
+#[must_use = "a buffer that is not given back is lost"]
+pub(crate) struct Buffer {
+    unit: u32,
+    order: u8,
+}
+
+impl Buffer {
+    /// From the start of the data area.
+    pub(crate) fn offset(&self) -> usize {
+        self.unit as usize * UNIT
+    }
+
+    /// Bytes; at least as many as were asked for.
+    pub(crate) fn len(&self) -> usize {
+        UNIT << self.order
+    }
+}
+
+/// What a unit is the first of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum State {
+    /// A free stretch of this order.
+    Free(u8),
+    /// A taken stretch of this order.
+    Taken(u8),
+    /// Nothing: it lies inside a stretch.
+    Inside,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Unit {
+    state: State,
+    next: u32,
+    prev: u32,
+}
+
+/// The free and taken stretches of a data area.
+#[derive(Debug)]
+pub(crate) struct Pool {
+    units: Vec<Unit>,
+    /// The first free stretch of each order.
+    free: Vec<u32>,
+    free_units: usize,
+}
+
+impl Pool {
+    /// A pool of `length` bytes, whose largest buffer has `largest`.
+    ///
+    /// # Panics
+    /// If `largest` is no power of two of at least [`UNIT`], or `length` no
+    /// multiple of it.
+    pub(crate) fn new(length: usize, largest: usize) -> Self {
+        assert!(
+            largest.is_power_of_two() && largest >= UNIT,
+            "buffers of {largest} bytes"
+        );
+        assert!(
+            length > 0 && length.is_multiple_of(largest),
+            "{length} / {largest}"
+        );
+        let orders = order_of(largest) + 1;
+        let inside = Unit {
+            state: State::Inside,
+            next: NONE,
+            prev: NONE,
+        };
+        let mut pool = Self {
+            units: vec![inside; length / UNIT],
+            free: vec![NONE; usize::from(orders)],
+            free_units: length / UNIT,
+        };
+        // Backwards, so that the lowest addresses are used first.
+        for first in (0..length).step_by(largest).rev() {
+            pool.link((first / UNIT) as u32, orders - 1);
+        }
+        pool
+    }
+
+    /// Bytes of the largest buffer.
+    pub(crate) fn largest(&self) -> usize {
+        UNIT << (self.free.len() - 1)
+    }
+
+    #[cfg(test)]
+    /// Bytes that are free, though perhaps not in one piece.
+    pub(crate) fn free_bytes(&self) -> usize {
+        self.free_units * UNIT
+    }
+
+    /// A buffer of at least `length` bytes, if there is one now.
+    ///
+    /// # Panics
+    /// If `length` exceeds [`Self::largest`]: then there never will be one.
+    pub(crate) fn take(&mut self, length: usize) -> Option<Buffer> {
+        assert!(length <= self.largest(), "no buffer of {length} bytes");
+        let order = order_of(length);
+        let found = (order..self.free.len() as u8).find(|&o| self.free[usize::from(o)] != NONE)?;
+        let unit = self.free[usize::from(found)];
+        self.unlink(unit, found);
+        // Split: keep the lower half, free the upper, until it fits.
+        for half in (order..found).rev() {
+            self.link(unit + (1 << half), half);
+        }
+        self.units[unit as usize].state = State::Taken(order);
+        self.free_units -= 1 << order;
+        Some(Buffer { unit, order })
+    }
+
+    /// Takes a buffer back.
+    #[allow(clippy::needless_pass_by_value)] // the giver must not keep it
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        let Buffer {
+            mut unit,
+            mut order,
+        } = buffer;
+        assert_eq!(
+            self.units[unit as usize].state,
+            State::Taken(order),
+            "buffer of another pool"
+        );
+        self.units[unit as usize].state = State::Inside;
+        self.free_units += 1 << order;
+        while usize::from(order) + 1 < self.free.len() {
+            let buddy = unit ^ (1 << order);
+            if self.units[buddy as usize].state != State::Free(order) {
+                break;
+            }
+            self.unlink(buddy, order);
+            unit &= !(1 << order);
+            order += 1;
+        }
+        self.link(unit, order);
+    }
+
+    fn link(&mut self, unit: u32, order: u8) {
+        let next = std::mem::replace(&mut self.free[usize::from(order)], unit);
+        self.units[unit as usize] = Unit {
+            state: State::Free(order),
+            next,
+            prev: NONE,
+        };
+        if next != NONE {
+            self.units[next as usize].prev = unit;
+        }
+    }
+
+    fn unlink(&mut self, unit: u32, order: u8) {
+        let Unit { next, prev, .. } = self.units[unit as usize];
+        self.units[unit as usize].state = State::Inside;
+        if prev == NONE {
+            self.free[usize::from(order)] = next;
+        } else {
+            self.units[prev as usize].next = next;
+        }
+        if next != NONE {
+            self.units[next as usize].prev = prev;
+        }
+    }
+}
+
+/// The smallest order whose buffers hold `length` bytes.
+fn order_of(length: usize) -> u8 {
+    length
+        .div_ceil(UNIT)
+        .max(1)
+        .next_power_of_two()
+        .trailing_zeros() as u8
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LARGEST: usize = 1 << 20;
+
+    #[test]
+    fn lowest_first_and_rounded_up() {
+        let mut pool = Pool::new(2 * LARGEST, LARGEST);
+        let one = pool.take(1).unwrap();
+        let five_pages = pool.take(5 * UNIT).unwrap();
+        assert_eq!((one.offset(), one.len()), (0, UNIT));
+        assert_eq!(
+            (five_pages.offset(), five_pages.len()),
+            (8 * UNIT, 8 * UNIT)
+        );
+        pool.give(one);
+        pool.give(five_pages);
+        assert_eq!(pool.free_bytes(), 2 * LARGEST);
+    }
+
+    #[test]
+    fn empty_is_a_state() {
+        let mut pool = Pool::new(LARGEST, LARGEST);
+        let all = pool.take(LARGEST).unwrap();
+        assert_eq!(pool.take(1), None);
+        pool.give(all);
+        let page = pool.take(1).unwrap();
+        assert_eq!(pool.take(LARGEST), None, "a page of it is taken");
+        pool.give(page);
+        assert!(pool.take(LARGEST).is_some(), "merged again");
+    }
+
+    #[test]
+    #[should_panic(expected = "no buffer of")]
+    fn more_than_the_largest_is_a_bug() {
+        let _ = Pool::new(LARGEST, LARGEST).take(LARGEST + 1);
+    }
+
+    proptest! {
+        #[test]
+        fn buffers_never_overlap_and_always_merge(
+            steps in proptest::collection::vec((any::<bool>(), 1usize..=LARGEST), 1..300)
+        ) {
+            let mut pool = Pool::new(4 * LARGEST, LARGEST);
+            let mut taken: Vec<Buffer> = Vec::new();
+            for (take, size) in steps {
+                if take {
+                    if let Some(buffer) = pool.take(size) {
+                        prop_assert!(buffer.len() >= size && buffer.len() < 2 * size.max(UNIT));
+                        let (start, end) = (buffer.offset(), buffer.offset() + buffer.len());
+                        prop_assert!(end <= 4 * LARGEST);
+                        prop_assert!(start.is_multiple_of(buffer.len()));
+                        for other in &taken {
+                            prop_assert!(
+                                end <= other.offset() || other.offset() + other.len() <= start
+                            );
+                        }
+                        taken.push(buffer);
+                    }
+                } else if !taken.is_empty() {
+                    let buffer = taken.swap_remove(size % taken.len());
+                    pool.give(buffer);
+                }
+                let used: usize = taken.iter().map(Buffer::len).sum();
+                prop_assert_eq!(pool.free_bytes() + used, 4 * LARGEST);
+            }
+            for buffer in taken.drain(..) {
+                pool.give(buffer);
+            }
+            for _ in 0..4 {
+                prop_assert!(pool.take(LARGEST).is_some());
+            }
+            prop_assert!(pool.take(1).is_none());
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! A queue pair: one queue of a controller, on one reactor, for life.
+
+mod table;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{QpId, SendWork};
+use nvme_proto::wire::Cqe;
+use nvme_proto::wire::cm::RequestData;
+
+pub(crate) use table::{QpairId, Qpairs};
+
+use crate::registry::{ControllerShared, SubsystemShared};
+use crate::request::List;
+
+/// From the connection request to a finished Connect command.
+pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// From posting work to its completion: a host that takes longer to read its
+/// responses has stopped reading.
+pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Send-queue work requests that are posted in one chain at most. Bounds a
+/// batch: what does not fit goes in the next.
+pub(crate) const CHAIN_MAX: usize = 64;
+
+/// Where a queue pair is in its life.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum State {
+    /// Accepted; its Connect command must succeed by then.
+    Connecting {
+        /// When it is given up.
+        deadline: Instant,
+    },
+    /// A queue of a controller.
+    Live,
+    /// Disconnected by us or by the peer; work is still coming back.
+    Closing,
+    /// The device has no more of it; requests may still be with a backend.
+    Closed,
+}
+
+/// What a connected queue is a queue of.
+#[derive(Debug, Clone)]
+pub(crate) struct Association {
+    /// The subsystem.
+    pub(crate) subsystem: Arc<SubsystemShared>,
+    /// The controller.
+    pub(crate) controller: Arc<ControllerShared>,
+    /// QID.
+    pub(crate) qid: u16,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub(crate) struct QueuePair {
+    /// What the endpoint calls it.
+    pub(crate) qp: QpId,
+    /// Which of the reactor's devices it is on.
+    pub(crate) port: usize,
+    /// The host's end.
+    pub(crate) peer: SocketAddr,
+    /// Our end.
+    pub(crate) local: SocketAddr,
+    /// The private data of its connection request.
+    pub(crate) cm: RequestData,
+    /// Where it is in its life.
+    pub(crate) state: State,
+    /// Since Connect.
+    pub(crate) association: Option<Association>,
+    /// Entries of the submission queue, 1-based.
+    pub(crate) entries: u16,
+    /// Commands accepted and not answered; parked ones do not count.
+    pub(crate) outstanding: u32,
+    /// Requests that belong to it, answered ones on their way included.
+    pub(crate) requests: u32,
+    /// SQHD, or `None` where the host does not want to know.
+    sqhd: Option<u16>,
+    /// Send-queue work requests that may still be posted.
+    pub(crate) send_credits: u32,
+    /// RDMA READs that may still be posted.
+    pub(crate) read_credits: u32,
+    /// Requests that wait to READ.
+    pub(crate) awaiting_read: List,
+    /// Requests that wait to SEND.
+    pub(crate) awaiting_send: List,
+    /// Work of this round, not yet posted.
+    pub(crate) outbox: Vec<SendWork>,
+    /// Signaled work that has not come back.
+    pub(crate) in_flight: u32,
+    /// Since when none of it came back.
+    pub(crate) in_flight_since: Instant,
+}
+
+impl QueuePair {
+    /// One that was just accepted.
+    pub(crate) fn new(accepted: &Accepted, now: Instant) -> Self {
+        Self {
+            qp: accepted.qp,
+            port: accepted.port,
+            peer: accepted.peer,
+            local: accepted.local,
+            cm: accepted.cm,
+            state: State::Connecting {
+                deadline: now + CONNECT_TIMEOUT,
+            },
+            association: None,
+            // HSQSIZE is 0-based.
+            entries: accepted.cm.hsqsize.get() + 1,
+            outstanding: 0,
+            requests: 0,
+            sqhd: Some(0),
+            send_credits: accepted.send_work,
+            read_credits: accepted.reads,
+            awaiting_read: List::default(),
+            awaiting_send: List::default(),
+            outbox: Vec::with_capacity(CHAIN_MAX),
+            in_flight: 0,
+            in_flight_since: now,
+        }
+    }
+
+    /// Connect succeeded.
+    pub(crate) fn connected(&mut self, association: Association, entries: u16, flow_control: bool) {
+        self.association = Some(association);
+        self.entries = entries;
+        self.sqhd = flow_control.then_some(0);
+        self.state = State::Live;
+    }
+
+    /// Whether it still takes commands and gives answers.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Connecting { .. } | State::Live)
+    }
+
+    /// QID: as the Connect said, and before it as the connection request did.
+    pub(crate) fn qid(&self) -> u16 {
+        self.association
+            .as_ref()
+            .map_or(self.cm.qid.get(), |association| association.qid)
+    }
+
+    /// The host's NQN, for log lines; known since Connect.
+    pub(crate) fn host_nqn(&self) -> &str {
+        self.association
+            .as_ref()
+            .map_or("?", |a| a.controller.host_nqn())
+    }
+
+    /// The subsystem's NQN, for log lines; known since Connect.
+    pub(crate) fn subsystem_nqn(&self) -> &str {
+        self.association.as_ref().map_or("?", |a| a.subsystem.nqn())
+    }
+
+    /// SQHD of the next response: one more command is consumed.
+    pub(crate) fn advance_sqhd(&mut self) -> u16 {
+        match &mut self.sqhd {
+            Some(head) => {
+                *head = (*head + 1) % self.entries;
+                *head
+            }
+            None => Cqe::SQHD_NO_FLOW_CONTROL,
+        }
+    }
+
+    /// Counts signaled work out.
+    pub(crate) fn work_posted(&mut self, now: Instant) {
+        if self.in_flight == 0 {
+            self.in_flight_since = now;
+        }
+        self.in_flight += 1;
+    }
+
+    /// Counts signaled work in.
+    pub(crate) fn work_returned(&mut self, now: Instant) {
+        self.in_flight -= 1;
+        self.in_flight_since = now;
+    }
+
+    /// Why it must be closed by now, if it must.
+    pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
+        match self.state {
+            State::Connecting { deadline } if now >= deadline => {
+                Some("the host sent no valid Connect in time")
+            }
+            State::Connecting { .. } | State::Live
+                if self.in_flight > 0 && now >= self.in_flight_since + RESPONSE_TIMEOUT =>
+            {
+                Some("the host has stopped reading its responses")
+            }
+            _ => None,
+        }
+    }
+}
+
+/// How a connection request was accepted.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Accepted {
+    /// What the endpoint calls the queue pair.
+    pub(crate) qp: QpId,
+    /// Which of the reactor's devices it is on.
+    pub(crate) port: usize,
+    /// The host's end.
+    pub(crate) peer: SocketAddr,
+    /// Our end.
+    pub(crate) local: SocketAddr,
+    /// The private data of the request.
+    pub(crate) cm: RequestData,
+    /// Send-queue work requests it has room for.
+    pub(crate) send_work: u32,
+    /// RDMA READs outstanding at a time.
+    pub(crate) reads: u32,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue_pair(hsqsize: u16) -> QueuePair {
+        let accepted = Accepted {
+            qp: QpId::new(0, 0),
+            port: 0,
+            peer: "192.0.2.1:1".parse().unwrap(),
+            local: "192.0.2.2:4420".parse().unwrap(),
+            cm: RequestData::new(1, hsqsize + 1, hsqsize, 0),
+            send_work: 8,
+            reads: 4,
+        };
+        QueuePair::new(&accepted, Instant::now())
+    }
+
+    #[test]
+    fn sqhd_counts_modulo_the_size_of_the_queue() {
+        let mut qpair = queue_pair(2);
+        let heads: Vec<u16> = (0..4).map(|_| qpair.advance_sqhd()).collect();
+        assert_eq!(heads, [1, 2, 0, 1]);
+        qpair.sqhd = None;
+        assert_eq!(qpair.advance_sqhd(), 0xffff);
+    }
+
+    #[test]
+    fn a_host_that_never_connects_is_overdue() {
+        let qpair = queue_pair(31);
+        let State::Connecting { deadline } = qpair.state else {
+            panic!("it is new")
+        };
+        assert_eq!(qpair.overdue(deadline - Duration::from_millis(1)), None);
+        assert!(qpair.overdue(deadline).is_some());
+    }
+
+    #[test]
+    fn a_host_that_stops_reading_is_overdue() {
+        let mut qpair = queue_pair(31);
+        qpair.state = State::Live;
+        let start = Instant::now();
+        assert_eq!(
+            qpair.overdue(start + RESPONSE_TIMEOUT),
+            None,
+            "nothing is in flight"
+        );
+        qpair.work_posted(start);
+        qpair.work_posted(start + RESPONSE_TIMEOUT / 2);
+        assert!(qpair.overdue(start + RESPONSE_TIMEOUT).is_some());
+        qpair.work_returned(start + RESPONSE_TIMEOUT);
+        assert_eq!(
+            qpair.overdue(start + RESPONSE_TIMEOUT),
+            None,
+            "it reads again"
+        );
+    }
+}

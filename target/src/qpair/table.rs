@@ -1,0 +1,106 @@
+//! The queue pairs of a reactor.
+
+use super::QueuePair;
+
+/// A queue pair of one reactor, and no other that was in its place before.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct QpairId {
+    index: u32,
+    generation: u32,
+}
+
+impl QpairId {
+    /// Not any.
+    pub(crate) const NONE: Self = Self {
+        index: u32::MAX,
+        generation: 0,
+    };
+}
+
+#[derive(Debug, Default)]
+struct Entry {
+    generation: u32,
+    qpair: Option<QueuePair>,
+}
+
+/// The queue pairs of a reactor. They keep their place until their last request
+/// has ended, which may be after the device has forgotten them.
+#[derive(Debug, Default)]
+pub(crate) struct Qpairs {
+    entries: Vec<Entry>,
+    free: Vec<u32>,
+}
+
+impl Qpairs {
+    /// Adds one.
+    pub(crate) fn add(&mut self, qpair: QueuePair) -> QpairId {
+        let index = self.free.pop().unwrap_or_else(|| {
+            self.entries.push(Entry::default());
+            self.entries.len() as u32 - 1
+        });
+        let entry = &mut self.entries[index as usize];
+        entry.qpair = Some(qpair);
+        QpairId {
+            index,
+            generation: entry.generation,
+        }
+    }
+
+    /// Takes one out.
+    ///
+    /// # Panics
+    /// If it is not there.
+    pub(crate) fn remove(&mut self, id: QpairId) -> QueuePair {
+        let entry = &mut self.entries[id.index as usize];
+        assert_eq!(entry.generation, id.generation, "{id:?} is gone");
+        entry.generation += 1;
+        self.free.push(id.index);
+        entry.qpair.take().expect("a queue pair of this generation")
+    }
+
+    /// One, if it is still there.
+    pub(crate) fn get(&self, id: QpairId) -> Option<&QueuePair> {
+        let entry = self.entries.get(id.index as usize)?;
+        entry
+            .qpair
+            .as_ref()
+            .filter(|_| entry.generation == id.generation)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.entries.len() - self.free.len()
+    }
+
+    /// All of them.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = QpairId> + '_ {
+        self.entries
+            .iter()
+            .enumerate()
+            .filter(|(_, entry)| entry.qpair.is_some())
+            .map(|(index, entry)| QpairId {
+                index: index as u32,
+                generation: entry.generation,
+            })
+    }
+}
+
+impl std::ops::Index<QpairId> for Qpairs {
+    type Output = QueuePair;
+
+    fn index(&self, id: QpairId) -> &QueuePair {
+        self.get(id)
+            .expect("a queue pair stays until its last request has ended")
+    }
+}
+
+impl std::ops::IndexMut<QpairId> for Qpairs {
+    fn index_mut(&mut self, id: QpairId) -> &mut QueuePair {
+        let entry = &mut self.entries[id.index as usize];
+        assert_eq!(entry.generation, id.generation, "{id:?} is gone");
+        entry
+            .qpair
+            .as_mut()
+            .expect("a queue pair of this generation")
+    }
+}

@@ -1,0 +1,90 @@
+//! Commands of admin queues. They are rare, so they may lock and allocate.
+
+use nvme_proto::controller::{AdminCommand, Outcome, Refusal, Transfer};
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::Status;
+
+use super::Reactor;
+use crate::request::{RequestId, Task};
+
+impl Reactor {
+    /// Parses the command and gets a buffer for its data.
+    pub(super) fn begin_admin(&mut self, id: RequestId) {
+        let request = &mut self.requests[id];
+        let association = self.qpairs[request.qpair].association.as_ref();
+        let subsystem = &association.expect("an admin queue is connected").subsystem;
+        let sqe = &request.sqe;
+        let parsed =
+            AdminCommand::parse(sqe, subsystem.io_limits().mdts_bytes).and_then(|command| {
+                let transfer = match command.transfer() {
+                    Transfer::None => DataTransfer::none(sqe),
+                    Transfer::ToHost { length } => DataTransfer::to_host(sqe, length),
+                    // Capsules of the admin queue have no data (RDMA, 3.1).
+                    Transfer::FromHost { length } => DataTransfer::from_host(sqe, length, 0),
+                };
+                Ok((command, transfer.map_err(Refusal::new)?))
+            });
+        match parsed {
+            Ok((command, transfer)) => {
+                request.task = Task::Admin(command);
+                request.transfer = transfer;
+                request.wants = (transfer.length(), 0);
+                self.acquire(id);
+            }
+            Err(refusal) => self.refuse_admin(id, refusal),
+        }
+    }
+
+    /// The data is there: carries the command out.
+    pub(super) fn execute_admin(&mut self, id: RequestId, command: &AdminCommand) {
+        let request = &self.requests[id];
+        let (cid, qpair) = (request.cid(), request.qpair);
+        let Some(association) = self.qpairs[qpair].association.clone() else {
+            unreachable!("an admin queue is connected")
+        };
+        let (mut data_in, mut data_out) = (Vec::new(), Vec::new());
+        match command.transfer() {
+            Transfer::None => {}
+            Transfer::FromHost { length } => {
+                data_in.resize(length as usize, 0);
+                self.ring.peek(self.data_span(id), &mut data_in);
+            }
+            Transfer::ToHost { length } => data_out.resize(length as usize, 0),
+        }
+        let cntlid = association.controller.cntlid();
+        let outcome = association
+            .subsystem
+            .execute(cntlid, cid, command, &data_in, &mut data_out);
+        if let Some(buffer) = &self.requests[id].data
+            && !data_out.is_empty()
+        {
+            self.arena.write(buffer, &data_out);
+        }
+        // What the command brought about goes before its response.
+        self.read_inbox();
+        match outcome {
+            Outcome::Complete(completion) => self.finish(id, completion.status, completion.result),
+            Outcome::Parked => self.park(id),
+        }
+    }
+
+    /// The controller keeps the CID; nothing else of the request is needed.
+    fn park(&mut self, id: RequestId) {
+        let qpair = self.requests[id].qpair;
+        self.release_receive(id);
+        self.release_buffers(id);
+        self.requests[id].take_permit().parked();
+        self.qpairs[qpair].outstanding -= 1;
+        self.free(id);
+    }
+
+    fn refuse_admin(&mut self, id: RequestId, refusal: Refusal) {
+        let request = &self.requests[id];
+        let association = self.qpairs[request.qpair].association.as_ref();
+        let association = association.expect("an admin queue is connected");
+        let cntlid = association.controller.cntlid();
+        let completion = association.subsystem.refuse(cntlid, request.cid(), refusal);
+        debug_assert_ne!(completion.status, Status::SUCCESS);
+        self.finish(id, completion.status, completion.result);
+    }
+}

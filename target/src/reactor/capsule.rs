@@ -1,0 +1,128 @@
+//! Capsules arrive.
+
+use cairn_rdma::{Completion, WorkStatus};
+use nvme_proto::wire::sqe::SQE_BYTES;
+
+use super::Reactor;
+use crate::qpair::QpairId;
+use crate::request::Task;
+
+/// A command capsule in its receive slot.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capsule {
+    pub(super) qpair: QpairId,
+    pub(super) slot: u32,
+    /// Bytes of in-capsule data.
+    pub(super) data_bytes: u32,
+}
+
+impl Reactor {
+    /// A receive completed.
+    pub(super) fn capsule_arrived(&mut self, port: usize, slot: u32, completion: &Completion) {
+        match self.accept_capsule(port, slot, completion) {
+            Some(capsule) if self.requests.is_full() || !self.backlog.is_empty() => {
+                self.backlog.push_back(capsule);
+            }
+            Some(capsule) => self.admit(capsule),
+            None => self.repost(port, slot),
+        }
+    }
+
+    /// The capsule, if it is one and its queue may send it.
+    fn accept_capsule(
+        &mut self,
+        port: usize,
+        slot: u32,
+        completion: &Completion,
+    ) -> Option<Capsule> {
+        let qpair = self.ports[port].as_ref()?.qpair(completion.qp)?;
+        if !self.qpairs[qpair].is_open() || self.draining {
+            return None;
+        }
+        match completion.status {
+            WorkStatus::Success => {}
+            WorkStatus::Flushed => return None,
+            // A capsule that is too long breaks the queue pair by itself.
+            failed => {
+                self.close(qpair, failed.explain());
+                return None;
+            }
+        }
+        let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
+            self.close(
+                qpair,
+                "the host sent a capsule that is shorter than a command",
+            );
+            return None;
+        };
+        let queue = &mut self.qpairs[qpair];
+        queue.outstanding += 1;
+        if queue.outstanding > u32::from(queue.entries) {
+            self.close(
+                qpair,
+                "the host has more commands outstanding than its queue has entries",
+            );
+            return None;
+        }
+        Some(Capsule {
+            qpair,
+            slot,
+            data_bytes,
+        })
+    }
+
+    /// Takes a request for a capsule and begins with it.
+    pub(super) fn admit(&mut self, capsule: Capsule) {
+        let Capsule {
+            qpair,
+            slot,
+            data_bytes,
+        } = capsule;
+        let port = self.qpairs[qpair].port;
+        let sqe = self.port(port).slots().sqe(slot);
+        let id = self.requests.take(qpair, sqe);
+        self.qpairs[qpair].requests += 1;
+        let request = &mut self.requests[id];
+        request.in_capsule_bytes = data_bytes;
+        if data_bytes == 0 {
+            self.repost(port, slot);
+        } else {
+            request.receive = Some(slot);
+        }
+        match &self.qpairs[qpair].association {
+            None => self.begin_connect(id),
+            Some(association) if association.qid == 0 => self.begin_admin(id),
+            Some(_) => self.begin_io(id),
+        }
+    }
+
+    /// Answers a command that was parked.
+    pub(super) fn complete_late(
+        &mut self,
+        qpair: QpairId,
+        completion: nvme_proto::controller::Completion,
+    ) {
+        use nvme_proto::wire::{FromZeros, Sqe, U16};
+        if !self.qpairs.get(qpair).is_some_and(|queue| queue.is_open()) {
+            return;
+        }
+        let sqe = Sqe {
+            cid: U16::new(completion.cid),
+            ..Sqe::new_zeroed()
+        };
+        let id = self.requests.take(qpair, sqe);
+        let queue = &mut self.qpairs[qpair];
+        queue.requests += 1;
+        queue.outstanding += 1;
+        self.requests[id].task = Task::LateCompletion;
+        self.finish(id, completion.status, completion.result);
+    }
+
+    /// Posts a receive slot again at the end of the round.
+    pub(super) fn repost(&mut self, port: usize, slot: u32) {
+        // A port that is gone takes its slots with it.
+        if let Some(port) = &mut self.ports[port] {
+            port.repost(slot);
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! The first command of a connection: Connect makes it a queue of a controller.
+
+use nvme_proto::controller::{ConnectRequest, Refusal};
+use nvme_proto::subsystem::Arrival;
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::Status;
+use nvme_proto::wire::fabrics::ConnectData;
+use nvme_proto::wire::{FromZeros, IntoBytes};
+
+use super::Reactor;
+use crate::qpair::Association;
+use crate::request::{RequestId, Task};
+
+impl Reactor {
+    /// Checks the command and gets its data.
+    pub(super) fn begin_connect(&mut self, id: RequestId) {
+        let request = &mut self.requests[id];
+        request.task = Task::Connect;
+        // Capsules of the admin queue have no data (RDMA, 3.1).
+        let admin = self.qpairs[request.qpair].cm.qid.get() == 0;
+        let in_capsule_bytes = if admin { 0 } else { request.in_capsule_bytes };
+        match ConnectRequest::locate(&request.sqe, in_capsule_bytes) {
+            Ok(transfer) => {
+                request.transfer = transfer;
+                let in_capsule = matches!(transfer, DataTransfer::InCapsule(_));
+                request.wants = (if in_capsule { 0 } else { transfer.length() }, 0);
+                self.acquire(id);
+            }
+            Err(refusal) => self.refuse_connect(id, refusal),
+        }
+    }
+
+    /// The data is there: connects.
+    pub(super) fn execute_connect(&mut self, id: RequestId) {
+        let mut data = ConnectData::new_zeroed();
+        self.ring.peek(self.input_span(id), data.as_mut_bytes());
+        match self.connect(id, &data) {
+            Ok(result) => self.finish(id, Status::SUCCESS, result),
+            Err(refusal) => self.refuse_connect(id, refusal),
+        }
+    }
+
+    fn connect(&mut self, id: RequestId, data: &ConnectData) -> Result<u64, Refusal> {
+        let qpair = self.requests[id].qpair;
+        let request = ConnectRequest::parse(&self.requests[id].sqe, data)?;
+        let subsystem = self.registry.find(&request.subnqn);
+        let subsystem = subsystem.ok_or_else(ConnectRequest::unknown_subsystem)?;
+        let address = self.address(qpair);
+        let queue = &mut self.qpairs[qpair];
+        let arrival = Arrival {
+            // The subsystem has its own clock.
+            now: std::time::Duration::ZERO,
+            cm: Some(&queue.cm),
+            local: Some(queue.local.ip()),
+        };
+        let (connected, controller) = subsystem.connect(&request, &arrival, address)?;
+        tracing::info!(
+            host = controller.host_nqn(),
+            address = %queue.peer,
+            subsystem = subsystem.nqn(),
+            cntlid = connected.cntlid,
+            qid = connected.qid,
+            entries = connected.sq_entries,
+            reactor = self.index,
+            "connected"
+        );
+        let association = Association {
+            subsystem,
+            controller,
+            qid: connected.qid,
+        };
+        queue.connected(association, connected.sq_entries, connected.flow_control);
+        Ok(connected.completion.result)
+    }
+
+    /// Refuses; the connection is closed when the host has read why.
+    fn refuse_connect(&mut self, id: RequestId, refusal: Refusal) {
+        let request = &mut self.requests[id];
+        request.close_after = true;
+        let queue = &self.qpairs[request.qpair];
+        let byte = refusal.result;
+        tracing::warn!(
+            address = %queue.peer, qid = queue.qid(), status = %refusal.status, parameter = byte,
+            "Connect refused"
+        );
+        let completion = refusal.completion(request.cid());
+        self.finish(id, completion.status, completion.result);
+    }
+}

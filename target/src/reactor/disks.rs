@@ -1,0 +1,250 @@
+//! The namespaces as one reactor knows them: with their place in its ring, and
+//! the keys that its devices have for their memory.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use cairn_rdma::{Device, Region, Sge};
+use nvme_proto::io::NamespaceView;
+
+use super::port::PORTS_MAX;
+use crate::backend::Backend;
+use crate::namespace::{Namespace, NamespaceTable};
+use crate::ring::{FileSlot, Ring};
+
+/// A namespace of this reactor.
+#[derive(Debug)]
+pub(crate) struct Disk {
+    pub(crate) namespace: Arc<Namespace>,
+    pub(crate) view: NamespaceView,
+    /// Its place among the ring's files, if it is one.
+    pub(crate) file: Option<FileSlot>,
+    /// Its memory as the device of each port knows it.
+    regions: [Option<Arc<Region>>; PORTS_MAX],
+    /// Requests that work on it.
+    users: u32,
+    /// Whether it goes once nobody works on it.
+    retired: bool,
+}
+
+impl Disk {
+    /// What its blocks live on.
+    pub(crate) fn backend(&self) -> &Backend {
+        &self.namespace.backend
+    }
+
+    /// The bytes that a device can move to or from the disk by itself: `None`
+    /// if it needs a buffer for that, or does not know the disk's memory.
+    pub(crate) fn window(&self, port: usize, write: bool, offset: u64, length: u32) -> Option<Sge> {
+        let (mapping, start) = self.backend().window(write, offset, length)?;
+        let region = self.regions[port].as_ref()?;
+        Some(Sge {
+            addr: mapping.addr() + start as u64,
+            length,
+            lkey: region.lkey(),
+        })
+    }
+
+    fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
+        match self.namespace.region(device) {
+            Ok(region) => self.regions[port] = region,
+            // Data then takes the way by a buffer.
+            Err(error) => tracing::warn!(
+                nsid = self.namespace.nsid, device = device.name(), %error,
+                "the memory of a namespace could not be registered: its data will be copied"
+            ),
+        }
+    }
+}
+
+/// A subsystem of this reactor.
+#[derive(Debug, Default)]
+struct Table {
+    /// By NSID, less one.
+    disks: Vec<Option<u32>>,
+    /// I/O commands in progress.
+    active: u32,
+    /// Since when there are any.
+    active_since: Option<Instant>,
+}
+
+/// All namespaces of a reactor.
+#[derive(Debug, Default)]
+pub(crate) struct Disks {
+    disks: Vec<Option<Disk>>,
+    /// By the subsystem's id.
+    tables: Vec<Table>,
+}
+
+impl Disks {
+    /// The namespaces of a subsystem are these from now on.
+    pub(crate) fn adopt(
+        &mut self,
+        subsystem: u32,
+        table: &NamespaceTable,
+        ports: &[(usize, Arc<dyn Device>)],
+        ring: &mut Ring,
+    ) {
+        let index = subsystem as usize;
+        if self.tables.len() <= index {
+            self.tables.resize_with(index + 1, Table::default);
+        }
+        let old = std::mem::take(&mut self.tables[index].disks);
+        let mut new = vec![
+            None;
+            table
+                .namespaces
+                .last()
+                .map_or(0, |e| e.namespace.nsid as usize)
+        ];
+        for entry in &table.namespaces {
+            let slot = entry.namespace.nsid as usize - 1;
+            let kept = old.get(slot).copied().flatten();
+            let kept = kept.filter(|&disk| self[disk].namespace.id == entry.namespace.id);
+            new[slot] = match kept {
+                Some(disk) => {
+                    self[disk].view = entry.view;
+                    Some(disk)
+                }
+                None => self.add(&entry.namespace, entry.view, ports, ring),
+            };
+        }
+        for (slot, disk) in old.into_iter().enumerate() {
+            if let Some(disk) = disk.filter(|_| new.get(slot).copied().flatten() != disk) {
+                self[disk].retired = true;
+                self.remove_if_unused(disk, ring);
+            }
+        }
+        self.tables[index].disks = new;
+    }
+
+    fn add(
+        &mut self,
+        namespace: &Arc<Namespace>,
+        view: NamespaceView,
+        ports: &[(usize, Arc<dyn Device>)],
+        ring: &mut Ring,
+    ) -> Option<u32> {
+        let file = match &namespace.backend {
+            Backend::File(disk) => match ring.add_file(disk.fd()) {
+                Ok(file) => Some(file),
+                Err(error) => {
+                    tracing::error!(nsid = namespace.nsid, %error, "a namespace cannot be served");
+                    return None;
+                }
+            },
+            Backend::Memory(_) | Backend::Null(_) => None,
+        };
+        let mut disk = Disk {
+            namespace: Arc::clone(namespace),
+            view,
+            file,
+            regions: Default::default(),
+            users: 0,
+            retired: false,
+        };
+        for (port, device) in ports {
+            disk.learn(*port, device);
+        }
+        let free = self.disks.iter().position(Option::is_none);
+        let index = free.unwrap_or_else(|| {
+            self.disks.push(None);
+            self.disks.len() - 1
+        });
+        self.disks[index] = Some(disk);
+        Some(index as u32)
+    }
+
+    /// A port opened: the device there shall know the memory of the namespaces.
+    pub(crate) fn port_opened(&mut self, port: usize, device: &Arc<dyn Device>) {
+        for disk in self.disks.iter_mut().flatten() {
+            disk.learn(port, device);
+        }
+    }
+
+    /// A port closed.
+    pub(crate) fn port_closed(&mut self, port: usize) {
+        for disk in self.disks.iter_mut().flatten() {
+            disk.regions[port] = None;
+        }
+    }
+
+    /// The disk of a namespace.
+    pub(crate) fn find(&self, subsystem: u32, nsid: u32) -> Option<u32> {
+        let table = self.tables.get(subsystem as usize)?;
+        let slot = usize::try_from(nsid.checked_sub(1)?).ok()?;
+        table.disks.get(slot).copied().flatten()
+    }
+
+    /// The first disk of a subsystem from this one on: (how many were passed, disk).
+    pub(crate) fn next(&self, subsystem: u32, from: u32) -> Option<(u32, u32)> {
+        let table = self.tables.get(subsystem as usize)?;
+        let rest = table.disks.iter().enumerate().skip(from as usize);
+        rest.filter_map(|(slot, disk)| Some((slot as u32 + 1, (*disk)?)))
+            .next()
+    }
+
+    /// A request begins to work on a disk.
+    pub(crate) fn enter(&mut self, disk: u32) {
+        self[disk].users += 1;
+    }
+
+    /// A request has ended its work on a disk.
+    pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
+        self[disk].users -= 1;
+        self.remove_if_unused(disk, ring);
+    }
+
+    fn remove_if_unused(&mut self, disk: u32, ring: &mut Ring) {
+        if !self[disk].retired || self[disk].users > 0 {
+            return;
+        }
+        let removed = self.disks[disk as usize]
+            .take()
+            .expect("a disk that is there");
+        if let Some(file) = removed.file
+            && let Err(error) = ring.remove_file(file)
+        {
+            tracing::warn!(nsid = removed.namespace.nsid, %error, "a file stays open");
+        }
+    }
+
+    /// An I/O command of a subsystem begins.
+    pub(crate) fn io_begins(&mut self, subsystem: u32, now: Instant) {
+        let table = &mut self.tables[subsystem as usize];
+        table.active += 1;
+        table.active_since.get_or_insert(now);
+    }
+
+    /// An I/O command has ended; returns the nanoseconds that are to be counted as busy.
+    pub(crate) fn io_ends(&mut self, subsystem: u32, now: Instant) -> u64 {
+        let table = &mut self.tables[subsystem as usize];
+        table.active -= 1;
+        let since = table
+            .active_since
+            .replace(now)
+            .expect("an I/O command began");
+        if table.active == 0 {
+            table.active_since = None;
+        }
+        now.duration_since(since).as_nanos() as u64
+    }
+}
+
+impl std::ops::Index<u32> for Disks {
+    type Output = Disk;
+
+    fn index(&self, index: u32) -> &Disk {
+        self.disks[index as usize]
+            .as_ref()
+            .expect("a disk stays while it is used")
+    }
+}
+
+impl std::ops::IndexMut<u32> for Disks {
+    fn index_mut(&mut self, index: u32) -> &mut Disk {
+        self.disks[index as usize]
+            .as_mut()
+            .expect("a disk stays while it is used")
+    }
+}

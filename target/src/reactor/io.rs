@@ -1,0 +1,417 @@
+//! Commands of I/O queues: from the parsed command to the backend and back.
+
+use nvme_proto::controller::error_log::Failure;
+use nvme_proto::io::{
+    BlockAccess, DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, IoCommand,
+    NamespaceView, Operation,
+};
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::{Sqe, Status};
+
+use super::Reactor;
+use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
+use crate::request::{RequestId, Stage, Task};
+use crate::work_id::{WorkId, WorkKind};
+
+/// The largest buffer that a Verify reads through.
+const VERIFY_BYTES: u32 = 64 << 10;
+
+impl Reactor {
+    /// Parses the command, finds its disk, and gets the buffers it needs.
+    pub(super) fn begin_io(&mut self, id: RequestId) {
+        let request = &mut self.requests[id];
+        let association = self.qpairs[request.qpair].association.as_ref();
+        let association = association.expect("an I/O queue is connected");
+        association.controller.note_io();
+        let subsystem = &association.subsystem;
+        let disk = self.disks.find(subsystem.id, request.sqe.nsid.get());
+        let view = disk.map(|disk| &self.disks[disk].view);
+        let parsed = parse(
+            &request.sqe,
+            request.in_capsule_bytes,
+            view,
+            subsystem.io_limits(),
+        );
+        request.counted_busy = true;
+        self.disks.io_begins(subsystem.id, self.now);
+        match parsed {
+            Ok(command) => {
+                request.task = Task::Io(command.operation);
+                request.transfer = command.transfer;
+                request.disk = disk;
+                if let Some(disk) = disk {
+                    self.disks.enter(disk);
+                }
+                self.plan_io(id, command.operation);
+                self.acquire(id);
+            }
+            Err(status) => self.fail_io(id, status),
+        }
+    }
+
+    /// Works out what the backend is to do, and which buffers that takes.
+    fn plan_io(&mut self, id: RequestId, operation: Operation) {
+        let access = match operation {
+            Operation::Read(access)
+            | Operation::Write(access)
+            | Operation::Compare(access)
+            | Operation::Verify(access)
+            | Operation::WriteZeroes { access, .. } => access,
+            Operation::DatasetManagement { .. } => {
+                let length = self.requests[id].transfer.length();
+                let kept = matches!(self.requests[id].transfer, DataTransfer::InCapsule(_));
+                self.requests[id].wants = (if kept { 0 } else { length }, 0);
+                return;
+            }
+            Operation::Flush(_) => return,
+        };
+        let durable = access.fua || !self.write_cache(id);
+        let op = match operation {
+            Operation::Write(_) => BlockOp::Write { durable },
+            Operation::Verify(_) => BlockOp::Verify,
+            Operation::WriteZeroes { deallocate, .. } => BlockOp::WriteZeroes {
+                deallocate,
+                durable,
+            },
+            _ => BlockOp::Read,
+        };
+        let (offset, length) = self.bytes(id, access);
+        self.requests[id].block = Some(BlockIo::new(op, offset, length, None));
+        self.requests[id].wants = self.buffers_for(id, operation, length as u32);
+    }
+
+    /// (data, scratch) in bytes. MDTS keeps the length within 32 bits.
+    fn buffers_for(&self, id: RequestId, operation: Operation, length: u32) -> (u32, u32) {
+        let request = &self.requests[id];
+        let port = self.qpairs[request.qpair].port;
+        let disk = &self.disks[request.disk.expect("a command with blocks has a disk")];
+        let is_file = matches!(disk.backend(), Backend::File(_));
+        match (operation, request.transfer) {
+            (Operation::Verify(_), _) if is_file => (length.min(VERIFY_BYTES), 0),
+            (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
+            (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
+            (Operation::Compare(_), _) => (length, length),
+            (_, DataTransfer::InCapsule(slice)) => {
+                let alignment = disk.backend().geometry().memory_alignment;
+                (
+                    if slice.offset.is_multiple_of(alignment) {
+                        0
+                    } else {
+                        length
+                    },
+                    0,
+                )
+            }
+            _ if self.window(id, port).is_some() => (0, 0),
+            _ => (length, 0),
+        }
+    }
+
+    /// The buffers are there, and the host's data in them: asks the backend.
+    pub(super) fn execute_io(&mut self, id: RequestId, operation: Operation) {
+        match operation {
+            Operation::Read(_) | Operation::Write(_) => {
+                let request = &self.requests[id];
+                let span = match (request.data.is_some(), request.transfer) {
+                    (true, _) => self.data_span(id),
+                    (false, DataTransfer::InCapsule(_)) => self.capsule_span(id),
+                    // The device moved the data, or will: there is nothing to do.
+                    (false, _) => return self.succeed_io(id),
+                };
+                self.begin_block(id, Some(span));
+            }
+            Operation::Compare(_) => self.begin_block(id, Some(self.scratch_span(id))),
+            Operation::Verify(_) => {
+                let span = self.requests[id].data.is_some().then(|| self.data_span(id));
+                self.begin_block(id, span);
+            }
+            Operation::WriteZeroes { .. } => self.begin_block(id, None),
+            Operation::Flush(scope) => self.flush_next(id, scope),
+            Operation::DatasetManagement { deallocate, .. } => self.deallocate_next(id, deallocate),
+        }
+    }
+
+    fn begin_block(&mut self, id: RequestId, span: Option<crate::ring::Span>) {
+        let tag = self.requests.work_id(id, WorkKind::Block);
+        self.requests
+            .set_stage(id, Stage::Running, Stage::InBackend);
+        let request = &mut self.requests[id];
+        let disk = &self.disks[request.disk.expect("block I/O has a disk")];
+        let block = request.block.as_mut().expect("block I/O is planned");
+        block.span = span;
+        let progress = disk.backend().begin(block, &mut self.ring, disk.file, tag);
+        self.block_progressed(id, progress);
+    }
+
+    /// The ring finished a step of block I/O.
+    pub(super) fn block_step_ended(&mut self, work: WorkId, result: Result<u32, i32>) {
+        let id = self.requests.find(work);
+        let tag = work.encode();
+        let request = &mut self.requests[id];
+        assert_eq!(request.stage(), Stage::InBackend, "{id:?}");
+        let disk = &self.disks[request.disk.expect("block I/O has a disk")];
+        let block = request.block.as_mut().expect("block I/O is planned");
+        let progress = disk
+            .backend()
+            .resume(block, result, &mut self.ring, disk.file, tag);
+        self.block_progressed(id, progress);
+    }
+
+    fn block_progressed(&mut self, id: RequestId, progress: Progress) {
+        let Progress::Done(result) = progress else {
+            return;
+        };
+        self.requests
+            .set_stage(id, Stage::InBackend, Stage::Running);
+        if let Err(errno) = result {
+            return self.fail_block(id, errno);
+        }
+        let Task::Io(operation) = self.requests[id].task else {
+            unreachable!("only I/O commands have block I/O")
+        };
+        match operation {
+            Operation::Compare(_) if !self.matches(id) => {
+                self.fail_io(id, Status::COMPARE_FAILURE);
+            }
+            Operation::Flush(FlushScope::All) => self.flush_next(id, FlushScope::All),
+            Operation::DatasetManagement { deallocate, .. } => self.deallocate_next(id, deallocate),
+            _ => self.succeed_io(id),
+        }
+    }
+
+    /// Flushes the namespace; or, one after another, all of them.
+    fn flush_next(&mut self, id: RequestId, scope: FlushScope) {
+        if scope == FlushScope::All {
+            let subsystem = self.subsystem_id(id);
+            let next = self.disks.next(subsystem, self.requests[id].steps_done);
+            self.leave_disk(id);
+            let Some((passed, disk)) = next else {
+                return self.succeed_io(id);
+            };
+            self.requests[id].steps_done = passed;
+            self.requests[id].disk = Some(disk);
+            self.disks.enter(disk);
+        }
+        self.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
+        self.begin_block(id, None);
+    }
+
+    /// Deallocates the next range, after a look at all of them.
+    fn deallocate_next(&mut self, id: RequestId, deallocate: bool) {
+        let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
+        let data = &mut bytes[..self.requests[id].transfer.length() as usize];
+        self.ring.peek(self.input_span(id), data);
+        let disk = self.requests[id]
+            .disk
+            .expect("a command with ranges has a disk");
+        let view = self.disks[disk].view;
+        let ranges = match DatasetRanges::parse(data, &view) {
+            Ok(ranges) => ranges,
+            Err(status) => return self.fail_io(id, status),
+        };
+        let next = ranges.iter().nth(self.requests[id].steps_done as usize);
+        let Some(range) = next.filter(|_| deallocate) else {
+            return self.succeed_io(id);
+        };
+        self.requests[id].steps_done += 1;
+        let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
+        self.requests[id].block = Some(BlockIo::new(BlockOp::Deallocate, offset, length, None));
+        self.begin_block(id, None);
+    }
+
+    /// Whether the disk has what the host sent.
+    fn matches(&self, id: RequestId) -> bool {
+        self.ring.equal(self.input_span(id), self.scratch_span(id))
+    }
+
+    fn succeed_io(&mut self, id: RequestId) {
+        let Task::Io(operation) = self.requests[id].task else {
+            unreachable!("an I/O command succeeds")
+        };
+        let length = self.requests[id].block.map_or(0, |block| block.length);
+        let counters = self.association(id).subsystem.counters(self.index);
+        match operation {
+            Operation::Read(_) | Operation::Compare(_) | Operation::Verify(_) => {
+                counters.read_commands.add(1);
+                counters.read_bytes.add(length);
+            }
+            Operation::Write(_) => {
+                counters.write_commands.add(1);
+                counters.written_bytes.add(length);
+            }
+            _ => {}
+        }
+        self.finish(id, Status::SUCCESS, 0);
+    }
+
+    fn fail_block(&mut self, id: RequestId, errno: Errno) {
+        let block = self.requests[id].block.expect("block I/O was planned");
+        let queue = &self.qpairs[self.requests[id].qpair];
+        tracing::warn!(
+            host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
+            nsid = self.requests[id].sqe.nsid.get(), op = ?block.op, offset = block.offset,
+            length = block.length, error = %std::io::Error::from_raw_os_error(errno.0),
+            "the disk failed a command"
+        );
+        self.association(id)
+            .subsystem
+            .counters(self.index)
+            .media_errors
+            .add(1);
+        self.fail_io(id, status_of(block.op, errno));
+    }
+
+    /// Ends a command with an error, which the host finds in its error log too.
+    fn fail_io(&mut self, id: RequestId, status: Status) {
+        let sqe = &self.requests[id].sqe;
+        let association = self.association(id);
+        let of_blocks =
+            self.requests[id].block.is_some() || status.code() == Status::LBA_OUT_OF_RANGE;
+        let failure = Failure {
+            sqid: association.qid,
+            cid: sqe.cid.get(),
+            status,
+            byte: None,
+            lba: if of_blocks { sqe.cdw10_11() } else { 0 },
+            nsid: sqe.nsid.get(),
+        };
+        association
+            .subsystem
+            .record_failure(association.controller.cntlid(), &failure);
+        self.finish(id, status.with_more(), 0);
+    }
+
+    /// Aborts a command that has not got anywhere yet.
+    pub(super) fn abort(&mut self, qpair: crate::qpair::QpairId, cid: u16, abort_cid: u16) {
+        let Some(queue) = self.qpairs.get(qpair) else {
+            return;
+        };
+        let Some(association) = queue.association.clone() else {
+            return;
+        };
+        let victim =
+            |request: &crate::request::Request| request.qpair == qpair && request.cid() == cid;
+        let mut found = None;
+        self.requests
+            .take_out(&mut self.awaiting_buffer, victim, |id| found = Some(id));
+        if found.is_none() {
+            let reads = &mut self.qpairs[qpair].awaiting_read;
+            self.requests.take_out(reads, victim, |id| found = Some(id));
+        }
+        if let Some(id) = found {
+            self.finish(id, Status::ABORT_REQUESTED, 0);
+        }
+        association.subsystem.abort_done(
+            association.controller.cntlid(),
+            abort_cid,
+            found.is_some(),
+        );
+    }
+
+    /// The request has nothing more to do with its disk.
+    pub(super) fn leave_disk(&mut self, id: RequestId) {
+        if let Some(disk) = self.requests[id].disk.take() {
+            self.disks.leave(disk, &mut self.ring);
+        }
+    }
+
+    /// The time until now counts as busy, if the request does.
+    pub(super) fn count_busy(&mut self, id: RequestId) {
+        if std::mem::take(&mut self.requests[id].counted_busy) {
+            let subsystem = self.subsystem_id(id);
+            let busy_ns = self.disks.io_ends(subsystem, self.now);
+            self.association(id)
+                .subsystem
+                .counters(self.index)
+                .busy_ns
+                .add(busy_ns);
+        }
+    }
+
+    fn association(&self, id: RequestId) -> &crate::qpair::Association {
+        let association = self.qpairs[self.requests[id].qpair].association.as_ref();
+        association.expect("an I/O queue is connected")
+    }
+
+    fn subsystem_id(&self, id: RequestId) -> u32 {
+        self.association(id).subsystem.id
+    }
+
+    fn write_cache(&self, id: RequestId) -> bool {
+        self.association(id).controller.write_cache()
+    }
+
+    /// The bytes of the disk that blocks are: (offset, length).
+    fn bytes(&self, id: RequestId, access: BlockAccess) -> (u64, u64) {
+        let disk = self.requests[id]
+            .disk
+            .expect("a command with blocks has a disk");
+        let view = &self.disks[disk].view;
+        (
+            access.range.slba << view.lbads,
+            view.bytes(access.range.blocks),
+        )
+    }
+}
+
+/// Fabrics commands have no place on an I/O queue that is connected: a second
+/// Connect is out of sequence (Base, 6.3), the others are not supported there.
+fn parse(
+    sqe: &Sqe,
+    in_capsule_bytes: u32,
+    view: Option<&NamespaceView>,
+    limits: &nvme_proto::io::IoLimits,
+) -> Result<IoCommand, Status> {
+    use nvme_proto::wire::FabricsType;
+    if sqe.is_fabrics() {
+        return Err(match sqe.fctype() {
+            FabricsType::CONNECT => Status::COMMAND_SEQUENCE_ERROR.with_dnr(),
+            _ => Status::INVALID_OPCODE.with_dnr(),
+        });
+    }
+    IoCommand::parse(sqe, in_capsule_bytes, view, limits)
+}
+
+/// What a disk's error is in NVMe's terms. Without DNR where another try, or
+/// another path, may do better.
+fn status_of(op: BlockOp, errno: Errno) -> Status {
+    match (errno.0, op) {
+        (libc::ENOSPC | libc::EDQUOT | libc::EFBIG, _) => Status::CAPACITY_EXCEEDED.with_dnr(),
+        (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
+            Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
+        }
+        (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
+        (
+            libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO,
+            BlockOp::Read | BlockOp::Verify,
+        ) => Status::UNRECOVERED_READ_ERROR,
+        (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, _) => Status::WRITE_FAULT,
+        (libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESHUTDOWN, _) => {
+            Status::NAMESPACE_NOT_READY
+        }
+        _ => Status::INTERNAL_ERROR,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_disk_in_nvme_terms() {
+        let write = BlockOp::Write { durable: false };
+        assert_eq!(status_of(write, Errno(libc::EIO)), Status::WRITE_FAULT);
+        assert_eq!(
+            status_of(BlockOp::Read, Errno(libc::EIO)),
+            Status::UNRECOVERED_READ_ERROR
+        );
+        assert_eq!(
+            status_of(write, Errno(libc::ENOSPC)),
+            Status::CAPACITY_EXCEEDED.with_dnr()
+        );
+        assert_eq!(
+            status_of(BlockOp::Flush, Errno(libc::ENOMEM)),
+            Status::INTERNAL_ERROR
+        );
+    }
+}

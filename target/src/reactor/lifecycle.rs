@@ -1,0 +1,360 @@
+//! Queue pairs and devices come and go.
+
+use std::sync::Arc;
+
+use cairn_rdma::{Device, DisconnectReason, Event, QpOptions};
+use nvme_proto::wire::IntoBytes;
+use nvme_proto::wire::cm::{RejectData, RejectStatus};
+
+use super::Reactor;
+use super::port::{PORTS_MAX, Port};
+use crate::qpair::{Accepted, QpairId, QueuePair, State};
+use crate::registry::{Admitted, ControlMessage};
+use crate::request::{RequestId, Stage};
+
+/// Our RDMA READs outstanding on a queue pair: what adapters can do, mostly.
+const READS_MAX: u8 = 16;
+
+impl Reactor {
+    /// Takes on a connection, or refuses it.
+    pub(super) fn accept(&mut self, admitted: Admitted) {
+        let peer = admitted.request.peer;
+        let device = Arc::clone(&admitted.request.device);
+        let port = if self.draining {
+            Err("the target is shutting down".to_owned())
+        } else {
+            self.port_for(&device)
+        };
+        let result = match port {
+            Ok(port) => self.accept_on(port, admitted),
+            Err(reason) => {
+                let reject = RejectData::new(RejectStatus::NO_RESOURCES);
+                admitted.request.reject(reject.as_bytes());
+                Err(reason)
+            }
+        };
+        if let Err(reason) = result {
+            tracing::warn!(address = %peer, device = device.name(), reason, "connection refused");
+            self.inbox.unload();
+        }
+    }
+
+    fn accept_on(&mut self, port: usize, admitted: Admitted) -> Result<(), String> {
+        let Admitted {
+            request,
+            cm,
+            reply,
+            traffic_class,
+            hop_limit,
+        } = admitted;
+        let limits = *self.port(port).limits();
+        // A READ, then WRITE and SEND, for each command the host may send; its
+        // next may arrive before our SEND's completion does, and then waits.
+        let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
+        let reads = request
+            .peer_responder_resources
+            .min(limits.initiator_depth)
+            .min(READS_MAX);
+        let options = QpOptions {
+            send_work,
+            initiator_depth: reads,
+            // No host READs from us.
+            responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
+            traffic_class,
+            hop_limit,
+            // A host that posts no receives is given up by our own deadline.
+            rnr_retry_count: 7,
+            ..QpOptions::default()
+        };
+        let (peer, local) = (request.peer, request.local);
+        let endpoint = self.ports[port]
+            .as_mut()
+            .expect("the port was just found")
+            .endpoint();
+        let qp = endpoint
+            .accept(request, &options, reply.as_bytes())
+            .map_err(|e| e.to_string())?;
+        let accepted = Accepted {
+            qp,
+            port,
+            peer,
+            local,
+            cm,
+            send_work,
+            reads: u32::from(reads),
+        };
+        let id = self.qpairs.add(QueuePair::new(&accepted, self.now));
+        self.ports[port]
+            .as_mut()
+            .expect("the port was just found")
+            .add_qpair(qp, id);
+        tracing::debug!(address = %peer, qid = cm.qid.get(), send_work, reads, "accepted");
+        Ok(())
+    }
+
+    /// The port of a device, opened now if this is the first connection there.
+    fn port_for(&mut self, device: &Arc<dyn Device>) -> Result<usize, String> {
+        let known = |port: &Option<Port>| {
+            port.as_ref()
+                .is_some_and(|port| port.device().id() == device.id())
+        };
+        if let Some(index) = self.ports.iter().position(known) {
+            return Ok(index);
+        }
+        // A place whose old queue pairs are all forgotten.
+        let in_use = |index| self.qpairs.ids().any(|id| self.qpairs[id].port == index);
+        let index = (0..PORTS_MAX)
+            .find(|&index| self.ports.get(index).is_none_or(Option::is_none) && !in_use(index))
+            .ok_or_else(|| format!("a reactor serves at most {PORTS_MAX} devices"))?;
+        let port = Port::open(device, self.arena.mapping(), &mut self.ring, &self.sizes)?;
+        self.disks.port_opened(index, device);
+        if self.ports.len() <= index {
+            self.ports.resize_with(index + 1, || None);
+        }
+        self.ports[index] = Some(port);
+        tracing::info!(
+            device = device.name(),
+            reactor = self.index,
+            "device opened"
+        );
+        Ok(index)
+    }
+
+    /// A port that must be there.
+    pub(super) fn port(&self, index: usize) -> &Port {
+        self.ports[index]
+            .as_ref()
+            .expect("an open queue pair has a port")
+    }
+
+    /// Takes a device's connection events.
+    pub(super) fn poll_events(&mut self, index: usize) -> bool {
+        let Some(port) = &mut self.ports[index] else {
+            return false;
+        };
+        let mut events = std::mem::take(&mut self.events);
+        port.endpoint().poll_events(&mut events);
+        let busy = !events.is_empty();
+        for event in events.drain(..) {
+            self.connection_event(index, event);
+        }
+        self.events = events;
+        busy
+    }
+
+    fn connection_event(&mut self, port: usize, event: Event) {
+        let find = |qp| self.ports[port].as_ref().and_then(|port| port.qpair(qp));
+        match event {
+            Event::Established { qp, .. } => {
+                tracing::trace!(?qp, "established");
+            }
+            Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => {
+                if let Some(qpair) = find(qp) {
+                    self.close(qpair, "the connection did not come about");
+                }
+            }
+            Event::Disconnected { qp, reason } => {
+                if let Some(qpair) = find(qp) {
+                    self.close(qpair, explain(reason));
+                }
+            }
+            Event::Closed { qp } => {
+                if let Some(qpair) = find(qp) {
+                    self.closed(qpair);
+                }
+            }
+            Event::DeviceRemoved => self.device_removed(port),
+            Event::Notice { message } => {
+                let device = self.ports[port]
+                    .as_ref()
+                    .map(|port| port.device().name().to_owned());
+                tracing::info!(device, message);
+            }
+        }
+    }
+
+    /// Ends a queue: tells why, once, and lets go of all that is not elsewhere.
+    pub(super) fn close(&mut self, qpair: QpairId, reason: &str) {
+        let queue = &mut self.qpairs[qpair];
+        if !queue.is_open() {
+            return;
+        }
+        queue.state = State::Closing;
+        tracing::info!(
+            host = queue.host_nqn(), address = %queue.peer, subsystem = queue.subsystem_nqn(),
+            qid = queue.qid(), reason, "disconnected"
+        );
+        let (port, qp) = (queue.port, queue.qp);
+        if let Some(port) = &mut self.ports[port] {
+            port.endpoint().disconnect(qp);
+        }
+        self.drop_waiting(qpair);
+        // What was never posted ends here; what was posted comes back.
+        let outbox = std::mem::take(&mut self.qpairs[qpair].outbox);
+        self.lose_work(&outbox);
+    }
+
+    /// Ends what waits here for a queue that is closing.
+    fn drop_waiting(&mut self, qpair: QpairId) {
+        let mut dropped: Vec<RequestId> = Vec::new();
+        let of_qpair = |request: &crate::request::Request| request.qpair == qpair;
+        self.requests
+            .take_out(&mut self.awaiting_buffer, of_qpair, |id| dropped.push(id));
+        let queue = &mut self.qpairs[qpair];
+        self.requests
+            .take_out(&mut queue.awaiting_read, |_| true, |id| dropped.push(id));
+        self.requests
+            .take_out(&mut queue.awaiting_send, |_| true, |id| dropped.push(id));
+        for id in dropped {
+            self.abandon(id);
+        }
+        let port = self.qpairs[qpair].port;
+        for _ in 0..self.backlog.len() {
+            let Some(capsule) = self.backlog.pop_front() else {
+                break;
+            };
+            if capsule.qpair == qpair {
+                self.repost(port, capsule.slot);
+            } else {
+                self.backlog.push_back(capsule);
+            }
+        }
+        self.late.retain(|(of, _)| *of != qpair);
+    }
+
+    /// The device has forgotten a queue pair: all its work has come back.
+    fn closed(&mut self, qpair: QpairId) {
+        self.close(qpair, "the connection is gone");
+        let queue = &mut self.qpairs[qpair];
+        queue.state = State::Closed;
+        let (port, qp) = (queue.port, queue.qp);
+        if let Some(port) = &mut self.ports[port] {
+            port.remove_qpair(qp);
+        }
+        self.retire_if_done(qpair);
+    }
+
+    /// Forgets a queue of which nothing is left, and tells its subsystem.
+    pub(super) fn retire_if_done(&mut self, qpair: QpairId) {
+        let queue = &self.qpairs[qpair];
+        if queue.state != State::Closed || queue.requests > 0 {
+            return;
+        }
+        let queue = self.qpairs.remove(qpair);
+        self.inbox.unload();
+        if let Some(association) = queue.association {
+            let cntlid = association.controller.cntlid();
+            association.subsystem.disconnected(cntlid, association.qid);
+        }
+        self.report_drained();
+    }
+
+    /// A device is gone, and with it all work that it had.
+    fn device_removed(&mut self, index: usize) {
+        let Some(port) = self.ports[index].take() else {
+            return;
+        };
+        let device = port.device().id();
+        tracing::warn!(
+            device = port.device().name(),
+            reactor = self.index,
+            "device removed"
+        );
+        // What lay in its receive slots stays readable for requests in the backend:
+        // the ring has the pages. But nobody posts the slots again.
+        if let Err(error) = port.close(index, &mut self.ring) {
+            tracing::warn!(%error, "memory of a removed device stays registered");
+        }
+        self.disks.port_closed(index);
+        let lost: Vec<QpairId> = self
+            .qpairs
+            .ids()
+            .filter(|&id| self.qpairs[id].port == index)
+            .collect();
+        for qpair in lost {
+            self.close(qpair, "its device was removed");
+            let with_device = |stage| matches!(stage, Stage::Reading | Stage::Sending);
+            let requests: Vec<RequestId> = self
+                .requests
+                .of_qpair(qpair)
+                .filter(|&id| with_device(self.requests[id].stage()))
+                .collect();
+            for id in requests {
+                self.lose_request(id);
+            }
+            if self.qpairs.get(qpair).is_some() {
+                self.closed(qpair);
+            }
+        }
+        let _ = self.control.send(ControlMessage::DeviceRemoved { device });
+    }
+
+    /// Ends a request whose work went away with its device.
+    fn lose_request(&mut self, id: RequestId) {
+        let stage = self.requests[id].stage();
+        self.requests.set_stage(id, stage, Stage::Running);
+        if stage == Stage::Sending {
+            self.release_buffers(id);
+            self.free(id);
+        } else {
+            self.abandon(id);
+        }
+    }
+
+    /// Closes queues whose host has kept us waiting for too long.
+    pub(super) fn check_deadlines(&mut self) {
+        let overdue: Vec<(QpairId, &'static str)> = self
+            .qpairs
+            .ids()
+            .filter_map(|id| Some((id, self.qpairs[id].overdue(self.now)?)))
+            .collect();
+        for (qpair, reason) in overdue {
+            self.close(qpair, reason);
+        }
+        if self.draining {
+            self.close_idle_queues();
+        }
+    }
+
+    /// Takes no more commands, and closes queues as they have no more.
+    pub(super) fn drain(&mut self) {
+        self.draining = true;
+        self.close_idle_queues();
+        self.report_drained();
+    }
+
+    fn close_idle_queues(&mut self) {
+        let idle: Vec<QpairId> = self
+            .qpairs
+            .ids()
+            .filter(|&id| self.qpairs[id].requests == 0)
+            .collect();
+        for qpair in idle {
+            self.close(qpair, "the target is shutting down");
+        }
+    }
+
+    /// Closes everything, whatever is in progress, and then ends.
+    pub(super) fn stop(&mut self) {
+        self.stopping = true;
+        let all: Vec<QpairId> = self.qpairs.ids().collect();
+        for qpair in all {
+            self.close(qpair, "the target is shutting down");
+        }
+    }
+
+    fn report_drained(&self) {
+        if self.draining && self.qpairs.len() == 0 {
+            let _ = self.control.send(ControlMessage::Drained);
+        }
+    }
+}
+
+fn explain(reason: DisconnectReason) -> &'static str {
+    match reason {
+        DisconnectReason::Peer => "the host disconnected",
+        DisconnectReason::Transport => "the transport gave up: the host or the path to it is gone",
+        DisconnectReason::AddressChanged => "the local address moved to another device",
+        DisconnectReason::DeviceRemoved => "its device was removed",
+    }
+}

@@ -1,0 +1,341 @@
+//! A reactor: one pinned thread that owns everything an I/O touches.
+//!
+//! Each round it takes what its devices and its ring have finished, moves the
+//! requests on, and posts what came of it: receives first, then sends, one chain
+//! for each queue pair, then block I/O in one system call. Without work it polls
+//! on for a while ([`idle`]) and then sleeps, in its ring and nowhere else.
+//!
+//! The life of a request is in the modules, in this order: [`capsule`] (it
+//! arrives), [`connect`], [`admin`] or [`io`] (what it asks for), [`data`]
+//! (buffers, RDMA READ), [`respond`] (RDMA WRITE, SEND). [`lifecycle`] has that
+//! of queue pairs.
+
+mod admin;
+mod capsule;
+mod connect;
+mod data;
+mod disks;
+mod idle;
+mod io;
+mod lifecycle;
+mod port;
+mod respond;
+mod start;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{Completion, CompletionKind, Event, QpId, WorkStatus};
+use nvme_proto::controller::Completion as CommandEnd;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::arena::Arena;
+use crate::qpair::{QpairId, Qpairs};
+use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
+use crate::request::{List, RequestTable};
+use crate::ring::{Finished, Ring};
+use crate::work_id::{WorkId, WorkKind};
+
+use capsule::Capsule;
+use disks::Disks;
+use idle::Idle;
+use port::Port;
+
+pub(crate) use start::{ReactorHandle, Start, start};
+
+/// Completions taken from a device at a time.
+const POLL_BATCH: usize = 64;
+
+/// While busy, connection events and the mailbox are looked at once in so many
+/// rounds: they may cost a system call.
+const ROUNDS_PER_CHECK: u32 = 64;
+
+/// How often deadlines are looked at, while there are any.
+const TICK: Duration = Duration::from_millis(250);
+
+/// The ring's token for the mailbox.
+const INBOX_TOKEN: u32 = u32::MAX;
+
+/// How large things are.
+#[derive(Debug, Clone)]
+pub(crate) struct Sizes {
+    /// Receives for each device.
+    pub(crate) receives: u32,
+    /// In-capsule data, in bytes.
+    pub(crate) in_capsule_bytes: u32,
+    /// Bytes of data buffers.
+    pub(crate) data_bytes: usize,
+    /// Bytes of the largest transfer.
+    pub(crate) transfer_bytes: usize,
+    /// Queue pairs for each device.
+    pub(crate) queue_pairs: u16,
+    /// The largest window of polling without work.
+    pub(crate) poll_idle: Duration,
+}
+
+impl Sizes {
+    /// Commands in progress at a time. As many as receives: more would need
+    /// capsules that have not arrived; what arrives beyond them waits in its
+    /// receive slot.
+    pub(crate) fn requests(&self) -> u32 {
+        self.receives
+    }
+
+    /// Completions that a device may have for us at a time.
+    pub(crate) fn completions(&self) -> u32 {
+        // Each posted receive completes once.
+        self.receives
+            // A request has one signaled work request out at a time: its READ, or
+            // its SEND. On a broken queue pair the WRITE before the SEND, which
+            // is not signaled, completes as well.
+            + 2 * self.requests()
+    }
+}
+
+/// A reactor.
+pub(crate) struct Reactor {
+    index: usize,
+    sizes: Sizes,
+    ring: Ring,
+    arena: Arena,
+    requests: RequestTable,
+    qpairs: Qpairs,
+    /// By device; `None` where one was removed.
+    ports: Vec<Option<Port>>,
+    disks: Disks,
+    registry: Arc<Registry>,
+    inbox: Inbox,
+    control: UnboundedSender<ControlMessage>,
+    /// Requests that wait for data buffers.
+    awaiting_buffer: List,
+    /// Capsules that wait for a request, in their receive slots. Not more than
+    /// receives.
+    backlog: VecDeque<Capsule>,
+    /// Completions of parked commands that wait for a request. Not more than the
+    /// controllers' limit on parked commands.
+    late: VecDeque<(QpairId, CommandEnd)>,
+    /// Queue pairs with something in their outbox.
+    dirty: Vec<QpairId>,
+    now: Instant,
+    next_tick: Instant,
+    rounds_to_check: u32,
+    idle: Idle,
+    inbox_watched: bool,
+    draining: bool,
+    stopping: bool,
+    events: Vec<Event>,
+}
+
+impl Reactor {
+    /// Runs until it is told to stop and all queues are closed.
+    pub(crate) fn run(mut self) {
+        while !(self.stopping && self.qpairs.len() == 0) {
+            self.now = Instant::now();
+            if self.round() {
+                self.idle.worked();
+            } else if self.idle.should_sleep(self.now) {
+                self.sleep();
+            } else {
+                std::hint::spin_loop();
+            }
+        }
+    }
+
+    /// One round; whether there was anything to do.
+    fn round(&mut self) -> bool {
+        let mut busy = false;
+        for port in 0..self.ports.len() {
+            busy |= self.poll_port(port);
+        }
+        busy |= self.poll_ring();
+        if self.rounds_to_check == 0 {
+            busy |= self.check();
+        }
+        self.rounds_to_check = self.rounds_to_check.wrapping_sub(1).min(ROUNDS_PER_CHECK);
+        self.serve_waiting();
+        self.flush();
+        busy
+    }
+
+    /// Takes what a device has finished.
+    fn poll_port(&mut self, index: usize) -> bool {
+        let nothing = Completion {
+            id: 0,
+            qp: QpId::new(0, 0),
+            kind: CompletionKind::Unknown,
+            status: WorkStatus::Flushed,
+            byte_len: 0,
+            invalidated_rkey: None,
+        };
+        let mut batch = [nothing; POLL_BATCH];
+        let Some(port) = &mut self.ports[index] else {
+            return false;
+        };
+        let count = port.poll(&mut batch);
+        for completion in &batch[..count] {
+            let work = WorkId::decode(completion.id);
+            match work.kind {
+                WorkKind::Receive => self.capsule_arrived(index, work.slot, completion),
+                WorkKind::Read => self.read_ended(work, completion.status),
+                WorkKind::Write => self.write_failed(work, completion.status),
+                WorkKind::Send => self.send_ended(work, completion.status),
+                WorkKind::Block => panic!("block I/O on a device: {completion:?}"),
+            }
+        }
+        count > 0
+    }
+
+    /// Takes what the ring has finished.
+    fn poll_ring(&mut self) -> bool {
+        let mut busy = false;
+        while let Some(finished) = self.ring.pop() {
+            busy = true;
+            match finished {
+                Finished::Operation { tag, result } => {
+                    self.block_step_ended(WorkId::decode(tag), result);
+                }
+                Finished::Readable { token: INBOX_TOKEN } => {
+                    self.inbox_watched = false;
+                    self.rounds_to_check = 0;
+                }
+                Finished::Readable { token } => {
+                    let (port, fd) = port::of_token(token);
+                    if let Some(port) = self.ports.get_mut(port).and_then(Option::as_mut) {
+                        port.woken(fd);
+                    }
+                    self.rounds_to_check = 0;
+                }
+            }
+        }
+        busy
+    }
+
+    /// Looks at what comes seldom: connection events, messages, deadlines.
+    fn check(&mut self) -> bool {
+        let mut busy = false;
+        for port in 0..self.ports.len() {
+            busy |= self.poll_events(port);
+        }
+        busy |= self.read_inbox();
+        if self.now >= self.next_tick {
+            self.next_tick = self.now + TICK;
+            self.check_deadlines();
+        }
+        busy
+    }
+
+    /// Handles all messages there are; whether there were any.
+    fn read_inbox(&mut self) -> bool {
+        let mut busy = false;
+        while let Some(message) = self.inbox.try_recv() {
+            busy = true;
+            self.handle(message);
+        }
+        busy
+    }
+
+    fn handle(&mut self, message: Message) {
+        match message {
+            Message::Accept(admitted) => self.accept(*admitted),
+            Message::Namespaces { subsystem, table } => {
+                let ports = self.ports.iter().enumerate();
+                let ports: Vec<_> = ports
+                    .filter_map(|(index, port)| Some((index, Arc::clone(port.as_ref()?.device()))))
+                    .collect();
+                self.disks.adopt(subsystem, &table, &ports, &mut self.ring);
+            }
+            Message::Complete { qpair, completion } => {
+                if self.qpairs.get(qpair).is_some() {
+                    self.late.push_back((qpair, completion));
+                    self.serve_waiting();
+                }
+            }
+            Message::Disconnect { qpair, reason } => {
+                if self.qpairs.get(qpair).is_some() {
+                    self.close(qpair, reason);
+                }
+            }
+            Message::Abort {
+                qpair,
+                cid,
+                abort_cid,
+            } => self.abort(qpair, cid, abort_cid),
+            Message::Drain => self.drain(),
+            Message::Stop => self.stop(),
+        }
+    }
+
+    /// Posts what this round brought: receives before sends, so that a host that
+    /// is answered finds a receive for its next command.
+    fn flush(&mut self) {
+        for port in self.ports.iter_mut().flatten() {
+            if port.flush_receives().is_err() {
+                tracing::debug!(
+                    device = port.device().name(),
+                    "receives refused: it is going"
+                );
+            }
+        }
+        while let Some(qpair) = self.dirty.pop() {
+            self.flush_outbox(qpair);
+        }
+        if let Err(error) = self.ring.submit() {
+            panic!("io_uring no longer takes work: {error}");
+        }
+    }
+
+    /// Sleeps until there is something to do, if there is nothing yet.
+    fn sleep(&mut self) {
+        self.rounds_to_check = 0;
+        let mut deadline = (self.qpairs.len() > 0).then_some(self.next_tick);
+        for (index, port) in self.ports.iter_mut().enumerate() {
+            let Some(port) = port else { continue };
+            match port.endpoint().arm() {
+                Ok(false) => {}
+                // Something came just now; or the device is gone, and says so by an event.
+                Ok(true) | Err(_) => return,
+            }
+            port.watch(index, &mut self.ring);
+            deadline = [deadline, port.endpoint().next_deadline()]
+                .into_iter()
+                .flatten()
+                .min();
+        }
+        self.inbox.acknowledge();
+        if !self.inbox.is_empty() {
+            return;
+        }
+        if !std::mem::replace(&mut self.inbox_watched, true) {
+            self.ring.poll_readable(INBOX_TOKEN, self.inbox.wake_fd());
+        }
+        let before = Instant::now();
+        let timeout = deadline.map(|deadline| deadline.saturating_duration_since(before));
+        if let Err(error) = self.ring.wait(timeout) {
+            panic!("io_uring no longer waits: {error}");
+        }
+        self.idle.slept(before.elapsed());
+    }
+
+    /// Gives those that wait what has become free, first come first served.
+    fn serve_waiting(&mut self) {
+        self.serve_buffers();
+        while !self.requests.is_full() {
+            if let Some((qpair, completion)) = self.late.pop_front() {
+                self.complete_late(qpair, completion);
+            } else if let Some(capsule) = self.backlog.pop_front() {
+                self.admit(capsule);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Where messages for a queue pair go.
+    fn address(&self, qpair: QpairId) -> QueueAddress {
+        QueueAddress {
+            reactor: self.index,
+            qpair,
+        }
+    }
+}

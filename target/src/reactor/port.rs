@@ -1,0 +1,182 @@
+//! A reactor's way out by one device: its endpoint, and the memory it knows.
+
+use std::os::fd::RawFd;
+use std::sync::Arc;
+
+use cairn_rdma::{
+    Access, Completion, Device, Endpoint, EndpointLimits, EndpointOptions, Mapping, PostError,
+    QpId, RecvWork, Region,
+};
+
+use super::Sizes;
+use crate::arena::ReceiveSlots;
+use crate::qpair::QpairId;
+use crate::ring::Ring;
+
+/// Devices that a reactor serves at a time: the fixed buffers of the ring, less
+/// its zeroes and the arena.
+pub(crate) const PORTS_MAX: usize = crate::ring::BUFFERS_MAX - 2;
+
+/// One device, as one reactor uses it.
+pub(crate) struct Port {
+    endpoint: Box<dyn Endpoint>,
+    limits: EndpointLimits,
+    arena: Region,
+    slots: ReceiveSlots,
+    slots_region: Region,
+    /// Receives to post at the end of the round.
+    reposts: Vec<RecvWork>,
+    /// By the endpoint's slot for a queue pair: what we call it.
+    qpairs: Vec<Option<(QpId, QpairId)>>,
+    /// Which of the endpoint's descriptors the ring watches.
+    watched: Vec<bool>,
+}
+
+impl Port {
+    /// Opens an endpoint, registers the memory and posts all receives.
+    pub(crate) fn open(
+        device: &Arc<dyn Device>,
+        arena: &Arc<Mapping>,
+        ring: &mut Ring,
+        sizes: &Sizes,
+    ) -> Result<Self, String> {
+        let explain = |error: &dyn std::fmt::Display| format!("{}: {error}", device.name());
+        let mut slots = ReceiveSlots::new(sizes.receives, sizes.in_capsule_bytes)
+            .map_err(|error| explain(&error))?;
+        let register = |mapping: &Arc<Mapping>| {
+            device
+                .register(Arc::clone(mapping), Access::LOCAL_WRITE)
+                .map_err(|e| explain(&e))
+        };
+        let (arena, slots_region) = (register(arena)?, register(slots.mapping())?);
+        let options = EndpointOptions {
+            receives: sizes.receives,
+            completions: sizes.completions(),
+            queue_pairs: sizes.queue_pairs,
+        };
+        let endpoint = Arc::clone(device)
+            .open(&options)
+            .map_err(|error| explain(&error))?;
+        slots.set_slot(
+            ring.add_buffer(slots.mapping())
+                .map_err(|error| explain(&error))?,
+        );
+        let mut port = Self {
+            limits: endpoint.limits(),
+            watched: vec![false; endpoint.wait_fds().len()],
+            endpoint,
+            arena,
+            reposts: Vec::with_capacity(sizes.receives as usize),
+            slots,
+            slots_region,
+            qpairs: vec![None; usize::from(sizes.queue_pairs)],
+        };
+        for slot in 0..port.slots.count() {
+            port.repost(slot);
+        }
+        port.flush_receives().map_err(|error| explain(&error))?;
+        Ok(port)
+    }
+
+    /// Lets go of what the ring has of it.
+    pub(crate) fn close(mut self, index: usize, ring: &mut Ring) -> std::io::Result<()> {
+        for (fd, watched) in self.watched.iter_mut().enumerate() {
+            if std::mem::take(watched) {
+                ring.cancel_poll(wait_token(index, fd));
+            }
+        }
+        ring.remove_buffer(self.slots.slot())
+    }
+
+    /// The endpoint.
+    pub(crate) fn endpoint(&mut self) -> &mut dyn Endpoint {
+        &mut *self.endpoint
+    }
+
+    /// The device's id.
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        self.endpoint.device()
+    }
+
+    /// What the device can do.
+    pub(crate) fn limits(&self) -> &EndpointLimits {
+        &self.limits
+    }
+
+    /// The device's key for the arena.
+    pub(crate) fn arena_lkey(&self) -> u32 {
+        self.arena.lkey()
+    }
+
+    /// Where its capsules land.
+    pub(crate) fn slots(&self) -> &ReceiveSlots {
+        &self.slots
+    }
+
+    /// Has a receive slot posted again at the end of the round.
+    pub(crate) fn repost(&mut self, slot: u32) {
+        self.reposts
+            .push(self.slots.receive(slot, self.slots_region.lkey()));
+    }
+
+    /// Posts the receives of this round.
+    pub(crate) fn flush_receives(&mut self) -> Result<(), PostError> {
+        if self.reposts.is_empty() {
+            return Ok(());
+        }
+        let result = self.endpoint.post_receives(&self.reposts);
+        self.reposts.clear();
+        match result {
+            Err(PostError::Full) => panic!("more receives than there are slots"),
+            other => other,
+        }
+    }
+
+    /// Takes completions.
+    pub(crate) fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.endpoint.poll(out)
+    }
+
+    /// A queue pair came.
+    pub(crate) fn add_qpair(&mut self, qp: QpId, qpair: QpairId) {
+        let entry = &mut self.qpairs[qp.slot()];
+        assert!(entry.is_none(), "{qp:?} is in use");
+        *entry = Some((qp, qpair));
+    }
+
+    /// What we call a queue pair, if it is still ours.
+    pub(crate) fn qpair(&self, qp: QpId) -> Option<QpairId> {
+        let (known, qpair) = self.qpairs.get(qp.slot()).copied().flatten()?;
+        (known == qp).then_some(qpair)
+    }
+
+    /// The endpoint has forgotten a queue pair.
+    pub(crate) fn remove_qpair(&mut self, qp: QpId) {
+        self.qpairs[qp.slot()] = None;
+    }
+
+    /// Has the ring watch the endpoint's descriptors.
+    pub(crate) fn watch(&mut self, index: usize, ring: &mut Ring) {
+        let fds: &[RawFd] = self.endpoint.wait_fds();
+        for (fd, watched) in self.watched.iter_mut().enumerate() {
+            if !std::mem::replace(watched, true) {
+                ring.poll_readable(wait_token(index, fd), fds[fd]);
+            }
+        }
+    }
+
+    /// One of its descriptors was readable, and is not watched any more.
+    pub(crate) fn woken(&mut self, fd: usize) {
+        self.watched[fd] = false;
+    }
+}
+
+/// The ring's token for a port's descriptor.
+fn wait_token(port: usize, fd: usize) -> u32 {
+    (port as u32) << 16 | fd as u32
+}
+
+/// The port and descriptor of a token.
+pub(crate) fn of_token(token: u32) -> (usize, usize) {
+    ((token >> 16) as usize, (token & 0xffff) as usize)
+}

@@ -1,0 +1,221 @@
+//! The end of a request: its data and its response go to the host, in one post.
+
+use cairn_rdma::{Operation, PostError, RemoteBuffer, SendWork, SgeList, WorkStatus};
+use nvme_proto::controller::Completion;
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::Status;
+
+use super::Reactor;
+use crate::qpair::{CHAIN_MAX, QpairId};
+use crate::request::{RequestId, Stage};
+use crate::work_id::{WorkId, WorkKind};
+
+/// Work requests of the longest response: WRITE and SEND.
+const RESPONSE_WORK: usize = 2;
+
+impl Reactor {
+    /// Ends a command: the backend, or whoever it was, is done with it.
+    pub(super) fn finish(&mut self, id: RequestId, status: Status, result: u64) {
+        let request = &mut self.requests[id];
+        let cid = request.cid();
+        request.completion = Completion {
+            cid,
+            status,
+            result,
+        };
+        let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
+        if status != Status::SUCCESS && to_host {
+            // Nothing but the response goes to the host.
+            request.transfer = DataTransfer::None;
+        }
+        self.release_receive(id);
+        if !matches!(self.requests[id].transfer, DataTransfer::ToHost(_)) {
+            self.release_buffers(id);
+        }
+        let qpair = self.requests[id].qpair;
+        if self.qpairs[qpair].is_open() {
+            let queue = &mut self.qpairs[qpair];
+            self.requests
+                .push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
+            self.pump_sends(qpair);
+        } else {
+            self.abandon(id);
+        }
+    }
+
+    /// Posts what a queue pair has credits for: responses first, since they end
+    /// something.
+    pub(super) fn pump(&mut self, qpair: QpairId) {
+        self.pump_sends(qpair);
+        self.pump_reads(qpair);
+    }
+
+    fn pump_sends(&mut self, qpair: QpairId) {
+        loop {
+            let queue = &mut self.qpairs[qpair];
+            let Some(id) = queue.awaiting_send.front() else {
+                return;
+            };
+            let to_host = matches!(self.requests[id].transfer, DataTransfer::ToHost(_));
+            let send_work = if to_host { 2 } else { 1 };
+            if queue.send_credits < send_work {
+                return;
+            }
+            self.requests.pop_front(&mut queue.awaiting_send);
+            queue.send_credits -= send_work;
+            self.requests[id].send_work = send_work as u8;
+            self.post_response(id, qpair);
+        }
+    }
+
+    fn post_response(&mut self, id: RequestId, qpair: QpairId) {
+        let queue = &mut self.qpairs[qpair];
+        queue.work_posted(self.now);
+        queue.outstanding -= 1;
+        let (port, sqhd) = (queue.port, queue.advance_sqhd());
+        let mut chain = [None; RESPONSE_WORK];
+        if let DataTransfer::ToHost(remote) = self.requests[id].transfer {
+            chain[0] = Some(SendWork {
+                id: self.requests.work_id(id, WorkKind::Write),
+                op: Operation::Write(RemoteBuffer {
+                    addr: remote.address,
+                    rkey: remote.rkey,
+                }),
+                sges: SgeList::one(self.local_data(id, port, remote.length)),
+                signaled: false,
+            });
+        }
+        let request = &mut self.requests[id];
+        let cqe = request.completion.cqe(sqhd);
+        // Also if the command failed: the key is the command's, not its success's.
+        let rkey = request.sqe.dptr.invalidate_rkey();
+        let port = self.ports[port]
+            .as_ref()
+            .expect("an open queue pair has a port");
+        let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
+            Some(rkey) => Operation::SendWithInvalidate { rkey },
+            None => Operation::Send,
+        };
+        request.take_permit().answered();
+        let response = self
+            .arena
+            .write_response(id.index(), &cqe, port.arena_lkey());
+        chain[1] = Some(SendWork {
+            id: self.requests.work_id(id, WorkKind::Send),
+            op,
+            sges: SgeList::one(response),
+            signaled: true,
+        });
+        self.requests.set_stage(id, Stage::Running, Stage::Sending);
+        match chain {
+            [Some(write), Some(send)] => self.push_work(qpair, &[write, send]),
+            [_, send] => self.push_work(qpair, send.as_slice()),
+        }
+    }
+
+    /// Adds to what is posted at the end of the round.
+    pub(super) fn push_work(&mut self, qpair: QpairId, chain: &[SendWork]) {
+        if self.qpairs[qpair].outbox.len() + chain.len() > CHAIN_MAX {
+            self.flush_outbox(qpair);
+        }
+        let queue = &mut self.qpairs[qpair];
+        if queue.outbox.is_empty() {
+            self.dirty.push(qpair);
+        }
+        queue.outbox.extend_from_slice(chain);
+    }
+
+    /// Posts what a queue pair has in its outbox, as one chain.
+    pub(super) fn flush_outbox(&mut self, qpair: QpairId) {
+        let Some(queue) = self.qpairs.get(qpair) else {
+            return;
+        };
+        if queue.outbox.is_empty() {
+            return;
+        }
+        let mut outbox = std::mem::take(&mut self.qpairs[qpair].outbox);
+        let queue = &self.qpairs[qpair];
+        let posted = match &mut self.ports[queue.port] {
+            Some(port) => port.endpoint().post(queue.qp, &outbox),
+            None => Err(PostError::Broken),
+        };
+        match posted {
+            Ok(()) => {}
+            Err(PostError::Full) => panic!("more posted than there were credits for"),
+            // Its event says why. None of the chain will complete: it ends here.
+            Err(PostError::Broken) => self.lose_work(&outbox),
+        }
+        outbox.clear();
+        if self.qpairs.get(qpair).is_some() {
+            self.qpairs[qpair].outbox = outbox;
+        }
+    }
+
+    /// Ends work that was never posted.
+    pub(super) fn lose_work(&mut self, chain: &[SendWork]) {
+        for work in chain.iter().map(|work| WorkId::decode(work.id)) {
+            match work.kind {
+                WorkKind::Read => self.read_ended(work, WorkStatus::Flushed),
+                WorkKind::Send => self.send_ended(work, WorkStatus::Flushed),
+                // Its SEND ends it.
+                WorkKind::Write => {}
+                WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
+            }
+        }
+    }
+
+    /// A SEND ended, well or not: nothing of the request is left.
+    pub(super) fn send_ended(&mut self, work: WorkId, status: WorkStatus) {
+        let id = self.requests.find(work);
+        self.requests.set_stage(id, Stage::Sending, Stage::Running);
+        let request = &self.requests[id];
+        let (qpair, close_after) = (request.qpair, request.close_after);
+        let queue = &mut self.qpairs[qpair];
+        queue.send_credits += u32::from(request.send_work);
+        queue.work_returned(self.now);
+        if !status.is_success() {
+            self.work_failed(qpair, status);
+        } else if close_after {
+            self.close(qpair, "its Connect was refused");
+        }
+        if self.qpairs[qpair].is_open() {
+            self.pump(qpair);
+        }
+        self.release_buffers(id);
+        self.free(id);
+    }
+
+    /// A WRITE failed; the SEND after it will be flushed.
+    pub(super) fn write_failed(&mut self, work: WorkId, status: WorkStatus) {
+        assert!(!status.is_success(), "WRITEs are not signaled");
+        let id = self.requests.find(work);
+        self.work_failed(self.requests[id].qpair, status);
+    }
+
+    /// Work on a queue pair failed, so it is broken.
+    pub(super) fn work_failed(&mut self, qpair: QpairId, status: WorkStatus) {
+        if status == WorkStatus::Flushed {
+            // Only a consequence: the connection's own event says why.
+            self.poll_events(self.qpairs[qpair].port);
+        }
+        self.close(qpair, status.explain());
+    }
+
+    /// Ends a command whose queue is gone.
+    pub(super) fn abandon(&mut self, id: RequestId) {
+        self.release_receive(id);
+        self.release_buffers(id);
+        self.requests[id].take_permit().abandoned();
+        self.free(id);
+    }
+
+    /// Frees a request of which nothing is left.
+    pub(super) fn free(&mut self, id: RequestId) {
+        let qpair = self.requests[id].qpair;
+        self.count_busy(id);
+        self.leave_disk(id);
+        self.requests.release(id);
+        self.qpairs[qpair].requests -= 1;
+        self.retire_if_done(qpair);
+    }
+}

@@ -1,0 +1,143 @@
+//! How a reactor begins: on its own thread, which the ring and the endpoints
+//! never leave.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use rustix::thread::{CpuSet, sched_setaffinity};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::disks::Disks;
+use super::idle::Idle;
+use super::{Reactor, Sizes, TICK};
+use crate::arena::Arena;
+use crate::qpair::Qpairs;
+use crate::registry::{ControlMessage, Inbox, Registry};
+use crate::request::{List, RequestTable};
+use crate::ring::Ring;
+
+/// Entries that the ring needs beside one for each request: its polls.
+const RING_SPARE: u32 = 64;
+
+/// How often to look whether a reactor has ended.
+const JOIN_STEP: Duration = Duration::from_millis(5);
+
+/// A running reactor.
+#[derive(Debug)]
+pub(crate) struct ReactorHandle {
+    thread: JoinHandle<()>,
+}
+
+impl ReactorHandle {
+    /// Waits for its end, until then; an error if it panicked or goes on.
+    pub(crate) fn join_until(self, deadline: Instant) -> Result<(), String> {
+        while !self.thread.is_finished() {
+            if Instant::now() >= deadline {
+                return Err("a reactor still waits for its disks or devices".to_owned());
+            }
+            std::thread::sleep(JOIN_STEP);
+        }
+        self.thread.join().map_err(|panic| {
+            let text = panic.downcast_ref::<String>().cloned();
+            let text = text.or_else(|| panic.downcast_ref::<&str>().map(|&s| s.to_owned()));
+            text.unwrap_or_else(|| "a reactor panicked".to_owned())
+        })
+    }
+}
+
+/// What a reactor needs to begin.
+pub(crate) struct Start {
+    /// Its number.
+    pub(crate) index: usize,
+    /// The core to pin it to, if one was chosen.
+    pub(crate) core: Option<usize>,
+    /// How large things are.
+    pub(crate) sizes: Sizes,
+    /// Where to look for subsystems.
+    pub(crate) registry: Arc<Registry>,
+    /// Its mailbox.
+    pub(crate) inbox: Inbox,
+    /// The control plane.
+    pub(crate) control: UnboundedSender<ControlMessage>,
+}
+
+/// Starts a reactor, and returns once it runs.
+pub(crate) fn start(begin: Start) -> io::Result<ReactorHandle> {
+    let (ready, is_ready) = std::sync::mpsc::channel();
+    let name = format!("reactor-{}", begin.index);
+    let thread =
+        std::thread::Builder::new()
+            .name(name)
+            .spawn(move || match Reactor::new(begin) {
+                Ok(reactor) => {
+                    let _ = ready.send(Ok(()));
+                    reactor.run();
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                }
+            })?;
+    is_ready
+        .recv()
+        .map_err(|_| io::Error::other("a reactor panicked at its start"))??;
+    Ok(ReactorHandle { thread })
+}
+
+impl Reactor {
+    fn new(begin: Start) -> io::Result<Self> {
+        let Start {
+            index,
+            core,
+            sizes,
+            registry,
+            inbox,
+            control,
+        } = begin;
+        if let Some(core) = core {
+            pin(core);
+        }
+        let requests = sizes.requests();
+        let mut ring = Ring::new(requests + RING_SPARE)?;
+        let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
+        arena.set_slot(ring.add_buffer(arena.mapping())?);
+        let now = Instant::now();
+        Ok(Self {
+            index,
+            ring,
+            arena,
+            requests: RequestTable::new(requests),
+            qpairs: Qpairs::default(),
+            ports: Vec::new(),
+            disks: Disks::default(),
+            registry,
+            inbox,
+            control,
+            awaiting_buffer: List::default(),
+            backlog: VecDeque::with_capacity(sizes.receives as usize),
+            late: VecDeque::new(),
+            dirty: Vec::new(),
+            now,
+            next_tick: now + TICK,
+            rounds_to_check: 0,
+            idle: Idle::new(sizes.poll_idle),
+            inbox_watched: false,
+            draining: false,
+            stopping: false,
+            events: Vec::new(),
+            sizes,
+        })
+    }
+}
+
+/// Keeps the thread on one core. Where that is not allowed (a container's
+/// cpuset), it runs all the same.
+fn pin(core: usize) {
+    let mut cores = CpuSet::new();
+    cores.set(core);
+    if let Err(error) = sched_setaffinity(None, &cores) {
+        tracing::warn!(core, %error, "a reactor could not be pinned to its core");
+    }
+}

@@ -1,0 +1,83 @@
+//! Who is there: subsystems, their controllers and queues, and the mailboxes by
+//! which threads reach them. For connects and the admin path; no I/O comes here.
+
+mod counters;
+mod post;
+mod subsystem;
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use nvme_proto::wire::Nqn;
+
+pub(crate) use post::{Admitted, Inbox, Mailbox, Message, QueueAddress};
+pub(crate) use subsystem::{ControllerShared, SubsystemShared};
+
+use crate::namespace::NamespaceTable;
+
+/// What the control plane is told.
+#[derive(Debug)]
+pub(crate) enum ControlMessage {
+    /// A keep alive timer began: the next deadline may be earlier now.
+    TimersChanged,
+    /// Make all that was written durable, then tell the subsystem.
+    FlushAll {
+        /// The subsystem.
+        subsystem: u32,
+        /// The controller that waits for it.
+        cntlid: u16,
+        /// What to flush.
+        namespaces: Arc<NamespaceTable>,
+    },
+    /// A device is gone, and the memory that it knew must be forgotten.
+    DeviceRemoved {
+        /// The device's id.
+        device: u64,
+    },
+    /// A reactor has closed its last queue pair, as it was told to.
+    Drained,
+}
+
+/// The subsystems that hosts can connect to.
+#[derive(Debug, Default)]
+pub(crate) struct Registry {
+    subsystems: RwLock<HashMap<Nqn, Arc<SubsystemShared>>>,
+}
+
+impl Registry {
+    /// The subsystem of that name.
+    pub(crate) fn find(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
+        let subsystems = self
+            .subsystems
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        subsystems.get(nqn).cloned()
+    }
+
+    /// All of them.
+    pub(crate) fn all(&self) -> Vec<Arc<SubsystemShared>> {
+        let subsystems = self
+            .subsystems
+            .read()
+            .unwrap_or_else(PoisonError::into_inner);
+        subsystems.values().cloned().collect()
+    }
+
+    /// Lets hosts connect to a subsystem.
+    pub(crate) fn add(&self, nqn: Nqn, subsystem: Arc<SubsystemShared>) {
+        let mut subsystems = self
+            .subsystems
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        subsystems.insert(nqn, subsystem);
+    }
+
+    /// Lets no more hosts connect to a subsystem.
+    pub(crate) fn remove(&self, nqn: &Nqn) -> Option<Arc<SubsystemShared>> {
+        let mut subsystems = self
+            .subsystems
+            .write()
+            .unwrap_or_else(PoisonError::into_inner);
+        subsystems.remove(nqn)
+    }
+}

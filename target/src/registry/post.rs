@@ -1,0 +1,192 @@
+//! How threads tell each other things.
+//!
+//! Never per I/O: connections, admin commands' consequences, changes of the
+//! configuration. The channels are unbounded because nobody may wait here (two
+//! reactors that wait for each other's full mailbox would do so for ever); what
+//! bounds them is the number of queue pairs and controllers.
+
+use std::os::fd::{AsRawFd, OwnedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use cairn_rdma::ConnRequest;
+use crossbeam_channel::{Receiver, Sender};
+use nvme_proto::controller::Completion;
+use nvme_proto::wire::cm::{ReplyData, RequestData};
+use rustix::event::EventfdFlags;
+
+use crate::namespace::NamespaceTable;
+use crate::qpair::QpairId;
+
+/// A queue pair, wherever it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct QueueAddress {
+    /// The reactor it lives on.
+    pub(crate) reactor: usize,
+    /// Which of its queue pairs.
+    pub(crate) qpair: QpairId,
+}
+
+/// A connection request that was found in order.
+#[derive(Debug)]
+pub(crate) struct Admitted {
+    /// The request.
+    pub(crate) request: ConnRequest,
+    /// Its private data.
+    pub(crate) cm: RequestData,
+    /// The private data of the reply.
+    pub(crate) reply: ReplyData,
+    /// Traffic class of our packets; `None` mirrors the host's.
+    pub(crate) traffic_class: Option<u8>,
+    /// Hop limit of our packets; `None` is the provider's default.
+    pub(crate) hop_limit: Option<u8>,
+}
+
+/// Why a queue pair is to be closed, for the log line.
+pub(crate) type Reason = &'static str;
+
+/// What a reactor is told.
+#[derive(Debug)]
+pub(crate) enum Message {
+    /// Take on a connection.
+    Accept(Box<Admitted>),
+    /// These are the namespaces of a subsystem from now on.
+    Namespaces {
+        /// The subsystem.
+        subsystem: u32,
+        /// Its namespaces.
+        table: Arc<NamespaceTable>,
+    },
+    /// Answer a command that was parked.
+    Complete {
+        /// The admin queue it came on.
+        qpair: QpairId,
+        /// Its end.
+        completion: Completion,
+    },
+    /// Close a queue pair.
+    Disconnect {
+        /// Which.
+        qpair: QpairId,
+        /// Why.
+        reason: Reason,
+    },
+    /// Abort a command if that is still possible, and tell the subsystem.
+    Abort {
+        /// The queue of the command.
+        qpair: QpairId,
+        /// The command.
+        cid: u16,
+        /// CID of the Abort command.
+        abort_cid: u16,
+    },
+    /// Take no more commands; close each queue when its last is answered.
+    Drain,
+    /// End, once all queues are closed.
+    Stop,
+}
+
+/// The sending end of a reactor's mailbox.
+#[derive(Debug, Clone)]
+pub(crate) struct Mailbox {
+    sender: Sender<Message>,
+    wake: Arc<OwnedFd>,
+    /// Queue pairs that the reactor has or will have.
+    load: Arc<AtomicUsize>,
+}
+
+impl Mailbox {
+    /// A mailbox and its receiving end.
+    pub(crate) fn new() -> std::io::Result<(Self, Inbox)> {
+        let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
+        let wake = Arc::new(rustix::event::eventfd(0, flags)?);
+        let (sender, receiver) = crossbeam_channel::unbounded();
+        let load = Arc::new(AtomicUsize::new(0));
+        let inbox = Inbox {
+            receiver,
+            wake: Arc::clone(&wake),
+            load: Arc::clone(&load),
+        };
+        Ok((Self { sender, wake, load }, inbox))
+    }
+
+    /// Sends a message. A reactor that has ended needs none.
+    pub(crate) fn send(&self, message: Message) {
+        if self.sender.send(message).is_ok() {
+            // Full (2^64 - 2 wake-ups unread) is as good as written.
+            let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+        }
+    }
+
+    /// Queue pairs that the reactor has or will have.
+    pub(crate) fn load(&self) -> usize {
+        self.load.load(Ordering::Relaxed)
+    }
+
+    /// Hands over a connection, and counts it.
+    pub(crate) fn accept(&self, admitted: Box<Admitted>) {
+        self.load.fetch_add(1, Ordering::Relaxed);
+        self.send(Message::Accept(admitted));
+    }
+}
+
+/// The receiving end of a reactor's mailbox.
+#[derive(Debug)]
+pub(crate) struct Inbox {
+    receiver: Receiver<Message>,
+    wake: Arc<OwnedFd>,
+    load: Arc<AtomicUsize>,
+}
+
+impl Inbox {
+    /// The next message, if there is one.
+    pub(crate) fn try_recv(&self) -> Option<Message> {
+        self.receiver.try_recv().ok()
+    }
+
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.receiver.is_empty()
+    }
+
+    /// Readable when a message came since [`Self::acknowledge`].
+    pub(crate) fn wake_fd(&self) -> RawFd {
+        self.wake.as_raw_fd()
+    }
+
+    /// Takes note of all wake-ups; look at the messages after this, not before.
+    pub(crate) fn acknowledge(&self) {
+        let mut count = [0; 8];
+        let _ = rustix::io::read(&self.wake, &mut count);
+    }
+
+    /// A queue pair is no more.
+    pub(crate) fn unload(&self) {
+        self.load.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn messages_wake_and_keep_their_order() {
+        let (mailbox, inbox) = Mailbox::new().unwrap();
+        assert!(inbox.is_empty());
+        mailbox.send(Message::Drain);
+        mailbox.send(Message::Stop);
+        let mut count = [0; 8];
+        assert_eq!(rustix::io::read(&inbox.wake, &mut count), Ok(8));
+        assert!(matches!(inbox.try_recv(), Some(Message::Drain)));
+        assert!(matches!(inbox.try_recv(), Some(Message::Stop)));
+        assert!(inbox.try_recv().is_none());
+    }
+
+    #[test]
+    fn a_reactor_that_has_ended_is_not_missed() {
+        let (mailbox, inbox) = Mailbox::new().unwrap();
+        drop(inbox);
+        mailbox.send(Message::Stop);
+    }
+}

@@ -1,0 +1,376 @@
+//! A subsystem and who uses it: the protocol's state machine behind its one
+//! lock, and where the queues of its controllers live.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use nvme_proto::controller::error_log::Failure;
+use nvme_proto::controller::{
+    Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, Termination,
+};
+use nvme_proto::io::IoLimits;
+use nvme_proto::subsystem::{Arrival, Connected, Subsystem};
+
+use super::counters::{self, IoCounters};
+use super::{ControlMessage, Mailbox, Message, QueueAddress};
+use crate::namespace::NamespaceTable;
+
+/// What every reactor may ask of a controller without a lock.
+#[derive(Debug)]
+pub(crate) struct ControllerShared {
+    cntlid: u16,
+    host_nqn: String,
+    /// Whether an I/O command came in since the keep alive timer last looked.
+    io_traffic: AtomicBool,
+    /// Whether writes may complete from a volatile cache.
+    write_cache: AtomicBool,
+}
+
+impl ControllerShared {
+    /// CNTLID.
+    pub(crate) fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    /// The host's NQN.
+    pub(crate) fn host_nqn(&self) -> &str {
+        &self.host_nqn
+    }
+
+    /// An I/O command came in. Writes to shared memory once an interval only.
+    pub(crate) fn note_io(&self) {
+        if !self.io_traffic.load(Ordering::Relaxed) {
+            self.io_traffic.store(true, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether writes may complete from a volatile cache.
+    pub(crate) fn write_cache(&self) -> bool {
+        self.write_cache.load(Ordering::Relaxed)
+    }
+}
+
+/// A controller's queues.
+struct Controller {
+    shared: Arc<ControllerShared>,
+    /// By QID.
+    queues: BTreeMap<u16, QueueAddress>,
+}
+
+/// What the lock guards.
+struct State {
+    subsystem: Subsystem,
+    controllers: HashMap<u16, Controller>,
+    namespaces: Arc<NamespaceTable>,
+}
+
+/// A subsystem, shared by the control plane and the reactors.
+pub(crate) struct SubsystemShared {
+    /// Its place in the reactors' tables; never used again.
+    pub(crate) id: u32,
+    nqn: String,
+    io_limits: IoLimits,
+    started: Instant,
+    reactors: Arc<[Mailbox]>,
+    control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
+    counters: Box<[IoCounters]>,
+    state: Mutex<State>,
+}
+
+impl fmt::Debug for SubsystemShared {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "SubsystemShared({})", self.nqn)
+    }
+}
+
+impl SubsystemShared {
+    /// A subsystem without namespaces and hosts.
+    pub(crate) fn new(
+        id: u32,
+        subsystem: Subsystem,
+        started: Instant,
+        reactors: Arc<[Mailbox]>,
+        control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
+    ) -> Self {
+        Self {
+            id,
+            nqn: subsystem.settings().nqn.to_string(),
+            io_limits: subsystem.io_limits(),
+            started,
+            counters: reactors.iter().map(|_| IoCounters::default()).collect(),
+            reactors,
+            control,
+            state: Mutex::new(State {
+                subsystem,
+                controllers: HashMap::new(),
+                namespaces: Arc::default(),
+            }),
+        }
+    }
+
+    /// SUBNQN.
+    pub(crate) fn nqn(&self) -> &str {
+        &self.nqn
+    }
+
+    /// What parsing must know of its controllers.
+    pub(crate) fn io_limits(&self) -> &IoLimits {
+        &self.io_limits
+    }
+
+    /// What this reactor counts of it.
+    pub(crate) fn counters(&self, reactor: usize) -> &IoCounters {
+        &self.counters[reactor]
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn now(&self) -> Duration {
+        self.started.elapsed()
+    }
+
+    /// Does something to the subsystem and carries out what it asks for.
+    fn with<T>(&self, job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T) -> T {
+        let mut state = self.lock();
+        let mut actions = Vec::new();
+        let result = job(&mut state, self.now(), &mut actions);
+        for action in actions {
+            self.carry_out(&state, action);
+        }
+        result
+    }
+
+    /// Connects a queue, which from now on hears of what concerns it.
+    pub(crate) fn connect(
+        &self,
+        request: &ConnectRequest,
+        arrival: &Arrival<'_>,
+        address: QueueAddress,
+    ) -> Result<(Connected, Arc<ControllerShared>), Refusal> {
+        let mut state = self.lock();
+        let now = self.now();
+        let connected = state
+            .subsystem
+            .connect(request, &Arrival { now, ..*arrival })?;
+        let write_cache = state
+            .subsystem
+            .controller(connected.cntlid)
+            .is_some_and(|controller| controller.write_cache_enabled());
+        let controller = state
+            .controllers
+            .entry(connected.cntlid)
+            .or_insert_with(|| Controller {
+                shared: Arc::new(ControllerShared {
+                    cntlid: connected.cntlid,
+                    host_nqn: request.hostnqn.to_string(),
+                    io_traffic: AtomicBool::new(false),
+                    write_cache: AtomicBool::new(write_cache),
+                }),
+                queues: BTreeMap::new(),
+            });
+        let old = controller.queues.insert(connected.qid, address);
+        assert_eq!(old, None, "queue {} was connected twice", connected.qid);
+        if connected.qid == 0 {
+            // There is one more keep alive timer.
+            self.tell_control(ControlMessage::TimersChanged);
+        }
+        Ok((connected, Arc::clone(&controller.shared)))
+    }
+
+    /// A queue that was connected is gone, and none of its commands is left.
+    pub(crate) fn disconnected(&self, cntlid: u16, qid: u16) {
+        self.with(|state, now, actions| {
+            state
+                .subsystem
+                .queue_disconnected(cntlid, qid, now, actions);
+            let Some(controller) = state.controllers.get_mut(&cntlid) else {
+                return;
+            };
+            controller.queues.remove(&qid);
+        });
+        // The entry stays until its last queue is gone: the others are still to
+        // be told to disconnect.
+        let mut state = self.lock();
+        if state
+            .controllers
+            .get(&cntlid)
+            .is_some_and(|c| c.queues.is_empty())
+        {
+            state.controllers.remove(&cntlid);
+        }
+    }
+
+    /// Carries out an admin command.
+    pub(crate) fn execute(
+        &self,
+        cntlid: u16,
+        cid: u16,
+        command: &AdminCommand,
+        data_in: &[u8],
+        data_out: &mut [u8],
+    ) -> Outcome {
+        let smart = counters::smart(&self.counters, self.started.elapsed());
+        self.with(|state, now, actions| {
+            let exchange = Exchange {
+                now,
+                smart: &smart,
+                data_in,
+                data_out,
+            };
+            state
+                .subsystem
+                .execute(cntlid, cid, command, exchange, actions)
+        })
+    }
+
+    /// Refuses an admin command, and logs that for the host.
+    pub(crate) fn refuse(&self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
+        self.lock().subsystem.refuse(cntlid, cid, refusal)
+    }
+
+    /// Logs a failed I/O command for the host.
+    pub(crate) fn record_failure(&self, cntlid: u16, failure: &Failure) {
+        self.lock().subsystem.record_failure(cntlid, failure);
+    }
+
+    /// The answer to [`Message::Abort`].
+    pub(crate) fn abort_done(&self, cntlid: u16, abort_cid: u16, aborted: bool) {
+        self.with(|state, _, actions| {
+            state
+                .subsystem
+                .abort_done(cntlid, abort_cid, aborted, actions);
+        });
+    }
+
+    /// The answer to [`ControlMessage::FlushAll`].
+    pub(crate) fn flushed(&self, cntlid: u16, intact: bool) {
+        self.with(|state, _, _| state.subsystem.flushed(cntlid, intact));
+    }
+
+    /// Looks at the keep alive timers; returns when to look again.
+    pub(crate) fn poll(&self) -> Option<Instant> {
+        self.with(|state, now, actions| {
+            let State {
+                subsystem,
+                controllers,
+                ..
+            } = state;
+            let io_traffic = |cntlid| {
+                let controller = controllers.get(&cntlid);
+                controller.is_some_and(|c: &Controller| {
+                    c.shared.io_traffic.swap(false, Ordering::Relaxed)
+                })
+            };
+            subsystem.poll(now, io_traffic, actions);
+        });
+        self.lock()
+            .subsystem
+            .next_deadline()
+            .map(|deadline| self.started + deadline)
+    }
+
+    /// What an administrator changes.
+    pub(crate) fn administer(&self, change: impl FnOnce(&mut Subsystem, &mut Vec<Action>)) {
+        self.with(|state, _, actions| change(&mut state.subsystem, actions));
+    }
+
+    /// Sets the namespaces that I/O goes to. The protocol's own list is changed
+    /// by [`Self::administer`]: after this for new ones, before it for old ones,
+    /// so that no host hears of a namespace whose I/O would fail.
+    pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
+        let table = Arc::new(table);
+        for reactor in self.reactors.iter() {
+            reactor.send(Message::Namespaces {
+                subsystem: self.id,
+                table: Arc::clone(&table),
+            });
+        }
+        self.lock().namespaces = table;
+    }
+
+    fn carry_out(&self, state: &State, action: Action) {
+        let (Action::Complete { cntlid, .. }
+        | Action::DisconnectIoQueues { cntlid }
+        | Action::Terminate { cntlid, .. }
+        | Action::FlushAll { cntlid }
+        | Action::Abort { cntlid, .. }
+        | Action::SetWriteCache { cntlid, .. }) = action;
+        let Some(controller) = state.controllers.get(&cntlid) else {
+            return;
+        };
+        match action {
+            Action::Complete { completion, .. } => {
+                let queue = controller.queues.get(&0);
+                self.send(queue, |qpair| Message::Complete { qpair, completion });
+            }
+            Action::DisconnectIoQueues { .. } => {
+                let reason = "its controller was reset, shut down or left";
+                for (_, queue) in controller.queues.iter().filter(|(qid, _)| **qid != 0) {
+                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, reason });
+                }
+            }
+            Action::Terminate { reason, .. } => {
+                let reason = explain(reason);
+                // The admin queue last.
+                for (_, queue) in controller.queues.iter().rev() {
+                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, reason });
+                }
+            }
+            Action::FlushAll { .. } => {
+                let namespaces = Arc::clone(&state.namespaces);
+                self.tell_control(ControlMessage::FlushAll {
+                    subsystem: self.id,
+                    cntlid,
+                    namespaces,
+                });
+            }
+            Action::Abort {
+                abort_cid,
+                sqid,
+                cid,
+                ..
+            } => {
+                let queue = controller.queues.get(&sqid);
+                self.send(queue, |qpair| Message::Abort {
+                    qpair,
+                    cid,
+                    abort_cid,
+                });
+            }
+            Action::SetWriteCache { enabled, .. } => {
+                controller
+                    .shared
+                    .write_cache
+                    .store(enabled, Ordering::Relaxed);
+            }
+        }
+    }
+
+    fn send(
+        &self,
+        queue: Option<&QueueAddress>,
+        message: impl FnOnce(crate::qpair::QpairId) -> Message,
+    ) {
+        if let Some(queue) = queue {
+            self.reactors[queue.reactor].send(message(queue.qpair));
+        }
+    }
+
+    fn tell_control(&self, message: ControlMessage) {
+        // A control plane that has ended closes all queues by itself.
+        let _ = self.control.send(message);
+    }
+}
+
+fn explain(reason: Termination) -> &'static str {
+    match reason {
+        Termination::KeepAliveExpired => "keep alive expired: the host was silent for too long",
+        Termination::HostNotAllowed => "the host may no longer use the subsystem",
+        Termination::SubsystemRemoved => "the subsystem was removed",
+    }
+}

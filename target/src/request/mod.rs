@@ -1,0 +1,342 @@
+//! A command on its way through the target.
+//!
+//! A request is taken when a capsule is accepted and freed when nothing of it
+//! is left: the response has arrived, the backend is done, the buffers are back.
+//! Its [`Stage`] says who has it meanwhile.
+
+mod list;
+mod permit;
+
+pub(crate) use list::List;
+pub(crate) use permit::Permit;
+
+use nvme_proto::controller::{AdminCommand, Completion};
+use nvme_proto::io::Operation;
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::{FromZeros, Sqe, Status};
+
+use crate::backend::BlockIo;
+use crate::pool::Buffer;
+use crate::qpair::QpairId;
+use crate::work_id::{WorkId, WorkKind};
+
+/// A place in the request table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct RequestId(u32);
+
+impl RequestId {
+    /// As an index: dense from 0.
+    pub(crate) fn index(self) -> usize {
+        self.0 as usize
+    }
+}
+
+/// Who has a request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Stage {
+    /// Nobody: it is free.
+    Free,
+    /// The reactor, in the middle of a call.
+    Running,
+    /// The queue for data buffers.
+    AwaitingBuffer,
+    /// Its queue pair's queue for READs.
+    AwaitingRead,
+    /// The device: its RDMA READ is posted, or about to be.
+    Reading,
+    /// The backend.
+    InBackend,
+    /// Its queue pair's queue for SENDs.
+    AwaitingSend,
+    /// The device: its response is posted, or about to be.
+    Sending,
+}
+
+/// What a request is for.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Task {
+    /// Not known yet.
+    Unparsed,
+    /// The Connect of its queue.
+    Connect,
+    /// A command of an admin queue.
+    Admin(AdminCommand),
+    /// A command of an I/O queue.
+    Io(Operation),
+    /// The late completion of a command that was parked.
+    LateCompletion,
+}
+
+/// A command on its way.
+#[derive(Debug)]
+pub(crate) struct Request {
+    generation: u16,
+    stage: Stage,
+    next: Option<RequestId>,
+    permit: Option<Permit>,
+    /// The queue pair it came on.
+    pub(crate) qpair: QpairId,
+    /// The command, copied out of its receive slot.
+    pub(crate) sqe: Sqe,
+    /// The receive slot whose in-capsule data is still needed.
+    pub(crate) receive: Option<u32>,
+    /// Bytes of in-capsule data that came.
+    pub(crate) in_capsule_bytes: u32,
+    /// What it is for.
+    pub(crate) task: Task,
+    /// Where its data comes from or goes to.
+    pub(crate) transfer: DataTransfer,
+    /// Bytes that it needs for its data, and for its scratch, before it goes on.
+    pub(crate) wants: (u32, u32),
+    /// The buffer of its data.
+    pub(crate) data: Option<Buffer>,
+    /// A second buffer: what a Compare reads from the disk.
+    pub(crate) scratch: Option<Buffer>,
+    /// The disk it works on, by its place among the reactor's.
+    pub(crate) disk: Option<u32>,
+    /// What the backend does for it.
+    pub(crate) block: Option<BlockIo>,
+    /// How many of several steps are done (ranges, namespaces).
+    pub(crate) steps_done: u32,
+    /// Whether its time counts as busy.
+    pub(crate) counted_busy: bool,
+    /// How it ends.
+    pub(crate) completion: Completion,
+    /// Send-queue work requests that its response takes.
+    pub(crate) send_work: u8,
+    /// Whether the queue is to be closed once the response has arrived.
+    pub(crate) close_after: bool,
+}
+
+/// How a command looks that has not ended yet.
+const UNFINISHED: Completion = Completion {
+    cid: 0,
+    status: Status::INTERNAL_ERROR,
+    result: 0,
+};
+
+impl Request {
+    fn free() -> Self {
+        Self {
+            generation: 0,
+            stage: Stage::Free,
+            next: None,
+            permit: None,
+            qpair: QpairId::NONE,
+            sqe: Sqe::new_zeroed(),
+            receive: None,
+            in_capsule_bytes: 0,
+            task: Task::Unparsed,
+            transfer: DataTransfer::None,
+            wants: (0, 0),
+            data: None,
+            scratch: None,
+            disk: None,
+            block: None,
+            steps_done: 0,
+            counted_busy: false,
+            completion: UNFINISHED,
+            send_work: 0,
+            close_after: false,
+        }
+    }
+
+    /// CID.
+    pub(crate) fn cid(&self) -> u16 {
+        self.sqe.cid.get()
+    }
+
+    /// Who has it.
+    pub(crate) fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// The one end of the command.
+    pub(crate) fn take_permit(&mut self) -> Permit {
+        self.permit.take().expect("a command ends once")
+    }
+}
+
+/// The requests of a reactor: their number is the limit on commands in progress.
+#[derive(Debug)]
+pub(crate) struct RequestTable {
+    requests: Vec<Request>,
+    free: Vec<RequestId>,
+}
+
+impl RequestTable {
+    /// Room for `capacity` commands in progress.
+    pub(crate) fn new(capacity: u32) -> Self {
+        Self {
+            requests: (0..capacity).map(|_| Request::free()).collect(),
+            // Backwards, so that the first is used first.
+            free: (0..capacity).rev().map(RequestId).collect(),
+        }
+    }
+
+    /// Whether all are taken.
+    pub(crate) fn is_full(&self) -> bool {
+        self.free.is_empty()
+    }
+
+    #[cfg(test)]
+    /// How many are taken.
+    pub(crate) fn in_use(&self) -> usize {
+        self.requests.len() - self.free.len()
+    }
+
+    /// Takes a request for a command.
+    ///
+    /// # Panics
+    /// If all are taken: see [`Self::is_full`].
+    pub(crate) fn take(&mut self, qpair: QpairId, sqe: Sqe) -> RequestId {
+        let id = self.free.pop().expect("a request is free");
+        let request = &mut self.requests[id.index()];
+        assert_eq!(request.stage, Stage::Free, "{id:?}");
+        *request = Request {
+            generation: request.generation,
+            stage: Stage::Running,
+            qpair,
+            sqe,
+            permit: Some(Permit::new(sqe.cid.get())),
+            ..Request::free()
+        };
+        id
+    }
+
+    /// Frees a request that nobody has any more.
+    ///
+    /// # Panics
+    /// If something of it is left.
+    pub(crate) fn release(&mut self, id: RequestId) {
+        let request = &mut self.requests[id.index()];
+        assert_eq!(request.stage, Stage::Running, "{id:?} is with someone");
+        assert!(request.permit.is_none(), "{id:?} is unanswered");
+        assert!(
+            request.data.is_none() && request.scratch.is_none(),
+            "{id:?} has buffers"
+        );
+        assert!(
+            request.receive.is_none() && request.disk.is_none(),
+            "{id:?} holds on"
+        );
+        request.stage = Stage::Free;
+        request.generation = request.generation.wrapping_add(1);
+        self.free.push(id);
+    }
+
+    /// Hands a request to someone, or takes it back (`Running`).
+    pub(crate) fn set_stage(&mut self, id: RequestId, from: Stage, to: Stage) {
+        let request = &mut self.requests[id.index()];
+        assert_eq!(request.stage, from, "{id:?} was to become {to:?}");
+        request.stage = to;
+    }
+
+    /// A name for work that is done for a request.
+    pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
+        let generation = self.requests[id.index()].generation;
+        WorkId {
+            slot: id.0,
+            kind,
+            generation,
+        }
+        .encode()
+    }
+
+    /// The request that a completion is about.
+    ///
+    /// # Panics
+    /// If the request has been freed since: it must not be while work is out.
+    pub(crate) fn find(&self, work: WorkId) -> RequestId {
+        let id = RequestId(work.slot);
+        assert_eq!(
+            self.requests[id.index()].generation,
+            work.generation,
+            "{work:?} came too late"
+        );
+        id
+    }
+
+    /// The requests of a queue pair that someone has.
+    pub(crate) fn of_qpair(&self, qpair: QpairId) -> impl Iterator<Item = RequestId> {
+        let of_qpair = move |(_, r): &(usize, &Request)| r.stage != Stage::Free && r.qpair == qpair;
+        self.requests
+            .iter()
+            .enumerate()
+            .filter(of_qpair)
+            .map(|(index, _)| RequestId(index as u32))
+    }
+}
+
+impl std::ops::Index<RequestId> for RequestTable {
+    type Output = Request;
+
+    fn index(&self, id: RequestId) -> &Request {
+        &self.requests[id.index()]
+    }
+}
+
+impl std::ops::IndexMut<RequestId> for RequestTable {
+    fn index_mut(&mut self, id: RequestId) -> &mut Request {
+        &mut self.requests[id.index()]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn table_of_two() -> (RequestTable, RequestId, RequestId) {
+        let mut table = RequestTable::new(2);
+        let first = table.take(QpairId::NONE, Sqe::new_zeroed());
+        let second = table.take(QpairId::NONE, Sqe::new_zeroed());
+        (table, first, second)
+    }
+
+    fn end(table: &mut RequestTable, id: RequestId) {
+        table[id].take_permit().answered();
+        table.release(id);
+    }
+
+    #[test]
+    fn requests_run_out_and_come_back() {
+        let (mut table, first, second) = table_of_two();
+        assert!(table.is_full());
+        end(&mut table, first);
+        assert_eq!(table.in_use(), 1);
+        assert_eq!(table.take(QpairId::NONE, Sqe::new_zeroed()), first);
+        end(&mut table, first);
+        end(&mut table, second);
+        assert_eq!(table.in_use(), 0);
+    }
+
+    #[test]
+    #[should_panic(expected = "came too late")]
+    fn a_late_completion_finds_nobody() {
+        let (mut table, first, second) = table_of_two();
+        let late = WorkId::decode(table.work_id(first, WorkKind::Send));
+        assert_eq!(table.find(late), first);
+        end(&mut table, first);
+        end(&mut table, second);
+        table.find(late);
+    }
+
+    #[test]
+    #[should_panic(expected = "is unanswered")]
+    fn an_unanswered_command_cannot_be_freed() {
+        let (mut table, first, second) = table_of_two();
+        table[second].take_permit().answered();
+        table.release(first);
+    }
+
+    #[test]
+    #[should_panic(expected = "is with someone")]
+    fn a_request_that_the_backend_has_cannot_be_freed() {
+        let (mut table, first, second) = table_of_two();
+        for id in [first, second] {
+            table[id].take_permit().answered();
+        }
+        table.set_stage(first, Stage::Running, Stage::InBackend);
+        table.release(first);
+    }
+}

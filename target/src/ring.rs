@@ -1,0 +1,442 @@
+//! A reactor's io_uring: its block I/O and the one place where it sleeps.
+//!
+//! Why `unsafe` here: the kernel reads and writes the buffers of a submitted
+//! entry behind the compiler's back. The ring makes that sound by itself: it
+//! accepts only spans of mappings that are its fixed buffers, to whose bytes no
+//! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
+//! holds until the last operation on them has ended, whoever unmaps them.
+
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_rdma::Mapping;
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use crate::memlock;
+
+/// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
+/// receive slots for each device.
+pub(crate) const BUFFERS_MAX: usize = 10;
+
+/// Fixed files a ring has room for: one for each disk of the process.
+pub(crate) const FILES_MAX: usize = 1024;
+
+/// Entries of the submission queue. A full one is handed to the kernel early,
+/// so this bounds a batch and not what is in flight.
+const SUBMISSIONS: u32 = 256;
+
+/// Bytes of zeroes kept for disks that cannot zero a range by themselves.
+pub(crate) const ZEROES: u32 = 64 * 1024;
+
+/// The fixed buffer that holds the zeroes.
+const ZEROES_SLOT: u16 = 0;
+
+/// An index into the ring's fixed files.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileSlot(u32);
+
+/// A stretch of one of the ring's fixed buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Which fixed buffer.
+    pub(crate) buffer: u16,
+    /// Virtual address of the first byte.
+    pub(crate) addr: u64,
+    /// Bytes.
+    pub(crate) length: u32,
+}
+
+impl Span {
+    /// `length` bytes of it, from `offset` on.
+    pub(crate) fn part(self, offset: u32, length: u32) -> Self {
+        assert!(
+            offset
+                .checked_add(length)
+                .is_some_and(|end| end <= self.length),
+            "{length} bytes at {offset} of {self:?}"
+        );
+        Self {
+            addr: self.addr + u64::from(offset),
+            length,
+            ..self
+        }
+    }
+}
+
+/// Marks the entries that wait for a descriptor; the tags of operations leave it 0.
+const POLL: u64 = 1 << 63;
+
+/// Marks what nobody waits for.
+const IGNORED: u64 = 1 << 62;
+
+/// Something the ring finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finished {
+    /// An operation on a file.
+    Operation {
+        /// As given on submission.
+        tag: u64,
+        /// Bytes, or an errno.
+        result: Result<u32, i32>,
+    },
+    /// A descriptor is readable.
+    Readable {
+        /// As given to [`Ring::poll_readable`].
+        token: u32,
+    },
+}
+
+/// One io_uring.
+pub(crate) struct Ring {
+    uring: IoUring,
+    buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
+    files_taken: Vec<bool>,
+    /// Operations on buffers and files that the kernel has; polls do not count.
+    in_flight: u32,
+}
+
+impl Ring {
+    /// A ring for the calling thread, with room for `operations` in flight.
+    pub(crate) fn new(operations: u32) -> io::Result<Self> {
+        let uring = build(operations)?;
+        let empty = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        // SAFETY: empty entries name no memory.
+        unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
+        uring.submitter().register_files(&[-1; FILES_MAX])?;
+        let mut ring = Self {
+            uring,
+            buffers: Default::default(),
+            files_taken: vec![false; FILES_MAX],
+            in_flight: 0,
+        };
+        let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
+        let slot = ring.add_buffer(&zeroes)?;
+        assert_eq!(slot, ZEROES_SLOT, "the zeroes come first");
+        Ok(ring)
+    }
+
+    /// Makes `mapping` a fixed buffer, for as long as the ring lives or until
+    /// [`Self::remove_buffer`].
+    pub(crate) fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
+        let slot = self
+            .buffers
+            .iter()
+            .position(Option::is_none)
+            .ok_or_else(|| io::Error::other(format!("all {BUFFERS_MAX} fixed buffers taken")))?;
+        let iovec = libc::iovec {
+            iov_base: mapping.addr() as *mut libc::c_void,
+            iov_len: mapping.len(),
+        };
+        // SAFETY: the ring keeps the mapping alive as long as it is registered.
+        unsafe {
+            self.uring
+                .submitter()
+                .register_buffers_update(slot as u32, &[iovec], None)
+        }
+        .map_err(|error| memlock::explain(error, mapping.len()))?;
+        self.buffers[slot] = Some(Arc::clone(mapping));
+        Ok(slot as u16)
+    }
+
+    /// Takes a fixed buffer back. Operations in flight on it keep its pages.
+    pub(crate) fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
+        let empty = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        // SAFETY: an empty entry names no memory.
+        unsafe {
+            self.uring
+                .submitter()
+                .register_buffers_update(u32::from(slot), &[empty], None)?;
+        }
+        self.buffers[usize::from(slot)] = None;
+        Ok(())
+    }
+
+    /// Makes `fd` a fixed file.
+    pub(crate) fn add_file(&mut self, fd: RawFd) -> io::Result<FileSlot> {
+        let slot = self
+            .files_taken
+            .iter()
+            .position(|taken| !taken)
+            .ok_or_else(|| io::Error::other(format!("all {FILES_MAX} fixed files are taken")))?;
+        self.uring
+            .submitter()
+            .register_files_update(slot as u32, &[fd])?;
+        self.files_taken[slot] = true;
+        Ok(FileSlot(slot as u32))
+    }
+
+    /// Takes a fixed file back. Operations in flight on it finish undisturbed.
+    pub(crate) fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
+        self.uring
+            .submitter()
+            .register_files_update(slot.0, &[-1])?;
+        self.files_taken[slot.0 as usize] = false;
+        Ok(())
+    }
+
+    /// The first `length` bytes of the zeroes.
+    pub(crate) fn zeroes(&self, length: u32) -> Span {
+        let mapping = self.buffers[usize::from(ZEROES_SLOT)].as_ref();
+        let addr = mapping.expect("the zeroes are never removed").addr();
+        let whole = Span {
+            buffer: ZEROES_SLOT,
+            addr,
+            length: ZEROES,
+        };
+        whole.part(0, length)
+    }
+
+    /// Copies the first bytes of `span` out.
+    pub(crate) fn peek(&self, span: Span, out: &mut [u8]) {
+        assert!(
+            out.len() <= span.length as usize,
+            "{} bytes of {span:?}",
+            out.len()
+        );
+        let (mapping, offset) = self.locate(span);
+        mapping.read(offset, out);
+    }
+
+    /// Copies the bytes of one span to another of the same length.
+    pub(crate) fn copy_span(&self, from: Span, to: Span) {
+        assert_eq!(from.length, to.length, "{from:?} to {to:?}");
+        let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
+        source.copy_to(at, target, target_at, from.length as usize);
+    }
+
+    /// Whether two spans of one length hold the same bytes. Copies a piece of
+    /// each at a time: no reference to memory of devices may exist.
+    pub(crate) fn equal(&self, one: Span, other: Span) -> bool {
+        const PIECE: usize = 4096;
+        assert_eq!(one.length, other.length, "{one:?} and {other:?}");
+        let ((one_in, one_at), (other_in, other_at)) = (self.locate(one), self.locate(other));
+        let (mut left, mut right) = ([0; PIECE], [0; PIECE]);
+        let length = one.length as usize;
+        (0..length).step_by(PIECE).all(|done| {
+            let piece = PIECE.min(length - done);
+            one_in.read(one_at + done, &mut left[..piece]);
+            other_in.read(other_at + done, &mut right[..piece]);
+            left[..piece] == right[..piece]
+        })
+    }
+
+    /// Copies into `span` from another mapping.
+    pub(crate) fn copy_in(&self, span: Span, from: &Mapping, at: usize) {
+        let (mapping, offset) = self.locate(span);
+        from.copy_to(at, mapping, offset, span.length as usize);
+    }
+
+    /// Copies `span` into another mapping.
+    pub(crate) fn copy_out(&self, span: Span, to: &Mapping, at: usize) {
+        let (mapping, offset) = self.locate(span);
+        mapping.copy_to(offset, to, at, span.length as usize);
+    }
+
+    /// Reads from `offset` of the file into `span`.
+    pub(crate) fn read(&mut self, tag: u64, file: FileSlot, offset: u64, span: Span) {
+        self.locate(span);
+        let entry = opcode::ReadFixed::new(
+            types::Fixed(file.0),
+            span.addr as *mut u8,
+            span.length,
+            span.buffer,
+        )
+        .offset(offset)
+        .build();
+        self.push_operation(tag, &entry);
+    }
+
+    /// Writes `span` to `offset` of the file; `durable` waits for stable storage.
+    pub(crate) fn write(
+        &mut self,
+        tag: u64,
+        file: FileSlot,
+        offset: u64,
+        span: Span,
+        durable: bool,
+    ) {
+        self.locate(span);
+        let entry = opcode::WriteFixed::new(
+            types::Fixed(file.0),
+            span.addr as *const u8,
+            span.length,
+            span.buffer,
+        )
+        .offset(offset)
+        .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
+        .build();
+        self.push_operation(tag, &entry);
+    }
+
+    /// Makes all finished writes of the file durable.
+    pub(crate) fn sync(&mut self, tag: u64, file: FileSlot) {
+        let entry = opcode::Fsync::new(types::Fixed(file.0))
+            .flags(types::FsyncFlags::DATASYNC)
+            .build();
+        self.push_operation(tag, &entry);
+    }
+
+    /// `fallocate(2)`.
+    pub(crate) fn fallocate(
+        &mut self,
+        tag: u64,
+        file: FileSlot,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) {
+        let entry = opcode::Fallocate::new(types::Fixed(file.0), length)
+            .offset(offset)
+            .mode(mode)
+            .build();
+        self.push_operation(tag, &entry);
+    }
+
+    /// Completes once `fd` is readable: at once if it is already.
+    ///
+    /// One shot and not multishot, which reports only what becomes ready after
+    /// it looked: whoever goes to sleep must not miss what came before.
+    pub(crate) fn poll_readable(&mut self, token: u32, fd: RawFd) {
+        let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
+        self.push(&entry.user_data(POLL | u64::from(token)));
+    }
+
+    /// Takes back a [`Self::poll_readable`], which then never completes.
+    pub(crate) fn cancel_poll(&mut self, token: u32) {
+        let entry = opcode::PollRemove::new(POLL | u64::from(token)).build();
+        self.push(&entry.user_data(IGNORED));
+    }
+
+    #[cfg(test)]
+    /// Operations on files in flight.
+    pub(crate) fn in_flight(&self) -> u32 {
+        self.in_flight
+    }
+
+    /// Hands what was pushed to the kernel and lets it finish what it can,
+    /// without waiting. No system call if there is nothing of either.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        let queue = self.uring.submission();
+        if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
+            return Ok(());
+        }
+        drop(queue);
+        retry(self.uring.submit())
+    }
+
+    /// As [`Self::submit`], then sleeps until something completes or the
+    /// timeout is over.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        let Some(timeout) = timeout else {
+            return retry(self.uring.submit_and_wait(1));
+        };
+        let timespec = types::Timespec::from(timeout);
+        let args = types::SubmitArgs::new().timespec(&timespec);
+        retry(self.uring.submitter().submit_with_args(1, &args))
+    }
+
+    /// The next completion, if there is one.
+    pub(crate) fn pop(&mut self) -> Option<Finished> {
+        loop {
+            let entry: cqueue::Entry = self.uring.completion().next()?;
+            let (tag, result) = (entry.user_data(), entry.result());
+            if tag & IGNORED != 0 || (tag & POLL != 0 && result == -libc::ECANCELED) {
+                continue;
+            }
+            if tag & POLL != 0 {
+                return Some(Finished::Readable { token: tag as u32 });
+            }
+            self.in_flight -= 1;
+            let result = u32::try_from(result).map_err(|_| -result);
+            return Some(Finished::Operation { tag, result });
+        }
+    }
+
+    /// The mapping that `span` lies in, and where in it.
+    fn locate(&self, span: Span) -> (&Mapping, usize) {
+        let mapping = self.buffers[usize::from(span.buffer)].as_deref();
+        let mapping = mapping.filter(|m| m.contains(span.addr, u64::from(span.length)));
+        let mapping = mapping.unwrap_or_else(|| panic!("{span:?} lies outside its fixed buffer"));
+        (mapping, (span.addr - mapping.addr()) as usize)
+    }
+
+    fn push_operation(&mut self, tag: u64, entry: &squeue::Entry) {
+        assert!(
+            tag & (POLL | IGNORED) == 0,
+            "{tag:#x} is no operation's tag"
+        );
+        self.in_flight += 1;
+        self.push(&entry.clone().user_data(tag));
+    }
+
+    fn push(&mut self, entry: &squeue::Entry) {
+        // SAFETY: the callers checked that the entry's buffer lies in a mapping
+        // that is a fixed buffer, whose pages the kernel holds as long as it needs.
+        while unsafe { self.uring.submission().push(entry) }.is_err() {
+            retry(self.uring.submit()).expect("io_uring takes what it has room for");
+        }
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The kernel takes a closed ring apart some time later. The files shall
+        // be closed now: a block device that is still open cannot be claimed again.
+        let _ = self.uring.submitter().unregister_files();
+    }
+}
+
+/// The best ring this kernel has: 6.1 defers completion work to the time we
+/// ask for it, older ones interrupt us for it.
+fn build(operations: u32) -> io::Result<IoUring> {
+    let completions = (operations + SUBMISSIONS).next_power_of_two();
+    let modern = IoUring::builder()
+        .setup_clamp()
+        .setup_cqsize(completions)
+        .setup_single_issuer()
+        .setup_defer_taskrun()
+        .setup_taskrun_flag()
+        .build(SUBMISSIONS);
+    match modern {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
+            .setup_clamp()
+            .setup_cqsize(completions)
+            .build(SUBMISSIONS),
+        other => other,
+    }
+    .map_err(explain_setup)
+}
+
+/// Why there is no io_uring, and what to do about it.
+fn explain_setup(error: io::Error) -> io::Error {
+    let remedy = match error.raw_os_error() {
+        Some(libc::ENOSYS) => "this kernel has no io_uring: Linux 5.15 or newer is needed",
+        Some(libc::EPERM) => {
+            "io_uring is switched off: set sysctl kernel.io_uring_disabled=0, or, in a container, \
+             allow io_uring_setup in its seccomp profile"
+        }
+        Some(libc::ENOMEM) => "no locked memory left for io_uring: raise LimitMEMLOCK",
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("io_uring_setup: {error}: {remedy}"))
+}
+
+/// A signal, a timeout or a full completion queue is no failure: the caller
+/// polls and comes again.
+fn retry(result: io::Result<usize>) -> io::Result<()> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
+            _ => Err(error),
+        },
+    }
+}

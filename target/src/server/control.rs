@@ -1,0 +1,316 @@
+//! The control plane's thread.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cairn_config::{Config, Nqn, Reactors};
+use cairn_rdma::{Device, ListenerEvent, Provider};
+use nvme_proto::limits::Limits;
+use tokio::runtime::Runtime;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::export::Export;
+use super::listeners::{ListenerId, OpenListener};
+use super::{Order, StartError};
+use crate::reactor::{self, ReactorHandle, Sizes};
+use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
+
+/// Queue pairs of one reactor on one device.
+pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
+
+/// Reactors where the configuration leaves it to us: they poll, so they shall
+/// not take a machine over; and each has its own memory.
+const REACTORS_AUTO_MAX: usize = 2;
+
+/// With fewer cores than this, pinning a reactor keeps it from running where
+/// there is room, and nothing is gained.
+const CORES_TO_PIN: usize = 4;
+
+/// What listeners say, and which.
+pub(super) type ListenerNews = (ListenerId, ListenerEvent);
+
+/// The control plane.
+pub(super) struct Control {
+    pub(super) config: Config,
+    pub(super) limits: Limits,
+    pub(super) started: Instant,
+    pub(super) providers: Vec<Arc<dyn Provider>>,
+    pub(super) registry: Arc<Registry>,
+    pub(super) mailboxes: Arc<[Mailbox]>,
+    pub(super) reactors: Vec<ReactorHandle>,
+    pub(super) discovery: Arc<SubsystemShared>,
+    pub(super) exports: HashMap<Nqn, Export>,
+    pub(super) next_subsystem_id: u32,
+    pub(super) listeners: Vec<OpenListener>,
+    /// Devices that a connection came in on; they know the memory of namespaces.
+    pub(super) devices: Vec<Arc<dyn Device>>,
+    pub(super) messages_out: UnboundedSender<ControlMessage>,
+    pub(super) messages: UnboundedReceiver<ControlMessage>,
+    pub(super) news_out: UnboundedSender<ListenerNews>,
+    pub(super) news: UnboundedReceiver<ListenerNews>,
+    pub(super) orders: UnboundedReceiver<Order>,
+    pub(super) next_deadline: Option<Instant>,
+}
+
+impl Control {
+    /// Starts reactors, exports, listeners, in this order.
+    pub(super) fn start(
+        config: Config,
+        providers: Vec<Arc<dyn Provider>>,
+        orders: UnboundedReceiver<Order>,
+    ) -> Result<Self, StartError> {
+        let started = Instant::now();
+        let limits = limits(&config);
+        let registry = Arc::new(Registry::default());
+        let (messages_out, messages) = unbounded_channel();
+        let (news_out, news) = unbounded_channel();
+        let (mailboxes, reactors) = start_reactors(&config, &registry, &messages_out)?;
+        let parts = super::export::Parts {
+            limits,
+            started,
+            reactors: Arc::clone(&mailboxes),
+            control: messages_out.clone(),
+        };
+        let discovery = Arc::new(parts.discovery(0));
+        let mut control = Self {
+            limits,
+            started,
+            providers,
+            registry,
+            mailboxes,
+            reactors,
+            discovery,
+            exports: HashMap::new(),
+            next_subsystem_id: 1,
+            listeners: Vec::new(),
+            devices: Vec::new(),
+            messages_out,
+            messages,
+            news_out,
+            news,
+            orders,
+            next_deadline: None,
+            config,
+        };
+        match control.open_all() {
+            Ok(()) => Ok(control),
+            Err(error) => {
+                control.listeners.clear();
+                let _ = control.stop_reactors();
+                Err(error)
+            }
+        }
+    }
+
+    fn open_all(&mut self) -> Result<(), StartError> {
+        self.registry
+            .add(Nqn::discovery(), Arc::clone(&self.discovery));
+        let config = self.config.clone();
+        for subsystem in &config.subsystems {
+            self.export(subsystem)?;
+        }
+        for listener in &config.listeners {
+            let listener = self.listen(listener)?;
+            self.listeners.push(listener);
+        }
+        self.update_discovery();
+        Ok(())
+    }
+
+    /// What subsystems are made from.
+    pub(super) fn parts(&self) -> super::export::Parts {
+        super::export::Parts {
+            limits: self.limits,
+            started: self.started,
+            reactors: Arc::clone(&self.mailboxes),
+            control: self.messages_out.clone(),
+        }
+    }
+
+    /// Where it listens.
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.listeners.iter().map(OpenListener::address).collect()
+    }
+
+    /// Runs until it is ordered to stop.
+    pub(super) fn run(mut self) -> Result<(), String> {
+        let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
+        runtime.block_on(async {
+            while self.turn().await {}
+            self.shut_down().await
+        })
+    }
+
+    /// One thing that happens; `false` once it is over.
+    async fn turn(&mut self) -> bool {
+        let deadline = self.next_deadline;
+        let timer = async move {
+            match deadline {
+                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            news = self.news.recv() => {
+                if let Some((listener, event)) = news {
+                    self.listener_event(listener, event);
+                }
+            }
+            message = self.messages.recv() => {
+                if let Some(message) = message {
+                    self.message(message);
+                }
+            }
+            order = self.orders.recv() => match order {
+                Some(Order::Reload(config, answer)) => {
+                    let _ = answer.send(self.reload(&config));
+                }
+                Some(Order::Stop) | None => return false,
+            },
+            () = timer => self.poll_timers(),
+        }
+        true
+    }
+
+    fn message(&mut self, message: ControlMessage) {
+        match message {
+            ControlMessage::TimersChanged => self.poll_timers(),
+            ControlMessage::FlushAll {
+                subsystem,
+                cntlid,
+                namespaces,
+            } => {
+                let Some(subsystem) = self.subsystem(subsystem) else {
+                    return;
+                };
+                // Blocks as long as the disks take: on a thread for blocking work.
+                tokio::task::spawn_blocking(move || {
+                    let intact = namespaces.namespaces.iter().all(|entry| {
+                        let flushed = entry.namespace.backend.flush();
+                        if let Err(error) = &flushed {
+                            tracing::error!(nsid = entry.namespace.nsid, %error, "flush failed");
+                        }
+                        flushed.is_ok()
+                    });
+                    subsystem.flushed(cntlid, intact);
+                });
+            }
+            ControlMessage::DeviceRemoved { device } => {
+                self.devices.retain(|known| known.id() != device);
+                for export in self.exports.values() {
+                    for namespace in export.namespaces.values() {
+                        namespace.forget_device(device);
+                    }
+                }
+            }
+            // Only of interest while shutting down.
+            ControlMessage::Drained => {}
+        }
+    }
+
+    fn subsystem(&self, id: u32) -> Option<Arc<SubsystemShared>> {
+        self.registry
+            .all()
+            .into_iter()
+            .find(|subsystem| subsystem.id == id)
+    }
+
+    /// Looks at the keep alive timers of all subsystems.
+    fn poll_timers(&mut self) {
+        let subsystems = self.registry.all();
+        self.next_deadline = subsystems
+            .iter()
+            .filter_map(|subsystem| subsystem.poll())
+            .min();
+    }
+}
+
+/// What controllers may use, as configured.
+fn limits(config: &Config) -> Limits {
+    Limits {
+        mdts: config.target.mdts(),
+        io_queue_entries: config.target.queue_depth,
+        io_queues: config.target.io_queues,
+        in_capsule_bytes: config.target.in_capsule_data_bytes,
+        ..Limits::default()
+    }
+}
+
+fn sizes(config: &Config) -> Sizes {
+    Sizes {
+        receives: config.target.receives,
+        in_capsule_bytes: config.target.in_capsule_data_bytes,
+        data_bytes: config.target.data_buffers_bytes as usize,
+        transfer_bytes: config.target.max_transfer_bytes as usize,
+        queue_pairs: QUEUE_PAIRS_MAX,
+        poll_idle: config.target.poll_idle,
+    }
+}
+
+type Started = (Arc<[Mailbox]>, Vec<ReactorHandle>);
+
+fn start_reactors(
+    config: &Config,
+    registry: &Arc<Registry>,
+    control: &UnboundedSender<ControlMessage>,
+) -> Result<Started, StartError> {
+    let (mut mailboxes, mut handles) = (Vec::new(), Vec::new());
+    for (index, core) in cores(&config.target.reactors).into_iter().enumerate() {
+        let started = Mailbox::new().and_then(|(mailbox, inbox)| {
+            let handle = reactor::start(reactor::Start {
+                index,
+                core,
+                sizes: sizes(config),
+                registry: Arc::clone(registry),
+                inbox,
+                control: control.clone(),
+            })?;
+            Ok((mailbox, handle))
+        });
+        match started {
+            Ok((mailbox, handle)) => {
+                mailboxes.push(mailbox);
+                handles.push(handle);
+            }
+            Err(error) => {
+                let _ = super::shutdown::stop_all(&mailboxes, handles);
+                return Err(StartError::Reactor(error));
+            }
+        }
+    }
+    Ok((mailboxes.into(), handles))
+}
+
+/// A core for each reactor; `None` leaves it to the scheduler.
+fn cores(reactors: &Reactors) -> Vec<Option<usize>> {
+    let allowed = allowed_cores();
+    let count = match reactors {
+        Reactors::Cores(cores) => return cores.iter().copied().map(Some).collect(),
+        Reactors::Count(count) => *count,
+        Reactors::Auto => (allowed.len() / 2).clamp(1, REACTORS_AUTO_MAX),
+    };
+    // From the last core down: interrupts tend to the first.
+    let mut from_last = allowed.iter().rev().copied().cycle();
+    let pin = allowed.len() >= CORES_TO_PIN && count <= allowed.len();
+    (0..count)
+        .map(|_| from_last.next().filter(|_| pin))
+        .collect()
+}
+
+fn allowed_cores() -> Vec<usize> {
+    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
+        return vec![0];
+    };
+    (0..rustix::thread::CpuSet::MAX_CPU)
+        .filter(|&core| set.is_set(core))
+        .collect()
+}
+
+fn runtime() -> io::Result<Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+}

@@ -1,0 +1,229 @@
+//! Subsystems and namespaces, made from what the configuration says of them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cairn_config::{Access, Backing};
+use nvme_proto::limits::Limits;
+use nvme_proto::subsystem::{HostAccess, Settings, Subsystem};
+use nvme_proto::wire::Nqn;
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::StartError;
+use super::control::Control;
+use crate::backend::{Backend, OpenError};
+use crate::namespace::{Entry, Namespace, NamespaceTable};
+use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
+
+/// FR: 8 ASCII characters.
+const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
+
+/// A subsystem that is exported, and its namespaces by NSID.
+#[derive(Debug)]
+pub(super) struct Export {
+    pub(super) subsystem: Arc<SubsystemShared>,
+    pub(super) namespaces: BTreeMap<u32, Arc<Namespace>>,
+}
+
+impl Export {
+    /// Sends the reactors the namespaces as they are now.
+    pub(super) fn publish(&self) {
+        let entry = |namespace: &Arc<Namespace>| Entry {
+            namespace: Arc::clone(namespace),
+            view: namespace.view(),
+        };
+        let namespaces = self.namespaces.values().map(entry).collect();
+        self.subsystem.set_namespaces(NamespaceTable { namespaces });
+    }
+}
+
+/// What every subsystem is made from.
+pub(super) struct Parts {
+    pub(super) limits: Limits,
+    pub(super) started: Instant,
+    pub(super) reactors: Arc<[Mailbox]>,
+    pub(super) control: UnboundedSender<ControlMessage>,
+}
+
+impl Parts {
+    /// The discovery subsystem.
+    pub(super) fn discovery(&self, id: u32) -> SubsystemShared {
+        let settings = Settings {
+            nqn: Nqn::discovery(),
+            serial: "0".to_owned(),
+            model: "Cairn discovery".to_owned(),
+            firmware: FIRMWARE.to_owned(),
+            hosts: HostAccess::Any,
+            volatile_write_cache: false,
+            limits: self.limits,
+        };
+        self.share(id, Subsystem::discovery(settings))
+    }
+
+    fn nvm(&self, id: u32, config: &cairn_config::Subsystem) -> SubsystemShared {
+        let settings = Settings {
+            nqn: config.nqn,
+            serial: config.serial.clone(),
+            model: config.model.clone(),
+            firmware: FIRMWARE.to_owned(),
+            hosts: hosts(&config.access),
+            // Whether there is one cannot be changed later, and a disk may be
+            // added: a Flush that is not needed costs nothing.
+            volatile_write_cache: true,
+            limits: self.limits,
+        };
+        self.share(id, Subsystem::new(settings))
+    }
+
+    fn share(&self, id: u32, subsystem: Subsystem) -> SubsystemShared {
+        SubsystemShared::new(
+            id,
+            subsystem,
+            self.started,
+            Arc::clone(&self.reactors),
+            self.control.clone(),
+        )
+    }
+}
+
+impl Control {
+    /// Opens a subsystem's disks and lets hosts connect to it.
+    pub(super) fn export(&mut self, config: &cairn_config::Subsystem) -> Result<(), StartError> {
+        let mut opened = Vec::new();
+        for namespace in &config.namespaces {
+            opened.push((namespace, self.open(config, namespace)?));
+        }
+        let export = self.add_subsystem(config);
+        for (config, namespace) in opened {
+            export.add(config, namespace);
+        }
+        Ok(())
+    }
+
+    /// Lets hosts connect to a subsystem, which has no namespaces as yet.
+    pub(super) fn add_subsystem(&mut self, config: &cairn_config::Subsystem) -> &mut Export {
+        let id = self.next_subsystem_id;
+        self.next_subsystem_id += 1;
+        let subsystem = Arc::new(self.parts().nvm(id, config));
+        let export = Export {
+            subsystem,
+            namespaces: BTreeMap::new(),
+        };
+        // The reactors know it before a host can.
+        export.publish();
+        self.registry.add(config.nqn, Arc::clone(&export.subsystem));
+        self.exports
+            .entry(config.nqn)
+            .insert_entry(export)
+            .into_mut()
+    }
+
+    /// Opens a namespace's disk, which the devices in use get to know.
+    pub(super) fn open(
+        &self,
+        subsystem: &cairn_config::Subsystem,
+        config: &cairn_config::Namespace,
+    ) -> Result<Arc<Namespace>, StartError> {
+        let backend = open_backend(config, self.limits.transfer_bytes()).map_err(|source| {
+            StartError::Export {
+                nqn: subsystem.nqn.to_string(),
+                nsid: config.nsid,
+                source,
+            }
+        })?;
+        let namespace = Namespace::new(config.nsid, backend, config.read_only);
+        for device in &self.devices {
+            // A reactor tries again, and says so if it cannot be.
+            let _ = namespace.region(device);
+        }
+        Ok(Arc::new(namespace))
+    }
+}
+
+impl Export {
+    /// Adds a namespace: its I/O works before hosts hear of it.
+    pub(super) fn add(&mut self, config: &cairn_config::Namespace, namespace: Arc<Namespace>) {
+        let view = namespace.view();
+        let identity = nvme_proto::namespace::Namespace {
+            nsid: config.nsid,
+            uuid: config.uuid.into_bytes(),
+            nguid: config.nguid.unwrap_or_default(),
+            blocks: view.nsze,
+            block_shift: view.lbads,
+            read_only: config.read_only,
+            deallocates: matches!(namespace.backend, Backend::File(_)),
+        };
+        let geometry = namespace.backend.geometry();
+        tracing::info!(
+            subsystem = self.subsystem.nqn(), nsid = config.nsid, blocks = geometry.blocks,
+            block_bytes = geometry.block_bytes, backing = %describe(&config.backing),
+            "namespace exported"
+        );
+        self.namespaces.insert(config.nsid, namespace);
+        self.publish();
+        self.subsystem.administer(|subsystem, actions| {
+            let added = subsystem.add_namespace(identity, actions);
+            added.expect("the configuration was checked: the NSID is free and in range");
+        });
+    }
+
+    /// Takes a namespace away: hosts hear of it before its I/O fails.
+    pub(super) fn remove(&mut self, nsid: u32) {
+        self.subsystem.administer(|subsystem, actions| {
+            let removed = subsystem.remove_namespace(nsid, actions);
+            removed.expect("a namespace that was added");
+        });
+        self.namespaces.remove(&nsid);
+        self.publish();
+        tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
+    }
+
+    /// Looks whether disks have another size by now.
+    pub(super) fn refresh(&mut self) {
+        for (&nsid, namespace) in &self.namespaces {
+            match namespace.backend.refresh() {
+                Ok(false) => {}
+                Ok(true) => {
+                    self.publish();
+                    let blocks = namespace.view().nsze;
+                    tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
+                    self.subsystem.administer(|subsystem, actions| {
+                        if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
+                            tracing::error!(nsid, %error, "the new size cannot be told to hosts");
+                        }
+                    });
+                }
+                Err(error) => tracing::warn!(nsid, %error, "the size of a disk is unknown"),
+            }
+        }
+    }
+}
+
+/// Who may connect, in the protocol's terms.
+pub(super) fn hosts(access: &Access) -> HostAccess {
+    match access {
+        Access::AnyHost => HostAccess::Any,
+        Access::Hosts(nqns) => HostAccess::Only(nqns.clone()),
+    }
+}
+
+fn open_backend(
+    config: &cairn_config::Namespace,
+    transfer_bytes: u32,
+) -> Result<Backend, OpenError> {
+    let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
+    match &config.backing {
+        Backing::Disk(path) => Backend::open_file(path, block_bytes, config.read_only),
+        Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes),
+        Backing::Null { bytes } => Backend::null(*bytes, block_bytes, transfer_bytes),
+    }
+}
+
+fn describe(backing: &Backing) -> String {
+    match backing {
+        Backing::Disk(path) => path.display().to_string(),
+        Backing::Memory { .. } => "memory".to_owned(),
+        Backing::Null { .. } => "null".to_owned(),
+    }
+}

@@ -1,0 +1,146 @@
+//! Where hosts connect.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use cairn_config::Provider as Kind;
+use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider};
+use nvme_proto::discovery;
+use nvme_proto::wire::log::RdmaProvider;
+
+use super::StartError;
+use super::control::Control;
+
+/// Tells listeners apart, those of the past included.
+pub(super) type ListenerId = u64;
+
+/// A listener that listens.
+#[derive(Debug)]
+pub(super) struct OpenListener {
+    pub(super) id: ListenerId,
+    pub(super) config: cairn_config::Listener,
+    listener: Box<dyn Listener>,
+}
+
+impl OpenListener {
+    /// Where.
+    pub(super) fn address(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+}
+
+impl Control {
+    /// Listens on an address.
+    pub(super) fn listen(
+        &mut self,
+        config: &cairn_config::Listener,
+    ) -> Result<OpenListener, StartError> {
+        static NEXT_ID: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let id = NEXT_ID.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let address = config.socket_address();
+        let options = ListenOptions {
+            address,
+            backlog: config.backlog,
+        };
+        let candidates = self.candidates(config)?;
+        let mut failure = None;
+        for provider in candidates {
+            let news = self.news_out.clone();
+            let sink = Box::new(move |event| {
+                // A control plane that has ended takes no connections: the event
+                // is dropped, and a request in it is refused by that.
+                let _ = news.send((id, event));
+            });
+            match provider.listen(&options, sink) {
+                Ok(listener) => {
+                    let address = listener.local_addr();
+                    tracing::info!(%address, provider = provider.name(), "listening");
+                    return Ok(OpenListener {
+                        id,
+                        config: config.clone(),
+                        listener,
+                    });
+                }
+                Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
+                    failure.get_or_insert(error);
+                }
+                Err(source) => return Err(StartError::Listen { address, source }),
+            }
+        }
+        let source = failure.expect("there is a candidate, and none could listen");
+        Err(StartError::Listen { address, source })
+    }
+
+    /// The providers to try for a listener: at least one.
+    fn candidates(
+        &self,
+        config: &cairn_config::Listener,
+    ) -> Result<Vec<Arc<dyn Provider>>, StartError> {
+        let name = match config.provider {
+            Kind::Auto => None,
+            Kind::Verbs => Some("verbs"),
+            Kind::Soft => Some("soft"),
+        };
+        let wanted =
+            |provider: &&Arc<dyn Provider>| name.is_none_or(|name| provider.name() == name);
+        let candidates: Vec<_> = self.providers.iter().filter(wanted).cloned().collect();
+        if !candidates.is_empty() {
+            return Ok(candidates);
+        }
+        let reason = match config.provider {
+            Kind::Soft => "RoCE in user space (provider \"soft\") is not part of this version; \
+                           use an RDMA device with provider \"verbs\", for example a software one: \
+                           `rdma link add rxe0 type rxe netdev eth0`"
+                .to_owned(),
+            Kind::Auto | Kind::Verbs => "no provider is there to speak RDMA".to_owned(),
+        };
+        Err(StartError::NoProvider {
+            address: config.socket_address(),
+            reason,
+        })
+    }
+
+    /// A listener has something to say.
+    pub(super) fn listener_event(&mut self, id: ListenerId, event: ListenerEvent) {
+        let Some(listener) = self.listeners.iter().find(|listener| listener.id == id) else {
+            // It was closed meanwhile; dropping a request refuses it.
+            return;
+        };
+        match event {
+            ListenerEvent::Request(request) => {
+                let config = listener.config.clone();
+                self.admit(&config, *request);
+            }
+            ListenerEvent::Down { reason } => {
+                tracing::warn!(address = %listener.address(), reason, "listener down");
+            }
+            ListenerEvent::Up => {
+                tracing::info!(address = %listener.address(), "listener up again");
+            }
+        }
+    }
+
+    /// Has the discovery log show what there is now.
+    pub(super) fn update_discovery(&self) {
+        let listeners = self.listeners.iter().enumerate().map(|(index, listener)| {
+            discovery::Listener {
+                // 0 is no port.
+                portid: index as u16 + 1,
+                address: listener.address(),
+                provider: RdmaProvider::NONE,
+            }
+        });
+        let exported = self
+            .config
+            .subsystems
+            .iter()
+            .map(|subsystem| discovery::Exported {
+                nqn: subsystem.nqn,
+                hosts: super::export::hosts(&subsystem.access),
+            });
+        let (listeners, exported) = (listeners.collect(), exported.collect());
+        self.discovery.administer(|subsystem, actions| {
+            subsystem.set_discovery(listeners, exported, actions);
+        });
+    }
+}

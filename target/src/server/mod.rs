@@ -1,0 +1,163 @@
+//! The target as a whole: starts what a [`Config`] asks for, keeps it, changes
+//! it, ends it.
+//!
+//! The control plane is one thread with a tokio runtime: it hears of connection
+//! requests, keep alive deadlines and orders, and never touches data.
+
+mod admission;
+mod control;
+mod export;
+mod listeners;
+mod reload;
+mod shutdown;
+
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::thread::JoinHandle;
+
+use cairn_config::Config;
+use cairn_rdma::{FabricError, Provider};
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+use tokio::sync::oneshot;
+
+use crate::backend::OpenError;
+use control::Control;
+
+pub use reload::ReloadError;
+
+/// Why a target cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A listener cannot listen.
+    #[error("cannot listen on {address}: {source}")]
+    Listen {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: FabricError,
+    },
+    /// No provider of that kind is part of this program.
+    #[error("cannot listen on {address}: {reason}")]
+    NoProvider {
+        /// Where.
+        address: SocketAddr,
+        /// What was asked for, and what there is.
+        reason: String,
+    },
+    /// A disk cannot be opened.
+    #[error("namespace {nsid} of {nqn}: {source}")]
+    Export {
+        /// SUBNQN.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+        /// Why.
+        source: OpenError,
+    },
+    /// A reactor cannot start.
+    #[error("cannot start a reactor: {0}")]
+    Reactor(io::Error),
+    /// A thread cannot start.
+    #[error("cannot start the control plane: {0}")]
+    Control(io::Error),
+}
+
+/// What the control plane is ordered to do.
+#[derive(Debug)]
+enum Order {
+    /// Change to this configuration.
+    Reload(Box<Config>, oneshot::Sender<Result<(), ReloadError>>),
+    /// End.
+    Stop,
+}
+
+/// A running target. Dropped, it stops as by [`Target::stop`].
+#[derive(Debug)]
+pub struct Target {
+    orders: UnboundedSender<Order>,
+    thread: Option<JoinHandle<Result<(), String>>>,
+    addresses: Vec<SocketAddr>,
+}
+
+impl Target {
+    /// Starts a target, and returns when hosts can connect.
+    ///
+    /// Each listener uses the provider that it names; where that is "auto", the
+    /// first of `providers` that can listen there.
+    ///
+    /// # Errors
+    /// What of the configuration cannot be had, and the remedy. Nothing of the
+    /// target is left then.
+    pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
+        let (orders, inbox) = unbounded_channel();
+        let (ready, is_ready) = std::sync::mpsc::channel();
+        let thread = std::thread::Builder::new()
+            .name("control".into())
+            .spawn(move || match Control::start(config, providers, inbox) {
+                Ok(control) => {
+                    let _ = ready.send(Ok(control.addresses()));
+                    control.run()
+                }
+                Err(error) => {
+                    let _ = ready.send(Err(error));
+                    Ok(())
+                }
+            })
+            .map_err(StartError::Control)?;
+        let panicked = |_| StartError::Control(io::Error::other("it panicked at its start"));
+        let addresses = is_ready.recv().map_err(panicked)??;
+        Ok(Self {
+            orders,
+            thread: Some(thread),
+            addresses,
+        })
+    }
+
+    /// Where it listened when it started.
+    #[must_use]
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// Changes to another configuration; connections of what stays are untouched.
+    ///
+    /// # Errors
+    /// What of the new configuration cannot be had. The old one stays.
+    pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
+        let (answer, answered) = oneshot::channel();
+        let gone = || ReloadError::Stopped;
+        self.orders
+            .send(Order::Reload(Box::new(config), answer))
+            .map_err(|_| gone())?;
+        answered.blocking_recv().map_err(|_| gone())?
+    }
+
+    /// Stops listening, finishes the commands in progress, disconnects the
+    /// hosts, and ends. Takes a bounded time, whatever hosts and disks do.
+    ///
+    /// # Errors
+    /// What did not end as it should.
+    pub fn stop(mut self) -> Result<(), String> {
+        self.end()
+    }
+
+    fn end(&mut self) -> Result<(), String> {
+        let Some(thread) = self.thread.take() else {
+            return Ok(());
+        };
+        // A control plane that has ended needs no order.
+        let _ = self.orders.send(Order::Stop);
+        thread
+            .join()
+            .map_err(|_| "the control plane panicked".to_owned())?
+    }
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        if let Err(error) = self.end() {
+            tracing::error!(error, "the target did not end as it should");
+        }
+    }
+}

@@ -1,0 +1,187 @@
+//! Changing to another configuration while hosts are connected.
+//!
+//! All that can fail is done first; only then does anything change. So a
+//! configuration that cannot be had leaves the old one as it was.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use cairn_config::{Config, Nqn};
+
+use super::StartError;
+use super::control::Control;
+use super::listeners::OpenListener;
+use crate::namespace::Namespace;
+
+/// Why a configuration was not taken on. The old one stays.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// Something of it cannot be had.
+    #[error("{0}")]
+    Unavailable(#[from] StartError),
+    /// A namespace would change under its users.
+    #[error(
+        "namespace {nsid} of {nqn} is in use and cannot become another: \
+         remove it, reload, then add it anew"
+    )]
+    NamespaceChanged {
+        /// SUBNQN.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+    },
+    /// The target has stopped.
+    #[error("the target has stopped")]
+    Stopped,
+}
+
+/// What is new, opened and not yet in use.
+struct Prepared {
+    listeners: Vec<OpenListener>,
+    namespaces: HashMap<(Nqn, u32), Arc<Namespace>>,
+}
+
+impl Control {
+    /// Changes to `config`, or leaves everything as it is.
+    pub(super) fn reload(&mut self, config: &Config) -> Result<(), ReloadError> {
+        check_namespaces(&self.config, config)?;
+        let prepared = self.prepare(config)?;
+        self.warn_of_what_stays(config);
+        self.change_listeners(config, prepared.listeners);
+        self.remove_subsystems(config);
+        self.change_subsystems(config, prepared.namespaces);
+        self.config = config.clone();
+        self.update_discovery();
+        tracing::info!("configuration reloaded");
+        Ok(())
+    }
+
+    fn prepare(&mut self, config: &Config) -> Result<Prepared, StartError> {
+        let mut namespaces = HashMap::new();
+        for subsystem in &config.subsystems {
+            let export = self.exports.get(&subsystem.nqn);
+            let is_new = |nsid| export.is_none_or(|export| !export.namespaces.contains_key(nsid));
+            for namespace in subsystem.namespaces.iter().filter(|ns| is_new(&ns.nsid)) {
+                let opened = self.open(subsystem, namespace)?;
+                namespaces.insert((subsystem.nqn, namespace.nsid), opened);
+            }
+        }
+        let mut listeners = Vec::new();
+        for listener in &config.listeners {
+            if !self.config.listeners.contains(listener) {
+                listeners.push(self.listen(listener)?);
+            }
+        }
+        Ok(Prepared {
+            listeners,
+            namespaces,
+        })
+    }
+
+    fn change_listeners(&mut self, config: &Config, new: Vec<OpenListener>) {
+        self.listeners.retain(|listener| {
+            let stays = config.listeners.contains(&listener.config);
+            if !stays {
+                tracing::info!(address = %listener.address(), "no longer listening");
+            }
+            stays
+        });
+        self.listeners.extend(new);
+    }
+
+    fn remove_subsystems(&mut self, config: &Config) {
+        let stays = |nqn: &Nqn| {
+            config
+                .subsystems
+                .iter()
+                .any(|subsystem| subsystem.nqn == *nqn)
+        };
+        let gone: Vec<Nqn> = self
+            .exports
+            .keys()
+            .filter(|nqn| !stays(nqn))
+            .copied()
+            .collect();
+        for nqn in gone {
+            self.registry.remove(&nqn);
+            let Some(mut export) = self.exports.remove(&nqn) else {
+                continue;
+            };
+            export
+                .subsystem
+                .administer(|subsystem, actions| subsystem.terminate_all(actions));
+            export.namespaces.clear();
+            export.publish();
+            tracing::info!(subsystem = %nqn, "subsystem removed");
+        }
+    }
+
+    fn change_subsystems(&mut self, config: &Config, mut new: HashMap<(Nqn, u32), Arc<Namespace>>) {
+        for subsystem in &config.subsystems {
+            if !self.exports.contains_key(&subsystem.nqn) {
+                self.add_subsystem(subsystem);
+            }
+            let export = self
+                .exports
+                .get_mut(&subsystem.nqn)
+                .expect("it was added if it was new");
+            let stays = |nsid: &u32| subsystem.namespaces.iter().any(|ns| ns.nsid == *nsid);
+            let gone: Vec<u32> = export
+                .namespaces
+                .keys()
+                .filter(|n| !stays(n))
+                .copied()
+                .collect();
+            for nsid in gone {
+                export.remove(nsid);
+            }
+            export.refresh();
+            for namespace in &subsystem.namespaces {
+                if let Some(opened) = new.remove(&(subsystem.nqn, namespace.nsid)) {
+                    export.add(namespace, opened);
+                }
+            }
+            let hosts = super::export::hosts(&subsystem.access);
+            export
+                .subsystem
+                .administer(|subsystem, actions| subsystem.set_hosts(hosts, actions));
+        }
+    }
+
+    /// Says what of the new configuration takes effect at the next start only.
+    fn warn_of_what_stays(&self, config: &Config) {
+        let restart = "this change takes effect at the next start";
+        if self.config.target != config.target {
+            tracing::warn!(part = "[target]", "{restart}");
+        }
+        for new in &config.subsystems {
+            let old = self.config.subsystems.iter().find(|old| old.nqn == new.nqn);
+            if old.is_some_and(|old| old.serial != new.serial || old.model != new.model) {
+                tracing::warn!(subsystem = %new.nqn, part = "serial, model", "{restart}");
+            }
+        }
+    }
+}
+
+/// A namespace that stays must stay what it is.
+fn check_namespaces(old: &Config, new: &Config) -> Result<(), ReloadError> {
+    for subsystem in &new.subsystems {
+        let Some(old) = old.subsystems.iter().find(|old| old.nqn == subsystem.nqn) else {
+            continue;
+        };
+        for namespace in &subsystem.namespaces {
+            let before = old
+                .namespaces
+                .iter()
+                .find(|before| before.nsid == namespace.nsid);
+            if before.is_some_and(|before| before != namespace) {
+                let nqn = subsystem.nqn.to_string();
+                return Err(ReloadError::NamespaceChanged {
+                    nqn,
+                    nsid: namespace.nsid,
+                });
+            }
+        }
+    }
+    Ok(())
+}

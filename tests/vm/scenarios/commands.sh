@@ -1,0 +1,79 @@
+#!/bin/bash
+# Every I/O command as nvme-cli sends it, with the status that the standard asks for.
+# vm: programs=cairn-target timeout=180
+
+# nvme_status COMMAND...: the status field that the controller answered, 0 for success.
+nvme_status() {
+    local said
+    if said=$(nvme "$@" 2>&1); then
+        echo 0
+    else
+        # "NVMe status: ...(0x6080)": bits 0-10 are the status, above them are retry hints.
+        said=$(grep -oE '\(0x[0-9a-f]+\)' <<< "$said" | tail -n 1 | tr -d '()')
+        printf '0x%x\n' $((${said:-0xffff} & 0x7ff))
+    fi
+}
+
+# assert_status STATUS WHAT COMMAND...
+assert_status() {
+    local expected=$1 what=$2
+    shift 2
+    assert_eq "$what" "$expected" "$(nvme_status "$@")"
+}
+
+# sha_of DEVICE FIRST_BLOCK BLOCKS (of 4096 bytes)
+sha_of() { dd if="$1" bs=4096 skip="$2" count="$3" iflag=direct status=none | sha256sum; }
+
+step "A writable namespace and a read-only one"
+setup_rxe
+file=$(make_backing_file disk 64M)
+frozen=$(make_backing_file frozen 16M)
+write_config /tmp/cairn.toml "1 $file block_size=4096" "2 $frozen read_only=true"
+start_target_from /tmp/cairn.toml
+connect_and_wait 1 2
+disk=$(namespace_device 1)
+head -c 16384 /dev/urandom > pattern
+head -c 16384 /dev/zero > zeroes
+
+step "Write, read, flush"
+assert_status 0 "write of 4 blocks" write "$disk" -s 8 -c 3 -z 16384 -d pattern
+assert_status 0 "read of 4 blocks" read "$disk" -s 8 -c 3 -z 16384 -d readback
+assert_eq "what was read" "$(sha256sum < pattern)" "$(sha256sum < readback)"
+assert_status 0 "write with force unit access" write "$disk" -s 8 -c 3 -z 16384 -d pattern --force-unit-access
+assert_status 0 "flush" flush "$disk"
+assert_eq "what the file holds" "$(sha256sum < pattern)" "$(sha_of "$file" 8 4)"
+
+step "Compare and verify"
+assert_status 0 "compare with the same data" compare "$disk" -s 8 -c 3 -z 16384 -d pattern
+assert_status 0x285 "compare with other data fails" compare "$disk" -s 8 -c 3 -z 16384 -d zeroes
+assert_status 0 "verify" verify "$disk" -s 8 -c 3
+
+step "Write zeroes and deallocate"
+assert_status 0 "write-zeroes" write-zeroes "$disk" -s 8 -c 1
+assert_eq "two blocks are zero now" "$(head -c 8192 zeroes | sha256sum)" "$(sha_of "$disk" 8 2)"
+assert_eq "the other two are not" "$(tail -c 8192 pattern | sha256sum)" "$(sha_of "$disk" 10 2)"
+assert_status 0 "dsm, deallocate" dsm "$disk" -d -s 10 -b 2
+blkdiscard -o $((32 * 4096)) -l $((64 * 4096)) "$disk"
+blkdiscard -z -o $((32 * 4096)) -l $((64 * 4096)) "$disk"
+say "ok: blkdiscard, also with -z"
+
+step "Outside the namespace"
+last=$((64 * 1024 * 1024 / 4096 - 1))
+assert_status 0 "the last block" read "$disk" -s "$last" -c 0 -z 4096 -d readback
+assert_status 0x80 "one past the last block" read "$disk" -s $((last + 1)) -c 0 -z 4096 -d readback
+assert_status 0x80 "a range across the end" write "$disk" -s "$last" -c 1 -z 8192 -d pattern
+assert_status 0x80 "a block number near 2^64" read "$disk" -s 0xfffffffffffffffe -c 3 -z 16384 -d readback
+assert_status 0x80 "write-zeroes across the end" write-zeroes "$disk" -s "$last" -c 1
+
+step "What is read-only stays as it is"
+frozen_disk=$(namespace_device 2)
+assert_eq "the kernel knows" 1 "$(cat "/sys/block/${frozen_disk##*/}/ro")"
+assert_status 0x20 "a write is refused" write "$frozen_disk" -s 0 -c 3 -z 16384 -d pattern
+assert_status 0x20 "so are zeroes" write-zeroes "$frozen_disk" -s 0 -c 0
+assert_status 0 "a read is not" read "$frozen_disk" -s 0 -c 3 -z 16384 -d readback
+assert_eq "it reads as it was" "$(sha256sum < zeroes)" "$(sha256sum < readback)"
+
+step "The host is still content"
+assert_eq "state" live "$(cat "/sys/class/nvme/$(controllers)/state")"
+nvme_disconnect
+stop_target

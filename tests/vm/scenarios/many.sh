@@ -1,0 +1,69 @@
+#!/bin/bash
+# Eight hosts at once, then a hundred connects: memory and queue pairs return to where they were.
+# vm: programs=cairn-target timeout=480 mem=3G
+
+HOSTS=8
+CYCLES=100
+# What an allocator may keep of a hundred connections. One leaked admin queue alone has more.
+RSS_TOLERANCE_KIB=2048
+
+connect_host() {
+    nvme_connect --hostnqn="nqn.2026-11.io.cairn:host$1" \
+        --hostid="00000000-0000-4000-8000-00000000000$1"
+}
+
+connect_all() {
+    local host
+    for host in $(seq "$HOSTS"); do connect_host "$host" > /dev/null & done
+    for host in $(seq "$HOSTS"); do wait -n; done
+    wait_for 60 "$HOSTS live controllers" live_controllers "$HOSTS"
+}
+
+disconnect_all() {
+    nvme_disconnect
+    wait_for 60 "the controllers to go" no_controllers
+}
+
+queue_pairs_are() { [ "$(count_queue_pairs)" -eq "$1" ]; }
+
+step "A target nobody uses"
+setup_rxe
+start_target --export "$(make_backing_file disk 64M)" --export mem:32M
+idle_qps=$(count_queue_pairs)
+say "$idle_qps queue pairs, $(target_rss_kib) KiB resident"
+mark_kernel_log
+
+step "$HOSTS hosts at once"
+connect_all
+cntlids=$(controllers | while read -r ctrl; do cat "/sys/class/nvme/$ctrl/cntlid"; done | sort -u | wc -l)
+assert_eq "different controller ids" "$HOSTS" "$cntlids"
+say "$(count_queue_pairs) queue pairs, $(target_rss_kib) KiB resident"
+wait_for 20 "namespace 1" namespace_device 1
+# Let the kernel spread I/O over all of its paths to the disk, where it sees them as such.
+for policy in /sys/class/nvme-subsystem/nvme-subsys*/iopolicy; do
+    [ ! -e "$policy" ] || echo round-robin > "$policy"
+done
+verified_fio many "$(namespace_device 1)" --rw=randrw --bs=4k --iodepth=32 --size=16m
+disconnect_all
+wait_for 60 "$idle_qps queue pairs" queue_pairs_are "$idle_qps"
+say "ok: queue pairs are back at $idle_qps"
+settled_rss=$(target_rss_kib)
+
+step "Connect and disconnect $CYCLES times"
+for cycle in $(seq "$CYCLES"); do
+    connect_host $((cycle % HOSTS + 1)) > /dev/null
+    wait_for 20 "a live controller" live_controllers 1
+    nvme_disconnect > /dev/null
+    wait_for 20 "the controller to go" no_controllers
+    [ $((cycle % 25)) -ne 0 ] || say "$cycle: $(count_queue_pairs) queue pairs, $(target_rss_kib) KiB"
+done
+wait_for 60 "$idle_qps queue pairs" queue_pairs_are "$idle_qps"
+say "ok: queue pairs are back at $idle_qps"
+assert_le "growth of resident memory, KiB" $(($(target_rss_kib) - settled_rss)) "$RSS_TOLERANCE_KIB"
+
+step "Eight at once still works"
+connect_all
+disconnect_all
+assert_no_nvme_warnings
+assert_target_alive
+stop_target

@@ -1,0 +1,58 @@
+#!/bin/bash
+# SIGHUP adds and removes namespaces under a connected host; SIGTERM drains what is under way.
+# vm: programs=cairn-target timeout=240
+
+CONFIG=/tmp/cairn.toml
+
+step "One namespace"
+setup_rxe
+first=$(make_backing_file first 128M)
+second=$(make_backing_file second 32M)
+write_config "$CONFIG" "1 $first"
+start_target_from "$CONFIG"
+mark_kernel_log
+nvme_connect --reconnect-delay=2
+wait_for 20 "namespace 1" namespace_device 1
+ctrl=$(controllers)
+disk=$(namespace_device 1)
+wwid=$(cat "/sys/block/${disk##*/}/wwid")
+
+step "A second one appears"
+write_config "$CONFIG" "1 $first" "2 $second block_size=512"
+reload_target
+wait_for 20 "the host to see namespace 2" namespace_device 2
+added=$(namespace_device 2)
+assert_eq "its size in 512-byte units" 65536 "$(blockdev --getsz "$added")"
+verified_fio added "$added" --rw=randrw --bs=4k --iodepth=8 --size=4m
+
+step "It goes again, and the first one stays what it was"
+write_config "$CONFIG" "1 $first"
+reload_target
+wait_for 20 "namespace 2 to go" no_namespace_device 2
+assert_eq "namespace 1 is who it was" "$wwid" "$(cat "/sys/block/${disk##*/}/wwid")"
+verified_fio stayed "$disk" --rw=randrw --bs=4k --iodepth=8 --size=4m
+
+step "A config that makes no sense changes nothing"
+printf '[[subsystem]]\nnqn = 7\n' > "$CONFIG"
+lines=$(wc -l < "$TARGET_LOG")
+reload_target
+has_said_something() { [ "$(wc -l < "$TARGET_LOG")" -gt "$lines" ]; }
+wait_for 20 "a line about it in the log" has_said_something
+tail -n +$((lines + 1)) "$TARGET_LOG"
+assert_target_alive
+dd if="$disk" of=/dev/null bs=64k count=4 iflag=direct status=none
+assert_eq "the controller's state" live "$(cat "/sys/class/nvme/$ctrl/state")"
+assert_no_nvme_warnings
+
+step "SIGTERM under load: drained, and the host goes on with the next target"
+write_config "$CONFIG" "1 $first"
+verified_fio drained "$disk" --rw=randwrite --bs=16k --iodepth=16 --size=32m --rate_iops=250 &
+fio=$!
+sleep 3
+stop_target
+kill -0 "$fio" || fail "fio has ended: $(tail -n 5 "$OUT/fio-drained.log")"
+start_target_from "$CONFIG"
+wait_for 60 "the host to reconnect" controller_is "$ctrl" live
+wait "$fio"
+nvme_disconnect
+stop_target

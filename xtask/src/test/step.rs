@@ -1,0 +1,115 @@
+//! One step: a program whose output is shown as it comes, and read along.
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, IsTerminal, pipe, stdout};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result};
+
+use super::tally::Tally;
+
+/// Where steps run, from wherever they were asked for.
+const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+
+/// A program to run.
+pub(super) struct Step {
+    pub(super) name: &'static str,
+    command: Command,
+}
+
+/// What came of a step.
+pub(super) struct Outcome {
+    pub(super) success: bool,
+    /// The tests that it said it had run.
+    pub(super) tally: Tally,
+}
+
+impl Step {
+    /// Cargo with these arguments, which hold no spaces.
+    pub(super) fn cargo(name: &'static str, arguments: &str) -> Self {
+        Self::program(name, cargo(), arguments)
+    }
+
+    /// A program with these arguments, which hold no spaces.
+    pub(super) fn program(name: &'static str, program: impl AsRef<OsStr>, arguments: &str) -> Self {
+        let mut command = Command::new(program);
+        command
+            .args(arguments.split_whitespace())
+            .current_dir(WORKSPACE);
+        if stdout().is_terminal() {
+            command.env("CARGO_TERM_COLOR", "always");
+        }
+        Self { name, command }
+    }
+
+    pub(super) fn with_env(mut self, name: &str, value: &str) -> Self {
+        self.command.env(name, value);
+        self
+    }
+
+    /// As one would type it.
+    pub(super) fn command_line(&self) -> String {
+        let environment = self.command.get_envs().filter_map(|(name, value)| {
+            Some(format!("{}={:?}", name.to_str()?, value?.to_str()?))
+                .filter(|assignment| !assignment.starts_with("CARGO_TERM_COLOR"))
+        });
+        let program = std::path::Path::new(self.command.get_program());
+        let words = program
+            .file_name()
+            .into_iter()
+            .chain(self.command.get_args());
+        environment
+            .chain(words.map(|word| word.to_string_lossy().into_owned()))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    /// Runs it to its end.
+    pub(super) fn run(mut self) -> Result<Outcome> {
+        let (reader, writer) = pipe().context("cannot make a pipe")?;
+        self.command
+            .stdin(Stdio::null())
+            .stdout(writer.try_clone()?)
+            .stderr(writer);
+        let mut child = self
+            .command
+            .spawn()
+            .with_context(|| format!("cannot run {}", self.command_line()))?;
+        // It holds the pipe's writing end, too, and reading ends only when nobody does.
+        drop(self.command);
+        let mut tally = Tally::default();
+        for line in BufReader::new(reader).split(b'\n') {
+            let line = line.context("cannot read what the step prints")?;
+            let line = String::from_utf8_lossy(&line);
+            println!("{line}");
+            tally = tally + Tally::of_line(&line);
+        }
+        let success = child.wait()?.success();
+        Ok(Outcome { success, tally })
+    }
+}
+
+impl Outcome {
+    /// The step's part of the sum. It failed even if none of its tests did.
+    pub(super) fn counted(&self) -> Tally {
+        match (self.success, self.tally) {
+            (
+                true,
+                Tally {
+                    passed: 0,
+                    failed: 0,
+                },
+            ) => Tally {
+                passed: 1,
+                failed: 0,
+            },
+            (false, Tally { passed, failed: 0 }) => Tally { passed, failed: 1 },
+            (_, tally) => tally,
+        }
+    }
+}
+
+/// The cargo that runs us.
+pub(super) fn cargo() -> std::ffi::OsString {
+    std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into())
+}
