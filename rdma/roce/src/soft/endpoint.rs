@@ -220,7 +220,12 @@ impl Endpoint for SoftEndpoint {
 
     fn poll_events(&mut self, out: &mut Vec<Event>) {
         self.read_news(Instant::now());
-        out.extend(self.events.drain(..));
+        for event in self.events.drain(..) {
+            if let Event::Closed { qp } = event {
+                self.slots.heard(qp);
+            }
+            out.push(event);
+        }
     }
 
     fn disconnect(&mut self, id: QpId) {

@@ -160,14 +160,18 @@ impl Provider for Soft {
         if let Some(local) = local {
             return Ok(self.shared.device_at(local)?);
         }
+        // A peer in this process: both ends on its device.
+        if self.shared.has_device(remote.ip()) {
+            return Ok(self.shared.device_at(remote.ip())?);
+        }
         let local = source_for(remote.ip()).map_err(|source| FabricError::Os {
             call: "looking up the route",
             source,
         })?;
-        // The peer is on this machine. If it is not in this process it has the
-        // address's port to itself: take one of the loopback network's others.
-        let elsewhere = local == remote.ip() && local.is_ipv4() && !self.shared.has_device(local);
-        if !elsewhere {
+        // A peer in another process of this machine has its address's port to
+        // itself: take one of the loopback network's other addresses.
+        let same_machine = local == remote.ip() || local.is_loopback();
+        if !same_machine || local.is_ipv6() {
             return Ok(self.shared.device_at(local)?);
         }
         let mut result = Err(FabricError::Gone("loopback address"));

@@ -63,6 +63,8 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Slot {
     generation: u16,
+    /// Nobody has heard yet that its last queue pair is closed.
+    unheard: bool,
     entry: Option<Entry>,
 }
 
@@ -71,6 +73,7 @@ impl Slots {
     pub(super) fn new(index: u32, limit: u16, chance: u64) -> Self {
         let slots = (0..u64::from(limit)).map(|slot| Slot {
             generation: (chance >> (slot % 48)) as u16,
+            unheard: false,
             entry: None,
         });
         Self {
@@ -82,7 +85,8 @@ impl Slots {
 
     /// A free slot: the id and the number of the queue pair that may live there.
     pub(super) fn vacancy(&self) -> Result<(QpId, u32), FabricError> {
-        let free = self.slots.iter().position(|slot| slot.entry.is_none());
+        let mut slots = self.slots.iter();
+        let free = slots.position(|slot| slot.entry.is_none() && !slot.unheard);
         let slot = free.ok_or(FabricError::Limit {
             what: "queue pairs",
             limit: self.limit as u64,
@@ -128,7 +132,13 @@ impl Slots {
     pub(super) fn remove(&mut self, id: QpId) {
         let slot = &mut self.slots[id.slot()];
         slot.entry = None;
+        slot.unheard = true;
         slot.generation = slot.generation.wrapping_add(1);
+    }
+
+    /// The owner has heard that a queue pair is closed: its slot is free.
+    pub(super) fn heard(&mut self, id: QpId) {
+        self.slots[id.slot()].unheard = false;
     }
 
     pub(super) fn connections(&self) -> impl Iterator<Item = ConnId> {

@@ -4,7 +4,8 @@ use std::net::IpAddr;
 use std::time::Instant;
 
 use cairn_rdma::{
-    ConnRequest, ConnectOptions, DisconnectReason, Event, FabricError, PrivateData, QpId, QpOptions,
+    ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, PrivateData, QpId,
+    QpOptions,
 };
 
 use super::super::device::random;
@@ -42,6 +43,11 @@ impl SoftEndpoint {
         let handle = request.handle.into_any().downcast::<SoftRequest>();
         // Unanswered, it refuses when it is dropped.
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
+        assert_eq!(
+            handle.device.id(),
+            self.device.id(),
+            "a request goes to an endpoint of its own device"
+        );
         let request = &handle.request;
         let (id, qpn) = self.slots.vacancy()?;
         let theirs = request.terms;
