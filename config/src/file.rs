@@ -151,8 +151,8 @@ pub(crate) struct NamespaceTable {
     pub(crate) uuid: Option<String>,
     /// Its NGUID, 32 hexadecimal digits.
     pub(crate) nguid: Option<String>,
-    /// Bytes of a logical block. If not given, a block device keeps its own
-    /// and everything else has 4096.
+    /// Bytes of a logical block. If not given, the smallest in which what is
+    /// behind it can be read and written: 512 for memory and null.
     #[schemars(extend("enum" = [512, 4096]))]
     pub(crate) block_size: Option<i64>,
     /// Whether writes are refused.

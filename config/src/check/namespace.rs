@@ -161,7 +161,7 @@ fn blocks(
     text: &str,
     block_size: Option<BlockSize>,
 ) -> Option<u64> {
-    let block_bytes = u64::from(block_size.unwrap_or(BlockSize::B4096).bytes());
+    let block_bytes = u64::from(block_size.unwrap_or(BlockSize::B512).bytes());
     let bytes = check.size(place, Some(text), block_bytes..=BYTES_MAX)?;
     if bytes.is_multiple_of(block_bytes) {
         return Some(bytes);

@@ -1,7 +1,7 @@
 //! A fabric inside one process: queue pairs whose other end is another thread.
 //!
 //! It exists to test targets and hosts without any network, so it keeps the
-//! contract of [`Endpoint`](crate::Endpoint) to the letter and is strict where
+//! contract of [`Endpoint`] to the letter and is strict where
 //! adapters are lenient: every key, range and right is checked, private data is
 //! padded as the IB connection manager pads it, and an overrun completion queue
 //! panics, because only a wrong sum in the caller can cause it.

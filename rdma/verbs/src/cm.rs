@@ -9,7 +9,7 @@
 use std::ffi::{CStr, c_int, c_void};
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::RawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::ptr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicPtr, Ordering};
@@ -295,6 +295,36 @@ impl Id {
         Ok((attributes, mask as sys::ibv_qp_attr_mask))
     }
 
+    /// Lets go of a device that is being removed, on librdmacm's behalf.
+    ///
+    /// librdmacm opens each device for itself and closes it only when it next
+    /// looks for devices and finds some, which may be never. Drivers that
+    /// cannot part from their users (rdma_rxe among them) make the removal wait
+    /// for that: `rdma link delete` would hang until this process ends. So the
+    /// descriptors, of no use to anyone now, are made to mean /dev/null.
+    pub(crate) fn release_removed_device(&self) {
+        // SAFETY: `raw` is live, so its context is, with descriptors that stay
+        // librdmacm's: it may use them (and fail) or close them as before.
+        let fds = unsafe {
+            let verbs = (*self.raw).verbs;
+            if verbs.is_null() {
+                return;
+            }
+            [(*verbs).cmd_fd, (*verbs).async_fd]
+        };
+        match std::fs::File::open("/dev/null") {
+            Ok(null) => {
+                for fd in fds {
+                    // SAFETY: replaces an open descriptor by another.
+                    unsafe { libc::dup3(null.as_raw_fd(), fd, libc::O_CLOEXEC) };
+                }
+            }
+            Err(error) => {
+                tracing::warn!(%error, "cannot open /dev/null: the device's removal waits");
+            }
+        }
+    }
+
     pub(crate) fn local_addr(&self) -> SocketAddr {
         // SAFETY: `raw` is live, and its address union is a sockaddr_storage.
         unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_1.src_addr) }
@@ -342,8 +372,11 @@ pub(crate) struct Terms {
     pub(crate) initiator_depth: u8,
     pub(crate) responder_resources: u8,
     pub(crate) retry_count: u8,
-    pub(crate) rnr_retry_count: u8,
 }
+
+/// How often a peer shall try again when we have no receive for it: for ever. A
+/// shared receive queue that is empty for a moment is no reason to lose a connection.
+const PEER_RNR_RETRY_COUNT: u8 = 7;
 
 impl Terms {
     /// `private_data` must outlive the result.
@@ -353,11 +386,10 @@ impl Terms {
             private_data_len: private_data.len().min(u8::MAX.into()) as u8,
             responder_resources: self.responder_resources,
             initiator_depth: self.initiator_depth,
-            // End-to-end credits, which a shared receive queue does not give
-            // (IBTA 9.7.7.2): the kernel takes the field for the REP alone.
+            // End-to-end credits: a shared receive queue has none to give.
             flow_control: 0,
             retry_count: self.retry_count,
-            rnr_retry_count: self.rnr_retry_count,
+            rnr_retry_count: PEER_RNR_RETRY_COUNT,
             srq: 1,
             qp_num: self.qp_num,
         }

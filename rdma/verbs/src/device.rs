@@ -113,8 +113,8 @@ impl VerbsDevice {
             send_work: self.capabilities.max_qp_wr.max(0) as u32,
             initiator_depth: clamped(self.capabilities.max_qp_init_rd_atom),
             responder_resources: clamped(self.capabilities.max_qp_rd_atom),
-            // The extensions bring SEND with invalidate (IBTA 10.8.3.2, base
-            // memory management extensions). rdma_rxe has both.
+            // IBTA's base memory management extensions bring SEND with
+            // invalidate. rdma_rxe has them, and sends it: tests/vm, verbs-wire.
             send_with_invalidate: self.capabilities.device_cap_flags
                 & sys::IBV_DEVICE_MEM_MGT_EXTENSIONS
                 != 0,

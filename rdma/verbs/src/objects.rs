@@ -465,6 +465,24 @@ impl QueuePair {
         errno("ibv_modify_qp", code)
     }
 
+    /// The hop limit of its packets, as the kernel has it.
+    pub(crate) fn hop_limit(&self) -> Result<u8, FabricError> {
+        // SAFETY: all-zero bytes are valid attributes.
+        let (mut attributes, mut initial): (sys::ibv_qp_attr, sys::ibv_qp_init_attr) =
+            unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
+        // SAFETY: a live queue pair, and room for both answers.
+        let code = unsafe {
+            self.domain.symbols().ibv_query_qp(
+                self.raw,
+                &mut attributes,
+                sys::IBV_QP_AV as c_int,
+                &mut initial,
+            )
+        };
+        errno("ibv_query_qp", code)?;
+        Ok(attributes.ah_attr.grh.hop_limit)
+    }
+
     /// Stops the queue pair: what is outstanding completes as flushed.
     pub(crate) fn fail(&mut self) -> Result<(), FabricError> {
         // SAFETY: all-zero bytes are a valid ibv_qp_attr.

@@ -1,7 +1,7 @@
 //! What is outstanding on one send queue, in order.
 //!
 //! A send queue completes in order, and a signaled completion also ends the
-//! unsignaled work before it (IBTA 10.8.5.1). So a ring is all the book-keeping
+//! unsignaled work before it. So a ring is all the book-keeping
 //! there is, and its sequence number all that the device needs to carry.
 
 use cairn_rdma::{CompletionKind, Operation, SendWork};

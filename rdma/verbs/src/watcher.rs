@@ -230,6 +230,7 @@ fn watch(
         while let Ok(Some(event)) = channel.next_event() {
             if event.kind == sys::RDMA_CM_EVENT_DEVICE_REMOVAL {
                 subscribers.device_removed();
+                sentinel.release_removed_device();
             }
         }
         if subscribers.is_removed() {

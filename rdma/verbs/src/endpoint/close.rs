@@ -2,7 +2,7 @@
 //!
 //! A queue pair is destroyed only when nothing of it can come any more: all its
 //! send work has completed, and the device has said that it takes no more
-//! receives for it (IBTA 10.3.1, "last WQE reached") and the completion queue
+//! receives for it ("last WQE reached") and the completion queue
 //! was read to its end after that. Destroying it sooner would lose receives of
 //! the shared queue: some drivers sweep a dead queue pair's completions away.
 

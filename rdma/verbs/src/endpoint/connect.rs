@@ -55,6 +55,7 @@ impl VerbsEndpoint {
                 let mut qp = Qp::new(cm, Phase::Accepted, options.send_work);
                 qp.pair = Some(pair);
                 self.table.insert(id, qp);
+                self.check_hop_limit(id, options);
                 Ok(id)
             }
             Err(error) => {
@@ -296,12 +297,32 @@ impl VerbsEndpoint {
             qp.phase = Phase::Established;
         }
         self.settling.retain(|settling| *settling != id);
+        self.check_hop_limit(id, &options);
         let private_data = event.private_data;
         self.say(Event::Established {
             qp: id,
             private_data,
         });
         Ok(())
+    }
+
+    /// Linux takes the hop limit of a user's RoCE packets from the route, not
+    /// from us (`ib_resolve_unicast_gid_dmac`). Whoever asked for another one
+    /// shall know.
+    fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
+        let Some(qp) = self.table.get(id) else { return };
+        let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {
+            return;
+        };
+        if let Ok(actual) = pair.hop_limit()
+            && actual != wanted
+        {
+            let message = format!(
+                "the kernel gives packets to {peer} hop limit {actual}, not {wanted}: it goes by                  the route; `ip route change ... hoplimit {wanted}` sets it",
+                peer = qp.cm.peer_addr().ip()
+            );
+            self.say(Event::Notice { message });
+        }
     }
 
     fn rejected(&mut self, id: QpId, event: &CmEvent) {
@@ -365,6 +386,5 @@ fn terms(pair: &QueuePair, options: &QpOptions, depths: Depths) -> Terms {
         initiator_depth: depths.initiator,
         responder_resources: depths.responder,
         retry_count: options.retry_count,
-        rnr_retry_count: options.rnr_retry_count,
     }
 }

@@ -1,0 +1,63 @@
+#!/bin/bash
+# A killed peer, an unplugged device and a device that comes back, without a restart.
+# vm: timeout=120 programs=cairn-fabric-peer
+
+log=$OUT/answer.log
+# heard TIMES LINE: the target said so that often.
+heard() { [ "$(grep -cE "^$2" "$log")" -ge "$1" ]; }
+
+setup_rxe
+cairn-fabric-peer answer "$FABRIC_ADDR:4420" > "$log" 2>&1 &
+answer=$!
+wait_for 10 "the listener" heard 1 listening
+
+step "A peer that is killed is noticed and let go"
+cairn-fabric-peer ask "$FABRIC_ADDR:4420" --count 4 --hold > "$OUT/killed.log" 2>&1 &
+peer=$!
+wait_for 10 "its answers" grep -q "answered 4" "$OUT/killed.log"
+kill -KILL "$peer"
+wait_for 30 "the target to notice" heard 1 "disconnected"
+wait_for 10 "the queue pair to go" heard 1 "closed"
+show cairn-fabric-peer ask "$FABRIC_ADDR:4420"
+wait_for 10 "the second connection to go" heard 2 "closed"
+
+step "An unplugged device is let go, with a connection open"
+cairn-fabric-peer ask "$FABRIC_ADDR:4420" --hold > "$OUT/unplugged.log" 2>&1 &
+peer=$!
+wait_for 10 "its answer" grep -q "answered 1" "$OUT/unplugged.log"
+timeout 30 rdma link delete rxe0 &
+unplug=$!
+wait_for 15 "the listener to say so" heard 1 "listener down"
+wait_for 15 "the endpoint to say so" heard 1 "device removed"
+wait "$unplug" || fail "the device was not let go"
+assert_fails "the device is gone" rdma link show rxe0/1
+wait "$peer" || true
+
+step "The device comes back: the same process serves again"
+add_rxe
+wait_for 20 "the listener to come back" heard 1 "listener up"
+show cairn-fabric-peer ask "$FABRIC_ADDR:4420" --count 4
+kill -0 "$answer" || fail "the target has ended: $(tail -n 3 "$log")"
+
+step "Errors say what to do"
+# reason COMMAND...: what a command that must fail says.
+reason() { if "$@" 2>&1; then fail "'$*' should have failed"; fi; }
+ip link add plain type dummy
+ip addr add 192.168.90.1/24 dev plain
+ip link set plain up
+said=$(reason cairn-fabric-peer answer 192.168.90.1:4420)
+assert_contains "an address without an RDMA device" "rdma link add" "$said"
+said=$(reason cairn-fabric-peer answer 192.0.2.1:4420)
+assert_contains "an address that is not here" "no network interface of this machine" "$said"
+said=$(reason cairn-fabric-peer answer "$FABRIC_ADDR:4420")
+assert_contains "a port that is taken" "$FABRIC_ADDR:4420 is already in use" "$said"
+said=$(reason prlimit --memlock=4096:4096 setpriv --bounding-set=-ipc_lock \
+    cairn-fabric-peer ask "$FABRIC_ADDR:4420")
+assert_contains "too little memory to lock" "the memlock limit is 4 KiB" "$said"
+say "$said"
+
+step "Nothing is left behind"
+kill "$answer"
+wait "$answer" || true
+cat "$log"
+assert_eq "queue pairs" 1 "$(count_queue_pairs)"

@@ -1,0 +1,78 @@
+#!/bin/bash
+# Traffic class, hop limit and SEND with invalidate are on the wire as asked.
+# vm: timeout=180 programs=cairn-fabric-peer
+#
+# Packets to one's own address never reach a network interface. So this machine has two, joined
+# by a cable, and routes that send even its own packets over it.
+
+NEAR=192.168.80.1
+FAR=192.168.80.2
+
+step "Two RDMA devices joined by a cable"
+modprobe -a rdma_rxe rdma_ucm veth
+ip link add near type veth peer name far
+sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+for end in near far; do
+    sysctl -qw "net.ipv4.conf.$end.accept_local=1" "net.ipv4.conf.$end.rp_filter=0" \
+        "net.ipv4.conf.$end.arp_ignore=1"
+    ip link set "$end" up
+done
+ip addr add "$NEAR/32" dev near
+ip addr add "$FAR/32" dev far
+ip route add "$FAR" dev near src "$NEAR" table 10 hoplimit 33
+ip route add "$NEAR" dev far src "$FAR" table 11 hoplimit 7
+# What leaves this machine looks at the cable first; what arrives is still local.
+ip rule add pref 10 iif lo to "$FAR" lookup 10
+ip rule add pref 11 iif lo to "$NEAR" lookup 11
+# The connection manager asks whether a request came in by the interface that leads back.
+ip rule add pref 12 oif near to "$FAR" lookup 10
+ip rule add pref 13 oif far to "$NEAR" lookup 11
+ip rule add pref 100 lookup local
+ip rule del pref 0
+rdma link add rxe_near type rxe netdev near
+rdma link add rxe_far type rxe netdev far
+ping -c 1 -W 2 -I "$NEAR" "$FAR" > /dev/null
+both_active() { [ "$(rdma link | grep -c 'state ACTIVE')" = 2 ]; }
+wait_for 10 "both links" both_active
+
+step "A host with traffic class 0x68 and hop limit 33 asks a target with 0x20 and 7"
+tcpdump -q -U -i near -w "$OUT/wire.pcap" udp port 4791 2> /dev/null &
+capture=$!
+cairn-fabric-peer --traffic-class $((0x20)) --hop-limit 7 answer "$FAR:4420" > "$OUT/answer.log" 2>&1 &
+answer=$!
+wait_for 10 "the listener" grep -q listening "$OUT/answer.log"
+show cairn-fabric-peer --traffic-class $((0x68)) --hop-limit 33 ask "$FAR:4420" --from "$NEAR" --count 8 ||
+    fail "no answer: $(cat "$OUT/answer.log")"
+kill "$answer"
+
+step "A target that mirrors its host's traffic class and invalidates a key"
+cairn-fabric-peer answer "$FAR:4421" --invalidate $((0x1234)) > "$OUT/invalidate.log" 2>&1 &
+answer=$!
+wait_for 10 "the listener" grep -q listening "$OUT/invalidate.log"
+# Nobody has that key: the host refuses the message, which shows what it was.
+assert_fails "the host has no such key" \
+    cairn-fabric-peer --traffic-class $((0x44)) ask "$FAR:4421" --from "$NEAR"
+
+step "Linux takes the hop limit from the route, and who asks for another is told"
+news=$(cairn-fabric-peer --hop-limit 99 ask "$FAR:4421" --from "$NEAR" || true)
+assert_contains "the notice" "hop limit 33, not 99" "$news"
+sleep 1
+kill "$answer" "$capture"
+
+# packets FILTER: how many of the capture match.
+packets() { tcpdump -r "$OUT/wire.pcap" "$1" 2> /dev/null | wc -l; }
+from_host="src $NEAR and not udp[8] = 0x64"
+from_target="src $FAR and not udp[8] = 0x64"
+
+step "What was on the wire"
+tcpdump -v -n -r "$OUT/wire.pcap" 2> /dev/null | grep -oE "tos 0x[0-9a-f]+, ttl [0-9]+" | sort | uniq -c
+[ "$(packets "$from_host and ip[1] = 0x68 and ip[8] = 33")" -ge 8 ] || fail "the host's packets differ"
+[ "$(packets "$from_target and ip[1] = 0x20 and ip[8] = 7")" -ge 8 ] || fail "the target's packets differ"
+assert_eq "other packets of these connections" 0 \
+    "$(packets "not udp[8] = 0x64 and port 4791 and (ip[1] = 0x68 and not src $NEAR or ip[1] = 0x20 and not src $FAR)")"
+[ "$(packets "udp[8] = 0x64 and ip[1] = 0x68")" -ge 1 ] || fail "the host's REQ lacks its traffic class"
+[ "$(packets "$from_target and ip[1] = 0x44 and udp[8] = 0x17")" -ge 1 ] ||
+    fail "no SEND with invalidate (opcode 0x17) in the mirrored class"
+# The invalidated key follows the transport header of 12 bytes.
+[ "$(packets "udp[8] = 0x17 and udp[20:4] = 0x1234")" -ge 1 ] || fail "the key is not in the packet"
+say "ok: traffic class, hop limit and SEND with invalidate are on the wire"
