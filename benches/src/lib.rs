@@ -1,1 +1,1 @@
-//! Placeholder until the crate's first commit.
+//! Micro-benchmarks: see `benches/`. `cargo bench -p cairn-benches` runs them.

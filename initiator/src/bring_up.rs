@@ -18,7 +18,7 @@ use nvme_proto::wire::{FromZeros, IntoBytes, Sqe, U16, U32};
 use crate::buffer::Data;
 use crate::command;
 use crate::error::HostError;
-use crate::host::{ADMIN_DEPTH, Host, HostOptions};
+use crate::host::{ADMIN_ENTRIES, Host, HostOptions};
 use crate::queue::{Link, Queue};
 
 /// IOCCSZ and IORCSZ are in units of this many bytes (Base, 5.17.2.1).
@@ -53,9 +53,8 @@ impl Host {
     /// As for [`connect`](Self::connect).
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let mut host = Self::open(device, options)?;
-        host.connect_queue(0, ADMIN_DEPTH, SQE_BYTES)?;
+        host.connect_queue(0, ADMIN_ENTRIES, SQE_BYTES)?;
         host.enable()?;
-        host.begin_keep_alive();
         let identity = host.identify::<IdentifyController>(Cns::CONTROLLER, 0)?;
         check_usable(&identity)?;
         host.identity = Some(identity);
@@ -81,6 +80,8 @@ impl Host {
     /// The controller does not report the shutdown as complete in time.
     pub fn shut_down_controller(&mut self) -> Result<(), HostError> {
         let cc = Cc(self.property(offset::CC)?).with_shn(Cc::SHN_NORMAL);
+        // From here on the controller takes property commands alone.
+        self.end_keep_alive();
         self.set_property(offset::CC, cc.0)?;
         self.wait_for_csts("the end of the shutdown", |csts| {
             csts.shst() == Csts::SHST_COMPLETE
@@ -94,6 +95,7 @@ impl Host {
     /// CSTS.RDY does not follow in time.
     pub fn reset(&mut self) -> Result<(), HostError> {
         let cc = Cc(self.property(offset::CC)?).with_en(false);
+        self.end_keep_alive();
         self.set_property(offset::CC, cc.0)?;
         self.wait_for_csts("CSTS.RDY to clear", |csts| !csts.rdy())
     }
@@ -115,7 +117,9 @@ impl Host {
             .with_iocqes(IOCQES)
             .with_en(true);
         self.set_property(offset::CC, cc.0)?;
-        self.wait_for_csts("CSTS.RDY", Csts::rdy)
+        self.wait_for_csts("CSTS.RDY", Csts::rdy)?;
+        self.begin_keep_alive();
+        Ok(())
     }
 
     /// Reads a property of 4 bytes.
@@ -181,13 +185,13 @@ impl Host {
         let count = wanted
             .min(granted.nsq().saturating_add(1))
             .min(granted.ncq().saturating_add(1));
-        let depth = self
+        let entries = self
             .options
-            .queue_depth
+            .queue_entries
             .min(self.cap.mqes().saturating_add(1));
         let capsule_bytes = self.controller().ioccsz.get() as usize * CAPSULE_UNIT;
         for qid in 1..=count {
-            self.connect_queue(qid, depth, capsule_bytes)?;
+            self.connect_queue(qid, entries, capsule_bytes)?;
         }
         Ok(())
     }
@@ -196,15 +200,16 @@ impl Host {
     fn connect_queue(
         &mut self,
         qid: u16,
-        depth: u16,
+        entries: u16,
         capsule_bytes: usize,
     ) -> Result<(), HostError> {
-        let request = RequestData::new(qid, depth, depth - 1, self.request_cntlid(qid));
+        let sqsize = entries - 1;
+        let request = RequestData::new(qid, entries, sqsize, self.request_cntlid(qid));
         let options = ConnectOptions {
             remote: self.options.remote,
             local: self.options.local,
             qp: QpOptions {
-                send_work: depth.into(),
+                send_work: sqsize.into(),
                 // The controller reads and writes our memory, never we its.
                 initiator_depth: 0,
                 rnr_retry_count: RNR_RETRY_FOR_EVER,
@@ -213,7 +218,7 @@ impl Host {
             timeout: self.options.timeout,
         };
         let qp = self.endpoint.connect(&options, request.as_bytes())?;
-        let queue = Queue::new(&*self.device, qid, qp, depth, capsule_bytes)?;
+        let queue = Queue::new(&*self.device, qid, qp, sqsize, capsule_bytes)?;
         self.add_queue(queue);
         self.wait_established(qid)?;
         self.send_connect(qid)
@@ -255,7 +260,8 @@ impl Host {
         let queue = &self.queues[usize::from(qid)];
         let mut connect = ConnectCommand::from(Sqe::fabrics(0, ConnectCommand::FCTYPE));
         connect.qid = U16::new(qid);
-        connect.sqsize = U16::new(queue.depth() - 1);
+        // A queue of SQSIZE + 1 entries holds SQSIZE commands.
+        connect.sqsize = U16::new(queue.depth());
         connect.cattr = Cattr(0)
             .with_dissqfc(self.options.disable_sq_flow_control)
             .0;

@@ -29,7 +29,7 @@ pub fn identify(cns: Cns, nsid: u32) -> Sqe {
 #[must_use]
 pub fn get_log_page(page: LogPage, nsid: u32, offset: u64, length: u32, retain: bool) -> Sqe {
     assert!(
-        length > 0 && length % 4 == 0,
+        length > 0 && length.is_multiple_of(4),
         "a log page is fetched in dwords, not {length} bytes"
     );
     let numd = length / 4 - 1;

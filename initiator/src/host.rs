@@ -19,9 +19,9 @@ use crate::command;
 use crate::error::{HostError, Loss};
 use crate::queue::{Link, Queue, Ticket};
 
-/// Commands that the admin queue holds: what every controller allows (Base,
-/// 3.1.3.8 has ASQS at 32 for Fabrics hosts that know nothing yet).
-pub(crate) const ADMIN_DEPTH: u16 = 32;
+/// Entries of the admin queue: what every controller over Fabrics allows, and
+/// Linux hosts ask for.
+pub(crate) const ADMIN_ENTRIES: u16 = 32;
 /// Bytes of a receive for a response capsule: a CQE, and a cache line to itself.
 const RESPONSE_BYTES: usize = 64;
 /// Marks the work ids of receives; the rest is the slot.
@@ -48,8 +48,9 @@ pub struct HostOptions {
     pub hostid: [u8; 16],
     /// I/O queues to ask for; 0 makes an association that only administrates.
     pub io_queues: u16,
-    /// Commands outstanding on each I/O queue.
-    pub queue_depth: u16,
+    /// Entries of each I/O submission queue. A queue that is full is one entry
+    /// short of that many commands (Base, 3.3.1.5).
+    pub queue_entries: u16,
     /// KATO: keep alive timeout in milliseconds; 0 for none. [`Host::poll`]
     /// sends the Keep Alives.
     pub kato_ms: u32,
@@ -60,7 +61,7 @@ pub struct HostOptions {
 }
 
 impl HostOptions {
-    /// One I/O queue of 128, no keep alive, ten seconds of patience.
+    /// One I/O queue of 128 entries, no keep alive, ten seconds of patience.
     #[must_use]
     pub fn new(remote: SocketAddr, subnqn: Nqn, hostnqn: Nqn) -> Self {
         Self {
@@ -70,7 +71,7 @@ impl HostOptions {
             hostnqn,
             hostid: *b"cairn-initiator!",
             io_queues: 1,
-            queue_depth: 128,
+            queue_entries: 128,
             kato_ms: 0,
             disable_sq_flow_control: false,
             timeout: Duration::from_secs(10),
@@ -128,15 +129,15 @@ impl std::fmt::Debug for Host {
 impl Host {
     /// A host without a connection, its receives posted.
     pub(crate) fn open(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
-        let io_commands = u32::from(options.io_queues) * u32::from(options.queue_depth);
-        let commands = u32::from(ADMIN_DEPTH) + io_commands;
+        let io_entries = u32::from(options.io_queues) * u32::from(options.queue_entries);
+        let entries = u32::from(ADMIN_ENTRIES) + io_entries;
         let endpoint = Arc::clone(device).open(&EndpointOptions {
-            receives: commands,
+            receives: entries,
             // Each command has one send and one receive.
-            completions: 2 * commands,
+            completions: 2 * entries,
             queue_pairs: 1 + options.io_queues,
         })?;
-        let bytes = commands as usize * RESPONSE_BYTES;
+        let bytes = entries as usize * RESPONSE_BYTES;
         let mut host = Self {
             responses: Buffer::with_access(&**device, bytes, Access::LOCAL_WRITE)?,
             scratch: Buffer::new(&**device, SCRATCH_BYTES)?,
@@ -156,7 +157,7 @@ impl Host {
             events: VecDeque::new(),
             news: Vec::new(),
         };
-        for slot in 0..u64::from(commands) {
+        for slot in 0..u64::from(entries) {
             host.post_response_slot(slot)
                 .map_err(|_| FabricError::Gone("device"))?;
         }
@@ -429,6 +430,11 @@ impl Host {
         self.keep_alive.due = self.keep_alive_interval().map(|i| Instant::now() + i);
     }
 
+    /// Sends no more Keep Alives.
+    pub(crate) fn end_keep_alive(&mut self) {
+        self.keep_alive.due = None;
+    }
+
     fn completed(&mut self, completion: &Completion) {
         if completion.id & RECEIVE_ID != 0 {
             return self.received(completion);
@@ -547,7 +553,10 @@ impl Host {
         if let Some(ticket) = self.keep_alive.pending {
             match self.take(ticket) {
                 None => return,
-                Some(Ok(response)) if !response.cqe.status().is_success() => {
+                // One that was on its way when the shutdown began fails, and may.
+                Some(Ok(response))
+                    if !response.cqe.status().is_success() && self.keep_alive.due.is_some() =>
+                {
                     let status = response.cqe.status();
                     self.queues[0].lose(Loss::Protocol(format!("Keep Alive: {status}")));
                 }

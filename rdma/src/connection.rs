@@ -208,7 +208,8 @@ pub enum Event {
         reason: DisconnectReason,
     },
     /// All work of the queue pair has completed and it is no more. The last
-    /// thing that is ever said of this id.
+    /// thing that is ever said of this id; until it is polled, no other queue
+    /// pair has the id's slot.
     Closed {
         /// Which.
         qp: QpId,

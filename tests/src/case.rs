@@ -52,13 +52,13 @@ pub fn select<'a, C>(all: &'a [Case<C>], wanted: &[String]) -> anyhow::Result<Ve
         .collect())
 }
 
-/// Runs the cases in turn, with a line of output for each, and says whether
+/// Has each case run in turn, with a line of output for each, and says whether
 /// none failed.
-pub fn run_all<C>(cases: &[&Case<C>], context: &C) -> bool {
+pub fn run_all<C>(cases: &[&Case<C>], run: impl Fn(&Case<C>) -> anyhow::Result<Outcome>) -> bool {
     let mut failed = 0;
     for case in cases {
         let start = Instant::now();
-        let result = (case.run)(context);
+        let result = run(case);
         let took = start.elapsed();
         failed += u32::from(result.is_err());
         print_line(case.name, took, &result);
@@ -73,5 +73,26 @@ fn print_line(name: &str, took: Duration, result: &anyhow::Result<Outcome>) {
         Ok(Outcome::Passed) => println!("ok      {name} ({took_ms} ms)"),
         Ok(Outcome::Skipped(reason)) => println!("skipped {name}: {reason}"),
         Err(error) => println!("FAILED  {name} ({took_ms} ms): {error:#}"),
+    }
+}
+
+/// Makes a module's functions into its part of a suite: `cases()` lists them.
+/// They take the suite's `Setting` and return `Result<()>`.
+macro_rules! suite {
+    ($($name:ident: $about:literal,)*) => {
+        pub(super) fn cases() -> Vec<$crate::case::Case<super::Setting>> {
+            vec![$($crate::case::Case {
+                name: stringify!($name),
+                about: $about,
+                run: |setting| $name(setting).map(Into::into),
+            },)*]
+        }
+    };
+}
+pub(crate) use suite;
+
+impl From<()> for Outcome {
+    fn from((): ()) -> Self {
+        Self::Passed
     }
 }

@@ -3,12 +3,18 @@
 //!
 //! * [`fabric`]: what any provider of the fabric model must do, as a list of
 //!   named cases written against the traits of `cairn-rdma` alone.
+//! * [`bad_peer`]: what any target must do when a host misbehaves, as a list of
+//!   named cases that speak to it in raw capsules.
+//! * [`harness`]: a target in this process, for the tests in `tests/`.
 //!
 //! A suite is a list of cases in the library, so that the same case runs as a
 //! test over the in-process loopback and as a program on a machine with
 //! RDMA devices.
 
+pub mod bad_peer;
 pub mod case;
 pub mod fabric;
+pub mod harness;
+mod node;
 pub mod provider;
 pub mod random;

@@ -182,7 +182,8 @@ impl Network {
     }
 
     pub(super) fn disconnect(&mut self, at: QpAddress) {
-        let Some(qp) = self.qp(at).filter(|qp| qp.phase != Phase::Closing) else {
+        let over = |qp: &&mut Qp| matches!(qp.phase, Phase::Closing | Phase::Closed);
+        let Some(qp) = self.qp(at).filter(|qp| !over(qp)) else {
             return;
         };
         qp.phase = Phase::Closing;
@@ -247,7 +248,7 @@ impl Network {
     }
 
     pub(super) fn poll_events(&mut self, key: EndpointKey, out: &mut Vec<Event>) {
-        out.extend(self.endpoint(key).events.drain(..));
+        self.endpoint(key).take_events(out);
     }
 
     pub(super) fn arm(&mut self, key: EndpointKey) -> bool {
@@ -446,7 +447,7 @@ impl Network {
                 endpoint.close_if_drained(at.qp);
                 return;
             }
-            Phase::Broken | Phase::Closing => return,
+            Phase::Broken | Phase::Closing | Phase::Closed => return,
         }
         let endpoint = self.endpoint(at.endpoint);
         endpoint.flush(at.qp);

@@ -53,6 +53,8 @@ pub(super) enum Phase {
     Broken,
     /// The owner has let go.
     Closing,
+    /// All its work has been polled, and `Closed` waits to be.
+    Closed,
 }
 
 impl EndpointState {
@@ -137,13 +139,24 @@ impl EndpointState {
     }
 
     pub(super) fn close_if_drained(&mut self, id: QpId) {
-        let drained = |qp: &Qp| qp.phase == Phase::Closing && qp.unpolled == 0;
-        if self.qp(id).is_some_and(|qp| drained(qp)) {
-            let slot = &mut self.slots[id.slot()];
-            slot.qp = None;
-            slot.generation = slot.generation.wrapping_add(1);
+        let Some(qp) = self.qp(id) else { return };
+        if qp.phase == Phase::Closing && qp.unpolled == 0 {
+            qp.phase = Phase::Closed;
             self.push_event(Event::Closed { qp: id });
         }
+    }
+
+    /// The events, now that the owner hears them. The slot of a queue pair is
+    /// not another's before its owner has heard `Closed`.
+    pub(super) fn take_events(&mut self, out: &mut Vec<Event>) {
+        for event in &self.events {
+            if let Event::Closed { qp } = event {
+                let slot = &mut self.slots[qp.slot()];
+                slot.qp = None;
+                slot.generation = slot.generation.wrapping_add(1);
+            }
+        }
+        out.extend(self.events.drain(..));
     }
 
     pub(super) fn ring(&mut self) {

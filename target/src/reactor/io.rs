@@ -268,12 +268,14 @@ impl Reactor {
     fn fail_io(&mut self, id: RequestId, status: Status) {
         let sqe = &self.requests[id].sqe;
         let association = self.association(id);
+        let of_blocks =
+            self.requests[id].block.is_some() || status.code() == Status::LBA_OUT_OF_RANGE;
         let failure = Failure {
             sqid: association.qid,
             cid: sqe.cid.get(),
             status,
             byte: None,
-            lba: self.requests[id].block.map_or(0, |_| sqe.cdw10_11()),
+            lba: if of_blocks { sqe.cdw10_11() } else { 0 },
             nsid: sqe.nsid.get(),
         };
         association

@@ -38,7 +38,7 @@ fn main() -> Result<ExitCode> {
         provider: arguments.provider.open()?,
         ip: arguments.addr,
     };
-    Ok(if case::run_all(&chosen, &setting) {
+    Ok(if case::run_all(&chosen, |case| (case.run)(&setting)) {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE

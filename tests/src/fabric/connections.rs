@@ -9,9 +9,10 @@ use cairn_rdma::{
     DisconnectReason, Event, FabricError, ListenOptions, Operation, PostError, QpOptions,
 };
 
-use super::node::{DATA, Node, receive_id, signaled};
+use super::Setting;
 use super::pair::{Link, PATIENCE, Pair, Patience, about, connect_options};
-use super::{Setting, suite};
+use crate::case::suite;
+use crate::node::{DATA, Node, receive_id, signaled};
 
 suite! {
     private_data_both_ways: "REQ and REP carry the consumer's private data, to the last byte",
@@ -29,6 +30,7 @@ suite! {
     host_vanishes: "a host that drops its endpoint is noticed by the target",
     closed_queue_pair_refuses_work: "posting on a closed queue pair is Broken",
     ids_are_not_reused: "a slot's next queue pair has another id, and the old id stays dead",
+    slots_wait_for_closed: "a slot is not another queue pair's before its owner has heard Closed",
     many_queue_pairs: "32 connections of one endpoint keep their messages apart",
     full_endpoint_refuses_then_recovers: "a full endpoint refuses the peer, and serves again after a Closed",
     accept_on_another_thread: "a request can be accepted by an endpoint on another thread",
@@ -313,6 +315,29 @@ fn ids_are_not_reused(setting: &Setting) -> Result<()> {
         dead = Some(link.host);
     }
     Ok(())
+}
+
+fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
+    let (mut pair, old) = Pair::connected(setting)?;
+    // Out of the pair, so that nothing but this function polls it.
+    let mut host = Node::open(&Arc::clone(pair.host.endpoint.device()))?;
+    std::mem::swap(&mut host, &mut pair.host);
+    host.endpoint.disconnect(old.host);
+    pair.target_disconnected(old.target)?;
+    pair.close_target(old.target)?;
+    pair.settle()?;
+    let mut completions = [crate::node::IDLE; 4];
+    host.endpoint.poll(&mut completions);
+    let options = connect_options(pair.door.address(), &QpOptions::default());
+    let new = host.endpoint.connect(&options, &[])?;
+    ensure!(
+        new.slot() != old.host.slot(),
+        "{new:?} has the slot of {:?}, whose Closed nobody has heard",
+        old.host
+    );
+    pair.host = host;
+    pair.request()?.reject(&[]);
+    refused(&mut pair, new)
 }
 
 fn many_queue_pairs(setting: &Setting) -> Result<()> {

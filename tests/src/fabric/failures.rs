@@ -8,9 +8,10 @@ use cairn_rdma::{
     Sge, WorkStatus,
 };
 
-use super::node::{DATA, receive_id, signaled, unsignaled};
+use super::Setting;
 use super::pair::{Link, Pair};
-use super::{Setting, suite};
+use crate::case::suite;
+use crate::node::{DATA, receive_id, signaled, unsignaled};
 
 suite! {
     wrong_rkey: "a key that was never given out is refused, and both ends break",

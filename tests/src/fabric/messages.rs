@@ -5,9 +5,10 @@ use cairn_rdma::{
     CompletionKind, Operation, PostError, QpOptions, RecvWork, SendWork, SgeList, WorkStatus,
 };
 
-use super::node::{DATA, RECEIVES, SLOT, receive_id, signaled, unsignaled};
+use super::Setting;
 use super::pair::{Link, Pair};
-use super::{Setting, suite};
+use crate::case::suite;
+use crate::node::{DATA, RECEIVES, SLOT, receive_id, signaled, unsignaled};
 use crate::random::Random;
 
 suite! {

@@ -7,7 +7,6 @@
 mod connections;
 mod failures;
 mod messages;
-mod node;
 mod one_sided;
 mod pair;
 mod waiting;
@@ -37,24 +36,4 @@ pub fn cases() -> Vec<Case<Setting>> {
     all.extend(failures::cases());
     all.extend(waiting::cases());
     all
-}
-
-/// Wraps functions that return `Result<()>` into cases.
-macro_rules! suite {
-    ($($name:ident: $about:literal,)*) => {
-        pub(super) fn cases() -> Vec<$crate::case::Case<super::Setting>> {
-            vec![$($crate::case::Case {
-                name: stringify!($name),
-                about: $about,
-                run: |setting| $name(setting).map(Into::into),
-            },)*]
-        }
-    };
-}
-use suite;
-
-impl From<()> for crate::case::Outcome {
-    fn from((): ()) -> Self {
-        Self::Passed
-    }
 }

@@ -7,10 +7,10 @@ use cairn_rdma::{
     Access, CompletionKind, Mapping, Operation, QpOptions, RemoteBuffer, SgeList, WorkStatus,
 };
 
-use super::node::{DATA, signaled, unsignaled};
+use super::Setting;
 use super::pair::Pair;
-use super::{Setting, suite};
-use crate::case::{Case, Outcome};
+use crate::case::{Case, Outcome, suite};
+use crate::node::{DATA, signaled, unsignaled};
 use crate::random::Random;
 
 suite! {
@@ -311,5 +311,5 @@ fn send_with_invalidate(setting: &Setting) -> Result<Outcome> {
 }
 
 fn receive_id_0() -> u64 {
-    super::node::receive_id(0)
+    crate::node::receive_id(0)
 }

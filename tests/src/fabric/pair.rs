@@ -13,7 +13,7 @@ use cairn_rdma::{
 use crossbeam_channel::Receiver;
 
 use super::Setting;
-use super::node::Node;
+use crate::node::Node;
 
 /// How long anything may take. Generous: the suite also runs under emulation.
 pub(super) const PATIENCE: Duration = Duration::from_secs(20);
@@ -212,7 +212,7 @@ impl Pair {
     /// Uses one receive, which the caller has posted.
     pub(super) fn check_works(&mut self, link: Link) -> Result<()> {
         const PING_ID: u64 = 0x7069_6e67;
-        let offset = super::node::DATA + super::node::DATA_LEN - 64;
+        let offset = crate::node::DATA + crate::node::DATA_LEN - 64;
         self.host.fill(offset, b"still here");
         self.host
             .post_one(link.host, PING_ID, cairn_rdma::Operation::Send, offset, 10)?;
@@ -296,7 +296,7 @@ pub(super) fn connect_options(remote: SocketAddr, qp: &QpOptions) -> ConnectOpti
 
 /// Picks the events of one queue pair.
 pub(super) fn about(qp: QpId) -> impl Fn(&Event) -> bool {
-    move |event| super::node::qp_of(event) == Some(qp)
+    move |event| crate::node::qp_of(event) == Some(qp)
 }
 
 fn disconnect_reason(event: &Event) -> Result<DisconnectReason> {

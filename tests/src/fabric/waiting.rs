@@ -11,9 +11,10 @@ use anyhow::{Context, Result, anyhow, ensure};
 use cairn_rdma::{Event, Operation, QpId, QpOptions, sleep_until_ready};
 use crossbeam_channel::{Receiver, Sender};
 
-use super::node::{DATA, Node};
+use super::Setting;
 use super::pair::{Door, PATIENCE, Patience, about, connect_options};
-use super::{Setting, suite};
+use crate::case::suite;
+use crate::node::{DATA, Node};
 
 suite! {
     message_wakes: "a message makes an armed endpoint's descriptor readable",

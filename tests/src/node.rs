@@ -10,29 +10,29 @@ use cairn_rdma::{
 };
 
 /// Receives that a node can have posted.
-pub(super) const RECEIVES: u32 = 256;
+pub(crate) const RECEIVES: u32 = 256;
 /// Bytes of each receive.
-pub(super) const SLOT: usize = 8 * 1024;
+pub(crate) const SLOT: usize = 8 * 1024;
 /// Queue pairs that a node can hold.
-pub(super) const QUEUE_PAIRS: u16 = 64;
+pub(crate) const QUEUE_PAIRS: u16 = 64;
 /// Where, in a node's memory, the bytes start that no receive owns.
-pub(super) const DATA: usize = RECEIVES as usize * SLOT;
+pub(crate) const DATA: usize = RECEIVES as usize * SLOT;
 /// How many such bytes there are.
-pub(super) const DATA_LEN: usize = 2 * 1024 * 1024;
+pub(crate) const DATA_LEN: usize = 2 * 1024 * 1024;
 
 /// Marks the ids of receives: the rest is the slot.
 const RECEIVE_ID: u64 = 1 << 63;
 
 /// The id of the receive in `slot`.
-pub(super) const fn receive_id(slot: u32) -> u64 {
+pub(crate) const fn receive_id(slot: u32) -> u64 {
     RECEIVE_ID | slot as u64
 }
 
 /// An endpoint, a registered mapping, and what has been polled but not yet
 /// asked for.
-pub(super) struct Node {
-    pub(super) endpoint: Box<dyn Endpoint>,
-    pub(super) region: Region,
+pub(crate) struct Node {
+    pub(crate) endpoint: Box<dyn Endpoint>,
+    pub(crate) region: Region,
     completions: VecDeque<Completion>,
     events: VecDeque<Event>,
     closed: HashSet<QpId>,
@@ -40,12 +40,12 @@ pub(super) struct Node {
 
 impl Node {
     /// A node with roomy queues and all rights on its memory.
-    pub(super) fn open(device: &Arc<dyn Device>) -> Result<Self> {
+    pub(crate) fn open(device: &Arc<dyn Device>) -> Result<Self> {
         Self::open_with(device, QUEUE_PAIRS)
     }
 
     /// A node for a given number of queue pairs.
-    pub(super) fn open_with(device: &Arc<dyn Device>, queue_pairs: u16) -> Result<Self> {
+    pub(crate) fn open_with(device: &Arc<dyn Device>, queue_pairs: u16) -> Result<Self> {
         let mapping = Arc::new(Mapping::anonymous(DATA + DATA_LEN)?);
         let region = device
             .register(
@@ -73,7 +73,7 @@ impl Node {
     ///
     /// # Errors
     /// Something was said of a queue pair after its `Closed`.
-    pub(super) fn pump(&mut self) -> Result<bool> {
+    pub(crate) fn pump(&mut self) -> Result<bool> {
         let mut progress = false;
         let mut out = [IDLE; 16];
         loop {
@@ -112,13 +112,13 @@ impl Node {
     }
 
     /// The oldest completion with this id.
-    pub(super) fn take_completion(&mut self, id: u64) -> Option<Completion> {
+    pub(crate) fn take_completion(&mut self, id: u64) -> Option<Completion> {
         let at = self.completions.iter().position(|c| c.id == id)?;
         self.completions.remove(at)
     }
 
     /// The oldest completion of a receive.
-    pub(super) fn take_receive(&mut self) -> Option<Completion> {
+    pub(crate) fn take_receive(&mut self) -> Option<Completion> {
         let at = self
             .completions
             .iter()
@@ -126,29 +126,34 @@ impl Node {
         self.completions.remove(at)
     }
 
+    /// Forgets the completions of everything but receives.
+    pub(crate) fn forget_sends(&mut self) {
+        self.completions.retain(|c| c.id & RECEIVE_ID != 0);
+    }
+
     /// The oldest completion of anything.
-    pub(super) fn take_any(&mut self) -> Option<Completion> {
+    pub(crate) fn take_any(&mut self) -> Option<Completion> {
         self.completions.pop_front()
     }
 
     /// Completions nobody has asked for.
-    pub(super) fn waiting_completions(&self) -> usize {
+    pub(crate) fn waiting_completions(&self) -> usize {
         self.completions.len()
     }
 
     /// The oldest event for which `wanted` holds.
-    pub(super) fn take_event(&mut self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
+    pub(crate) fn take_event(&mut self, wanted: impl Fn(&Event) -> bool) -> Option<Event> {
         let at = self.events.iter().position(wanted)?;
         self.events.remove(at)
     }
 
     /// Whether `Closed` has come for this queue pair.
-    pub(super) fn is_closed(&self, qp: QpId) -> bool {
+    pub(crate) fn is_closed(&self, qp: QpId) -> bool {
         self.closed.contains(&qp)
     }
 
     /// Posts the receives of these slots, a whole slot each.
-    pub(super) fn post_receives(&mut self, slots: std::ops::Range<u32>) -> Result<()> {
+    pub(crate) fn post_receives(&mut self, slots: std::ops::Range<u32>) -> Result<()> {
         let works: Vec<_> = slots
             .map(|slot| RecvWork {
                 id: receive_id(slot),
@@ -159,13 +164,13 @@ impl Node {
     }
 
     /// The bytes that landed in the slot of a receive's completion.
-    pub(super) fn received(&self, completion: &Completion) -> Vec<u8> {
-        let slot = (completion.id & !RECEIVE_ID) as usize;
+    pub(crate) fn received(&self, completion: &Completion) -> Vec<u8> {
+        let slot = slot_of(completion.id) as usize;
         self.bytes(slot * SLOT, completion.byte_len as usize)
     }
 
     /// A stretch of this node's memory, for its own adapter.
-    pub(super) fn sge(&self, offset: usize, length: usize) -> Sge {
+    pub(crate) fn sge(&self, offset: usize, length: usize) -> Sge {
         Sge {
             addr: self.region.mapping().addr() + offset as u64,
             length: u32::try_from(length).expect("test buffers are small"),
@@ -174,7 +179,7 @@ impl Node {
     }
 
     /// A place in this node's memory, for its peer.
-    pub(super) fn remote(&self, offset: usize) -> RemoteBuffer {
+    pub(crate) fn remote(&self, offset: usize) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.region.mapping().addr() + offset as u64,
             rkey: self.region.rkey(),
@@ -182,19 +187,19 @@ impl Node {
     }
 
     /// Puts bytes into this node's memory.
-    pub(super) fn fill(&self, offset: usize, bytes: &[u8]) {
+    pub(crate) fn fill(&self, offset: usize, bytes: &[u8]) {
         self.region.mapping().write(offset, bytes);
     }
 
     /// Copies bytes out of this node's memory.
-    pub(super) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
+    pub(crate) fn bytes(&self, offset: usize, length: usize) -> Vec<u8> {
         let mut out = vec![0; length];
         self.region.mapping().read(offset, &mut out);
         out
     }
 
     /// Posts one signaled work on `length` bytes of memory at `offset`.
-    pub(super) fn post_one(
+    pub(crate) fn post_one(
         &mut self,
         qp: QpId,
         id: u64,
@@ -211,7 +216,7 @@ impl Node {
 }
 
 /// A signaled work request.
-pub(super) fn signaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
+pub(crate) fn signaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
     SendWork {
         id,
         op,
@@ -221,15 +226,20 @@ pub(super) fn signaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
 }
 
 /// An unsignaled work request.
-pub(super) fn unsignaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
+pub(crate) fn unsignaled(id: u64, op: Operation, sges: SgeList) -> SendWork {
     SendWork {
         signaled: false,
         ..signaled(id, op, sges)
     }
 }
 
+/// The slot of a receive, by its id.
+pub(crate) fn slot_of(receive_id: u64) -> u32 {
+    (receive_id & !RECEIVE_ID) as u32
+}
+
 /// The queue pair an event is about.
-pub(super) fn qp_of(event: &Event) -> Option<QpId> {
+pub(crate) fn qp_of(event: &Event) -> Option<QpId> {
     match event {
         Event::Established { qp, .. }
         | Event::Rejected { qp, .. }
@@ -241,7 +251,7 @@ pub(super) fn qp_of(event: &Event) -> Option<QpId> {
 }
 
 /// What to fill a slice of completions with before polling into it.
-const IDLE: Completion = Completion {
+pub(crate) const IDLE: Completion = Completion {
     id: 0,
     qp: QpId::new(0, 0),
     kind: CompletionKind::Unknown,

@@ -1,0 +1,165 @@
+//! Too much of something that is fine in itself.
+
+use anyhow::{Context, Result, ensure};
+use cairn_initiator::command;
+use cairn_rdma::QpId;
+use nvme_proto::wire::{Cqe, IntoBytes, Sqe, Status};
+
+use super::capsules::plain;
+use super::peer::{Answer, ENTRIES, Peer};
+use super::{BLOCK_BYTES, Setting};
+use crate::case::suite;
+
+suite! {
+    stops_reading: "a host that posts no receives for its responses loses that queue in time",
+    more_than_the_queue_holds: "more commands outstanding than the queue has entries close it",
+    abort_storm: "more Aborts than ACL allows are answered, none twice",
+    event_request_flood: "more event requests than AERL allows fail with Asynchronous Event Request Limit Exceeded",
+    error_flood: "a thousand failing commands are a thousand answers",
+}
+
+fn stops_reading(setting: &Setting) -> Result<()> {
+    let (mut peer, io) = deaf_peer(setting)?;
+    let mut capsules = Vec::new();
+    for _ in 0..ENTRIES / 2 {
+        let mut read = plain(&mut peer, command::read(setting.nsid, 0, 1));
+        read.dptr = peer.keyed(BLOCK_BYTES);
+        capsules.push(read);
+    }
+    say_all(&mut peer, io, &capsules)?;
+    peer.expect_closed(io)
+}
+
+fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
+    // Without receives no response can leave, and each command stays outstanding.
+    let (mut peer, io) = deaf_peer(setting)?;
+    let flushes: Vec<Sqe> = (0..ENTRIES + 4)
+        .map(|_| plain(&mut peer, command::flush(setting.nsid)))
+        .collect();
+    say_all(&mut peer, io, &flushes)?;
+    peer.expect_closed(io)
+}
+
+fn abort_storm(setting: &Setting) -> Result<()> {
+    let (mut peer, admin, io) = Peer::with_io_queue(setting)?;
+    for round in 0..20_u16 {
+        let victim = plain(&mut peer, command::flush(setting.nsid));
+        peer.say(io, victim.as_bytes())?;
+        let aborts: Vec<Sqe> = (0..ENTRIES - 2)
+            .map(|n| {
+                // The victim, commands that never were, queues that are not.
+                let (sqid, cid) = match n % 3 {
+                    0 => (1, victim.cid.get()),
+                    1 => (0, 0x7000 + round),
+                    _ => (0x4444, 1),
+                };
+                plain(&mut peer, command::abort(sqid, cid))
+            })
+            .collect();
+        say_all(&mut peer, admin, &aborts)?;
+        for cqe in answers(&mut peer, admin, &aborts)? {
+            ensure!(
+                matches!(
+                    cqe.status().code(),
+                    Status::SUCCESS
+                        | Status::ABORT_COMMAND_LIMIT_EXCEEDED
+                        | Status::INVALID_FIELD
+                        | Status::INVALID_QUEUE_IDENTIFIER
+                ),
+                "an Abort ended in {}",
+                cqe.status()
+            );
+        }
+        let end = answers(&mut peer, io, &[victim])?[0].status().code();
+        ensure!(
+            matches!(end, Status::SUCCESS | Status::ABORT_REQUESTED),
+            "the victim ended in {end}"
+        );
+    }
+    Ok(())
+}
+
+fn event_request_flood(setting: &Setting) -> Result<()> {
+    let (mut peer, admin) = Peer::with_controller(setting)?;
+    let requests: Vec<Sqe> = (0..ENTRIES - 2)
+        .map(|_| plain(&mut peer, command::async_event_request()))
+        .collect();
+    say_all(&mut peer, admin, &requests)?;
+    let last = plain(&mut peer, command::keep_alive());
+    peer.say(admin, last.as_bytes())?;
+    let mut refused = 0;
+    loop {
+        match peer.hear(admin)? {
+            Answer::Response(cqe) if cqe.cid == last.cid => break,
+            Answer::Response(cqe) => {
+                ensure!(
+                    cqe.status().code() == Status::ASYNC_EVENT_REQUEST_LIMIT_EXCEEDED,
+                    "an event request ended in {}",
+                    cqe.status()
+                );
+                refused += 1;
+            }
+            Answer::Closed => anyhow::bail!("the target closed the admin queue"),
+        }
+    }
+    // AERL is at most 255, but no target holds this many.
+    ensure!(
+        refused > 0 && refused < requests.len(),
+        "{refused} of {} were refused",
+        requests.len()
+    );
+    Ok(())
+}
+
+fn error_flood(setting: &Setting) -> Result<()> {
+    let (mut peer, _, io) = Peer::with_io_queue(setting)?;
+    for _ in 0..1000 / (ENTRIES - 1) {
+        let reads: Vec<Sqe> = (0..ENTRIES - 1)
+            .map(|_| {
+                let mut read = plain(&mut peer, command::read(setting.nsid, u64::MAX - 1, 1));
+                read.dptr = peer.keyed(BLOCK_BYTES);
+                read
+            })
+            .collect();
+        say_all(&mut peer, io, &reads)?;
+        for cqe in answers(&mut peer, io, &reads)? {
+            ensure!(!cqe.status().is_success(), "there is no such block");
+        }
+    }
+    Ok(())
+}
+
+/// A peer with an I/O queue, and not a receive left.
+fn deaf_peer(setting: &Setting) -> Result<(Peer, QpId)> {
+    let mut peer = Peer::open_deaf(setting)?;
+    // Just enough to get there: two Connects, CC.EN, and CSTS until it is ready.
+    peer.node.post_receives(0..4)?;
+    let admin = peer.connect_queue(0, ENTRIES)?;
+    peer.enable(admin)
+        .context("a target that is ready at once is needed here")?;
+    let io = peer.connect_queue(1, ENTRIES)?;
+    Ok((peer, io))
+}
+
+fn say_all(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<()> {
+    let capsules: Vec<&[u8]> = sqes.iter().map(IntoBytes::as_bytes).collect();
+    peer.say_all(qp, &capsules)
+}
+
+/// The answers to these commands: one each, and none to any other.
+fn answers(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<Vec<Cqe>> {
+    let mut waiting: Vec<u16> = sqes.iter().map(|sqe| sqe.cid.get()).collect();
+    let mut heard = Vec::new();
+    while !waiting.is_empty() {
+        match peer.hear(qp)? {
+            Answer::Closed => anyhow::bail!("the target closed the queue"),
+            Answer::Response(cqe) => {
+                let at = waiting.iter().position(|&cid| cid == cqe.cid.get());
+                let at = at.with_context(|| format!("{cqe:?} answers nothing"))?;
+                waiting.swap_remove(at);
+                heard.push(cqe);
+            }
+        }
+    }
+    Ok(heard)
+}

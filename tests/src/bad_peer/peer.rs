@@ -1,0 +1,369 @@
+//! A host without manners or duties: it sends the bytes it is told to send.
+
+use std::collections::VecDeque;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+use cairn_rdma::{ConnectOptions, Event, Operation, QpId, QpOptions, RemoteBuffer};
+use nvme_proto::wire::cm::{RejectData, RejectStatus, RequestData};
+use nvme_proto::wire::fabrics::{
+    CNTLID_DYNAMIC, ConnectCommand, ConnectData, PropertyGetCommand, PropertySetCommand,
+    PropertySize,
+};
+use nvme_proto::wire::property::{Cc, Csts, offset};
+use nvme_proto::wire::{Cqe, FromBytes, FromZeros, IntoBytes, SglDescriptor, Sqe, Status, U16};
+
+use super::{Setting, host_nqn};
+use crate::node::{DATA, Node, SLOT, qp_of, signaled, slot_of};
+
+/// Entries of the queues that this suite makes, unless a case says otherwise.
+pub(super) const ENTRIES: u16 = 32;
+/// Capsules that can be on their way at a time.
+const CAPSULES: usize = 64;
+/// Where a peer's memory for data starts, behind its capsules.
+pub(super) const BUFFER: usize = DATA + CAPSULES * SLOT;
+/// How much there is.
+pub(super) const BUFFER_LEN: u32 = 1024 * 1024;
+
+/// What a peer hears on a queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Answer {
+    /// A response.
+    Response(Cqe),
+    /// The target closed the connection.
+    Closed,
+}
+
+/// How a connection request was refused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Refusal {
+    /// By the target, with a reason.
+    Status(RejectStatus),
+    /// Without one.
+    Silent,
+}
+
+/// An endpoint that pretends to be a host.
+pub(super) struct Peer {
+    pub(super) node: Node,
+    setting: Setting,
+    /// The namespace that may be written to.
+    pub(super) nsid: u32,
+    /// The controller, once there is one.
+    pub(super) cntlid: u16,
+    next_capsule: usize,
+    next_cid: u16,
+    /// Whether a receive is posted again once it was used.
+    replenish: bool,
+    heard: VecDeque<(QpId, Cqe)>,
+}
+
+impl Peer {
+    /// A peer that reads its answers.
+    pub(super) fn open(setting: &Setting) -> Result<Self> {
+        let mut peer = Self::open_deaf(setting)?;
+        peer.node.post_receives(0..crate::node::RECEIVES)?;
+        peer.replenish = true;
+        Ok(peer)
+    }
+
+    /// A peer without a single receive.
+    pub(super) fn open_deaf(setting: &Setting) -> Result<Self> {
+        let device = setting.provider.device_for(setting.remote, None)?;
+        Ok(Self {
+            node: Node::open(&device)?,
+            setting: setting.clone(),
+            nsid: setting.nsid,
+            cntlid: CNTLID_DYNAMIC,
+            next_capsule: 0,
+            next_cid: 0,
+            replenish: false,
+            heard: VecDeque::new(),
+        })
+    }
+
+    /// A peer with an enabled controller, and its admin queue.
+    pub(super) fn with_controller(setting: &Setting) -> Result<(Self, QpId)> {
+        let mut peer = Self::open(setting)?;
+        let admin = peer.connect_queue(0, ENTRIES)?;
+        peer.enable(admin)?;
+        Ok((peer, admin))
+    }
+
+    /// A peer with an enabled controller, its admin queue, and I/O queue 1.
+    pub(super) fn with_io_queue(setting: &Setting) -> Result<(Self, QpId, QpId)> {
+        let (mut peer, admin) = Self::with_controller(setting)?;
+        let io = peer.connect_queue(1, ENTRIES)?;
+        Ok((peer, admin, io))
+    }
+
+    /// Asks for a connection with this private data.
+    pub(super) fn dial(
+        &mut self,
+        private_data: &[u8],
+        qp: &QpOptions,
+    ) -> Result<Result<QpId, Refusal>> {
+        let options = ConnectOptions {
+            remote: self.setting.remote,
+            local: None,
+            qp: *qp,
+            timeout: self.setting.patience,
+        };
+        let qp = self.node.endpoint.connect(&options, private_data)?;
+        let event = self.wait("an answer to the connection request", |peer| {
+            peer.node.take_event(|event| qp_of(event) == Some(qp))
+        })?;
+        match event {
+            Event::Established { .. } => Ok(Ok(qp)),
+            Event::Rejected { private_data, .. } => {
+                let data = RejectData::parse(private_data.as_slice()).ok();
+                Ok(Err(match data.filter(|data| data.sts.get() != 0) {
+                    Some(data) => Refusal::Status(data.status()),
+                    None => Refusal::Silent,
+                }))
+            }
+            other => bail!("the connection request ended in {other:?}"),
+        }
+    }
+
+    /// Makes a connection for queue `qid`, which the target must accept.
+    pub(super) fn dial_queue(&mut self, qid: u16, entries: u16) -> Result<QpId> {
+        let cntlid = if qid == 0 { 0 } else { self.cntlid };
+        let request = RequestData::new(qid, entries, entries - 1, cntlid);
+        match self.dial(request.as_bytes(), &host_qp())? {
+            Ok(qp) => Ok(qp),
+            Err(refusal) => bail!("the target refuses queue {qid}: {refusal:?}"),
+        }
+    }
+
+    /// Makes queue `qid`, Connect included; both must succeed.
+    pub(super) fn connect_queue(&mut self, qid: u16, entries: u16) -> Result<QpId> {
+        let qp = self.dial_queue(qid, entries)?;
+        let connect = self.connect_command(qid, entries - 1);
+        let data = self.connect_data();
+        let cqe = self.run_connect(qp, connect, &data)?;
+        ensure!(
+            cqe.status().is_success(),
+            "Connect of queue {qid} ended in {}",
+            cqe.status()
+        );
+        self.cntlid = cqe.dw0.get() as u16;
+        Ok(qp)
+    }
+
+    /// A Connect command as it should be.
+    pub(super) fn connect_command(&mut self, qid: u16, sqsize: u16) -> ConnectCommand {
+        let cid = self.new_cid();
+        let mut connect = ConnectCommand::from(Sqe::fabrics(cid, ConnectCommand::FCTYPE));
+        connect.qid = U16::new(qid);
+        connect.sqsize = U16::new(sqsize);
+        connect
+    }
+
+    /// Connect data as they should be.
+    pub(super) fn connect_data(&self) -> ConnectData {
+        let mut data = ConnectData::new_zeroed();
+        data.hostid = *b"a bad peer's id!";
+        data.cntlid = U16::new(self.cntlid);
+        data.subnqn = self.setting.subnqn.encode();
+        data.hostnqn = host_nqn("bad-peer").encode();
+        data
+    }
+
+    /// Sends a Connect whose data the target has to fetch; returns the answer.
+    pub(super) fn run_connect(
+        &mut self,
+        qp: QpId,
+        mut connect: ConnectCommand,
+        data: &ConnectData,
+    ) -> Result<Cqe> {
+        self.node.fill(BUFFER, data.as_bytes());
+        connect.sgl1 = self.keyed(data.as_bytes().len() as u32);
+        self.run(qp, connect.into())
+    }
+
+    /// Sets CC.EN and waits for CSTS.RDY.
+    pub(super) fn enable(&mut self, admin: QpId) -> Result<()> {
+        let cc = Cc(0).with_iosqes(6).with_iocqes(4).with_en(true);
+        let set =
+            PropertySetCommand::new(self.new_cid(), PropertySize::Four, offset::CC, cc.0.into());
+        let cqe = self.run(admin, set.into())?;
+        ensure!(cqe.status().is_success(), "CC.EN: {}", cqe.status());
+        let deadline = Instant::now() + self.setting.patience;
+        loop {
+            let get = PropertyGetCommand::new(self.new_cid(), PropertySize::Four, offset::CSTS);
+            let csts = Csts(self.run(admin, get.into())?.dw0.get());
+            if csts.rdy() {
+                return Ok(());
+            }
+            ensure!(Instant::now() < deadline, "CSTS.RDY does not come");
+        }
+    }
+
+    /// A CID that was not used lately.
+    pub(super) fn new_cid(&mut self) -> u16 {
+        self.next_cid = self.next_cid.wrapping_add(1);
+        self.next_cid
+    }
+
+    /// A keyed descriptor of the first bytes of this peer's buffer.
+    pub(super) fn keyed(&self, length: u32) -> SglDescriptor {
+        let RemoteBuffer { addr, rkey } = self.node.remote(BUFFER);
+        SglDescriptor::keyed(addr, length, rkey, false)
+    }
+
+    /// Sends a capsule.
+    pub(super) fn say(&mut self, qp: QpId, capsule: &[u8]) -> Result<()> {
+        self.say_all(qp, &[capsule])
+    }
+
+    /// Sends capsules, all in one chain.
+    ///
+    /// Capsule memory is used in turns: who says more than [`CAPSULES`] at a
+    /// time overwrites his own words.
+    pub(super) fn say_all(&mut self, qp: QpId, capsules: &[&[u8]]) -> Result<()> {
+        assert!(capsules.len() <= CAPSULES, "too much at a time");
+        let mut chain = Vec::with_capacity(capsules.len());
+        for capsule in capsules {
+            let at = DATA + self.next_capsule * SLOT;
+            self.next_capsule = (self.next_capsule + 1) % CAPSULES;
+            self.node.fill(at, capsule);
+            let sge = self.node.sge(at, capsule.len());
+            chain.push(signaled(0, Operation::Send, sge.into()));
+        }
+        self.node
+            .endpoint
+            .post(qp, &chain)
+            .context("sending a capsule")
+    }
+
+    /// Sends an SQE and returns the answer, which must come.
+    pub(super) fn run(&mut self, qp: QpId, sqe: Sqe) -> Result<Cqe> {
+        self.run_capsule(qp, sqe.as_bytes())
+    }
+
+    /// Sends a capsule and returns the answer to its CID, which must come.
+    pub(super) fn run_capsule(&mut self, qp: QpId, capsule: &[u8]) -> Result<Cqe> {
+        let (sqe, _) = Sqe::split_capsule(capsule).context("a capsule without an SQE")?;
+        let cid = sqe.cid.get();
+        self.say(qp, capsule)?;
+        loop {
+            match self.hear(qp)? {
+                Answer::Response(cqe) if cqe.cid.get() == cid => return Ok(cqe),
+                Answer::Response(_) => {}
+                Answer::Closed => bail!("the target closed the queue instead of answering"),
+            }
+        }
+    }
+
+    /// Sends an SQE whose answer must have this status.
+    pub(super) fn expect(&mut self, qp: QpId, sqe: Sqe, status: Status) -> Result<Cqe> {
+        self.expect_capsule(qp, sqe.as_bytes(), status)
+    }
+
+    /// Sends a capsule whose answer must have this status.
+    pub(super) fn expect_capsule(
+        &mut self,
+        qp: QpId,
+        capsule: &[u8],
+        status: Status,
+    ) -> Result<Cqe> {
+        let cqe = self.run_capsule(qp, capsule)?;
+        ensure!(
+            cqe.status().code() == status,
+            "it ended in {}, not in {status}",
+            cqe.status()
+        );
+        Ok(cqe)
+    }
+
+    /// The next answer on a queue.
+    pub(super) fn hear(&mut self, qp: QpId) -> Result<Answer> {
+        self.wait("a response, or the end of the queue", |peer| {
+            peer.try_hear(qp)
+        })
+    }
+
+    /// Waits until the target closes a queue; what it says before is ignored.
+    pub(super) fn expect_closed(&mut self, qp: QpId) -> Result<()> {
+        self.wait("the end of the queue", |peer| {
+            while let Some(answer) = peer.try_hear(qp) {
+                if answer == Answer::Closed {
+                    return Some(());
+                }
+            }
+            None
+        })
+    }
+
+    /// Lets go of a queue.
+    pub(super) fn hang_up(&mut self, qp: QpId) -> Result<()> {
+        self.node.endpoint.disconnect(qp);
+        self.wait("the end of the queue", |peer| {
+            peer.node.is_closed(qp).then_some(())
+        })
+    }
+
+    /// Polls until `ready` gives something.
+    pub(super) fn wait<T>(
+        &mut self,
+        what: &str,
+        mut ready: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T> {
+        let patience = self.setting.patience;
+        let deadline = Instant::now() + patience;
+        loop {
+            let progress = self.node.pump()?;
+            self.listen()?;
+            if let Some(value) = ready(self) {
+                return Ok(value);
+            }
+            ensure!(Instant::now() < deadline, "no {what} within {patience:?}");
+            if !progress {
+                thread::sleep(Duration::from_micros(50));
+            }
+        }
+    }
+
+    /// Takes what has landed, and posts the receives again.
+    fn listen(&mut self) -> Result<()> {
+        self.node.forget_sends();
+        while let Some(landed) = self.node.take_receive() {
+            if landed.status.is_success() {
+                let bytes = self.node.received(&landed);
+                let cqe = Cqe::read_from_bytes(&bytes).ok();
+                let cqe = cqe.with_context(|| format!("a response of {} bytes", bytes.len()))?;
+                self.heard.push_back((landed.qp, cqe));
+            }
+            if self.replenish {
+                let slot = slot_of(landed.id);
+                self.node.post_receives(slot..slot + 1)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn try_hear(&mut self, qp: QpId) -> Option<Answer> {
+        if let Some(at) = self.heard.iter().position(|(on, _)| *on == qp) {
+            return self.heard.remove(at).map(|(_, cqe)| Answer::Response(cqe));
+        }
+        let about_end =
+            |event: &Event| qp_of(event) == Some(qp) && !matches!(event, Event::Established { .. });
+        if let Some(Event::Disconnected { .. }) = self.node.take_event(about_end) {
+            self.node.endpoint.disconnect(qp);
+        }
+        self.node.is_closed(qp).then_some(Answer::Closed)
+    }
+}
+
+/// A queue pair as a good host makes it.
+pub(super) fn host_qp() -> QpOptions {
+    QpOptions {
+        send_work: 256,
+        initiator_depth: 0,
+        responder_resources: 16,
+        rnr_retry_count: 7,
+        ..QpOptions::default()
+    }
+}

@@ -1,0 +1,80 @@
+//! `cairn-bad-peer`: misbehaves towards a target, and checks that it copes.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use anyhow::{Result, anyhow};
+use cairn_tests::bad_peer::{self, Setting};
+use cairn_tests::case::{self, Case};
+use cairn_tests::provider::ProviderName;
+use clap::Parser;
+use nvme_proto::wire::Nqn;
+
+/// Misbehaves towards a target, case by case, and checks that it copes.
+///
+/// The namespace is written to. It must have 64 MiB, and blocks of 512 bytes.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// How to reach the target. (In-process runs are `cargo test`'s.)
+    #[arg(long, value_enum, default_value = "verbs")]
+    provider: ProviderName,
+    /// The target's address.
+    #[arg(long, required_unless_present = "list")]
+    addr: Option<IpAddr>,
+    /// The target's port.
+    #[arg(long, default_value_t = 4420)]
+    port: u16,
+    /// The subsystem.
+    #[arg(long, required_unless_present = "list")]
+    nqn: Option<String>,
+    /// The namespace to write to: one that nobody needs.
+    #[arg(long, default_value_t = 1)]
+    nsid: u32,
+    /// How many seconds the target may take for anything.
+    #[arg(long, default_value_t = 60)]
+    patience: u64,
+    /// What random capsules are made from.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// How many random capsules there are.
+    #[arg(long, default_value_t = 10_000)]
+    random_capsules: u32,
+    /// Show the cases and what each demands.
+    #[arg(long)]
+    list: bool,
+    /// The cases to run; all if none are named.
+    cases: Vec<String>,
+}
+
+fn main() -> Result<ExitCode> {
+    let arguments = Arguments::parse();
+    let all = bad_peer::cases();
+    if arguments.list {
+        case::list(&all);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let chosen = case::select(&all, &arguments.cases)?;
+    let setting = setting(&arguments)?;
+    let run = |case: &Case<Setting>| bad_peer::run(case, &setting);
+    Ok(if case::run_all(&chosen, run) {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn setting(arguments: &Arguments) -> Result<Setting> {
+    let (Some(addr), Some(nqn)) = (arguments.addr, &arguments.nqn) else {
+        unreachable!("the command line demands them");
+    };
+    Ok(Setting {
+        provider: arguments.provider.open()?,
+        remote: SocketAddr::new(addr, arguments.port),
+        subnqn: Nqn::parse(nqn).map_err(|error| anyhow!("--nqn {nqn}: {error:?}"))?,
+        nsid: arguments.nsid,
+        patience: Duration::from_secs(arguments.patience),
+        seed: arguments.seed,
+        random_capsules: arguments.random_capsules,
+    })
+}

@@ -1,0 +1,174 @@
+//! A target in this process, and hosts that reach it over the loopback.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_config::{Config, Flags};
+use cairn_initiator::{Host, HostError, HostOptions};
+use cairn_rdma::Provider;
+use cairn_rdma::loopback::Loopback;
+use cairn_target::Target;
+use nvme_proto::wire::Nqn;
+
+/// Where every target of a test listens: each has a network of its own.
+const LISTENER: &str = "
+    [[listener]]
+    address = \"192.0.2.1\"
+    provider = \"auto\"
+";
+
+/// The subsystem of [`TestTarget::with_namespaces`].
+pub const NQN: &str = "nqn.2026-01.org.example:disks";
+
+/// A running target with one listener.
+#[derive(Debug)]
+pub struct TestTarget {
+    // Before the network, which it uses until it has stopped.
+    target: Target,
+    network: Arc<Loopback>,
+}
+
+impl TestTarget {
+    /// Starts a target with this configuration and a listener.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(toml: &str) -> Self {
+        let network = Arc::new(Loopback::new());
+        let target = Target::start(config(toml), vec![Arc::clone(&network) as _]);
+        Self {
+            target: target.unwrap_or_else(|error| panic!("the target does not start: {error}")),
+            network,
+        }
+    }
+
+    /// A target with one subsystem, [`NQN`], open to every host, and these
+    /// exports as its namespaces 1, 2, ...
+    #[must_use]
+    pub fn with_namespaces(exports: &[&str]) -> Self {
+        Self::start(&subsystem(NQN, exports))
+    }
+
+    /// Changes the configuration.
+    ///
+    /// # Panics
+    /// If the target refuses it.
+    pub fn reload(&self, toml: &str) {
+        self.target
+            .reload(config(toml))
+            .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
+    }
+
+    /// The network that the target listens on.
+    #[must_use]
+    pub fn provider(&self) -> Arc<dyn Provider> {
+        Arc::clone(&self.network) as _
+    }
+
+    /// The same, with what only it can do.
+    #[must_use]
+    pub fn network(&self) -> &Loopback {
+        &self.network
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn remote(&self) -> SocketAddr {
+        self.target.addresses()[0]
+    }
+
+    /// How the host `name` connects to [`NQN`].
+    #[must_use]
+    pub fn options(&self, name: &str) -> HostOptions {
+        let patience = Duration::from_secs(20);
+        HostOptions {
+            timeout: patience,
+            hostid: host_id(name),
+            ..HostOptions::new(self.remote(), nqn(NQN), host_nqn(name))
+        }
+    }
+
+    /// A host of this name, with one I/O queue.
+    ///
+    /// # Panics
+    /// If it cannot connect.
+    #[must_use]
+    pub fn connect(&self, name: &str) -> Host {
+        self.try_connect(self.options(name))
+            .unwrap_or_else(|error| panic!("{name} cannot connect: {error}"))
+    }
+
+    /// A host, if it may.
+    ///
+    /// # Errors
+    /// It cannot connect.
+    pub fn try_connect(&self, options: HostOptions) -> Result<Host, HostError> {
+        Host::connect(&*self.network, options)
+    }
+
+    /// Stops it.
+    ///
+    /// # Panics
+    /// If something does not end as it should.
+    pub fn stop(self) {
+        self.target
+            .stop()
+            .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
+    }
+}
+
+/// The lines of a subsystem that is open to every host.
+#[must_use]
+pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
+    let mut toml = format!("[[subsystem]]\nnqn = \"{nqn}\"\nallow_any_host = true\n");
+    for (index, export) in exports.iter().enumerate() {
+        toml += &namespace(index as u32 + 1, export);
+    }
+    toml
+}
+
+/// The lines of a namespace, as a part of the subsystem before. An export may
+/// bring another line, as in `"mem:1MiB block_size = 4096"`.
+#[must_use]
+pub fn namespace(nsid: u32, export: &str) -> String {
+    let (export, more) = export.split_once(' ').unwrap_or((export, ""));
+    format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{export}\"\n{more}\n")
+}
+
+/// A host's name.
+#[must_use]
+pub fn host_nqn(name: &str) -> Nqn {
+    nqn(&format!("nqn.2026-01.org.example:host-{name}"))
+}
+
+/// A name that is known to be right.
+///
+/// # Panics
+/// If it is not.
+#[must_use]
+pub fn nqn(name: &str) -> Nqn {
+    Nqn::parse(name).unwrap_or_else(|error| panic!("{name} is no NQN: {error:?}"))
+}
+
+fn host_id(name: &str) -> [u8; 16] {
+    let mut id = *b"................";
+    for (to, from) in id.iter_mut().zip(name.bytes()) {
+        *to = from;
+    }
+    id
+}
+
+fn config(toml: &str) -> Config {
+    // One reactor is enough unless a test is about several, and keeps a run of
+    // all tests on a small machine quick.
+    let target = if toml.contains("[target]") {
+        ""
+    } else {
+        "[target]\nreactors = 1\n"
+    };
+    let text = format!("{target}{toml}\n{LISTENER}");
+    Config::parse("test", &text, &Flags::default())
+        .unwrap_or_else(|error| panic!("the test's configuration is wrong:\n{error}"))
+}

@@ -1,0 +1,33 @@
+//! The bad-peer suite against a target in this process, one test a case.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use cairn_tests::bad_peer::{self, Setting};
+use cairn_tests::harness::{NQN, TestTarget, nqn};
+use libtest_mimic::{Arguments, Trial};
+
+fn main() -> ExitCode {
+    let trials = bad_peer::cases()
+        .into_iter()
+        .map(|case| {
+            Trial::test(case.name, move || {
+                let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
+                let setting = Setting {
+                    provider: target.provider(),
+                    remote: target.remote(),
+                    subnqn: nqn(NQN),
+                    nsid: 1,
+                    // Longer than each of the target's own deadlines.
+                    patience: Duration::from_secs(60),
+                    seed: 1,
+                    random_capsules: 10_000,
+                };
+                bad_peer::run(&case, &setting).map_err(|error| format!("{error:#}"))?;
+                target.stop();
+                Ok(())
+            })
+        })
+        .collect();
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}

@@ -1,0 +1,92 @@
+//! Who may connect, and who may write.
+
+use cairn_initiator::{HostError, command};
+use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn};
+use nvme_proto::wire::Status;
+use nvme_proto::wire::fabrics::ConnectInvalidParameter;
+
+use crate::verified::{Disk, Way, bytes, status};
+
+#[test]
+fn only_allowed_hosts_get_in() {
+    let target = TestTarget::start(&format!(
+        "[[subsystem]]\nnqn = \"{NQN}\"\nallowed_hosts = [\"{}\"]\n{}",
+        host_nqn("friend").as_str(),
+        cairn_tests::harness::namespace(1, "null:1GiB")
+    ));
+    let friend = target.connect("friend");
+    let stranger = target.try_connect(target.options("stranger"));
+    assert_eq!(status(stranger).code(), Status::CONNECT_INVALID_HOST);
+    friend.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_subsystem_that_is_not_there_is_named() {
+    let target = TestTarget::with_namespaces(&["null:1GiB"]);
+    let mut options = target.options("a");
+    options.subnqn = nqn("nqn.2026-01.org.example:nowhere");
+    match target.try_connect(options) {
+        Err(HostError::Status { status, result, .. }) => {
+            assert_eq!(status.code(), Status::CONNECT_INVALID_PARAMETERS);
+            assert_eq!(result as u32, ConnectInvalidParameter::SUBNQN.0);
+        }
+        other => panic!("expected a refusal, got {other:?}"),
+    }
+    target.stop();
+}
+
+#[test]
+fn a_read_only_namespace_refuses_every_change() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB read_only = true", "mem:1MiB"]);
+    let mut host = target.connect("a");
+    let mut disk = Disk::new(&mut host, 1);
+    let refused = [
+        disk.send_data(
+            command::write(1, 0, 1),
+            &bytes(1, disk.block_bytes as usize),
+            Way::Keyed,
+        ),
+        disk.send_data(
+            command::write(1, 0, 1),
+            &bytes(1, disk.block_bytes as usize),
+            Way::InCapsule,
+        ),
+        disk.run(command::write_zeroes(1, 0, 1, true)),
+    ];
+    for result in refused {
+        assert_eq!(status(result).code(), Status::NAMESPACE_WRITE_PROTECTED);
+    }
+    let block = disk.block_bytes as usize;
+    assert!(disk.read(0, block, Way::Keyed) == vec![0; block]);
+    disk.run(command::flush(1)).unwrap();
+    Disk::new(&mut host, 2).write(0, &bytes(1, block), Way::Keyed);
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_host_that_loses_its_leave_is_thrown_out() {
+    let allowed = |names: &[&str]| {
+        let hosts: Vec<String> = names
+            .iter()
+            .map(|name| format!("\"{}\"", host_nqn(name).as_str()))
+            .collect();
+        format!(
+            "[[subsystem]]\nnqn = \"{NQN}\"\nallowed_hosts = [{}]\n{}",
+            hosts.join(", "),
+            cairn_tests::harness::namespace(1, "null:1GiB")
+        )
+    };
+    let target = TestTarget::start(&allowed(&["a", "b"]));
+    let (mut a, mut b) = (target.connect("a"), target.connect("b"));
+    target.reload(&allowed(&["a"]));
+    b.wait_until("b to be thrown out", |b| {
+        (!b.is_up(0) && !b.is_up(1)).then_some(())
+    })
+    .unwrap();
+    a.run(1, command::flush(1), cairn_initiator::Data::None)
+        .unwrap();
+    a.shutdown().unwrap();
+    target.stop();
+}

@@ -1,0 +1,244 @@
+//! What is written is what is read, whatever the size, the way, and the disk.
+
+use std::fs::File;
+use std::path::PathBuf;
+
+use cairn_initiator::command;
+use cairn_tests::harness::TestTarget;
+use nvme_proto::io::DatasetRange;
+use nvme_proto::wire::{IntoBytes, Status, U32, U64};
+
+use crate::verified::{Disk, Way, bytes, status};
+
+const MIB: usize = 1 << 20;
+
+/// A file of so many bytes that goes away with the test.
+struct Scratch(PathBuf);
+
+impl Scratch {
+    fn new(name: &str, length: u64) -> Self {
+        let file_name = format!("cairn-{name}-{}", std::process::id());
+        let path = std::env::temp_dir().join(file_name);
+        File::create(&path).unwrap().set_len(length).unwrap();
+        Self(path)
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
+    }
+}
+
+#[test]
+fn every_size_on_memory() {
+    let target =
+        TestTarget::with_namespaces(&["mem:64MiB block_size = 512", "mem:64MiB block_size = 4096"]);
+    every_size(&target);
+    target.stop();
+}
+
+#[test]
+fn every_size_on_files() {
+    let small = Scratch::new("512", 64 << 20);
+    let large = Scratch::new("4096", 64 << 20);
+    let target = TestTarget::with_namespaces(&[
+        &format!("{} block_size = 512", small.0.display()),
+        &format!("{} block_size = 4096", large.0.display()),
+    ]);
+    every_size(&target);
+    target.stop();
+}
+
+/// 512 bytes to 1 MiB on both namespaces, each size written and read in each way.
+fn every_size(target: &TestTarget) {
+    let mut host = target.connect("a");
+    for (nsid, block_bytes) in [(1, 512), (2, 4096)] {
+        let mut disk = Disk::new(&mut host, nsid);
+        assert_eq!(disk.block_bytes, block_bytes);
+        let sizes = [1, 2, 3, 7, 8, 16, 31, 64, 128, 200, 256, 512, 1024, 2048]
+            .map(|blocks| blocks * block_bytes as usize);
+        for (round, size) in sizes.into_iter().filter(|&size| size <= MIB).enumerate() {
+            for way in [Way::Keyed, Way::KeyedOnce, Way::InCapsule] {
+                if way == Way::InCapsule && size > disk.host.in_capsule_max(1) {
+                    continue;
+                }
+                let slba = 11 + 3 * round as u64;
+                let data = bytes(round as u64 * 3 + way as u64, size);
+                let before = disk.read(slba - 1, block_bytes as usize, Way::Keyed);
+                disk.write(slba, &data, way);
+                let back = match way {
+                    Way::InCapsule => Way::Keyed,
+                    other => other,
+                };
+                assert!(disk.read(slba, size, back) == data, "{size} bytes, {way:?}");
+                let untouched = disk.read(slba - 1, block_bytes as usize, Way::Keyed);
+                assert!(
+                    before == untouched,
+                    "{size} bytes, {way:?}: a neighbour changed"
+                );
+            }
+        }
+    }
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn first_and_last_block() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);
+    let mut host = target.connect("a");
+    let mut disk = Disk::new(&mut host, 1);
+    let last = 2047;
+    disk.write(0, &bytes(1, 512), Way::Keyed);
+    disk.write(last, &bytes(2, 512), Way::Keyed);
+    assert_eq!(disk.read(0, 512, Way::Keyed), bytes(1, 512));
+    assert_eq!(disk.read(last, 512, Way::Keyed), bytes(2, 512));
+    let beyond = disk.send_data(command::write(1, last, 2), &[0; 1024], Way::Keyed);
+    assert_eq!(status(beyond).code(), Status::LBA_OUT_OF_RANGE);
+    assert_eq!(disk.read(last, 512, Way::Keyed), bytes(2, 512));
+}
+
+#[test]
+fn null_forgets() {
+    let target = TestTarget::with_namespaces(&["null:1GiB block_size = 4096"]);
+    let mut host = target.connect("a");
+    let mut disk = Disk::new(&mut host, 1);
+    for size in [4096, MIB] {
+        disk.write(5, &bytes(1, size), Way::Keyed);
+        assert!(disk.read(5, size, Way::Keyed) == vec![0; size]);
+    }
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn compare_tells_alike_from_different() {
+    let file = Scratch::new("compare", 8 << 20);
+    let target = TestTarget::with_namespaces(&["mem:8MiB", &format!("{}", file.0.display())]);
+    let mut host = target.connect("a");
+    for nsid in [1, 2] {
+        let mut disk = Disk::new(&mut host, nsid);
+        for size in [4096, 128 * 1024, MIB] {
+            let mut data = bytes(9, size);
+            disk.write(16, &data, Way::Keyed);
+            let compare = command::compare(nsid, 16, disk.blocks(size));
+            disk.send_data(compare, &data, Way::Keyed).unwrap();
+            data[size - 1] ^= 1;
+            let different = disk.send_data(compare, &data, Way::Keyed);
+            assert_eq!(status(different).code(), Status::COMPARE_FAILURE, "{size}");
+            if size <= 4096 {
+                let different = disk.send_data(compare, &data, Way::InCapsule);
+                assert_eq!(status(different).code(), Status::COMPARE_FAILURE);
+            }
+        }
+    }
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn zeroes_and_deallocated_blocks_read_as_zeroes() {
+    let file = Scratch::new("zeroes", 8 << 20);
+    let target = TestTarget::with_namespaces(&["mem:8MiB", &format!("{}", file.0.display())]);
+    let mut host = target.connect("a");
+    for nsid in [1, 2] {
+        let mut disk = Disk::new(&mut host, nsid);
+        let block = disk.block_bytes as usize;
+        let data = bytes(4, 64 * block);
+        for deallocate in [false, true] {
+            disk.write(0, &data, Way::Keyed);
+            disk.run(command::write_zeroes(nsid, 8, 16, deallocate))
+                .unwrap();
+            expect_holes(&mut disk, &data, &[(8, 16)], true);
+        }
+        for way in [Way::Keyed, Way::InCapsule] {
+            disk.write(0, &data, Way::Keyed);
+            // Whole pages: of less a controller need not let go (NVM, 3.2.3.2.1).
+            let page = 4096 / disk.block_bytes;
+            let holes = [(0, page), (u64::from(page) * 2, 2 * page)];
+            let ranges: Vec<u8> = holes
+                .iter()
+                .flat_map(|&(slba, nlb)| range(slba, nlb).as_bytes().to_vec())
+                .collect();
+            let deallocate = command::deallocate(nsid, holes.len() as u32);
+            disk.send_data(deallocate, &ranges, way).unwrap();
+            // Memory is not given back, and need not be (NVM, 3.2.3.2.1).
+            expect_holes(&mut disk, &data, &holes, nsid == 2);
+        }
+    }
+    host.shutdown().unwrap();
+}
+
+fn range(slba: u64, nlb: u32) -> DatasetRange {
+    DatasetRange {
+        context_attributes: U32::ZERO,
+        nlb: U32::new(nlb),
+        slba: U64::new(slba),
+    }
+}
+
+/// The first 64 blocks hold `data`, with zeroes in the holes; or, unless they
+/// are `certain`, with or without.
+fn expect_holes(disk: &mut Disk<'_>, data: &[u8], holes: &[(u64, u32)], certain: bool) {
+    let block = disk.block_bytes as usize;
+    let mut expected = data.to_vec();
+    for &(slba, blocks) in holes {
+        let start = slba as usize * block;
+        expected[start..start + blocks as usize * block].fill(0);
+    }
+    let found = disk.read(0, data.len(), Way::Keyed);
+    assert!(
+        found == expected || (!certain && found == data),
+        "namespace {}, holes {holes:?}",
+        disk.nsid
+    );
+}
+
+#[test]
+fn flush_verify_and_forced_access_work() {
+    let file = Scratch::new("flush", 8 << 20);
+    let target = TestTarget::with_namespaces(&["mem:8MiB", &format!("{}", file.0.display())]);
+    let mut host = target.connect("a");
+    for nsid in [1, 2] {
+        let mut disk = Disk::new(&mut host, nsid);
+        let data = bytes(5, 64 * 1024);
+        let blocks = disk.blocks(data.len());
+        let write = command::with_fua(command::write(nsid, 0, blocks));
+        disk.send_data(write, &data, Way::Keyed).unwrap();
+        disk.run(command::flush(nsid)).unwrap();
+        disk.run(command::verify(nsid, 0, blocks)).unwrap();
+        assert!(disk.read(0, data.len(), Way::Keyed) == data);
+        let beyond = command::verify(nsid, u64::MAX - 1, 1);
+        assert_eq!(status(disk.run(beyond)).code(), Status::LBA_OUT_OF_RANGE);
+    }
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn what_was_flushed_to_a_file_is_in_the_file() {
+    let file = Scratch::new("durable", 4 << 20);
+    let target = TestTarget::with_namespaces(&[&format!("{}", file.0.display())]);
+    let mut host = target.connect("a");
+    let data = bytes(6, MIB);
+    let mut disk = Disk::new(&mut host, 1);
+    let slba = MIB as u64 / u64::from(disk.block_bytes);
+    disk.write(slba, &data, Way::Keyed);
+    disk.run(command::flush(1)).unwrap();
+    let stored = std::fs::read(&file.0).unwrap();
+    assert!(stored[MIB..2 * MIB] == data);
+    assert!(stored[..MIB].iter().all(|&byte| byte == 0));
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn transfers_beyond_mdts_are_refused() {
+    let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
+    let mut host = target.connect("a");
+    let mdts = 4096 << host.controller().mdts;
+    assert_eq!(mdts, MIB);
+    let mut disk = Disk::new(&mut host, 1);
+    disk.write(0, &bytes(1, mdts), Way::Keyed);
+    let more = command::write(1, 0, mdts as u32 / 512 + 1);
+    let result = disk.send_data(more, &vec![0; mdts + 512], Way::Keyed);
+    assert_eq!(status(result).code(), Status::INVALID_FIELD);
+    assert!(disk.read(0, mdts, Way::Keyed) == bytes(1, mdts));
+    host.shutdown().unwrap();
+}

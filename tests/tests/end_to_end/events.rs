@@ -1,0 +1,96 @@
+//! Namespaces come, go and grow while hosts are connected.
+
+use cairn_initiator::{Host, command};
+use cairn_tests::harness::{NQN, TestTarget, subsystem};
+use nvme_proto::wire::Status;
+use nvme_proto::wire::aen::AsyncEvent;
+use nvme_proto::wire::feature::{AsyncEventConfig, Feature};
+use nvme_proto::wire::log::LogPage;
+
+use crate::verified::{Disk, Way, bytes, status};
+
+/// A host that wants to hear of namespaces.
+fn listener(target: &TestTarget, name: &str) -> Host {
+    let mut host = target.connect(name);
+    let wanted = AsyncEventConfig(0).with_namespace_attribute(true);
+    host.set_feature(Feature::ASYNC_EVENT_CONFIGURATION, wanted.0)
+        .unwrap();
+    host.request_events(1).unwrap();
+    host
+}
+
+/// Waits for the event and reads the list that it points to.
+fn changed_namespaces(host: &mut Host) -> Vec<u32> {
+    let event = host.wait_until("the event", Host::take_event).unwrap();
+    assert_eq!(event, AsyncEvent::NOTICE_NAMESPACE_CHANGED);
+    let bytes = host
+        .log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false)
+        .unwrap();
+    bytes
+        .chunks_exact(4)
+        .map(|nsid| u32::from_le_bytes(nsid.try_into().unwrap()))
+        .take_while(|&nsid| nsid != 0)
+        .collect()
+}
+
+#[test]
+fn a_new_namespace_is_announced_to_all_who_listen() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    let (mut a, mut b) = (listener(&target, "a"), listener(&target, "b"));
+    let mut deaf = target.connect("deaf");
+    Disk::new(&mut a, 1).write(0, &bytes(1, 4096), Way::Keyed);
+
+    target.reload(&subsystem(NQN, &["mem:1MiB", "mem:2MiB"]));
+    for host in [&mut a, &mut b] {
+        assert_eq!(changed_namespaces(host), [2]);
+        assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
+    }
+    let mut disk = Disk::new(&mut a, 2);
+    disk.write(0, &bytes(2, 4096), Way::Keyed);
+    assert_eq!(disk.read(0, 4096, Way::Keyed), bytes(2, 4096));
+    // The old one is as it was, its contents too.
+    assert_eq!(
+        Disk::new(&mut a, 1).read(0, 4096, Way::Keyed),
+        bytes(1, 4096)
+    );
+    assert_eq!(deaf.active_namespaces().unwrap(), [1, 2]);
+    assert_eq!(deaf.take_event(), None);
+    for host in [a, b, deaf] {
+        host.shutdown().unwrap();
+    }
+    target.stop();
+}
+
+#[test]
+fn a_removed_namespace_is_gone_and_the_rest_stay() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB", "mem:1MiB"]);
+    let mut host = listener(&target, "a");
+    target.reload(&subsystem(NQN, &["mem:1MiB"]));
+    assert_eq!(changed_namespaces(&mut host), [2]);
+    assert_eq!(host.active_namespaces().unwrap(), [1]);
+    let refused = host.run(1, command::flush(2), cairn_initiator::Data::None);
+    assert_eq!(status(refused).code(), Status::INVALID_NAMESPACE_OR_FORMAT);
+    Disk::new(&mut host, 1).write(0, &bytes(1, 4096), Way::Keyed);
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn several_changes_make_one_event_until_the_list_is_read() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    let mut host = listener(&target, "a");
+    target.reload(&subsystem(NQN, &["mem:1MiB", "mem:1MiB"]));
+    host.wait_until("the event", |host| host.take_event())
+        .unwrap();
+    target.reload(&subsystem(NQN, &["mem:1MiB", "mem:1MiB", "mem:1MiB"]));
+    assert_eq!(host.active_namespaces().unwrap(), [1, 2, 3]);
+    assert_eq!(host.take_event(), None, "the event is not armed yet");
+    let list = host
+        .log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false)
+        .unwrap();
+    assert_eq!(list[..12], [2, 0, 0, 0, 3, 0, 0, 0, 0, 0, 0, 0]);
+    target.reload(&subsystem(NQN, &["mem:1MiB"]));
+    assert_eq!(changed_namespaces(&mut host), [2, 3]);
+    host.shutdown().unwrap();
+    target.stop();
+}

@@ -1,0 +1,72 @@
+//! Hosts that leave in the middle of things cost nobody anything.
+
+use cairn_initiator::{Data, Host, command};
+use cairn_tests::harness::TestTarget;
+
+use crate::verified::{Disk, Way, bytes};
+
+/// Submits reads and writes until the queue is full.
+fn fill_queue(host: &mut Host) {
+    let buffer = host.buffer(128 * 1024).unwrap();
+    for n in 0..127 {
+        let sqe = if n % 2 == 0 {
+            command::read(1, n * 256, 256)
+        } else {
+            command::write(1, n * 256, 256)
+        };
+        host.submit(1, sqe, Data::start_of(&buffer, 128 * 1024))
+            .unwrap();
+    }
+}
+
+#[test]
+fn disconnect_during_io() {
+    let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
+    let mut bystander = target.connect("bystander");
+    for _ in 0..10 {
+        let mut host = target.connect("a");
+        fill_queue(&mut host);
+        host.disconnect().unwrap();
+    }
+    let mut disk = Disk::new(&mut bystander, 1);
+    disk.write(100_000, &bytes(1, 65_536), Way::Keyed);
+    assert!(disk.read(100_000, 65_536, Way::Keyed) == bytes(1, 65_536));
+    bystander.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn vanish_during_io() {
+    let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
+    let mut bystander = target.connect("bystander");
+    for _ in 0..10 {
+        let mut host = target.connect("a");
+        fill_queue(&mut host);
+        drop(host);
+    }
+    let mut disk = Disk::new(&mut bystander, 1);
+    disk.write(100_000, &bytes(2, 65_536), Way::Keyed);
+    assert!(disk.read(100_000, 65_536, Way::Keyed) == bytes(2, 65_536));
+    bystander.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn one_queue_of_several_can_leave() {
+    let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
+    let mut options = target.options("a");
+    options.io_queues = 3;
+    let mut host = target.try_connect(options).unwrap();
+    fill_queue(&mut host);
+    host.close_queue(1).unwrap();
+    for qid in [2, 3] {
+        let mut disk = Disk {
+            qid,
+            ..Disk::new(&mut host, 1)
+        };
+        disk.write(100_000, &bytes(3, 4096), Way::Keyed);
+        assert!(disk.read(100_000, 4096, Way::Keyed) == bytes(3, 4096));
+    }
+    host.shutdown().unwrap();
+    target.stop();
+}

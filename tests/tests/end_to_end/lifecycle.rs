@@ -1,0 +1,114 @@
+//! Keep alive, shutdown, reset, abort.
+
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{Data, HostError, command};
+use cairn_tests::harness::{NQN, TestTarget, subsystem};
+use nvme_proto::wire::Status;
+use nvme_proto::wire::property::{Cc, Csts, offset};
+
+#[test]
+fn a_silent_host_is_let_go_and_others_stay() {
+    let target = TestTarget::with_namespaces(&["null:1GiB"]);
+    let mut options = target.options("silent");
+    options.kato_ms = 200;
+    let mut silent = target.try_connect(options.clone()).unwrap();
+    options.hostnqn = cairn_tests::harness::host_nqn("talkative");
+    let mut talkative = target.try_connect(options).unwrap();
+
+    // One polls, and so keeps itself alive; the other does not.
+    let end = Instant::now() + Duration::from_secs(1);
+    while Instant::now() < end {
+        talkative.poll();
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    silent
+        .wait_until("the end of the silent host", |silent| {
+            (!silent.is_up(0) && !silent.is_up(1)).then_some(())
+        })
+        .unwrap();
+    assert!(talkative.is_up(0) && talkative.is_up(1));
+    talkative.run(1, command::flush(1), Data::None).unwrap();
+    talkative.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn shutdown_is_reported_when_it_is_complete() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    let mut host = target.connect("a");
+    host.shut_down_controller().unwrap();
+    let csts = Csts(host.property(offset::CSTS).unwrap());
+    assert_eq!(csts.shst(), Csts::SHST_COMPLETE);
+    host.disconnect().unwrap();
+    // And the next is a controller like any other.
+    target.connect("a").shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_reset_controller_can_be_enabled_again() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    let mut host = target.connect("a");
+    let cntlid = host.cntlid();
+    host.reset().unwrap();
+    let csts = Csts(host.property(offset::CSTS).unwrap());
+    assert!(!csts.rdy() && !csts.cfs());
+    assert!(!Cc(host.property(offset::CC).unwrap()).en());
+    // I/O queues do not outlive a reset.
+    host.wait_until("the end of the I/O queue", |host| {
+        (!host.is_up(1)).then_some(())
+    })
+    .unwrap();
+    host.enable().unwrap();
+    assert_eq!(host.active_namespaces().unwrap(), [1]);
+    assert_eq!(host.controller().cntlid.get(), cntlid);
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn an_abort_is_answered_and_so_is_what_it_aborts() {
+    let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
+    let mut host = target.connect("a");
+    // Event requests wait for ever: those can be aborted for certain.
+    let waiting = host
+        .submit(0, command::async_event_request(), Data::None)
+        .unwrap();
+    assert!(host.abort(waiting).unwrap(), "it was not aborted");
+    let end = host.wait(waiting).unwrap().cqe.status();
+    assert_eq!(end.code(), Status::ABORT_REQUESTED);
+
+    // I/O may be through before the Abort arrives; answered it is in any case.
+    let buffer = host.buffer(1 << 20).unwrap();
+    for _ in 0..20 {
+        let read = command::read(1, 0, 2048);
+        let ticket = host
+            .submit(1, read, Data::start_of(&buffer, 1 << 20))
+            .unwrap();
+        let aborted = host.abort(ticket).unwrap();
+        let end = host.wait(ticket).unwrap().cqe.status();
+        if aborted {
+            assert_eq!(end.code(), Status::ABORT_REQUESTED);
+        } else {
+            assert!(end.is_success(), "{end}");
+        }
+    }
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_target_that_stops_says_goodbye_to_its_hosts() {
+    let target = TestTarget::start(&subsystem(NQN, &["mem:1MiB"]));
+    let mut hosts = [target.connect("a"), target.connect("b")];
+    target.stop();
+    for host in &mut hosts {
+        host.wait_until("the goodbye", |host| {
+            (!host.is_up(0) && !host.is_up(1)).then_some(())
+        })
+        .unwrap();
+        let late = host.run(1, command::flush(1), Data::None);
+        assert!(matches!(late, Err(HostError::Lost { .. })), "{late:?}");
+    }
+}

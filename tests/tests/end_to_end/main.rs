@@ -1,0 +1,13 @@
+//! A target and hosts in one process, over the loopback fabric.
+
+mod access;
+mod data;
+mod discovery;
+mod events;
+mod features;
+mod identify;
+mod leaving;
+mod lifecycle;
+mod log_pages;
+mod queues;
+mod verified;

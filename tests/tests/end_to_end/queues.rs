@@ -1,0 +1,199 @@
+//! Full queues, many queues, many hosts.
+
+use cairn_initiator::{Buffer, Data, Host, HostError, Ticket, command};
+use cairn_tests::harness::TestTarget;
+use cairn_tests::random::Random;
+use nvme_proto::wire::Cqe;
+
+use crate::verified::bytes;
+
+const BLOCK: usize = 512;
+
+/// A command in flight, and what it is about.
+struct InFlight {
+    ticket: Ticket,
+    lane: usize,
+    write: bool,
+}
+
+/// Random reads and writes of one block, as many at a time as the queues hold,
+/// each lane (queue and depth) on a block of its own, and every read checked.
+struct Storm<'a> {
+    host: &'a mut Host,
+    first_block: u64,
+    buffer: Buffer,
+    seeds: Vec<u64>,
+    in_flight: Vec<InFlight>,
+    depth: usize,
+    random: Random,
+}
+
+impl<'a> Storm<'a> {
+    fn new(host: &'a mut Host, depth: usize, first_block: u64, seed: u64) -> Self {
+        let lanes = depth * usize::from(host.io_queues());
+        Self {
+            buffer: host.buffer(lanes * BLOCK).unwrap(),
+            host,
+            first_block,
+            seeds: vec![0; lanes],
+            in_flight: Vec::new(),
+            depth,
+            random: Random::new(seed),
+        }
+    }
+
+    /// Fills all lanes, then `commands` more in place of those that end.
+    fn run(&mut self, commands: usize) {
+        for lane in 0..self.seeds.len() {
+            self.start(lane);
+        }
+        for outstanding in 1..=self.host.io_queues() {
+            assert!(self.host.outstanding(outstanding) <= self.depth);
+        }
+        for _ in 0..commands {
+            let lane = self.finish_one();
+            self.start(lane);
+        }
+        while !self.in_flight.is_empty() {
+            self.finish_one();
+        }
+    }
+
+    fn start(&mut self, lane: usize) {
+        let qid = 1 + (lane / self.depth) as u16;
+        let slba = self.first_block + lane as u64;
+        // The first on each lane must be a write.
+        let write = self.seeds[lane] == 0 || self.random.below(2) == 0;
+        let sqe = if write {
+            self.seeds[lane] = self.random.bits() | 1;
+            self.buffer
+                .write(lane * BLOCK, &bytes(self.seeds[lane], BLOCK));
+            command::write(1, slba, 1)
+        } else {
+            self.buffer.write(lane * BLOCK, &[0; BLOCK]);
+            command::read(1, slba, 1)
+        };
+        let data = Data::part_of(&self.buffer, lane * BLOCK, BLOCK as u32);
+        let ticket = self.host.submit(qid, sqe, data).unwrap();
+        self.in_flight.push(InFlight {
+            ticket,
+            lane,
+            write,
+        });
+    }
+
+    fn finish_one(&mut self) -> usize {
+        let in_flight = &mut self.in_flight;
+        let (at, response) = self
+            .host
+            .wait_until("any answer", |host| {
+                (0..in_flight.len())
+                    .find_map(|at| host.take(in_flight[at].ticket).map(|answer| (at, answer)))
+            })
+            .unwrap();
+        let done = self.in_flight.swap_remove(at);
+        let status = response.unwrap().cqe.status();
+        assert!(status.is_success(), "{status}");
+        if !done.write {
+            let found = self.buffer.bytes(done.lane * BLOCK, BLOCK);
+            assert!(
+                found == bytes(self.seeds[done.lane], BLOCK),
+                "lane {} read what was not written",
+                done.lane
+            );
+        }
+        done.lane
+    }
+}
+
+#[test]
+fn a_queue_takes_as_many_as_it_has_entries_less_one() {
+    let target = TestTarget::with_namespaces(&["mem:16MiB block_size = 512"]);
+    let mut host = target.connect("a");
+    Storm::new(&mut host, 127, 0, 1).run(2000);
+    // One more than that this host does not even send.
+    let tickets: Vec<Ticket> = (0..127)
+        .map(|_| host.submit(1, command::flush(1), Data::None).unwrap())
+        .collect();
+    let more = host.submit(1, command::flush(1), Data::None);
+    assert!(matches!(more, Err(HostError::QueueFull { qid: 1 })));
+    for ticket in tickets {
+        host.wait(ticket).unwrap();
+    }
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn deep_queues() {
+    let target = TestTarget::start(&format!(
+        "[target]\nqueue_depth = 1024\nreactors = 1\n{}",
+        cairn_tests::harness::subsystem(cairn_tests::harness::NQN, &["mem:16MiB block_size = 512"])
+    ));
+    let mut options = target.options("deep");
+    options.queue_entries = 1024;
+    let mut host = target.try_connect(options).unwrap();
+    Storm::new(&mut host, 1023, 0, 2).run(3000);
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn many_queues_on_several_reactors() {
+    let target = TestTarget::start(&format!(
+        "[target]\nreactors = 2\n{}",
+        cairn_tests::harness::subsystem(cairn_tests::harness::NQN, &["mem:16MiB block_size = 512"])
+    ));
+    let mut options = target.options("wide");
+    options.io_queues = 16;
+    options.queue_entries = 32;
+    let mut host = target.try_connect(options).unwrap();
+    assert_eq!(host.io_queues(), 16);
+    Storm::new(&mut host, 31, 0, 3).run(3000);
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn several_hosts_at_once() {
+    let target = TestTarget::start(&format!(
+        "[target]\nreactors = 2\n{}",
+        cairn_tests::harness::subsystem(cairn_tests::harness::NQN, &["mem:16MiB block_size = 512"])
+    ));
+    std::thread::scope(|scope| {
+        for number in 0..6_u64 {
+            let target = &target;
+            scope.spawn(move || {
+                let mut options = target.options(&format!("{number}"));
+                options.io_queues = 2;
+                options.queue_entries = 64;
+                let mut host = target.try_connect(options).unwrap();
+                Storm::new(&mut host, 63, number * 1000, number).run(1500);
+                host.shutdown().unwrap();
+            });
+        }
+    });
+    target.stop();
+}
+
+#[test]
+fn sqhd_is_told_unless_the_host_does_not_want_it() {
+    let target = TestTarget::with_namespaces(&["null:1GiB"]);
+    for disable in [false, true] {
+        let mut options = target.options("a");
+        options.disable_sq_flow_control = disable;
+        let mut host = target.try_connect(options).unwrap();
+        let mut heads = Vec::new();
+        for _ in 0..3 {
+            let answer = host.run(1, command::flush(1), Data::None).unwrap();
+            heads.push(answer.cqe.sqhd.get());
+        }
+        if disable {
+            assert_eq!(heads, [Cqe::SQHD_NO_FLOW_CONTROL; 3]);
+        } else {
+            assert_eq!([heads[0] + 1, heads[1] + 1], [heads[1], heads[2]]);
+        }
+        host.shutdown().unwrap();
+    }
+    target.stop();
+}

@@ -1,0 +1,104 @@
+//! I/O whose data are checked against what they must be.
+
+use cairn_initiator::{Buffer, Data, Host, HostError, Response, command};
+use cairn_tests::random::Random;
+use nvme_proto::wire::Status;
+
+/// A namespace as a test sees it: through one I/O queue of one host.
+pub(crate) struct Disk<'a> {
+    pub(crate) host: &'a mut Host,
+    pub(crate) qid: u16,
+    pub(crate) nsid: u32,
+    pub(crate) block_bytes: u32,
+}
+
+/// How data get to the target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Way {
+    /// A keyed SGL.
+    Keyed,
+    /// A keyed SGL whose key the target takes out of use.
+    KeyedOnce,
+    /// In the capsule.
+    InCapsule,
+}
+
+impl<'a> Disk<'a> {
+    pub(crate) fn new(host: &'a mut Host, nsid: u32) -> Self {
+        let format = host.namespace(nsid).unwrap().lba_format().unwrap();
+        Self {
+            host,
+            qid: 1,
+            nsid,
+            block_bytes: 1 << format.lbads,
+        }
+    }
+
+    pub(crate) fn blocks(&self, bytes: usize) -> u32 {
+        assert_eq!(bytes % self.block_bytes as usize, 0);
+        bytes as u32 / self.block_bytes
+    }
+
+    pub(crate) fn write(&mut self, slba: u64, bytes: &[u8], way: Way) -> Response {
+        let sqe = command::write(self.nsid, slba, self.blocks(bytes.len()));
+        self.send_data(sqe, bytes, way).unwrap()
+    }
+
+    pub(crate) fn send_data(
+        &mut self,
+        sqe: nvme_proto::wire::Sqe,
+        bytes: &[u8],
+        way: Way,
+    ) -> Result<Response, HostError> {
+        let length = bytes.len() as u32;
+        if way == Way::InCapsule {
+            return self.host.run(self.qid, sqe, Data::InCapsule(bytes));
+        }
+        let buffer = self.host.buffer(bytes.len()).unwrap();
+        buffer.write(0, bytes);
+        let response = self.host.run(self.qid, sqe, keyed(&buffer, length, way))?;
+        check_key(&buffer, &response, way);
+        Ok(response)
+    }
+
+    pub(crate) fn read(&mut self, slba: u64, length: usize, way: Way) -> Vec<u8> {
+        let sqe = command::read(self.nsid, slba, self.blocks(length));
+        let buffer = self.host.buffer(length).unwrap();
+        buffer.write(0, &vec![0xee; length]);
+        let data = keyed(&buffer, length as u32, way);
+        let response = self.host.run(self.qid, sqe, data).unwrap();
+        check_key(&buffer, &response, way);
+        buffer.bytes(0, length)
+    }
+
+    pub(crate) fn run(&mut self, sqe: nvme_proto::wire::Sqe) -> Result<Response, HostError> {
+        self.host.run(self.qid, sqe, Data::None)
+    }
+}
+
+fn keyed(buffer: &Buffer, length: u32, way: Way) -> Data<'_> {
+    match way {
+        Way::Keyed => Data::start_of(buffer, length),
+        Way::KeyedOnce => Data::once(buffer, length),
+        Way::InCapsule => panic!("these data do not travel in a capsule"),
+    }
+}
+
+/// The response says which key it took out of use: the one it was asked to.
+fn check_key(buffer: &Buffer, response: &Response, way: Way) {
+    let expected = (way == Way::KeyedOnce).then(|| buffer.region().rkey());
+    assert_eq!(response.invalidated_rkey, expected);
+}
+
+/// The bytes of a seed.
+pub(crate) fn bytes(seed: u64, length: usize) -> Vec<u8> {
+    Random::new(seed).bytes(length)
+}
+
+/// The status that a command was refused with.
+pub(crate) fn status<T: std::fmt::Debug>(result: Result<T, HostError>) -> Status {
+    match result {
+        Err(HostError::Status { status, .. }) => status,
+        other => panic!("expected a status, got {other:?}"),
+    }
+}
