@@ -1,0 +1,57 @@
+//! What the README promises is there.
+
+use std::path::Path;
+
+const README: &str = include_str!("../../README.md");
+const CI: &str = include_str!("../../.ci/run");
+
+fn root() -> &'static Path {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap()
+}
+
+#[test]
+fn the_scenarios_that_it_names_exist() {
+    let named: Vec<&str> = README
+        .split("vm ")
+        .skip(1)
+        .filter(|rest| rest.split([' ', '\n', '|']).next().unwrap().ends_with('`'))
+        .map(|rest| rest.split('`').next().unwrap())
+        .collect();
+    assert!(named.len() >= 10, "{named:?}");
+    for name in named {
+        let script = root().join(format!("tests/vm/scenarios/{name}.sh"));
+        assert!(
+            script.is_file(),
+            "README.md names the scenario {name}, which does not exist"
+        );
+    }
+}
+
+#[test]
+fn ci_runs_its_test_command() {
+    assert!(README.contains("\ncargo xtask test "));
+    assert!(CI.trim_end().ends_with("exec cargo xtask test"));
+}
+
+#[test]
+fn the_pages_that_documents_link_to_exist() {
+    for page in [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/architecture.md",
+        "docs/guide-target.md",
+        "docs/roadmap.md",
+    ] {
+        let text = std::fs::read_to_string(root().join(page)).unwrap();
+        let folder = root().join(page).parent().unwrap().to_owned();
+        for link in text
+            .split("](")
+            .skip(1)
+            .map(|rest| rest.split([')', '#']).next().unwrap())
+        {
+            if !link.is_empty() && !link.contains("://") {
+                assert!(folder.join(link).exists(), "{page} links to {link}");
+            }
+        }
+    }
+}
