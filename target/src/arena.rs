@@ -60,6 +60,11 @@ impl Arena {
         self.slot = slot;
     }
 
+    /// Bytes of all data buffers.
+    pub(crate) fn data_bytes(&self) -> usize {
+        self.mapping.len() - self.data_offset
+    }
+
     /// The data buffers.
     pub(crate) fn pool(&mut self) -> &mut Pool {
         &mut self.pool

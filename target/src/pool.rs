@@ -173,6 +173,11 @@ impl Pool {
     }
 }
 
+/// Bytes of the buffer that `length` bytes get.
+pub(crate) fn rounded(length: usize) -> usize {
+    UNIT << order_of(length)
+}
+
 /// The smallest order whose buffers hold `length` bytes.
 fn order_of(length: usize) -> u8 {
     length

@@ -12,6 +12,7 @@ use nvme_proto::wire::cm::RequestData;
 
 pub(crate) use table::{QpairId, Qpairs};
 
+use crate::reactor::ShareId;
 use crate::registry::{ControllerShared, SubsystemShared};
 use crate::request::List;
 
@@ -37,7 +38,10 @@ pub(crate) enum State {
     /// A queue of a controller.
     Live,
     /// Disconnected by us or by the peer; work is still coming back.
-    Closing,
+    Closing {
+        /// Whether the log says why. If not, the connection's own event will.
+        explained: bool,
+    },
     /// The device has no more of it; requests may still be with a backend.
     Closed,
 }
@@ -68,8 +72,12 @@ pub(crate) struct QueuePair {
     pub(crate) cm: RequestData,
     /// Where it is in its life.
     pub(crate) state: State,
+    /// Whether its one Connect command has come.
+    pub(crate) connect_begun: bool,
     /// Since Connect.
     pub(crate) association: Option<Association>,
+    /// Its controller's share of the data buffers, since Connect.
+    pub(crate) share: Option<ShareId>,
     /// Entries of the submission queue, 1-based.
     pub(crate) entries: u16,
     /// Commands accepted and not answered; parked ones do not count.
@@ -106,7 +114,9 @@ impl QueuePair {
             state: State::Connecting {
                 deadline: now + CONNECT_TIMEOUT,
             },
+            connect_begun: false,
             association: None,
+            share: None,
             // HSQSIZE is 0-based.
             entries: accepted.cm.hsqsize.get() + 1,
             outstanding: 0,
@@ -123,8 +133,15 @@ impl QueuePair {
     }
 
     /// Connect succeeded.
-    pub(crate) fn connected(&mut self, association: Association, entries: u16, flow_control: bool) {
+    pub(crate) fn connected(
+        &mut self,
+        association: Association,
+        share: ShareId,
+        entries: u16,
+        flow_control: bool,
+    ) {
         self.association = Some(association);
+        self.share = Some(share);
         self.entries = entries;
         self.sqhd = flow_control.then_some(0);
         self.state = State::Live;
@@ -177,6 +194,11 @@ impl QueuePair {
     pub(crate) fn work_returned(&mut self, now: Instant) {
         self.in_flight -= 1;
         self.in_flight_since = now;
+    }
+
+    /// Whether it may become [`Self::overdue`] as it is.
+    pub(crate) fn has_deadline(&self) -> bool {
+        matches!(self.state, State::Connecting { .. }) || self.in_flight > 0
     }
 
     /// Why it must be closed by now, if it must.

@@ -16,6 +16,11 @@ impl Reactor {
     pub(super) fn begin_connect(&mut self, id: RequestId) {
         let request = &mut self.requests[id];
         request.task = Task::Connect;
+        // One Connect a connection (Base, 6.3), also while the first is on its way.
+        if std::mem::replace(&mut self.qpairs[request.qpair].connect_begun, true) {
+            let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
+            return self.refuse_connect(id, refusal);
+        }
         // Capsules of the admin queue have no data (RDMA, 3.1).
         let admin = self.qpairs[request.qpair].cm.qid.get() == 0;
         let in_capsule_bytes = if admin { 0 } else { request.in_capsule_bytes };
@@ -69,7 +74,15 @@ impl Reactor {
             controller,
             qid: connected.qid,
         };
-        queue.connected(association, connected.sq_entries, connected.flow_control);
+        let share = self
+            .shares
+            .join((association.subsystem.id, connected.cntlid));
+        queue.connected(
+            association,
+            share,
+            connected.sq_entries,
+            connected.flow_control,
+        );
         Ok(connected.completion.result)
     }
 
@@ -78,9 +91,9 @@ impl Reactor {
         let request = &mut self.requests[id];
         request.close_after = true;
         let queue = &self.qpairs[request.qpair];
-        let byte = refusal.result;
+
         tracing::warn!(
-            address = %queue.peer, qid = queue.qid(), status = %refusal.status, parameter = byte,
+            address = %queue.peer, qid = queue.qid(), status = %refusal.status, parameter = refusal.result,
             "Connect refused"
         );
         let completion = refusal.completion(request.cid());

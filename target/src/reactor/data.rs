@@ -12,6 +12,15 @@ impl Reactor {
     /// Gets a request the buffers it wants, or has it wait; then goes on.
     /// Whoever came first is served first, however small later wishes are.
     pub(super) fn acquire(&mut self, id: RequestId) {
+        if self.requests[id].wants == (0, 0) {
+            self.fetch(id);
+        } else if self.claim_share(id) {
+            self.acquire_promised(id);
+        }
+    }
+
+    /// Gets a request its buffers, once they are within its host's share.
+    pub(super) fn acquire_promised(&mut self, id: RequestId) {
         if self.awaiting_buffer.is_empty() && self.try_acquire(id) {
             self.fetch(id);
         } else {
@@ -210,6 +219,7 @@ impl Reactor {
         {
             self.arena.pool().give(buffer);
         }
+        self.return_share(id);
     }
 
     /// All that a request needs is there: does what it asks for.

@@ -163,6 +163,9 @@ impl Reactor {
         };
         self.requests
             .set_stage(id, Stage::InBackend, Stage::Running);
+        if !self.qpairs[self.requests[id].qpair].is_open() {
+            return self.abandon(id);
+        }
         if let Err(errno) = result {
             return self.fail_block(id, errno);
         }
@@ -292,12 +295,15 @@ impl Reactor {
         let victim =
             |request: &crate::request::Request| request.qpair == qpair && request.cid() == cid;
         let mut found = None;
+        let mut take = |id| found = Some(id);
         self.requests
-            .take_out(&mut self.awaiting_buffer, victim, |id| found = Some(id));
-        if found.is_none() {
-            let reads = &mut self.qpairs[qpair].awaiting_read;
-            self.requests.take_out(reads, victim, |id| found = Some(id));
+            .take_out(&mut self.awaiting_buffer, victim, &mut take);
+        if let Some(share) = queue.share {
+            self.shares
+                .take_out(share, &mut self.requests, victim, &mut take);
         }
+        let reads = &mut self.qpairs[qpair].awaiting_read;
+        self.requests.take_out(reads, victim, &mut take);
         if let Some(id) = found {
             self.finish(id, Status::ABORT_REQUESTED, 0);
         }

@@ -173,17 +173,44 @@ impl Reactor {
         }
     }
 
-    /// Ends a queue: tells why, once, and lets go of all that is not elsewhere.
+    /// Ends a queue, and tells why, once.
     pub(super) fn close(&mut self, qpair: QpairId, reason: &str) {
-        let queue = &mut self.qpairs[qpair];
-        if !queue.is_open() {
-            return;
+        match self.qpairs[qpair].state {
+            State::Connecting { .. } | State::Live => {
+                self.explain_close(qpair, reason);
+                self.let_go(qpair, true);
+            }
+            State::Closing { explained: false } => {
+                self.explain_close(qpair, reason);
+                self.qpairs[qpair].state = State::Closing { explained: true };
+            }
+            State::Closing { explained: true } | State::Closed => {}
         }
-        queue.state = State::Closing;
+    }
+
+    /// Ends a queue whose connection broke, for a reason that is yet to come.
+    pub(super) fn close_unexplained(&mut self, qpair: QpairId) {
+        if self.qpairs[qpair].is_open() {
+            self.let_go(qpair, false);
+        }
+    }
+
+    fn explain_close(&self, qpair: QpairId, reason: &str) {
+        let queue = &self.qpairs[qpair];
         tracing::info!(
-            host = queue.host_nqn(), address = %queue.peer, subsystem = queue.subsystem_nqn(),
-            qid = queue.qid(), reason, "disconnected"
+            host = queue.host_nqn(),
+            address = %queue.peer,
+            subsystem = queue.subsystem_nqn(),
+            qid = queue.qid(),
+            reason,
+            "disconnected"
         );
+    }
+
+    /// Disconnects, and lets go of all that is not elsewhere.
+    fn let_go(&mut self, qpair: QpairId, explained: bool) {
+        let queue = &mut self.qpairs[qpair];
+        queue.state = State::Closing { explained };
         let (port, qp) = (queue.port, queue.qp);
         if let Some(port) = &mut self.ports[port] {
             port.endpoint().disconnect(qp);
@@ -200,6 +227,10 @@ impl Reactor {
         let of_qpair = |request: &crate::request::Request| request.qpair == qpair;
         self.requests
             .take_out(&mut self.awaiting_buffer, of_qpair, |id| dropped.push(id));
+        if let Some(share) = self.qpairs[qpair].share {
+            self.shares
+                .take_out(share, &mut self.requests, of_qpair, |id| dropped.push(id));
+        }
         let queue = &mut self.qpairs[qpair];
         self.requests
             .take_out(&mut queue.awaiting_read, |_| true, |id| dropped.push(id));
@@ -242,6 +273,9 @@ impl Reactor {
         }
         let queue = self.qpairs.remove(qpair);
         self.inbox.unload();
+        if let Some(share) = queue.share {
+            self.shares.leave(share);
+        }
         if let Some(association) = queue.association {
             let cntlid = association.controller.cntlid();
             association.subsystem.disconnected(cntlid, association.qid);

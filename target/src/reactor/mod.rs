@@ -20,6 +20,7 @@ mod io;
 mod lifecycle;
 mod port;
 mod respond;
+mod shares;
 mod start;
 
 use std::collections::VecDeque;
@@ -41,6 +42,9 @@ use capsule::Capsule;
 use disks::Disks;
 use idle::Idle;
 use port::Port;
+use shares::Shares;
+
+pub(crate) use shares::ShareId;
 
 pub(crate) use start::{ReactorHandle, Start, start};
 
@@ -107,7 +111,9 @@ pub(crate) struct Reactor {
     registry: Arc<Registry>,
     inbox: Inbox,
     control: UnboundedSender<ControlMessage>,
-    /// Requests that wait for data buffers.
+    /// What each host holds of the data buffers.
+    shares: Shares,
+    /// Requests that wait for data buffers, within their hosts' shares.
     awaiting_buffer: List,
     /// Capsules that wait for a request, in their receive slots. Not more than
     /// receives.
@@ -285,10 +291,17 @@ impl Reactor {
         }
     }
 
+    /// When deadlines must be looked at, if there are any: nobody wakes for
+    /// hosts that are connected and idle.
+    fn tick_deadline(&self) -> Option<Instant> {
+        let waits = |id| self.draining || self.qpairs[id].has_deadline();
+        self.qpairs.ids().any(waits).then_some(self.next_tick)
+    }
+
     /// Sleeps until there is something to do, if there is nothing yet.
     fn sleep(&mut self) {
         self.rounds_to_check = 0;
-        let mut deadline = (self.qpairs.len() > 0).then_some(self.next_tick);
+        let mut deadline = self.tick_deadline();
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
@@ -319,6 +332,7 @@ impl Reactor {
 
     /// Gives those that wait what has become free, first come first served.
     fn serve_waiting(&mut self) {
+        self.serve_shares();
         self.serve_buffers();
         while !self.requests.is_full() {
             if let Some((qpair, completion)) = self.late.pop_front() {

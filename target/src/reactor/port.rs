@@ -26,8 +26,9 @@ pub(crate) struct Port {
     slots_region: Region,
     /// Receives to post at the end of the round.
     reposts: Vec<RecvWork>,
-    /// By the endpoint's slot for a queue pair: what we call it.
-    qpairs: Vec<Option<(QpId, QpairId)>>,
+    /// By the endpoint's slot for a queue pair: what we call it. The endpoint may
+    /// give a slot to a new one before we have read that the old one is closed.
+    qpairs: Vec<Vec<(QpId, QpairId)>>,
     /// Which of the endpoint's descriptors the ring watches.
     watched: Vec<bool>,
 }
@@ -69,7 +70,7 @@ impl Port {
             reposts: Vec::with_capacity(sizes.receives as usize),
             slots,
             slots_region,
-            qpairs: vec![None; usize::from(sizes.queue_pairs)],
+            qpairs: vec![Vec::new(); usize::from(sizes.queue_pairs)],
         };
         for slot in 0..port.slots.count() {
             port.repost(slot);
@@ -139,20 +140,23 @@ impl Port {
 
     /// A queue pair came.
     pub(crate) fn add_qpair(&mut self, qp: QpId, qpair: QpairId) {
-        let entry = &mut self.qpairs[qp.slot()];
-        assert!(entry.is_none(), "{qp:?} is in use");
-        *entry = Some((qp, qpair));
+        assert!(self.qpair(qp).is_none(), "{qp:?} is in use");
+        self.qpairs[qp.slot()].push((qp, qpair));
     }
 
     /// What we call a queue pair, if it is still ours.
     pub(crate) fn qpair(&self, qp: QpId) -> Option<QpairId> {
-        let (known, qpair) = self.qpairs.get(qp.slot()).copied().flatten()?;
-        (known == qp).then_some(qpair)
+        let known = self
+            .qpairs
+            .get(qp.slot())?
+            .iter()
+            .find(|(known, _)| *known == qp);
+        known.map(|(_, qpair)| *qpair)
     }
 
     /// The endpoint has forgotten a queue pair.
     pub(crate) fn remove_qpair(&mut self, qp: QpId) {
-        self.qpairs[qp.slot()] = None;
+        self.qpairs[qp.slot()].retain(|(known, _)| *known != qp);
     }
 
     /// Has the ring watch the endpoint's descriptors.

@@ -194,11 +194,11 @@ impl Reactor {
 
     /// Work on a queue pair failed, so it is broken.
     pub(super) fn work_failed(&mut self, qpair: QpairId, status: WorkStatus) {
-        if status == WorkStatus::Flushed {
+        match status {
             // Only a consequence: the connection's own event says why.
-            self.poll_events(self.qpairs[qpair].port);
+            WorkStatus::Flushed => self.close_unexplained(qpair),
+            _ => self.close(qpair, status.explain()),
         }
-        self.close(qpair, status.explain());
     }
 
     /// Ends a command whose queue is gone.

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::disks::Disks;
 use super::idle::Idle;
+use super::shares::Shares;
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::qpair::Qpairs;
@@ -106,6 +107,7 @@ impl Reactor {
         let now = Instant::now();
         Ok(Self {
             index,
+            shares: Shares::new(arena.data_bytes(), sizes.transfer_bytes),
             ring,
             arena,
             requests: RequestTable::new(requests),

@@ -65,6 +65,8 @@ struct State {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
+    /// Taken away: a host that found it just before comes too late.
+    removed: bool,
 }
 
 /// A subsystem, shared by the control plane and the reactors.
@@ -107,6 +109,7 @@ impl SubsystemShared {
                 subsystem,
                 controllers: HashMap::new(),
                 namespaces: Arc::default(),
+                removed: false,
             }),
         }
     }
@@ -153,6 +156,9 @@ impl SubsystemShared {
         address: QueueAddress,
     ) -> Result<(Connected, Arc<ControllerShared>), Refusal> {
         let mut state = self.lock();
+        if state.removed {
+            return Err(ConnectRequest::unknown_subsystem());
+        }
         let now = self.now();
         let connected = state
             .subsystem
@@ -277,6 +283,14 @@ impl SubsystemShared {
     /// What an administrator changes.
     pub(crate) fn administer(&self, change: impl FnOnce(&mut Subsystem, &mut Vec<Action>)) {
         self.with(|state, _, actions| change(&mut state.subsystem, actions));
+    }
+
+    /// Ends all associations, and takes no new ones.
+    pub(crate) fn remove(&self) {
+        self.with(|state, _, actions| {
+            state.removed = true;
+            state.subsystem.terminate_all(actions);
+        });
     }
 
     /// Sets the namespaces that I/O goes to. The protocol's own list is changed

@@ -88,6 +88,8 @@ pub(crate) struct Request {
     pub(crate) transfer: DataTransfer,
     /// Bytes that it needs for its data, and for its scratch, before it goes on.
     pub(crate) wants: (u32, u32),
+    /// Bytes of buffers that its host's share has promised it.
+    pub(crate) reserved: usize,
     /// The buffer of its data.
     pub(crate) data: Option<Buffer>,
     /// A second buffer: what a Compare reads from the disk.
@@ -129,6 +131,7 @@ impl Request {
             task: Task::Unparsed,
             transfer: DataTransfer::None,
             wants: (0, 0),
+            reserved: 0,
             data: None,
             scratch: None,
             disk: None,
@@ -220,6 +223,7 @@ impl RequestTable {
             request.receive.is_none() && request.disk.is_none(),
             "{id:?} holds on"
         );
+        assert_eq!(request.reserved, 0, "{id:?} keeps its share");
         request.stage = Stage::Free;
         request.generation = request.generation.wrapping_add(1);
         self.free.push(id);

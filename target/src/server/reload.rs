@@ -107,9 +107,7 @@ impl Control {
             let Some(mut export) = self.exports.remove(&nqn) else {
                 continue;
             };
-            export
-                .subsystem
-                .administer(|subsystem, actions| subsystem.terminate_all(actions));
+            export.subsystem.remove();
             export.namespaces.clear();
             export.publish();
             tracing::info!(subsystem = %nqn, "subsystem removed");

@@ -52,7 +52,8 @@ pub(super) fn stop_all(mailboxes: &[Mailbox], reactors: Vec<ReactorHandle>) -> R
         reactor.send(Message::Stop);
     }
     let deadline = Instant::now() + STOP_TIMEOUT;
-    reactors
-        .into_iter()
-        .try_for_each(|reactor| reactor.join_until(deadline))
+    let join = |reactor: ReactorHandle| reactor.join_until(deadline);
+    // All are waited for, also if one fails.
+    let ends: Vec<_> = reactors.into_iter().map(join).collect();
+    ends.into_iter().collect()
 }

@@ -28,7 +28,7 @@ step "A writable namespace and a read-only one"
 setup_rxe
 file=$(make_backing_file disk 64M)
 frozen=$(make_backing_file frozen 16M)
-write_config /tmp/cairn.toml "1 $file block_size=4096" "2 $frozen read_only=true"
+write_config /tmp/cairn.toml "1 $file block_size=4096" "2 $frozen block_size=4096 read_only=true"
 start_target_from /tmp/cairn.toml
 connect_and_wait 1 2
 disk=$(namespace_device 1)

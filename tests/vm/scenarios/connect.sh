@@ -67,7 +67,7 @@ for device in "$n1" "$n2"; do
     assert_json "ns-descs of $device has a UUID or NGUID, and the command set" \
         '."ns-descs" | any(.type == "uuid" or .type == "nguid") and any(.type == "csi")' "$descs"
 done
-nvme cmdset-ind-id-ns "$n1" -o json > "$OUT/cmdset-ind-id-ns.json"
+nvme cmdset-ind-id-ns "$n1" --namespace-id=1 -o json > "$OUT/cmdset-ind-id-ns.json"
 nvme nvm-id-ns "$n1" -o json > "$OUT/nvm-id-ns.json"
 nvme nvm-id-ctrl "/dev/$ctrl" -o json > "$OUT/nvm-id-ctrl.json"
 assert_fails "an Identify of a kind that is not there is refused" nvme list-ctrl "/dev/$ctrl"
@@ -81,11 +81,11 @@ after=$(nvme smart-log "/dev/$ctrl" -o json)
 assert_json "smart-log counts 16 more reads" \
     "(.host_read_commands | tonumber) >= $(jq '.host_read_commands | tonumber + 16' <<< "$before")" "$after"
 assert_json "error-log" '.errors | length > 0' "$(nvme error-log "/dev/$ctrl" -o json)"
-effects=$(nvme effects-log "/dev/$ctrl" -o json)
+effects=$(nvme effects-log "/dev/$ctrl" --csi=0 -o json)
 assert_json "effects-log has something to say" '. | length > 0' "$effects"
 nvme fw-log "/dev/$ctrl" -o json > "$OUT/fw-log.json"
 nvme changed-ns-list-log "/dev/$ctrl" -o json > "$OUT/changed-ns-list.json"
-nvme supported-log-pages "/dev/$ctrl" -o json > "$OUT/supported-log-pages.json"
+nvme supported-log-pages "/dev/$ctrl" > "$OUT/supported-log-pages.txt"
 # Asymmetric namespace access is an option of the standard; CMIC bit 3 says whether it is there.
 if [ "$(jq '.cmic / 8 | floor % 2' <<< "$id_ctrl")" = 1 ]; then
     assert_json "ana-log: every namespace is optimized" \
