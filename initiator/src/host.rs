@@ -223,6 +223,11 @@ impl Host {
         &self.device
     }
 
+    /// Changes the patience with commands that are waited for.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.options.timeout = timeout;
+    }
+
     /// Memory that the controller may read and write.
     ///
     /// # Errors

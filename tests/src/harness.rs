@@ -1,6 +1,8 @@
 //! A target in this process, and hosts that reach it over the loopback.
 
+use std::fs::File;
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -116,6 +118,44 @@ impl TestTarget {
         self.target
             .stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
+    }
+}
+
+/// A file of so many bytes, all zero, that goes away with its owner.
+#[derive(Debug)]
+pub struct Scratch(PathBuf);
+
+impl Scratch {
+    /// Makes it, in the place for temporary files. Within a process no two have
+    /// one name.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    #[must_use]
+    pub fn new(name: &str, length: u64) -> Self {
+        let file_name = format!("cairn-{}-{name}", std::process::id());
+        let path = std::env::temp_dir().join(file_name);
+        let file = File::create(&path).and_then(|file| file.set_len(length));
+        file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        Self(path)
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// It as an export, for [`namespace`].
+    #[must_use]
+    pub fn export(&self, block_size: u32) -> String {
+        format!("{} block_size = {block_size}", self.0.display())
+    }
+}
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.0);
     }
 }
 

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use cairn_tests::bad_peer::{self, Setting};
-use cairn_tests::harness::{NQN, TestTarget, nqn};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, nqn};
 use libtest_mimic::{Arguments, Trial};
 
 fn main() -> ExitCode {
@@ -12,7 +12,10 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|case| {
             Trial::test(case.name, move || {
-                let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
+                // A file, because memory is sent from where it is: no buffers
+                // are needed that a host could hoard.
+                let disk = Scratch::new(case.name, 64 << 20);
+                let target = TestTarget::with_namespaces(&[&disk.export(512)]);
                 let setting = Setting {
                     provider: target.provider(),
                     remote: target.remote(),

@@ -7,11 +7,15 @@ use nvme_proto::wire::{Cqe, IntoBytes, Sqe, Status};
 
 use super::capsules::plain;
 use super::peer::{Answer, ENTRIES, Peer};
-use super::{BLOCK_BYTES, Setting};
+use super::{BLOCK_BYTES, Bystander, Setting};
 use crate::case::suite;
+
+/// Blocks of the largest transfer by the target's own defaults.
+const LARGE_BLOCKS: u32 = 2048;
 
 suite! {
     stops_reading: "a host that posts no receives for its responses loses that queue in time",
+    hoards_buffers: "a host that never takes its data leaves buffers for the others",
     more_than_the_queue_holds: "more commands outstanding than the queue has entries close it",
     abort_storm: "more Aborts than ACL allows are answered, none twice",
     event_request_flood: "more event requests than AERL allows fail with Asynchronous Event Request Limit Exceeded",
@@ -19,7 +23,8 @@ suite! {
 }
 
 fn stops_reading(setting: &Setting) -> Result<()> {
-    let (mut peer, io) = deaf_peer(setting)?;
+    let (mut peer, queues) = deaf_peer(setting, 1)?;
+    let io = queues[0];
     let mut capsules = Vec::new();
     for _ in 0..ENTRIES / 2 {
         let mut read = plain(&mut peer, command::read(setting.nsid, 0, 1));
@@ -30,13 +35,42 @@ fn stops_reading(setting: &Setting) -> Result<()> {
     peer.expect_closed(io)
 }
 
+fn hoards_buffers(setting: &Setting) -> Result<()> {
+    const QUEUES: u16 = 4;
+    let mut bystander = Bystander::connect(setting, "second-bystander")?;
+    let (mut peer, queues) = deaf_peer(setting, QUEUES)?;
+    for &io in &queues {
+        let reads: Vec<Sqe> = (0..ENTRIES - 1)
+            .map(|_| {
+                let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
+                read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
+                read
+            })
+            .collect();
+        say_all(&mut peer, io, &reads)?;
+    }
+    // By then the hoarder has not yet been found out.
+    bystander.limit_patience(setting.patience / 4);
+    bystander
+        .check_io(4)
+        .context("while another host has all buffers it can get")?;
+    bystander.leave()
+}
+
 fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
-    // Without receives no response can leave, and each command stays outstanding.
-    let (mut peer, io) = deaf_peer(setting)?;
-    let flushes: Vec<Sqe> = (0..ENTRIES + 4)
-        .map(|_| plain(&mut peer, command::flush(setting.nsid)))
-        .collect();
-    say_all(&mut peer, io, &flushes)?;
+    // Without receives no response can leave, and each command stays
+    // outstanding: sooner or later the target must put its foot down.
+    let (mut peer, queues) = deaf_peer(setting, 1)?;
+    let io = queues[0];
+    for _ in 0..8 {
+        let flushes: Vec<Sqe> = (0..ENTRIES)
+            .map(|_| plain(&mut peer, command::flush(setting.nsid)))
+            .collect();
+        if say_all(&mut peer, io, &flushes).is_err() {
+            // The target did so already.
+            break;
+        }
+    }
     peer.expect_closed(io)
 }
 
@@ -129,16 +163,17 @@ fn error_flood(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-/// A peer with an I/O queue, and not a receive left.
-fn deaf_peer(setting: &Setting) -> Result<(Peer, QpId)> {
+/// A peer with I/O queues, and not a receive left.
+fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
     let mut peer = Peer::open_deaf(setting)?;
-    // Just enough to get there: two Connects, CC.EN, and CSTS until it is ready.
-    peer.node.post_receives(0..4)?;
+    // Just enough to get there: the Connects, CC.EN, and CSTS once.
+    peer.node.post_receives(0..3 + u32::from(io_queues))?;
     let admin = peer.connect_queue(0, ENTRIES)?;
     peer.enable(admin)
         .context("a target that is ready at once is needed here")?;
-    let io = peer.connect_queue(1, ENTRIES)?;
-    Ok((peer, io))
+    let queues = (1..=io_queues).map(|qid| peer.connect_queue(qid, ENTRIES));
+    let queues = queues.collect::<Result<Vec<QpId>>>()?;
+    Ok((peer, queues))
 }
 
 fn say_all(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<()> {

@@ -122,6 +122,11 @@ impl Bystander {
         Ok(())
     }
 
+    /// Has its commands fail that take longer than this.
+    fn limit_patience(&mut self, patience: Duration) {
+        self.host.set_timeout(patience);
+    }
+
     fn leave(self) -> Result<()> {
         Ok(self.host.shutdown()?)
     }

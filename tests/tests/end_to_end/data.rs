@@ -1,34 +1,13 @@
 //! What is written is what is read, whatever the size, the way, and the disk.
 
-use std::fs::File;
-use std::path::PathBuf;
-
 use cairn_initiator::command;
-use cairn_tests::harness::TestTarget;
+use cairn_tests::harness::{Scratch, TestTarget};
 use nvme_proto::io::DatasetRange;
 use nvme_proto::wire::{IntoBytes, Status, U32, U64};
 
 use crate::verified::{Disk, Way, bytes, status};
 
 const MIB: usize = 1 << 20;
-
-/// A file of so many bytes that goes away with the test.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new(name: &str, length: u64) -> Self {
-        let file_name = format!("cairn-{name}-{}", std::process::id());
-        let path = std::env::temp_dir().join(file_name);
-        File::create(&path).unwrap().set_len(length).unwrap();
-        Self(path)
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_file(&self.0);
-    }
-}
 
 #[test]
 fn every_size_on_memory() {
@@ -42,10 +21,7 @@ fn every_size_on_memory() {
 fn every_size_on_files() {
     let small = Scratch::new("512", 64 << 20);
     let large = Scratch::new("4096", 64 << 20);
-    let target = TestTarget::with_namespaces(&[
-        &format!("{} block_size = 512", small.0.display()),
-        &format!("{} block_size = 4096", large.0.display()),
-    ]);
+    let target = TestTarget::with_namespaces(&[&small.export(512), &large.export(4096)]);
     every_size(&target);
     target.stop();
 }
@@ -113,7 +89,7 @@ fn null_forgets() {
 #[test]
 fn compare_tells_alike_from_different() {
     let file = Scratch::new("compare", 8 << 20);
-    let target = TestTarget::with_namespaces(&["mem:8MiB", &format!("{}", file.0.display())]);
+    let target = TestTarget::with_namespaces(&["mem:8MiB", &file.export(512)]);
     let mut host = target.connect("a");
     for nsid in [1, 2] {
         let mut disk = Disk::new(&mut host, nsid);
@@ -137,7 +113,7 @@ fn compare_tells_alike_from_different() {
 #[test]
 fn zeroes_and_deallocated_blocks_read_as_zeroes() {
     let file = Scratch::new("zeroes", 8 << 20);
-    let target = TestTarget::with_namespaces(&["mem:8MiB", &format!("{}", file.0.display())]);
+    let target = TestTarget::with_namespaces(&["mem:8MiB", &file.export(512)]);
     let mut host = target.connect("a");
     for nsid in [1, 2] {
         let mut disk = Disk::new(&mut host, nsid);
@@ -195,7 +171,7 @@ fn expect_holes(disk: &mut Disk<'_>, data: &[u8], holes: &[(u64, u32)], certain:
 #[test]
 fn flush_verify_and_forced_access_work() {
     let file = Scratch::new("flush", 8 << 20);
-    let target = TestTarget::with_namespaces(&["mem:8MiB", &format!("{}", file.0.display())]);
+    let target = TestTarget::with_namespaces(&["mem:8MiB", &file.export(512)]);
     let mut host = target.connect("a");
     for nsid in [1, 2] {
         let mut disk = Disk::new(&mut host, nsid);
@@ -215,14 +191,14 @@ fn flush_verify_and_forced_access_work() {
 #[test]
 fn what_was_flushed_to_a_file_is_in_the_file() {
     let file = Scratch::new("durable", 4 << 20);
-    let target = TestTarget::with_namespaces(&[&format!("{}", file.0.display())]);
+    let target = TestTarget::with_namespaces(&[&file.export(512)]);
     let mut host = target.connect("a");
     let data = bytes(6, MIB);
     let mut disk = Disk::new(&mut host, 1);
     let slba = MIB as u64 / u64::from(disk.block_bytes);
     disk.write(slba, &data, Way::Keyed);
     disk.run(command::flush(1)).unwrap();
-    let stored = std::fs::read(&file.0).unwrap();
+    let stored = std::fs::read(file.path()).unwrap();
     assert!(stored[MIB..2 * MIB] == data);
     assert!(stored[..MIB].iter().all(|&byte| byte == 0));
     host.shutdown().unwrap();
