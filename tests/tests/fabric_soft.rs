@@ -2,24 +2,15 @@
 //! one test a case: on a quiet network, and on one that loses, repeats, reorders
 //! and damages packets.
 
-use std::net::{IpAddr, Ipv4Addr};
-use std::process::{self, ExitCode};
+use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
 
 use cairn_roce::phy::fault::FaultOptions;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_tests::case::Case;
 use cairn_tests::fabric::{self, Setting};
+use cairn_tests::harness::own_loopback_address;
 use libtest_mimic::{Arguments, Trial};
-
-/// Each case has an address, and so a UDP port, to itself.
-fn address() -> IpAddr {
-    static NEXT: AtomicU8 = AtomicU8::new(2);
-    let [.., high, low] = process::id().to_be_bytes();
-    let case = NEXT.fetch_add(1, Ordering::Relaxed);
-    Ipv4Addr::new(127, high, low, case).into()
-}
 
 fn trial(case: &Case<Setting>, network: &str, fault: Option<FaultOptions>) -> Trial {
     let run = case.run;
@@ -29,7 +20,7 @@ fn trial(case: &Case<Setting>, network: &str, fault: Option<FaultOptions>) -> Tr
                 fault,
                 ..SoftOptions::default()
             })),
-            ip: address(),
+            ip: own_loopback_address().into(),
         };
         run(&setting)
             .map(|_| ())

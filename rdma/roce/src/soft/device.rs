@@ -34,10 +34,26 @@ pub(super) struct SoftDevice {
     pub(super) regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// Sockets in the order in which they joined, the first one's left out, and
-    /// whether an endpoint has each. They are kept until the device goes: the
-    /// kernel knows them by their turn.
-    sockets: Mutex<Vec<(Arc<Socket>, bool)>>,
+    /// In the order in which they joined, the first one's left out. They are kept
+    /// until the device goes: the kernel knows them by their turn.
+    sockets: Mutex<Vec<Leased>>,
+}
+
+/// A socket that endpoints have, one after the other.
+struct Leased {
+    socket: Arc<Socket>,
+    taken: bool,
+    /// What its next endpoint's queue pair numbers begin with: a peer must not
+    /// take them for those of the last one (IBTA 12.9.8.3.1, "stale").
+    generation: u16,
+}
+
+/// What an endpoint gets of its device.
+pub(super) struct Lease {
+    /// The top bits of its queue pair numbers.
+    pub(super) index: u32,
+    pub(super) socket: Arc<Socket>,
+    pub(super) generation: u16,
 }
 
 impl fmt::Debug for SoftDevice {
@@ -104,14 +120,13 @@ impl SoftDevice {
         Ok(device)
     }
 
-    /// A socket for an endpoint, and its turn: the top bits of the endpoint's
-    /// queue pair numbers.
-    pub(super) fn lease(&self) -> Result<(u32, Arc<Socket>), FabricError> {
+    /// A socket for an endpoint.
+    pub(super) fn lease(&self) -> Result<Lease, FabricError> {
         let mut sockets = lock(&self.sockets);
-        if let Some(index) = sockets.iter().position(|(_, taken)| !taken) {
-            let (socket, taken) = &mut sockets[index];
-            *taken = true;
-            return Ok((index as u32 + 1, Arc::clone(socket)));
+        if let Some(index) = sockets.iter().position(|leased| !leased.taken) {
+            let leased = &mut sockets[index];
+            leased.taken = true;
+            return Ok(leased.lease(index));
         }
         if sockets.len() == MAX_ENDPOINTS {
             return Err(FabricError::Limit {
@@ -125,12 +140,29 @@ impl SoftDevice {
             Ok(socket)
         });
         let socket = Arc::new(socket.map_err(|error| explain(self.address, error))?);
-        sockets.push((Arc::clone(&socket), true));
-        Ok((sockets.len() as u32, socket))
+        sockets.push(Leased {
+            socket,
+            taken: true,
+            generation: random() as u16,
+        });
+        let index = sockets.len() - 1;
+        Ok(sockets[index].lease(index))
     }
 
-    pub(super) fn give_back(&self, index: u32) {
-        lock(&self.sockets)[index as usize - 1].1 = false;
+    pub(super) fn give_back(&self, index: u32, generation: u16) {
+        let leased = &mut lock(&self.sockets)[index as usize - 1];
+        leased.taken = false;
+        leased.generation = generation;
+    }
+}
+
+impl Leased {
+    fn lease(&self, at: usize) -> Lease {
+        Lease {
+            index: at as u32 + 1,
+            socket: Arc::clone(&self.socket),
+            generation: self.generation,
+        }
     }
 }
 

@@ -16,7 +16,7 @@ use cairn_rdma::{
 };
 use crossbeam_channel::Receiver as Letters;
 
-use super::device::{SoftDevice, random};
+use super::device::{Lease, SoftDevice, random};
 use super::manager::{Inbox, News};
 use super::slots::{Phase, Slots};
 use super::wake::Wake;
@@ -42,6 +42,8 @@ pub(super) struct SoftEndpoint {
     device: Arc<SoftDevice>,
     as_device: Arc<dyn Device>,
     index: u32,
+    /// Of the first queue pairs.
+    generation: u16,
     socket: Arc<Socket>,
     /// The sockets that queue pairs send from.
     flows: Vec<(Socket, u16)>,
@@ -76,7 +78,11 @@ impl SoftEndpoint {
             source,
         })?;
         let wake = Arc::new(wake);
-        let (index, socket) = device.lease()?;
+        let Lease {
+            index,
+            socket,
+            generation,
+        } = device.lease()?;
         let (mailbox, letters) = crossbeam_channel::unbounded();
         let count = usize::from(options.queue_pairs);
         let stream = device.id() << 8 | u64::from(index);
@@ -90,11 +96,12 @@ impl SoftEndpoint {
         Ok(Self {
             wait_fds: [socket.raw(), wake.fd()],
             index,
+            generation,
             socket,
             flows,
             inbox: Inbox { mailbox, wake },
             letters,
-            slots: Slots::new(index, options.queue_pairs, random()),
+            slots: Slots::new(index, options.queue_pairs, generation),
             memory: device.regions.reader(),
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
@@ -136,7 +143,8 @@ impl Drop for SoftEndpoint {
         for conn in self.slots.connections() {
             self.device.manager.disconnect(conn);
         }
-        self.device.give_back(self.index);
+        let generation = self.slots.next_generation(self.generation);
+        self.device.give_back(self.index, generation);
     }
 }
 

@@ -57,6 +57,8 @@ pub(super) struct Entry {
 pub(super) struct Slots {
     index: u32,
     limit: usize,
+    /// Where to look for a vacancy first.
+    turn: usize,
     slots: Vec<Slot>,
 }
 
@@ -69,24 +71,28 @@ struct Slot {
 }
 
 impl Slots {
-    /// For the endpoint whose turn is `index`; numbers begin with `chance`.
-    pub(super) fn new(index: u32, limit: u16, chance: u64) -> Self {
-        let slots = (0..u64::from(limit)).map(|slot| Slot {
-            generation: (chance >> (slot % 48)) as u16,
+    /// For the endpoint whose turn is `index`. Generations begin with
+    /// `generation`, which no queue pair of an endpoint before it has had.
+    pub(super) fn new(index: u32, limit: u16, generation: u16) -> Self {
+        let slots = (0..limit).map(|_| Slot {
+            generation,
             unheard: false,
             entry: None,
         });
         Self {
             index,
             limit: usize::from(limit),
+            turn: 0,
             slots: slots.collect(),
         }
     }
 
     /// A free slot: the id and the number of the queue pair that may live there.
     pub(super) fn vacancy(&self) -> Result<(QpId, u32), FabricError> {
-        let mut slots = self.slots.iter();
-        let free = slots.position(|slot| slot.entry.is_none() && !slot.unheard);
+        // In turn, so that it is long before a number comes again.
+        let order = (self.turn..self.limit).chain(0..self.turn);
+        let is_free = |&at: &usize| self.slots[at].entry.is_none() && !self.slots[at].unheard;
+        let free = { order }.find(is_free);
         let slot = free.ok_or(FabricError::Limit {
             what: "queue pairs",
             limit: self.limit as u64,
@@ -104,6 +110,7 @@ impl Slots {
     pub(super) fn insert(&mut self, id: QpId, entry: Entry) {
         let slot = &mut self.slots[id.slot()];
         assert!(slot.entry.is_none(), "a vacancy is free");
+        self.turn = id.slot() + 1;
         slot.entry = Some(entry);
     }
 
@@ -141,6 +148,13 @@ impl Slots {
         self.slots[id.slot()].unheard = false;
     }
 
+    /// A generation that none of the queue pairs so far has had.
+    pub(super) fn next_generation(&self, first: u16) -> u16 {
+        let lived = |slot: &Slot| slot.generation.wrapping_sub(first);
+        let most = self.slots.iter().map(lived).max().unwrap_or(0);
+        first.wrapping_add(most).wrapping_add(1)
+    }
+
     pub(super) fn connections(&self) -> impl Iterator<Item = ConnId> {
         self.slots
             .iter()
@@ -154,10 +168,11 @@ mod tests {
 
     #[test]
     fn numbers_tell_endpoint_and_slot() {
-        let slots = Slots::new(3, 1024, u64::MAX);
+        let slots = Slots::new(3, 1024, u16::MAX);
         let (id, qpn) = slots.vacancy().unwrap();
         assert_eq!(id.slot(), 0);
         assert_eq!(qpn >> (24 - INDEX_BITS), 3);
         assert!(qpn < 1 << 24);
+        assert_eq!(slots.next_generation(u16::MAX), 0);
     }
 }
