@@ -362,7 +362,7 @@ fn exchange(seed: u64) {
 
 #[test]
 fn data_survives() {
-    for_each_seed("data_survives", 1000, exchange);
+    for_each_seed("data_survives", 500, exchange);
 }
 
 /// A peer that falls silent is noticed, within the retry budget and no sooner.
