@@ -56,6 +56,8 @@ pub(super) struct SoftEndpoint {
     receives: ReceiveQueue,
     completions: CompletionQueue,
     events: VecDeque<Event>,
+    /// Connections that the peer has ended.
+    goodbyes: Vec<QpId>,
     counters: Counters,
 
     /// Taken out while its packets are being handled.
@@ -106,6 +108,7 @@ impl SoftEndpoint {
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
             events: VecDeque::new(),
+            goodbyes: Vec::new(),
             counters: Counters::default(),
             receiver: Some(receiver),
             checker: Checker::new(),
@@ -276,6 +279,7 @@ impl SoftEndpoint {
         self.memory.refresh();
         self.read_news(now);
         self.receive(now);
+        self.heed_goodbyes();
         self.run_timers(now);
         self.transmit(now);
     }
