@@ -14,10 +14,12 @@ fn a_silent_host_is_let_go_and_others_stay() {
     options.kato_ms = 200;
     let mut silent = target.try_connect(options.clone()).unwrap();
     options.hostnqn = cairn_tests::harness::host_nqn("talkative");
+    options.kato_ms = 2000;
     let mut talkative = target.try_connect(options).unwrap();
 
-    // One polls, and so keeps itself alive; the other does not.
-    let end = Instant::now() + Duration::from_secs(1);
+    // One polls for longer than its KATO, and so keeps itself alive; the other
+    // does not.
+    let end = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < end {
         talkative.poll();
         std::thread::sleep(Duration::from_millis(10));
