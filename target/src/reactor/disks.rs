@@ -2,7 +2,7 @@
 //! the keys that its devices have for their memory.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cairn_rdma::{Device, Region, Sge};
 use nvme_proto::io::NamespaceView;
@@ -11,6 +11,9 @@ use super::port::PORTS_MAX;
 use crate::backend::Backend;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::ring::{FileSlot, Ring};
+
+/// Between two lines about the failures of one disk.
+const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A namespace of this reactor.
 #[derive(Debug)]
@@ -21,6 +24,8 @@ pub(crate) struct Disk {
     pub(crate) file: Option<FileSlot>,
     /// Its memory as the device of each port knows it.
     regions: [Option<Arc<Region>>; PORTS_MAX],
+    /// When a failure of it was last reported, and how many have been passed over since.
+    reported: Option<(Instant, u64)>,
     /// Requests that work on it.
     users: u32,
     /// Whether it goes once nobody works on it.
@@ -43,6 +48,20 @@ impl Disk {
             length,
             lkey: region.lkey(),
         })
+    }
+
+    /// Whether a failure is to be reported, and how many were not since the last.
+    pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<u64> {
+        match &mut self.reported {
+            Some((at, unreported)) if now < *at + REPORT_INTERVAL => {
+                *unreported += 1;
+                None
+            }
+            reported => {
+                let before = reported.replace((now, 0));
+                Some(before.map_or(0, |(_, unreported)| unreported))
+            }
+        }
     }
 
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
@@ -140,6 +159,7 @@ impl Disks {
             view,
             file,
             regions: Default::default(),
+            reported: None,
             users: 0,
             retired: false,
         };

@@ -11,6 +11,7 @@ use nvme_proto::wire::{Sqe, Status};
 use super::Reactor;
 use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
 use crate::request::{RequestId, Stage, Task};
+use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
 
 /// The largest buffer that a Verify reads through.
@@ -126,21 +127,31 @@ impl Reactor {
                 self.begin_block(id, span);
             }
             Operation::WriteZeroes { .. } => self.begin_block(id, None),
-            Operation::Flush(scope) => self.flush_next(id, scope),
-            Operation::DatasetManagement { deallocate, .. } => self.deallocate_next(id, deallocate),
+            Operation::Flush(scope) => self.flush_disks(id, scope),
+            Operation::DatasetManagement { deallocate, .. } => self.deallocate(id, deallocate),
         }
     }
 
-    fn begin_block(&mut self, id: RequestId, span: Option<crate::ring::Span>) {
+    /// Asks the backend, and goes on if it is done at once.
+    fn begin_block(&mut self, id: RequestId, span: Option<Span>) {
+        if let Progress::Done(result) = self.start_block(id, span) {
+            self.block_ended(id, result);
+        }
+    }
+
+    /// Asks the backend: either it has the request now, or it is done.
+    fn start_block(&mut self, id: RequestId, span: Option<Span>) -> Progress {
         let tag = self.requests.work_id(id, WorkKind::Block);
-        self.requests
-            .set_stage(id, Stage::Running, Stage::InBackend);
         let request = &mut self.requests[id];
         let disk = &self.disks[request.disk.expect("block I/O has a disk")];
         let block = request.block.as_mut().expect("block I/O is planned");
         block.span = span;
         let progress = disk.backend().begin(block, &mut self.ring, disk.file, tag);
-        self.block_progressed(id, progress);
+        if progress == Progress::Pending {
+            self.requests
+                .set_stage(id, Stage::Running, Stage::InBackend);
+        }
+        progress
     }
 
     /// The ring finished a step of block I/O.
@@ -154,18 +165,20 @@ impl Reactor {
         let progress = disk
             .backend()
             .resume(block, result, &mut self.ring, disk.file, tag);
-        self.block_progressed(id, progress);
-    }
-
-    fn block_progressed(&mut self, id: RequestId, progress: Progress) {
         let Progress::Done(result) = progress else {
             return;
         };
         self.requests
             .set_stage(id, Stage::InBackend, Stage::Running);
-        if !self.qpairs[self.requests[id].qpair].is_open() {
-            return self.abandon(id);
+        if self.qpairs[self.requests[id].qpair].is_open() {
+            self.block_ended(id, result);
+        } else {
+            self.abandon(id);
         }
+    }
+
+    /// The backend is done with what it was asked for.
+    fn block_ended(&mut self, id: RequestId, result: Result<(), Errno>) {
         if let Err(errno) = result {
             return self.fail_block(id, errno);
         }
@@ -176,50 +189,69 @@ impl Reactor {
             Operation::Compare(_) if !self.matches(id) => {
                 self.fail_io(id, Status::COMPARE_FAILURE);
             }
-            Operation::Flush(FlushScope::All) => self.flush_next(id, FlushScope::All),
-            Operation::DatasetManagement { deallocate, .. } => self.deallocate_next(id, deallocate),
+            Operation::Flush(FlushScope::All) => self.flush_all(id),
+            Operation::DatasetManagement { deallocate, .. } => self.deallocate(id, deallocate),
             _ => self.succeed_io(id),
         }
     }
 
-    /// Flushes the namespace; or, one after another, all of them.
-    fn flush_next(&mut self, id: RequestId, scope: FlushScope) {
-        if scope == FlushScope::All {
-            let subsystem = self.subsystem_id(id);
-            let next = self.disks.next(subsystem, self.requests[id].steps_done);
+    fn flush_disks(&mut self, id: RequestId, scope: FlushScope) {
+        match scope {
+            FlushScope::Namespace => {
+                self.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
+                self.begin_block(id, None);
+            }
+            FlushScope::All => self.flush_all(id),
+        }
+    }
+
+    /// Flushes the namespaces that are left, one after another.
+    fn flush_all(&mut self, id: RequestId) {
+        let subsystem = self.subsystem_id(id);
+        loop {
             self.leave_disk(id);
+            let next = self.disks.next(subsystem, self.requests[id].steps_done);
             let Some((passed, disk)) = next else {
                 return self.succeed_io(id);
             };
-            self.requests[id].steps_done = passed;
-            self.requests[id].disk = Some(disk);
             self.disks.enter(disk);
+            let request = &mut self.requests[id];
+            request.steps_done = passed;
+            request.disk = Some(disk);
+            request.block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
+            match self.start_block(id, None) {
+                Progress::Pending => return,
+                Progress::Done(Ok(())) => {}
+                Progress::Done(Err(errno)) => return self.fail_block(id, errno),
+            }
         }
-        self.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
-        self.begin_block(id, None);
     }
 
-    /// Deallocates the next range, after a look at all of them.
-    fn deallocate_next(&mut self, id: RequestId, deallocate: bool) {
+    /// Deallocates the ranges that are left, one after another; all of them are
+    /// checked before the first is acted on.
+    fn deallocate(&mut self, id: RequestId, deallocate: bool) {
         let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
         let data = &mut bytes[..self.requests[id].transfer.length() as usize];
         self.ring.peek(self.input_span(id), data);
-        let disk = self.requests[id]
-            .disk
-            .expect("a command with ranges has a disk");
-        let view = self.disks[disk].view;
+        let disk = self.requests[id].disk;
+        let view = self.disks[disk.expect("a command with ranges has a disk")].view;
         let ranges = match DatasetRanges::parse(data, &view) {
             Ok(ranges) => ranges,
             Err(status) => return self.fail_io(id, status),
         };
-        let next = ranges.iter().nth(self.requests[id].steps_done as usize);
-        let Some(range) = next.filter(|_| deallocate) else {
-            return self.succeed_io(id);
-        };
-        self.requests[id].steps_done += 1;
-        let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
-        self.requests[id].block = Some(BlockIo::new(BlockOp::Deallocate, offset, length, None));
-        self.begin_block(id, None);
+        let left = ranges.iter().skip(self.requests[id].steps_done as usize);
+        for range in left.filter(|_| deallocate) {
+            let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
+            let request = &mut self.requests[id];
+            request.steps_done += 1;
+            request.block = Some(BlockIo::new(BlockOp::Deallocate, offset, length, None));
+            match self.start_block(id, None) {
+                Progress::Pending => return,
+                Progress::Done(Ok(())) => {}
+                Progress::Done(Err(errno)) => return self.fail_block(id, errno),
+            }
+        }
+        self.succeed_io(id);
     }
 
     /// Whether the disk has what the host sent.
@@ -249,19 +281,28 @@ impl Reactor {
 
     fn fail_block(&mut self, id: RequestId, errno: Errno) {
         let block = self.requests[id].block.expect("block I/O was planned");
-        let queue = &self.qpairs[self.requests[id].qpair];
-        tracing::warn!(
-            host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
-            nsid = self.requests[id].sqe.nsid.get(), op = ?block.op, offset = block.offset,
-            length = block.length, error = %std::io::Error::from_raw_os_error(errno.0),
-            "the disk failed a command"
-        );
         self.association(id)
             .subsystem
             .counters(self.index)
             .media_errors
             .add(1);
+        self.report_failure(id, block, errno);
         self.fail_io(id, status_of(block.op, errno));
+    }
+
+    /// A disk that fails fails often: one line a second tells as much as all.
+    fn report_failure(&mut self, id: RequestId, block: BlockIo, errno: Errno) {
+        let disk = self.requests[id].disk.expect("block I/O has a disk");
+        let Some(unreported) = self.disks[disk].failure_to_report(self.now) else {
+            return;
+        };
+        let queue = &self.qpairs[self.requests[id].qpair];
+        tracing::warn!(unreported,
+            host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
+            nsid = self.requests[id].sqe.nsid.get(), op = ?block.op, offset = block.offset,
+            length = block.length, error = %std::io::Error::from_raw_os_error(errno.0),
+            "the disk failed a command"
+        );
     }
 
     /// Ends a command with an error, which the host finds in its error log too.

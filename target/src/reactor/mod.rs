@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Completion, CompletionKind, Event, QpId, WorkStatus};
+use cairn_rdma::{Completion, Event};
 use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -48,12 +48,9 @@ pub(crate) use shares::ShareId;
 
 pub(crate) use start::{ReactorHandle, Start, start};
 
-/// Completions taken from a device at a time.
-const POLL_BATCH: usize = 64;
-
-/// While busy, connection events and the mailbox are looked at once in so many
-/// rounds: they may cost a system call.
-const ROUNDS_PER_CHECK: u32 = 64;
+/// How often connection events and the mailbox are looked at while busy: they
+/// may cost a system call. Asleep, they wake the reactor.
+const CHECK_INTERVAL: Duration = Duration::from_millis(1);
 
 /// How often deadlines are looked at, while there are any.
 const TICK: Duration = Duration::from_millis(250);
@@ -125,7 +122,10 @@ pub(crate) struct Reactor {
     dirty: Vec<QpairId>,
     now: Instant,
     next_tick: Instant,
-    rounds_to_check: u32,
+    /// When to look at what comes seldom, while busy.
+    next_check: Instant,
+    /// Completions of the round, kept to be overwritten by the next.
+    batch: Box<[Completion]>,
     idle: Idle,
     inbox_watched: bool,
     draining: bool,
@@ -155,10 +155,10 @@ impl Reactor {
             busy |= self.poll_port(port);
         }
         busy |= self.poll_ring();
-        if self.rounds_to_check == 0 {
+        if self.now >= self.next_check {
+            self.next_check = self.now + CHECK_INTERVAL;
             busy |= self.check();
         }
-        self.rounds_to_check = self.rounds_to_check.wrapping_sub(1).min(ROUNDS_PER_CHECK);
         self.serve_waiting();
         self.flush();
         busy
@@ -166,18 +166,10 @@ impl Reactor {
 
     /// Takes what a device has finished.
     fn poll_port(&mut self, index: usize) -> bool {
-        let nothing = Completion {
-            id: 0,
-            qp: QpId::new(0, 0),
-            kind: CompletionKind::Unknown,
-            status: WorkStatus::Flushed,
-            byte_len: 0,
-            invalidated_rkey: None,
-        };
-        let mut batch = [nothing; POLL_BATCH];
         let Some(port) = &mut self.ports[index] else {
             return false;
         };
+        let mut batch = std::mem::take(&mut self.batch);
         let count = port.poll(&mut batch);
         for completion in &batch[..count] {
             let work = WorkId::decode(completion.id);
@@ -189,6 +181,7 @@ impl Reactor {
                 WorkKind::Block => panic!("block I/O on a device: {completion:?}"),
             }
         }
+        self.batch = batch;
         count > 0
     }
 
@@ -203,14 +196,14 @@ impl Reactor {
                 }
                 Finished::Readable { token: INBOX_TOKEN } => {
                     self.inbox_watched = false;
-                    self.rounds_to_check = 0;
+                    self.next_check = self.now;
                 }
                 Finished::Readable { token } => {
                     let (port, fd) = port::of_token(token);
                     if let Some(port) = self.ports.get_mut(port).and_then(Option::as_mut) {
                         port.woken(fd);
                     }
-                    self.rounds_to_check = 0;
+                    self.next_check = self.now;
                 }
             }
         }
@@ -300,7 +293,7 @@ impl Reactor {
 
     /// Sleeps until there is something to do, if there is nothing yet.
     fn sleep(&mut self) {
-        self.rounds_to_check = 0;
+        self.next_check = self.now;
         let mut deadline = self.tick_deadline();
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cairn_rdma::{Completion, CompletionKind, QpId, WorkStatus};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -22,6 +23,19 @@ use crate::ring::Ring;
 
 /// Entries that the ring needs beside one for each request: its polls.
 const RING_SPARE: u32 = 64;
+
+/// Completions taken from a device at a time.
+const POLL_BATCH: usize = 64;
+
+/// What a place for a completion holds before its first.
+const NOTHING: Completion = Completion {
+    id: 0,
+    qp: QpId::new(0, 0),
+    kind: CompletionKind::Unknown,
+    status: WorkStatus::Flushed,
+    byte_len: 0,
+    invalidated_rkey: None,
+};
 
 /// How often to look whether a reactor has ended.
 const JOIN_STEP: Duration = Duration::from_millis(5);
@@ -123,7 +137,8 @@ impl Reactor {
             dirty: Vec::new(),
             now,
             next_tick: now + TICK,
-            rounds_to_check: 0,
+            next_check: now,
+            batch: vec![NOTHING; POLL_BATCH].into(),
             idle: Idle::new(sizes.poll_idle),
             inbox_watched: false,
             draining: false,
