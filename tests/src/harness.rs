@@ -1,7 +1,7 @@
 //! A target in this process, and hosts that reach it over the loopback.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,6 +19,9 @@ const LISTENER: &str = "
     address = \"192.0.2.1\"
     provider = \"auto\"
 ";
+
+/// Where every host is: on another device than the target.
+const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// The subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
@@ -86,6 +89,7 @@ impl TestTarget {
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
         HostOptions {
+            local: Some(HOSTS),
             timeout: patience,
             hostid: host_id(name),
             ..HostOptions::new(self.remote(), nqn(NQN), host_nqn(name))
