@@ -1,6 +1,7 @@
 //! A host without manners or duties: it sends the bytes it is told to send.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -110,6 +111,7 @@ impl Peer {
             qp: *qp,
             timeout: self.setting.patience,
         };
+        self.setting.dials.fetch_add(1, Ordering::Relaxed);
         let qp = self.node.endpoint.connect(&options, private_data)?;
         let event = self.wait("an answer to the connection request", |peer| {
             peer.node.take_event(|event| qp_of(event) == Some(qp))
