@@ -374,8 +374,15 @@ impl Controller {
         }
     }
 
-    pub(crate) fn flushed(&mut self, intact: bool) {
-        self.properties.flushed(intact);
+    pub(crate) fn flushed(
+        &mut self,
+        common: &Common,
+        intact: bool,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let transition = self.properties.flushed(intact);
+        self.apply(common, transition, now, actions);
     }
 
     pub(crate) fn abort_done(&mut self, abort_cid: u16, aborted: bool, actions: &mut Vec<Action>) {
@@ -494,7 +501,7 @@ impl Controller {
                         cntlid: self.cntlid,
                     });
                 } else {
-                    self.properties.flushed(true);
+                    self.flushed(common, true, now, actions);
                 }
             }
             Transition::ShutDown => self.keep_alive.set_running(false, now),

@@ -52,7 +52,7 @@ fn a_shutdown_flushes_and_then_is_complete() {
         rig.fail(sqe(AdminOpcode::KEEP_ALIVE)),
         Status::COMMAND_SEQUENCE_ERROR
     );
-    rig.subsystem.flushed(cntlid, true);
+    rig.flushed(true);
     assert_eq!(rig.csts() & SHST, SHST_COMPLETE);
 }
 
@@ -68,6 +68,30 @@ fn a_shutdown_first_disconnects_io_queues() {
     assert_eq!(rig.take_actions(), []);
     rig.disconnect(2);
     assert_eq!(rig.take_actions(), [Action::FlushAll { cntlid }]);
+}
+
+#[test]
+fn a_host_that_shuts_down_and_resets_for_ever_has_one_flush_at_a_time() {
+    let mut rig = Rig::ready();
+    let cntlid = rig.cntlid;
+    rig.succeed(set_features(0x06, 0));
+    rig.take_actions();
+    for _ in 0..10 {
+        rig.set_cc(CC_SHUT_DOWN);
+        rig.set_cc(CC_DISABLED);
+        rig.set_cc(CC_ENABLED);
+    }
+    assert_eq!(rig.take_actions(), [Action::FlushAll { cntlid }]);
+    assert_eq!(rig.csts() & 1, 1, "the reset waits");
+    rig.flushed(true);
+    let enabled = true;
+    assert_eq!(
+        rig.take_actions(),
+        [Action::SetWriteCache { cntlid, enabled }]
+    );
+    assert_eq!(rig.csts(), 0);
+    rig.enable();
+    assert_eq!(rig.csts(), 1);
 }
 
 #[test]
@@ -181,7 +205,7 @@ fn the_end_of_the_admin_queue_is_the_end_of_the_association() {
     assert_eq!(rig.take_actions(), [Action::DisconnectIoQueues { cntlid }]);
     assert!(rig.subsystem.controller(cntlid).is_none());
     rig.disconnect(1);
-    rig.subsystem.flushed(cntlid, true);
+    rig.flushed(true);
     rig.subsystem.abort_done(cntlid, 1, true, &mut rig.actions);
     assert_eq!(rig.take_actions(), [], "late answers are for nobody");
 }
