@@ -44,8 +44,9 @@ pub struct Exported {
     pub hosts: HostAccess,
 }
 
-/// TREQ: a secure channel is not required (01b would be "required").
-const TREQ_NOT_REQUIRED: u8 = 0b10;
+/// TREQ: a secure channel is not required (01b would be "required"), and bit 2:
+/// a Connect may disable SQ flow control.
+const TREQ: u8 = 0b10 | 1 << 2;
 /// ASQSZ: every host may have an admin queue of this size.
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
 /// Bytes of the header, and of each entry.
@@ -141,7 +142,7 @@ impl Route<'_> {
             IpAddr::V4(_) => AddressFamily::IPV4.0,
             IpAddr::V6(_) => AddressFamily::IPV6.0,
         };
-        entry.treq = TREQ_NOT_REQUIRED;
+        entry.treq = TREQ;
         entry.portid.set(self.listener.portid);
         entry.cntlid.set(CNTLID_DYNAMIC);
         entry.asqsz.set(ASQSZ);
