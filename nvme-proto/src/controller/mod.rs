@@ -305,6 +305,7 @@ impl Controller {
 
     /// Logs a refused admin command.
     pub(crate) fn refuse(&mut self, cid: u16, refusal: Refusal) -> Completion {
+        self.keep_alive.note_traffic();
         self.errors.record(&Failure {
             sqid: 0,
             cid,

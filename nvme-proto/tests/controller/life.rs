@@ -176,10 +176,14 @@ fn a_silent_host_expires_and_is_told_by_cfs() {
 #[test]
 fn any_command_keeps_the_association_alive() {
     let mut rig = Rig::ready();
-    for round in 0..4 {
-        // Traffic on I/O queues in even rounds, an admin command in odd ones.
-        if round % 2 == 1 {
-            rig.identify(Cns::CONTROLLER, 0);
+    for round in 0..6 {
+        // Traffic on I/O queues in even rounds, admin commands in odd ones, of
+        // which the controller may think what it will.
+        match round {
+            1 => drop(rig.identify(Cns::CONTROLLER, 0)),
+            3 => assert_eq!(rig.fail(identify(Cns(0x7f), 0)), Status::INVALID_FIELD),
+            5 => assert_eq!(rig.fail(sqe(AdminOpcode(0x80))), Status::INVALID_OPCODE),
+            _ => {}
         }
         rig.now = rig.subsystem.next_deadline().unwrap();
         rig.subsystem
