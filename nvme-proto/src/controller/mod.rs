@@ -369,7 +369,16 @@ impl Controller {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
-        if self.queues.remove(&qid) && self.queues.is_empty() {
+        if !self.queues.remove(&qid) {
+            return;
+        }
+        // A reset has forgotten them, or is about to.
+        if !self.properties.is_resetting() {
+            let cntlid = self.cntlid;
+            let ended = self.aborts.end_of_queue(qid);
+            actions.extend(ended.map(|completion| Action::Complete { cntlid, completion }));
+        }
+        if self.queues.is_empty() {
             let transition = self.properties.queues_gone();
             self.apply(common, transition, now, actions);
         }
@@ -453,7 +462,7 @@ impl Controller {
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, Refusal> {
         if self.queues.contains(&sqid) {
-            self.aborts.begin(abort_cid)?;
+            self.aborts.begin(abort_cid, sqid)?;
             actions.push(Action::Abort {
                 cntlid: self.cntlid,
                 abort_cid,

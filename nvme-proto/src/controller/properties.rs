@@ -104,6 +104,12 @@ impl Properties {
         self.state == State::Ready && !self.fatal
     }
 
+    /// Whether CC.EN was cleared and CSTS.RDY is still to follow.
+    #[must_use]
+    pub fn is_resetting(&self) -> bool {
+        matches!(self.state, State::Resetting { .. })
+    }
+
     /// CSTS.CFS: the controller is broken until a reset.
     pub fn set_fatal(&mut self) {
         self.fatal = true;
@@ -262,7 +268,7 @@ impl Properties {
             _ => Csts::SHST_NORMAL,
         };
         // RDY follows EN, and outlasts it while a reset is on its way.
-        let rdy = self.cc.en() || matches!(self.state, State::Resetting { .. });
+        let rdy = self.cc.en() || self.is_resetting();
         Csts(0).with_rdy(rdy).with_cfs(self.fatal).with_shst(shst)
     }
 

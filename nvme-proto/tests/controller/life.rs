@@ -285,6 +285,37 @@ fn a_reset_forgets_an_abort_that_waits() {
 }
 
 #[test]
+fn an_abort_ends_with_the_queue_of_its_command() {
+    let mut rig = Rig::ready();
+    rig.connect_io(1).unwrap();
+    rig.connect_io(2).unwrap();
+    let cntlid = rig.cntlid;
+    let abort = |sqid| {
+        let mut abort = sqe(AdminOpcode::ABORT);
+        abort.cdw10.set(sqid);
+        abort
+    };
+    rig.send(abort(1), &[]);
+    let ended = rig.last_cid();
+    rig.send(abort(2), &[]);
+    rig.take_actions();
+    rig.disconnect(1);
+    let completion = Completion::success(ended, 1);
+    assert_eq!(
+        rig.take_actions(),
+        [Action::Complete { cntlid, completion }]
+    );
+    rig.subsystem
+        .abort_done(cntlid, ended, true, &mut rig.actions);
+    assert_eq!(rig.take_actions(), [], "the answer is late");
+    rig.set_cc(CC_DISABLED);
+    rig.take_actions();
+    rig.disconnect(2);
+    let completes = |action: &Action| matches!(action, Action::Complete { .. });
+    assert!(!rig.take_actions().iter().any(completes), "a reset forgets");
+}
+
+#[test]
 fn an_abort_of_what_is_not_there_says_so() {
     let mut rig = Rig::ready();
     for sqid in [0, 1, 500] {
