@@ -1,24 +1,24 @@
-//! A target in this process, and hosts that reach it over the loopback.
+//! A target in this process, and hosts that reach it over the loopback, or over
+//! user-space RoCE.
 
 use std::fs::File;
-use std::net::SocketAddr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Host, HostError, HostOptions};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
+use cairn_roce::Soft;
 use cairn_target::Target;
 use nvme_proto::wire::Nqn;
 
-/// Where every target of a test listens: each has a network of its own.
-const LISTENER: &str = "
-    [[listener]]
-    address = \"192.0.2.1\"
-    provider = \"auto\"
-";
+/// Set to "soft", it has every [`TestTarget`] listen by user-space RoCE on the
+/// loopback interface instead of the in-process loopback.
+pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
 
 /// The subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
@@ -28,7 +28,49 @@ pub const NQN: &str = "nqn.2026-01.org.example:disks";
 pub struct TestTarget {
     // Before the network, which it uses until it has stopped.
     target: Target,
-    network: Arc<Loopback>,
+    network: Network,
+}
+
+/// What a test's target and hosts talk over. Each test has one of its own.
+#[derive(Debug)]
+enum Network {
+    Loopback(Arc<Loopback>),
+    Soft(Arc<Soft>),
+}
+
+impl Network {
+    fn chosen() -> Self {
+        match std::env::var(PROVIDER_VARIABLE).as_deref() {
+            Err(_) | Ok("loopback") => Self::Loopback(Arc::default()),
+            Ok("soft") => Self::Soft(Arc::default()),
+            Ok(other) => panic!("{PROVIDER_VARIABLE} is {other}, not loopback or soft"),
+        }
+    }
+
+    fn provider(&self) -> Arc<dyn Provider> {
+        match self {
+            Self::Loopback(loopback) => Arc::clone(loopback) as _,
+            Self::Soft(soft) => Arc::clone(soft) as _,
+        }
+    }
+
+    /// The configuration's lines of a listener.
+    fn listener(&self) -> String {
+        let address = match self {
+            Self::Loopback(_) => Ipv4Addr::new(192, 0, 2, 1),
+            Self::Soft(_) => own_loopback_address(),
+        };
+        format!("[[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n")
+    }
+}
+
+/// An address of the loopback interface that no other test uses, and with it a
+/// UDP port for RoCE.
+#[must_use]
+pub fn own_loopback_address() -> Ipv4Addr {
+    static NEXT: AtomicU8 = AtomicU8::new(2);
+    let [.., high, low] = std::process::id().to_be_bytes();
+    Ipv4Addr::new(127, high, low, NEXT.fetch_add(1, Ordering::Relaxed))
 }
 
 impl TestTarget {
@@ -38,8 +80,9 @@ impl TestTarget {
     /// If it does not start.
     #[must_use]
     pub fn start(toml: &str) -> Self {
-        let network = Arc::new(Loopback::new());
-        let target = Target::start(config(toml), vec![Arc::clone(&network) as _]);
+        let network = Network::chosen();
+        let config = config(toml, &network);
+        let target = Target::start(config, vec![network.provider()]);
         Self {
             target: target.unwrap_or_else(|error| panic!("the target does not start: {error}")),
             network,
@@ -59,20 +102,14 @@ impl TestTarget {
     /// If the target refuses it.
     pub fn reload(&self, toml: &str) {
         self.target
-            .reload(config(toml))
+            .reload(config(toml, &self.network))
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
     /// The network that the target listens on.
     #[must_use]
     pub fn provider(&self) -> Arc<dyn Provider> {
-        Arc::clone(&self.network) as _
-    }
-
-    /// The same, with what only it can do.
-    #[must_use]
-    pub fn network(&self) -> &Loopback {
-        &self.network
+        self.network.provider()
     }
 
     /// Where it listens.
@@ -107,7 +144,7 @@ impl TestTarget {
     /// # Errors
     /// It cannot connect.
     pub fn try_connect(&self, options: HostOptions) -> Result<Host, HostError> {
-        Host::connect(&*self.network, options)
+        Host::connect(&*self.provider(), options)
     }
 
     /// Stops it.
@@ -200,7 +237,7 @@ fn host_id(name: &str) -> [u8; 16] {
     id
 }
 
-fn config(toml: &str) -> Config {
+fn config(toml: &str, network: &Network) -> Config {
     // One reactor is enough unless a test is about several, and keeps a run of
     // all tests on a small machine quick.
     let target = if toml.contains("[target]") {
@@ -208,7 +245,7 @@ fn config(toml: &str) -> Config {
     } else {
         "[target]\nreactors = 1\n"
     };
-    let text = format!("{target}{toml}\n{LISTENER}");
+    let text = format!("{target}{toml}\n{}", network.listener());
     Config::parse("test", &text, &Flags::default())
         .unwrap_or_else(|error| panic!("the test's configuration is wrong:\n{error}"))
 }

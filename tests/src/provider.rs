@@ -5,6 +5,7 @@ use std::sync::Arc;
 use anyhow::Result;
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
+use cairn_roce::Soft;
 use cairn_verbs::VerbsProvider;
 use clap::ValueEnum;
 
@@ -13,6 +14,8 @@ use clap::ValueEnum;
 pub enum ProviderName {
     /// Inside this process.
     Loopback,
+    /// RoCE in user space, over UDP.
+    Soft,
     /// RDMA adapters, by libibverbs and librdmacm.
     Verbs,
 }
@@ -25,6 +28,7 @@ impl ProviderName {
     pub fn open(self) -> Result<Arc<dyn Provider>> {
         match self {
             Self::Loopback => Ok(Arc::new(Loopback::new())),
+            Self::Soft => Ok(Arc::new(Soft::default())),
             Self::Verbs => Ok(Arc::new(VerbsProvider::new()?)),
         }
     }

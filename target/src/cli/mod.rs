@@ -53,6 +53,9 @@ struct Serve {
     /// What speaks RDMA
     #[arg(long, value_name = "auto|verbs|soft")]
     provider: Option<String>,
+    /// Write what RoCE in user space sends and receives, for Wireshark
+    #[arg(long, value_name = "FILE")]
+    pcap: Option<PathBuf>,
     /// A configuration file; the other options add to it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,

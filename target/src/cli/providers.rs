@@ -1,13 +1,19 @@
 //! The providers that this program has.
 
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 use std::sync::Arc;
 
 use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
+use cairn_roce::capture::Capture;
+use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
 /// All of them, best first. One that cannot work here says so when it is asked to.
-pub(super) fn all() -> Vec<Arc<dyn Provider>> {
+///
+/// # Errors
+/// The capture file cannot be written.
+pub(super) fn all(pcap: Option<&Path>) -> Result<Vec<Arc<dyn Provider>>, String> {
     let verbs: Arc<dyn Provider> = match VerbsProvider::new() {
         Ok(verbs) => Arc::new(verbs),
         Err(error) => Arc::new(Missing {
@@ -15,7 +21,19 @@ pub(super) fn all() -> Vec<Arc<dyn Provider>> {
             reason: reason(error),
         }),
     };
-    vec![verbs]
+    let capture = match pcap {
+        Some(path) => {
+            let capture = Capture::create(path);
+            let capture = capture.map_err(|error| format!("--pcap {}: {error}", path.display()))?;
+            Some(Arc::new(capture))
+        }
+        None => None,
+    };
+    let soft = Soft::new(SoftOptions {
+        capture,
+        ..SoftOptions::default()
+    });
+    Ok(vec![verbs, Arc::new(soft)])
 }
 
 fn reason(error: FabricError) -> String {

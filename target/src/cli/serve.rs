@@ -22,8 +22,10 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
-    let target = Target::start(config.clone(), providers::all())
-        .map_err(|error| format!("error: {error}"))?;
+    let providers =
+        providers::all(serve.pcap.as_deref()).map_err(|error| format!("error: {error}"))?;
+    let target =
+        Target::start(config.clone(), providers).map_err(|error| format!("error: {error}"))?;
     for line in announce::lines(&config, target.addresses()) {
         print_line(&line);
     }

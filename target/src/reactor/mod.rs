@@ -32,6 +32,7 @@ use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::arena::Arena;
+use crate::complaints::Complaints;
 use crate::qpair::{QpairId, Qpairs};
 use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
 use crate::request::{List, RequestTable};
@@ -127,6 +128,7 @@ pub(crate) struct Reactor {
     /// Completions of the round, kept to be overwritten by the next.
     batch: Box<[Completion]>,
     idle: Idle,
+    complaints: Complaints,
     inbox_watched: bool,
     draining: bool,
     stopping: bool,
@@ -250,9 +252,9 @@ impl Reactor {
                     self.serve_waiting();
                 }
             }
-            Message::Disconnect { qpair, reason } => {
+            Message::Disconnect { qpair, ending } => {
                 if self.qpairs.get(qpair).is_some() {
-                    self.close(qpair, reason);
+                    self.close(qpair, ending);
                 }
             }
             Message::Abort {

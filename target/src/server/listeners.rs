@@ -62,7 +62,8 @@ impl Control {
                     });
                 }
                 Err(error @ (FabricError::Unavailable { .. } | FabricError::NoDevice { .. })) => {
-                    failure.get_or_insert(error);
+                    // The last resort's own reason is the one to act on.
+                    failure = Some(error);
                 }
                 Err(source) => return Err(StartError::Listen { address, source }),
             }
@@ -87,13 +88,7 @@ impl Control {
         if !candidates.is_empty() {
             return Ok(candidates);
         }
-        let reason = match config.provider {
-            Kind::Soft => "RoCE in user space (provider \"soft\") is not part of this version; \
-                           use an RDMA device with provider \"verbs\", for example a software one: \
-                           `rdma link add rxe0 type rxe netdev eth0`"
-                .to_owned(),
-            Kind::Auto | Kind::Verbs => "no provider is there to speak RDMA".to_owned(),
-        };
+        let reason = "no provider of that kind is part of this program".to_owned();
         Err(StartError::NoProvider {
             address: config.socket_address(),
             reason,

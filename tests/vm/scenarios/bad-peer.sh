@@ -19,7 +19,7 @@ mapfile -t cases < <(cairn-bad-peer --list | awk '{ print $1 }')
 assert_ge "cases" "${#cases[@]}" 8
 for case in "${cases[@]}"; do
     before=$(warnings)
-    cairn-bad-peer --addr "$FABRIC_ADDR" --port "$PORT" "$case" > "$OUT/bad-peer-$case.log" 2>&1 || {
+    cairn-bad-peer --addr "$FABRIC_ADDR" --port "$PORT" --nqn "$NQN" --nsid 2 "$case" > "$OUT/bad-peer-$case.log" 2>&1 || {
         cat "$OUT/bad-peer-$case.log"
         fail "case $case did not end as it should"
     }

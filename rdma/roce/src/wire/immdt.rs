@@ -9,6 +9,14 @@ pub struct ImmDt {
     pub value: u32,
 }
 
+impl ImmDt {
+    /// Immediate data of this value.
+    #[must_use]
+    pub const fn new(value: u32) -> Self {
+        Self { value }
+    }
+}
+
 impl Header for ImmDt {
     const LEN: usize = 4;
 

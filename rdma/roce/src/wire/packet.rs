@@ -65,6 +65,12 @@ impl<'a> Packet<'a> {
         }
     }
 
+    /// Makes it another kind of packet.
+    pub const fn set_opcode(&mut self, opcode: Opcode) {
+        self.opcode = opcode;
+        self.bth.opcode = opcode.code();
+    }
+
     /// Reads a packet from what lies before the ICRC.
     ///
     /// # Errors

@@ -1,0 +1,194 @@
+//! What an endpoint sends and receives, as a pcapng file with nanoseconds.
+//!
+//! A UDP socket shows no headers below the BTH, so those in the file are made up
+//! from what is known: addresses and ports are right, MAC addresses are not, and
+//! of received packets neither is the IPv4 identification.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Mutex, PoisonError};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use crate::phy::receive::Received;
+use crate::phy::send::{Flow, PACKET};
+use crate::wire::Header;
+use crate::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet};
+use crate::wire::frame::{Frame, Network};
+use crate::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
+use crate::wire::ipv6::Ipv6;
+use crate::wire::udp::{ROCE_PORT, Udp};
+
+/// Headers below the BTH: Ethernet, IPv6, UDP.
+const HEADERS: usize = 14 + 40 + 8;
+/// Locally administered, and told apart by their last byte.
+const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
+const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
+
+/// A capture file.
+pub struct Capture {
+    file: Mutex<BufWriter<File>>,
+}
+
+impl fmt::Debug for Capture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Capture")
+    }
+}
+
+/// The two ends of a packet.
+struct Ends {
+    source: IpAddr,
+    destination: IpAddr,
+    source_port: u16,
+    traffic_class: u8,
+    hop_limit: u8,
+}
+
+impl Capture {
+    /// Begins a file, replacing what is there.
+    ///
+    /// # Errors
+    /// The file cannot be written.
+    pub fn create(path: &Path) -> io::Result<Self> {
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+        // Section header: byte order, version 1.0, length unknown.
+        let mut section = Vec::new();
+        section.extend(0x1a2b_3c4d_u32.to_le_bytes());
+        section.extend(1_u16.to_le_bytes());
+        section.extend(0_u16.to_le_bytes());
+        section.extend(u64::MAX.to_le_bytes());
+        write_block(&mut file, 0x0a0d_0d0a, &section)?;
+        // Interface: Ethernet, no limit, if_tsresol (option 9) 10^-9.
+        let mut interface = Vec::new();
+        interface.extend(1_u16.to_le_bytes());
+        interface.extend(0_u16.to_le_bytes());
+        interface.extend(0_u32.to_le_bytes());
+        interface.extend([9, 0, 1, 0, 9, 0, 0, 0]);
+        interface.extend([0; 4]);
+        write_block(&mut file, 1, &interface)?;
+        file.flush()?;
+        Ok(Self {
+            file: Mutex::new(file),
+        })
+    }
+
+    /// Writes a packet that has come.
+    pub fn received(&self, received: &Received<'_>) {
+        let ends = Ends {
+            source: received.source.ip().to_canonical(),
+            destination: received.local.to_canonical(),
+            source_port: received.source.port(),
+            traffic_class: if received.congested { 3 } else { 0 },
+            hop_limit: 64,
+        };
+        let macs = (PEER_MAC, OUR_MAC);
+        self.write(&ends, macs, received.index, received.bytes);
+    }
+
+    /// Writes a packet that is about to leave, and what number it will have.
+    pub fn sent(&self, flow: &Flow, id: u16, packet: &[u8]) {
+        let ends = Ends {
+            source: flow.local,
+            destination: flow.remote,
+            source_port: flow.source_port,
+            traffic_class: flow.traffic_class,
+            hop_limit: flow.hop_limit,
+        };
+        self.write(&ends, (OUR_MAC, PEER_MAC), id, packet);
+    }
+
+    /// Puts everything so far into the file.
+    pub fn flush(&self) {
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        // A full disk must not stop the traffic that is being watched.
+        let _ = file.flush();
+    }
+
+    fn write(&self, ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &[u8]) {
+        let mut bytes = [0; HEADERS + PACKET];
+        if packet.len() > PACKET {
+            return; // not a packet that any peer of ours would send
+        }
+        let length = frame(ends, macs, id, packet).emit(&mut bytes);
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let nanos = now.as_nanos() as u64;
+        let mut block = Vec::with_capacity(length + 24);
+        block.extend(0_u32.to_le_bytes());
+        block.extend(((nanos >> 32) as u32).to_le_bytes());
+        block.extend((nanos as u32).to_le_bytes());
+        block.extend((length as u32).to_le_bytes());
+        block.extend((length as u32).to_le_bytes());
+        block.extend(&bytes[..length]);
+        block.resize(block.len().next_multiple_of(4), 0);
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        // As in `flush`. An enhanced packet block.
+        let _ = write_block(&mut *file, 6, &block);
+    }
+}
+
+impl Drop for Capture {
+    fn drop(&mut self) {
+        self.flush();
+    }
+}
+
+fn frame<'a>(ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &'a [u8]) -> Frame<'a> {
+    let length = (Udp::LEN + packet.len()) as u16;
+    let udp = Udp {
+        source: ends.source_port,
+        destination: ROCE_PORT,
+        length,
+        checksum: 0,
+    };
+    let (network, ethertype) = match (ends.source, ends.destination) {
+        (IpAddr::V4(source), IpAddr::V4(destination)) => {
+            let ip = Ipv4 {
+                tos: ends.traffic_class,
+                total_len: ipv4::LEN as u16 + length,
+                id,
+                dont_fragment: true,
+                ttl: ends.hop_limit,
+                protocol: PROTOCOL_UDP,
+                source,
+                destination,
+            };
+            (Network::V4(ip, udp), ETHERTYPE_IPV4)
+        }
+        (source, destination) => {
+            let ip = Ipv6 {
+                traffic_class: ends.traffic_class,
+                flow_label: 0,
+                payload_len: length,
+                next_header: PROTOCOL_UDP,
+                hop_limit: ends.hop_limit,
+                source: crate::wire::grh::gid_of(source),
+                destination: crate::wire::grh::gid_of(destination),
+            };
+            (Network::V6(ip, udp), ETHERTYPE_IPV6)
+        }
+    };
+    Frame {
+        ethernet: Ethernet {
+            destination: macs.1,
+            source: macs.0,
+            vlan: None,
+            ethertype,
+        },
+        network,
+        packet,
+    }
+}
+
+/// A pcapng block: type, length, body, length.
+fn write_block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
+    let length = (body.len() as u32 + 12).to_le_bytes();
+    out.write_all(&kind.to_le_bytes())?;
+    out.write_all(&length)?;
+    out.write_all(body)?;
+    out.write_all(&length)
+}

@@ -1,0 +1,187 @@
+//! One connection, as its manager remembers it, and what goes in and out.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use crate::wire::cm::ip_cm::CONSUMER_LEN;
+use crate::wire::cm::{CommIds, rej, rep};
+use crate::wire::mad::MAD_LEN;
+
+/// A connection's name: its local communication id.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct ConnId(pub(super) u32);
+
+/// Between which addresses messages travel.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Path {
+    /// Ours.
+    pub local: IpAddr,
+    /// The peer's.
+    pub remote: IpAddr,
+}
+
+/// What a queue pair tells the other end about itself.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpTerms {
+    /// Its number.
+    pub qpn: u32,
+    /// The PSN that it expects first.
+    pub starting_psn: u32,
+    /// READs and atomics that it answers at a time.
+    pub responder_resources: u8,
+    /// READs and atomics that it sends at a time.
+    pub initiator_depth: u8,
+    /// How often the other end shall retry when there is no receive.
+    pub rnr_retry_count: u8,
+}
+
+/// What to ask for.
+#[derive(Debug, Clone)]
+pub struct Connect {
+    /// Addresses.
+    pub path: Path,
+    /// Port to show as ours.
+    pub local_port: u16,
+    /// Port of the peer's listener.
+    pub remote_port: u16,
+    /// Our queue pair.
+    pub terms: QpTerms,
+    /// How often the other end shall retry.
+    pub retry_count: u8,
+    /// Path MTU, as a code.
+    pub path_mtu: u8,
+    /// ACK timeout, as a code.
+    pub ack_timeout: u8,
+    /// Traffic class of the connection's packets.
+    pub traffic_class: u8,
+    /// Hop limit of the connection's packets.
+    pub hop_limit: u8,
+    /// For the peer's consumer.
+    pub private_data: [u8; CONSUMER_LEN],
+    /// How long all of it may take.
+    pub timeout: Duration,
+}
+
+/// What a peer asks for.
+#[derive(Debug, Clone)]
+pub struct Request {
+    /// Addresses.
+    pub path: Path,
+    /// The listener's address, as the peer named it.
+    pub local: SocketAddr,
+    /// The peer's address and port, as it named them.
+    pub peer: SocketAddr,
+    /// The peer's queue pair.
+    pub terms: QpTerms,
+    /// How often we shall retry.
+    pub retry_count: u8,
+    /// Path MTU, as a code.
+    pub path_mtu: u8,
+    /// ACK timeout, as a code.
+    pub ack_timeout: u8,
+    /// Traffic class of the connection's packets.
+    pub traffic_class: u8,
+    /// For our consumer.
+    pub private_data: [u8; CONSUMER_LEN],
+}
+
+/// What happened.
+#[derive(Debug, Clone)]
+pub enum CmEvent {
+    /// A peer wants a connection: accept or reject it.
+    Request {
+        /// Which.
+        id: ConnId,
+        /// What it wants.
+        request: Box<Request>,
+    },
+    /// The peer, or a time limit, has ended a request that was not answered yet.
+    Withdrawn {
+        /// Which.
+        id: ConnId,
+    },
+    /// The peer accepted: we are connected.
+    Accepted {
+        /// Which.
+        id: ConnId,
+        /// The peer's queue pair.
+        terms: QpTerms,
+        /// From the peer's consumer.
+        private_data: [u8; rep::PRIVATE_LEN],
+    },
+    /// The peer has heard our acceptance: we are connected.
+    Established {
+        /// Which.
+        id: ConnId,
+    },
+    /// The peer refused.
+    Rejected {
+        /// Which.
+        id: ConnId,
+        /// IBTA 12.6.7.2.
+        reason: u16,
+        /// With [`RejReason::InvalidPathMtu`](crate::wire::cm::RejReason), the
+        /// MTU code that would do.
+        info: u8,
+        /// From the peer's consumer.
+        private_data: [u8; rej::PRIVATE_LEN],
+    },
+    /// Nobody answered in time.
+    TimedOut {
+        /// Which.
+        id: ConnId,
+    },
+    /// The peer said goodbye.
+    Disconnected {
+        /// Which.
+        id: ConnId,
+    },
+}
+
+/// A message to send.
+#[derive(Debug, Clone)]
+pub struct Transmit {
+    /// Addresses.
+    pub path: Path,
+    /// The datagram, for QP1.
+    pub mad: [u8; MAD_LEN],
+}
+
+/// Where a connection stands (IBTA 12.9.7).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum State {
+    ReqSent,
+    /// The consumer has to decide.
+    ReqReceived,
+    RepSent,
+    Established,
+    DreqSent,
+    TimeWait,
+}
+
+#[derive(Debug)]
+pub(super) struct Connection {
+    pub(super) state: State,
+    pub(super) path: Path,
+    pub(super) ids: CommIds,
+    pub(super) transaction_id: u64,
+    pub(super) local_qpn: u32,
+    /// The peer's GUID and queue pair: together they name it for ever.
+    pub(super) remote_qp: Option<RemoteQp>,
+    /// The latest message, to say again.
+    pub(super) last: Option<Box<[u8; MAD_LEN]>>,
+    /// When to say it again, or when the state ends.
+    pub(super) deadline: Option<Instant>,
+    /// Until the next repetition.
+    pub(super) interval: Duration,
+    /// Until when it is worth repeating.
+    pub(super) gives_up_at: Instant,
+}
+
+/// A queue pair of the world.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct RemoteQp {
+    pub(super) address: IpAddr,
+    pub(super) guid: u64,
+    pub(super) qpn: u32,
+}

@@ -1,0 +1,193 @@
+//! Packets in, by batches.
+//!
+//! Why `unsafe` here: `recvmmsg` fills buffers through pointers. The pointers in
+//! a [`Receiver`] are made afresh for each call, from fields that it owns.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::net::{IpAddr, SocketAddr};
+
+use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
+
+use super::socket::{Socket, check, from_storage};
+
+/// Datagrams, or super-packets of one flow, that one call takes.
+const BATCH: usize = 16;
+/// The largest datagram, and the largest that GRO makes.
+const BUFFER: usize = 65_536;
+/// ECN's "congestion experienced" (RFC 3168, 5).
+const ECN_CE: u8 = 3;
+
+/// Room for the control messages that a socket was asked to give, aligned as
+/// they must be.
+#[repr(C, align(8))]
+#[derive(Clone, Copy)]
+struct Control([u8; 128]);
+
+/// Buffers for one endpoint's packets.
+pub struct Receiver {
+    bytes: Box<[u8]>,
+    names: Box<[sockaddr_storage]>,
+    controls: Box<[Control]>,
+    lengths: [usize; BATCH],
+    infos: [Info; BATCH],
+}
+
+/// What came along with a datagram.
+#[derive(Debug, Clone, Copy, Default)]
+struct Info {
+    source: Option<SocketAddr>,
+    local: Option<IpAddr>,
+    segment: usize,
+    congested: bool,
+}
+
+/// A packet, with the little that a UDP socket tells of its headers.
+#[derive(Debug, Clone, Copy)]
+pub struct Received<'a> {
+    /// Source address and port.
+    pub source: SocketAddr,
+    /// Destination address.
+    pub local: IpAddr,
+    /// A router has marked it.
+    pub congested: bool,
+    /// Its place in the super-packet it came in: perhaps its identification.
+    pub index: u16,
+    /// BTH to ICRC.
+    pub bytes: &'a [u8],
+}
+
+impl std::fmt::Debug for Receiver {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Receiver")
+    }
+}
+
+impl Default for Receiver {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Receiver {
+    /// Empty buffers.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            bytes: vec![0; BATCH * BUFFER].into(),
+            // SAFETY: all zeros is a value of this plain structure.
+            names: vec![unsafe { zeroed::<sockaddr_storage>() }; BATCH].into(),
+            controls: vec![Control([0; 128]); BATCH].into(),
+            lengths: [0; BATCH],
+            infos: [Info::default(); BATCH],
+        }
+    }
+
+    /// Takes what has arrived; returns how many datagrams that was. Each may be
+    /// several packets.
+    ///
+    /// # Errors
+    /// The socket's. Nothing there is not an error.
+    pub fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
+        // SAFETY: all zeros (null pointers and lengths of 0) is a value of both.
+        let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
+            unsafe { (zeroed(), zeroed()) };
+        let buffers = self.bytes.chunks_exact_mut(BUFFER);
+        for (vector, buffer) in vectors.iter_mut().zip(buffers) {
+            vector.iov_base = buffer.as_mut_ptr().cast();
+            vector.iov_len = BUFFER;
+        }
+        for (index, header) in headers.iter_mut().enumerate() {
+            let header = &mut header.msg_hdr;
+            header.msg_name = (&raw mut self.names[index]).cast();
+            header.msg_namelen = size_of::<sockaddr_storage>() as u32;
+            header.msg_iov = &raw mut vectors[index];
+            header.msg_iovlen = 1;
+            header.msg_control = self.controls[index].0.as_mut_ptr().cast();
+            header.msg_controllen = size_of::<Control>();
+        }
+        // SAFETY: each header points at buffers of the lengths it says, all of
+        // them live for this call and not borrowed by anything else.
+        let result = unsafe {
+            libc::recvmmsg(
+                socket.raw(),
+                headers.as_mut_ptr(),
+                BATCH as u32,
+                libc::MSG_DONTWAIT,
+                std::ptr::null_mut(),
+            )
+        };
+        let count = match check(result) {
+            Ok(count) => count as usize,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(0),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => return Ok(0),
+            Err(error) => return Err(error),
+        };
+        for (index, header) in headers[..count].iter().enumerate() {
+            let length = header.msg_len as usize;
+            self.lengths[index] = length;
+            let mut info = read_control(&header.msg_hdr);
+            info.source = from_storage(&self.names[index]);
+            if info.segment == 0 {
+                info.segment = length;
+            }
+            self.infos[index] = info;
+        }
+        Ok(count)
+    }
+
+    /// The packets of one of the datagrams that [`Receiver::receive`] took.
+    pub fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
+        let info = self.infos[datagram];
+        let start = datagram * BUFFER;
+        let bytes = &self.bytes[start..start + self.lengths[datagram]];
+        let addresses = info.source.zip(info.local);
+        let segments = bytes.chunks(info.segment.max(1)).zip(0..);
+        segments.filter_map(move |(bytes, index)| {
+            let (source, local) = addresses?;
+            Some(Received {
+                source,
+                local,
+                congested: info.congested,
+                index,
+                bytes,
+            })
+        })
+    }
+}
+
+fn read_control(header: &msghdr) -> Info {
+    let mut info = Info::default();
+    // SAFETY: the kernel has filled in control messages within the buffer that
+    // the header points at, and the macros stay within it. Payloads are read
+    // unaligned, as the types that these messages carry.
+    unsafe {
+        let mut message: *const cmsghdr = libc::CMSG_FIRSTHDR(header);
+        while !message.is_null() {
+            let data: *const c_void = libc::CMSG_DATA(message).cast();
+            match ((*message).cmsg_level, (*message).cmsg_type) {
+                (libc::SOL_UDP, libc::UDP_GRO) => {
+                    info.segment = data.cast::<c_int>().read_unaligned() as usize;
+                }
+                (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
+                    let value = data.cast::<libc::in_pktinfo>().read_unaligned();
+                    info.local = Some(IpAddr::from(value.ipi_addr.s_addr.to_ne_bytes()));
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
+                    let value = data.cast::<libc::in6_pktinfo>().read_unaligned();
+                    info.local = Some(IpAddr::from(value.ipi6_addr.s6_addr));
+                }
+                (libc::IPPROTO_IP, libc::IP_TOS) => {
+                    info.congested = data.cast::<u8>().read() & ECN_CE == ECN_CE;
+                }
+                (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
+                    let class = data.cast::<c_int>().read_unaligned() as u8;
+                    info.congested = class & ECN_CE == ECN_CE;
+                }
+                _ => {}
+            }
+            message = libc::CMSG_NXTHDR(header, message);
+        }
+    }
+    info
+}

@@ -1,0 +1,258 @@
+//! UDP sockets, as RoCE needs them.
+//!
+//! Why `unsafe` here: batches with control messages (`recvmmsg`, `sendmmsg`),
+//! segmentation offload and reuseport filters have no safe wrapper in the crates
+//! we use. Every call passes pointers to live values of the type that the option
+//! takes, and their size.
+
+use std::io;
+use std::mem::{size_of, size_of_val, zeroed};
+use std::net::{IpAddr, SocketAddr, SocketAddrV4, SocketAddrV6};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+
+use libc::{c_int, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
+
+/// Receive buffer that is asked for; the system may give less.
+const RECEIVE_BUFFER: c_int = 8 << 20;
+const SEND_BUFFER: c_int = 4 << 20;
+
+/// A non-blocking UDP socket, bound and never connected: then IPv4's
+/// identification is 0 with the don't-fragment flag, which the ICRC needs.
+#[derive(Debug)]
+pub struct Socket {
+    fd: OwnedFd,
+    is_ipv4: bool,
+}
+
+impl Socket {
+    /// Binds a socket that receives RoCE.
+    ///
+    /// # Errors
+    /// The address is not ours, or in use.
+    pub fn bind_receiver(address: SocketAddr, share: bool) -> io::Result<Self> {
+        let this = Self::open(address)?;
+        if share {
+            this.share()?;
+        }
+        this.set(libc::SOL_UDP, libc::UDP_GRO, &1)?;
+        if this.is_ipv4 {
+            this.set(libc::IPPROTO_IP, libc::IP_PKTINFO, &1)?;
+            this.set(libc::IPPROTO_IP, libc::IP_RECVTOS, &1)?;
+        } else {
+            this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
+            this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
+        }
+        // Beyond the system's limit only with privileges; else up to it.
+        if this
+            .set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER)
+            .is_err()
+        {
+            this.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
+        }
+        this.bind(address)?;
+        Ok(this)
+    }
+
+    /// Binds a socket that only sends: its port is a flow's source port.
+    ///
+    /// # Errors
+    /// The port is in use.
+    pub fn bind_sender(address: SocketAddr) -> io::Result<Self> {
+        let this = Self::open(address)?;
+        this.filter(libc::SO_ATTACH_FILTER, &[statement(libc::BPF_RET, 0)])?;
+        this.bind(address)?;
+        Ok(this)
+    }
+
+    fn open(address: SocketAddr) -> io::Result<Self> {
+        let is_ipv4 = address.is_ipv4();
+        let family = if is_ipv4 {
+            libc::AF_INET
+        } else {
+            libc::AF_INET6
+        };
+        let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers are passed.
+        let fd = check(unsafe { libc::socket(family, kind, 0) })?;
+        // SAFETY: a descriptor that was just made belongs to nobody else.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let this = Self { fd, is_ipv4 };
+        if is_ipv4 {
+            let level = libc::IP_PMTUDISC_DO;
+            this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
+        } else {
+            this.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1)?;
+            let level = libc::IPV6_PMTUDISC_DO;
+            this.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &level)?;
+        }
+        if this
+            .set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)
+            .is_err()
+        {
+            this.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER)?;
+        }
+        Ok(this)
+    }
+
+    fn bind(&self, address: SocketAddr) -> io::Result<()> {
+        let (storage, length) = to_storage(address);
+        // SAFETY: `storage` is an address of `length` bytes.
+        check(unsafe { libc::bind(self.raw(), (&raw const storage).cast(), length) })?;
+        Ok(())
+    }
+
+    /// Lets further sockets bind to the same address. After a bind that was
+    /// exclusive: so another process can never join by accident.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn share(&self) -> io::Result<()> {
+        self.set(libc::SOL_SOCKET, libc::SO_REUSEPORT, &1)
+    }
+
+    /// Spreads packets over the sockets that share this one's address: the one
+    /// whose turn of joining was `n` gets the queue pairs whose numbers begin
+    /// with `n`, in all but the `low_bits` low bits.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn spread_by_qpn(&self, low_bits: u32) -> io::Result<()> {
+        // The filter sees the payload: the BTH, whose second word is
+        // FECN, BECN and reserved bits, then DestQP.
+        let program = [
+            statement(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 4),
+            statement(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0x00ff_ffff),
+            statement(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, low_bits),
+            statement(libc::BPF_RET | libc::BPF_A, 0),
+        ];
+        self.filter(libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+    }
+
+    fn filter(&self, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
+        let program = libc::sock_fprog {
+            len: program.len() as u16,
+            filter: program.as_ptr().cast_mut(),
+        };
+        self.set(libc::SOL_SOCKET, option, &program)
+    }
+
+    fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+        let length = size_of::<T>() as socklen_t;
+        let value = std::ptr::from_ref(value).cast();
+        // SAFETY: `value` points at `length` bytes of the option's own type.
+        check(unsafe { libc::setsockopt(self.raw(), level, option, value, length) })?;
+        Ok(())
+    }
+
+    /// The descriptor.
+    #[must_use]
+    pub fn raw(&self) -> RawFd {
+        self.fd.as_raw_fd()
+    }
+
+    /// Where it is bound.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn local_addr(&self) -> io::Result<SocketAddr> {
+        // SAFETY: all zeros is a value of this plain structure.
+        let mut storage: sockaddr_storage = unsafe { zeroed() };
+        let mut length = size_of_val(&storage) as socklen_t;
+        let address = (&raw mut storage).cast();
+        // SAFETY: there is room for `length` bytes at `address`.
+        check(unsafe { libc::getsockname(self.raw(), address, &raw mut length) })?;
+        from_storage(&storage).ok_or_else(|| io::Error::other("not an IP socket"))
+    }
+}
+
+const fn statement(code: u32, k: u32) -> libc::sock_filter {
+    libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: 0,
+        k,
+    }
+}
+
+pub(super) fn check(result: c_int) -> io::Result<c_int> {
+    if result < 0 {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(result)
+    }
+}
+
+/// An address as the system takes it.
+pub(super) fn to_storage(address: SocketAddr) -> (sockaddr_storage, socklen_t) {
+    // SAFETY: all zeros is a value of this plain structure.
+    let mut storage: sockaddr_storage = unsafe { zeroed() };
+    let length = match address {
+        SocketAddr::V4(v4) => {
+            let value = sockaddr_in {
+                sin_family: libc::AF_INET as u16,
+                sin_port: v4.port().to_be(),
+                sin_addr: libc::in_addr {
+                    s_addr: u32::from_ne_bytes(v4.ip().octets()),
+                },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: the storage is large enough and aligned for any address.
+            unsafe { (&raw mut storage).cast::<sockaddr_in>().write(value) };
+            size_of::<sockaddr_in>()
+        }
+        SocketAddr::V6(v6) => {
+            let value = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as u16,
+                sin6_port: v6.port().to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr {
+                    s6_addr: v6.ip().octets(),
+                },
+                sin6_scope_id: v6.scope_id(),
+            };
+            // SAFETY: as above.
+            unsafe { (&raw mut storage).cast::<sockaddr_in6>().write(value) };
+            size_of::<sockaddr_in6>()
+        }
+    };
+    (storage, length as socklen_t)
+}
+
+/// An address as the system gave it.
+pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
+    let storage = std::ptr::from_ref(storage);
+    // SAFETY: the storage is initialised, large enough and aligned for either
+    // kind, and both are plain data.
+    unsafe {
+        match c_int::from((*storage).ss_family) {
+            libc::AF_INET => {
+                let v4 = storage.cast::<sockaddr_in>().read();
+                let ip = v4.sin_addr.s_addr.to_ne_bytes().into();
+                let port = u16::from_be(v4.sin_port);
+                Some(SocketAddrV4::new(ip, port).into())
+            }
+            libc::AF_INET6 => {
+                let v6 = storage.cast::<sockaddr_in6>().read();
+                let ip = v6.sin6_addr.s6_addr.into();
+                let port = u16::from_be(v6.sin6_port);
+                Some(SocketAddrV6::new(ip, port, 0, v6.sin6_scope_id).into())
+            }
+            _ => None,
+        }
+    }
+}
+
+/// The local address from which the system would reach `remote`.
+///
+/// # Errors
+/// There is no route.
+pub fn source_for(remote: IpAddr) -> io::Result<IpAddr> {
+    let any: IpAddr = match remote {
+        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Connecting a datagram socket sends nothing; it only looks up the route.
+    let socket = std::net::UdpSocket::bind((any, 0))?;
+    socket.connect((remote, crate::wire::udp::ROCE_PORT))?;
+    Ok(socket.local_addr()?.ip())
+}

@@ -1,0 +1,253 @@
+//! One local address: its sockets, its memory, its connection manager.
+
+use std::fmt;
+use std::hash::{BuildHasher, RandomState};
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use cairn_rdma::{Access, Device, Endpoint, EndpointOptions, FabricError, Mapping, Region};
+
+use super::endpoint::SoftEndpoint;
+use super::manager::ConnectionManager;
+use super::slots::{INDEX_BITS, SLOT_BITS, SLOTS};
+use super::{Shared, SoftOptions, lock};
+use crate::cm::{Identity, Manager};
+use crate::phy::fault::Fault;
+use crate::phy::send::Sender;
+use crate::phy::socket::Socket;
+use crate::qp::memory::Regions;
+use crate::wire::udp::ROCE_PORT;
+
+/// Endpoints of a device at a time: what the top bits of a queue pair number can
+/// tell apart, less the one of connection management.
+const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
+/// Where the top bits of a queue pair number begin.
+pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
+
+pub(super) struct SoftDevice {
+    name: String,
+    id: u64,
+    pub(super) address: IpAddr,
+    pub(super) options: SoftOptions,
+    pub(super) regions: Arc<Regions>,
+    pub(super) manager: Arc<ConnectionManager>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// In the order in which they joined, the first one's left out. They are kept
+    /// until the device goes: the kernel knows them by their turn.
+    sockets: Mutex<Vec<Leased>>,
+}
+
+/// A socket that endpoints have, one after the other.
+struct Leased {
+    socket: Arc<Socket>,
+    taken: bool,
+    /// What its next endpoint's queue pair numbers begin with: a peer must not
+    /// take them for those of the last one (IBTA 12.9.8.3.1, "stale").
+    generation: u16,
+}
+
+/// What an endpoint gets of its device.
+pub(super) struct Lease {
+    /// The top bits of its queue pair numbers.
+    pub(super) index: u32,
+    pub(super) socket: Arc<Socket>,
+    pub(super) generation: u16,
+}
+
+impl fmt::Debug for SoftDevice {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)
+    }
+}
+
+/// A number that nobody can foresee.
+pub(super) fn random() -> u64 {
+    RandomState::new().hash_one(std::process::id())
+}
+
+/// One of the loopback network's addresses.
+pub(super) fn random_loopback_address() -> IpAddr {
+    let [_, b, c, d] = (random() as u32).to_be_bytes();
+    Ipv4Addr::new(127, b, c, d.clamp(2, 254)).into()
+}
+
+impl SoftDevice {
+    pub(super) fn open(
+        shared: &Arc<Shared>,
+        address: IpAddr,
+        id: u64,
+    ) -> Result<Arc<Self>, FabricError> {
+        let at = SocketAddr::new(address, ROCE_PORT);
+        let first = Socket::bind_receiver(at, false).and_then(|socket| {
+            socket.share()?;
+            Ok(socket)
+        });
+        let first = Arc::new(first.map_err(|error| explain(address, error))?);
+        let manager = Manager::new(Identity::new(random()));
+        let options = shared.options.clone();
+        let fault = options.fault.map(|options| Fault::new(options, id << 8));
+        let manager = ConnectionManager::new(
+            manager,
+            first,
+            Sender::new(fault, options.capture.clone()),
+            options.capture.clone(),
+        );
+        let manager = Arc::new(manager.map_err(|source| FabricError::Os {
+            call: "eventfd",
+            source,
+        })?);
+        let device = Arc::new(Self {
+            name: format!("soft-{address}"),
+            id,
+            address,
+            options,
+            regions: Arc::default(),
+            manager: Arc::clone(&manager),
+            thread: Mutex::new(None),
+            sockets: Mutex::default(),
+        });
+        let (shared, weak) = (Arc::clone(shared), Arc::downgrade(&device));
+        let thread = std::thread::Builder::new()
+            .name(format!("roce-cm-{id}"))
+            .spawn(move || manager.run(&shared, &weak));
+        let thread = thread.map_err(|source| FabricError::Os {
+            call: "starting a thread",
+            source,
+        })?;
+        *lock(&device.thread) = Some(thread);
+        Ok(device)
+    }
+
+    /// A socket for an endpoint.
+    pub(super) fn lease(&self) -> Result<Lease, FabricError> {
+        let mut sockets = lock(&self.sockets);
+        if let Some(index) = sockets.iter().position(|leased| !leased.taken) {
+            let leased = &mut sockets[index];
+            leased.taken = true;
+            return Ok(leased.lease(index));
+        }
+        if sockets.len() == MAX_ENDPOINTS {
+            return Err(FabricError::Limit {
+                what: "endpoints",
+                limit: MAX_ENDPOINTS as u64,
+            });
+        }
+        let at = SocketAddr::new(self.address, ROCE_PORT);
+        let socket = Socket::bind_receiver(at, true).and_then(|socket| {
+            socket.spread_by_qpn(INDEX_SHIFT)?;
+            Ok(socket)
+        });
+        let socket = Arc::new(socket.map_err(|error| explain(self.address, error))?);
+        sockets.push(Leased {
+            socket,
+            taken: true,
+            generation: random() as u16,
+        });
+        let index = sockets.len() - 1;
+        Ok(sockets[index].lease(index))
+    }
+
+    pub(super) fn give_back(&self, index: u32, generation: u16) {
+        let leased = &mut lock(&self.sockets)[index as usize - 1];
+        leased.taken = false;
+        leased.generation = generation;
+    }
+}
+
+impl Leased {
+    fn lease(&self, at: usize) -> Lease {
+        Lease {
+            index: at as u32 + 1,
+            socket: Arc::clone(&self.socket),
+            generation: self.generation,
+        }
+    }
+}
+
+impl Drop for SoftDevice {
+    fn drop(&mut self) {
+        self.manager.stop();
+        let thread = lock(&self.thread).take();
+        if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
+            // The thread ends without a panic or has said why.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Device for SoftDevice {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError> {
+        // Nothing is pinned: it is the processor that copies.
+        let key = self.regions.register(Arc::clone(&mapping), access)?;
+        let registration = Registration {
+            regions: Arc::clone(&self.regions),
+            key,
+        };
+        Ok(Region::new(mapping, key, key, Box::new(registration)))
+    }
+
+    fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError> {
+        if usize::from(options.queue_pairs) > SLOTS {
+            return Err(FabricError::Limit {
+                what: "queue pairs of an endpoint",
+                limit: 1 << SLOT_BITS,
+            });
+        }
+        Ok(Box::new(SoftEndpoint::open(self, options)?))
+    }
+}
+
+/// Takes a key out of use when its region is dropped.
+struct Registration {
+    regions: Arc<Regions>,
+    key: u32,
+}
+
+impl Drop for Registration {
+    fn drop(&mut self) {
+        self.regions.deregister(self.key);
+    }
+}
+
+/// Why an address cannot be had, and what to do about it.
+fn explain(address: IpAddr, error: io::Error) -> FabricError {
+    match error.kind() {
+        io::ErrorKind::AddrNotAvailable => FabricError::NoDevice {
+            address,
+            remedy: "this machine does not have that address; `ip address` lists those it has"
+                .to_owned(),
+        },
+        io::ErrorKind::AddrInUse if std::path::Path::new("/sys/module/rdma_rxe").exists() => {
+            FabricError::Unavailable {
+                provider: "soft",
+                reason: format!(
+                    "UDP port {ROCE_PORT} of {address} is taken, and the kernel's rdma_rxe is \
+                     loaded, which takes it in all of its network namespace: use the kernel's \
+                     RoCE (--provider verbs), or unload it (modprobe -r rdma_rxe)"
+                ),
+            }
+        }
+        io::ErrorKind::AddrInUse => FabricError::Unavailable {
+            provider: "soft",
+            reason: format!(
+                "UDP port {ROCE_PORT} of {address} is taken by another program, perhaps another \
+                 Cairn: `ss -lunp sport = :{ROCE_PORT}` names it; stop it, or use another of this \
+                 machine's addresses"
+            ),
+        },
+        _ => FabricError::Os {
+            call: "binding a UDP socket",
+            source: error,
+        },
+    }
+}

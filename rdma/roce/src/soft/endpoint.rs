@@ -1,0 +1,318 @@
+//! One reactor's queue pairs, on a socket of its own.
+
+mod connecting;
+mod moving;
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::SocketAddr;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cairn_rdma::{
+    Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
+    Event, FabricError, PostError, QpId, QpOptions, RecvWork, SendWork,
+};
+use crossbeam_channel::Receiver as Letters;
+
+use super::device::{Lease, SoftDevice, random};
+use super::manager::{Inbox, News};
+use super::slots::{Phase, Slots};
+use super::wake::Wake;
+use crate::counters::Counters;
+use crate::phy::fault::Fault;
+use crate::phy::receive::Receiver;
+use crate::phy::send::Sender;
+use crate::phy::socket::Socket;
+use crate::qp::Context;
+use crate::qp::memory::Memory;
+use crate::qp::work::{CompletionQueue, ReceiveQueue, Work};
+use crate::wire::icrc::Checker;
+
+/// Source ports that an endpoint's queue pairs share: enough to spread over the
+/// paths of a network.
+const FLOWS: usize = 8;
+/// Source ports begin here, as rdma_rxe's and most adapters' do.
+const FIRST_FLOW_PORT: u16 = 0xc000;
+/// READs and atomics outstanding of a queue pair, either way.
+const MAX_DEPTH: u8 = 128;
+
+pub(super) struct SoftEndpoint {
+    device: Arc<SoftDevice>,
+    as_device: Arc<dyn Device>,
+    index: u32,
+    /// Of the first queue pairs.
+    generation: u16,
+    socket: Arc<Socket>,
+    /// The sockets that queue pairs send from.
+    flows: Vec<(Socket, u16)>,
+    wait_fds: [RawFd; 2],
+
+    inbox: Inbox,
+    letters: Letters<News>,
+    slots: Slots,
+    memory: Memory,
+    receives: ReceiveQueue,
+    completions: CompletionQueue,
+    events: VecDeque<Event>,
+    counters: Counters,
+
+    /// Taken out while its packets are being handled.
+    receiver: Option<Box<Receiver>>,
+    checker: Checker,
+    sender: Sender,
+    /// Slots of queue pairs that may have something to send.
+    ready: VecDeque<u16>,
+    timers: BinaryHeap<Reverse<(Instant, u16)>>,
+}
+
+impl SoftEndpoint {
+    pub(super) fn open(
+        device: Arc<SoftDevice>,
+        options: &EndpointOptions,
+    ) -> Result<Self, FabricError> {
+        let flows = open_flows(&device)?;
+        let wake = Wake::new().map_err(|source| FabricError::Os {
+            call: "eventfd",
+            source,
+        })?;
+        let wake = Arc::new(wake);
+        let Lease {
+            index,
+            socket,
+            generation,
+        } = device.lease()?;
+        let (mailbox, letters) = crossbeam_channel::unbounded();
+        let count = usize::from(options.queue_pairs);
+        let stream = device.id() << 8 | u64::from(index);
+        let fault = device
+            .options
+            .fault
+            .map(|options| Fault::new(options, stream));
+        let mut receiver = Box::new(Receiver::new());
+        // What came for the socket's last owner.
+        while matches!(receiver.receive(&socket), Ok(1..)) {}
+        Ok(Self {
+            wait_fds: [socket.raw(), wake.fd()],
+            index,
+            generation,
+            socket,
+            flows,
+            inbox: Inbox { mailbox, wake },
+            letters,
+            slots: Slots::new(index, options.queue_pairs, generation),
+            memory: device.regions.reader(),
+            receives: ReceiveQueue::new(options.receives as usize),
+            completions: CompletionQueue::new(options.completions as usize, count),
+            events: VecDeque::new(),
+            counters: Counters::default(),
+            receiver: Some(receiver),
+            checker: Checker::new(),
+            sender: Sender::new(fault, device.options.capture.clone()),
+            ready: VecDeque::with_capacity(count),
+            timers: BinaryHeap::with_capacity(4 * count),
+            as_device: Arc::clone(&device) as _,
+            device,
+        })
+    }
+}
+
+fn open_flows(device: &SoftDevice) -> Result<Vec<(Socket, u16)>, FabricError> {
+    let mut flows = Vec::with_capacity(FLOWS);
+    let mut tries = 0;
+    while flows.len() < FLOWS {
+        let port = FIRST_FLOW_PORT | random() as u16;
+        match Socket::bind_sender(SocketAddr::new(device.address, port)) {
+            Ok(socket) => flows.push((socket, port)),
+            // Somebody has that port.
+            Err(_) if tries < 100 => tries += 1,
+            Err(source) => {
+                return Err(FabricError::Os {
+                    call: "binding a UDP socket to send from",
+                    source,
+                });
+            }
+        }
+    }
+    Ok(flows)
+}
+
+impl Drop for SoftEndpoint {
+    fn drop(&mut self) {
+        for conn in self.slots.connections() {
+            self.device.manager.disconnect(conn);
+        }
+        let generation = self.slots.next_generation(self.generation);
+        self.device.give_back(self.index, generation);
+    }
+}
+
+/// Splits an endpoint into a queue pair's context and the rest.
+macro_rules! context {
+    ($endpoint:ident, $qp:expr) => {
+        Context {
+            qp: $qp,
+            memory: &$endpoint.memory,
+            receives: &mut $endpoint.receives,
+            completions: &mut $endpoint.completions,
+            counters: &mut $endpoint.counters,
+        }
+    };
+}
+use context;
+
+impl Endpoint for SoftEndpoint {
+    fn device(&self) -> &Arc<dyn Device> {
+        &self.as_device
+    }
+
+    fn limits(&self) -> EndpointLimits {
+        EndpointLimits {
+            send_work: 16384,
+            initiator_depth: MAX_DEPTH,
+            responder_resources: MAX_DEPTH,
+            send_with_invalidate: true,
+        }
+    }
+
+    fn post_receives(&mut self, works: &[RecvWork]) -> Result<(), PostError> {
+        if self.receives.post(works) {
+            Ok(())
+        } else {
+            Err(PostError::Full)
+        }
+    }
+
+    fn accept(
+        &mut self,
+        request: ConnRequest,
+        options: &QpOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError> {
+        self.answer(request, options, private_data)
+    }
+
+    fn connect(
+        &mut self,
+        options: &ConnectOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError> {
+        self.ask(options, private_data)
+    }
+
+    fn post(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
+        self.memory.refresh();
+        let entry = self.slots.get(id).ok_or(PostError::Broken)?;
+        let up = matches!(entry.phase, Phase::Accepted | Phase::Established);
+        let qp = entry.qp.as_mut().filter(|_| up).ok_or(PostError::Broken)?;
+        let cx = context!(self, id);
+        qp.post(chain.iter().map(Work::from), &cx)?;
+        self.make_ready(id);
+        Ok(())
+    }
+
+    fn poll(&mut self, out: &mut [Completion]) -> usize {
+        self.progress();
+        let mut count = 0;
+        while let Some(to) = out.get_mut(count) {
+            let Some(done) = self.completions.pop() else {
+                break;
+            };
+            *to = done.completion;
+            count += 1;
+            self.close_if_drained(to.qp);
+        }
+        count
+    }
+
+    fn poll_events(&mut self, out: &mut Vec<Event>) {
+        self.read_news(Instant::now());
+        for event in self.events.drain(..) {
+            if let Event::Closed { qp } = event {
+                self.slots.heard(qp);
+            }
+            out.push(event);
+        }
+    }
+
+    fn disconnect(&mut self, id: QpId) {
+        let closing = |phase: Phase| phase == Phase::Closing;
+        let Some(entry) = self.slots.get(id).filter(|entry| !closing(entry.phase)) else {
+            return;
+        };
+        entry.phase = Phase::Closing;
+        let conn = entry.conn.take();
+        if let Some(qp) = &mut entry.qp {
+            qp.flush(&mut context!(self, id));
+        }
+        if let Some(conn) = conn {
+            self.device.manager.disconnect(conn);
+        }
+        self.close_if_drained(id);
+    }
+
+    fn arm(&mut self) -> Result<bool, FabricError> {
+        self.inbox.wake.clear();
+        self.progress();
+        let something =
+            !self.completions.is_empty() || !self.events.is_empty() || !self.ready.is_empty();
+        Ok(something)
+    }
+
+    fn wait_fds(&self) -> &[RawFd] {
+        &self.wait_fds
+    }
+
+    fn next_deadline(&self) -> Option<Instant> {
+        self.timers.peek().map(|Reverse((at, _))| *at)
+    }
+}
+
+impl SoftEndpoint {
+    /// Does all there is to do: hears news and packets, looks at the time, sends.
+    fn progress(&mut self) {
+        let now = Instant::now();
+        self.memory.refresh();
+        self.read_news(now);
+        self.receive(now);
+        self.run_timers(now);
+        self.transmit(now);
+    }
+
+    /// Once nothing of a queue pair that its owner has let go is left, it is gone.
+    fn close_if_drained(&mut self, id: QpId) {
+        let closing = self
+            .slots
+            .get(id)
+            .is_some_and(|entry| entry.phase == Phase::Closing);
+        if closing && !self.completions.has_of(id) {
+            self.slots.remove(id);
+            self.events.push_back(Event::Closed { qp: id });
+        }
+    }
+
+    fn make_ready(&mut self, id: QpId) {
+        if let Some(entry) = self.slots.get(id)
+            && !entry.queued
+        {
+            entry.queued = true;
+            self.ready.push_back(id.slot() as u16);
+        }
+    }
+
+    /// Puts a queue pair's next timer into the heap, if an earlier one does not
+    /// stand there already.
+    fn arm_timer(&mut self, id: QpId) {
+        let Some(entry) = self.slots.get(id) else {
+            return;
+        };
+        let Some(at) = entry.qp.as_ref().and_then(crate::qp::Qp::poll_timeout) else {
+            return;
+        };
+        if entry.timer_at.is_none_or(|earlier| at < earlier) {
+            entry.timer_at = Some(at);
+            self.timers.push(Reverse((at, id.slot() as u16)));
+        }
+    }
+}

@@ -1,0 +1,294 @@
+//! Connections of an endpoint: asked for, answered, and their news.
+
+use std::net::IpAddr;
+use std::time::Instant;
+
+use cairn_rdma::{
+    ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, PrivateData, QpId,
+    QpOptions,
+};
+
+use super::super::device::random;
+use super::super::listening::SoftRequest;
+use super::super::slots::{Entry, Phase};
+use super::{Context, FLOWS, MAX_DEPTH, SoftEndpoint, context};
+use crate::cm::{CmEvent, Connect, Path, QpTerms};
+use crate::phy::netdev::{mtu_of_code, path_mtu_code};
+use crate::phy::send::Flow;
+use crate::phy::socket::source_for;
+use crate::qp::{Qp, QpConfig};
+use crate::wire::aeth::timeout_of_code;
+use crate::wire::cm::{RejReason, padded};
+
+/// The ACK timeout that our REQs ask for, and acceptable ones of peers, as codes:
+/// 67 ms, 0.54 s (Linux's own), 4.3 s.
+const ACK_TIMEOUT: u8 = 17;
+const ACK_TIMEOUTS: (u8, u8) = (14, 20);
+/// What peers are told about receives that are missing here: to try for ever. It
+/// is the peer's retry count that ends a connection, not ours.
+const RNR_RETRY_FOR_EVER: u8 = 7;
+const DEFAULT_HOP_LIMIT: u8 = 64;
+/// ECN's "capable transport" (RFC 3168, 5): routers may mark instead of drop.
+const ECN_CAPABLE: u8 = 2;
+/// Ports that active ends show. They mean nothing on the wire.
+const ACTIVE_PORTS: u16 = 0xc000;
+
+impl SoftEndpoint {
+    pub(super) fn answer(
+        &mut self,
+        request: ConnRequest,
+        options: &QpOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError> {
+        let handle = request.handle.into_any().downcast::<SoftRequest>();
+        // Unanswered, it refuses when it is dropped.
+        let mut handle = handle.expect("a request goes to an endpoint of its own provider");
+        assert_eq!(
+            handle.device.id(),
+            self.device.id(),
+            "a request goes to an endpoint of its own device"
+        );
+        let request = &handle.request;
+        let (id, qpn) = self.slots.vacancy()?;
+        let theirs = request.terms;
+        let terms = QpTerms {
+            responder_resources: options.responder_resources.min(theirs.initiator_depth),
+            initiator_depth: options.initiator_depth.min(theirs.responder_resources),
+            ..self.terms(qpn, options)
+        };
+        let class = options.traffic_class.unwrap_or(request.traffic_class);
+        let entry = Entry {
+            phase: Phase::Accepted,
+            conn: Some(handle.id),
+            qpn,
+            options: *options,
+            terms,
+            flow: self.flow(id, request.path, class, options.hop_limit),
+            qp: None,
+            queued: false,
+            timer_at: None,
+            wish: None,
+            path_mtu: request.path_mtu,
+            ack_timeout: request.ack_timeout.clamp(ACK_TIMEOUTS.0, ACK_TIMEOUTS.1),
+        };
+        let manager = &self.device.manager;
+        let accepted = manager.accept(handle.id, &terms, private_data, id, &self.inbox);
+        handle.answered = true;
+        accepted.map_err(|_| FabricError::Gone("peer"))?;
+        self.slots.insert(id, entry);
+        self.begin(id, &theirs, Instant::now());
+        Ok(id)
+    }
+
+    pub(super) fn ask(
+        &mut self,
+        options: &ConnectOptions,
+        private_data: &[u8],
+    ) -> Result<QpId, FabricError> {
+        let remote = options.remote.ip();
+        let local = self.local_for(remote, options.local)?;
+        let path_mtu = path_mtu_code(local).map_err(|_| FabricError::NoDevice {
+            address: local,
+            remedy: "no network interface has it".to_owned(),
+        })?;
+        let (id, qpn) = self.slots.vacancy()?;
+        let terms = self.terms(qpn, &options.qp);
+        let path = Path { local, remote };
+        let class = options.qp.traffic_class.unwrap_or(0);
+        let flow = self.flow(id, path, class, options.qp.hop_limit);
+        let wish = Connect {
+            path,
+            local_port: ACTIVE_PORTS | random() as u16,
+            remote_port: options.remote.port(),
+            terms,
+            retry_count: options.qp.retry_count,
+            path_mtu,
+            ack_timeout: ACK_TIMEOUT,
+            traffic_class: class,
+            hop_limit: flow.hop_limit,
+            private_data: padded(private_data),
+            timeout: options.timeout,
+        };
+        let conn = self.device.manager.connect(&wish, id, &self.inbox);
+        self.slots.insert(
+            id,
+            Entry {
+                phase: Phase::Connecting,
+                conn: Some(conn),
+                qpn,
+                options: options.qp,
+                terms,
+                flow,
+                qp: None,
+                queued: false,
+                timer_at: None,
+                path_mtu,
+                ack_timeout: ACK_TIMEOUT,
+                wish: Some(Box::new(wish)),
+            },
+        );
+        Ok(id)
+    }
+
+    fn local_for(&self, remote: IpAddr, asked: Option<IpAddr>) -> Result<IpAddr, FabricError> {
+        let ours = self.device.address;
+        if !ours.is_unspecified() {
+            return Ok(ours);
+        }
+        let found = asked.map_or_else(|| source_for(remote), Ok);
+        found.map_err(|source| FabricError::Os {
+            call: "looking up the route",
+            source,
+        })
+    }
+
+    fn terms(&self, qpn: u32, options: &QpOptions) -> QpTerms {
+        QpTerms {
+            qpn,
+            starting_psn: random() as u32 & 0xff_ffff,
+            responder_resources: options.responder_resources.min(MAX_DEPTH),
+            initiator_depth: options.initiator_depth.min(MAX_DEPTH),
+            rnr_retry_count: RNR_RETRY_FOR_EVER,
+        }
+    }
+
+    fn flow(&self, id: QpId, path: Path, class: u8, hop_limit: Option<u8>) -> Flow {
+        let (socket, source_port) = &self.flows[id.slot() % FLOWS];
+        Flow {
+            fd: socket.raw(),
+            source_port: *source_port,
+            local: path.local,
+            remote: path.remote,
+            traffic_class: class & !3 | ECN_CAPABLE,
+            hop_limit: hop_limit.unwrap_or(DEFAULT_HOP_LIMIT),
+        }
+    }
+
+    /// Makes the queue pair, now that both ends are known.
+    fn begin(&mut self, id: QpId, theirs: &QpTerms, now: Instant) {
+        let entry = self.slots.get(id).expect("callers have looked it up");
+        let options = &entry.options;
+        let config = QpConfig {
+            dest_qpn: theirs.qpn,
+            mtu: mtu_of_code(entry.path_mtu),
+            send_psn: theirs.starting_psn,
+            receive_psn: entry.terms.starting_psn,
+            send_work: options.send_work,
+            initiator_depth: entry.terms.initiator_depth.min(theirs.responder_resources),
+            responder_resources: entry.terms.responder_resources,
+            retry_count: options.retry_count,
+            rnr_retry_count: options.rnr_retry_count,
+            min_rnr_timer: options.min_rnr_timer,
+            ack_timeout: timeout_of_code(entry.ack_timeout),
+        };
+        entry.qp = Some(Qp::new(&config, now));
+    }
+
+    /// Hears what the connection manager has to say.
+    pub(super) fn read_news(&mut self, now: Instant) {
+        while let Ok(news) = self.letters.try_recv() {
+            let id = news.qp;
+            let Some(entry) = self.slots.get(id) else {
+                continue;
+            };
+            match (news.event, entry.phase) {
+                (
+                    CmEvent::Accepted {
+                        terms,
+                        private_data,
+                        ..
+                    },
+                    Phase::Connecting,
+                ) => {
+                    entry.phase = Phase::Established;
+                    entry.wish = None;
+                    self.begin(id, &terms, now);
+                    let private_data = PrivateData::new(&private_data);
+                    self.establish(id, private_data);
+                }
+                (CmEvent::Established { .. }, Phase::Accepted) => {
+                    entry.phase = Phase::Established;
+                    self.establish(id, PrivateData::new(&[]));
+                }
+                (
+                    CmEvent::Rejected {
+                        reason,
+                        info,
+                        private_data,
+                        ..
+                    },
+                    Phase::Connecting,
+                ) => {
+                    if reason == RejReason::InvalidPathMtu as u16 && self.ask_smaller(id, info) {
+                        continue;
+                    }
+                    let private_data = PrivateData::new(&private_data);
+                    self.events.push_back(Event::Rejected {
+                        qp: id,
+                        private_data,
+                        reason,
+                    });
+                    self.close(id);
+                }
+                (CmEvent::TimedOut { .. }, Phase::Connecting | Phase::Accepted) => {
+                    let peer = entry.flow.remote;
+                    let reason = format!(
+                        "{peer} did not answer: check that it is up, that it speaks RoCE v2, and \
+                         that UDP port 4791 is open both ways"
+                    );
+                    self.events
+                        .push_back(Event::ConnectFailed { qp: id, reason });
+                    self.close(id);
+                }
+                (CmEvent::Disconnected { .. }, Phase::Accepted | Phase::Established) => {
+                    entry.phase = Phase::Broken;
+                    entry.conn = None;
+                    if let Some(qp) = &mut entry.qp {
+                        qp.flush(&mut context!(self, id));
+                    }
+                    let reason = DisconnectReason::Peer;
+                    self.events
+                        .push_back(Event::Disconnected { qp: id, reason });
+                }
+                // The owner has let go, or knows already.
+                _ => {}
+            }
+        }
+    }
+
+    fn establish(&mut self, id: QpId, private_data: PrivateData) {
+        let entry = self.slots.get(id).expect("callers have looked it up");
+        if let Some(qp) = &mut entry.qp {
+            qp.release();
+        }
+        self.events.push_back(Event::Established {
+            qp: id,
+            private_data,
+        });
+        self.make_ready(id);
+    }
+
+    /// Ends what never was a connection.
+    fn close(&mut self, id: QpId) {
+        let entry = self.slots.get(id).expect("callers have looked it up");
+        entry.phase = Phase::Closing;
+        entry.conn = None;
+        if let Some(qp) = &mut entry.qp {
+            qp.flush(&mut context!(self, id));
+        }
+        self.close_if_drained(id);
+    }
+
+    /// Asks again with the path MTU that the peer can do.
+    fn ask_smaller(&mut self, id: QpId, path_mtu: u8) -> bool {
+        let entry = self.slots.get(id).expect("callers have looked it up");
+        let smaller = (1..entry.path_mtu).contains(&path_mtu);
+        let Some(wish) = entry.wish.as_mut().filter(|_| smaller) else {
+            return false;
+        };
+        wish.path_mtu = path_mtu;
+        entry.path_mtu = path_mtu;
+        entry.conn = Some(self.device.manager.connect(wish, id, &self.inbox));
+        true
+    }
+}

@@ -1,0 +1,156 @@
+//! The data path: packets in, timers, packets out.
+
+use std::cmp::Reverse;
+use std::time::Instant;
+
+use cairn_rdma::{DisconnectReason, Event, PrivateData, QpId};
+
+use super::super::manager::route_of;
+use super::super::slots::Phase;
+use super::{Context, SoftEndpoint, context};
+use crate::phy::receive::Received;
+use crate::wire::{Bth, Header, Packet};
+
+/// Packets of a queue pair that leave before it is another's turn.
+const BURST: usize = 64;
+/// Batches that are taken from the socket before answers go out.
+const BATCHES: usize = 4;
+
+impl SoftEndpoint {
+    pub(super) fn receive(&mut self, now: Instant) {
+        let mut receiver = self.receiver.take().expect("it is put back below");
+        for _ in 0..BATCHES {
+            // A socket that reports an error (of an ICMP message) has none the
+            // next time.
+            let count = receiver.receive(&self.socket).unwrap_or(0);
+            if count == 0 {
+                break;
+            }
+            // News that let the peer send these packets comes first.
+            self.read_news(now);
+            for datagram in 0..count {
+                for received in receiver.packets(datagram) {
+                    self.handle(&received, now);
+                }
+            }
+        }
+        self.receiver = Some(receiver);
+    }
+
+    fn handle(&mut self, received: &Received<'_>, now: Instant) {
+        if let Some(capture) = &self.device.options.capture {
+            capture.received(received);
+        }
+        let Some((bth, _)) = Bth::parse(received.bytes) else {
+            self.counters.rx_malformed += 1;
+            return;
+        };
+        // A connection's packets come from its peer's address to ours (annex
+        // A17.9.2). Anything else changes nothing but this counter.
+        let found = self.slots.by_qpn(bth.dest_qpn);
+        let known = found.filter(|(_, entry)| {
+            entry.flow.remote == received.source.ip() && entry.flow.local == received.local
+        });
+        let Some((id, entry)) = known else {
+            self.counters.rx_not_ours += 1;
+            return;
+        };
+        let Some(qp) = &mut entry.qp else { return };
+        let route = route_of(received);
+        let Some(transport) = self.checker.open(&route, received.index, received.bytes) else {
+            self.counters.rx_icrc_encapsulated += 1;
+            return;
+        };
+        let Ok(packet) = Packet::parse(transport) else {
+            self.counters.rx_malformed += 1;
+            return;
+        };
+        self.counters.rcvd_pkts += 1;
+        self.counters.rcvd_bytes += transport.len() as u64;
+        if entry.phase == Phase::Accepted {
+            // As good as the RTU that may have been lost (IBTA 12.9.7.1).
+            entry.phase = Phase::Established;
+            qp.release();
+            let private_data = PrivateData::new(&[]);
+            self.events.push_back(Event::Established {
+                qp: id,
+                private_data,
+            });
+            if let Some(conn) = entry.conn {
+                self.device.manager.heard(conn);
+            }
+        }
+        qp.handle_packet(&packet, received.congested, now, &mut context!(self, id));
+        self.look_after(id);
+        self.make_ready(id);
+    }
+
+    pub(super) fn run_timers(&mut self, now: Instant) {
+        while let Some(Reverse((at, slot))) = self.timers.peek().copied() {
+            if at > now {
+                return;
+            }
+            self.timers.pop();
+            let Some((id, entry)) = self.slots.by_slot(slot) else {
+                continue;
+            };
+            if entry.timer_at != Some(at) {
+                continue; // an earlier one has taken its place
+            }
+            entry.timer_at = None;
+            let Some(qp) = &mut entry.qp else { continue };
+            if qp.poll_timeout().is_some_and(|at| at <= now) {
+                qp.handle_timeout(now, &mut context!(self, id));
+                self.make_ready(id);
+            }
+            self.look_after(id);
+        }
+    }
+
+    pub(super) fn transmit(&mut self, now: Instant) {
+        for _ in 0..self.ready.len() {
+            let Some(slot) = self.ready.pop_front() else {
+                break;
+            };
+            let Some((id, entry)) = self.slots.by_slot(slot) else {
+                continue;
+            };
+            entry.queued = false;
+            let Some(qp) = &mut entry.qp else { continue };
+            let mut cx = context!(self, id);
+            let mut sent = 0;
+            while sent < BURST {
+                let Some(length) = qp.poll_transmit(now, self.sender.packet(), &mut cx) else {
+                    break;
+                };
+                cx.counters.sent_pkts += 1;
+                cx.counters.sent_bytes += length as u64;
+                self.sender.commit(&entry.flow, length);
+                sent += 1;
+            }
+            if sent == BURST {
+                self.make_ready(id);
+            }
+            self.look_after(id);
+        }
+        if !self.sender.is_empty() {
+            self.sender.flush();
+        }
+        self.counters.send_err += self.sender.take_dropped();
+    }
+
+    /// After anything that a queue pair has been through.
+    pub(super) fn look_after(&mut self, id: QpId) {
+        let Some(entry) = self.slots.get(id) else {
+            return;
+        };
+        let broken = entry.qp.as_ref().is_some_and(crate::qp::Qp::is_broken);
+        if broken && matches!(entry.phase, Phase::Accepted | Phase::Established) {
+            entry.phase = Phase::Broken;
+            let reason = DisconnectReason::Transport;
+            self.events
+                .push_back(Event::Disconnected { qp: id, reason });
+        }
+        self.arm_timer(id);
+    }
+}

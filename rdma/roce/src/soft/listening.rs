@@ -1,0 +1,134 @@
+//! Listening, and requests that wait for an answer.
+
+use std::any::Any;
+use std::fmt;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cairn_rdma::{ConnHandle, ConnRequest, Listener, ListenerEvent, PrivateData, Sink};
+
+use super::device::SoftDevice;
+use super::{Shared, lock};
+use crate::cm::{ConnId, Request};
+use crate::wire::cm::RejReason;
+
+/// Where requests for an address go.
+pub(super) struct Listening {
+    pub(super) sink: Sink,
+    pub(super) backlog: u32,
+    /// Requests that have not been answered.
+    pub(super) waiting: AtomicU32,
+}
+
+impl fmt::Debug for Listening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Listening(backlog {})", self.backlog)
+    }
+}
+
+pub(super) struct SoftListener {
+    pub(super) shared: Arc<Shared>,
+    /// Kept open as long as somebody listens.
+    pub(super) _device: Arc<SoftDevice>,
+    pub(super) address: SocketAddr,
+}
+
+impl fmt::Debug for SoftListener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "user-space RoCE listener at {}", self.address)
+    }
+}
+
+impl Listener for SoftListener {
+    fn local_addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+impl Drop for SoftListener {
+    fn drop(&mut self) {
+        lock(&self.shared.listeners).remove(&self.address);
+    }
+}
+
+/// The passive side's hold on a peer that waits for an answer.
+pub(super) struct SoftRequest {
+    pub(super) device: Arc<SoftDevice>,
+    pub(super) id: ConnId,
+    pub(super) request: Box<Request>,
+    listening: Arc<Listening>,
+    pub(super) answered: bool,
+}
+
+impl fmt::Debug for SoftRequest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "request from {}", self.request.peer)
+    }
+}
+
+impl ConnHandle for SoftRequest {
+    fn reject(mut self: Box<Self>, private_data: &[u8]) {
+        self.answered = true;
+        self.device
+            .manager
+            .reject(self.id, RejReason::Consumer, &[], private_data);
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+impl Drop for SoftRequest {
+    fn drop(&mut self) {
+        self.listening.waiting.fetch_sub(1, Ordering::Relaxed);
+        if !self.answered {
+            self.device
+                .manager
+                .reject(self.id, RejReason::Consumer, &[], &[]);
+        }
+    }
+}
+
+/// Hands a request to whoever listens there, or refuses it.
+pub(super) fn deliver(
+    shared: &Shared,
+    device: &Arc<SoftDevice>,
+    id: ConnId,
+    request: Box<Request>,
+) {
+    let manager = &device.manager;
+    let Some(listening) = shared.listening_at(request.local) else {
+        manager.reject(id, RejReason::InvalidServiceId, &[], &[]);
+        return;
+    };
+    // A path on which our packets would not fit; the info says which would
+    // (IBTA 12.6.7.2, reason 26).
+    let fits = crate::phy::netdev::path_mtu_code(request.path.local).unwrap_or(1);
+    if request.path_mtu > fits {
+        manager.reject(id, RejReason::InvalidPathMtu, &[fits], &[]);
+        return;
+    }
+    if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
+        listening.waiting.fetch_sub(1, Ordering::Relaxed);
+        manager.reject(id, RejReason::NoResources, &[], &[]);
+        return;
+    }
+    let event = ConnRequest {
+        local: request.local,
+        peer: request.peer,
+        private_data: PrivateData::new(&request.private_data),
+        peer_responder_resources: request.terms.responder_resources,
+        peer_initiator_depth: request.terms.initiator_depth,
+        device: Arc::clone(device) as _,
+        handle: Box::new(SoftRequest {
+            device: Arc::clone(device),
+            id,
+            request,
+            listening: Arc::clone(&listening),
+            answered: false,
+        }),
+    };
+    (listening.sink)(ListenerEvent::Request(Box::new(event)));
+}

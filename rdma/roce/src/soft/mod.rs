@@ -1,0 +1,186 @@
+//! The provider `soft`: RoCE v2 over UDP sockets, for any machine.
+//!
+//! Each local IP address is a device, and has UDP port 4791 to itself: one
+//! socket for connection management, served by a thread that sleeps unless there
+//! is something to manage, and one for each endpoint, which the endpoint's own
+//! thread reads. The kernel hands each packet to the right one by the top bits
+//! of its queue pair number.
+
+mod device;
+mod endpoint;
+mod listening;
+mod manager;
+mod slots;
+mod wake;
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
+
+use crate::capture::Capture;
+use crate::phy::fault::FaultOptions;
+use crate::phy::socket::source_for;
+
+use device::SoftDevice;
+use listening::{Listening, SoftListener};
+
+/// Ports chosen for a listener that asked for port 0.
+const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
+
+/// What a provider does besides speaking RoCE.
+#[derive(Debug, Clone, Default)]
+pub struct SoftOptions {
+    /// Damage what is sent: for tests.
+    pub fault: Option<FaultOptions>,
+    /// Write what is sent and received to a file.
+    pub capture: Option<Arc<Capture>>,
+}
+
+/// The provider. Clones are the same.
+#[derive(Debug, Clone)]
+pub struct Soft {
+    shared: Arc<Shared>,
+}
+
+/// What every handle of one provider holds.
+#[derive(Debug)]
+struct Shared {
+    options: SoftOptions,
+    devices: Mutex<HashMap<IpAddr, Weak<SoftDevice>>>,
+    listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
+    next_device: AtomicU64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // A panic on one thread must not hide behind poisoned locks on the others.
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Default for Soft {
+    fn default() -> Self {
+        Self::new(SoftOptions::default())
+    }
+}
+
+impl Soft {
+    /// A provider. Nothing is opened before something is asked for.
+    #[must_use]
+    pub fn new(options: SoftOptions) -> Self {
+        Self {
+            shared: Arc::new(Shared {
+                options,
+                devices: Mutex::default(),
+                listeners: Mutex::default(),
+                next_device: AtomicU64::new(1),
+            }),
+        }
+    }
+}
+
+impl Shared {
+    /// The device of `address`, opened if need be.
+    fn device_at(self: &Arc<Self>, address: IpAddr) -> Result<Arc<SoftDevice>, FabricError> {
+        let mut devices = lock(&self.devices);
+        if let Some(device) = devices.get(&address).and_then(Weak::upgrade) {
+            return Ok(device);
+        }
+        let id = self.next_device.fetch_add(1, Ordering::Relaxed);
+        let device = SoftDevice::open(self, address, id)?;
+        devices.insert(address, Arc::downgrade(&device));
+        Ok(device)
+    }
+
+    fn has_device(&self, address: IpAddr) -> bool {
+        let devices = lock(&self.devices);
+        devices
+            .get(&address)
+            .is_some_and(|device| device.strong_count() > 0)
+    }
+
+    /// Who listens at `address`, or at its port on all addresses.
+    fn listening_at(&self, address: SocketAddr) -> Option<Arc<Listening>> {
+        let listeners = lock(&self.listeners);
+        let any: IpAddr = match address {
+            SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        };
+        let exact = listeners.get(&address);
+        exact
+            .or_else(|| listeners.get(&SocketAddr::new(any, address.port())))
+            .cloned()
+    }
+}
+
+impl Provider for Soft {
+    fn name(&self) -> &'static str {
+        "soft"
+    }
+
+    fn listen(
+        &self,
+        options: &ListenOptions,
+        sink: Sink,
+    ) -> Result<Box<dyn Listener>, FabricError> {
+        let device = self.shared.device_at(options.address.ip())?;
+        let mut listeners = lock(&self.shared.listeners);
+        let mut address = options.address;
+        if address.port() == 0 {
+            let free = EPHEMERAL_PORTS
+                .map(|port| SocketAddr::new(address.ip(), port))
+                .find(|at| !listeners.contains_key(at));
+            address = free.ok_or(FabricError::Limit {
+                what: "ports",
+                limit: EPHEMERAL_PORTS.count() as u64,
+            })?;
+        }
+        if listeners.contains_key(&address) {
+            return Err(FabricError::AddressInUse { address });
+        }
+        let listening = Arc::new(Listening {
+            sink,
+            backlog: options.backlog,
+            waiting: AtomicU32::new(0),
+        });
+        listeners.insert(address, listening);
+        Ok(Box::new(SoftListener {
+            shared: Arc::clone(&self.shared),
+            _device: device,
+            address,
+        }))
+    }
+
+    fn device_for(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> Result<Arc<dyn Device>, FabricError> {
+        if let Some(local) = local {
+            return Ok(self.shared.device_at(local)?);
+        }
+        // A peer in this process: both ends on its device.
+        if self.shared.has_device(remote.ip()) {
+            return Ok(self.shared.device_at(remote.ip())?);
+        }
+        let local = source_for(remote.ip()).map_err(|source| FabricError::Os {
+            call: "looking up the route",
+            source,
+        })?;
+        // A peer in another process of this machine has its address's port to
+        // itself: take one of the loopback network's other addresses.
+        let same_machine = local == remote.ip() || local.is_loopback();
+        if !same_machine || local.is_ipv6() {
+            return Ok(self.shared.device_at(local)?);
+        }
+        let mut result = Err(FabricError::Gone("loopback address"));
+        for _ in 0..8 {
+            result = self.shared.device_at(device::random_loopback_address());
+            if result.is_ok() {
+                break;
+            }
+        }
+        Ok(result?)
+    }
+}

@@ -1,0 +1,324 @@
+//! Two connection managers over a bad network, and what each says to nonsense.
+
+mod sim;
+
+use std::time::{Duration, Instant};
+
+use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
+use cairn_roce::wire::cm::{Message, RejReason};
+use sim::{Network, Random, Weather, for_each_seed};
+
+/// Who speaks.
+const HOST: usize = 0;
+const TARGET: usize = 1;
+
+fn path(from: usize) -> Path {
+    let addresses = ["10.0.0.1", "10.0.0.2"].map(|text| text.parse().unwrap());
+    Path {
+        local: addresses[from],
+        remote: addresses[1 - from],
+    }
+}
+
+fn terms(qpn: u32) -> QpTerms {
+    QpTerms {
+        qpn,
+        starting_psn: qpn * 3,
+        responder_resources: 4,
+        initiator_depth: 2,
+        rnr_retry_count: 7,
+    }
+}
+
+fn wish(qpn: u32) -> Connect {
+    Connect {
+        path: path(HOST),
+        local_port: 49_000,
+        remote_port: 4420,
+        terms: terms(qpn),
+        retry_count: 7,
+        path_mtu: 5,
+        ack_timeout: 17,
+        traffic_class: 96,
+        hop_limit: 64,
+        private_data: [7; 56],
+        timeout: Duration::from_secs(30),
+    }
+}
+
+/// Two managers, and everything they have reported.
+struct Pair {
+    managers: [Manager; 2],
+    network: Network,
+    now: Instant,
+    events: [Vec<CmEvent>; 2],
+}
+
+impl Pair {
+    fn new(seed: u64, weather: Weather) -> Self {
+        Self {
+            managers: [1, 2].map(|end| Manager::new(Identity::new(seed << 8 | end))),
+            network: Network::new(weather, Random::new(seed)),
+            now: Instant::now(),
+            events: Default::default(),
+        }
+    }
+
+    /// Lets things happen until nothing is under way and no timer runs before
+    /// `limit` has passed, or until `ready`.
+    fn run(&mut self, limit: Duration, ready: impl Fn(&Self) -> bool) -> bool {
+        let end = self.now + limit;
+        loop {
+            for from in 0..2 {
+                while let Some(transmit) = self.managers[from].poll_transmit() {
+                    assert_eq!(transmit.path, path(from));
+                    self.network.send(self.now, 1 - from, &transmit.mad);
+                }
+                while let Some(event) = self.managers[from].poll_event() {
+                    self.events[from].push(event);
+                }
+            }
+            if ready(self) {
+                return true;
+            }
+            let timers = self.managers.iter().filter_map(Manager::poll_timeout);
+            let Some(next) = timers.chain(self.network.next_arrival()).min() else {
+                return false;
+            };
+            if next > end {
+                return false;
+            }
+            self.now = self.now.max(next);
+            while let Some((to, mad)) = self.network.receive(self.now) {
+                self.managers[to].handle_mad(self.now, path(to), &mad);
+            }
+            for manager in &mut self.managers {
+                manager.handle_timeout(self.now);
+            }
+        }
+    }
+
+    fn request(&self) -> Option<ConnId> {
+        self.events[TARGET].iter().find_map(|event| match event {
+            CmEvent::Request { id, .. } => Some(*id),
+            _ => None,
+        })
+    }
+}
+
+const FAIR: Weather = Weather {
+    loss: 0,
+    duplication: 0,
+    corruption: 0,
+    reordering: 0,
+    latency: Duration::from_micros(100),
+    jitter: Duration::ZERO,
+};
+
+/// A whole life: asked for, accepted, ended by either, whatever is lost.
+#[test]
+fn connections_come_and_go() {
+    for_each_seed("connections_come_and_go", 1000, |seed| {
+        let mut random = Random::new(seed);
+        let weather = Weather {
+            // An ICRC would have caught it.
+            corruption: 0,
+            ..Weather::of(&mut random)
+        };
+        let mut pair = Pair::new(seed, weather);
+        let host = pair.managers[HOST].connect(pair.now, &wish(0x1234));
+        assert!(pair.run(Duration::from_secs(25), |pair| pair.request().is_some()));
+        let target = pair.request().unwrap();
+        let CmEvent::Request { request, .. } = &pair.events[TARGET][0] else {
+            panic!("{:?}", pair.events)
+        };
+        assert_eq!(request.local, "10.0.0.2:4420".parse().unwrap());
+        assert_eq!(request.peer, "10.0.0.1:49000".parse().unwrap());
+        assert_eq!(request.terms, terms(0x1234));
+        assert_eq!(request.private_data, [7; 56]);
+        let now = pair.now;
+        pair.managers[TARGET]
+            .accept(now, target, &terms(0x99), b"hello")
+            .unwrap();
+        let both_know = |pair: &Pair| {
+            let accepted = |e: &CmEvent| matches!(e, CmEvent::Accepted { .. });
+            let up = |e: &CmEvent| matches!(e, CmEvent::Established { .. });
+            pair.events[HOST].iter().any(accepted) && pair.events[TARGET].iter().any(up)
+        };
+        assert!(
+            pair.run(Duration::from_secs(19), both_know),
+            "{:?}",
+            pair.events
+        );
+
+        let (leaver, id) = if random.chance(500) {
+            (HOST, host)
+        } else {
+            (TARGET, target)
+        };
+        let now = pair.now;
+        pair.managers[leaver].disconnect(now, id);
+        let goodbye = |pair: &Pair| {
+            let gone = |e: &CmEvent| matches!(e, CmEvent::Disconnected { .. });
+            pair.events[1 - leaver].iter().any(gone)
+        };
+        assert!(
+            pair.run(Duration::from_secs(10), goodbye),
+            "{:?}",
+            pair.events
+        );
+        // In the end nothing is left, and each piece of news came once.
+        pair.run(Duration::from_secs(60), |_| false);
+        assert_eq!(pair.managers[HOST].poll_timeout(), None);
+        assert_eq!(pair.managers[TARGET].poll_timeout(), None);
+        let counts = [pair.events[HOST].len(), pair.events[TARGET].len()];
+        let mut expected = [1, 2];
+        expected[1 - leaver] += 1; // Disconnected
+        assert_eq!(counts, expected, "{:?}", pair.events);
+    });
+}
+
+#[test]
+fn a_refusal_is_told() {
+    let mut pair = Pair::new(1, FAIR);
+    pair.managers[HOST].connect(pair.now, &wish(5));
+    pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
+    let id = pair.request().unwrap();
+    pair.managers[TARGET]
+        .reject(id, RejReason::Consumer, &[], b"no")
+        .unwrap();
+    pair.run(Duration::from_secs(1), |_| false);
+    let [
+        CmEvent::Rejected {
+            reason: 28,
+            private_data,
+            ..
+        },
+    ] = &pair.events[HOST][..]
+    else {
+        panic!("{:?}", pair.events[HOST]);
+    };
+    assert_eq!(&private_data[..3], b"no\0");
+    assert!(
+        pair.managers[TARGET]
+            .accept(pair.now, id, &terms(1), &[])
+            .is_err()
+    );
+}
+
+#[test]
+fn a_host_that_gives_up_is_withdrawn() {
+    let mut pair = Pair::new(2, FAIR);
+    let host = pair.managers[HOST].connect(pair.now, &wish(5));
+    pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
+    let now = pair.now;
+    pair.managers[HOST].disconnect(now, host);
+    pair.run(Duration::from_secs(1), |_| false);
+    assert!(
+        matches!(pair.events[TARGET][..], [_, CmEvent::Withdrawn { .. }]),
+        "{:?}",
+        pair.events[TARGET]
+    );
+}
+
+#[test]
+fn a_silent_target_times_out() {
+    let nobody = Weather { loss: 1000, ..FAIR };
+    let mut pair = Pair::new(3, nobody);
+    let start = pair.now;
+    pair.managers[HOST].connect(start, &wish(5));
+    pair.run(Duration::from_secs(100), |_| false);
+    assert!(matches!(pair.events[HOST][..], [CmEvent::TimedOut { .. }]));
+    let took = pair.now.duration_since(start);
+    assert_eq!(took, wish(5).timeout);
+}
+
+/// A restarted peer may come back with the queue pair number it had.
+#[test]
+fn a_queue_pair_is_in_one_connection() {
+    let mut pair = Pair::new(4, FAIR);
+    pair.managers[HOST].connect(pair.now, &wish(5));
+    pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
+    let target = pair.request().unwrap();
+    let now = pair.now;
+    pair.managers[TARGET]
+        .accept(now, target, &terms(9), &[])
+        .unwrap();
+    pair.run(Duration::from_secs(1), |_| false);
+    pair.managers[HOST].connect(pair.now, &wish(5));
+    pair.run(Duration::from_millis(10), |_| false);
+    assert!(
+        matches!(
+            pair.events[HOST][..],
+            [_, CmEvent::Rejected { reason: 10, .. }]
+        ),
+        "{:?}",
+        pair.events[HOST]
+    );
+    assert!(
+        matches!(
+            pair.events[TARGET][..],
+            [_, _, CmEvent::Disconnected { .. }]
+        ),
+        "{:?}",
+        pair.events[TARGET]
+    );
+}
+
+#[test]
+fn a_flood_of_requests_is_bounded() {
+    let mut pair = Pair::new(5, FAIR);
+    for qpn in 2..5000 {
+        pair.managers[HOST].connect(pair.now, &wish(qpn));
+        pair.run(Duration::from_micros(150), |_| false);
+    }
+    assert_eq!(pair.events[TARGET].len(), 128);
+    assert!(pair.managers[TARGET].dropped_requests() > 4000);
+}
+
+/// Messages with right numbers from a wrong address change nothing, and
+/// arbitrary ones do no harm.
+#[test]
+fn strangers_change_nothing() {
+    for_each_seed("strangers_change_nothing", 100, |seed| {
+        let mut random = Random::new(seed);
+        let mut pair = Pair::new(seed, FAIR);
+        pair.managers[HOST].connect(pair.now, &wish(5));
+        pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
+        let id = pair.request().unwrap();
+        let now = pair.now;
+        pair.managers[TARGET]
+            .accept(now, id, &terms(9), &[])
+            .unwrap();
+        pair.run(Duration::from_secs(1), |_| false);
+        let seen = pair.events[TARGET].len();
+
+        let stranger = Path {
+            remote: "10.0.0.66".parse().unwrap(),
+            ..path(TARGET)
+        };
+        let mut goodbye = Pair::new(seed, FAIR);
+        let host = goodbye.managers[HOST].connect(goodbye.now, &wish(5));
+        goodbye.run(Duration::from_secs(1), |pair| pair.request().is_some());
+        goodbye.managers[HOST].disconnect(now, host);
+        while let Some(transmit) = goodbye.managers[HOST].poll_transmit() {
+            assert!(Message::parse(&transmit.mad).is_some());
+            pair.managers[TARGET].handle_mad(now, stranger, &transmit.mad);
+        }
+        for _ in 0..200 {
+            let mut mad = [0_u8; 256];
+            for byte in &mut mad {
+                *byte = random.next() as u8;
+            }
+            mad[..4].copy_from_slice(&[1, 7, 2, 3]);
+            mad[16] = 0;
+            mad[17] = 0x10 + random.below(11) as u8;
+            pair.managers[TARGET].handle_mad(now, path(TARGET), &mad);
+            pair.managers[TARGET].handle_mad(now, stranger, &mad);
+        }
+        while let Some(event) = pair.managers[TARGET].poll_event() {
+            pair.events[TARGET].push(event);
+        }
+        assert_eq!(pair.events[TARGET].len(), seen, "{:?}", pair.events[TARGET]);
+    });
+}

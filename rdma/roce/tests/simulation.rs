@@ -1,0 +1,484 @@
+//! Two queue pairs over a bad network: whatever it does costs time, never data.
+//!
+//! A failing seed prints the command that replays it.
+
+mod sim;
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{
+    Access, CompletionKind, Mapping, QpId, RecvWork, RemoteBuffer, Sge, SgeList, WorkStatus,
+};
+use cairn_roce::counters::Counters;
+use cairn_roce::qp::memory::{Memory, Regions};
+use cairn_roce::qp::work::{CompletionQueue, ReceiveQueue, Request, Work};
+use cairn_roce::qp::{Context, Qp, QpConfig};
+use cairn_roce::wire::icrc::{self, Identity, Route};
+use cairn_roce::wire::{Opcode, Packet};
+use sim::{Network, Random, Weather, for_each_seed};
+
+/// Bytes of the longest message.
+const MAX_LEN: u64 = 20_000;
+/// Receives, and work requests, at a time.
+const SLOTS: u64 = 8;
+/// Operations that each end carries out.
+const OPERATIONS: u64 = 30;
+/// Where things stand in an end's memory.
+const RECEIVES: u64 = 0;
+const LOCAL: u64 = SLOTS * MAX_LEN;
+const REMOTE: u64 = LOCAL + SLOTS * MAX_LEN;
+const ATOMIC: u64 = REMOTE + SLOTS * MAX_LEN + 8 - (REMOTE + SLOTS * MAX_LEN) % 8;
+const SIZE: u64 = ATOMIC + 8;
+
+/// One end.
+struct End {
+    qp: Qp,
+    mapping: Arc<Mapping>,
+    key: u32,
+    memory: Memory,
+    receives: ReceiveQueue,
+    completions: CompletionQueue,
+    counters: Counters,
+    /// Operations begun and ended.
+    begun: u64,
+    ended: u64,
+    expected: VecDeque<Expected>,
+    /// Messages that the peer has sent, in order, and their immediate data.
+    messages: VecDeque<(Vec<u8>, Option<u32>)>,
+    receive_slots: Vec<u64>,
+    added: u64,
+    /// WRITEs that have completed: the slot at the peer, and what must be there.
+    written: Vec<(u64, Vec<u8>)>,
+}
+
+/// What an operation must have done when it completes.
+#[derive(Debug)]
+struct Expected {
+    id: u64,
+    slot: u64,
+    kind: CompletionKind,
+    bytes: Vec<u8>,
+    fetch: bool,
+}
+
+const ID: QpId = QpId::new(0, 0);
+
+impl End {
+    fn new(config: &QpConfig, now: Instant) -> Self {
+        let mapping = Arc::new(Mapping::anonymous(SIZE as usize).unwrap());
+        let regions = Arc::new(Regions::default());
+        let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let key = regions.register(Arc::clone(&mapping), rights).unwrap();
+        let mut qp = Qp::new(config, now);
+        qp.release();
+        Self {
+            qp,
+            mapping,
+            key,
+            memory: regions.reader(),
+            receives: ReceiveQueue::new(SLOTS as usize),
+            completions: CompletionQueue::new(64, 1),
+            counters: Counters::default(),
+            begun: 0,
+            ended: 0,
+            expected: VecDeque::new(),
+            messages: VecDeque::new(),
+            receive_slots: (0..SLOTS).collect(),
+            added: 0,
+            written: Vec::new(),
+        }
+    }
+
+    fn with<T>(&mut self, run: impl FnOnce(&mut Qp, &mut Context<'_>) -> T) -> T {
+        let mut cx = Context {
+            qp: ID,
+            memory: &self.memory,
+            receives: &mut self.receives,
+            completions: &mut self.completions,
+            counters: &mut self.counters,
+        };
+        run(&mut self.qp, &mut cx)
+    }
+
+    fn sge(&self, offset: u64, length: u64) -> Sge {
+        Sge {
+            addr: self.mapping.addr() + offset,
+            length: length as u32,
+            lkey: self.key,
+        }
+    }
+
+    fn remote(&self, offset: u64) -> RemoteBuffer {
+        RemoteBuffer {
+            addr: self.mapping.addr() + offset,
+            rkey: self.key,
+        }
+    }
+
+    fn bytes(&self, offset: u64, length: usize) -> Vec<u8> {
+        let mut out = vec![0; length];
+        self.mapping.read(offset as usize, &mut out);
+        out
+    }
+
+    fn post_receive(&mut self) {
+        let Some(slot) = self.receive_slots.pop() else {
+            return;
+        };
+        let work = RecvWork {
+            id: slot,
+            sges: self.sge(RECEIVES + slot * MAX_LEN, MAX_LEN).into(),
+        };
+        assert!(self.receives.post(&[work]));
+    }
+
+    /// Looks at everything that has completed.
+    fn drain(&mut self) {
+        while let Some(done) = self.completions.pop() {
+            let completion = done.completion;
+            assert_eq!(completion.status, WorkStatus::Success, "{completion:?}");
+            if completion.kind == CompletionKind::Recv {
+                let (bytes, immediate) = self.messages.pop_front().expect("a message nobody sent");
+                assert_eq!(done.immediate, immediate);
+                assert_eq!(completion.byte_len as usize, bytes.len());
+                let landed = self.bytes(RECEIVES + completion.id * MAX_LEN, bytes.len());
+                assert!(landed == bytes, "a message is mangled");
+                self.receive_slots.push(completion.id);
+                continue;
+            }
+            let expected = self.expected.pop_front().expect("a completion too many");
+            assert_eq!(
+                (completion.id, completion.kind),
+                (expected.id, expected.kind)
+            );
+            self.ended += 1;
+            if expected.kind == CompletionKind::Write {
+                self.written.push((expected.slot, expected.bytes));
+                continue;
+            }
+            if expected.fetch {
+                let landed = self.bytes(LOCAL + expected.slot * MAX_LEN, expected.bytes.len());
+                assert!(landed == expected.bytes, "fetched bytes are mangled");
+            }
+        }
+    }
+}
+
+/// Begins one operation of `ends[from]` towards the other.
+fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
+    let to = 1 - from;
+    let id = ends[from].begun;
+    let slot = id % SLOTS;
+    let length = match random.below(4) {
+        0 => random.below(64),
+        1 => random.below(5000),
+        _ => random.below(MAX_LEN),
+    };
+    let bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+    let local = LOCAL + slot * MAX_LEN;
+    let there = REMOTE + slot * MAX_LEN;
+    let cut = random.below(length + 1);
+    let mut sges = SgeList::two(
+        ends[from].sge(local, cut),
+        ends[from].sge(local + cut, length - cut),
+    );
+    let immediate = random.chance(300).then(|| random.next() as u32);
+    let mut expected = Expected {
+        id,
+        slot,
+        kind: CompletionKind::Send,
+        bytes,
+        fetch: false,
+    };
+    let request = match random.below(5) {
+        0 | 1 => {
+            ends[from].mapping.write(local as usize, &expected.bytes);
+            let message = (expected.bytes.clone(), immediate);
+            ends[to].messages.push_back(message);
+            Request::Send {
+                invalidate: None,
+                immediate,
+            }
+        }
+        2 => {
+            ends[from].mapping.write(local as usize, &expected.bytes);
+            expected.kind = CompletionKind::Write;
+            if immediate.is_some() {
+                ends[to].messages.push_back((Vec::new(), immediate));
+            }
+            let remote = ends[to].remote(there);
+            Request::Write { remote, immediate }
+        }
+        3 => {
+            ends[to].mapping.write(there as usize, &expected.bytes);
+            expected.kind = CompletionKind::Read;
+            expected.fetch = true;
+            Request::Read {
+                remote: ends[to].remote(there),
+            }
+        }
+        _ => {
+            expected.kind = CompletionKind::Read;
+            expected.bytes = ends[from].added.to_ne_bytes().to_vec();
+            expected.fetch = true;
+            sges = ends[from].sge(local, 8).into();
+            let add = random.next();
+            ends[from].added = ends[from].added.wrapping_add(add);
+            Request::FetchAdd {
+                remote: ends[to].remote(ATOMIC),
+                add,
+            }
+        }
+    };
+    let work = Work {
+        id,
+        request,
+        sges,
+        signaled: true,
+    };
+    let posted = ends[from].with(|qp, cx| qp.post([work].into_iter(), cx));
+    posted.expect("there is room");
+    ends[from].expected.push_back(expected);
+    ends[from].begun += 1;
+}
+
+fn configs(random: &mut Random) -> [QpConfig; 2] {
+    let mtu = 256 << random.below(5);
+    let psns = [
+        random.below(1 << 24) as u32,
+        0xff_ffff - random.below(40) as u32,
+    ];
+    let depth = 1 + random.below(4) as u8;
+    let config = |this: usize| QpConfig {
+        dest_qpn: 0x11 + this as u32,
+        mtu,
+        send_psn: psns[this],
+        receive_psn: psns[1 - this],
+        send_work: SLOTS as u32,
+        initiator_depth: depth,
+        responder_resources: depth,
+        retry_count: 7,
+        rnr_retry_count: 7,
+        min_rnr_timer: 1 + random_timer(psns[0]),
+        ack_timeout: Duration::from_millis(537),
+    };
+    [config(0), config(1)]
+}
+
+fn random_timer(psn: u32) -> u8 {
+    (psn % 20) as u8
+}
+
+fn route(from: usize) -> Route {
+    let addresses = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
+    Route::Udp {
+        source: addresses[from],
+        destination: addresses[1 - from],
+        source_port: 0xc000,
+    }
+}
+
+/// Sends all that an end has to send.
+fn transmit(ends: &mut [End; 2], from: usize, now: Instant, network: &mut Network) {
+    let mut packet = [0; 4096 + 64];
+    while let Some(length) = ends[from].with(|qp, cx| qp.poll_transmit(now, &mut packet, cx)) {
+        let sealed = icrc::seal(&route(from), Identity::of_segment(0), &mut packet, length);
+        network.send(now, 1 - from, &packet[..sealed]);
+    }
+}
+
+fn exchange(seed: u64) {
+    let mut random = Random::new(seed);
+    let weather = Weather::of(&mut random);
+    let start = Instant::now();
+    let mut now = start;
+    let configs = configs(&mut random);
+    let mut ends = configs.map(|config| End::new(&config, now));
+    let mut network = Network::new(weather, Random::new(!seed));
+    let congested = random.below(30);
+    while ends
+        .iter()
+        .any(|end| end.ended < OPERATIONS || !end.messages.is_empty())
+    {
+        for from in 0..2 {
+            while ends[from].begun < OPERATIONS
+                && ends[from].expected.len() < SLOTS as usize
+                // Its memory must be free again, at both ends.
+                && random.chance(700)
+            {
+                begin(&mut ends, from, &mut random);
+            }
+            if random.chance(500) {
+                ends[from].post_receive();
+            }
+            transmit(&mut ends, from, now, &mut network);
+        }
+        // The next thing that happens, or a little later.
+        let timers = ends.iter().filter_map(|end| end.qp.poll_timeout());
+        let next = timers.chain(network.next_arrival()).min();
+        let idle = now + Duration::from_micros(100);
+        now = next.unwrap_or(idle).clamp(now, idle);
+        while let Some((to, bytes)) = network.receive(now) {
+            // Damaged packets end here.
+            let identity = Identity::of_segment(0);
+            let Some(transport) = icrc::open(&route(1 - to), identity, &bytes) else {
+                continue;
+            };
+            let packet = Packet::parse(transport).expect("what was sent is well-formed");
+            let mark = random.chance(congested);
+            ends[to].with(|qp, cx| qp.handle_packet(&packet, mark, now, cx));
+        }
+        for end in &mut ends {
+            if end.qp.poll_timeout().is_some_and(|at| at <= now) {
+                end.with(|qp, cx| qp.handle_timeout(now, cx));
+            }
+            end.drain();
+        }
+        for from in 0..2 {
+            for (slot, bytes) in std::mem::take(&mut ends[from].written) {
+                let there = ends[1 - from].bytes(REMOTE + slot * MAX_LEN, bytes.len());
+                assert!(there == bytes, "a WRITE is mangled");
+            }
+        }
+        let took = now.duration_since(start);
+        assert!(
+            took < Duration::from_secs(20),
+            "{weather:?} holds up {:#?}",
+            ends.each_ref().map(|end| &end.qp)
+        );
+    }
+    for (this, end) in ends.iter().enumerate() {
+        let sum = end.bytes(ATOMIC, 8);
+        let added = ends[1 - this].added;
+        assert_eq!(
+            sum,
+            added.to_ne_bytes(),
+            "an atomic was not carried out once"
+        );
+    }
+}
+
+#[test]
+fn data_survives() {
+    for_each_seed("data_survives", 500, exchange);
+}
+
+/// A peer that falls silent is noticed, within the retry budget and no sooner.
+#[test]
+fn silence_is_noticed() {
+    let start = Instant::now();
+    let config = QpConfig {
+        retry_count: 2,
+        ..configs(&mut Random::new(1))[0]
+    };
+    let mut end = End::new(&config, start);
+    let sges = end.sge(LOCAL, 100).into();
+    let request = Request::Send {
+        invalidate: None,
+        immediate: None,
+    };
+    let work = |id, signaled| Work {
+        id,
+        request,
+        sges,
+        signaled,
+    };
+    let works = [work(1, true), work(2, false)];
+    end.with(|qp, cx| qp.post(works.into_iter(), cx)).unwrap();
+    let mut now = start;
+    let mut packet = [0; 4096 + 64];
+    let mut sent = 0;
+    while !end.qp.is_broken() {
+        while end
+            .with(|qp, cx| qp.poll_transmit(now, &mut packet, cx))
+            .is_some()
+        {
+            sent += 1;
+        }
+        now = end.qp.poll_timeout().expect("it waits for something");
+        end.with(|qp, cx| qp.handle_timeout(now, cx));
+    }
+    let budget = config.ack_timeout * 3;
+    let took = now.duration_since(start);
+    assert!(took >= budget && took < budget * 2, "{took:?}");
+    assert!(sent > 6, "sent {sent} packets only");
+    let statuses = std::iter::from_fn(|| end.completions.pop())
+        .map(|done| (done.completion.id, done.completion.status));
+    let expected = [(1, WorkStatus::RetryExceeded), (2, WorkStatus::Flushed)];
+    assert_eq!(statuses.collect::<Vec<_>>(), expected);
+}
+
+/// Well-formed packets of any content, in any order, from a peer that is out to
+/// do harm.
+#[test]
+fn hostile_packets_harm_nobody() {
+    for_each_seed("hostile_packets_harm_nobody", 300, |seed| {
+        let mut random = Random::new(seed);
+        let mut now = Instant::now();
+        let config = configs(&mut random)[0];
+        let mut end = End::new(&config, now);
+        let sges = end.sge(LOCAL, 5000).into();
+        for id in 0..3 {
+            end.post_receive();
+            let remote = RemoteBuffer {
+                addr: 0x1000,
+                rkey: 7,
+            };
+            let request = match id {
+                0 => Request::Read { remote },
+                1 => Request::Write {
+                    remote,
+                    immediate: None,
+                },
+                _ => Request::Send {
+                    invalidate: None,
+                    immediate: None,
+                },
+            };
+            let work = Work {
+                id,
+                request,
+                sges,
+                signaled: true,
+            };
+            end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        }
+        let mut out = [0; 4096 + 64];
+        for _ in 0..200 {
+            let mut bytes = vec![0; 12 + random.below(config.mtu.into()) as usize + 28];
+            for byte in &mut bytes {
+                *byte = random.next() as u8;
+            }
+            let opcode = Opcode::ALL[random.below(Opcode::ALL.len() as u64) as usize];
+            bytes[0] = opcode.code();
+            bytes[1] = 0;
+            bytes[2..4].fill(0xff);
+            let near = if random.chance(500) {
+                config.receive_psn
+            } else {
+                config.send_psn
+            };
+            let psn = (near + random.below(8) as u32).wrapping_sub(3);
+            bytes[9..12].copy_from_slice(&psn.to_be_bytes()[1..]);
+            if random.chance(500) && opcode.has_reth() {
+                // A right key, for once.
+                bytes[12..20].copy_from_slice(&end.mapping.addr().to_be_bytes());
+                bytes[20..24].copy_from_slice(&end.key.to_be_bytes());
+                bytes[24..26].fill(0);
+            }
+            let packet = Packet::parse(&bytes).unwrap();
+            end.with(|qp, cx| qp.handle_packet(&packet, random.chance(10), now, cx));
+            let burst = random.below(20);
+            for _ in 0..burst {
+                end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx));
+            }
+            while end.completions.pop().is_some() {}
+            now += Duration::from_millis(random.below(40));
+            if end.qp.poll_timeout().is_some_and(|at| at <= now) {
+                end.with(|qp, cx| qp.handle_timeout(now, cx));
+            }
+        }
+    });
+}
