@@ -52,7 +52,7 @@ fn a_shutdown_flushes_and_then_is_complete() {
         rig.fail(sqe(AdminOpcode::KEEP_ALIVE)),
         Status::COMMAND_SEQUENCE_ERROR
     );
-    rig.subsystem.flushed(cntlid, true);
+    rig.flushed(true);
     assert_eq!(rig.csts() & SHST, SHST_COMPLETE);
 }
 
@@ -68,6 +68,30 @@ fn a_shutdown_first_disconnects_io_queues() {
     assert_eq!(rig.take_actions(), []);
     rig.disconnect(2);
     assert_eq!(rig.take_actions(), [Action::FlushAll { cntlid }]);
+}
+
+#[test]
+fn a_host_that_shuts_down_and_resets_for_ever_has_one_flush_at_a_time() {
+    let mut rig = Rig::ready();
+    let cntlid = rig.cntlid;
+    rig.succeed(set_features(0x06, 0));
+    rig.take_actions();
+    for _ in 0..10 {
+        rig.set_cc(CC_SHUT_DOWN);
+        rig.set_cc(CC_DISABLED);
+        rig.set_cc(CC_ENABLED);
+    }
+    assert_eq!(rig.take_actions(), [Action::FlushAll { cntlid }]);
+    assert_eq!(rig.csts() & 1, 1, "the reset waits");
+    rig.flushed(true);
+    let enabled = true;
+    assert_eq!(
+        rig.take_actions(),
+        [Action::SetWriteCache { cntlid, enabled }]
+    );
+    assert_eq!(rig.csts(), 0);
+    rig.enable();
+    assert_eq!(rig.csts(), 1);
 }
 
 #[test]
@@ -152,10 +176,14 @@ fn a_silent_host_expires_and_is_told_by_cfs() {
 #[test]
 fn any_command_keeps_the_association_alive() {
     let mut rig = Rig::ready();
-    for round in 0..4 {
-        // Traffic on I/O queues in even rounds, an admin command in odd ones.
-        if round % 2 == 1 {
-            rig.identify(Cns::CONTROLLER, 0);
+    for round in 0..6 {
+        // Traffic on I/O queues in even rounds, admin commands in odd ones, of
+        // which the controller may think what it will.
+        match round {
+            1 => drop(rig.identify(Cns::CONTROLLER, 0)),
+            3 => assert_eq!(rig.fail(identify(Cns(0x7f), 0)), Status::INVALID_FIELD),
+            5 => assert_eq!(rig.fail(sqe(AdminOpcode(0x80))), Status::INVALID_OPCODE),
+            _ => {}
         }
         rig.now = rig.subsystem.next_deadline().unwrap();
         rig.subsystem
@@ -181,7 +209,7 @@ fn the_end_of_the_admin_queue_is_the_end_of_the_association() {
     assert_eq!(rig.take_actions(), [Action::DisconnectIoQueues { cntlid }]);
     assert!(rig.subsystem.controller(cntlid).is_none());
     rig.disconnect(1);
-    rig.subsystem.flushed(cntlid, true);
+    rig.flushed(true);
     rig.subsystem.abort_done(cntlid, 1, true, &mut rig.actions);
     assert_eq!(rig.take_actions(), [], "late answers are for nobody");
 }
@@ -254,6 +282,37 @@ fn a_reset_forgets_an_abort_that_waits() {
     rig.subsystem
         .abort_done(cntlid, abort_cid, true, &mut rig.actions);
     assert_eq!(rig.take_actions(), []);
+}
+
+#[test]
+fn an_abort_ends_with_the_queue_of_its_command() {
+    let mut rig = Rig::ready();
+    rig.connect_io(1).unwrap();
+    rig.connect_io(2).unwrap();
+    let cntlid = rig.cntlid;
+    let abort = |sqid| {
+        let mut abort = sqe(AdminOpcode::ABORT);
+        abort.cdw10.set(sqid);
+        abort
+    };
+    rig.send(abort(1), &[]);
+    let ended = rig.last_cid();
+    rig.send(abort(2), &[]);
+    rig.take_actions();
+    rig.disconnect(1);
+    let completion = Completion::success(ended, 1);
+    assert_eq!(
+        rig.take_actions(),
+        [Action::Complete { cntlid, completion }]
+    );
+    rig.subsystem
+        .abort_done(cntlid, ended, true, &mut rig.actions);
+    assert_eq!(rig.take_actions(), [], "the answer is late");
+    rig.set_cc(CC_DISABLED);
+    rig.take_actions();
+    rig.disconnect(2);
+    let completes = |action: &Action| matches!(action, Action::Complete { .. });
+    assert!(!rig.take_actions().iter().any(completes), "a reset forgets");
 }
 
 #[test]

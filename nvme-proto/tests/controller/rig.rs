@@ -249,6 +249,13 @@ impl Rig {
             .queue_disconnected(cntlid, qid, now, &mut self.actions);
     }
 
+    /// The target answers [`Action::FlushAll`].
+    pub(crate) fn flushed(&mut self, intact: bool) {
+        let (cntlid, now) = (self.cntlid, self.now);
+        self.subsystem
+            .flushed(cntlid, intact, now, &mut self.actions);
+    }
+
     pub(crate) fn last_cid(&self) -> u16 {
         self.last_cid
     }

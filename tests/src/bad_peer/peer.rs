@@ -192,14 +192,22 @@ impl Peer {
             PropertySetCommand::new(self.new_cid(), PropertySize::Four, offset::CC, cc.0.into());
         let cqe = self.run(admin, set.into())?;
         ensure!(cqe.status().is_success(), "CC.EN: {}", cqe.status());
+        self.wait_ready(admin, true)
+    }
+
+    /// Waits until CSTS.RDY is as it shall be.
+    pub(super) fn wait_ready(&mut self, admin: QpId, ready: bool) -> Result<()> {
         let deadline = Instant::now() + self.setting.patience;
         loop {
             let get = PropertyGetCommand::new(self.new_cid(), PropertySize::Four, offset::CSTS);
             let csts = Csts(self.run(admin, get.into())?.dw0.get());
-            if csts.rdy() {
+            if csts.rdy() == ready {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "CSTS.RDY does not come");
+            ensure!(
+                Instant::now() < deadline,
+                "CSTS.RDY does not become {ready}"
+            );
         }
     }
 
