@@ -431,6 +431,16 @@ mod tests {
     }
 
     #[test]
+    fn the_command_sets_stay_while_enabled() {
+        let mut properties = properties();
+        set(&mut properties, ENABLE, false);
+        let others = Cc(ENABLE as u32).with_css(Cc::CSS_NVM).0.into();
+        let refused = properties.set(offset::CC, PropertySize::Four, others, false);
+        assert_eq!(refused, Err(Refusal::field(byte::VALUE)));
+        assert!(properties.is_ready());
+    }
+
+    #[test]
     fn offsets_and_sizes_must_match() {
         let mut properties = properties();
         for (ofst, size) in [

@@ -117,6 +117,7 @@ fn a_reset_disconnects_io_queues_and_forgets_what_the_host_set() {
     rig.succeed(set_features(0x06, 0));
     rig.succeed(set_features(0x07, 0));
     rig.park_aer();
+    rig.park_aer();
     rig.subsystem
         .resize_namespace(2, 5, &mut rig.actions)
         .unwrap();
@@ -171,6 +172,29 @@ fn a_silent_host_expires_and_is_told_by_cfs() {
     assert!(rig.connect_io(1).is_err());
     rig.disconnect(0);
     assert!(rig.subsystem.controller(cntlid).is_none());
+}
+
+#[test]
+fn a_reset_does_not_save_who_is_to_go() {
+    let mut rig = Rig::ready();
+    rig.subsystem.terminate_all(&mut rig.actions);
+    rig.enable();
+    assert_eq!(
+        rig.fail(sqe(AdminOpcode::KEEP_ALIVE)),
+        Status::COMMAND_SEQUENCE_ERROR
+    );
+}
+
+#[test]
+fn after_any_shutdown_the_association_ends_when_idle() {
+    for cc in [CC_SHUT_DOWN, CC_SHUT_DOWN_ABRUPTLY] {
+        let mut rig = Rig::connected(Subsystem::new(settings()), 0);
+        rig.enable();
+        assert_eq!(rig.subsystem.next_deadline(), None, "KATO is 0");
+        rig.set_cc(cc);
+        let idle = rig.now + Duration::from_secs(120);
+        assert_eq!(rig.subsystem.next_deadline(), Some(idle));
+    }
 }
 
 #[test]
@@ -318,9 +342,10 @@ fn an_abort_ends_with_the_queue_of_its_command() {
 #[test]
 fn an_abort_of_what_is_not_there_says_so() {
     let mut rig = Rig::ready();
-    for sqid in [0, 1, 500] {
+    let parked = u32::from(rig.park_aer());
+    for (sqid, cid) in [(0, 0x42), (1, 0x42), (500, 0x42), (1, parked)] {
         let mut abort = sqe(AdminOpcode::ABORT);
-        abort.cdw10.set(sqid | 0x42 << 16);
+        abort.cdw10.set(sqid | cid << 16);
         assert_eq!(rig.succeed(abort).0, 1);
     }
     assert_eq!(rig.take_actions(), []);

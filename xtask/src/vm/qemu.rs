@@ -139,9 +139,10 @@ fn follow_console(
     })
 }
 
-/// The machine. Nehalem, because rxe's ICRC is 2-3 times slower where PCLMUL is emulated; two
-/// processors, because with one this CPU model double-faults now and then; no KVM, because many
-/// machines have a /dev/kvm that opens and then hangs.
+/// The machine. Nehalem, because rxe's ICRC is 2-3 times slower where PCLMUL is emulated; without
+/// CMPXCHG16B, whose emulation now and then leaves nonsense in the flags, so that the kernel's
+/// allocator double-faults; no KVM, because many machines have a /dev/kvm that opens and then
+/// hangs.
 fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
     let mut qemu = process::command("qemu-system-x86_64");
     qemu.args([
@@ -151,7 +152,8 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
         "-display",
         "none",
     ]);
-    qemu.args(["-accel", "tcg,thread=multi", "-cpu", "Nehalem", "-smp", "2"]);
+    qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
+    qemu.args(["-cpu", "Nehalem,cx16=off"]);
     qemu.args([
         "-m",
         &boot.options.mem,
