@@ -3,6 +3,7 @@
 mod arena;
 mod backend;
 pub mod cli;
+mod complaints;
 mod memlock;
 mod namespace;
 mod pool;

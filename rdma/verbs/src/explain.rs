@@ -32,7 +32,8 @@ pub(crate) fn event_channel(error: &io::Error) -> FabricError {
     let reason = match error.raw_os_error() {
         Some(libc::ENOENT | libc::ENODEV | libc::ENXIO) => {
             "this machine has no RDMA device, or the kernel's connection manager is not loaded: \
-             modprobe -a ib_uverbs rdma_ucm, and `rdma link` shows the devices"
+             modprobe -a ib_uverbs rdma_ucm, and `rdma link` shows the devices; \
+             --provider soft needs neither"
                 .to_owned()
         }
         Some(libc::EACCES | libc::EPERM) => {

@@ -46,6 +46,15 @@ pub(crate) enum State {
     Closed,
 }
 
+/// Why a queue ends, in words for the log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Ending {
+    /// As it should: nobody is to blame.
+    Orderly(&'static str),
+    /// Something is wrong: with the host, the path to it, or here.
+    Fault(&'static str),
+}
+
 /// What a connected queue is a queue of.
 #[derive(Debug, Clone)]
 pub(crate) struct Association {

@@ -4,7 +4,7 @@ use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::wire::sqe::SQE_BYTES;
 
 use super::Reactor;
-use crate::qpair::QpairId;
+use crate::qpair::{Ending, QpairId};
 use crate::request::Task;
 
 /// A command capsule in its receive slot.
@@ -44,14 +44,14 @@ impl Reactor {
             WorkStatus::Flushed => return None,
             // A capsule that is too long breaks the queue pair by itself.
             failed => {
-                self.close(qpair, failed.explain());
+                self.close(qpair, Ending::Fault(failed.explain()));
                 return None;
             }
         }
         let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
             self.close(
                 qpair,
-                "the host sent a capsule that is shorter than a command",
+                Ending::Fault("the host sent a capsule that is shorter than a command"),
             );
             return None;
         };
@@ -60,7 +60,7 @@ impl Reactor {
         if queue.outstanding > u32::from(queue.entries) {
             self.close(
                 qpair,
-                "the host has more commands outstanding than its queue has entries",
+                Ending::Fault("the host has more commands outstanding than its queue has entries"),
             );
             return None;
         }

@@ -92,10 +92,16 @@ impl Reactor {
         request.close_after = true;
         let queue = &self.qpairs[request.qpair];
 
-        tracing::warn!(
-            address = %queue.peer, qid = queue.qid(), status = %refusal.status, parameter = refusal.result,
-            "Connect refused"
-        );
+        if let Some(unreported) = self.complaints.admit(queue.peer.ip(), self.now) {
+            tracing::warn!(
+                address = %queue.peer,
+                qid = queue.qid(),
+                status = %refusal.status,
+                parameter = refusal.result,
+                unreported,
+                "Connect refused"
+            );
+        }
         let completion = refusal.completion(request.cid());
         self.finish(id, completion.status, completion.result);
     }

@@ -8,12 +8,15 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
 use super::Reactor;
 use super::port::{PORTS_MAX, Port};
-use crate::qpair::{Accepted, QpairId, QueuePair, State};
+use crate::qpair::{Accepted, Ending, QpairId, QueuePair, State};
 use crate::registry::{Admitted, ControlMessage};
 use crate::request::{RequestId, Stage};
 
 /// Our RDMA READs outstanding on a queue pair: what adapters can do, mostly.
 const READS_MAX: u8 = 16;
+
+/// Why queues are closed at the end.
+const SHUTTING_DOWN: Ending = Ending::Orderly("the target is shutting down");
 
 impl Reactor {
     /// Takes on a connection, or refuses it.
@@ -150,7 +153,7 @@ impl Reactor {
             }
             Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => {
                 if let Some(qpair) = find(qp) {
-                    self.close(qpair, "the connection did not come about");
+                    self.close(qpair, Ending::Fault("the connection did not come about"));
                 }
             }
             Event::Disconnected { qp, reason } => {
@@ -174,14 +177,14 @@ impl Reactor {
     }
 
     /// Ends a queue, and tells why, once.
-    pub(super) fn close(&mut self, qpair: QpairId, reason: &str) {
+    pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
         match self.qpairs[qpair].state {
             State::Connecting { .. } | State::Live => {
-                self.explain_close(qpair, reason);
+                self.explain_close(qpair, ending);
                 self.let_go(qpair, true);
             }
             State::Closing { explained: false } => {
-                self.explain_close(qpair, reason);
+                self.explain_close(qpair, ending);
                 self.qpairs[qpair].state = State::Closing { explained: true };
             }
             State::Closing { explained: true } | State::Closed => {}
@@ -195,16 +198,21 @@ impl Reactor {
         }
     }
 
-    fn explain_close(&self, qpair: QpairId, reason: &str) {
+    fn explain_close(&mut self, qpair: QpairId, ending: Ending) {
         let queue = &self.qpairs[qpair];
-        tracing::info!(
-            host = queue.host_nqn(),
-            address = %queue.peer,
-            subsystem = queue.subsystem_nqn(),
-            qid = queue.qid(),
-            reason,
-            "disconnected"
-        );
+        let (host, subsystem) = (queue.host_nqn(), queue.subsystem_nqn());
+        let (address, qid) = (queue.peer, queue.qid());
+        match ending {
+            Ending::Orderly(reason) => {
+                tracing::info!(host, %address, subsystem, qid, reason, "disconnected");
+            }
+            Ending::Fault(reason) => {
+                let Some(unreported) = self.complaints.admit(address.ip(), self.now) else {
+                    return;
+                };
+                tracing::warn!(host, %address, subsystem, qid, reason, unreported, "disconnected");
+            }
+        }
     }
 
     /// Disconnects, and lets go of all that is not elsewhere.
@@ -255,7 +263,7 @@ impl Reactor {
 
     /// The device has forgotten a queue pair: all its work has come back.
     fn closed(&mut self, qpair: QpairId) {
-        self.close(qpair, "the connection is gone");
+        self.close(qpair, Ending::Fault("the connection is gone"));
         let queue = &mut self.qpairs[qpair];
         queue.state = State::Closed;
         let (port, qp) = (queue.port, queue.qp);
@@ -306,7 +314,7 @@ impl Reactor {
             .filter(|&id| self.qpairs[id].port == index)
             .collect();
         for qpair in lost {
-            self.close(qpair, "its device was removed");
+            self.close(qpair, Ending::Fault("its device was removed"));
             let with_device = |stage| matches!(stage, Stage::Reading | Stage::Sending);
             let requests: Vec<RequestId> = self
                 .requests
@@ -343,7 +351,7 @@ impl Reactor {
             .filter_map(|id| Some((id, self.qpairs[id].overdue(self.now)?)))
             .collect();
         for (qpair, reason) in overdue {
-            self.close(qpair, reason);
+            self.close(qpair, Ending::Fault(reason));
         }
         if self.draining {
             self.close_idle_queues();
@@ -364,7 +372,7 @@ impl Reactor {
             .filter(|&id| self.qpairs[id].requests == 0)
             .collect();
         for qpair in idle {
-            self.close(qpair, "the target is shutting down");
+            self.close(qpair, SHUTTING_DOWN);
         }
     }
 
@@ -373,7 +381,7 @@ impl Reactor {
         self.stopping = true;
         let all: Vec<QpairId> = self.qpairs.ids().collect();
         for qpair in all {
-            self.close(qpair, "the target is shutting down");
+            self.close(qpair, SHUTTING_DOWN);
         }
     }
 
@@ -384,11 +392,15 @@ impl Reactor {
     }
 }
 
-fn explain(reason: DisconnectReason) -> &'static str {
+fn explain(reason: DisconnectReason) -> Ending {
     match reason {
-        DisconnectReason::Peer => "the host disconnected",
-        DisconnectReason::Transport => "the transport gave up: the host or the path to it is gone",
-        DisconnectReason::AddressChanged => "the local address moved to another device",
-        DisconnectReason::DeviceRemoved => "its device was removed",
+        DisconnectReason::Peer => Ending::Orderly("the host disconnected"),
+        DisconnectReason::Transport => {
+            Ending::Fault("the transport gave up: the host or the path to it is gone")
+        }
+        DisconnectReason::AddressChanged => {
+            Ending::Fault("the local address moved to another device")
+        }
+        DisconnectReason::DeviceRemoved => Ending::Fault("its device was removed"),
     }
 }

@@ -32,6 +32,7 @@ use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::arena::Arena;
+use crate::complaints::Complaints;
 use crate::qpair::{QpairId, Qpairs};
 use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
 use crate::request::{List, RequestTable};
@@ -127,6 +128,7 @@ pub(crate) struct Reactor {
     /// Completions of the round, kept to be overwritten by the next.
     batch: Box<[Completion]>,
     idle: Idle,
+    complaints: Complaints,
     inbox_watched: bool,
     draining: bool,
     stopping: bool,
@@ -246,13 +248,15 @@ impl Reactor {
             }
             Message::Complete { qpair, completion } => {
                 if self.qpairs.get(qpair).is_some() {
+                    // At once if it can be: what came of an admin command is told
+                    // before its own end (an aborted command before the Abort).
                     self.late.push_back((qpair, completion));
-                    self.serve_waiting();
+                    self.serve_late();
                 }
             }
-            Message::Disconnect { qpair, reason } => {
+            Message::Disconnect { qpair, ending } => {
                 if self.qpairs.get(qpair).is_some() {
-                    self.close(qpair, reason);
+                    self.close(qpair, ending);
                 }
             }
             Message::Abort {
@@ -327,14 +331,22 @@ impl Reactor {
     fn serve_waiting(&mut self) {
         self.serve_shares();
         self.serve_buffers();
+        self.serve_late();
         while !self.requests.is_full() {
-            if let Some((qpair, completion)) = self.late.pop_front() {
-                self.complete_late(qpair, completion);
-            } else if let Some(capsule) = self.backlog.pop_front() {
-                self.admit(capsule);
-            } else {
+            let Some(capsule) = self.backlog.pop_front() else {
                 return;
-            }
+            };
+            self.admit(capsule);
+        }
+    }
+
+    /// Answers parked commands whose end has come.
+    fn serve_late(&mut self) {
+        while !self.requests.is_full() {
+            let Some((qpair, completion)) = self.late.pop_front() else {
+                return;
+            };
+            self.complete_late(qpair, completion);
         }
     }
 

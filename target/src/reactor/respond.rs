@@ -6,7 +6,7 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
 use super::Reactor;
-use crate::qpair::{CHAIN_MAX, QpairId};
+use crate::qpair::{CHAIN_MAX, Ending, QpairId};
 use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
@@ -176,7 +176,7 @@ impl Reactor {
         if !status.is_success() {
             self.work_failed(qpair, status);
         } else if close_after {
-            self.close(qpair, "its Connect was refused");
+            self.close(qpair, Ending::Orderly("its Connect was refused"));
         }
         if self.qpairs[qpair].is_open() {
             self.pump(qpair);
@@ -197,7 +197,7 @@ impl Reactor {
         match status {
             // Only a consequence: the connection's own event says why.
             WorkStatus::Flushed => self.close_unexplained(qpair),
-            _ => self.close(qpair, status.explain()),
+            _ => self.close(qpair, Ending::Fault(status.explain())),
         }
     }
 

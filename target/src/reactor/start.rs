@@ -16,6 +16,7 @@ use super::idle::Idle;
 use super::shares::Shares;
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
+use crate::complaints::Complaints;
 use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::{List, RequestTable};
@@ -140,6 +141,7 @@ impl Reactor {
             next_check: now,
             batch: vec![NOTHING; POLL_BATCH].into(),
             idle: Idle::new(sizes.poll_idle),
+            complaints: Complaints::default(),
             inbox_watched: false,
             draining: false,
             stopping: false,

@@ -16,7 +16,7 @@ use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
 use crate::namespace::NamespaceTable;
-use crate::qpair::QpairId;
+use crate::qpair::{Ending, QpairId};
 
 /// A queue pair, wherever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,9 +42,6 @@ pub(crate) struct Admitted {
     pub(crate) hop_limit: Option<u8>,
 }
 
-/// Why a queue pair is to be closed, for the log line.
-pub(crate) type Reason = &'static str;
-
 /// What a reactor is told.
 #[derive(Debug)]
 pub(crate) enum Message {
@@ -69,7 +66,7 @@ pub(crate) enum Message {
         /// Which.
         qpair: QpairId,
         /// Why.
-        reason: Reason,
+        ending: Ending,
     },
     /// Abort a command if that is still possible, and tell the subsystem.
     Abort {

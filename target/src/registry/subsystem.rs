@@ -17,6 +17,7 @@ use nvme_proto::subsystem::{Arrival, Connected, Subsystem};
 use super::counters::{self, IoCounters};
 use super::{ControlMessage, Mailbox, Message, QueueAddress};
 use crate::namespace::NamespaceTable;
+use crate::qpair::Ending;
 
 /// What every reactor may ask of a controller without a lock.
 #[derive(Debug)]
@@ -255,7 +256,9 @@ impl SubsystemShared {
 
     /// The answer to [`ControlMessage::FlushAll`].
     pub(crate) fn flushed(&self, cntlid: u16, intact: bool) {
-        self.with(|state, _, _| state.subsystem.flushed(cntlid, intact));
+        self.with(|state, now, actions| {
+            state.subsystem.flushed(cntlid, intact, now, actions);
+        });
     }
 
     /// Looks at the keep alive timers; returns when to look again.
@@ -323,16 +326,16 @@ impl SubsystemShared {
                 self.send(queue, |qpair| Message::Complete { qpair, completion });
             }
             Action::DisconnectIoQueues { .. } => {
-                let reason = "its controller was reset, shut down or left";
+                let ending = Ending::Orderly("its controller was reset, shut down or left");
                 for (_, queue) in controller.queues.iter().filter(|(qid, _)| **qid != 0) {
-                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, reason });
+                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
                 }
             }
             Action::Terminate { reason, .. } => {
-                let reason = explain(reason);
+                let ending = explain(reason);
                 // The admin queue last.
                 for (_, queue) in controller.queues.iter().rev() {
-                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, reason });
+                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
                 }
             }
             Action::FlushAll { .. } => {
@@ -381,10 +384,12 @@ impl SubsystemShared {
     }
 }
 
-fn explain(reason: Termination) -> &'static str {
+fn explain(reason: Termination) -> Ending {
     match reason {
-        Termination::KeepAliveExpired => "keep alive expired: the host was silent for too long",
-        Termination::HostNotAllowed => "the host may no longer use the subsystem",
-        Termination::SubsystemRemoved => "the subsystem was removed",
+        Termination::KeepAliveExpired => {
+            Ending::Fault("keep alive expired: the host was silent for too long")
+        }
+        Termination::HostNotAllowed => Ending::Orderly("the host may no longer use the subsystem"),
+        Termination::SubsystemRemoved => Ending::Orderly("the subsystem was removed"),
     }
 }

@@ -1,5 +1,7 @@
 //! Connection requests: looked at here, accepted by a reactor.
 
+use std::time::Instant;
+
 use cairn_rdma::ConnRequest;
 use nvme_proto::controller::connect;
 use nvme_proto::wire::IntoBytes;
@@ -24,10 +26,12 @@ impl Control {
                 self.mailboxes[reactor].accept(Box::new(admitted));
             }
             Err(status) => {
-                tracing::warn!(
-                    address = %request.peer, local = %request.local, reason = %status,
-                    "connection request refused"
-                );
+                if let Some(unreported) = self.complaints.admit(request.peer.ip(), Instant::now()) {
+                    tracing::warn!(
+                        address = %request.peer, local = %request.local, reason = %status,
+                        unreported, "connection request refused"
+                    );
+                }
                 request.reject(RejectData::new(status).as_bytes());
             }
         }

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::export::Export;
 use super::listeners::{ListenerId, OpenListener};
 use super::{Order, StartError};
+use crate::complaints::Complaints;
 use crate::reactor::{self, ReactorHandle, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
 
@@ -53,6 +54,7 @@ pub(super) struct Control {
     pub(super) news: UnboundedReceiver<ListenerNews>,
     pub(super) orders: UnboundedReceiver<Order>,
     pub(super) next_deadline: Option<Instant>,
+    pub(super) complaints: Complaints,
 }
 
 impl Control {
@@ -93,6 +95,7 @@ impl Control {
             news,
             orders,
             next_deadline: None,
+            complaints: Complaints::default(),
             config,
         };
         match control.open_all() {
