@@ -268,6 +268,30 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>) {
     }
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+    check_counters(&provider, cable);
+}
+
+/// The counters tell a good wire from a bad one.
+fn check_counters(provider: &Soft, cable: Cable) {
+    let counters = provider.counters();
+    let [(name, counters)] = &counters[..] else {
+        panic!("one device is open: {counters:?}");
+    };
+    assert_eq!(*name, format!("soft-{}", cable.addresses[1]));
+    assert!(counters.sent_pkts > ROUNDS * 3 && counters.rcvd_pkts > ROUNDS * 3);
+    if cable.fault.is_none() {
+        assert_eq!(counters.rx_icrc_encapsulated, 0, "{counters:?}");
+        assert_eq!(counters.rx_malformed, 0, "{counters:?}");
+    } else {
+        let recovered = counters.packet_seq_err
+            + counters.implied_nak_seq_err
+            + counters.local_ack_timeout_err
+            + counters.duplicate_request;
+        assert!(
+            recovered > 0 && counters.rx_icrc_encapsulated > 0,
+            "{counters:?}"
+        );
+    }
 }
 
 fn over(cable: Cable) {
