@@ -38,6 +38,7 @@ kernel_complaints() {
 
 run_scenario() {
     cd /tmp || return 1
+    touch "$OUT/begun"
     timeout --kill-after=10 "$CAIRN_TIMEOUT_S" \
         bash "$LIB/run.sh" "/cairn/tests/scenarios/$CAIRN_SCENARIO.sh"
     local code=$?

@@ -22,13 +22,19 @@ mod tree;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use lab::Lab;
-use qemu::{Boot, Console};
+use qemu::{Boot, CONSOLE_LOG, Console, End};
 use report::{Report, Verdict};
 use scenario::Scenario;
 use tree::Tree;
+
+/// What a guest leaves in a scenario's folder once it has come up.
+const BEGUN: &str = "begun";
+
+/// Boots that a scenario's machine is given to come up.
+const BOOTS_MAX: u32 = 3;
 
 /// What the command line asks for.
 #[derive(clap::Args)]
@@ -104,10 +110,27 @@ fn judge(args: &Args, tree: &Tree, lab: &Lab, scenario: &Scenario) -> Result<Ver
         out_dir: tree.fresh_out_dir(&scenario.name)?,
     };
     report::announce(&scenario.name, &scenario.summary, console);
-    let end = qemu::run(lab, tree, &boot, console)?;
+    let end = boot_until_begun(tree, lab, &boot, console)?;
     let verdict = Verdict::from_machine(end, &boot.out_dir)?;
     report::explain(&scenario.name, &verdict, &boot.out_dir, console)?;
     Ok(verdict)
+}
+
+/// Runs the machine; once more if it dies before it comes to its scenario. On a busy host an
+/// emulated kernel now and then trips over its own boot, which says nothing about the target.
+fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -> Result<End> {
+    for attempt in 1.. {
+        let end = qemu::run(lab, tree, boot, console)?;
+        let begun = boot.out_dir.join(BEGUN).exists();
+        if begun || attempt == BOOTS_MAX {
+            return Ok(end);
+        }
+        println!("   the machine did not come up; booting it again");
+        let console_log = boot.out_dir.join(CONSOLE_LOG);
+        let kept = boot.out_dir.join(format!("console.boot{attempt}.log"));
+        std::fs::rename(console_log, kept).context("cannot keep the console's log")?;
+    }
+    unreachable!("the loop ends at BOOTS_MAX")
 }
 
 /// The machine a scenario would get, with a person at its console.
