@@ -1,6 +1,5 @@
 //! A controller association, driven by polling.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -9,13 +8,12 @@ use cairn_rdma::{
     Access, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event, FabricError,
     PostError, QpId, RecvWork, Sge, WorkStatus, sleep_until_ready,
 };
-use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::identify::IdentifyController;
 use nvme_proto::wire::property::Cap;
 use nvme_proto::wire::{AdminOpcode, Cqe, FabricsType, Nqn, NvmOpcode, Sqe};
 
 use crate::buffer::{Buffer, Data};
-use crate::command;
+use crate::duties::Duties;
 use crate::error::{HostError, Loss};
 use crate::queue::{Link, Queue, Ticket};
 
@@ -102,16 +100,8 @@ pub struct Host {
     pub(crate) cntlid: u16,
     pub(crate) cap: Cap,
     pub(crate) identity: Option<Box<IdentifyController>>,
-    keep_alive: KeepAlive,
-    event_requests: Vec<Ticket>,
-    events: VecDeque<AsyncEvent>,
+    pub(crate) duties: Duties,
     news: Vec<Event>,
-}
-
-/// When to say that we are here.
-struct KeepAlive {
-    due: Option<Instant>,
-    pending: Option<Ticket>,
 }
 
 impl std::fmt::Debug for Host {
@@ -149,12 +139,7 @@ impl Host {
             cntlid: 0,
             cap: Cap(0),
             identity: None,
-            keep_alive: KeepAlive {
-                due: None,
-                pending: None,
-            },
-            event_requests: Vec::new(),
-            events: VecDeque::new(),
+            duties: Duties::default(),
             news: Vec::new(),
         };
         for slot in 0..u64::from(entries) {
@@ -279,8 +264,7 @@ impl Host {
             self.heard(event);
         }
         self.news = news;
-        self.collect_events();
-        self.stay_alive(Instant::now());
+        self.attend(Instant::now());
         progress
     }
 
@@ -333,23 +317,6 @@ impl Host {
         })
     }
 
-    /// Has up to `count` Asynchronous Event Requests outstanding from now on.
-    ///
-    /// # Errors
-    /// The admin queue is full or lost.
-    pub fn request_events(&mut self, count: usize) -> Result<(), HostError> {
-        while self.event_requests.len() < count {
-            let ticket = self.submit(0, command::async_event_request(), Data::None)?;
-            self.event_requests.push(ticket);
-        }
-        Ok(())
-    }
-
-    /// The oldest event that has been reported and not yet taken.
-    pub fn take_event(&mut self) -> Option<AsyncEvent> {
-        self.events.pop_front()
-    }
-
     /// Blocks until `ready` gives something, polling meanwhile.
     ///
     /// # Errors
@@ -375,7 +342,7 @@ impl Host {
             if progress {
                 idle_since = now;
             } else if now - idle_since > SPIN {
-                let wake = self.keep_alive.due.unwrap_or(deadline).min(deadline);
+                let wake = self.duties.next_due().unwrap_or(deadline).min(deadline);
                 sleep_until_ready(&mut *self.endpoint, wake)?;
             }
         }
@@ -428,16 +395,6 @@ impl Host {
             "queues are made in the order of their QIDs"
         );
         self.queues.push(queue);
-    }
-
-    /// Starts the clock of the Keep Alives.
-    pub(crate) fn begin_keep_alive(&mut self) {
-        self.keep_alive.due = self.keep_alive_interval().map(|i| Instant::now() + i);
-    }
-
-    /// Sends no more Keep Alives.
-    pub(crate) fn end_keep_alive(&mut self) {
-        self.keep_alive.due = None;
     }
 
     fn completed(&mut self, completion: &Completion) {
@@ -533,52 +490,6 @@ impl Host {
             id: RECEIVE_ID | slot,
             sges: sge.into(),
         }])
-    }
-
-    /// Takes the answers to event requests, and asks again.
-    fn collect_events(&mut self) {
-        for index in (0..self.event_requests.len()).rev() {
-            let Some(answer) = self.take(self.event_requests[index]) else {
-                continue;
-            };
-            self.event_requests.swap_remove(index);
-            let Ok(response) = answer else { continue };
-            if response.cqe.status().is_success() {
-                self.events.push_back(AsyncEvent(response.cqe.dw0.get()));
-                // If the queue is lost, the caller will hear of that elsewhere.
-                if let Ok(ticket) = self.submit(0, command::async_event_request(), Data::None) {
-                    self.event_requests.push(ticket);
-                }
-            }
-        }
-    }
-
-    /// Keep Alive is due every half of KATO (Base, 3.9).
-    fn stay_alive(&mut self, now: Instant) {
-        if let Some(ticket) = self.keep_alive.pending {
-            match self.take(ticket) {
-                None => return,
-                // One that was on its way when the shutdown began fails, and may.
-                Some(Ok(response))
-                    if !response.cqe.status().is_success() && self.keep_alive.due.is_some() =>
-                {
-                    let status = response.cqe.status();
-                    self.queues[0].lose(Loss::Protocol(format!("Keep Alive: {status}")));
-                }
-                Some(_) => {}
-            }
-            self.keep_alive.pending = None;
-        }
-        if self.keep_alive.due.is_none_or(|due| now < due) || !self.is_up(0) {
-            return;
-        }
-        self.keep_alive.pending = self.submit(0, command::keep_alive(), Data::None).ok();
-        self.keep_alive.due = self.keep_alive_interval().map(|i| now + i);
-    }
-
-    fn keep_alive_interval(&self) -> Option<Duration> {
-        let kato_ms = self.options.kato_ms;
-        (kato_ms > 0).then(|| Duration::from_millis(u64::from(kato_ms) / 2))
     }
 }
 

@@ -24,6 +24,7 @@ mod bring_up;
 mod buffer;
 pub mod command;
 mod discovery;
+mod duties;
 mod error;
 mod host;
 mod queue;

@@ -44,8 +44,9 @@ pub struct Exported {
     pub hosts: HostAccess,
 }
 
-/// TREQ: a secure channel is not required (01b would be "required").
-const TREQ_NOT_REQUIRED: u8 = 0b10;
+/// TREQ: a secure channel is not required (01b would be "required"), and bit 2:
+/// a Connect may disable SQ flow control.
+const TREQ: u8 = 0b10 | 1 << 2;
 /// ASQSZ: every host may have an admin queue of this size.
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
 /// Bytes of the header, and of each entry.
@@ -59,11 +60,18 @@ pub(crate) struct DiscoveryLog {
     exported: Vec<Exported>,
 }
 
-/// One line of the log, before it is one for a host.
+/// The log as one host sees it: every listener it may reach leads to every
+/// subsystem it may use.
+struct View<'a> {
+    listeners: Vec<(&'a Listener, IpAddr)>,
+    /// `None` for this very discovery subsystem.
+    subsystems: Vec<Option<&'a Nqn>>,
+}
+
+/// One line of the log.
 struct Route<'a> {
     listener: &'a Listener,
     traddr: IpAddr,
-    /// `None` for this very discovery subsystem.
     subsystem: Option<&'a Nqn>,
 }
 
@@ -80,17 +88,18 @@ impl DiscoveryLog {
 
     /// Bytes of the page as this host sees it.
     pub(crate) fn length(&self, host: &Host, local: Option<LocalAddress>) -> u64 {
-        ENTRY_BYTES * (1 + self.routes(host, local).count() as u64)
+        ENTRY_BYTES * (1 + self.view(host, local).entries())
     }
 
     /// Renders what of the page lies in the window.
     pub(crate) fn render(&self, host: &Host, local: Option<LocalAddress>, page: &mut Window<'_>) {
+        let view = self.view(host, local);
         let mut header = DiscoveryLogHeader::new_zeroed();
         header.genctr.set(self.genctr);
-        header.numrec.set(self.routes(host, local).count() as u64);
+        header.numrec.set(view.entries());
         page.put(0, header.as_bytes());
         let mut at = ENTRY_BYTES;
-        for route in self.routes(host, local) {
+        for route in view.routes() {
             if page.shows(at, ENTRY_BYTES) {
                 page.put(at, route.entry().as_bytes());
             }
@@ -98,26 +107,31 @@ impl DiscoveryLog {
         }
     }
 
-    /// Every listener leads to this discovery subsystem, and to each subsystem
-    /// that the host may use.
-    fn routes<'a>(
-        &'a self,
-        host: &'a Host,
-        local: Option<LocalAddress>,
-    ) -> impl Iterator<Item = Route<'a>> {
-        let visible = |exported: &&Exported| exported.hosts.allows(&host.nqn);
-        let subsystems = move || {
-            let exported = self.exported.iter().filter(visible);
-            core::iter::once(None).chain(exported.map(|exported| Some(&exported.nqn)))
-        };
-        self.listeners.iter().flat_map(move |listener| {
-            let traddr = reachable(listener.address.ip(), local);
-            traddr.into_iter().flat_map(move |traddr| {
-                subsystems().map(move |subsystem| Route {
-                    listener,
-                    traddr,
-                    subsystem,
-                })
+    fn view(&self, host: &Host, local: Option<LocalAddress>) -> View<'_> {
+        let listeners = self.listeners.iter().filter_map(|listener| {
+            reachable(listener.address.ip(), local).map(|traddr| (listener, traddr))
+        });
+        let visible = self.exported.iter().filter(|e| e.hosts.allows(&host.nqn));
+        let subsystems = visible.map(|exported| Some(&exported.nqn));
+        View {
+            listeners: listeners.collect(),
+            subsystems: core::iter::once(None).chain(subsystems).collect(),
+        }
+    }
+}
+
+impl<'a> View<'a> {
+    /// NUMREC.
+    fn entries(&self) -> u64 {
+        self.listeners.len() as u64 * self.subsystems.len() as u64
+    }
+
+    fn routes(&self) -> impl Iterator<Item = Route<'a>> {
+        self.listeners.iter().flat_map(|&(listener, traddr)| {
+            self.subsystems.iter().map(move |&subsystem| Route {
+                listener,
+                traddr,
+                subsystem,
             })
         })
     }
@@ -141,7 +155,7 @@ impl Route<'_> {
             IpAddr::V4(_) => AddressFamily::IPV4.0,
             IpAddr::V6(_) => AddressFamily::IPV6.0,
         };
-        entry.treq = TREQ_NOT_REQUIRED;
+        entry.treq = TREQ;
         entry.portid.set(self.listener.portid);
         entry.cntlid.set(CNTLID_DYNAMIC);
         entry.asqsz.set(ASQSZ);

@@ -9,6 +9,10 @@ use crate::wire::fabrics::CNTLID_MAX;
 /// The memory page that MDTS counts in: CAP.MPSMIN is 0, which is 4 KiB.
 pub const PAGE_BYTES: u32 = 4096;
 
+/// MDTS at most: 8 MiB. The length of a keyed SGL descriptor, of which a command
+/// has one, stops a byte short of 16 MiB.
+pub const MDTS_MAX: u8 = 11;
+
 /// Bytes of an SQE, and thus of the smallest command capsule.
 pub const CAPSULE_HEADER_BYTES: u32 = 64;
 
@@ -100,7 +104,7 @@ impl Limits {
     /// Panics if a limit is beyond what the protocol can express: a configuration
     /// is validated before it gets here.
     pub(crate) fn assert_sane(&self) {
-        assert!((1..=12).contains(&self.mdts), "MDTS of {}", self.mdts);
+        assert!((1..=MDTS_MAX).contains(&self.mdts), "MDTS of {}", self.mdts);
         assert!((2..=IO_QUEUE_ENTRIES_MAX).contains(&self.io_queue_entries));
         assert!((1..=IO_QUEUES_MAX).contains(&self.io_queues));
         assert!((1..=NAMESPACES_MAX).contains(&self.namespaces));
@@ -112,6 +116,27 @@ impl Limits {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::wire::Sgl;
+
+    #[test]
+    #[should_panic(expected = "MDTS of 12")]
+    fn an_mdts_that_a_keyed_descriptor_cannot_name_is_not_announced() {
+        let limits = Limits {
+            mdts: 12,
+            ..Limits::default()
+        };
+        limits.assert_sane();
+    }
+
+    #[test]
+    fn the_largest_mdts_fits_a_keyed_descriptor() {
+        let limits = Limits {
+            mdts: MDTS_MAX,
+            ..Limits::default()
+        };
+        limits.assert_sane();
+        assert!(limits.transfer_bytes() <= Sgl::KEYED_LENGTH_MAX);
+    }
 
     #[test]
     fn the_default_transfer_is_1_mib() {

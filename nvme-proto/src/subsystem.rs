@@ -427,9 +427,9 @@ impl Subsystem {
     }
 
     /// The answer to [`Action::FlushAll`]; `intact` if nothing was lost.
-    pub fn flushed(&mut self, cntlid: u16, intact: bool) {
+    pub fn flushed(&mut self, cntlid: u16, intact: bool, now: Duration, actions: &mut Vec<Action>) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
-            controller.flushed(intact);
+            controller.flushed(&self.common, intact, now, actions);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! user-space RoCE.
 
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -19,6 +19,10 @@ use nvme_proto::wire::Nqn;
 /// Set to "soft", it has every [`TestTarget`] listen by user-space RoCE on the
 /// loopback interface instead of the in-process loopback.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
+
+/// Where every host on the in-process loopback is: on another device than the
+/// target.
+const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// The subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
@@ -51,6 +55,14 @@ impl Network {
         match self {
             Self::Loopback(loopback) => Arc::clone(loopback) as _,
             Self::Soft(soft) => Arc::clone(soft) as _,
+        }
+    }
+
+    /// Where hosts connect from.
+    fn hosts(&self) -> Option<IpAddr> {
+        match self {
+            Self::Loopback(_) => Some(HOSTS),
+            Self::Soft(_) => None,
         }
     }
 
@@ -112,6 +124,16 @@ impl TestTarget {
         self.network.provider()
     }
 
+    /// The in-process loopback, if that is the network: its devices can be
+    /// pulled out.
+    #[must_use]
+    pub fn loopback(&self) -> Option<&Loopback> {
+        match &self.network {
+            Network::Loopback(loopback) => Some(loopback),
+            Network::Soft(_) => None,
+        }
+    }
+
     /// Where it listens.
     #[must_use]
     pub fn remote(&self) -> SocketAddr {
@@ -123,6 +145,7 @@ impl TestTarget {
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
         HostOptions {
+            local: self.network.hosts(),
             timeout: patience,
             hostid: host_id(name),
             ..HostOptions::new(self.remote(), nqn(NQN), host_nqn(name))

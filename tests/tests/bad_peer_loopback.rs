@@ -1,6 +1,7 @@
 //! The bad-peer suite against a target in this process, one test a case.
 
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_tests::bad_peer::{self, Setting};
@@ -25,6 +26,7 @@ fn main() -> ExitCode {
                     patience: Duration::from_secs(60),
                     seed: 1,
                     random_capsules: 10_000,
+                    dials: Arc::default(),
                 };
                 bad_peer::run(&case, &setting).map_err(|error| format!("{error:#}"))?;
                 target.stop();

@@ -11,10 +11,17 @@ use super::{Completion, Refusal};
 /// Bit 0 of DW0: the command was not aborted.
 const NOT_ABORTED: u64 = 1;
 
-/// The Abort commands that wait for an answer, by CID; never more than the limit.
+/// The Abort commands that wait for an answer; never more than the limit.
 #[derive(Debug, Default)]
 pub struct Aborts {
-    waiting: Vec<u16>,
+    waiting: Vec<Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    cid: u16,
+    /// The queue of the command to abort.
+    sqid: u16,
 }
 
 impl Aborts {
@@ -22,19 +29,28 @@ impl Aborts {
     ///
     /// # Errors
     /// As many are waiting already as ACL allows.
-    pub fn begin(&mut self, cid: u16) -> Result<(), Refusal> {
+    pub fn begin(&mut self, cid: u16, sqid: u16) -> Result<(), Refusal> {
         if self.waiting.len() >= ABORTS {
             return Err(Refusal::transient(Status::ABORT_COMMAND_LIMIT_EXCEEDED));
         }
-        self.waiting.push(cid);
+        self.waiting.push(Waiting { cid, sqid });
         Ok(())
     }
 
     /// The answer for the Abort of this CID; `None` if it is no longer awaited.
     pub fn end(&mut self, cid: u16, aborted: bool) -> Option<Completion> {
-        let index = self.waiting.iter().position(|&waiting| waiting == cid)?;
+        let mine = |waiting: &Waiting| waiting.cid == cid;
+        let index = self.waiting.iter().position(mine)?;
         self.waiting.remove(index);
         Some(completion(cid, aborted))
+    }
+
+    /// The queue is gone, and its commands with it: no answer may come any more,
+    /// and none is needed.
+    pub fn end_of_queue(&mut self, sqid: u16) -> impl Iterator<Item = Completion> {
+        self.waiting
+            .extract_if(.., move |waiting| waiting.sqid == sqid)
+            .map(|waiting| completion(waiting.cid, false))
     }
 
     /// Controller reset: nothing is awaited any more.
@@ -61,8 +77,8 @@ mod tests {
     #[test]
     fn each_answer_ends_its_abort_once() {
         let mut aborts = Aborts::default();
-        aborts.begin(1).unwrap();
-        aborts.begin(2).unwrap();
+        aborts.begin(1, 7).unwrap();
+        aborts.begin(2, 7).unwrap();
         assert_eq!(
             aborts.end(2, true).map(|done| (done.cid, done.result)),
             Some((2, 0))
@@ -78,9 +94,9 @@ mod tests {
     fn the_fifth_abort_is_one_too_many() {
         let mut aborts = Aborts::default();
         for cid in 0..4 {
-            aborts.begin(cid).unwrap();
+            aborts.begin(cid, 1).unwrap();
         }
-        let refusal = aborts.begin(4).unwrap_err();
+        let refusal = aborts.begin(4, 1).unwrap_err();
         assert_eq!(refusal.status, Status::ABORT_COMMAND_LIMIT_EXCEEDED);
     }
 }

@@ -314,6 +314,7 @@ mod tests {
         };
         assert_eq!(admit(0, 32, 31), Ok(32));
         assert_eq!(admit(1, 128, 127), Ok(128));
+        assert_eq!(admit(128, 127, 127), Ok(128));
         assert_eq!(admit(129, 128, 127), Err(RejectStatus::INVALID_QID));
         assert_eq!(admit(1, 129, 128), Err(RejectStatus::INVALID_HSQSIZE));
         assert_eq!(admit(1, 1, 0), Err(RejectStatus::INVALID_HSQSIZE));

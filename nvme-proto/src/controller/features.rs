@@ -425,6 +425,10 @@ fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
     if set.save && !capabilities.saveable() {
         return Err(Refusal::new(Status::FEATURE_NOT_SAVEABLE).at(byte::CDW10));
     }
+    // Over Fabrics Connect sets it, and nothing else (Base, 5.27.1.25.2).
+    if set.fid == Feature::HOST_IDENTIFIER {
+        return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR).at(byte::CDW10));
+    }
     if !capabilities.changeable() {
         return Err(Refusal::new(Status::FEATURE_NOT_CHANGEABLE).at(byte::CDW10));
     }

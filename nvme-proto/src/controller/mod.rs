@@ -305,6 +305,7 @@ impl Controller {
 
     /// Logs a refused admin command.
     pub(crate) fn refuse(&mut self, cid: u16, refusal: Refusal) -> Completion {
+        self.keep_alive.note_traffic();
         self.errors.record(&Failure {
             sqid: 0,
             cid,
@@ -368,14 +369,30 @@ impl Controller {
         now: Duration,
         actions: &mut Vec<Action>,
     ) {
-        if self.queues.remove(&qid) && self.queues.is_empty() {
+        if !self.queues.remove(&qid) {
+            return;
+        }
+        // A reset has forgotten them, or is about to.
+        if !self.properties.is_resetting() {
+            let cntlid = self.cntlid;
+            let ended = self.aborts.end_of_queue(qid);
+            actions.extend(ended.map(|completion| Action::Complete { cntlid, completion }));
+        }
+        if self.queues.is_empty() {
             let transition = self.properties.queues_gone();
             self.apply(common, transition, now, actions);
         }
     }
 
-    pub(crate) fn flushed(&mut self, intact: bool) {
-        self.properties.flushed(intact);
+    pub(crate) fn flushed(
+        &mut self,
+        common: &Common,
+        intact: bool,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let transition = self.properties.flushed(intact);
+        self.apply(common, transition, now, actions);
     }
 
     pub(crate) fn abort_done(&mut self, abort_cid: u16, aborted: bool, actions: &mut Vec<Action>) {
@@ -445,7 +462,7 @@ impl Controller {
         actions: &mut Vec<Action>,
     ) -> Result<Outcome, Refusal> {
         if self.queues.contains(&sqid) {
-            self.aborts.begin(abort_cid)?;
+            self.aborts.begin(abort_cid, sqid)?;
             actions.push(Action::Abort {
                 cntlid: self.cntlid,
                 abort_cid,
@@ -494,7 +511,7 @@ impl Controller {
                         cntlid: self.cntlid,
                     });
                 } else {
-                    self.properties.flushed(true);
+                    self.flushed(common, true, now, actions);
                 }
             }
             Transition::ShutDown => self.keep_alive.set_running(false, now),

@@ -4,9 +4,14 @@
 //!            CC.EN=1                    CC.SHN                 queues gone         flushed
 //! Disabled ----------> Ready ----------------------> Draining ------------> Flushing ------> ShutDown
 //!     ^                  | CC.EN=0                      |                      |                |
-//!     |   queues gone    v                              |        CC.EN=0       |                |
+//!     | queues gone,     v                              |        CC.EN=0       |                |
 //!     +------------- Resetting <------------------------+----------------------+----------------+
+//!       flushed
 //! ```
+//!
+//! A reset waits for a flush that is on its way: however often a host shuts down
+//! and resets, there is one flush at a time, and its end is that of the shutdown
+//! that asked for it.
 //!
 //! Why version 2.0: log pages 00h, 12h and 13h, Identify CNS 06h, 08h and 1Ch,
 //! and CAP.CRMS are there, and their layouts are that version's. It costs a
@@ -36,8 +41,10 @@ const CC_BITS: u32 = 0x01ff_fff1;
 enum State {
     Disabled,
     Ready,
-    /// CC.EN was cleared; I/O queues are still to go.
-    Resetting,
+    /// CC.EN was cleared; I/O queues are still to go, or write caches still being flushed.
+    Resetting {
+        flushing: bool,
+    },
     /// CC.SHN was set; I/O queues are still to go. Whether to flush then.
     Draining {
         flush: bool,
@@ -97,6 +104,12 @@ impl Properties {
         self.state == State::Ready && !self.fatal
     }
 
+    /// Whether CC.EN was cleared and CSTS.RDY is still to follow.
+    #[must_use]
+    pub fn is_resetting(&self) -> bool {
+        matches!(self.state, State::Resetting { .. })
+    }
+
     /// CSTS.CFS: the controller is broken until a reset.
     pub fn set_fatal(&mut self) {
         self.fatal = true;
@@ -149,11 +162,7 @@ impl Properties {
     /// The last I/O queue is gone.
     pub fn queues_gone(&mut self) -> Transition {
         match self.state {
-            State::Resetting => {
-                self.state = State::Disabled;
-                self.fatal = false;
-                Transition::Reset
-            }
+            State::Resetting { flushing: false } => self.reset(),
             State::Draining { flush: true } => {
                 self.state = State::Flushing;
                 Transition::Flush
@@ -166,24 +175,36 @@ impl Properties {
         }
     }
 
-    /// Write caches were flushed, or could not be, which is fatal. A late answer
-    /// changes nothing.
-    pub fn flushed(&mut self, intact: bool) {
-        if self.state == State::Flushing {
-            self.state = State::ShutDown;
-            self.fatal |= !intact;
+    /// Write caches were flushed, or could not be, which is fatal until a reset.
+    pub fn flushed(&mut self, intact: bool) -> Transition {
+        match self.state {
+            State::Flushing => {
+                self.state = State::ShutDown;
+                self.fatal |= !intact;
+                Transition::ShutDown
+            }
+            // The I/O queues went before the flush began.
+            State::Resetting { flushing: true } => self.reset(),
+            _ => Transition::None,
         }
+    }
+
+    fn reset(&mut self) -> Transition {
+        self.state = State::Disabled;
+        self.fatal = false;
+        Transition::Reset
     }
 
     fn write_cc(&mut self, cc: Cc, io_queues: bool) -> Result<Transition, Refusal> {
         self.check_cc(cc)?;
         let old = core::mem::replace(&mut self.cc, cc);
         if old.en() && !cc.en() {
-            self.state = State::Resetting;
+            let flushing = self.state == State::Flushing;
+            self.state = State::Resetting { flushing };
         } else if !old.en() && cc.en() {
             self.state = State::Ready;
             return Ok(Transition::Enabled);
-        } else if cc.shn() != Cc::SHN_NONE && !self.is_shutting_down() {
+        } else if cc.shn() != Cc::SHN_NONE && self.may_shut_down() {
             // An abrupt shutdown does not wait for caches (Base, 3.6.2).
             self.state = State::Draining {
                 flush: cc.shn() == Cc::SHN_NORMAL,
@@ -229,11 +250,9 @@ impl Properties {
         }
     }
 
-    fn is_shutting_down(&self) -> bool {
-        matches!(
-            self.state,
-            State::Draining { .. } | State::Flushing | State::ShutDown
-        )
+    /// Not twice, and not instead of a reset that is on its way.
+    fn may_shut_down(&self) -> bool {
+        matches!(self.state, State::Disabled | State::Ready)
     }
 
     /// Whether I/O queues may be created: the sizes of their entries are set.
@@ -249,7 +268,7 @@ impl Properties {
             _ => Csts::SHST_NORMAL,
         };
         // RDY follows EN, and outlasts it while a reset is on its way.
-        let rdy = self.cc.en() || self.state == State::Resetting;
+        let rdy = self.cc.en() || self.is_resetting();
         Csts(0).with_rdy(rdy).with_cfs(self.fatal).with_shst(shst)
     }
 
@@ -306,7 +325,7 @@ mod tests {
         assert_eq!(csts(&properties).0, 1);
         assert_eq!(set(&mut properties, SHUT_DOWN, false), Transition::Flush);
         assert_eq!(csts(&properties).shst(), Csts::SHST_OCCURRING);
-        properties.flushed(true);
+        assert_eq!(properties.flushed(true), Transition::ShutDown);
         assert_eq!(csts(&properties).shst(), Csts::SHST_COMPLETE);
         assert!(!properties.is_ready());
     }
@@ -331,9 +350,37 @@ mod tests {
         );
         assert_eq!(properties.queues_gone(), Transition::Reset);
         assert_eq!(csts(&properties).0, 0);
-        properties.flushed(false);
-        assert_eq!(csts(&properties).0, 0, "late");
+        assert_eq!(properties.flushed(false), Transition::None, "nobody asked");
+        assert_eq!(csts(&properties).0, 0);
         assert_eq!(set(&mut properties, ENABLE, false), Transition::Enabled);
+    }
+
+    #[test]
+    fn a_reset_waits_for_a_flush() {
+        let mut properties = properties();
+        set(&mut properties, ENABLE, false);
+        assert_eq!(set(&mut properties, SHUT_DOWN, false), Transition::Flush);
+        assert_eq!(set(&mut properties, 0, false), Transition::None);
+        assert!(csts(&properties).rdy(), "not before the flush is over");
+        let early = properties.set(offset::CC, PropertySize::Four, ENABLE, false);
+        assert!(early.is_err(), "so that no second flush can begin");
+        assert_eq!(properties.flushed(false), Transition::Reset);
+        assert_eq!(csts(&properties).0, 0);
+        assert_eq!(set(&mut properties, ENABLE, false), Transition::Enabled);
+    }
+
+    #[test]
+    fn a_reset_goes_before_a_shutdown() {
+        let mut properties = properties();
+        set(&mut properties, ENABLE, true);
+        assert_eq!(set(&mut properties, 0, true), Transition::DrainQueues);
+        let shut_down_disabled = SHUT_DOWN & !1;
+        assert_eq!(
+            set(&mut properties, shut_down_disabled, true),
+            Transition::None
+        );
+        assert!(csts(&properties).rdy());
+        assert_eq!(properties.queues_gone(), Transition::Reset);
     }
 
     #[test]
@@ -354,7 +401,7 @@ mod tests {
         let mut properties = properties();
         set(&mut properties, ENABLE, false);
         set(&mut properties, SHUT_DOWN, false);
-        properties.flushed(false);
+        assert_eq!(properties.flushed(false), Transition::ShutDown);
         assert!(csts(&properties).cfs());
         assert_eq!(set(&mut properties, 0, false), Transition::Reset);
         assert_eq!(csts(&properties).0, 0);
@@ -381,6 +428,16 @@ mod tests {
             assert_eq!(set, Err(Refusal::field(byte::VALUE)), "{cc:?}");
             assert_eq!(csts(&properties).0, 0);
         }
+    }
+
+    #[test]
+    fn the_command_sets_stay_while_enabled() {
+        let mut properties = properties();
+        set(&mut properties, ENABLE, false);
+        let others = Cc(ENABLE as u32).with_css(Cc::CSS_NVM).0.into();
+        let refused = properties.set(offset::CC, PropertySize::Four, others, false);
+        assert_eq!(refused, Err(Refusal::field(byte::VALUE)));
+        assert!(properties.is_ready());
     }
 
     #[test]

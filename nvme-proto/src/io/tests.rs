@@ -1,6 +1,6 @@
 use super::*;
 use crate::transfer::{CapsuleSlice, RemoteBuffer};
-use crate::wire::{FromZeros, Sgl, SglDescriptor, U16, U32, U64};
+use crate::wire::{FromZeros, IntoBytes, Sgl, SglDescriptor, U16, U32, U64};
 
 const NAMESPACE: NamespaceView = NamespaceView {
     nsze: 1000,
@@ -175,8 +175,10 @@ fn reserved_fields_of_block_commands() {
             );
         }
         let mut sqe = command(opcode, 0, 1);
-        sqe.cdw13 = U32::new(0x0100);
-        assert_eq!(parse(&sqe), Err(INVALID_FIELD), "{opcode} CDW13");
+        for bit in 8..16 {
+            sqe.cdw13 = U32::new(1 << bit);
+            assert_eq!(parse(&sqe), Err(INVALID_FIELD), "{opcode} CDW13 bit {bit}");
+        }
         sqe.cdw13 = U32::new(0x00ff);
         assert!(parse(&sqe).is_ok(), "{opcode}: access hints");
         sqe.mptr = U64::new(8);
@@ -338,11 +340,18 @@ fn flush_of_one_and_of_all() {
     );
 }
 
+/// Sets one of the dwords 2, 3 and 10 to 15.
+fn with_dword(mut sqe: Sqe, dword: usize) -> Sqe {
+    sqe.as_mut_bytes()[dword * 4 + 3] = 0x80;
+    sqe
+}
+
 #[test]
 fn flush_has_neither_dwords_nor_data() {
-    let mut sqe = flush();
-    sqe.cdw12 = U32::new(1);
-    assert_eq!(parse(&sqe), Err(INVALID_FIELD));
+    for dword in [2, 3, 10, 11, 12, 13, 14, 15] {
+        let parsed = parse(&with_dword(flush(), dword));
+        assert_eq!(parsed, Err(INVALID_FIELD), "CDW{dword}");
+    }
     let mut sqe = flush();
     sqe.dptr = SglDescriptor::keyed(0, 512, 1, false);
     assert_eq!(parse(&sqe), Err(Status::DATA_SGL_LENGTH_INVALID.with_dnr()));
@@ -373,6 +382,10 @@ fn dataset_management_takes_its_ranges() {
     let mut sqe = dataset_management(1);
     sqe.cdw11 = U32::new(0b1000);
     assert_eq!(parse(&sqe), Err(INVALID_FIELD));
+    for dword in [2, 3, 12, 13, 14, 15] {
+        let parsed = parse(&with_dword(dataset_management(1), dword));
+        assert_eq!(parsed, Err(INVALID_FIELD), "CDW{dword}");
+    }
 }
 
 #[test]

@@ -1,7 +1,6 @@
 //! NVMe qualified names (Base, 4.5).
 
 use core::fmt;
-use core::hash::{Hash, Hasher};
 use core::str::FromStr;
 
 /// The longest NQN, in bytes, its terminating NUL not counted.
@@ -16,10 +15,12 @@ const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
 /// A name that follows the rules: `nqn.yyyy-mm.reverse.domain:unique`,
 /// `nqn.2014-08.org.nvmexpress:uuid:UUID`, or [`DISCOVERY_NQN`].
-#[derive(Clone, Copy)]
+///
+/// Names compare as their bytes do: no name holds the zeroes that follow it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
-    len: u8,
     bytes: [u8; NQN_BYTES_MAX],
+    len: u8,
 }
 
 /// What is wrong with a name.
@@ -160,32 +161,6 @@ impl FromStr for Nqn {
     }
 }
 
-impl PartialEq for Nqn {
-    fn eq(&self, other: &Self) -> bool {
-        self.as_str() == other.as_str()
-    }
-}
-
-impl Eq for Nqn {}
-
-impl Hash for Nqn {
-    fn hash<H: Hasher>(&self, state: &mut H) {
-        self.as_str().hash(state);
-    }
-}
-
-impl PartialOrd for Nqn {
-    fn partial_cmp(&self, other: &Self) -> Option<core::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for Nqn {
-    fn cmp(&self, other: &Self) -> core::cmp::Ordering {
-        self.as_str().cmp(other.as_str())
-    }
-}
-
 impl fmt::Display for Nqn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.as_str())
@@ -257,6 +232,20 @@ mod tests {
             ("nqn.2014-08.org.nvmexpress:uuid:0d2c54d4", NqnError::Uuid),
         ] {
             assert_eq!(Nqn::parse(name), Err(error), "{name:?}");
+        }
+    }
+
+    #[test]
+    fn names_compare_as_text_does() {
+        let names = [
+            "nqn.2024-01.com:a",
+            "nqn.2024-01.com:ab",
+            "nqn.2024-01.com:b",
+        ];
+        for (a, b) in names.iter().flat_map(|a| names.map(|b| (*a, b))) {
+            let (parsed_a, parsed_b) = (Nqn::parse(a).unwrap(), Nqn::parse(b).unwrap());
+            assert_eq!(parsed_a.cmp(&parsed_b), a.cmp(b));
+            assert_eq!(parsed_a == parsed_b, a == b);
         }
     }
 

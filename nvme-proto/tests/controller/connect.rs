@@ -191,6 +191,15 @@ fn no_io_queue_before_the_controller_is_enabled_nor_after_shutdown() {
 }
 
 #[test]
+fn no_io_queue_without_the_sizes_of_its_entries() {
+    let mut rig = Rig::connected(subsystem(), 0);
+    rig.set_cc(1);
+    assert_eq!(rig.csts(), 1);
+    let refusal = rig.connect_io(1).unwrap_err();
+    assert_eq!(refusal.status.code(), Status::COMMAND_SEQUENCE_ERROR);
+}
+
+#[test]
 fn no_io_queue_beyond_what_was_granted() {
     let mut rig = Rig::ready();
     assert_eq!(rig.succeed(set_features(0x07, 0x0001_0001)).0, 0x0001_0001);

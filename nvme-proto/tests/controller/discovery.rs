@@ -84,7 +84,7 @@ fn an_entry_says_how_to_connect() {
     );
     assert_eq!(own.eflags.get(), 0b10);
     assert_eq!((disks.subtype, text(&disks.subnqn).as_str()), (2, SUBNQN));
-    assert_eq!((disks.trtype, disks.adrfam, disks.treq), (1, 1, 0b10));
+    assert_eq!((disks.trtype, disks.adrfam, disks.treq), (1, 1, 0b110));
     assert_eq!((disks.portid.get(), disks.cntlid.get()), (1, 0xffff));
     assert!(disks.asqsz.get() >= 32);
     assert_eq!(text(&disks.traddr), "192.0.2.1");

@@ -52,7 +52,7 @@ fn a_shutdown_flushes_and_then_is_complete() {
         rig.fail(sqe(AdminOpcode::KEEP_ALIVE)),
         Status::COMMAND_SEQUENCE_ERROR
     );
-    rig.subsystem.flushed(cntlid, true);
+    rig.flushed(true);
     assert_eq!(rig.csts() & SHST, SHST_COMPLETE);
 }
 
@@ -68,6 +68,30 @@ fn a_shutdown_first_disconnects_io_queues() {
     assert_eq!(rig.take_actions(), []);
     rig.disconnect(2);
     assert_eq!(rig.take_actions(), [Action::FlushAll { cntlid }]);
+}
+
+#[test]
+fn a_host_that_shuts_down_and_resets_for_ever_has_one_flush_at_a_time() {
+    let mut rig = Rig::ready();
+    let cntlid = rig.cntlid;
+    rig.succeed(set_features(0x06, 0));
+    rig.take_actions();
+    for _ in 0..10 {
+        rig.set_cc(CC_SHUT_DOWN);
+        rig.set_cc(CC_DISABLED);
+        rig.set_cc(CC_ENABLED);
+    }
+    assert_eq!(rig.take_actions(), [Action::FlushAll { cntlid }]);
+    assert_eq!(rig.csts() & 1, 1, "the reset waits");
+    rig.flushed(true);
+    let enabled = true;
+    assert_eq!(
+        rig.take_actions(),
+        [Action::SetWriteCache { cntlid, enabled }]
+    );
+    assert_eq!(rig.csts(), 0);
+    rig.enable();
+    assert_eq!(rig.csts(), 1);
 }
 
 #[test]
@@ -92,6 +116,7 @@ fn a_reset_disconnects_io_queues_and_forgets_what_the_host_set() {
     rig.succeed(set_features(0x0b, 0x100));
     rig.succeed(set_features(0x06, 0));
     rig.succeed(set_features(0x07, 0));
+    rig.park_aer();
     rig.park_aer();
     rig.subsystem
         .resize_namespace(2, 5, &mut rig.actions)
@@ -150,12 +175,39 @@ fn a_silent_host_expires_and_is_told_by_cfs() {
 }
 
 #[test]
+fn a_reset_does_not_save_who_is_to_go() {
+    let mut rig = Rig::ready();
+    rig.subsystem.terminate_all(&mut rig.actions);
+    rig.enable();
+    assert_eq!(
+        rig.fail(sqe(AdminOpcode::KEEP_ALIVE)),
+        Status::COMMAND_SEQUENCE_ERROR
+    );
+}
+
+#[test]
+fn after_any_shutdown_the_association_ends_when_idle() {
+    for cc in [CC_SHUT_DOWN, CC_SHUT_DOWN_ABRUPTLY] {
+        let mut rig = Rig::connected(Subsystem::new(settings()), 0);
+        rig.enable();
+        assert_eq!(rig.subsystem.next_deadline(), None, "KATO is 0");
+        rig.set_cc(cc);
+        let idle = rig.now + Duration::from_secs(120);
+        assert_eq!(rig.subsystem.next_deadline(), Some(idle));
+    }
+}
+
+#[test]
 fn any_command_keeps_the_association_alive() {
     let mut rig = Rig::ready();
-    for round in 0..4 {
-        // Traffic on I/O queues in even rounds, an admin command in odd ones.
-        if round % 2 == 1 {
-            rig.identify(Cns::CONTROLLER, 0);
+    for round in 0..6 {
+        // Traffic on I/O queues in even rounds, admin commands in odd ones, of
+        // which the controller may think what it will.
+        match round {
+            1 => drop(rig.identify(Cns::CONTROLLER, 0)),
+            3 => assert_eq!(rig.fail(identify(Cns(0x7f), 0)), Status::INVALID_FIELD),
+            5 => assert_eq!(rig.fail(sqe(AdminOpcode(0x80))), Status::INVALID_OPCODE),
+            _ => {}
         }
         rig.now = rig.subsystem.next_deadline().unwrap();
         rig.subsystem
@@ -181,7 +233,7 @@ fn the_end_of_the_admin_queue_is_the_end_of_the_association() {
     assert_eq!(rig.take_actions(), [Action::DisconnectIoQueues { cntlid }]);
     assert!(rig.subsystem.controller(cntlid).is_none());
     rig.disconnect(1);
-    rig.subsystem.flushed(cntlid, true);
+    rig.flushed(true);
     rig.subsystem.abort_done(cntlid, 1, true, &mut rig.actions);
     assert_eq!(rig.take_actions(), [], "late answers are for nobody");
 }
@@ -257,11 +309,43 @@ fn a_reset_forgets_an_abort_that_waits() {
 }
 
 #[test]
+fn an_abort_ends_with_the_queue_of_its_command() {
+    let mut rig = Rig::ready();
+    rig.connect_io(1).unwrap();
+    rig.connect_io(2).unwrap();
+    let cntlid = rig.cntlid;
+    let abort = |sqid| {
+        let mut abort = sqe(AdminOpcode::ABORT);
+        abort.cdw10.set(sqid);
+        abort
+    };
+    rig.send(abort(1), &[]);
+    let ended = rig.last_cid();
+    rig.send(abort(2), &[]);
+    rig.take_actions();
+    rig.disconnect(1);
+    let completion = Completion::success(ended, 1);
+    assert_eq!(
+        rig.take_actions(),
+        [Action::Complete { cntlid, completion }]
+    );
+    rig.subsystem
+        .abort_done(cntlid, ended, true, &mut rig.actions);
+    assert_eq!(rig.take_actions(), [], "the answer is late");
+    rig.set_cc(CC_DISABLED);
+    rig.take_actions();
+    rig.disconnect(2);
+    let completes = |action: &Action| matches!(action, Action::Complete { .. });
+    assert!(!rig.take_actions().iter().any(completes), "a reset forgets");
+}
+
+#[test]
 fn an_abort_of_what_is_not_there_says_so() {
     let mut rig = Rig::ready();
-    for sqid in [0, 1, 500] {
+    let parked = u32::from(rig.park_aer());
+    for (sqid, cid) in [(0, 0x42), (1, 0x42), (500, 0x42), (1, parked)] {
         let mut abort = sqe(AdminOpcode::ABORT);
-        abort.cdw10.set(sqid | 0x42 << 16);
+        abort.cdw10.set(sqid | cid << 16);
         assert_eq!(rig.succeed(abort).0, 1);
     }
     assert_eq!(rig.take_actions(), []);

@@ -188,8 +188,7 @@ fn linux_requires_shutdown_to_complete() {
     );
     rig.set_cc(CC_SHUT_DOWN);
     assert!(matches!(rig.take_actions()[..], [Action::FlushAll { .. }]));
-    let cntlid = rig.cntlid;
-    rig.subsystem.flushed(cntlid, true);
+    rig.flushed(true);
     assert_eq!(rig.csts() & 0b1100, 0b1000);
     rig.disconnect(0);
     assert_eq!(rig.take_actions(), []);

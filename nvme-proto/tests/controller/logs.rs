@@ -171,6 +171,13 @@ fn smart_shows_the_health_as_the_hosts_thresholds_see_it() {
     rig.succeed(set_features(0x04, 310));
     let smart: SmartLog = read(&rig.log(0x02, 512));
     assert_eq!(smart.critical_warning, 0b1110);
+    let under = 1 << 20;
+    for (over_k, under_k, warning) in [(311, 309, 0b1100), (311, 310, 0b1110)] {
+        rig.succeed(set_features(0x04, over_k));
+        rig.succeed(set_features(0x04, under_k | under));
+        let smart: SmartLog = read(&rig.log(0x02, 512));
+        assert_eq!(smart.critical_warning, warning, "{under_k} to {over_k} K");
+    }
 }
 
 #[test]

@@ -132,7 +132,7 @@ impl Account {
                         let qids: Vec<_> = controller.io_queues().collect();
                         qids.into_iter().for_each(|qid| rig.disconnect(qid));
                     }
-                    Action::FlushAll { cntlid } => rig.subsystem.flushed(cntlid, true),
+                    Action::FlushAll { .. } => rig.flushed(true),
                     Action::Abort {
                         cntlid, abort_cid, ..
                     } => {

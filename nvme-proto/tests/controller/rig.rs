@@ -24,6 +24,7 @@ pub(crate) const HOSTNQN: &str = "nqn.2026-01.org.example:host";
 pub(crate) const CC_DISABLED: u64 = 0x0046_0060;
 pub(crate) const CC_ENABLED: u64 = 0x0046_0061;
 pub(crate) const CC_SHUT_DOWN: u64 = 0x0046_4061;
+pub(crate) const CC_SHUT_DOWN_ABRUPTLY: u64 = 0x0046_8061;
 
 pub(crate) fn nqn(name: &str) -> Nqn {
     name.parse().unwrap()
@@ -247,6 +248,13 @@ impl Rig {
         let (cntlid, now) = (self.cntlid, self.now);
         self.subsystem
             .queue_disconnected(cntlid, qid, now, &mut self.actions);
+    }
+
+    /// The target answers [`Action::FlushAll`].
+    pub(crate) fn flushed(&mut self, intact: bool) {
+        let (cntlid, now) = (self.cntlid, self.now);
+        self.subsystem
+            .flushed(cntlid, intact, now, &mut self.actions);
     }
 
     pub(crate) fn last_cid(&self) -> u16 {

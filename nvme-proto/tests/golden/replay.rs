@@ -165,7 +165,7 @@ impl<'a> Target<'a> {
 fn carry_out(mut actions: Vec<Action>, subsystem: &mut Subsystem, now: Duration) {
     while let Some(action) = actions.pop() {
         match action {
-            Action::FlushAll { cntlid } => subsystem.flushed(cntlid, true),
+            Action::FlushAll { cntlid } => subsystem.flushed(cntlid, true, now, &mut actions),
             Action::DisconnectIoQueues { cntlid } => {
                 let qids: Vec<_> = subsystem.controller(cntlid).unwrap().io_queues().collect();
                 for qid in qids {

@@ -1,7 +1,6 @@
 //! Commands of admin queues. They are rare, so they may lock and allocate.
 
 use nvme_proto::controller::{AdminCommand, Outcome, Refusal, Transfer};
-use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
 use super::Reactor;
@@ -14,16 +13,8 @@ impl Reactor {
         let association = self.qpairs[request.qpair].association.as_ref();
         let subsystem = &association.expect("an admin queue is connected").subsystem;
         let sqe = &request.sqe;
-        let parsed =
-            AdminCommand::parse(sqe, subsystem.io_limits().mdts_bytes).and_then(|command| {
-                let transfer = match command.transfer() {
-                    Transfer::None => DataTransfer::none(sqe),
-                    Transfer::ToHost { length } => DataTransfer::to_host(sqe, length),
-                    // Capsules of the admin queue have no data (RDMA, 3.1).
-                    Transfer::FromHost { length } => DataTransfer::from_host(sqe, length, 0),
-                };
-                Ok((command, transfer.map_err(Refusal::new)?))
-            });
+        let parsed = AdminCommand::parse(sqe, subsystem.io_limits().mdts_bytes)
+            .and_then(|command| Ok((command, command.locate(sqe)?)));
         match parsed {
             Ok((command, transfer)) => {
                 request.task = Task::Admin(command);

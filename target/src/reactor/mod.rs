@@ -248,8 +248,10 @@ impl Reactor {
             }
             Message::Complete { qpair, completion } => {
                 if self.qpairs.get(qpair).is_some() {
+                    // At once if it can be: what came of an admin command is told
+                    // before its own end (an aborted command before the Abort).
                     self.late.push_back((qpair, completion));
-                    self.serve_waiting();
+                    self.serve_late();
                 }
             }
             Message::Disconnect { qpair, ending } => {
@@ -329,14 +331,22 @@ impl Reactor {
     fn serve_waiting(&mut self) {
         self.serve_shares();
         self.serve_buffers();
+        self.serve_late();
         while !self.requests.is_full() {
-            if let Some((qpair, completion)) = self.late.pop_front() {
-                self.complete_late(qpair, completion);
-            } else if let Some(capsule) = self.backlog.pop_front() {
-                self.admit(capsule);
-            } else {
+            let Some(capsule) = self.backlog.pop_front() else {
                 return;
-            }
+            };
+            self.admit(capsule);
+        }
+    }
+
+    /// Answers parked commands whose end has come.
+    fn serve_late(&mut self) {
+        while !self.requests.is_full() {
+            let Some((qpair, completion)) = self.late.pop_front() else {
+                return;
+            };
+            self.complete_late(qpair, completion);
         }
     }
 

@@ -256,7 +256,9 @@ impl SubsystemShared {
 
     /// The answer to [`ControlMessage::FlushAll`].
     pub(crate) fn flushed(&self, cntlid: u16, intact: bool) {
-        self.with(|state, _, _| state.subsystem.flushed(cntlid, intact));
+        self.with(|state, now, actions| {
+            state.subsystem.flushed(cntlid, intact, now, actions);
+        });
     }
 
     /// Looks at the keep alive timers; returns when to look again.

@@ -52,6 +52,7 @@ fn reset_in_flight(setting: &Setting) -> Result<()> {
     let reset = PropertySetCommand::new(cid, PropertySize::Four, offset::CC, cc.0.into());
     peer.run(admin, reset.into())?;
     peer.expect_closed(io)?;
+    peer.wait_ready(admin, false)?;
     // The admin queue outlives the reset, and the controller comes back.
     peer.enable(admin)?;
     peer.connect_queue(1, ENTRIES)?;

@@ -14,6 +14,7 @@ mod sgls;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -45,6 +46,9 @@ pub struct Setting {
     pub seed: u64,
     /// How many random capsules there are.
     pub random_capsules: u32,
+    /// Connections that bad peers have asked for: a target may say a line about
+    /// each of them, and no more.
+    pub dials: Arc<AtomicU64>,
 }
 
 /// The whole suite.

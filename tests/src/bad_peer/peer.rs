@@ -1,6 +1,7 @@
 //! A host without manners or duties: it sends the bytes it is told to send.
 
 use std::collections::VecDeque;
+use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -110,6 +111,7 @@ impl Peer {
             qp: *qp,
             timeout: self.setting.patience,
         };
+        self.setting.dials.fetch_add(1, Ordering::Relaxed);
         let qp = self.node.endpoint.connect(&options, private_data)?;
         let event = self.wait("an answer to the connection request", |peer| {
             peer.node.take_event(|event| qp_of(event) == Some(qp))
@@ -190,14 +192,22 @@ impl Peer {
             PropertySetCommand::new(self.new_cid(), PropertySize::Four, offset::CC, cc.0.into());
         let cqe = self.run(admin, set.into())?;
         ensure!(cqe.status().is_success(), "CC.EN: {}", cqe.status());
+        self.wait_ready(admin, true)
+    }
+
+    /// Waits until CSTS.RDY is as it shall be.
+    pub(super) fn wait_ready(&mut self, admin: QpId, ready: bool) -> Result<()> {
         let deadline = Instant::now() + self.setting.patience;
         loop {
             let get = PropertyGetCommand::new(self.new_cid(), PropertySize::Four, offset::CSTS);
             let csts = Csts(self.run(admin, get.into())?.dw0.get());
-            if csts.rdy() {
+            if csts.rdy() == ready {
                 return Ok(());
             }
-            ensure!(Instant::now() < deadline, "CSTS.RDY does not come");
+            ensure!(
+                Instant::now() < deadline,
+                "CSTS.RDY does not become {ready}"
+            );
         }
     }
 

@@ -2,6 +2,8 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use anyhow::{Result, anyhow};
@@ -57,7 +59,9 @@ fn main() -> Result<ExitCode> {
     let chosen = case::select(&all, &arguments.cases)?;
     let setting = setting(&arguments)?;
     let run = |case: &Case<Setting>| bad_peer::run(case, &setting);
-    Ok(if case::run_all(&chosen, run) {
+    let none_failed = case::run_all(&chosen, run);
+    println!("{} bad connections", setting.dials.load(Ordering::Relaxed));
+    Ok(if none_failed {
         ExitCode::SUCCESS
     } else {
         ExitCode::FAILURE
@@ -76,5 +80,6 @@ fn setting(arguments: &Arguments) -> Result<Setting> {
         patience: Duration::from_secs(arguments.patience),
         seed: arguments.seed,
         random_capsules: arguments.random_capsules,
+        dials: Arc::default(),
     })
 }

@@ -157,3 +157,18 @@ fn features_with_data_carry_them() {
     assert_eq!(buffer.bytes(0, 16), target.options("a").hostid);
     host.shutdown().unwrap();
 }
+
+#[test]
+fn room_for_data_that_does_not_come_is_no_mistake() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    let mut host = target.connect("a");
+    let buffer = host.buffer(4096).unwrap();
+    let select = Select::SUPPORTED_CAPABILITIES;
+    let get = command::get_features(Feature::TIMESTAMP.0, select, 0, 0);
+    let answer = host.run(0, get, Data::start_of(&buffer, 8)).unwrap();
+    assert!(SupportedCapabilities(answer.cqe.dw0.get()).changeable());
+    let set = command::set_features(Feature::HOST_IDENTIFIER.0, 0, 1);
+    let refused = status(host.run(0, set, Data::start_of(&buffer, 16)));
+    assert_eq!(refused.code(), Status::COMMAND_SEQUENCE_ERROR);
+    host.shutdown().unwrap();
+}

@@ -7,6 +7,8 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::property::{Cc, Csts, offset};
 
+use crate::verified::{Disk, Way, bytes};
+
 #[test]
 fn a_silent_host_is_let_go_and_others_stay() {
     let target = TestTarget::with_namespaces(&["null:1GiB"]);
@@ -14,10 +16,12 @@ fn a_silent_host_is_let_go_and_others_stay() {
     options.kato_ms = 200;
     let mut silent = target.try_connect(options.clone()).unwrap();
     options.hostnqn = cairn_tests::harness::host_nqn("talkative");
+    options.kato_ms = 2000;
     let mut talkative = target.try_connect(options).unwrap();
 
-    // One polls, and so keeps itself alive; the other does not.
-    let end = Instant::now() + Duration::from_secs(1);
+    // One polls for longer than its KATO, and so keeps itself alive; the other
+    // does not.
+    let end = Instant::now() + Duration::from_millis(2500);
     while Instant::now() < end {
         talkative.poll();
         std::thread::sleep(Duration::from_millis(10));
@@ -111,4 +115,36 @@ fn a_target_that_stops_says_goodbye_to_its_hosts() {
         let late = host.run(1, command::flush(1), Data::None);
         assert!(matches!(late, Err(HostError::Lost { .. })), "{late:?}");
     }
+}
+
+#[test]
+fn a_device_can_be_pulled_out_and_put_back() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    // User-space RoCE has no device that could be pulled out.
+    let Some(network) = target.loopback() else {
+        return;
+    };
+    let address = target.remote().ip();
+    let data = bytes(1, 4096);
+    for round in 0..3 {
+        let mut host = target.connect("a");
+        let mut disk = Disk::new(&mut host, 1);
+        if round == 0 {
+            disk.write(0, &data, Way::Keyed);
+        }
+        assert_eq!(disk.read(0, 4096, Way::Keyed), data, "round {round}");
+        let buffer = host.buffer(4096).unwrap();
+        let read = command::read(1, 0, 1);
+        let in_flight = host.submit(1, read, Data::start_of(&buffer, 512)).unwrap();
+        network.unplug(address);
+        host.wait_until("the end of the connections", |host| {
+            (!host.is_up(0) && !host.is_up(1)).then_some(())
+        })
+        .unwrap();
+        // Answered or lost, but over.
+        let _ = host.wait(in_flight);
+        network.plug(address);
+    }
+    target.connect("a").shutdown().unwrap();
+    target.stop();
 }

@@ -10,4 +10,5 @@ mod leaving;
 mod lifecycle;
 mod log_pages;
 mod queues;
+mod scarcity;
 mod verified;

@@ -1,9 +1,9 @@
 #!/bin/bash
 # Peers that break the rules, one rule at a time; a host that keeps them notices nothing.
-# vm: programs=cairn-target,cairn-bad-peer timeout=480
+# vm: programs=cairn-target,cairn-bad-peer timeout=900
 
-# More than this in the log for one bad peer would be a way to fill disks.
-MOST_LINES_PER_CASE=2
+# Fewer random capsules than on the machine at hand: each batch may cost a connection here.
+RANDOM_CAPSULES=1000
 
 warnings() { count_in_target_log 'WARN|ERROR'; }
 
@@ -19,15 +19,20 @@ mapfile -t cases < <(cairn-bad-peer --list | awk '{ print $1 }')
 assert_ge "cases" "${#cases[@]}" 8
 for case in "${cases[@]}"; do
     before=$(warnings)
-    cairn-bad-peer --addr "$FABRIC_ADDR" --port "$PORT" --nqn "$NQN" --nsid 2 "$case" > "$OUT/bad-peer-$case.log" 2>&1 || {
+    cairn-bad-peer --addr "$FABRIC_ADDR" --port "$PORT" --nqn "$NQN" --nsid 2 \
+        --random-capsules "$RANDOM_CAPSULES" "$case" > "$OUT/bad-peer-$case.log" 2>&1 || {
         cat "$OUT/bad-peer-$case.log"
         fail "case $case did not end as it should"
     }
     assert_target_alive > /dev/null
     lines=$(($(warnings) - before))
-    [ "$lines" -le "$MOST_LINES_PER_CASE" ] || fail "case $case: $lines lines in the target's log"
-    said=$(grep -E 'WARN|ERROR' "$TARGET_LOG" | tail -n "$lines")
-    say "ok: $case${said:+: $said}"
+    # More than a line for each bad connection would be a way to fill disks.
+    bad_connections=$(sed -n 's/ bad connections$//p' "$OUT/bad-peer-$case.log")
+    [ "$lines" -le "$bad_connections" ] \
+        || fail "case $case: $lines lines in the target's log about $bad_connections connections"
+    said=
+    [ "$lines" -eq 0 ] || said=$(grep -E 'WARN|ERROR' "$TARGET_LOG" | tail -n 1)
+    say "ok: $case: $bad_connections bad connections, $lines lines${said:+, as: $said}"
 done
 assert_ge "lines about them in the target's log" "$(warnings)" 1
 

@@ -28,8 +28,8 @@ const DISK_IMAGE: &str = "disk.raw";
 /// power is cut.
 const GRACE_S: u64 = 60;
 
-/// Arguments for speed and repeatability; a panic ends the machine at once. A busy host is late
-/// with the timer's first ticks, which the kernel would take for a broken timer.
+/// Arguments for speed and repeatability; a panic ends the machine at once. An
+/// emulated timer may come too late for the check of timers on a busy machine.
 const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=off nokaslr audit=0 \
      apparmor=0 random.trust_cpu=on cryptomgr.notests net.ifnames=0 no_timer_check";
 
