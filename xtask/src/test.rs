@@ -56,6 +56,14 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
     ];
     if tools.nextest {
         steps.push(Step::cargo("tests", "nextest run --workspace --locked"));
+        steps.push(
+            Step::cargo(
+                "tests, soft",
+                "nextest run -p cairn-tests --test end_to_end --test bad_peer_loopback \
+                 --test no_trace --locked",
+            )
+            .with_env("CAIRN_TEST_PROVIDER", "soft"),
+        );
         steps.push(Step::cargo("doc tests", "test --workspace --doc --locked"));
     } else {
         steps.push(Step::cargo(

@@ -22,3 +22,25 @@ remove_rxe() { rdma link delete rxe0; }
 
 # Queue pairs that are open, all users together; the GSI pair of the device stays.
 count_queue_pairs() { rdma -j resource show qp | jq 'length'; }
+
+# Two namespaces of one machine, joined by a cable: the host's soft-RoCE in the first, a target
+# without any RDMA device in the second. (rdma_rxe takes UDP port 4791 of the first for itself.)
+SOFT_NETNS=soft
+HOST_ADDR=192.168.77.2
+
+setup_rxe_and_cable() {
+    modprobe rdma_rxe
+    modprobe nvme-rdma
+    modprobe rdma_ucm
+    modprobe veth
+    ip netns add "$SOFT_NETNS"
+    ip link add cable0 type veth peer name cable1 netns "$SOFT_NETNS"
+    ip link set cable0 mtu "$FABRIC_MTU" up
+    ip addr add "$HOST_ADDR/24" dev cable0
+    in_soft_netns ip link set cable1 mtu "$FABRIC_MTU" up
+    in_soft_netns ip link set lo up
+    in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
+    rdma link add rxe0 type rxe netdev cable0
+}
+
+in_soft_netns() { ip netns exec "$SOFT_NETNS" "$@"; }

@@ -131,11 +131,11 @@ wait_for() {
 mark_kernel_log() { KERNEL_LOG_LINES=$(dmesg | wc -l); }
 kernel_news() { dmesg | tail -n +$((${KERNEL_LOG_LINES:-0} + 1)); }
 
-# Lines about NVMe, but for those of a keep alive that Linux 6.12 makes in the moment in which it
-# quiesces the admin queue to disconnect: it is never sent, so its round trip has no start (and
-# a length of billions of milliseconds), and it ends as cancelled (error 4). No target is involved.
+# Lines about NVMe that may say something of the target. How long a keep alive took on an emulated
+# machine does not. Nor does one that Linux 6.12 makes in the moment in which it quiesces the admin
+# queue to disconnect: it is never sent, and ends as cancelled (error 4).
 about_nvme() {
-    grep -i nvme | grep -vE 'long keepalive RTT \([0-9]{10} ms\)|nvme_keep_alive_end_io error=4$' || true
+    grep -i nvme | grep -vE 'long keepalive RTT|nvme_keep_alive_end_io error=4$' || true
 }
 
 # Warnings and errors of NVMe since the mark: none are expected of a healthy target.

@@ -13,6 +13,16 @@ start_target() {
     await_target
 }
 
+# start_soft_target [OPTION...]: the same by RoCE in user space, in the namespace at the other end of
+# the cable.
+start_soft_target() {
+    : > "$TARGET_STDOUT"
+    ip netns exec "$SOFT_NETNS" cairn-target serve --listen "$FABRIC_ADDR:$PORT" --nqn "$NQN" --provider soft "$@" \
+        > "$TARGET_STDOUT" 2>> "$TARGET_LOG" &
+    TARGET_PID=$!
+    await_target
+}
+
 # start_target_from FILE: serves what a config file says.
 start_target_from() {
     : > "$TARGET_STDOUT"

@@ -1,5 +1,6 @@
 //! One local address: its sockets, its memory, its connection manager.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{BuildHasher, RandomState};
 use std::io;
@@ -14,6 +15,7 @@ use super::manager::ConnectionManager;
 use super::slots::{INDEX_BITS, SLOT_BITS, SLOTS};
 use super::{Shared, SoftOptions, lock};
 use crate::cm::{Identity, Manager};
+use crate::counters::Counters;
 use crate::phy::fault::Fault;
 use crate::phy::send::Sender;
 use crate::phy::socket::Socket;
@@ -37,6 +39,16 @@ pub(super) struct SoftDevice {
     /// In the order in which they joined, the first one's left out. They are kept
     /// until the device goes: the kernel knows them by their turn.
     sockets: Mutex<Vec<Leased>>,
+    counted: Mutex<Counted>,
+}
+
+/// What the endpoints have counted, as they last said.
+#[derive(Default)]
+struct Counted {
+    /// By turn.
+    open: HashMap<u32, Counters>,
+    /// Of endpoints that are gone.
+    past: Counters,
 }
 
 /// A socket that endpoints have, one after the other.
@@ -107,6 +119,7 @@ impl SoftDevice {
             manager: Arc::clone(&manager),
             thread: Mutex::new(None),
             sockets: Mutex::default(),
+            counted: Mutex::default(),
         });
         let (shared, weak) = (Arc::clone(shared), Arc::downgrade(&device));
         let thread = std::thread::Builder::new()
@@ -149,7 +162,25 @@ impl SoftDevice {
         Ok(sockets[index].lease(index))
     }
 
+    /// An endpoint says what it has counted so far.
+    pub(super) fn publish(&self, index: u32, counters: &Counters) {
+        lock(&self.counted).open.insert(index, *counters);
+    }
+
+    /// What all endpoints have counted.
+    pub(super) fn counters(&self) -> Counters {
+        let counted = lock(&self.counted);
+        let mut sum = counted.past;
+        counted.open.values().for_each(|counters| sum.add(counters));
+        sum
+    }
+
     pub(super) fn give_back(&self, index: u32, generation: u16) {
+        let mut counted = lock(&self.counted);
+        if let Some(last) = counted.open.remove(&index) {
+            counted.past.add(&last);
+        }
+        drop(counted);
         let leased = &mut lock(&self.sockets)[index as usize - 1];
         leased.taken = false;
         leased.generation = generation;

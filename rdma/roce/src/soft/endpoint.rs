@@ -35,6 +35,9 @@ use crate::wire::icrc::Checker;
 const FLOWS: usize = 8;
 /// Source ports begin here, as rdma_rxe's and most adapters' do.
 const FIRST_FLOW_PORT: u16 = 0xc000;
+/// Rounds after which a busy endpoint tells its counters; a sleepy one does before
+/// it sleeps.
+const PUBLISH_EVERY: u32 = 4096;
 /// READs and atomics outstanding of a queue pair, either way.
 const MAX_DEPTH: u8 = 128;
 
@@ -56,7 +59,11 @@ pub(super) struct SoftEndpoint {
     receives: ReceiveQueue,
     completions: CompletionQueue,
     events: VecDeque<Event>,
+    /// Connections that the peer has ended.
+    goodbyes: Vec<QpId>,
     counters: Counters,
+    /// Calls of [`Self::progress`].
+    rounds: u32,
 
     /// Taken out while its packets are being handled.
     receiver: Option<Box<Receiver>>,
@@ -106,7 +113,9 @@ impl SoftEndpoint {
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
             events: VecDeque::new(),
+            goodbyes: Vec::new(),
             counters: Counters::default(),
+            rounds: 0,
             receiver: Some(receiver),
             checker: Checker::new(),
             sender: Sender::new(fault, device.options.capture.clone()),
@@ -143,6 +152,7 @@ impl Drop for SoftEndpoint {
         for conn in self.slots.connections() {
             self.device.manager.disconnect(conn);
         }
+        self.device.publish(self.index, &self.counters);
         let generation = self.slots.next_generation(self.generation);
         self.device.give_back(self.index, generation);
     }
@@ -255,6 +265,7 @@ impl Endpoint for SoftEndpoint {
     fn arm(&mut self) -> Result<bool, FabricError> {
         self.inbox.wake.clear();
         self.progress();
+        self.device.publish(self.index, &self.counters);
         let something =
             !self.completions.is_empty() || !self.events.is_empty() || !self.ready.is_empty();
         Ok(something)
@@ -276,8 +287,13 @@ impl SoftEndpoint {
         self.memory.refresh();
         self.read_news(now);
         self.receive(now);
+        self.heed_goodbyes();
         self.run_timers(now);
         self.transmit(now);
+        self.rounds = self.rounds.wrapping_add(1);
+        if self.rounds.is_multiple_of(PUBLISH_EVERY) {
+            self.device.publish(self.index, &self.counters);
+        }
     }
 
     /// Once nothing of a queue pair that its owner has let go is left, it is gone.

@@ -21,6 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
 
 use crate::capture::Capture;
+use crate::counters::Counters;
 use crate::phy::fault::FaultOptions;
 use crate::phy::socket::source_for;
 
@@ -77,6 +78,19 @@ impl Soft {
                 next_device: AtomicU64::new(1),
             }),
         }
+    }
+}
+
+impl Soft {
+    /// The devices that are open, by name, and what their endpoints have counted.
+    #[must_use]
+    pub fn counters(&self) -> Vec<(String, Counters)> {
+        let devices: Vec<_> = lock(&self.shared.devices)
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        let counted = |device: Arc<SoftDevice>| (device.name().to_owned(), device.counters());
+        devices.into_iter().map(counted).collect()
     }
 }
 

@@ -240,19 +240,29 @@ impl SoftEndpoint {
                         .push_back(Event::ConnectFailed { qp: id, reason });
                     self.close(id);
                 }
-                (CmEvent::Disconnected { .. }, Phase::Accepted | Phase::Established) => {
-                    entry.phase = Phase::Broken;
-                    entry.conn = None;
-                    if let Some(qp) = &mut entry.qp {
-                        qp.flush(&mut context!(self, id));
-                    }
-                    let reason = DisconnectReason::Peer;
-                    self.events
-                        .push_back(Event::Disconnected { qp: id, reason });
-                }
+                (CmEvent::Disconnected { .. }, _) => self.goodbyes.push(id),
                 // The owner has let go, or knows already.
                 _ => {}
             }
+        }
+    }
+
+    /// Ends the connections whose peers have said goodbye. Only now: what they said
+    /// before that, acknowledgements of our last work among it, has been read.
+    pub(super) fn heed_goodbyes(&mut self) {
+        while let Some(id) = self.goodbyes.pop() {
+            let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
+            let Some(entry) = self.slots.get(id).filter(|entry| up(entry.phase)) else {
+                continue; // the owner has let go, or knows already
+            };
+            entry.phase = Phase::Broken;
+            entry.conn = None;
+            if let Some(qp) = &mut entry.qp {
+                qp.flush(&mut context!(self, id));
+            }
+            let reason = DisconnectReason::Peer;
+            self.events
+                .push_back(Event::Disconnected { qp: id, reason });
         }
     }
 

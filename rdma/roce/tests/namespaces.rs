@@ -1,0 +1,384 @@
+//! Two hosts, each in a network namespace of its own, joined by a cable: every
+//! MTU, both versions of IP, a good wire and a bad one. What the packets cross
+//! is the kernel's real network stack, segmentation included.
+//!
+//! Making namespaces takes root; without it these tests say so and end.
+
+use std::net::{IpAddr, SocketAddr};
+use std::process::Command;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{
+    Access, Completion, CompletionKind, ConnectOptions, Endpoint, EndpointOptions, Event,
+    ListenOptions, ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, RecvWork, Region,
+    RemoteBuffer, SendWork, Sge, WorkStatus, sleep_until_ready,
+};
+use cairn_roce::phy::fault::FaultOptions;
+use cairn_roce::{Soft, SoftOptions};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SIZE: usize = 1 << 20;
+/// Bytes of the longest message that is sent.
+const MESSAGE: usize = 64 * 1024;
+const ROUNDS: u64 = 20;
+
+/// What the wire is like.
+#[derive(Clone, Copy)]
+struct Cable {
+    mtu: u32,
+    addresses: [&'static str; 2],
+    fault: Option<FaultOptions>,
+}
+
+const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+const V6: [&str; 2] = ["fd77::1", "fd77::2"];
+
+const BAD: FaultOptions = FaultOptions {
+    loss_per_mille: 20,
+    duplication_per_mille: 10,
+    corruption_per_mille: 5,
+    reordering_per_mille: 10,
+    seed: 7,
+};
+
+/// Puts the calling thread into a network namespace of its own. False: it may
+/// not.
+fn leave_the_network() -> bool {
+    // SAFETY: concerns the calling thread alone, and takes no pointers.
+    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
+}
+
+fn thread_id() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+fn ip(arguments: &str) {
+    let done = Command::new("ip").args(arguments.split(' ')).output();
+    let done = done.expect("the program `ip` is there (package iproute2)");
+    let complaint = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "ip {arguments}: {complaint}");
+}
+
+fn set_up(end: usize, cable: Cable) {
+    let (address, mtu) = (cable.addresses[end], cable.mtu);
+    ip("link set lo up");
+    let bits = if address.contains(':') {
+        "64 nodad"
+    } else {
+        "24"
+    };
+    ip(&format!("address add {address}/{bits} dev cable{end}"));
+    ip(&format!("link set cable{end} mtu {mtu} up"));
+}
+
+/// One end.
+struct End {
+    endpoint: Box<dyn Endpoint>,
+    region: Region,
+    events: Vec<Event>,
+    completions: Vec<Completion>,
+}
+
+const NOTHING: Completion = Completion {
+    id: 0,
+    qp: QpId::new(0, 0),
+    kind: CompletionKind::Unknown,
+    status: WorkStatus::Success,
+    byte_len: 0,
+    invalidated_rkey: None,
+};
+
+impl End {
+    fn open(device: &Arc<dyn cairn_rdma::Device>) -> Self {
+        let mapping = Arc::new(Mapping::anonymous(SIZE).unwrap());
+        let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let region = device.register(mapping, rights).unwrap();
+        let options = EndpointOptions {
+            receives: 8,
+            completions: 64,
+            queue_pairs: 4,
+        };
+        let mut this = Self {
+            endpoint: Arc::clone(device).open(&options).unwrap(),
+            region,
+            events: Vec::new(),
+            completions: Vec::new(),
+        };
+        this.post_receive();
+        this
+    }
+
+    fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge {
+            addr: self.region.mapping().addr() + offset as u64,
+            length: length as u32,
+            lkey: self.region.lkey(),
+        }
+    }
+
+    fn post_receive(&mut self) {
+        let sges = self.sge(0, MESSAGE).into();
+        self.endpoint
+            .post_receives(&[RecvWork { id: 1000, sges }])
+            .unwrap();
+    }
+
+    /// Sleeps, in the endpoint's descriptors alone, until there is something that
+    /// `pick` takes.
+    fn wait<T>(&mut self, what: &str, mut pick: impl FnMut(&mut Self) -> Option<T>) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut out = [NOTHING; 16];
+            let count = self.endpoint.poll(&mut out);
+            self.completions.extend(&out[..count]);
+            self.endpoint.poll_events(&mut self.events);
+            if let Some(value) = pick(self) {
+                return value;
+            }
+            assert!(Instant::now() < deadline, "{what}: {:?}", self.events);
+            sleep_until_ready(&mut *self.endpoint, deadline).unwrap();
+        }
+    }
+
+    fn completion(&mut self, id: u64) -> Completion {
+        self.wait(&format!("completion {id}"), |end| {
+            let at = end.completions.iter().position(|done| done.id == id)?;
+            Some(end.completions.remove(at))
+        })
+    }
+
+    fn event(&mut self, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
+        self.wait(what, |end| {
+            let at = end.events.iter().position(&wanted)?;
+            Some(end.events.remove(at))
+        })
+    }
+
+    fn run(&mut self, qp: QpId, id: u64, op: Operation, offset: usize, length: usize) {
+        let sges = self.sge(offset, length).into();
+        let work = SendWork {
+            id,
+            op,
+            sges,
+            signaled: true,
+        };
+        self.endpoint.post(qp, &[work]).unwrap();
+        let done = self.completion(id);
+        assert_eq!(done.status, WorkStatus::Success, "{op:?}");
+    }
+}
+
+fn pattern(round: u64, length: usize) -> Vec<u8> {
+    (0..length as u64)
+        .map(|i| (i * 7 + i / 251 + round * 13) as u8)
+        .collect()
+}
+
+fn provider(cable: Cable) -> Soft {
+    Soft::new(SoftOptions {
+        fault: cable.fault,
+        ..SoftOptions::default()
+    })
+}
+
+/// Accepts one host and echoes its messages until it says goodbye.
+fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>) {
+    let provider = provider(cable);
+    let address: IpAddr = cable.addresses[0].parse().unwrap();
+    let (sender, requests) = channel();
+    let sink = Box::new(move |event| {
+        let _ = sender.send(event);
+    });
+    let options = ListenOptions {
+        address: SocketAddr::new(address, 4420),
+        backlog: 8,
+    };
+    let listener = provider.listen(&options, sink).unwrap();
+    let device = provider.device_for(listener.local_addr(), None).unwrap();
+    let mut end = End::open(&device);
+    let remote = RemoteBuffer {
+        addr: end.region.mapping().addr() + MESSAGE as u64,
+        rkey: end.region.rkey(),
+    };
+    ready.send((listener.local_addr(), remote)).unwrap();
+    let Ok(ListenerEvent::Request(request)) = requests.recv_timeout(PATIENCE) else {
+        panic!("no request came");
+    };
+    assert_eq!(request.peer.ip().to_string(), cable.addresses[1]);
+    let qp = end
+        .endpoint
+        .accept(*request, &QpOptions::default(), b"welcome")
+        .unwrap();
+    end.event("Established", |event| {
+        matches!(event, Event::Established { .. })
+    });
+    for round in 0..ROUNDS {
+        let landed = end.completion(1000);
+        assert_eq!(landed.status, WorkStatus::Success);
+        end.post_receive();
+        end.run(qp, round, Operation::Send, 0, landed.byte_len as usize);
+    }
+    end.event("goodbye", |event| {
+        matches!(event, Event::Disconnected { .. })
+    });
+    end.endpoint.disconnect(qp);
+    end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+}
+
+/// Connects, and moves data every way there is.
+fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>) {
+    let (address, there) = ready.recv_timeout(PATIENCE).unwrap();
+    let provider = provider(cable);
+    let device = provider.device_for(address, None).unwrap();
+    let mut end = End::open(&device);
+    let options = ConnectOptions {
+        remote: address,
+        local: None,
+        qp: QpOptions::default(),
+        timeout: PATIENCE,
+    };
+    let qp = end.endpoint.connect(&options, b"hello").unwrap();
+    end.event("Established", |event| {
+        matches!(event, Event::Established { .. })
+    });
+    let (ours, back) = (2 * MESSAGE, 5 * MESSAGE);
+    for round in 0..ROUNDS {
+        let length = [1, 100, 1024, 1500, 4096, 4097, 40_000, MESSAGE][round as usize % 8];
+        let bytes = pattern(round, length);
+        end.region.mapping().write(ours, &bytes);
+        end.region.mapping().write(back, &vec![0; length]);
+        end.run(qp, 1, Operation::Write(there), ours, length);
+        end.run(qp, 2, Operation::Read(there), back, length);
+        let mut read = vec![0; length];
+        end.region.mapping().read(back, &mut read);
+        assert!(
+            read == bytes,
+            "round {round}: {length} bytes came back mangled"
+        );
+        end.run(qp, 3, Operation::Send, ours, length);
+        let landed = end.completion(1000);
+        assert_eq!(landed.byte_len as usize, length);
+        end.region.mapping().read(0, &mut read);
+        assert!(read == bytes, "round {round}: the echo is mangled");
+        end.post_receive();
+    }
+    end.endpoint.disconnect(qp);
+    end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+    check_counters(&provider, cable);
+}
+
+/// The counters tell a good wire from a bad one.
+fn check_counters(provider: &Soft, cable: Cable) {
+    let counters = provider.counters();
+    let [(name, counters)] = &counters[..] else {
+        panic!("one device is open: {counters:?}");
+    };
+    assert_eq!(*name, format!("soft-{}", cable.addresses[1]));
+    assert!(counters.sent_pkts > ROUNDS * 3 && counters.rcvd_pkts > ROUNDS * 3);
+    if cable.fault.is_none() {
+        assert_eq!(counters.rx_icrc_encapsulated, 0, "{counters:?}");
+        assert_eq!(counters.rx_malformed, 0, "{counters:?}");
+    } else {
+        let recovered = counters.packet_seq_err
+            + counters.implied_nak_seq_err
+            + counters.local_ack_timeout_err
+            + counters.duplicate_request;
+        assert!(
+            recovered > 0 && counters.rx_icrc_encapsulated > 0,
+            "{counters:?}"
+        );
+    }
+}
+
+fn over(cable: Cable) {
+    let (tid_out, tid_in) = channel();
+    let (linked_out, linked_in) = channel();
+    let (ready_out, ready_in) = channel();
+    let other = thread::spawn(move || {
+        if !leave_the_network() {
+            return;
+        }
+        tid_out.send(thread_id()).unwrap();
+        if linked_in.recv().is_ok() {
+            set_up(1, cable);
+            host(cable, &ready_in);
+        }
+    });
+    let this = thread::spawn(move || {
+        let Ok(tid) = tid_in.recv() else {
+            eprintln!("skipped: making network namespaces takes root");
+            return;
+        };
+        assert!(leave_the_network());
+        ip(&format!(
+            "link add cable0 type veth peer name cable1 netns {tid}"
+        ));
+        set_up(0, cable);
+        linked_out.send(()).unwrap();
+        target(cable, &ready_out);
+    });
+    let results = [this.join(), other.join()];
+    for result in results {
+        if let Err(panic) = result {
+            std::panic::resume_unwind(panic);
+        }
+    }
+}
+
+#[test]
+fn ordinary_frames() {
+    over(Cable {
+        mtu: 1500,
+        addresses: V4,
+        fault: None,
+    });
+}
+
+#[test]
+fn jumbo_frames() {
+    over(Cable {
+        mtu: 4200,
+        addresses: V4,
+        fault: None,
+    });
+}
+
+#[test]
+fn ordinary_frames_on_ipv6() {
+    over(Cable {
+        mtu: 1500,
+        addresses: V6,
+        fault: None,
+    });
+}
+
+#[test]
+fn jumbo_frames_on_ipv6() {
+    over(Cable {
+        mtu: 4200,
+        addresses: V6,
+        fault: None,
+    });
+}
+
+#[test]
+fn a_bad_wire() {
+    over(Cable {
+        mtu: 1500,
+        addresses: V4,
+        fault: Some(BAD),
+    });
+}
+
+#[test]
+fn a_bad_wire_on_ipv6() {
+    over(Cable {
+        mtu: 4200,
+        addresses: V6,
+        fault: Some(BAD),
+    });
+}
