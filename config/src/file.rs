@@ -47,7 +47,7 @@ pub(crate) struct TargetTable {
     /// of 512 bytes, at most 16 KiB. Small writes then need no second trip.
     #[schemars(extend("default" = "4KiB"))]
     pub(crate) in_capsule_data: Option<String>,
-    /// The largest transfer of one command (MDTS): a power of two, from 4 KiB
+    /// The largest transfer of one command (MDTS): a power of two, from 8 KiB
     /// to 4 MiB.
     #[schemars(extend("default" = "1MiB"))]
     pub(crate) mdts: Option<String>,

@@ -1,0 +1,188 @@
+//! The raw link, without storage: two threads of this process, each with an
+//! endpoint of its own, over the loopback interface.
+//!
+//! `cargo run --release -p cairn-roce --example loopback_speed`
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{
+    Access, Completion, CompletionKind, ConnectOptions, Device, Endpoint, EndpointOptions, Event,
+    ListenOptions, ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, Region,
+    RemoteBuffer, SendWork, Sge, WorkStatus,
+};
+use cairn_roce::Soft;
+
+const SIZE: usize = 32 << 20;
+const TIME: Duration = Duration::from_secs(2);
+
+const NOTHING: Completion = Completion {
+    id: 0,
+    qp: QpId::new(0, 0),
+    kind: CompletionKind::Unknown,
+    status: WorkStatus::Success,
+    byte_len: 0,
+    invalidated_rkey: None,
+};
+
+fn open(device: &Arc<dyn Device>) -> (Box<dyn Endpoint>, Region) {
+    let mapping = Arc::new(Mapping::anonymous(SIZE).expect("32 MiB"));
+    let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let region = device.register(mapping, rights).expect("a region");
+    let options = EndpointOptions {
+        receives: 16,
+        completions: 1024,
+        queue_pairs: 4,
+    };
+    (
+        Arc::clone(device).open(&options).expect("an endpoint"),
+        region,
+    )
+}
+
+/// Runs work of one kind, `depth` at a time, and says how fast that was.
+fn measure(
+    end: &mut dyn Endpoint,
+    qp: QpId,
+    region: &Region,
+    depth: usize,
+    length: usize,
+    op: impl Fn(usize) -> Operation,
+) -> (f64, f64) {
+    let work = |slot: usize| SendWork {
+        id: slot as u64,
+        op: op(slot * length),
+        sges: Sge {
+            addr: region.mapping().addr() + (slot * length) as u64,
+            length: length as u32,
+            lkey: region.lkey(),
+        }
+        .into(),
+        signaled: true,
+    };
+    let first: Vec<_> = (0..depth).map(work).collect();
+    end.post(qp, &first).expect("room for work");
+    let started = Instant::now();
+    let mut done = 0_u64;
+    let mut out = [NOTHING; 64];
+    let mut again = Vec::with_capacity(64);
+    while started.elapsed() < TIME {
+        let count = end.poll(&mut out);
+        again.clear();
+        for completion in &out[..count] {
+            assert!(completion.status.is_success(), "{completion:?}");
+            again.push(work(completion.id as usize));
+        }
+        done += count as u64;
+        end.post(qp, &again).expect("room for work");
+    }
+    let seconds = started.elapsed().as_secs_f64();
+    let mut left = depth;
+    while left > 0 {
+        left -= end.poll(&mut out);
+    }
+    let rate = done as f64 / seconds;
+    (rate, rate * length as f64 / 1e9)
+}
+
+fn main() {
+    let ip: IpAddr = "127.0.0.1".parse().expect("an address");
+    let provider = Soft::default();
+    let (sender, requests) = channel();
+    let sink = Box::new(move |event| {
+        let _ = sender.send(event);
+    });
+    let address = SocketAddr::new(ip, 4420);
+    let options = ListenOptions {
+        address,
+        backlog: 4,
+    };
+    let _listener = provider.listen(&options, sink).expect("to listen");
+    let device = provider.device_for(address, None).expect("a device");
+    let stop = Arc::new(AtomicBool::new(false));
+    let (told, tell) = channel();
+    let passive = {
+        let (device, stop) = (Arc::clone(&device), Arc::clone(&stop));
+        thread::spawn(move || {
+            let (mut end, region) = open(&device);
+            told.send(RemoteBuffer {
+                addr: region.mapping().addr(),
+                rkey: region.rkey(),
+            })
+            .expect("the other thread lives");
+            let Ok(ListenerEvent::Request(request)) = requests.recv() else {
+                panic!("no request came");
+            };
+            let qp = end
+                .accept(*request, &QpOptions::default(), &[])
+                .expect("to accept");
+            let mut out = [NOTHING; 16];
+            while !stop.load(Ordering::Relaxed) {
+                end.poll(&mut out);
+                end.poll_events(&mut Vec::new());
+            }
+            end.disconnect(qp);
+        })
+    };
+    let there = tell.recv().expect("the other thread lives");
+    let (mut end, region) = open(&device);
+    let options = ConnectOptions {
+        remote: address,
+        local: None,
+        qp: QpOptions::default(),
+        timeout: Duration::from_secs(5),
+    };
+    let qp = end.connect(&options, &[]).expect("to connect");
+    let mut events = Vec::new();
+    while events.is_empty() {
+        end.poll(&mut [NOTHING; 1]);
+        end.poll_events(&mut events);
+    }
+    assert!(matches!(events[0], Event::Established { .. }), "{events:?}");
+    println!(
+        "{:<24} {:>12} {:>10} {:>12}",
+        "", "per second", "GB/s", "us each"
+    );
+    for (length, depth) in [
+        (64, 1),
+        (4096, 1),
+        (4096, 32),
+        (4096, 128),
+        (131_072, 8),
+        (1 << 20, 8),
+    ] {
+        for read in [false, true] {
+            let op = |offset: usize| {
+                let remote = RemoteBuffer {
+                    addr: there.addr + offset as u64,
+                    ..there
+                };
+                if read {
+                    Operation::Read(remote)
+                } else {
+                    Operation::Write(remote)
+                }
+            };
+            let (rate, bandwidth) = measure(&mut *end, qp, &region, depth, length, op);
+            let name = if read { "READ" } else { "WRITE" };
+            let name = format!("{name} {length} B x {depth}");
+            let each = 1e6 / rate * depth as f64;
+            println!("{name:<24} {rate:>12.0} {bandwidth:>10.2} {each:>12.1}");
+        }
+    }
+    end.disconnect(qp);
+    stop.store(true, Ordering::Relaxed);
+    passive.join().expect("the other thread ends well");
+    drop(end);
+    for (device, counters) in provider.counters() {
+        let counted = counters.iter().filter(|(_, value)| *value > 0);
+        let text: Vec<_> = counted
+            .map(|(name, value)| format!("{name} {value}"))
+            .collect();
+        println!("{device}: {}", text.join(", "));
+    }
+}
