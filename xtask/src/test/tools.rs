@@ -77,7 +77,7 @@ fn cargo_deny() -> Result<PathBuf> {
     let _ = std::fs::remove_dir_all(&building);
     ensure!(
         status.success(),
-        "cargo-deny cannot be installed: is crates.io within reach?"
+        "cargo-deny cannot be installed: is the registry of crates within reach?"
     );
     Ok(program)
 }
