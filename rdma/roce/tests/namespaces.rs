@@ -129,7 +129,18 @@ impl End {
 
     /// Sleeps, in the endpoint's descriptors alone, until there is something that
     /// `pick` takes.
-    fn wait<T>(&mut self, what: &str, mut pick: impl FnMut(&mut Self) -> Option<T>) -> T {
+    fn wait<T>(&mut self, what: &str, pick: impl FnMut(&mut Self) -> Option<T>) -> T {
+        self.wait_napping(what, PATIENCE, pick)
+    }
+
+    /// As `wait`, and looks again after each `nap`: for what the endpoint cannot
+    /// wake us for.
+    fn wait_napping<T>(
+        &mut self,
+        what: &str,
+        nap: Duration,
+        mut pick: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
             let mut out = [NOTHING; 16];
@@ -140,7 +151,8 @@ impl End {
                 return value;
             }
             assert!(Instant::now() < deadline, "{what}: {:?}", self.events);
-            sleep_until_ready(&mut *self.endpoint, deadline).unwrap();
+            let latest = deadline.min(Instant::now() + nap);
+            sleep_until_ready(&mut *self.endpoint, latest).unwrap();
         }
     }
 
@@ -185,8 +197,9 @@ fn provider(cable: Cable) -> Soft {
     })
 }
 
-/// Accepts one host and echoes its messages until it says goodbye.
-fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>) {
+/// Accepts one host and echoes its messages until it says goodbye. `echoed` is
+/// told when the last echo is acknowledged.
+fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
     let provider = provider(cable);
     let address: IpAddr = cable.addresses[0].parse().unwrap();
     let (sender, requests) = channel();
@@ -222,6 +235,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>) {
         end.post_receive();
         end.run(qp, round, Operation::Send, 0, landed.byte_len as usize);
     }
+    echoed.send(()).unwrap();
     end.event("goodbye", |event| {
         matches!(event, Event::Disconnected { .. })
     });
@@ -230,7 +244,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>) {
 }
 
 /// Connects, and moves data every way there is.
-fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>) {
+fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Receiver<()>) {
     let (address, there) = ready.recv_timeout(PATIENCE).unwrap();
     let provider = provider(cable);
     let device = provider.device_for(address, None).unwrap();
@@ -266,6 +280,10 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>) {
         assert!(read == bytes, "round {round}: the echo is mangled");
         end.post_receive();
     }
+    // On a bad wire the acknowledgement of the last echo may be lost, and a
+    // goodbye that overtakes it flushes the echo.
+    let nap = Duration::from_millis(2);
+    end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
     check_counters(&provider, cable);
@@ -298,6 +316,7 @@ fn over(cable: Cable) {
     let (tid_out, tid_in) = channel();
     let (linked_out, linked_in) = channel();
     let (ready_out, ready_in) = channel();
+    let (echoed_out, echoed_in) = channel();
     let other = thread::spawn(move || {
         if !leave_the_network() {
             return;
@@ -305,7 +324,7 @@ fn over(cable: Cable) {
         tid_out.send(thread_id()).unwrap();
         if linked_in.recv().is_ok() {
             set_up(1, cable);
-            host(cable, &ready_in);
+            host(cable, &ready_in, &echoed_in);
         }
     });
     let this = thread::spawn(move || {
@@ -319,7 +338,7 @@ fn over(cable: Cable) {
         ));
         set_up(0, cable);
         linked_out.send(()).unwrap();
-        target(cable, &ready_out);
+        target(cable, &ready_out, &echoed_out);
     });
     let results = [this.join(), other.join()];
     for result in results {
