@@ -21,6 +21,7 @@ pub mod loopback;
 pub mod memory;
 pub mod provider;
 pub mod sleep;
+pub mod wake;
 pub mod work;
 
 pub use connection::{

@@ -13,8 +13,8 @@ use crate::provider::{Device, Endpoint, EndpointLimits, EndpointOptions};
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
 use super::network::{EndpointKey, QpAddress};
-use super::wake::Wake;
 use super::{LoopbackDevice, LoopbackRequest, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, padded};
+use crate::wake::Wake;
 
 /// The port that a connecting end shows. Loopback peers are not told apart by it.
 const ACTIVE_PORT: u16 = 49151;
@@ -35,10 +35,7 @@ impl LoopbackEndpoint {
         device: Arc<LoopbackDevice>,
         options: &EndpointOptions,
     ) -> Result<Self, FabricError> {
-        let wake = Wake::new().map_err(|source| FabricError::Os {
-            call: "eventfd",
-            source,
-        })?;
+        let wake = Wake::new()?;
         let wake = Arc::new(wake);
         let key = device
             .shared

@@ -14,7 +14,6 @@ mod network;
 mod queues;
 #[cfg(test)]
 mod tests;
-mod wake;
 
 use std::any::Any;
 use std::collections::HashMap;

@@ -12,7 +12,7 @@ use crate::work::{
 };
 
 use super::queues::{EndpointState, Phase, Qp};
-use super::wake::Wake;
+use crate::wake::Wake;
 
 /// A registered region's local and remote key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]

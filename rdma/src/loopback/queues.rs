@@ -9,7 +9,7 @@ use crate::provider::EndpointOptions;
 use crate::work::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWork, WorkStatus};
 
 use super::network::QpAddress;
-use super::wake::Wake;
+use crate::wake::Wake;
 
 /// The RNR retry count that means no limit (IBTA 9.7.5.2.8).
 const RNR_RETRY_FOR_EVER: u8 = 7;

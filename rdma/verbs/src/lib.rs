@@ -31,7 +31,6 @@ mod receives;
 mod region_table;
 mod send_ring;
 mod sys;
-mod wake;
 mod watcher;
 
 pub use library::{Library, LibraryError};

@@ -17,7 +17,7 @@ use crate::device::VerbsDevice;
 use crate::explain;
 use crate::provider::Devices;
 use crate::sys;
-use crate::wake::{Wake, wait_readable};
+use cairn_rdma::wake::{Wake, wait_readable};
 
 /// How soon, and then at most how often, a lost address is tried again.
 const RETRY_FIRST: Duration = Duration::from_millis(100);
@@ -77,7 +77,7 @@ impl Listener for VerbsListener {
 
 impl Drop for VerbsListener {
     fn drop(&mut self) {
-        self.stop.set();
+        self.stop.wake();
         if let Some(thread) = self.thread.take() {
             // It panics only where one of our own invariants broke, and has said so.
             let _ = thread.join();

@@ -13,7 +13,7 @@ use crate::explain;
 use crate::library::Library;
 use crate::listener::VerbsListener;
 use crate::sys;
-use crate::wake::wait_readable;
+use cairn_rdma::wake::wait_readable;
 
 /// How long finding a device for a peer may take: a neighbour that does not
 /// answer costs the kernel three ARP requests of a second each.

@@ -21,7 +21,7 @@ use crate::explain;
 use crate::library::Library;
 use crate::objects::{AsyncEvent, Context};
 use crate::sys;
-use crate::wake::{Wake, wait_readable};
+use cairn_rdma::wake::{Wake, wait_readable};
 
 /// What an endpoint learns from the watcher.
 #[derive(Debug, Clone)]
@@ -63,7 +63,7 @@ impl Mailbox {
     fn put(&self, news: News) {
         lock(&self.news).push_back(news);
         self.full.store(true, Ordering::Release);
-        self.wake.set();
+        self.wake.wake();
     }
 
     /// Takes the oldest news.
@@ -195,7 +195,7 @@ impl Watcher {
 
 impl Drop for Watcher {
     fn drop(&mut self) {
-        self.stop.set();
+        self.stop.wake();
         if let Some(thread) = self.thread.take() {
             // It panics only where one of our own invariants broke, and has said so.
             let _ = thread.join();

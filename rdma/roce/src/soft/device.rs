@@ -106,10 +106,7 @@ impl SoftDevice {
             Sender::new(fault, options.capture.clone()),
             options.capture.clone(),
         );
-        let manager = Arc::new(manager.map_err(|source| FabricError::Os {
-            call: "eventfd",
-            source,
-        })?);
+        let manager = Arc::new(manager?);
         let device = Arc::new(Self {
             name: format!("soft-{address}"),
             id,

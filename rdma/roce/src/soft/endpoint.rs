@@ -19,7 +19,6 @@ use crossbeam_channel::Receiver as Letters;
 use super::device::{Lease, SoftDevice, random};
 use super::manager::{Inbox, News};
 use super::slots::{Phase, Slots};
-use super::wake::Wake;
 use crate::counters::Counters;
 use crate::phy::fault::Fault;
 use crate::phy::receive::Receiver;
@@ -29,6 +28,7 @@ use crate::qp::Context;
 use crate::qp::memory::Memory;
 use crate::qp::work::{CompletionQueue, ReceiveQueue, Work};
 use crate::wire::icrc::Checker;
+use cairn_rdma::wake::Wake;
 
 /// Source ports that an endpoint's queue pairs share: enough to spread over the
 /// paths of a network.
@@ -80,10 +80,7 @@ impl SoftEndpoint {
         options: &EndpointOptions,
     ) -> Result<Self, FabricError> {
         let flows = open_flows(&device)?;
-        let wake = Wake::new().map_err(|source| FabricError::Os {
-            call: "eventfd",
-            source,
-        })?;
+        let wake = Wake::new()?;
         let wake = Arc::new(wake);
         let Lease {
             index,

@@ -10,11 +10,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use cairn_rdma::QpId;
+use cairn_rdma::{FabricError, QpId};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
-use super::wake::{Wake, sleep};
 use super::{Shared, listening, lock};
 use crate::capture::Capture;
 use crate::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
@@ -26,6 +25,7 @@ use crate::wire::icrc::{Checker, Route};
 use crate::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use crate::wire::udp::ROCE_PORT;
 use crate::wire::{Deth, Opcode, Packet};
+use cairn_rdma::wake::{Wake, wait_readable};
 
 /// Hop limit of connection messages.
 const HOP_LIMIT: u8 = 64;
@@ -75,7 +75,7 @@ impl ConnectionManager {
         socket: Arc<Socket>,
         sender: Sender,
         capture: Option<Arc<Capture>>,
-    ) -> std::io::Result<Self> {
+    ) -> Result<Self, FabricError> {
         Ok(Self {
             state: Mutex::new(State {
                 manager,
@@ -177,7 +177,7 @@ impl ConnectionManager {
             }
             if idle {
                 let timeout = timeout.map(|at| at.saturating_duration_since(Instant::now()));
-                sleep([self.socket.raw(), self.wake.fd()], timeout);
+                wait_readable([self.socket.raw(), self.wake.fd()], timeout);
             }
         }
     }

@@ -11,7 +11,6 @@ mod endpoint;
 mod listening;
 mod manager;
 mod slots;
-mod wake;
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
