@@ -393,8 +393,6 @@ impl Features {
 /// The events that OAES offers, which are those that feature 0Bh may enable.
 pub(super) fn offered_events(kind: Kind) -> AsyncEventConfig {
     match kind {
-        // ANA state never changes here, but who reports ANA has to offer its event
-        // (Base, 8.1.2).
         Kind::Nvm => AsyncEventConfig(0)
             .with_smart(0xff)
             .with_namespace_attribute(true)
