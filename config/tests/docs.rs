@@ -33,6 +33,7 @@ fn the_guide_has_every_key_and_its_default() {
     for (header, definition) in [
         ("### `[target]`", "TargetTable"),
         ("### `[[listener]]`", "ListenerTable"),
+        ("### `[[listener.ana_group]]`", "AnaGroupTable"),
         ("### `[[subsystem]]`", "SubsystemTable"),
         ("### `[[subsystem.namespace]]`", "NamespaceTable"),
     ] {

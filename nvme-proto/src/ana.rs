@@ -143,7 +143,10 @@ mod tests {
             (AnaState::CHANGE, 0x303),
         ] {
             let refused = check_access(state).unwrap_err();
-            assert_eq!(u16::from(refused.sct()) << 8 | u16::from(refused.sc()), status);
+            assert_eq!(
+                u16::from(refused.sct()) << 8 | u16::from(refused.sc()),
+                status
+            );
             assert!(!refused.dnr());
         }
     }

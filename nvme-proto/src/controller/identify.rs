@@ -3,7 +3,9 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::io::IoLimits;
-use crate::limits::{ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, ERROR_LOG_ENTRIES, KAS};
+use crate::limits::{
+    ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, ERROR_LOG_ENTRIES, KAS,
+};
 use crate::namespace::Namespace;
 use crate::subsystem::{Common, Kind};
 use crate::wire::identify::{

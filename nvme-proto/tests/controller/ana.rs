@@ -31,8 +31,7 @@ fn ana(rig: &mut Rig, sqe: Sqe) -> (u64, Vec<Shown>, Vec<u64>) {
     let (mut groups, mut counts) = (Vec::new(), Vec::new());
     for _ in 0..header.ngrps.get() {
         let group: AnaGroup = read(rest);
-        let (nsids, more) =
-            rest[size_of::<AnaGroup>()..].split_at(4 * group.nnsids.get() as usize);
+        let (nsids, more) = rest[size_of::<AnaGroup>()..].split_at(4 * group.nnsids.get() as usize);
         let nsids = nsids.chunks_exact(4).map(read::<nvme_proto::wire::U32>);
         groups.push((
             group.agid.get(),
@@ -57,9 +56,7 @@ fn rig() -> Rig {
             anagrpid,
             ..namespace(nsid)
         };
-        subsystem
-            .add_namespace(namespace, &mut Vec::new())
-            .unwrap();
+        subsystem.add_namespace(namespace, &mut Vec::new()).unwrap();
     }
     let mut rig = Rig::connected(subsystem, 5000);
     rig.enable();
@@ -130,9 +127,7 @@ fn change_counts_tell_what_changed() {
     let (after, _, counts) = ana(&mut rig, log(ANA_LOG, 1024));
     assert_eq!(after, before + 1);
     assert_eq!(counts, [of_groups[0], of_groups[1] + 1]);
-    rig.subsystem
-        .set_ana_group(3, 5, &mut rig.actions)
-        .unwrap();
+    rig.subsystem.set_ana_group(3, 5, &mut rig.actions).unwrap();
     let (last, groups, moved) = ana(&mut rig, log(ANA_LOG, 1024));
     assert_eq!(last, after + 1);
     assert_eq!(moved, [counts[0] + 1, counts[1] + 1]);

@@ -14,8 +14,8 @@ use crate::subsystem::{Common, Kind};
 use crate::window::Window;
 use crate::wire::identify::{CSI_NVM, ascii_field};
 use crate::wire::log::{
-    AnaGroup, AnaLogHeader, AnaLsp, CommandEffectsLog, ErrorEntry, FirmwareSlotLog,
-    LogPage, SmartLog, SupportedLogPage, SupportedLogPages,
+    AnaGroup, AnaLogHeader, AnaLsp, CommandEffectsLog, ErrorEntry, FirmwareSlotLog, LogPage,
+    SmartLog, SupportedLogPage, SupportedLogPages,
 };
 use crate::wire::{NSID_ALL, Status, U32};
 
@@ -150,9 +150,7 @@ impl Controller {
         let namespaces = &common.namespaces;
         let groups = namespaces.by_ana_group();
         let mut header = AnaLogHeader::new_zeroed();
-        header
-            .chgcnt
-            .set(namespaces.changes() + self.ana.changes());
+        header.chgcnt.set(namespaces.changes() + self.ana.changes());
         header.ngrps.set(groups.len() as u16);
         page.put(0, header.as_bytes());
         let mut at = size_of::<AnaLogHeader>() as u64;
