@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::Completion;
+use cairn_rdma::{Clock, Completion};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -68,6 +68,8 @@ pub(crate) struct Start {
     pub(crate) inbox: Inbox,
     /// The control plane.
     pub(crate) control: UnboundedSender<ControlMessage>,
+    /// What tells it the time.
+    pub(crate) clock: Clock,
 }
 
 /// Starts a reactor, and returns once it runs.
@@ -93,7 +95,9 @@ pub(crate) fn start(begin: Start) -> io::Result<ReactorHandle> {
 }
 
 impl Reactor {
-    fn new(begin: Start) -> io::Result<Self> {
+    /// A reactor for the calling thread, which its ring and its endpoints never
+    /// leave.
+    pub(crate) fn new(begin: Start) -> io::Result<Self> {
         let Start {
             index,
             core,
@@ -101,6 +105,7 @@ impl Reactor {
             registry,
             inbox,
             control,
+            clock,
         } = begin;
         if let Some(core) = core {
             pin(core);
@@ -109,7 +114,7 @@ impl Reactor {
         let mut ring = Ring::new(requests + RING_SPARE)?;
         let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
         arena.set_slot(ring.add_buffer(arena.mapping())?);
-        let now = Instant::now();
+        let now = clock.now();
         Ok(Self {
             index,
             shares: Shares::new(arena.data_bytes(), sizes.transfer_bytes),
@@ -122,6 +127,7 @@ impl Reactor {
             registry,
             inbox,
             control,
+            clock,
             awaiting_buffer: List::default(),
             backlog: VecDeque::with_capacity(sizes.receives as usize),
             late: VecDeque::new(),
