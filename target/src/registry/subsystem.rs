@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cairn_rdma::Clock;
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, Termination,
@@ -100,6 +101,7 @@ pub(crate) struct SubsystemShared {
     pub(crate) id: u32,
     nqn: String,
     io_limits: IoLimits,
+    clock: Clock,
     started: Instant,
     reactors: Arc<[Mailbox]>,
     control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
@@ -118,6 +120,7 @@ impl SubsystemShared {
     pub(crate) fn new(
         id: u32,
         subsystem: Subsystem,
+        clock: Clock,
         started: Instant,
         reactors: Arc<[Mailbox]>,
         control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
@@ -126,6 +129,7 @@ impl SubsystemShared {
             id,
             nqn: subsystem.settings().nqn.to_string(),
             io_limits: subsystem.io_limits(),
+            clock,
             started,
             counters: reactors.iter().map(|_| IoCounters::default()).collect(),
             reactors,
@@ -159,7 +163,7 @@ impl SubsystemShared {
     }
 
     fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.clock.now().duration_since(self.started)
     }
 
     /// Does something to the subsystem and carries out what it asks for.
@@ -251,7 +255,7 @@ impl SubsystemShared {
         data_in: &[u8],
         data_out: &mut [u8],
     ) -> Outcome {
-        let smart = counters::smart(&self.counters, self.started.elapsed());
+        let smart = counters::smart(&self.counters, self.now());
         self.with(|state, now, actions| {
             let exchange = Exchange {
                 now,
