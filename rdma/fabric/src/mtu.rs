@@ -34,7 +34,13 @@ mod tests {
 
     #[test]
     fn the_largest_that_fits_is_chosen() {
-        for (netdev, roce) in [(1500, 1024), (4200, 4096), (9000, 4096), (2200, 2048), (576, 256)] {
+        for (netdev, roce) in [
+            (1500, 1024),
+            (4200, 4096),
+            (9000, 4096),
+            (2200, 2048),
+            (576, 256),
+        ] {
             assert_eq!(fitting(netdev), Some(roce), "netdev MTU {netdev}");
         }
         assert_eq!(fitting(300), None);

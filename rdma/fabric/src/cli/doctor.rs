@@ -23,11 +23,7 @@ struct Report<'a> {
     findings: &'a [Finding],
 }
 
-pub(super) fn run(
-    args: &DoctorArgs,
-    intent: Intent,
-    out: &mut dyn Write,
-) -> Result<u8, Failure> {
+pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Result<u8, Failure> {
     let source = args.machine.source()?;
     let interval = Duration::from_secs_f64(args.interval);
     let program = intent.program;
@@ -66,7 +62,12 @@ fn describe(findings: &[Finding]) -> String {
         }
         text.push('\n');
     }
-    let count = |severity| findings.iter().filter(|one| one.severity == severity).count();
+    let count = |severity| {
+        findings
+            .iter()
+            .filter(|one| one.severity == severity)
+            .count()
+    };
     text.push_str(&format!(
         "{} rules: {} errors, {} warnings, {} notes\n",
         RULES.len(),
@@ -85,7 +86,10 @@ fn fix(
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let mut done: Vec<&Mend> = Vec::new();
-    for finding in findings.iter().filter(|finding| finding.severity > Severity::Note) {
+    for finding in findings
+        .iter()
+        .filter(|finding| finding.severity > Severity::Note)
+    {
         for mend in &finding.mend {
             let Some(words) = mend.safe.as_ref().filter(|_| !done.contains(&mend)) else {
                 continue;

@@ -84,7 +84,13 @@ enum VersionArg {
 #[derive(Debug, Clone, Args)]
 struct MachineArgs {
     /// How to say it
-    #[arg(short, long, value_name = "FORMAT", default_value = "table", global = true)]
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "table",
+        global = true
+    )]
     output: Format,
     /// Look at this directory, or at this recording, instead of at the machine
     #[arg(long, value_name = "DIR|FILE", global = true)]
@@ -160,11 +166,7 @@ fn exit(result: Result<u8, Failure>) -> ExitCode {
 }
 
 /// Runs `fabric`, and says it to a writer.
-pub fn run_fabric(
-    args: &FabricArgs,
-    program: &str,
-    out: &mut dyn Write,
-) -> Result<(), Failure> {
+pub fn run_fabric(args: &FabricArgs, program: &str, out: &mut dyn Write) -> Result<(), Failure> {
     let root = args.machine.root.as_deref();
     match &args.action {
         Some(Action::SetMode {

@@ -52,7 +52,10 @@ impl<'a> Setting<'a> {
     ) -> Result<(), Failure> {
         let root = root.unwrap_or(Path::new("/"));
         if !root.is_dir() {
-            return Err(format!("{} is a recording: nothing can be set in it", root.display()));
+            return Err(format!(
+                "{} is a recording: nothing can be set in it",
+                root.display()
+            ));
         }
         let ports = self.ports(root, port)?;
         let directory = Directory::open(root, self.device)?;
@@ -86,7 +89,9 @@ impl<'a> Setting<'a> {
 
     /// The port that was named, or all that the device has.
     fn ports(&self, root: &Path, port: Option<u32>) -> Result<Vec<u32>, Failure> {
-        let device = root.join(INFINIBAND.trim_start_matches('/')).join(self.device);
+        let device = root
+            .join(INFINIBAND.trim_start_matches('/'))
+            .join(self.device);
         let is_name = !self.device.is_empty() && !self.device.contains(['/', '.']);
         let names = is_name.then(|| fs::read_dir(device.join("ports")));
         let Some(Ok(names)) = names else {

@@ -55,7 +55,11 @@ fn describe_device(fabric: &Fabric, device: &Device, all: bool) -> String {
     );
     text.push_str(&format!(
         "  netdevs {}; firmware {}; board {}; PCI {}; NUMA node {}; GUID {}\n",
-        if netdevs.is_empty() { "none".to_owned() } else { netdevs.join(" ") },
+        if netdevs.is_empty() {
+            "none".to_owned()
+        } else {
+            netdevs.join(" ")
+        },
         optional(&device.firmware),
         optional(&device.board),
         optional(&device.pci),
@@ -101,8 +105,14 @@ fn describe_port(fabric: &Fabric, device: &Device, port: &Port, all: bool) -> St
         Known::Unknown(unknown) => format!("unknown, because {unknown}"),
     };
     text.push_str(&format!("    default for connections: {defaults}\n"));
-    text.push_str(&format!("    forced traffic class: {}\n", forced_class(port)));
-    text.push_str(&format!("    forced hop limit: {}\n", optional(&port.forced_ttl)));
+    text.push_str(&format!(
+        "    forced traffic class: {}\n",
+        forced_class(port)
+    ));
+    text.push_str(&format!(
+        "    forced hop limit: {}\n",
+        optional(&port.forced_ttl)
+    ));
     if let Some(pkeys) = port.pkeys.get() {
         text.push_str(&format!("    P_Keys: {}\n", pkeys.join(" ")));
     }
@@ -140,7 +150,8 @@ fn gids(port: &Port) -> String {
         table.row(vec![
             gid.index.to_string(),
             gid.gid.to_string(),
-            gid.address.map_or("-".to_owned(), |address| address.to_string()),
+            gid.address
+                .map_or("-".to_owned(), |address| address.to_string()),
             gid.version.to_string(),
             gid.netdev.to_string(),
             if gid.in_use { "yes" } else { "" }.to_owned(),
@@ -170,13 +181,28 @@ fn netdevs(fabric: &Fabric) -> String {
         Known::Is(netdevs) => netdevs,
         Known::Unknown(unknown) => return format!("netdevs: unknown, because {unknown}\n\n"),
     };
-    let names = ["NETDEV", "STATE", "MTU", "ROCE MTU", "SPEED", "DRIVER", "KIND", "ADDRESSES",
-        "PAUSE", "PFC", "TRUST", "ECN"];
+    let names = [
+        "NETDEV",
+        "STATE",
+        "MTU",
+        "ROCE MTU",
+        "SPEED",
+        "DRIVER",
+        "KIND",
+        "ADDRESSES",
+        "PAUSE",
+        "PFC",
+        "TRUST",
+        "ECN",
+    ];
     let mut table = Table::new(&names);
     for netdev in netdevs {
         let mtu = netdev.mtu.get().copied().and_then(fitting);
         let speed = netdev.speed.get().copied().flatten();
-        let driver = netdev.driver.get().map_or("-", |driver| driver.driver.as_str());
+        let driver = netdev
+            .driver
+            .get()
+            .map_or("-", |driver| driver.driver.as_str());
         let addresses = netdev.addresses.iter();
         let addresses: Vec<String> = addresses
             .map(|own| format!("{}/{}", own.address, own.prefix))
@@ -189,7 +215,11 @@ fn netdevs(fabric: &Fabric) -> String {
             speed.map_or("-".to_owned(), |speed| format!("{speed} Mb/s")),
             driver.to_owned(),
             kind(netdev),
-            if addresses.is_empty() { "-".to_owned() } else { addresses.join(" ") },
+            if addresses.is_empty() {
+                "-".to_owned()
+            } else {
+                addresses.join(" ")
+            },
             pause(netdev),
             pfc(netdev),
             trust(netdev),
@@ -255,7 +285,11 @@ fn ecn(netdev: &Netdev) -> String {
             .filter(|(_, is_on)| **is_on)
             .map(|(priority, _)| priority.to_string())
             .collect();
-        if on.is_empty() { "off".to_owned() } else { on.join(",") }
+        if on.is_empty() {
+            "off".to_owned()
+        } else {
+            on.join(",")
+        }
     };
     format!("np {} rp {}", on(&ecn.notifies), on(&ecn.reacts))
 }
@@ -266,7 +300,12 @@ fn bonds(fabric: &Fabric) -> String {
         let (Some(lag), Known::Is(Some(bond))) = (fabric.lag(netdev), &netdev.bond) else {
             continue;
         };
-        text.push_str(&format!("{} ({} of {}): ", netdev.name, bond.mode, bond.slaves.join(" ")));
+        text.push_str(&format!(
+            "{} ({} of {}): ",
+            netdev.name,
+            bond.mode,
+            bond.slaves.join(" ")
+        ));
         match (&lag.device, lag.obstacles.as_slice()) {
             (Some(device), []) => text.push_str(&format!("RoCE LAG, device {device}\n")),
             (None, []) => text.push_str("RoCE LAG is possible, and no device spans the bond\n"),
@@ -291,9 +330,9 @@ fn host(fabric: &Fabric) -> String {
     };
     let memlock = match &host.memlock {
         Known::Is(memlock) if memlock.has_cap_ipc_lock => "no limit (CAP_IPC_LOCK)".to_owned(),
-        Known::Is(memlock) => memlock
-            .soft_bytes
-            .map_or("unlimited".to_owned(), |bytes| format!("{} KiB", bytes >> 10)),
+        Known::Is(memlock) => memlock.soft_bytes.map_or("unlimited".to_owned(), |bytes| {
+            format!("{} KiB", bytes >> 10)
+        }),
         Known::Unknown(unknown) => format!("unknown, because {unknown}"),
     };
     let nodes: Vec<String> = host
@@ -316,8 +355,16 @@ fn host(fabric: &Fabric) -> String {
     format!(
         "kernel {}; modules {modules}\nlocked memory: {memlock}; /dev/infiniband: {}; UDP port 4791: {}\n",
         host.kernel,
-        if nodes.is_empty() { "not there".to_owned() } else { nodes.join(", ") },
-        if holders.is_empty() { "free".to_owned() } else { holders.join(", ") },
+        if nodes.is_empty() {
+            "not there".to_owned()
+        } else {
+            nodes.join(", ")
+        },
+        if holders.is_empty() {
+            "free".to_owned()
+        } else {
+            holders.join(", ")
+        },
     )
 }
 

@@ -18,11 +18,6 @@ impl Table {
         self.rows.push(cells);
     }
 
-    /// Whether there is nothing below the names.
-    pub(super) fn is_empty(&self) -> bool {
-        self.rows.len() <= 1
-    }
-
     /// The text, each line indented.
     pub(super) fn text(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
@@ -51,7 +46,6 @@ mod tests {
     #[test]
     fn columns_are_as_wide_as_they_must_be() {
         let mut table = Table::new(&["A", "LONG"]);
-        assert!(table.is_empty());
         table.row(vec!["wide".into(), "x".into()]);
         assert_eq!(table.text(" "), " A     LONG\n wide  x\n");
     }

@@ -35,9 +35,11 @@ pub(super) fn run(
 ) -> Result<(), Failure> {
     let mut before = Fabric::read(source);
     if !before.has_devices() {
-        return Err("no RDMA device whose counters could be watched; RoCE in user space counts \
+        return Err(
+            "no RDMA device whose counters could be watched; RoCE in user space counts \
                     in the target's own log"
-            .to_owned());
+                .to_owned(),
+        );
     }
     let mut since = Instant::now();
     let mut readings = 0;
@@ -63,7 +65,9 @@ fn rates(before: &Fabric, after: &Fabric, seconds: f64) -> Vec<Rates> {
     let ports = after.ports();
     ports
         .filter_map(|(device, port)| {
-            let (_, earlier) = before.ports().find(|(_, earlier)| earlier.path == port.path)?;
+            let (_, earlier) = before
+                .ports()
+                .find(|(_, earlier)| earlier.path == port.path)?;
             Some(Rates::of(device, earlier, port, seconds))
         })
         .collect()
@@ -104,6 +108,11 @@ impl Rates {
         } else {
             ""
         };
-        format!("{} port {}{quiet}\n{}", self.device, self.port, table.text("  "))
+        format!(
+            "{} port {}{quiet}\n{}",
+            self.device,
+            self.port,
+            table.text("  ")
+        )
     }
 }

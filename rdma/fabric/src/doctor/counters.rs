@@ -17,26 +17,121 @@ struct Symptom {
 /// What drivers call the same differs: each name has a line.
 const SYMPTOMS: [Symptom; 21] = [
     symptom("port_rcv_errors", "packets arrive damaged", WIRE, CABLE),
-    symptom("symbol_error", "the link reads symbols wrongly", WIRE, CABLE),
-    symptom("link_downed", "the link goes down and comes back", WIRE, CABLE),
+    symptom(
+        "symbol_error",
+        "the link reads symbols wrongly",
+        WIRE,
+        CABLE,
+    ),
+    symptom(
+        "link_downed",
+        "the link goes down and comes back",
+        WIRE,
+        CABLE,
+    ),
     symptom("link_error_recovery", "the link retrains", WIRE, CABLE),
-    symptom("rx_icrc_encapsulated", "packets arrive with a wrong ICRC", WIRE, CABLE),
-    symptom("port_xmit_discards", "the port discards what it should send", LOST, FLOW),
-    symptom("port_rcv_remote_physical_errors", "a switch passes damaged packets on", WIRE, CABLE),
-    symptom("port_xmit_wait", "data waits for the port to be allowed to send", FULL, WATCH),
-    symptom("out_of_sequence", "packets arrive out of order: some were lost", LOST, FLOW),
-    symptom("packet_seq_err", "the other end asks for lost packets again", LOST, FLOW),
-    symptom("implied_nak_seq_err", "answers arrive out of order: some were lost", LOST, FLOW),
-    symptom("local_ack_timeout_err", "nobody acknowledges in time", SILENT, REACH),
-    symptom("roce_adp_retrans_to", "nobody acknowledges in time (adaptive)", SILENT, REACH),
-    symptom("retry_exceeded_err", "retries are used up: connections break", SILENT, REACH),
-    symptom("retry_rnr_exceeded_err", "the other end never becomes ready: connections break", NOT_READY, DEPTH),
-    symptom("rnr_nak_retry_err", "the other end is not ready to receive", NOT_READY, DEPTH),
-    symptom("rcvd_rnr_err", "the other end is not ready to receive", NOT_READY, DEPTH),
-    symptom("send_rnr_err", "requests come while no receive is posted here", NOT_READY, DEPTH),
-    symptom("out_of_buffer", "requests come while no receive is posted here", NOT_READY, DEPTH),
-    symptom("rcvd_seq_err", "the other end reports lost packets", LOST, FLOW),
-    symptom("req_remote_access_errors", "the other end refuses memory keys", KEYS, LOG),
+    symptom(
+        "rx_icrc_encapsulated",
+        "packets arrive with a wrong ICRC",
+        WIRE,
+        CABLE,
+    ),
+    symptom(
+        "port_xmit_discards",
+        "the port discards what it should send",
+        LOST,
+        FLOW,
+    ),
+    symptom(
+        "port_rcv_remote_physical_errors",
+        "a switch passes damaged packets on",
+        WIRE,
+        CABLE,
+    ),
+    symptom(
+        "port_xmit_wait",
+        "data waits for the port to be allowed to send",
+        FULL,
+        WATCH,
+    ),
+    symptom(
+        "out_of_sequence",
+        "packets arrive out of order: some were lost",
+        LOST,
+        FLOW,
+    ),
+    symptom(
+        "packet_seq_err",
+        "the other end asks for lost packets again",
+        LOST,
+        FLOW,
+    ),
+    symptom(
+        "implied_nak_seq_err",
+        "answers arrive out of order: some were lost",
+        LOST,
+        FLOW,
+    ),
+    symptom(
+        "local_ack_timeout_err",
+        "nobody acknowledges in time",
+        SILENT,
+        REACH,
+    ),
+    symptom(
+        "roce_adp_retrans_to",
+        "nobody acknowledges in time (adaptive)",
+        SILENT,
+        REACH,
+    ),
+    symptom(
+        "retry_exceeded_err",
+        "retries are used up: connections break",
+        SILENT,
+        REACH,
+    ),
+    symptom(
+        "retry_rnr_exceeded_err",
+        "the other end never becomes ready: connections break",
+        NOT_READY,
+        DEPTH,
+    ),
+    symptom(
+        "rnr_nak_retry_err",
+        "the other end is not ready to receive",
+        NOT_READY,
+        DEPTH,
+    ),
+    symptom(
+        "rcvd_rnr_err",
+        "the other end is not ready to receive",
+        NOT_READY,
+        DEPTH,
+    ),
+    symptom(
+        "send_rnr_err",
+        "requests come while no receive is posted here",
+        NOT_READY,
+        DEPTH,
+    ),
+    symptom(
+        "out_of_buffer",
+        "requests come while no receive is posted here",
+        NOT_READY,
+        DEPTH,
+    ),
+    symptom(
+        "rcvd_seq_err",
+        "the other end reports lost packets",
+        LOST,
+        FLOW,
+    ),
+    symptom(
+        "req_remote_access_errors",
+        "the other end refuses memory keys",
+        KEYS,
+        LOG,
+    ),
 ];
 
 const WIRE: &str = "each such packet is lost and sent again; it comes from the wire, not from load";
@@ -50,7 +145,8 @@ const NOT_READY: &str = "a sender waits and tries again, up to 655 ms each time:
                          arrive than there are receives for";
 const KEYS: &str = "a host gave a wrong address or key, or took it back too early";
 
-const CABLE: &str = "ethtool -S NETDEV | grep -iE 'err|crc|fec'  # then cable, transceiver, switch port";
+const CABLE: &str =
+    "ethtool -S NETDEV | grep -iE 'err|crc|fec'  # then cable, transceiver, switch port";
 const FLOW: &str = "dcb pfc show dev NETDEV; ethtool -S NETDEV | grep -E 'pause|discard'  # and the same on the switch";
 const REACH: &str = "PROGRAM doctor --peer ADDRESS  # route, path MTU and port 4791";
 const DEPTH: &str = "receives = 4096 in [target], or a smaller queue_depth";
@@ -85,7 +181,10 @@ pub(super) struct Grown {
 impl Grown {
     /// By how much, in how long.
     pub(super) fn text(&self) -> String {
-        format!("+{} in {:.1} s, {} in all", self.by, self.seconds, self.total)
+        format!(
+            "+{} in {:.1} s, {} in all",
+            self.by, self.seconds, self.total
+        )
     }
 }
 
@@ -98,7 +197,9 @@ pub(super) fn growth(examination: &Examination) -> Vec<Grown> {
     before
         .flat_map(|(device, port)| {
             let after = later.ports().find(|(_, after)| after.path == port.path);
-            after.map_or_else(Vec::new, |(_, after)| of_port(examination, device, port, after))
+            after.map_or_else(Vec::new, |(_, after)| {
+                of_port(examination, device, port, after)
+            })
         })
         .collect()
 }
@@ -111,7 +212,11 @@ fn of_port(examination: &Examination, device: &Device, port: &Port, after: &Port
         (by > 0).then(|| Grown {
             name: path.rsplit('/').next().unwrap_or_default().to_owned(),
             subject: format!("{} port {}", device.name, port.number),
-            netdev: port.netdevs(device).next().map_or("NETDEV", |netdev| netdev).to_owned(),
+            netdev: port
+                .netdevs(device)
+                .next()
+                .map_or("NETDEV", |netdev| netdev)
+                .to_owned(),
             seconds: examination.interval.as_secs_f64(),
             path,
             by,
@@ -124,7 +229,9 @@ fn of_port(examination: &Examination, device: &Device, port: &Port, after: &Port
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let grown = growth(examination);
     for grown in &grown {
-        let known = SYMPTOMS.iter().find(|symptom| symptom.counter == grown.name);
+        let known = SYMPTOMS
+            .iter()
+            .find(|symptom| symptom.counter == grown.name);
         findings.extend(known.map(|symptom| {
             symptom.finding(
                 examination,
@@ -137,13 +244,19 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
     for (device, port) in examination.fabric.ports() {
         let subject = format!("{} port {}", device.name, port.number);
-        let netdev = port.netdevs(device).next().map_or("NETDEV", |netdev| netdev);
+        let netdev = port
+            .netdevs(device)
+            .next()
+            .map_or("NETDEV", |netdev| netdev);
         for (path, value) in port.all_counters() {
             let name = path.rsplit('/').next().unwrap_or_default();
             let known = SYMPTOMS.iter().find(|symptom| symptom.counter == name);
             let is_growing = grown.iter().any(|grown| grown.path == path);
             if let Some(symptom) = known.filter(|_| value > 0 && !is_growing) {
-                let seen = (path.as_str(), format!("{value} since the driver was loaded"));
+                let seen = (
+                    path.as_str(),
+                    format!("{value} since the driver was loaded"),
+                );
                 findings.push(symptom.finding(examination, Severity::Note, &subject, netdev, seen));
             }
         }

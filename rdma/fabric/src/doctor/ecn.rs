@@ -13,8 +13,16 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         };
         let (priority, _) = priority(examination, netdev, device, port);
         for (role, what, states) in [
-            ("roce_np", "does not answer congestion marks with CNPs", &ecn.notifies),
-            ("roce_rp", "does not slow down when it gets CNPs", &ecn.reacts),
+            (
+                "roce_np",
+                "does not answer congestion marks with CNPs",
+                &ecn.notifies,
+            ),
+            (
+                "roce_rp",
+                "does not slow down when it gets CNPs",
+                &ecn.reacts,
+            ),
         ] {
             if states.get(&u32::from(priority)) != Some(&false) {
                 continue;
@@ -52,7 +60,10 @@ fn congestion(examination: &Examination) -> Vec<Finding> {
              share",
         )
         .seen(&grown.path, grown.text())
-        .mended_by(format!("{} fabric watch  # rates of CNPs and marks", examination.intent.program))
+        .mended_by(format!(
+            "{} fabric watch  # rates of CNPs and marks",
+            examination.intent.program
+        ))
     })
     .collect()
 }

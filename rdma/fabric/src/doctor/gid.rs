@@ -80,7 +80,10 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
                     ),
                 )
                 .because("a connection needs a GID of its own version: none can be made")
-                .seen(format!("{}/gid_attrs/types/{}", port.path, other.index), version)
+                .seen(
+                    format!("{}/gid_attrs/types/{}", port.path, other.index),
+                    version,
+                )
                 .safely_mended_by(&[
                     examination.intent.program,
                     "fabric",
@@ -90,7 +93,9 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
                     "--port",
                     &port.number.to_string(),
                 ])
-                .mended_by(format!("ip link set {netdev} down && ip link set {netdev} up")),
+                .mended_by(format!(
+                    "ip link set {netdev} down && ip link set {netdev} up"
+                )),
             )
         }
         None => Some(
@@ -110,7 +115,9 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
                  ip address add {address}/{prefix} dev {netdev}",
                 prefix = own.prefix
             ))
-            .mended_by(format!("ip link set {netdev} down && ip link set {netdev} up")),
+            .mended_by(format!(
+                "ip link set {netdev} down && ip link set {netdev} up"
+            )),
         ),
     }
 }
@@ -141,7 +148,10 @@ fn netdev_without_address(
             NAME,
             Severity::Warning,
             &netdev.name,
-            format!("it has no IP address: {} has link-local GIDs alone", device.name),
+            format!(
+                "it has no IP address: {} has link-local GIDs alone",
+                device.name
+            ),
         )
         .because("hosts connect to an IP address, and each becomes a GID")
         .seen("addresses", format!("none on {}", netdev.name))

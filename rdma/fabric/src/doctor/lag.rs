@@ -16,7 +16,9 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         };
         let bonding = format!("{NET}/{}/bonding/mode", netdev.name);
         let mode = netdev.bond.get().and_then(Option::as_ref);
-        let mode = mode.map_or_else(String::new, |bond| format!("{} {}", bond.mode, bond.mode_number));
+        let mode = mode.map_or_else(String::new, |bond| {
+            format!("{} {}", bond.mode, bond.mode_number)
+        });
         if let (Some(device), true) = (&lag.device, lag.obstacles.is_empty()) {
             findings.push(
                 Finding::new(
@@ -57,7 +59,9 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                     &netdev.name,
                     "the bond has what RoCE LAG needs, and there is no RDMA device for it",
                 )
-                .because(format!("the driver has not merged the two devices. {CONSEQUENCE}"))
+                .because(format!(
+                    "the driver has not merged the two devices. {CONSEQUENCE}"
+                ))
                 .seen(bonding, mode)
                 .mended_by("dmesg | grep -i lag  # what the driver says")
                 .mended_by(format!(

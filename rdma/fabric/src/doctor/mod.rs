@@ -82,24 +82,68 @@ pub struct Rule {
 
 /// All of them, what stops everything first.
 pub const RULES: [Rule; 18] = [
-    Rule::new(modules::NAME, "devices, drivers and kernel modules", modules::check),
-    Rule::new(permissions::NAME, "who may open the device nodes", permissions::check),
-    Rule::new(memlock::NAME, "how much memory may be locked", memlock::check),
+    Rule::new(
+        modules::NAME,
+        "devices, drivers and kernel modules",
+        modules::check,
+    ),
+    Rule::new(
+        permissions::NAME,
+        "who may open the device nodes",
+        permissions::check,
+    ),
+    Rule::new(
+        memlock::NAME,
+        "how much memory may be locked",
+        memlock::check,
+    ),
     Rule::new(port::NAME, "state and link layer of the ports", port::check),
     Rule::new(vf::NAME, "virtual functions without RoCE", vf::check),
-    Rule::new(gid::NAME, "a GID for each address, of the right type", gid::check),
-    Rule::new(versions::NAME, "RoCE v1 and v2, and who can connect to whom", versions::check),
+    Rule::new(
+        gid::NAME,
+        "a GID for each address, of the right type",
+        gid::check,
+    ),
+    Rule::new(
+        versions::NAME,
+        "RoCE v1 and v2, and who can connect to whom",
+        versions::check,
+    ),
     Rule::new(roce_port::NAME, "who has UDP port 4791", roce_port::check),
-    Rule::new(mtu::NAME, "whether packets are as large as they can be", mtu::check),
-    Rule::new(tos::NAME, "ToS, DSCP, service level, VLAN priority", tos::check),
-    Rule::new(pfc::NAME, "lossless Ethernet for the priority in use", pfc::check),
+    Rule::new(
+        mtu::NAME,
+        "whether packets are as large as they can be",
+        mtu::check,
+    ),
+    Rule::new(
+        tos::NAME,
+        "ToS, DSCP, service level, VLAN priority",
+        tos::check,
+    ),
+    Rule::new(
+        pfc::NAME,
+        "lossless Ethernet for the priority in use",
+        pfc::check,
+    ),
     Rule::new(ecn::NAME, "congestion marks and notifications", ecn::check),
     Rule::new(lag::NAME, "RoCE over bonds", lag::check),
-    Rule::new(counters::NAME, "counters that should not grow", counters::check),
+    Rule::new(
+        counters::NAME,
+        "counters that should not grow",
+        counters::check,
+    ),
     Rule::new(rxe::NAME, "RoCE done by the kernel", rxe::check),
-    Rule::new(numa::NAME, "adapter, interrupts and threads on one node", numa::check),
+    Rule::new(
+        numa::NAME,
+        "adapter, interrupts and threads on one node",
+        numa::check,
+    ),
     Rule::new(peer::NAME, "the way to the peer", peer::check),
-    Rule::new(unreadable::NAME, "what could not be looked at", unreadable::check),
+    Rule::new(
+        unreadable::NAME,
+        "what could not be looked at",
+        unreadable::check,
+    ),
 ];
 
 impl Rule {

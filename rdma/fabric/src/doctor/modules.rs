@@ -31,7 +31,8 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         findings.extend(missing_nodes(examination));
         findings.extend(missing_configfs(examination));
     }
-    if fabric.host.has_module("nvmet_rdma") == Some(true) && examination.intent.program == "cairn-target"
+    if fabric.host.has_module("nvmet_rdma") == Some(true)
+        && examination.intent.program == "cairn-target"
     {
         findings.push(
             Finding::new(

@@ -67,12 +67,21 @@ fn lagging_port(netdev: &Netdev, device: &Device, port: &Port, mtu: u32) -> Opti
             NAME,
             Severity::Warning,
             format!("{} port {}", device.name, port.number),
-            format!("the port uses {active} bytes, and {} has room for {fits}", netdev.name),
+            format!(
+                "the port uses {active} bytes, and {} has room for {fits}",
+                netdev.name
+            ),
         )
         .because("the device has not followed its netdev: packets are smaller than need be")
-        .seen(format!("ibv_devinfo -d {}", device.name), format!("active_mtu {active}"))
+        .seen(
+            format!("ibv_devinfo -d {}", device.name),
+            format!("active_mtu {active}"),
+        )
         .seen(format!("{NET}/{}/mtu", netdev.name), mtu)
-        .mended_by(format!("ip link set {name} down && ip link set {name} up", name = netdev.name))
+        .mended_by(format!(
+            "ip link set {name} down && ip link set {name} up",
+            name = netdev.name
+        ))
     })
 }
 

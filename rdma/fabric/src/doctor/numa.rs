@@ -81,7 +81,10 @@ fn small_rings(examination: &Examination) -> Vec<Finding> {
         };
         let lacks = grown.iter().find(|grown| {
             grown.path.starts_with(&port.path)
-                && matches!(grown.name.as_str(), "rx_discards_phy" | "port_xmit_discards")
+                && matches!(
+                    grown.name.as_str(),
+                    "rx_discards_phy" | "port_xmit_discards"
+                )
         });
         let Some(lacks) = lacks else {
             continue;
@@ -91,7 +94,10 @@ fn small_rings(examination: &Examination) -> Vec<Finding> {
                 NAME,
                 Severity::Note,
                 &netdev.name,
-                format!("its receive ring has {} entries of {} possible", rings.rx, rings.rx_max),
+                format!(
+                    "its receive ring has {} entries of {} possible",
+                    rings.rx, rings.rx_max
+                ),
             )
             .because(format!(
                 "{} discards packets; larger rings ride out bursts of the kernel's own traffic",

@@ -39,8 +39,12 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
 }
 
 fn text(route: &Route) -> String {
-    let via = route.gateway.map_or_else(String::new, |via| format!(" via {via}"));
-    let source = route.source.map_or_else(String::new, |source| format!(" src {source}"));
+    let via = route
+        .gateway
+        .map_or_else(String::new, |via| format!(" via {via}"));
+    let source = route
+        .source
+        .map_or_else(String::new, |source| format!(" src {source}"));
     format!("dev {}{via}{source}", route.netdev)
 }
 
@@ -111,7 +115,10 @@ fn source_gid(examination: &Examination, peer: &Peer, route: &Route) -> Option<F
         )
         .because("a connection needs a source GID")
         .seen(format!("{}/gids", port.path), format!("none for {source}"))
-        .mended_by(format!("{} doctor --address {source}", examination.intent.program))
+        .mended_by(format!(
+            "{} doctor --address {source}",
+            examination.intent.program
+        ))
     })
 }
 
@@ -151,14 +158,20 @@ fn other_subnet(examination: &Examination, peer: &Peer, route: &Route) -> Option
             NAME,
             Severity::Note,
             peer.address.to_string(),
-            format!("it is in another network: by router {gateway}, from {} ({here})", route.netdev),
+            format!(
+                "it is in another network: by router {gateway}, from {} ({here})",
+                route.netdev
+            ),
         )
         .because(
             "every router on the way must keep the DSCP, carry the MTU and be lossless for it; \
              storage is best in one network and one VLAN",
         )
         .seen(format!("route {}", peer.address), text(route))
-        .mended_by(format!("ip -d link show {}; ip address show {}", route.netdev, route.netdev)),
+        .mended_by(format!(
+            "ip -d link show {}; ip address show {}",
+            route.netdev, route.netdev
+        )),
     )
 }
 
@@ -176,8 +189,14 @@ fn neighbour(peer: &Peer, route: &Route) -> Option<Finding> {
             "its link address is not found (ARP, neighbour discovery): it is off, or in another \
              VLAN, or the cable is in another switch",
         )
-        .seen(format!("neighbour {} {next_hop}", route.netdev), &neighbour.state)
-        .mended_by(format!("ip -d link show {}  # the VLAN; then the switch port", route.netdev))
+        .seen(
+            format!("neighbour {} {next_hop}", route.netdev),
+            &neighbour.state,
+        )
+        .mended_by(format!(
+            "ip -d link show {}  # the VLAN; then the switch port",
+            route.netdev
+        ))
     })
 }
 
@@ -228,7 +247,10 @@ fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
         .mended_by(format!(
             "ip link set NETDEV mtu {tried}  # on the peer and on each switch between"
         ))
-        .mended_by(format!("ip link set {} mtu {passed}  # here, until then", route.netdev)),
+        .mended_by(format!(
+            "ip link set {} mtu {passed}  # here, until then",
+            route.netdev
+        )),
     )
 }
 
@@ -256,11 +278,14 @@ fn roce_port(peer: &Peer) -> Option<Finding> {
                 .mended_by(format!("tracepath -p 4791 {address}")),
         ),
         Reached::FilteredHere => Some(
-            finding(Severity::Error, "a filter on this machine stops packets to UDP port 4791")
-                .because("adapters bypass such filters, RoCE in software does not")
-                .seen(question, "operation not permitted")
-                .mended_by("nft add rule inet filter output udp dport 4791 accept")
-                .mended_by("nft list ruleset | grep -n -B3 -A3 4791"),
+            finding(
+                Severity::Error,
+                "a filter on this machine stops packets to UDP port 4791",
+            )
+            .because("adapters bypass such filters, RoCE in software does not")
+            .seen(question, "operation not permitted")
+            .mended_by("nft add rule inet filter output udp dport 4791 accept")
+            .mended_by("nft list ruleset | grep -n -B3 -A3 4791"),
         ),
     }
 }

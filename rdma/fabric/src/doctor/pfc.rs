@@ -54,7 +54,10 @@ fn no_pfc(netdev: &Netdev) -> Option<Finding> {
     };
     Some(
         finding
-            .seen(format!("pause {name}"), format!("rx {}, tx {}", on(pause.rx), on(pause.tx)))
+            .seen(
+                format!("pause {name}"),
+                format!("rx {}, tx {}", on(pause.rx), on(pause.tx)),
+            )
             .seen(format!("dcb {name}"), "PFC on no priority")
             .mended_by(format!(
                 "dcb pfc set dev {name} prio-pfc 3:on  # or: mlnx_qos -i {name} --pfc \
@@ -95,7 +98,10 @@ fn wrong_priority(
         .because(format!(
             "{how}; the ToS: {by}. Under load the packets are dropped like any others"
         ))
-        .seen(format!("dcb {name}"), format!("PFC on {}", lossless.join(",")))
+        .seen(
+            format!("dcb {name}"),
+            format!("PFC on {}", lossless.join(",")),
+        )
         .seen("tos", tos.0)
         .safely_mended_by(&[
             examination.intent.program,
@@ -121,7 +127,10 @@ fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
             "priority flow control and global pause are both on",
         )
         .because("adapters and switches do one or the other; which one wins is up to each")
-        .seen(format!("pause {name}"), format!("rx {}, tx {}", on(pause.rx), on(pause.tx)))
+        .seen(
+            format!("pause {name}"),
+            format!("rx {}, tx {}", on(pause.rx), on(pause.tx)),
+        )
         .seen(format!("dcb {name}"), format!("PFC on {:?}", dcb.pfc))
         .mended_by(format!("ethtool -A {name} rx off tx off"))
     })
@@ -131,15 +140,19 @@ fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
 fn paused_priority(examination: &Examination, netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
     let later = examination.later.as_ref()?.netdev(&netdev.name)?;
     let before = netdev.priority_counters.get()?;
-    let growing = later.priority_counters.get()?.iter().find_map(|(counter, after)| {
-        let priority: u8 = counter
-            .strip_prefix("rx_prio")?
-            .strip_suffix("_pause")?
-            .parse()
-            .ok()?;
-        let grown = after.saturating_sub(before.get(counter).copied().unwrap_or(*after));
-        (grown > 0 && !dcb.pfc.contains(&priority)).then_some((counter, priority, grown))
-    });
+    let growing = later
+        .priority_counters
+        .get()?
+        .iter()
+        .find_map(|(counter, after)| {
+            let priority: u8 = counter
+                .strip_prefix("rx_prio")?
+                .strip_suffix("_pause")?
+                .parse()
+                .ok()?;
+            let grown = after.saturating_sub(before.get(counter).copied().unwrap_or(*after));
+            (grown > 0 && !dcb.pfc.contains(&priority)).then_some((counter, priority, grown))
+        });
     let (counter, priority, grown) = growing?;
     let name = &netdev.name;
     Some(
@@ -149,7 +162,9 @@ fn paused_priority(examination: &Examination, netdev: &Netdev, dcb: &Dcb) -> Opt
             name,
             format!("the switch pauses priority {priority}, which has no flow control here"),
         )
-        .because("the two ends of the cable disagree on which priority is lossless: packets get lost")
+        .because(
+            "the two ends of the cable disagree on which priority is lossless: packets get lost",
+        )
         .seen(format!("ethtool -S {name}: {counter}"), format!("+{grown}"))
         .mended_by(format!("dcb pfc set dev {name} prio-pfc {priority}:on")),
     )

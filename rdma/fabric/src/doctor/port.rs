@@ -48,7 +48,9 @@ fn infiniband(subject: &str, port: &Port) -> Finding {
     )
     .because("hosts with RoCE do not reach it; the card may be able to do either")
     .seen(format!("{}/link_layer", port.path), &port.link_layer)
-    .mended_by("mlxconfig -d DEVICE set LINK_TYPE_P1=2, and a restart  # Mellanox cards: 2 is Ethernet")
+    .mended_by(
+        "mlxconfig -d DEVICE set LINK_TYPE_P1=2, and a restart  # Mellanox cards: 2 is Ethernet",
+    )
 }
 
 fn down(subject: &str, device: &Device, port: &Port) -> Finding {

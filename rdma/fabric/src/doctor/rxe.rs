@@ -7,7 +7,11 @@ pub(super) const NAME: &str = "rxe";
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let soft = examination.fabric.devices.each();
     for device in soft.filter(|device| device.is_soft_roce()) {
-        let netdev = device.netdevs.each().next().map_or("IFACE", |netdev| netdev);
+        let netdev = device
+            .netdevs
+            .each()
+            .next()
+            .map_or("IFACE", |netdev| netdev);
         findings.push(
             Finding::new(
                 NAME,
@@ -25,7 +29,9 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                 "{} ... --provider soft  # after: rdma link delete {} && rmmod rdma_rxe",
                 examination.intent.program, device.name
             ))
-            .mended_by(format!("ip link set {netdev} mtu 4200  # fewer packets, less CPU time")),
+            .mended_by(format!(
+                "ip link set {netdev} mtu 4200  # fewer packets, less CPU time"
+            )),
         );
     }
 }

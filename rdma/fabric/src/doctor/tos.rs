@@ -139,7 +139,17 @@ fn vlan_priority(
         "the service level is ToS / 32, and becomes the tag's priority ({by}); switches choose \
          the queue by it"
     ))
-    .seen(&path, format!("egress map {}", if egress.is_empty() { "empty".to_owned() } else { egress.join(" ") }));
+    .seen(
+        &path,
+        format!(
+            "egress map {}",
+            if egress.is_empty() {
+                "empty".to_owned()
+            } else {
+                egress.join(" ")
+            }
+        ),
+    );
     Some(match tos {
         Tos(0) => finding.mended_by(format!(
             "{} fabric set-tos {} 96 --port {}  # DSCP 24, priority 3, if that is the lossless one",

@@ -24,7 +24,10 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         NAME,
         Severity::Warning,
         "this user",
-        format!("{} facts could not be read for lack of permission", denied.len()),
+        format!(
+            "{} facts could not be read for lack of permission",
+            denied.len()
+        ),
     )
     .because("what is not seen is not checked: the absence of a finding says nothing about it")
     .mended_by(format!("sudo {} doctor", examination.intent.program));

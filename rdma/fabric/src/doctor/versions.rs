@@ -49,9 +49,7 @@ fn v1(examination: &Examination, device: &Device, port: &Port, cannot_v2: bool) 
                 "cma_roce_mode -d DEVICE -p 1 -m 1  # on each host: connect by v1 to {}",
                 device.name
             ))
-            .mended_by(
-                "--provider soft  # RoCE v2 in user space on the same network interface",
-            );
+            .mended_by("--provider soft  # RoCE v2 in user space on the same network interface");
     }
     let path = format!(
         "{}/{}/ports/{number}/default_roce_mode",

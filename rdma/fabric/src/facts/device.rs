@@ -65,7 +65,9 @@ impl Device {
     pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
         let names = unless_absent(source.list(INFINIBAND)).map(Option::unwrap_or_default);
         let read = |name| Self::read(source, name);
-        names.map(|names| names.into_iter().map(read).collect()).into()
+        names
+            .map(|names| names.into_iter().map(read).collect())
+            .into()
     }
 
     fn read(source: &dyn Source, name: String) -> Self {
@@ -76,8 +78,14 @@ impl Device {
         let port_netdevs = port_netdevs(source, &path, netdevs.as_deref().unwrap_or_default());
         Self {
             driver: driver(source, &path, &name, parent).into(),
-            firmware: source.optional(&format!("{path}/fw_ver")).map(filled).into(),
-            board: source.optional(&format!("{path}/board_id")).map(filled).into(),
+            firmware: source
+                .optional(&format!("{path}/fw_ver"))
+                .map(filled)
+                .into(),
+            board: source
+                .optional(&format!("{path}/board_id"))
+                .map(filled)
+                .into(),
             node_guid: source.text(&format!("{path}/node_guid")).into(),
             sys_image_guid: source.text(&format!("{path}/sys_image_guid")).into(),
             function: function(source, &path, matches!(pci, Ok(None))),

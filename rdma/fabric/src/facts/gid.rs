@@ -69,10 +69,7 @@ pub struct Gid {
 
 impl Gid {
     /// All entries of a port that hold something, and how many there could be.
-    pub(super) fn read_all(
-        source: &dyn Source,
-        port: &str,
-    ) -> Result<(Vec<Self>, usize), Unknown> {
+    pub(super) fn read_all(source: &dyn Source, port: &str) -> Result<(Vec<Self>, usize), Unknown> {
         let indices = numbers(source, &format!("{port}/gids"))?;
         let size = indices.len();
         let entries = indices.into_iter().filter_map(|index| {

@@ -242,6 +242,9 @@ mod tests {
         assert!(user(6, &[7]).may_open(&node));
         assert!(!user(6, &[8]).may_open(&node));
         assert!(user(0, &[]).may_open(&node));
-        assert!(!user(5, &[7]).may_open(&Node { mode: 0o060, ..node }));
+        assert!(!user(5, &[7]).may_open(&Node {
+            mode: 0o060,
+            ..node
+        }));
     }
 }

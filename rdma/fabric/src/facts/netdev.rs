@@ -56,7 +56,9 @@ impl Netdev {
             names
         });
         let read = |name: String| Self::read(source, name);
-        names.map(|names| names.into_iter().map(read).collect()).into()
+        names
+            .map(|names| names.into_iter().map(read).collect())
+            .into()
     }
 
     fn read(source: &dyn Source, name: String) -> Self {
@@ -89,7 +91,11 @@ impl Netdev {
     #[must_use]
     pub fn card(&self) -> Option<String> {
         let pci = self.pci.get()?.as_deref()?;
-        Some(pci.rsplit_once('.').map_or(pci, |(card, _)| card).to_owned())
+        Some(
+            pci.rsplit_once('.')
+                .map_or(pci, |(card, _)| card)
+                .to_owned(),
+        )
     }
 
     /// The priority of packets of that ToS on this netdev or the adapter below
@@ -114,7 +120,10 @@ impl Netdev {
             None => match vlan {
                 Some(vlan) => (
                     tos.pcp(),
-                    format!("the adapter trusts PCP: the tag of VLAN {} carries the SL", vlan.id),
+                    format!(
+                        "the adapter trusts PCP: the tag of VLAN {} carries the SL",
+                        vlan.id
+                    ),
                 ),
                 None => (
                     0,

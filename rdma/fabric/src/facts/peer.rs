@@ -60,7 +60,11 @@ impl Peer {
     #[must_use]
     pub fn largest_echo(&self) -> Option<u32> {
         let answered = |(_, echo): &&(u32, Known<Echo>)| echo.get() == Some(&Echo::Answered);
-        self.echoes.iter().rev().find(answered).map(|(bytes, _)| *bytes)
+        self.echoes
+            .iter()
+            .rev()
+            .find(answered)
+            .map(|(bytes, _)| *bytes)
     }
 
     /// The largest packet that was tried.

@@ -110,7 +110,9 @@ impl Port {
     /// Whether it speaks RoCE, as opposed to InfiniBand. What is unknown does.
     #[must_use]
     pub fn is_ethernet(&self) -> bool {
-        self.link_layer.get().is_none_or(|layer| layer == "Ethernet")
+        self.link_layer
+            .get()
+            .is_none_or(|layer| layer == "Ethernet")
     }
 
     /// Whether it can carry traffic.
@@ -182,13 +184,15 @@ fn defaults(source: &dyn Source, device: &str, port: u32) -> Result<Defaults, Un
     let directory = format!("{RDMA_CM}/{device}/ports/{port}");
     let Some(mode) = unless_absent(source.text(&format!("{directory}/default_roce_mode")))? else {
         let question = Question::Defaults(device.to_owned(), port);
-        return source.answer(&question).map_err(|unknown| match unknown.reason {
-            Reason::Absent => Unknown::other(
-                RDMA_CM,
-                "the module rdma_cm is not loaded, or configfs is not mounted".to_owned(),
-            ),
-            _ => unknown,
-        });
+        return source
+            .answer(&question)
+            .map_err(|unknown| match unknown.reason {
+                Reason::Absent => Unknown::other(
+                    RDMA_CM,
+                    "the module rdma_cm is not loaded, or configfs is not mounted".to_owned(),
+                ),
+                _ => unknown,
+            });
     };
     let tos = source.number(&format!("{directory}/default_roce_tos"))?;
     Ok(Defaults { mode, tos })

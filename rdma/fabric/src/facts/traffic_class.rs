@@ -111,7 +111,10 @@ mod tests {
         let [first, second] = &class.rules[..] else {
             panic!("two rules")
         };
-        assert_eq!((first.class, first.source), (Tos(16), "1.1.1.2".parse().ok()));
+        assert_eq!(
+            (first.class, first.source),
+            (Tos(16), "1.1.1.2".parse().ok())
+        );
         assert_eq!(first.destination, Some(("1.1.1.0".parse().unwrap(), 24)));
         assert_eq!(first.to_string(), text.lines().next().unwrap());
         assert_eq!(second.class, Tos(96));

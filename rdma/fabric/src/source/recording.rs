@@ -95,12 +95,10 @@ impl Recording {
             } else if let Some(path) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
                 path.clone_into(&mut base);
             } else {
-                moment
-                    .add(&base, line)
-                    .map_err(|what| RecordingError {
-                        line: number + 1,
-                        what,
-                    })?;
+                moment.add(&base, line).map_err(|what| RecordingError {
+                    line: number + 1,
+                    what,
+                })?;
             }
         }
         Ok(())
@@ -349,7 +347,12 @@ mod tests {
 
     #[test]
     fn a_line_without_sense_is_named() {
-        for wrong in ["[/a]\nfile", "file = 1", "[?]\naddresses = [", "[/a]\nb @ rw 0 0"] {
+        for wrong in [
+            "[/a]\nfile",
+            "file = 1",
+            "[?]\naddresses = [",
+            "[/a]\nb @ rw 0 0",
+        ] {
             let error = Recording::parse(wrong).unwrap_err();
             assert_eq!(error.line, wrong.lines().count(), "{error}");
         }

@@ -65,7 +65,9 @@ fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
     let mut goes_on = false;
     while let Some(length) = u32_at(answer, 0).map(|length| length as usize) {
         if length < HEADER || length > answer.len() {
-            return Err(io::Error::other("a netlink message of an impossible length"));
+            return Err(io::Error::other(
+                "a netlink message of an impossible length",
+            ));
         }
         let kind = i32::from(u16_at(answer, 4).unwrap_or_default());
         let flags = i32::from(u16_at(answer, 6).unwrap_or_default());

@@ -40,7 +40,9 @@ pub(super) fn port_mtu(device: &str, port: u32) -> io::Result<PortMtu> {
     // it loads are those that the administrator installed.
     let library = unsafe { Library::new("libibverbs.so.1") };
     let library = library.map_err(|_| {
-        io::Error::other("libibverbs.so.1 is not installed: apt install libibverbs1 ibverbs-providers")
+        io::Error::other(
+            "libibverbs.so.1 is not installed: apt install libibverbs1 ibverbs-providers",
+        )
     })?;
     let verbs = Verbs::of(&library).map_err(io::Error::other)?;
     let port = u8::try_from(port).map_err(io::Error::other)?;
