@@ -15,6 +15,7 @@
 //! [`Endpoint::poll_events`]. Nothing here blocks and nothing here allocates
 //! once the endpoint is open, but for connection set-up and tear-down.
 
+pub mod clock;
 pub mod connection;
 pub mod error;
 pub mod loopback;
@@ -24,6 +25,7 @@ pub mod sleep;
 pub mod wake;
 pub mod work;
 
+pub use clock::Clock;
 pub use connection::{
     ConnHandle, ConnRequest, ConnectOptions, DisconnectReason, Event, ListenOptions, ListenerEvent,
     PrivateData, QpOptions,

@@ -16,4 +16,4 @@ mod server;
 mod work_id;
 
 pub use backend::OpenError;
-pub use server::{ReloadError, StartError, Target};
+pub use server::{Holdings, ReloadError, StartError, SteppedTarget, Target};

@@ -2,9 +2,7 @@
 
 use std::net::SocketAddr;
 
-use cairn_rdma::{
-    Completion, CompletionKind, DisconnectReason, Event, PrivateData, QpId, WorkStatus,
-};
+use cairn_rdma::{Completion, DisconnectReason, Event, PrivateData, QpId, WorkStatus};
 use nvme_proto::host::Duty;
 use nvme_proto::wire::cm::RejectData;
 use nvme_proto::wire::identify::IDENTIFY_BYTES;
@@ -15,15 +13,6 @@ use crate::queue::{Ended, Link, Response};
 
 /// Completions taken from the endpoint at a time.
 const BATCH: usize = 32;
-/// What to fill a batch with before polling into it.
-const IDLE: Completion = Completion {
-    id: 0,
-    qp: QpId::new(0, 0),
-    kind: CompletionKind::Unknown,
-    status: WorkStatus::Success,
-    byte_len: 0,
-    invalidated_rkey: None,
-};
 /// CM reject reason: no such service (IBTA 12.6.7.2).
 const NO_SUCH_SERVICE: u16 = 8;
 
@@ -31,7 +20,7 @@ impl Controller {
     /// Takes what has completed. Says whether anything had.
     pub(super) fn poll_completions(&mut self) -> bool {
         let mut progress = false;
-        let mut batch = [IDLE; BATCH];
+        let mut batch = [Completion::EMPTY; BATCH];
         loop {
             let count = self.endpoint.poll(&mut batch);
             for completion in &batch[..count] {

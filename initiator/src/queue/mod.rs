@@ -64,7 +64,7 @@ pub(crate) struct Queue {
 }
 
 /// What a command's end means to the controller's driver.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) enum Ended {
     /// Nothing, as yet.
     No,

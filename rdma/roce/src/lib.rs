@@ -8,6 +8,7 @@
 //! * [`cm`]: the connection manager, of the same kind.
 
 pub mod capture;
+pub mod chance;
 pub mod cm;
 pub mod counters;
 pub mod phy;

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use cairn_rdma::Clock;
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, Termination,
@@ -76,6 +77,7 @@ pub(crate) struct SubsystemShared {
     pub(crate) id: u32,
     nqn: String,
     io_limits: IoLimits,
+    clock: Clock,
     started: Instant,
     reactors: Arc<[Mailbox]>,
     control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
@@ -94,6 +96,7 @@ impl SubsystemShared {
     pub(crate) fn new(
         id: u32,
         subsystem: Subsystem,
+        clock: Clock,
         started: Instant,
         reactors: Arc<[Mailbox]>,
         control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
@@ -102,6 +105,7 @@ impl SubsystemShared {
             id,
             nqn: subsystem.settings().nqn.to_string(),
             io_limits: subsystem.io_limits(),
+            clock,
             started,
             counters: reactors.iter().map(|_| IoCounters::default()).collect(),
             reactors,
@@ -135,7 +139,7 @@ impl SubsystemShared {
     }
 
     fn now(&self) -> Duration {
-        self.started.elapsed()
+        self.clock.now().duration_since(self.started)
     }
 
     /// Does something to the subsystem and carries out what it asks for.
@@ -221,7 +225,7 @@ impl SubsystemShared {
         data_in: &[u8],
         data_out: &mut [u8],
     ) -> Outcome {
-        let smart = counters::smart(&self.counters, self.started.elapsed());
+        let smart = counters::smart(&self.counters, self.now());
         self.with(|state, now, actions| {
             let exchange = Exchange {
                 now,

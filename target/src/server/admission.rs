@@ -1,7 +1,5 @@
 //! Connection requests: looked at here, accepted by a reactor.
 
-use std::time::Instant;
-
 use cairn_rdma::ConnRequest;
 use nvme_proto::controller::connect;
 use nvme_proto::wire::IntoBytes;
@@ -26,7 +24,8 @@ impl Control {
                 self.mailboxes[reactor].accept(Box::new(admitted));
             }
             Err(status) => {
-                if let Some(unreported) = self.complaints.admit(request.peer.ip(), Instant::now()) {
+                let now = self.clock.now();
+                if let Some(unreported) = self.complaints.admit(request.peer.ip(), now) {
                     tracing::warn!(
                         address = %request.peer, local = %request.local, reason = %status,
                         unreported, "connection request refused"

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_config::{Access, Backing};
+use cairn_rdma::Clock;
 use nvme_proto::limits::Limits;
 use nvme_proto::subsystem::{HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;
@@ -41,6 +42,7 @@ impl Export {
 /// What every subsystem is made from.
 pub(super) struct Parts {
     pub(super) limits: Limits,
+    pub(super) clock: Clock,
     pub(super) started: Instant,
     pub(super) reactors: Arc<[Mailbox]>,
     pub(super) control: UnboundedSender<ControlMessage>,
@@ -80,6 +82,7 @@ impl Parts {
         SubsystemShared::new(
             id,
             subsystem,
+            self.clock.clone(),
             self.started,
             Arc::clone(&self.reactors),
             self.control.clone(),

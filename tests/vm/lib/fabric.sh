@@ -43,4 +43,12 @@ setup_rxe_and_cable() {
     rdma link add rxe0 type rxe netdev cable0
 }
 
+# set_cable_mtu BYTES: of both ends; the RDMA device is made anew, for its path MTU's sake.
+set_cable_mtu() {
+    remove_rxe
+    ip link set cable0 mtu "$1"
+    in_soft_netns ip link set cable1 mtu "$1"
+    rdma link add rxe0 type rxe netdev cable0
+}
+
 in_soft_netns() { ip netns exec "$SOFT_NETNS" "$@"; }

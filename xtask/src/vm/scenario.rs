@@ -15,9 +15,18 @@ pub(crate) struct Scenario {
     /// The machine it wants.
     pub(crate) options: Options,
     /// Our programs that it runs.
-    programs: Vec<String>,
+    programs: Vec<Program>,
     /// Whether people are meant to watch it.
     pub(crate) live: bool,
+}
+
+/// A program of this workspace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Program {
+    /// A package's binary.
+    Binary(String),
+    /// A package's example.
+    Example(String),
 }
 
 /// What a scenario may ask of its machine.
@@ -92,16 +101,20 @@ impl Scenario {
             Some(("mem", size)) => size.clone_into(&mut self.options.mem),
             Some(("disk", size)) => self.options.disk = Some(size.to_owned()),
             Some(("timeout", seconds)) => self.options.timeout_s = seconds.parse()?,
-            Some(("programs", names)) => {
-                self.programs = names.split(',').map(str::to_owned).collect();
-            }
+            Some(("programs", names)) => self.add_programs(names, Program::Binary),
+            Some(("examples", names)) => self.add_programs(names, Program::Example),
             None if option == "live" => self.live = true,
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, timeout=SECONDS, \
-                 programs=NAME,NAME and live are known"
+                 programs=NAME,NAME, examples=NAME,NAME and live are known"
             ),
         }
         Ok(())
+    }
+
+    fn add_programs(&mut self, names: &str, kind: fn(String) -> Program) {
+        let named = names.split(',').map(|name| kind(name.to_owned()));
+        self.programs.extend(named);
     }
 }
 
@@ -127,22 +140,18 @@ pub(crate) fn choose<'a>(known: &'a [Scenario], names: &[String]) -> Result<Vec<
 }
 
 /// Our programs that any of these scenarios runs.
-pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> Vec<&'a str> {
-    let names: BTreeSet<&str> = scenarios
-        .iter()
-        .flat_map(|s| s.programs.iter().map(String::as_str))
-        .collect();
-    names.into_iter().collect()
+pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> {
+    scenarios.iter().flat_map(|s| &s.programs).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, Scenario, choose, programs};
+    use super::{Options, Program, Scenario, choose, programs};
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
         let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G timeout=60 live\n\
-                    # vm: programs=a,b\n\n# vm: mem=9G\n";
+                    # vm: programs=a,b examples=c\n\n# vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
         assert_eq!(scenario.summary, "Shows a thing.");
         let expected = Options {
@@ -152,7 +161,9 @@ mod tests {
         };
         assert_eq!(scenario.options, expected);
         assert!(scenario.live);
-        assert_eq!(programs(&[&scenario]), ["a", "b"]);
+        let binary = |name: &str| Program::Binary(name.into());
+        let wanted = [binary("a"), binary("b"), Program::Example("c".into())];
+        assert!(programs(&[&scenario]).into_iter().eq(&wanted));
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! Where things are in the source tree and in cargo's output folder.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
+
+use super::scenario::Program;
 
 /// The workspace, and the folders of it that a guest sees.
 pub(crate) struct Tree {
@@ -52,11 +55,15 @@ impl Tree {
     }
 
     /// Builds our programs for release and puts them where the guest finds them.
-    pub(crate) fn stage_programs(&self, names: &[&str], no_build: bool) -> Result<()> {
+    pub(crate) fn stage_programs(
+        &self,
+        programs: &BTreeSet<&Program>,
+        no_build: bool,
+    ) -> Result<()> {
         // Begin empty: a program of an earlier run is not this source tree's.
         let _ = fs::remove_dir_all(self.programs());
         create_dir(&self.programs())?;
-        if names.is_empty() {
+        if programs.is_empty() {
             return Ok(());
         }
         if !no_build {
@@ -64,16 +71,19 @@ impl Tree {
             cargo
                 .current_dir(&self.workspace)
                 .args(["build", "--release", "--quiet"]);
-            cargo.args(names.iter().flat_map(|name| ["--bin", *name]));
+            cargo.args(programs.iter().flat_map(|program| match program {
+                Program::Binary(name) => ["--bin", name],
+                Program::Example(name) => ["--example", name],
+            }));
             let status = cargo.status().context("cannot run cargo")?;
-            ensure!(
-                status.success(),
-                "cargo build of {} failed",
-                names.join(", ")
-            );
+            ensure!(status.success(), "cargo build of {programs:?} failed");
         }
-        for name in names {
-            let built = self.build.join("release").join(name);
+        for program in programs {
+            let (folder, name) = match program {
+                Program::Binary(name) => ("release", name),
+                Program::Example(name) => ("release/examples", name),
+            };
+            let built = self.build.join(folder).join(name);
             fs::copy(&built, self.programs().join(name)).with_context(|| {
                 format!(
                     "no program at {}: build it, or leave out --no-build",

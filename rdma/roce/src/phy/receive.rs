@@ -9,7 +9,9 @@ use std::net::{IpAddr, SocketAddr};
 
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 
+use super::Inlet;
 use super::socket::{Socket, check, from_storage};
+use super::wire::Tap;
 
 /// Datagrams, or super-packets of one flow, that one call takes.
 const BATCH: usize = 16;
@@ -88,7 +90,33 @@ impl Receiver {
     ///
     /// # Errors
     /// The socket's. Nothing there is not an error.
-    pub fn receive(&mut self, socket: &Socket) -> io::Result<usize> {
+    pub fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
+        match inlet {
+            Inlet::Socket(socket) => self.receive_socket(socket),
+            Inlet::Tap(tap) => Ok(self.receive_tap(tap)),
+        }
+    }
+
+    fn receive_tap(&mut self, tap: &Tap) -> usize {
+        let buffers = self.bytes.chunks_exact_mut(BUFFER);
+        let places = buffers.zip(&mut self.lengths).zip(&mut self.infos);
+        let mut count = 0;
+        for ((buffer, length), info) in places {
+            let Some(frame) = tap.receive() else { break };
+            buffer[..frame.bytes.len()].copy_from_slice(&frame.bytes);
+            *length = frame.bytes.len();
+            *info = Info {
+                source: Some(frame.source),
+                local: Some(frame.destination),
+                segment: frame.bytes.len(),
+                congested: frame.traffic_class & ECN_CE == ECN_CE,
+            };
+            count += 1;
+        }
+        count
+    }
+
+    fn receive_socket(&mut self, socket: &Socket) -> io::Result<usize> {
         // SAFETY: all zeros (null pointers and lengths of 0) is a value of both.
         let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };

@@ -16,8 +16,10 @@ use std::sync::Arc;
 
 use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
 
+use super::Network;
 use super::fault::{Fault, Verdict};
 use super::socket::{check, to_storage};
+use super::wire::{Frame, Wire};
 use crate::capture::Capture;
 use crate::wire::icrc::{self, Identity, Route};
 use crate::wire::udp::ROCE_PORT;
@@ -39,7 +41,7 @@ const MAX_WAITS: u32 = 5;
 /// Where a connection's packets go, and how.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Flow {
-    /// The socket, whose port is the source port.
+    /// The socket, whose port is the source port; -1 on a wire in memory.
     pub fd: RawFd,
     /// Its port.
     pub source_port: u16,
@@ -89,6 +91,8 @@ pub struct Sender {
     groups: Vec<Group>,
     controls: Box<[Control; BATCH]>,
     names: Box<[sockaddr_storage; BATCH]>,
+    /// Where to send, if not to sockets.
+    wire: Option<Wire>,
     fault: Option<Fault>,
     capture: Option<Arc<Capture>>,
     /// Packets that the system did not take.
@@ -106,7 +110,11 @@ impl std::fmt::Debug for Sender {
 impl Sender {
     /// An empty batch; `fault` damages what passes through, `capture` sees it.
     #[must_use]
-    pub fn new(fault: Option<Fault>, capture: Option<Arc<Capture>>) -> Self {
+    pub fn new(network: &Network, fault: Option<Fault>, capture: Option<Arc<Capture>>) -> Self {
+        let wire = match network {
+            Network::System => None,
+            Network::Wire(wire) => Some(wire.clone()),
+        };
         Self {
             buffer: vec![0; BUFFER].into(),
             used: 0,
@@ -114,6 +122,7 @@ impl Sender {
             controls: Box::new([Control([0; 128]); BATCH]),
             // SAFETY: all zeros is a value of this plain structure.
             names: Box::new([unsafe { zeroed() }; BATCH]),
+            wire,
             fault,
             capture,
             dropped: 0,
@@ -217,6 +226,28 @@ impl Sender {
     /// Sends everything. What the system does not take is lost, as on any wire.
     pub fn flush(&mut self) {
         self.capture();
+        if let Some(wire) = &self.wire {
+            self.put_on(wire);
+        } else {
+            self.send_all();
+        }
+        self.groups.clear();
+        self.used = 0;
+    }
+
+    fn put_on(&self, wire: &Wire) {
+        for (group, index, packet) in self.packets() {
+            wire.send(Frame {
+                source: SocketAddr::new(group.flow.local, group.flow.source_port),
+                destination: group.flow.remote,
+                traffic_class: group.flow.traffic_class,
+                id: index,
+                bytes: packet.to_vec(),
+            });
+        }
+    }
+
+    fn send_all(&mut self) {
         let mut from = 0;
         while from < self.groups.len() {
             let fd = self.groups[from].flow.fd;
@@ -227,17 +258,21 @@ impl Sender {
             self.send(fd, from, to);
             from = to;
         }
-        self.groups.clear();
-        self.used = 0;
+    }
+
+    /// What waits, packet by packet, each with its place in its super-packet.
+    fn packets(&self) -> impl Iterator<Item = (&Group, u16, &[u8])> {
+        self.groups.iter().flat_map(|group| {
+            let bytes = &self.buffer[group.start..group.start + group.length];
+            let packets = bytes.chunks(group.segment).zip(0..);
+            packets.map(move |(packet, index)| (group, index, packet))
+        })
     }
 
     fn capture(&self) {
         let Some(capture) = &self.capture else { return };
-        for group in &self.groups {
-            let bytes = &self.buffer[group.start..group.start + group.length];
-            for (packet, index) in bytes.chunks(group.segment).zip(0..) {
-                capture.sent(&group.flow, index, packet);
-            }
+        for (group, index, packet) in self.packets() {
+            capture.sent(&group.flow, index, packet);
         }
         capture.flush();
     }

@@ -1,11 +1,12 @@
 //! Registered memory, as packets reach it: every access names a key, and every
 //! access is checked.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_rdma::{Access, FabricError, Mapping, Sge};
+
+use crate::chance::Chance;
 
 /// Regions that a device holds at a time.
 pub const MAX_REGIONS: usize = 4096;
@@ -32,7 +33,7 @@ pub struct Regions {
     /// Counts the tables, so that readers see with one load that theirs is old.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
-    chance: RandomState,
+    chance: Chance,
 }
 
 /// A reader's view of a device's regions. A key that is taken out of use is
@@ -50,10 +51,18 @@ pub struct Refused;
 
 impl Default for Regions {
     fn default() -> Self {
+        Self::new(Chance::default())
+    }
+}
+
+impl Regions {
+    /// No regions; `chance` will make their keys.
+    #[must_use]
+    pub fn new(chance: Chance) -> Self {
         Self {
             version: AtomicU64::new(0),
             table: Mutex::default(),
-            chance: RandomState::new(),
+            chance,
         }
     }
 }
@@ -78,8 +87,7 @@ impl Regions {
             next.push(None);
         }
         let version = self.version.load(Ordering::Relaxed) + 1;
-        let chance = self.chance.hash_one(version) as u32;
-        let key = chance << INDEX_BITS | index as u32;
+        let key = (self.chance.draw() as u32) << INDEX_BITS | index as u32;
         next[index] = Some(Arc::new(Region {
             key,
             mapping,

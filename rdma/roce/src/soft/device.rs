@@ -2,9 +2,8 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::hash::{BuildHasher, RandomState};
 use std::io;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -14,11 +13,12 @@ use super::endpoint::SoftEndpoint;
 use super::manager::ConnectionManager;
 use super::slots::{INDEX_BITS, SLOT_BITS, SLOTS};
 use super::{Shared, SoftOptions, lock};
+use crate::chance::Chance;
 use crate::cm::{Identity, Manager};
 use crate::counters::Counters;
 use crate::phy::fault::Fault;
 use crate::phy::send::Sender;
-use crate::phy::socket::Socket;
+use crate::phy::{Inlet, Network};
 use crate::qp::memory::Regions;
 use crate::wire::udp::ROCE_PORT;
 
@@ -35,10 +35,11 @@ pub(super) struct SoftDevice {
     pub(super) options: SoftOptions,
     pub(super) regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
+    /// Of the manager; a simulation's has none.
     thread: Mutex<Option<JoinHandle<()>>>,
     /// In the order in which they joined, the first one's left out. They are kept
     /// until the device goes: the kernel knows them by their turn.
-    sockets: Mutex<Vec<Leased>>,
+    inlets: Mutex<Vec<Leased>>,
     counted: Mutex<Counted>,
 }
 
@@ -51,9 +52,9 @@ struct Counted {
     past: Counters,
 }
 
-/// A socket that endpoints have, one after the other.
+/// An inlet that endpoints have, one after the other.
 struct Leased {
-    socket: Arc<Socket>,
+    inlet: Arc<Inlet>,
     taken: bool,
     /// What its next endpoint's queue pair numbers begin with: a peer must not
     /// take them for those of the last one (IBTA 12.9.8.3.1, "stale").
@@ -64,7 +65,7 @@ struct Leased {
 pub(super) struct Lease {
     /// The top bits of its queue pair numbers.
     pub(super) index: u32,
-    pub(super) socket: Arc<Socket>,
+    pub(super) inlet: Arc<Inlet>,
     pub(super) generation: u16,
 }
 
@@ -74,14 +75,9 @@ impl fmt::Debug for SoftDevice {
     }
 }
 
-/// A number that nobody can foresee.
-pub(super) fn random() -> u64 {
-    RandomState::new().hash_one(std::process::id())
-}
-
 /// One of the loopback network's addresses.
-pub(super) fn random_loopback_address() -> IpAddr {
-    let [_, b, c, d] = (random() as u32).to_be_bytes();
+pub(super) fn loopback_address(chance: &Chance) -> IpAddr {
+    let [_, b, c, d] = (chance.draw() as u32).to_be_bytes();
     Ipv4Addr::new(127, b, c, d.clamp(2, 254)).into()
 }
 
@@ -91,19 +87,15 @@ impl SoftDevice {
         address: IpAddr,
         id: u64,
     ) -> Result<Arc<Self>, FabricError> {
-        let at = SocketAddr::new(address, ROCE_PORT);
-        let first = Socket::bind_receiver(at, false).and_then(|socket| {
-            socket.share()?;
-            Ok(socket)
-        });
-        let first = Arc::new(first.map_err(|error| explain(address, error))?);
-        let manager = Manager::new(Identity::new(random()));
         let options = shared.options.clone();
+        let inlet = options.network.first_inlet(address, INDEX_SHIFT);
+        let inlet = inlet.map_err(|error| explain(address, error))?;
         let fault = options.fault.map(|options| Fault::new(options, id << 8));
         let manager = ConnectionManager::new(
-            manager,
-            first,
-            Sender::new(fault, options.capture.clone()),
+            options.clock.clone(),
+            Manager::new(Identity::new(options.chance.draw())),
+            inlet,
+            Sender::new(&options.network, fault, options.capture.clone()),
             options.capture.clone(),
         );
         let manager = Arc::new(manager?);
@@ -111,52 +103,57 @@ impl SoftDevice {
             name: format!("soft-{address}"),
             id,
             address,
+            regions: Arc::new(Regions::new(options.chance.clone())),
             options,
-            regions: Arc::default(),
             manager: Arc::clone(&manager),
             thread: Mutex::new(None),
-            sockets: Mutex::default(),
+            inlets: Mutex::default(),
             counted: Mutex::default(),
         });
-        let (shared, weak) = (Arc::clone(shared), Arc::downgrade(&device));
+        if matches!(device.options.network, Network::System) {
+            device.start(shared)?;
+        }
+        Ok(device)
+    }
+
+    /// Has a thread manage the connections.
+    fn start(self: &Arc<Self>, shared: &Arc<Shared>) -> Result<(), FabricError> {
+        let manager = Arc::clone(&self.manager);
+        let (shared, weak) = (Arc::clone(shared), Arc::downgrade(self));
         let thread = std::thread::Builder::new()
-            .name(format!("roce-cm-{id}"))
+            .name(format!("roce-cm-{}", self.id))
             .spawn(move || manager.run(&shared, &weak));
         let thread = thread.map_err(|source| FabricError::Os {
             call: "starting a thread",
             source,
         })?;
-        *lock(&device.thread) = Some(thread);
-        Ok(device)
+        *lock(&self.thread) = Some(thread);
+        Ok(())
     }
 
-    /// A socket for an endpoint.
+    /// An inlet for an endpoint.
     pub(super) fn lease(&self) -> Result<Lease, FabricError> {
-        let mut sockets = lock(&self.sockets);
-        if let Some(index) = sockets.iter().position(|leased| !leased.taken) {
-            let leased = &mut sockets[index];
+        let mut inlets = lock(&self.inlets);
+        if let Some(index) = inlets.iter().position(|leased| !leased.taken) {
+            let leased = &mut inlets[index];
             leased.taken = true;
             return Ok(leased.lease(index));
         }
-        if sockets.len() == MAX_ENDPOINTS {
+        if inlets.len() == MAX_ENDPOINTS {
             return Err(FabricError::Limit {
                 what: "endpoints",
                 limit: MAX_ENDPOINTS as u64,
             });
         }
-        let at = SocketAddr::new(self.address, ROCE_PORT);
-        let socket = Socket::bind_receiver(at, true).and_then(|socket| {
-            socket.spread_by_qpn(INDEX_SHIFT)?;
-            Ok(socket)
-        });
-        let socket = Arc::new(socket.map_err(|error| explain(self.address, error))?);
-        sockets.push(Leased {
-            socket,
+        let inlet = self.options.network.next_inlet(self.address, INDEX_SHIFT);
+        let inlet = inlet.map_err(|error| explain(self.address, error))?;
+        inlets.push(Leased {
+            inlet: Arc::new(inlet),
             taken: true,
-            generation: random() as u16,
+            generation: self.options.chance.draw() as u16,
         });
-        let index = sockets.len() - 1;
-        Ok(sockets[index].lease(index))
+        let index = inlets.len() - 1;
+        Ok(inlets[index].lease(index))
     }
 
     /// An endpoint says what it has counted so far.
@@ -178,7 +175,7 @@ impl SoftDevice {
             counted.past.add(&last);
         }
         drop(counted);
-        let leased = &mut lock(&self.sockets)[index as usize - 1];
+        let leased = &mut lock(&self.inlets)[index as usize - 1];
         leased.taken = false;
         leased.generation = generation;
     }
@@ -188,7 +185,7 @@ impl Leased {
     fn lease(&self, at: usize) -> Lease {
         Lease {
             index: at as u32 + 1,
-            socket: Arc::clone(&self.socket),
+            inlet: Arc::clone(&self.inlet),
             generation: self.generation,
         }
     }

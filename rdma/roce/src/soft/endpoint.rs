@@ -16,14 +16,14 @@ use cairn_rdma::{
 };
 use crossbeam_channel::Receiver as Letters;
 
-use super::device::{Lease, SoftDevice, random};
+use super::device::{Lease, SoftDevice};
 use super::manager::{Inbox, News};
 use super::slots::{Phase, Slots};
 use crate::counters::Counters;
 use crate::phy::fault::Fault;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
-use crate::phy::socket::Socket;
+use crate::phy::{Inlet, Outlet};
 use crate::qp::Context;
 use crate::qp::memory::Memory;
 use crate::qp::work::{CompletionQueue, ReceiveQueue, Work};
@@ -47,10 +47,10 @@ pub(super) struct SoftEndpoint {
     index: u32,
     /// Of the first queue pairs.
     generation: u16,
-    socket: Arc<Socket>,
-    /// The sockets that queue pairs send from.
-    flows: Vec<(Socket, u16)>,
-    wait_fds: [RawFd; 2],
+    inlet: Arc<Inlet>,
+    /// Where queue pairs send from, and the ports.
+    flows: Vec<(Outlet, u16)>,
+    wait_fds: Vec<RawFd>,
 
     inbox: Inbox,
     letters: Letters<News>,
@@ -84,7 +84,7 @@ impl SoftEndpoint {
         let wake = Arc::new(wake);
         let Lease {
             index,
-            socket,
+            inlet,
             generation,
         } = device.lease()?;
         let (mailbox, letters) = crossbeam_channel::unbounded();
@@ -96,12 +96,12 @@ impl SoftEndpoint {
             .map(|options| Fault::new(options, stream));
         let mut receiver = Box::new(Receiver::new());
         // What came for the socket's last owner.
-        while matches!(receiver.receive(&socket), Ok(1..)) {}
+        while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
-            wait_fds: [socket.raw(), wake.fd()],
+            wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
             index,
             generation,
-            socket,
+            inlet,
             flows,
             inbox: Inbox { mailbox, wake },
             letters,
@@ -115,7 +115,11 @@ impl SoftEndpoint {
             rounds: 0,
             receiver: Some(receiver),
             checker: Checker::new(),
-            sender: Sender::new(fault, device.options.capture.clone()),
+            sender: Sender::new(
+                &device.options.network,
+                fault,
+                device.options.capture.clone(),
+            ),
             ready: VecDeque::with_capacity(count),
             timers: BinaryHeap::with_capacity(4 * count),
             as_device: Arc::clone(&device) as _,
@@ -124,13 +128,17 @@ impl SoftEndpoint {
     }
 }
 
-fn open_flows(device: &SoftDevice) -> Result<Vec<(Socket, u16)>, FabricError> {
+fn open_flows(device: &SoftDevice) -> Result<Vec<(Outlet, u16)>, FabricError> {
     let mut flows = Vec::with_capacity(FLOWS);
     let mut tries = 0;
     while flows.len() < FLOWS {
-        let port = FIRST_FLOW_PORT | random() as u16;
-        match Socket::bind_sender(SocketAddr::new(device.address, port)) {
-            Ok(socket) => flows.push((socket, port)),
+        let port = FIRST_FLOW_PORT | device.options.chance.draw() as u16;
+        let outlet = device
+            .options
+            .network
+            .outlet(SocketAddr::new(device.address, port));
+        match outlet {
+            Ok(outlet) => flows.push((outlet, port)),
             // Somebody has that port.
             Err(_) if tries < 100 => tries += 1,
             Err(source) => {
@@ -234,7 +242,7 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn poll_events(&mut self, out: &mut Vec<Event>) {
-        self.read_news(Instant::now());
+        self.read_news(self.device.options.clock.now());
         for event in self.events.drain(..) {
             if let Event::Closed { qp } = event {
                 self.slots.heard(qp);
@@ -280,7 +288,7 @@ impl Endpoint for SoftEndpoint {
 impl SoftEndpoint {
     /// Does all there is to do: hears news and packets, looks at the time, sends.
     fn progress(&mut self) {
-        let now = Instant::now();
+        let now = self.device.options.clock.now();
         self.memory.refresh();
         self.read_news(now);
         self.receive(now);

@@ -10,16 +10,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use cairn_rdma::{FabricError, QpId};
+use cairn_rdma::{Clock, FabricError, QpId};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
 use super::{Shared, listening, lock};
 use crate::capture::Capture;
 use crate::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
+use crate::phy::Inlet;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{Flow, Sender};
-use crate::phy::socket::Socket;
 use crate::wire::cm::RejReason;
 use crate::wire::icrc::{Checker, Route};
 use crate::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
@@ -47,15 +47,24 @@ pub(super) struct Inbox {
 /// A device's connection manager, for whoever needs it.
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
+    clock: Clock,
     state: Mutex<State>,
-    socket: Arc<Socket>,
     wake: Wake,
     stopping: AtomicBool,
 }
 
 #[derive(Debug)]
 struct State {
+    desk: Desk,
+    receiver: Receiver,
+}
+
+/// What packets are worked on by.
+#[derive(Debug)]
+struct Desk {
     manager: Manager,
+    inlet: Inlet,
+    checker: Checker,
     owners: HashMap<ConnId, Owner>,
     sender: Sender,
     /// PSN of the next datagram; nobody looks at it.
@@ -71,20 +80,25 @@ struct Owner {
 
 impl ConnectionManager {
     pub(super) fn new(
+        clock: Clock,
         manager: Manager,
-        socket: Arc<Socket>,
+        inlet: Inlet,
         sender: Sender,
         capture: Option<Arc<Capture>>,
     ) -> Result<Self, FabricError> {
+        let desk = Desk {
+            manager,
+            inlet,
+            checker: Checker::new(),
+            owners: HashMap::new(),
+            sender,
+            psn: 0,
+            capture,
+        };
+        let receiver = Receiver::new();
         Ok(Self {
-            state: Mutex::new(State {
-                manager,
-                owners: HashMap::new(),
-                sender,
-                psn: 0,
-                capture,
-            }),
-            socket,
+            clock,
+            state: Mutex::new(State { desk, receiver }),
             wake: Wake::new()?,
             stopping: AtomicBool::new(false),
         })
@@ -92,20 +106,20 @@ impl ConnectionManager {
 
     /// Runs `call`, sends what it gave rise to, and has the thread look at its
     /// timers again.
-    fn with<T>(&self, call: impl FnOnce(&mut State, Instant) -> T) -> T {
+    fn with<T>(&self, call: impl FnOnce(&mut Desk, Instant) -> T) -> T {
         let mut state = lock(&self.state);
-        let result = call(&mut state, Instant::now());
-        state.transmit(&self.socket);
+        let result = call(&mut state.desk, self.clock.now());
+        state.desk.transmit();
         drop(state);
         self.wake.wake();
         result
     }
 
     pub(super) fn connect(&self, wish: &Connect, qp: QpId, inbox: &Inbox) -> ConnId {
-        self.with(|state, now| {
-            let id = state.manager.connect(now, wish);
+        self.with(|desk, now| {
+            let id = desk.manager.connect(now, wish);
             let inbox = inbox.clone();
-            state.owners.insert(id, Owner { qp, inbox });
+            desk.owners.insert(id, Owner { qp, inbox });
             id
         })
     }
@@ -118,31 +132,31 @@ impl ConnectionManager {
         qp: QpId,
         inbox: &Inbox,
     ) -> Result<(), Gone> {
-        self.with(|state, now| {
-            state.manager.accept(now, id, terms, private_data)?;
+        self.with(|desk, now| {
+            desk.manager.accept(now, id, terms, private_data)?;
             let inbox = inbox.clone();
-            state.owners.insert(id, Owner { qp, inbox });
+            desk.owners.insert(id, Owner { qp, inbox });
             Ok(())
         })
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
         // A peer that has given up meanwhile needs no refusal.
-        let _ = self.with(|state, _| state.manager.reject(id, reason, info, private_data));
+        let _ = self.with(|desk, _| desk.manager.reject(id, reason, info, private_data));
     }
 
     pub(super) fn heard(&self, id: ConnId) {
-        self.with(|state, _| {
-            state.manager.heard(id);
+        self.with(|desk, _| {
+            desk.manager.heard(id);
             // The queue pair knows: it is where this comes from.
-            while state.manager.poll_event().is_some() {}
+            while desk.manager.poll_event().is_some() {}
         });
     }
 
     pub(super) fn disconnect(&self, id: ConnId) {
-        self.with(|state, now| {
-            state.owners.remove(&id);
-            state.manager.disconnect(now, id);
+        self.with(|desk, now| {
+            desk.owners.remove(&id);
+            desk.manager.disconnect(now, id);
         });
     }
 
@@ -153,60 +167,74 @@ impl ConnectionManager {
 
     /// The thread.
     pub(super) fn run(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) {
-        let mut receiver = Receiver::new();
-        let mut checker = Checker::new();
+        let inlet = lock(&self.state).desk.inlet.fd();
+        let inlet = inlet.expect("a manager with a thread has a socket");
         while !self.stopping.load(Ordering::Acquire) {
             self.wake.clear();
-            let mut requests = Vec::new();
-            let timeout = {
-                let mut state = lock(&self.state);
-                let now = Instant::now();
-                state.receive(&self.socket, &mut receiver, &mut checker, now);
-                state.manager.handle_timeout(now);
-                state.dispatch(&mut requests);
-                state.transmit(&self.socket);
-                state.manager.poll_timeout()
-            };
-            let idle = requests.is_empty();
-            for (id, request) in requests {
-                // Whoever listens keeps the device alive.
-                match device.upgrade() {
-                    Some(device) => listening::deliver(shared, &device, id, request),
-                    None => self.reject(id, RejReason::InvalidServiceId, &[], &[]),
-                }
+            if let Rest::Until(deadline) = self.turn(shared, device) {
+                let now = self.clock.now();
+                let timeout = deadline.map(|at| at.saturating_duration_since(now));
+                wait_readable([inlet, self.wake.fd()], timeout);
             }
-            if idle {
-                let timeout = timeout.map(|at| at.saturating_duration_since(Instant::now()));
-                wait_readable([self.socket.raw(), self.wake.fd()], timeout);
+        }
+    }
+
+    /// Does all there is to do now.
+    pub(super) fn turn(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) -> Rest {
+        let mut requests = Vec::new();
+        let deadline = {
+            let mut state = lock(&self.state);
+            let now = self.clock.now();
+            state.receive(now);
+            state.desk.manager.handle_timeout(now);
+            state.desk.dispatch(&mut requests);
+            state.desk.transmit();
+            state.desk.manager.poll_timeout()
+        };
+        if requests.is_empty() {
+            return Rest::Until(deadline);
+        }
+        for (id, request) in requests {
+            // Whoever listens keeps the device alive.
+            match device.upgrade() {
+                Some(device) => listening::deliver(shared, &device, id, request),
+                None => self.reject(id, RejReason::InvalidServiceId, &[], &[]),
+            }
+        }
+        Rest::None
+    }
+}
+
+/// Whether there is time to sleep.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Rest {
+    /// There may be more to do.
+    None,
+    /// Until something happens or this time, if any, comes.
+    Until(Option<Instant>),
+}
+
+impl State {
+    fn receive(&mut self, now: Instant) {
+        let Self { desk, receiver } = self;
+        // A socket that reports an error has none the next time.
+        let count = receiver.receive(&desk.inlet).unwrap_or(0);
+        for datagram in 0..count {
+            for received in receiver.packets(datagram) {
+                if let Some(capture) = &desk.capture {
+                    capture.received(&received);
+                }
+                desk.handle(&received, now);
             }
         }
     }
 }
 
-impl State {
-    fn receive(
-        &mut self,
-        socket: &Socket,
-        receiver: &mut Receiver,
-        checker: &mut Checker,
-        now: Instant,
-    ) {
-        // A socket that reports an error has none the next time.
-        let count = receiver.receive(socket).unwrap_or(0);
-        for datagram in 0..count {
-            for received in receiver.packets(datagram) {
-                if let Some(capture) = &self.capture {
-                    capture.received(&received);
-                }
-                self.handle(&received, checker, now);
-            }
-        }
-    }
-
+impl Desk {
     /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3).
-    fn handle(&mut self, received: &Received<'_>, checker: &mut Checker, now: Instant) {
+    fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let route = route_of(received);
-        let Some(transport) = checker.open(&route, received.index, received.bytes) else {
+        let Some(transport) = self.checker.open(&route, received.index, received.bytes) else {
             return;
         };
         let Ok(packet) = Packet::parse(transport) else {
@@ -260,10 +288,11 @@ impl State {
         }
     }
 
-    fn transmit(&mut self, socket: &Socket) {
+    fn transmit(&mut self) {
+        let fd = self.inlet.fd().unwrap_or(-1);
         while let Some(Transmit { path, mad }) = self.manager.poll_transmit() {
             let flow = Flow {
-                fd: socket.raw(),
+                fd,
                 source_port: ROCE_PORT,
                 local: path.local,
                 remote: path.remote,

@@ -12,20 +12,24 @@ mod listening;
 mod manager;
 mod slots;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Instant;
 
-use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
+use cairn_rdma::{Clock, Device, FabricError, ListenOptions, Listener, Provider, Sink};
 
 use crate::capture::Capture;
+use crate::chance::Chance;
 use crate::counters::Counters;
+use crate::phy::Network;
 use crate::phy::fault::FaultOptions;
 use crate::phy::socket::source_for;
 
 use device::SoftDevice;
 use listening::{Listening, SoftListener};
+use manager::Rest;
 
 /// Ports chosen for a listener that asked for port 0.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
@@ -37,6 +41,13 @@ pub struct SoftOptions {
     pub fault: Option<FaultOptions>,
     /// Write what is sent and received to a file.
     pub capture: Option<Arc<Capture>>,
+    /// The network to be on. On a wire in memory no thread is started: whoever
+    /// owns the wire moves the provider along, by [`Soft::step`].
+    pub network: Network,
+    /// What tells it the time.
+    pub clock: Clock,
+    /// Where it takes numbers from that peers must not foresee.
+    pub chance: Chance,
 }
 
 /// The provider. Clones are the same.
@@ -49,7 +60,7 @@ pub struct Soft {
 #[derive(Debug)]
 struct Shared {
     options: SoftOptions,
-    devices: Mutex<HashMap<IpAddr, Weak<SoftDevice>>>,
+    devices: Mutex<BTreeMap<IpAddr, Weak<SoftDevice>>>,
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
     next_device: AtomicU64,
 }
@@ -90,6 +101,23 @@ impl Soft {
             .collect();
         let counted = |device: Arc<SoftDevice>| (device.name().to_owned(), device.counters());
         devices.into_iter().map(counted).collect()
+    }
+
+    /// Manages connections as far as can be done now, where no thread does, and
+    /// says when to come again if nothing happens before.
+    #[must_use]
+    pub fn step(&self) -> Option<Instant> {
+        let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
+        let step = |weak: Weak<SoftDevice>| {
+            // Whoever is asked to connect may let go of a device.
+            let manager = Arc::clone(&weak.upgrade()?.manager);
+            loop {
+                if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
+                    return deadline;
+                }
+            }
+        };
+        devices.into_iter().filter_map(step).min()
     }
 }
 
@@ -189,7 +217,9 @@ impl Provider for Soft {
         }
         let mut result = Err(FabricError::Gone("loopback address"));
         for _ in 0..8 {
-            result = self.shared.device_at(device::random_loopback_address());
+            result = self
+                .shared
+                .device_at(device::loopback_address(&self.shared.options.chance));
             if result.is_ok() {
                 break;
             }

@@ -8,12 +8,11 @@ use cairn_rdma::{
     QpOptions,
 };
 
-use super::super::device::random;
 use super::super::listening::SoftRequest;
 use super::super::slots::{Entry, Phase};
 use super::{Context, FLOWS, MAX_DEPTH, SoftEndpoint, context};
 use crate::cm::{CmEvent, Connect, Path, QpTerms};
-use crate::phy::netdev::{mtu_of_code, path_mtu_code};
+use crate::phy::netdev::mtu_of_code;
 use crate::phy::send::Flow;
 use crate::phy::socket::source_for;
 use crate::qp::{Qp, QpConfig};
@@ -76,7 +75,7 @@ impl SoftEndpoint {
         handle.answered = true;
         accepted.map_err(|_| FabricError::Gone("peer"))?;
         self.slots.insert(id, entry);
-        self.begin(id, &theirs, Instant::now());
+        self.begin(id, &theirs, self.device.options.clock.now());
         Ok(id)
     }
 
@@ -87,7 +86,9 @@ impl SoftEndpoint {
     ) -> Result<QpId, FabricError> {
         let remote = options.remote.ip();
         let local = self.local_for(remote, options.local)?;
-        let path_mtu = path_mtu_code(local).map_err(|_| FabricError::NoDevice {
+        let environment = &self.device.options;
+        let path_mtu = environment.network.path_mtu_code(local);
+        let path_mtu = path_mtu.map_err(|_| FabricError::NoDevice {
             address: local,
             remedy: "no network interface has it".to_owned(),
         })?;
@@ -98,7 +99,7 @@ impl SoftEndpoint {
         let flow = self.flow(id, path, class, options.qp.hop_limit);
         let wish = Connect {
             path,
-            local_port: ACTIVE_PORTS | random() as u16,
+            local_port: ACTIVE_PORTS | environment.chance.draw() as u16,
             remote_port: options.remote.port(),
             terms,
             retry_count: options.qp.retry_count,
@@ -145,7 +146,7 @@ impl SoftEndpoint {
     fn terms(&self, qpn: u32, options: &QpOptions) -> QpTerms {
         QpTerms {
             qpn,
-            starting_psn: random() as u32 & 0xff_ffff,
+            starting_psn: self.device.options.chance.draw() as u32 & 0xff_ffff,
             responder_resources: options.responder_resources.min(MAX_DEPTH),
             initiator_depth: options.initiator_depth.min(MAX_DEPTH),
             rnr_retry_count: RNR_RETRY_FOR_EVER,
@@ -153,9 +154,9 @@ impl SoftEndpoint {
     }
 
     fn flow(&self, id: QpId, path: Path, class: u8, hop_limit: Option<u8>) -> Flow {
-        let (socket, source_port) = &self.flows[id.slot() % FLOWS];
+        let (outlet, source_port) = &self.flows[id.slot() % FLOWS];
         Flow {
-            fd: socket.raw(),
+            fd: outlet.fd(),
             source_port: *source_port,
             local: path.local,
             remote: path.remote,

@@ -22,7 +22,7 @@ impl SoftEndpoint {
         for _ in 0..BATCHES {
             // A socket that reports an error (of an ICMP message) has none the
             // next time.
-            let count = receiver.receive(&self.socket).unwrap_or(0);
+            let count = receiver.receive(&self.inlet).unwrap_or(0);
             if count == 0 {
                 break;
             }

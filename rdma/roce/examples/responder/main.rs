@@ -1,0 +1,197 @@
+//! A responder for the tools that people try an RDMA network with: rdma-core's
+//! `rping` and perftest's `ib_send_bw`, `ib_write_bw` and `ib_read_bw`, run with
+//! `-R`, over a kernel's RoCE or hardware. This end has no RDMA device.
+//!
+//! ```text
+//! cargo run --release -p cairn-roce --example responder -- 192.0.2.1
+//!
+//! rping -c -a 192.0.2.1 -C 10 -v -V                (on another machine)
+//! ib_write_bw -R -F 192.0.2.1
+//! ```
+//!
+//! It listens on the ports that those tools take by themselves, says what
+//! happens, one line each, and serves whoever comes until it is killed.
+
+mod perftest;
+mod rping;
+mod station;
+
+use std::collections::HashMap;
+use std::error::Error;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::mpsc::{Receiver, channel};
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{
+    Completion, CompletionKind, ConnRequest, Event, ListenOptions, ListenerEvent, Provider, QpId,
+    sleep_until_ready,
+};
+use cairn_roce::Soft;
+
+use perftest::{Control, Traffic};
+use rping::Rping;
+use station::Station;
+
+const RPING_PORT: u16 = 7174;
+const PERFTEST_PORT: u16 = 18515;
+
+/// How long a request for a connection may go unseen while nothing else happens.
+const REQUESTS_SEEN_EVERY: Duration = Duration::from_millis(20);
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(ip), None) = (arguments.next(), arguments.next()) else {
+        return Err("usage: responder ADDRESS, a local IP address to listen at".into());
+    };
+    let ip: IpAddr = ip
+        .parse()
+        .map_err(|_| format!("{ip:?} is no IP address: give one of this machine's"))?;
+
+    let provider = Soft::default();
+    let (sender, requests) = channel();
+    let mut listeners = Vec::new();
+    for port in [RPING_PORT, PERFTEST_PORT] {
+        let sender = sender.clone();
+        let options = ListenOptions {
+            address: SocketAddr::new(ip, port),
+            backlog: 4,
+        };
+        let sink = Box::new(move |event| {
+            let _ = sender.send(event);
+        });
+        listeners.push(provider.listen(&options, sink)?);
+        println!("listening on {}", options.address);
+    }
+    let device = provider.device_for(SocketAddr::new(ip, PERFTEST_PORT), Some(ip))?;
+    let mut responder = Responder {
+        station: Station::open(&device)?,
+        conversations: HashMap::new(),
+    };
+    responder.serve(&requests)
+}
+
+/// What is said on one connection.
+#[derive(Debug)]
+enum Conversation {
+    Rping(Rping),
+    Control(Control),
+    Traffic(Traffic),
+}
+
+/// A connection, and where its peer is.
+#[derive(Debug)]
+struct Connection {
+    peer: IpAddr,
+    conversation: Conversation,
+}
+
+struct Responder {
+    station: Station,
+    conversations: HashMap<QpId, Connection>,
+}
+
+impl Responder {
+    fn serve(&mut self, requests: &Receiver<ListenerEvent>) -> Result<(), Box<dyn Error>> {
+        let mut completions = Vec::new();
+        let mut events = Vec::new();
+        loop {
+            while let Ok(event) = requests.try_recv() {
+                match event {
+                    ListenerEvent::Request(request) => self.answer(*request),
+                    other => println!("{other:?}"),
+                }
+            }
+            self.station.poll(&mut completions, &mut events);
+            let quiet = completions.is_empty() && events.is_empty();
+            for completion in completions.drain(..) {
+                self.completed(&completion)?;
+            }
+            for event in events.drain(..) {
+                self.happened(event);
+            }
+            if quiet {
+                let latest = Instant::now() + REQUESTS_SEEN_EVERY;
+                sleep_until_ready(self.station.endpoint(), latest)?;
+            }
+        }
+    }
+
+    /// Accepts whoever asks. By its port it is rping or perftest; and of a perftest
+    /// client the first connection is its control channel, the others its traffic.
+    fn answer(&mut self, request: ConnRequest) {
+        let peer = request.peer.ip();
+        let controlled = self.conversations.values().any(|known| {
+            known.peer == peer && matches!(known.conversation, Conversation::Control(_))
+        });
+        let port = request.local.port();
+        let qp = match self.station.accept(request) {
+            Ok(qp) => qp,
+            Err(error) => return println!("{peer} was not accepted: {error}"),
+        };
+        let conversation = if port == RPING_PORT {
+            Conversation::Rping(Rping::new(Station::data_bytes()))
+        } else if controlled {
+            Conversation::Traffic(Traffic::default())
+        } else {
+            Conversation::Control(Control::new(self.station.window(), qp.slot() as u32))
+        };
+        let connection = Connection { peer, conversation };
+        self.conversations.insert(qp, connection);
+    }
+
+    fn completed(&mut self, completion: &Completion) -> Result<(), Box<dyn Error>> {
+        let qp = completion.qp;
+        let message = match completion.kind {
+            CompletionKind::Recv => Some(self.station.take_message(completion)?),
+            _ => None,
+        };
+        let Some(connection) = self.conversations.get_mut(&qp) else {
+            return Ok(()); // flushed, after the goodbye
+        };
+        if !completion.status.is_success() {
+            println!("{}: {}", connection.peer, completion.status.explain());
+            self.station.disconnect(qp);
+            return Ok(());
+        }
+        let step = match (&mut connection.conversation, message) {
+            (Conversation::Rping(rping), Some(message)) => rping.heard(&message),
+            (Conversation::Rping(rping), None) => rping.completed(completion.kind),
+            (Conversation::Control(control), Some(message)) => Ok(control.heard(message)),
+            (Conversation::Traffic(traffic), Some(message)) => Ok(traffic.heard(&message)),
+            (_, None) => Ok(station::Step::Wait),
+        };
+        match step.map(|step| self.station.take(qp, step)) {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => println!("{}: {error:?}", connection.peer),
+            Err(complaint) => {
+                println!("{}: {complaint}", connection.peer);
+                self.station.disconnect(qp);
+            }
+        }
+        Ok(())
+    }
+
+    fn happened(&mut self, event: Event) {
+        match event {
+            Event::Disconnected { qp, .. } => self.station.disconnect(qp),
+            Event::Closed { qp } => {
+                if let Some(gone) = self.conversations.remove(&qp) {
+                    println!("{} left: {}", gone.peer, gone.conversation.summary());
+                }
+            }
+            Event::ConnectFailed { reason, .. } => println!("{reason}"),
+            Event::Notice { message } => println!("{message}"),
+            Event::Established { .. } | Event::Rejected { .. } | Event::DeviceRemoved => {}
+        }
+    }
+}
+
+impl Conversation {
+    fn summary(&self) -> String {
+        match self {
+            Self::Rping(rping) => rping.summary(),
+            Self::Control(control) => control.summary(),
+            Self::Traffic(traffic) => traffic.summary(),
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! The server's half of perftest's bandwidth tests, with `-R`.
+//!
+//! A client opens one connection to talk and then, to the same port, those that
+//! carry its traffic. On the first, client and server speak in turn, the client
+//! always first, each time in messages of one length: versions, settings, the
+//! path MTU, "I am here", results at the end. A server that wants what its client
+//! wants sends each message back. One kind has content: where the other side's
+//! memory is. It has 56 bytes, a C structure with big endian fields.
+//!
+//! A server has nothing to do in a test by WRITE or READ. In a test by SEND it
+//! provides receives.
+
+use cairn_rdma::RemoteBuffer;
+
+use crate::station::Step;
+
+/// Of the message that tells of a queue pair and memory: LID, outstanding READs,
+/// queue pair number, PSN, key (4 bytes each), 4 bytes of nothing, address (8),
+/// GID (16), SRQ number, GID index (4 each).
+const DESTINATION_BYTES: usize = 56;
+const DESTINATION_QPN: usize = 8;
+const DESTINATION_RKEY: usize = 16;
+const DESTINATION_ADDR: usize = 24;
+
+/// The connection on which client and server talk.
+#[derive(Debug)]
+pub(crate) struct Control {
+    window: RemoteBuffer,
+    number: u32,
+    messages: u64,
+}
+
+impl Control {
+    /// Clients may read and write the `window`. `number` is shown to people as that
+    /// of a queue pair, and nothing hangs on it: the connection manager has
+    /// exchanged the real ones.
+    pub(crate) fn new(window: RemoteBuffer, number: u32) -> Self {
+        Self {
+            window,
+            number,
+            messages: 0,
+        }
+    }
+
+    /// The client said something.
+    pub(crate) fn heard(&mut self, mut message: Vec<u8>) -> Step {
+        self.messages += 1;
+        if message.len() == DESTINATION_BYTES {
+            let mut put = |at: usize, bytes: &[u8]| {
+                message[at..at + bytes.len()].copy_from_slice(bytes);
+            };
+            put(DESTINATION_QPN, &self.number.to_be_bytes());
+            put(DESTINATION_RKEY, &self.window.rkey.to_be_bytes());
+            put(DESTINATION_ADDR, &self.window.addr.to_be_bytes());
+        }
+        Step::Say(message)
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        format!("perftest, {} messages of control", self.messages)
+    }
+}
+
+/// A connection that is measured.
+#[derive(Debug, Default)]
+pub(crate) struct Traffic {
+    messages: u64,
+    bytes: u64,
+}
+
+impl Traffic {
+    /// A SEND has landed.
+    pub(crate) fn heard(&mut self, message: &[u8]) -> Step {
+        self.messages += 1;
+        self.bytes += message.len() as u64;
+        Step::Wait
+    }
+
+    pub(crate) fn summary(&self) -> String {
+        let Self { messages, bytes } = self;
+        format!("perftest, {messages} messages received, {bytes} bytes")
+    }
+}

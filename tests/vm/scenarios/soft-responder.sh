@@ -1,0 +1,60 @@
+#!/bin/bash
+# rping and perftest, over the kernel's rxe, work against RoCE in user space.
+# vm: examples=responder timeout=600
+
+# start_responder: the example, at the end of the cable that has no RDMA device.
+start_responder() {
+    ip netns exec "$SOFT_NETNS" responder "$FABRIC_ADDR" > "$OUT/responder.log" 2>&1 &
+    RESPONDER=$!
+    wait_for 10 "the responder to listen" grep -q ':18515$' "$OUT/responder.log"
+}
+
+# told PATTERN: the responder has said so.
+told() { grep -qE "$1" "$OUT/responder.log"; }
+
+# cable_bytes rx|tx: what has come to the host over the cable, and gone.
+cable_bytes() { cat "/sys/class/net/cable0/statistics/$1_bytes"; }
+
+# pings COUNT BYTES: the echo is compared with what was sent (-V).
+pings() {
+    timeout 60 rping -c -a "$FABRIC_ADDR" -C "$1" -S "$2" -V > "$OUT/rping.log" 2>&1 ||
+        fail "rping of $2 bytes: $(tail -n 5 "$OUT/rping.log")"
+    wait_for 10 "the responder's count" told "rping, $1 pings, $(($1 * $2)) bytes"
+    say "ok: rping, $1 times $2 bytes, there and back"
+}
+
+# bandwidth TEST DIRECTION COUNT BYTES: a perftest client; the data has crossed the cable.
+bandwidth() {
+    local test=$1 direction=$2 count=$3 bytes=$4 before after
+    before=$(cable_bytes "$direction")
+    timeout 100 "$test" -R -F -n "$count" -s "$bytes" "$FABRIC_ADDR" > "$OUT/$test.log" 2>&1 ||
+        fail "$test: $(tail -n 20 "$OUT/$test.log")"
+    after=$(cable_bytes "$direction")
+    grep -qE "^ *$bytes +$count " "$OUT/$test.log" || fail "no result: $(cat "$OUT/$test.log")"
+    assert_ge "$test of $bytes bytes: bytes on the cable" $((after - before)) $((count * bytes))
+}
+
+# all_tools: in both directions, short messages and those of many packets.
+all_tools() {
+    start_responder
+    pings 20 64
+    pings 20 4097
+    pings 10 65535
+    bandwidth ib_send_bw tx 200 65536
+    wait_for 10 "the responder's count" told "perftest, 200 messages received, 13107200 bytes"
+    bandwidth ib_write_bw tx 200 65536
+    bandwidth ib_write_bw tx 500 100
+    bandwidth ib_read_bw rx 200 65536
+    bandwidth ib_read_bw rx 500 100
+    kill "$RESPONDER"
+    wait "$RESPONDER" 2>/dev/null || true
+    mv "$OUT/responder.log" "$OUT/responder-$1.log"
+}
+
+step "MTU $FABRIC_MTU"
+setup_rxe_and_cable
+all_tools "$FABRIC_MTU"
+
+step "MTU 1500"
+set_cable_mtu 1500
+all_tools 1500
