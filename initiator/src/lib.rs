@@ -57,6 +57,7 @@
 //! [`Sqe`]: nvme_proto::wire::Sqe
 
 mod admin;
+pub mod bench;
 mod buffer;
 pub mod command;
 mod controller;
@@ -64,6 +65,7 @@ mod discovery;
 mod error;
 mod event;
 mod host;
+mod object;
 mod options;
 mod queue;
 
