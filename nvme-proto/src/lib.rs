@@ -10,6 +10,7 @@
 //! - [`host`]: the other side: what connects to a controller, keeps it alive, and
 //!   connects again.
 //! - [`discovery`]: what a host is told of the subsystems there are.
+//! - [`ana`]: which of several ways to a namespace is a good one.
 //! - [`namespace`], [`limits`]: the disks, and every limit by name.
 //! - [`transfer`]: where a command's data is, checked against what it needs.
 //! - [`io`]: the commands of I/O queues, parsed once into what can be executed.
@@ -30,6 +31,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod ana;
 pub mod controller;
 pub mod discovery;
 pub mod host;
