@@ -65,6 +65,11 @@ impl Arena {
         self.mapping.len() - self.data_offset
     }
 
+    /// Bytes of data buffers that are taken.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        self.pool.taken_bytes()
+    }
+
     /// The data buffers.
     pub(crate) fn pool(&mut self) -> &mut Pool {
         &mut self.pool

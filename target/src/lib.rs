@@ -1,5 +1,6 @@
 //! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
 
+mod ana;
 mod arena;
 mod backend;
 pub mod cli;
@@ -16,4 +17,4 @@ mod server;
 mod work_id;
 
 pub use backend::OpenError;
-pub use server::{ReloadError, StartError, Target};
+pub use server::{Holdings, ReloadError, StartError, SteppedTarget, Target};

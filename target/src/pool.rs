@@ -96,6 +96,11 @@ impl Pool {
         UNIT << (self.free.len() - 1)
     }
 
+    /// Bytes that are taken.
+    pub(crate) fn taken_bytes(&self) -> usize {
+        (self.units.len() - self.free_units) * UNIT
+    }
+
     #[cfg(test)]
     /// Bytes that are free, though perhaps not in one piece.
     pub(crate) fn free_bytes(&self) -> usize {

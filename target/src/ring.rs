@@ -390,7 +390,9 @@ impl Drop for Ring {
     fn drop(&mut self) {
         // The kernel takes a closed ring apart some time later. The files shall
         // be closed now: a block device that is still open cannot be claimed again.
-        let _ = self.uring.submitter().unregister_files();
+        // And the memory shall count as locked no longer.
+        let submitter = self.uring.submitter();
+        let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }
 }
 

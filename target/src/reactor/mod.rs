@@ -27,7 +27,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Completion, Event};
+use cairn_rdma::{Clock, Completion, Event};
 use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -37,6 +37,7 @@ use crate::qpair::{QpairId, Qpairs};
 use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
 use crate::request::{List, RequestTable};
 use crate::ring::{Finished, Ring};
+use crate::server::Holdings;
 use crate::work_id::{WorkId, WorkKind};
 
 use capsule::Capsule;
@@ -95,6 +96,17 @@ impl Sizes {
     }
 }
 
+/// What a reactor wants after a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Another round: there may be more to do.
+    None,
+    /// Another round, though there was nothing to do.
+    Pause,
+    /// To sleep until something happens or this time, if any, comes.
+    Until(Option<Instant>),
+}
+
 /// A reactor.
 pub(crate) struct Reactor {
     index: usize,
@@ -121,6 +133,7 @@ pub(crate) struct Reactor {
     late: VecDeque<(QpairId, CommandEnd)>,
     /// Queue pairs with something in their outbox.
     dirty: Vec<QpairId>,
+    clock: Clock,
     now: Instant,
     next_tick: Instant,
     /// When to look at what comes seldom, while busy.
@@ -139,15 +152,26 @@ impl Reactor {
     /// Runs until it is told to stop and all queues are closed.
     pub(crate) fn run(mut self) {
         while !(self.stopping && self.qpairs.len() == 0) {
-            self.now = Instant::now();
-            if self.round() {
-                self.idle.worked();
-            } else if self.idle.should_sleep(self.now) {
-                self.sleep();
-            } else {
-                std::hint::spin_loop();
+            let now = self.clock.now();
+            match self.step(now) {
+                Rest::None => {}
+                Rest::Pause => std::hint::spin_loop(),
+                Rest::Until(deadline) => self.sleep(deadline),
             }
         }
+    }
+
+    /// One round at `now`, and what to do after it.
+    pub(crate) fn step(&mut self, now: Instant) -> Rest {
+        self.now = now;
+        if self.round() {
+            self.idle.worked();
+            return Rest::None;
+        }
+        if !self.idle.should_sleep(now) {
+            return Rest::Pause;
+        }
+        self.prepare_sleep().map_or(Rest::None, Rest::Until)
     }
 
     /// One round; whether there was anything to do.
@@ -295,8 +319,9 @@ impl Reactor {
         self.qpairs.ids().any(waits).then_some(self.next_tick)
     }
 
-    /// Sleeps until there is something to do, if there is nothing yet.
-    fn sleep(&mut self) {
+    /// Has everything wake us that can bring work, and says until when to sleep;
+    /// `None` if something is there by now.
+    fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.next_check = self.now;
         let mut deadline = self.tick_deadline();
         for (index, port) in self.ports.iter_mut().enumerate() {
@@ -304,7 +329,7 @@ impl Reactor {
             match port.endpoint().arm() {
                 Ok(false) => {}
                 // Something came just now; or the device is gone, and says so by an event.
-                Ok(true) | Err(_) => return,
+                Ok(true) | Err(_) => return None,
             }
             port.watch(index, &mut self.ring);
             deadline = [deadline, port.endpoint().next_deadline()]
@@ -314,17 +339,22 @@ impl Reactor {
         }
         self.inbox.acknowledge();
         if !self.inbox.is_empty() {
-            return;
+            return None;
         }
         if !std::mem::replace(&mut self.inbox_watched, true) {
             self.ring.poll_readable(INBOX_TOKEN, self.inbox.wake_fd());
         }
-        let before = Instant::now();
+        Some(deadline)
+    }
+
+    /// Sleeps until there is something to do.
+    fn sleep(&mut self, deadline: Option<Instant>) {
+        let before = self.clock.now();
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(before));
         if let Err(error) = self.ring.wait(timeout) {
             panic!("io_uring no longer waits: {error}");
         }
-        self.idle.slept(before.elapsed());
+        self.idle.slept(self.clock.now().duration_since(before));
     }
 
     /// Gives those that wait what has become free, first come first served.
@@ -348,6 +378,15 @@ impl Reactor {
             };
             self.complete_late(qpair, completion);
         }
+    }
+
+    /// Adds what it holds.
+    pub(crate) fn add_to(&self, sum: &mut Holdings) {
+        sum.queue_pairs += self.qpairs.len();
+        sum.requests += self.requests.in_use();
+        sum.buffer_bytes += self.arena.taken_bytes();
+        sum.capsules += self.backlog.len() + self.late.len();
+        sum.shares += self.shares.count();
     }
 
     /// Where messages for a queue pair go.

@@ -82,6 +82,11 @@ impl Shares {
         }
     }
 
+    /// Controllers that have one.
+    pub(super) fn count(&self) -> usize {
+        self.shares.iter().flatten().count()
+    }
+
     /// Promises bytes, if that is within the share.
     fn reserve(&mut self, id: ShareId, bytes: usize) -> bool {
         let limit = self.limit;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Completion, CompletionKind, QpId, WorkStatus};
+use cairn_rdma::{Clock, Completion};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -27,16 +27,6 @@ const RING_SPARE: u32 = 64;
 
 /// Completions taken from a device at a time.
 const POLL_BATCH: usize = 64;
-
-/// What a place for a completion holds before its first.
-const NOTHING: Completion = Completion {
-    id: 0,
-    qp: QpId::new(0, 0),
-    kind: CompletionKind::Unknown,
-    status: WorkStatus::Flushed,
-    byte_len: 0,
-    invalidated_rkey: None,
-};
 
 /// How often to look whether a reactor has ended.
 const JOIN_STEP: Duration = Duration::from_millis(5);
@@ -78,6 +68,8 @@ pub(crate) struct Start {
     pub(crate) inbox: Inbox,
     /// The control plane.
     pub(crate) control: UnboundedSender<ControlMessage>,
+    /// What tells it the time.
+    pub(crate) clock: Clock,
 }
 
 /// Starts a reactor, and returns once it runs.
@@ -103,7 +95,9 @@ pub(crate) fn start(begin: Start) -> io::Result<ReactorHandle> {
 }
 
 impl Reactor {
-    fn new(begin: Start) -> io::Result<Self> {
+    /// A reactor for the calling thread, which its ring and its endpoints never
+    /// leave.
+    pub(crate) fn new(begin: Start) -> io::Result<Self> {
         let Start {
             index,
             core,
@@ -111,6 +105,7 @@ impl Reactor {
             registry,
             inbox,
             control,
+            clock,
         } = begin;
         if let Some(core) = core {
             pin(core);
@@ -119,7 +114,7 @@ impl Reactor {
         let mut ring = Ring::new(requests + RING_SPARE)?;
         let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
         arena.set_slot(ring.add_buffer(arena.mapping())?);
-        let now = Instant::now();
+        let now = clock.now();
         Ok(Self {
             index,
             shares: Shares::new(arena.data_bytes(), sizes.transfer_bytes),
@@ -132,6 +127,7 @@ impl Reactor {
             registry,
             inbox,
             control,
+            clock,
             awaiting_buffer: List::default(),
             backlog: VecDeque::with_capacity(sizes.receives as usize),
             late: VecDeque::new(),
@@ -139,7 +135,7 @@ impl Reactor {
             now,
             next_tick: now + TICK,
             next_check: now,
-            batch: vec![NOTHING; POLL_BATCH].into(),
+            batch: vec![Completion::EMPTY; POLL_BATCH].into(),
             idle: Idle::new(sizes.poll_idle),
             complaints: Complaints::default(),
             inbox_watched: false,

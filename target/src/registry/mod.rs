@@ -5,13 +5,13 @@ mod counters;
 mod post;
 mod subsystem;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nvme_proto::wire::Nqn;
 
 pub(crate) use post::{Admitted, Inbox, Mailbox, Message, QueueAddress};
-pub(crate) use subsystem::{ControllerShared, SubsystemShared};
+pub(crate) use subsystem::{ControllerShared, SubsystemShared, Way};
 
 use crate::namespace::NamespaceTable;
 
@@ -41,7 +41,7 @@ pub(crate) enum ControlMessage {
 /// The subsystems that hosts can connect to.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    subsystems: RwLock<HashMap<Nqn, Arc<SubsystemShared>>>,
+    subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
 }
 
 impl Registry {

@@ -182,7 +182,6 @@ impl RequestTable {
         self.free.is_empty()
     }
 
-    #[cfg(test)]
     /// How many are taken.
     pub(crate) fn in_use(&self) -> usize {
         self.requests.len() - self.free.len()

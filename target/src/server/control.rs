@@ -7,16 +7,18 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_config::{Config, Nqn, Reactors};
-use cairn_rdma::{Device, ListenerEvent, Provider};
+use cairn_rdma::{Clock, Device, ListenerEvent, Provider};
 use nvme_proto::limits::Limits;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::crew::Crew;
 use super::export::Export;
 use super::listeners::{ListenerId, OpenListener};
+use super::shutdown::STOP_TIMEOUT;
 use super::{Order, StartError};
 use crate::complaints::Complaints;
-use crate::reactor::{self, ReactorHandle, Sizes};
+use crate::reactor::{self, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
 
 /// Queue pairs of one reactor on one device.
@@ -33,15 +35,25 @@ const CORES_TO_PIN: usize = 4;
 /// What listeners say, and which.
 pub(super) type ListenerNews = (ListenerId, ListenerEvent);
 
+/// What the control plane is woken by.
+enum Heard {
+    News(ListenerNews),
+    Message(ControlMessage),
+    Order(Order),
+    /// [`Control::next_deadline`] has come.
+    Deadline,
+}
+
 /// The control plane.
 pub(super) struct Control {
     pub(super) config: Config,
     pub(super) limits: Limits,
+    pub(super) clock: Clock,
     pub(super) started: Instant,
     pub(super) providers: Vec<Arc<dyn Provider>>,
     pub(super) registry: Arc<Registry>,
     pub(super) mailboxes: Arc<[Mailbox]>,
-    pub(super) reactors: Vec<ReactorHandle>,
+    pub(super) crew: Crew,
     pub(super) discovery: Arc<SubsystemShared>,
     pub(super) exports: HashMap<Nqn, Export>,
     pub(super) next_subsystem_id: u32,
@@ -63,15 +75,24 @@ impl Control {
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
         orders: UnboundedReceiver<Order>,
+        mut crew: Crew,
+        clock: Clock,
     ) -> Result<Self, StartError> {
-        let started = Instant::now();
+        let started = clock.now();
         let limits = limits(&config);
         let registry = Arc::new(Registry::default());
         let (messages_out, messages) = unbounded_channel();
         let (news_out, news) = unbounded_channel();
-        let (mailboxes, reactors) = start_reactors(&config, &registry, &messages_out)?;
+        let launch = Launch {
+            config: &config,
+            registry: &registry,
+            control: &messages_out,
+            clock: &clock,
+        };
+        let mailboxes = launch.all(&mut crew)?;
         let parts = super::export::Parts {
             limits,
+            clock: clock.clone(),
             started,
             reactors: Arc::clone(&mailboxes),
             control: messages_out.clone(),
@@ -79,11 +100,12 @@ impl Control {
         let discovery = Arc::new(parts.discovery(0));
         let mut control = Self {
             limits,
+            clock,
             started,
             providers,
             registry,
             mailboxes,
-            reactors,
+            crew,
             discovery,
             exports: HashMap::new(),
             next_subsystem_id: 1,
@@ -127,6 +149,7 @@ impl Control {
     pub(super) fn parts(&self) -> super::export::Parts {
         super::export::Parts {
             limits: self.limits,
+            clock: self.clock.clone(),
             started: self.started,
             reactors: Arc::clone(&self.mailboxes),
             control: self.messages_out.clone(),
@@ -156,24 +179,44 @@ impl Control {
                 None => std::future::pending().await,
             }
         };
-        tokio::select! {
-            news = self.news.recv() => {
-                if let Some((listener, event)) = news {
-                    self.listener_event(listener, event);
-                }
+        let heard = tokio::select! {
+            // It holds a sender of each of the first two: they never end.
+            Some(news) = self.news.recv() => Heard::News(news),
+            Some(message) = self.messages.recv() => Heard::Message(message),
+            order = self.orders.recv() => Heard::Order(order.unwrap_or(Order::Stop)),
+            () = timer => Heard::Deadline,
+        };
+        self.heard(heard)
+    }
+
+    /// All that happens now, without waiting for more; whether there was anything.
+    pub(super) fn step(&mut self) -> bool {
+        let mut busy = false;
+        loop {
+            let now = self.clock.now();
+            let heard = if let Ok(news) = self.news.try_recv() {
+                Heard::News(news)
+            } else if let Ok(message) = self.messages.try_recv() {
+                Heard::Message(message)
+            } else if self.next_deadline.is_some_and(|at| at <= now) {
+                Heard::Deadline
+            } else {
+                return busy;
+            };
+            busy = true;
+            self.heard(heard);
+        }
+    }
+
+    fn heard(&mut self, heard: Heard) -> bool {
+        match heard {
+            Heard::News((listener, event)) => self.listener_event(listener, event),
+            Heard::Message(message) => self.message(message),
+            Heard::Order(Order::Reload(config, answer)) => {
+                let _ = answer.send(self.reload(&config));
             }
-            message = self.messages.recv() => {
-                if let Some(message) = message {
-                    self.message(message);
-                }
-            }
-            order = self.orders.recv() => match order {
-                Some(Order::Reload(config, answer)) => {
-                    let _ = answer.send(self.reload(&config));
-                }
-                Some(Order::Stop) | None => return false,
-            },
-            () = timer => self.poll_timers(),
+            Heard::Order(Order::Stop) => return false,
+            Heard::Deadline => self.poll_timers(),
         }
         true
     }
@@ -190,7 +233,7 @@ impl Control {
                     return;
                 };
                 // Blocks as long as the disks take: on a thread for blocking work.
-                tokio::task::spawn_blocking(move || {
+                self.crew.run(Box::new(move || {
                     let intact = namespaces.namespaces.iter().all(|entry| {
                         let flushed = entry.namespace.backend.flush();
                         if let Err(error) = &flushed {
@@ -199,7 +242,7 @@ impl Control {
                         flushed.is_ok()
                     });
                     subsystem.flushed(cntlid, intact);
-                });
+                }));
             }
             ControlMessage::DeviceRemoved { device } => {
                 self.devices.retain(|known| known.id() != device);
@@ -253,38 +296,43 @@ fn sizes(config: &Config) -> Sizes {
     }
 }
 
-type Started = (Arc<[Mailbox]>, Vec<ReactorHandle>);
+/// What reactors begin with.
+struct Launch<'a> {
+    config: &'a Config,
+    registry: &'a Arc<Registry>,
+    control: &'a UnboundedSender<ControlMessage>,
+    clock: &'a Clock,
+}
 
-fn start_reactors(
-    config: &Config,
-    registry: &Arc<Registry>,
-    control: &UnboundedSender<ControlMessage>,
-) -> Result<Started, StartError> {
-    let (mut mailboxes, mut handles) = (Vec::new(), Vec::new());
-    for (index, core) in cores(&config.target.reactors).into_iter().enumerate() {
-        let started = Mailbox::new().and_then(|(mailbox, inbox)| {
-            let handle = reactor::start(reactor::Start {
-                index,
-                core,
-                sizes: sizes(config),
-                registry: Arc::clone(registry),
-                inbox,
-                control: control.clone(),
-            })?;
-            Ok((mailbox, handle))
-        });
-        match started {
-            Ok((mailbox, handle)) => {
-                mailboxes.push(mailbox);
-                handles.push(handle);
-            }
-            Err(error) => {
-                let _ = super::shutdown::stop_all(&mailboxes, handles);
-                return Err(StartError::Reactor(error));
+impl Launch<'_> {
+    /// Starts all reactors, or none.
+    fn all(&self, crew: &mut Crew) -> Result<Arc<[Mailbox]>, StartError> {
+        let mut mailboxes = Vec::new();
+        for (index, core) in cores(&self.config.target.reactors).into_iter().enumerate() {
+            match self.one(crew, index, core) {
+                Ok(mailbox) => mailboxes.push(mailbox),
+                Err(error) => {
+                    let _ = crew.stop(&mailboxes, Instant::now() + STOP_TIMEOUT);
+                    return Err(StartError::Reactor(error));
+                }
             }
         }
+        Ok(mailboxes.into())
     }
-    Ok((mailboxes.into(), handles))
+
+    fn one(&self, crew: &mut Crew, index: usize, core: Option<usize>) -> io::Result<Mailbox> {
+        let (mailbox, inbox) = Mailbox::new()?;
+        crew.launch(reactor::Start {
+            index,
+            core,
+            sizes: sizes(self.config),
+            registry: Arc::clone(self.registry),
+            inbox,
+            control: self.control.clone(),
+            clock: self.clock.clone(),
+        })?;
+        Ok(mailbox)
+    }
 }
 
 /// A core for each reactor; `None` leaves it to the scheduler.

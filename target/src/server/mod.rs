@@ -6,10 +6,12 @@
 
 mod admission;
 mod control;
+mod crew;
 mod export;
 mod listeners;
 mod reload;
 mod shutdown;
+mod stepped;
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,14 +19,16 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use cairn_config::Config;
-use cairn_rdma::{FabricError, Provider};
+use cairn_rdma::{Clock, FabricError, Provider};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use crate::backend::OpenError;
 use control::Control;
+use crew::Crew;
 
 pub use reload::ReloadError;
+pub use stepped::{Holdings, SteppedTarget};
 
 /// Why a target cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -94,14 +98,17 @@ impl Target {
         let (ready, is_ready) = std::sync::mpsc::channel();
         let thread = std::thread::Builder::new()
             .name("control".into())
-            .spawn(move || match Control::start(config, providers, inbox) {
-                Ok(control) => {
-                    let _ = ready.send(Ok(control.addresses()));
-                    control.run()
-                }
-                Err(error) => {
-                    let _ = ready.send(Err(error));
-                    Ok(())
+            .spawn(move || {
+                let crew = Crew::Threads(Vec::new());
+                match Control::start(config, providers, inbox, crew, Clock::default()) {
+                    Ok(control) => {
+                        let _ = ready.send(Ok(control.addresses()));
+                        control.run()
+                    }
+                    Err(error) => {
+                        let _ = ready.send(Err(error));
+                        Ok(())
+                    }
                 }
             })
             .map_err(StartError::Control)?;

@@ -3,23 +3,19 @@
 use std::time::{Duration, Instant};
 
 use super::control::Control;
-use crate::reactor::ReactorHandle;
-use crate::registry::{ControlMessage, Mailbox, Message};
+use crate::registry::{ControlMessage, Message};
 
 /// For commands in progress to end and hosts to be disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// After that, for queues to be closed whatever is in progress.
-const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 impl Control {
     /// Stops listening, finishes what is in progress, disconnects, ends.
     pub(super) async fn shut_down(&mut self) -> Result<(), String> {
         tracing::info!("stopping: no new connections, finishing commands in progress");
-        self.listeners.clear();
-        for reactor in self.mailboxes.iter() {
-            reactor.send(Message::Drain);
-        }
+        self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
@@ -27,6 +23,14 @@ impl Control {
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
         self.stop_reactors()
+    }
+
+    /// Stops listening, and has each queue closed when its last command is answered.
+    pub(super) fn drain(&mut self) {
+        self.listeners.clear();
+        for reactor in self.mailboxes.iter() {
+            reactor.send(Message::Drain);
+        }
     }
 
     async fn drained(&mut self) {
@@ -42,18 +46,7 @@ impl Control {
 
     /// Ends the reactors, which close what is open.
     pub(super) fn stop_reactors(&mut self) -> Result<(), String> {
-        stop_all(&self.mailboxes, std::mem::take(&mut self.reactors))
+        self.crew
+            .stop(&self.mailboxes, Instant::now() + STOP_TIMEOUT)
     }
-}
-
-/// Ends reactors, within [`STOP_TIMEOUT`].
-pub(super) fn stop_all(mailboxes: &[Mailbox], reactors: Vec<ReactorHandle>) -> Result<(), String> {
-    for reactor in mailboxes {
-        reactor.send(Message::Stop);
-    }
-    let deadline = Instant::now() + STOP_TIMEOUT;
-    let join = |reactor: ReactorHandle| reactor.join_until(deadline);
-    // All are waited for, also if one fails.
-    let ends: Vec<_> = reactors.into_iter().map(join).collect();
-    ends.into_iter().collect()
 }

@@ -16,7 +16,7 @@ mod inbound;
 pub use connection::{CmEvent, ConnId, Connect, Path, QpTerms, Request, Transmit};
 pub use identity::Identity;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -64,7 +64,8 @@ const PERMISSIVE_LID: u16 = 0xffff;
 #[derive(Debug)]
 pub struct Manager {
     identity: Identity,
-    connections: HashMap<u32, Connection>,
+    /// By communication id, in order: what a timeout does is the same each time.
+    connections: BTreeMap<u32, Connection>,
     /// The peer's address and communication id, to ours.
     by_peer: HashMap<(IpAddr, u32), u32>,
     by_qp: HashMap<RemoteQp, u32>,
@@ -84,7 +85,7 @@ impl Manager {
     pub fn new(identity: Identity) -> Self {
         Self {
             identity,
-            connections: HashMap::new(),
+            connections: BTreeMap::new(),
             by_peer: HashMap::new(),
             by_qp: HashMap::new(),
             half_open: HashMap::new(),

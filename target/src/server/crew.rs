@@ -1,0 +1,81 @@
+//! The reactors: each on a thread of its own, or, in a simulation, all on the
+//! caller's.
+
+use std::io;
+use std::time::Instant;
+
+use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
+use crate::registry::{Mailbox, Message};
+
+/// The reactors of a target.
+pub(super) enum Crew {
+    /// Threads, which end by themselves once they are told to.
+    Threads(Vec<ReactorHandle>),
+    /// Moved along by whoever owns the target.
+    Stepped(Vec<Reactor>),
+}
+
+/// What takes its time and must not hold up the control plane.
+pub(super) type Errand = Box<dyn FnOnce() + Send>;
+
+impl Crew {
+    /// One more reactor.
+    pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
+        match self {
+            Self::Threads(handles) => handles.push(reactor::start(start)?),
+            // The thread is not ours to pin.
+            Self::Stepped(reactors) => reactors.push(Reactor::new(Start {
+                core: None,
+                ..start
+            })?),
+        }
+        Ok(())
+    }
+
+    /// Runs an errand: in a simulation it takes no time.
+    pub(super) fn run(&self, errand: Errand) {
+        match self {
+            Self::Threads(_) => drop(tokio::task::spawn_blocking(errand)),
+            Self::Stepped(_) => errand(),
+        }
+    }
+
+    /// Tells all to end, and waits until `deadline` for those on threads.
+    pub(super) fn stop(&mut self, mailboxes: &[Mailbox], deadline: Instant) -> Result<(), String> {
+        for reactor in mailboxes {
+            reactor.send(Message::Stop);
+        }
+        let Self::Threads(handles) = self else {
+            return Ok(());
+        };
+        let join = |reactor: ReactorHandle| reactor.join_until(deadline);
+        // All are waited for, also if one fails.
+        let ends: Vec<_> = handles.drain(..).map(join).collect();
+        ends.into_iter().collect()
+    }
+
+    /// A round of each that is moved along by hand: whether there is time to rest.
+    pub(super) fn step(&mut self, now: Instant) -> Rest {
+        let Self::Stepped(reactors) = self else {
+            return Rest::Until(None);
+        };
+        let mut all = Rest::Until(None);
+        for reactor in reactors {
+            all = match (all, reactor.step(now)) {
+                (Rest::Until(one), Rest::Until(other)) => {
+                    Rest::Until([one, other].into_iter().flatten().min())
+                }
+                _ => Rest::None,
+            };
+        }
+        all
+    }
+
+    /// Those that are moved along by hand.
+    pub(super) fn stepped(&self) -> &[Reactor] {
+        match self {
+            Self::Threads(_) => &[],
+            Self::Stepped(reactors) => reactors,
+        }
+    }
+}

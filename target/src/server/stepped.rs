@@ -1,0 +1,98 @@
+//! A target without threads, without sleep and with a clock of the caller's: the
+//! same reactors and the same control plane, moved along by hand.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Instant;
+
+use cairn_config::Config;
+use cairn_rdma::{Clock, Provider};
+use tokio::sync::mpsc::unbounded_channel;
+
+use super::StartError;
+use super::control::Control;
+use super::crew::Crew;
+use crate::reactor::Rest;
+
+/// A target for simulations. Nothing happens in it but during [`Self::step`].
+pub struct SteppedTarget {
+    control: Control,
+    clock: Clock,
+}
+
+/// What a target's reactors hold at a time, all together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Holdings {
+    /// Queue pairs.
+    pub queue_pairs: usize,
+    /// Requests.
+    pub requests: usize,
+    /// Bytes of data buffers.
+    pub buffer_bytes: usize,
+    /// Capsules that wait for a request.
+    pub capsules: usize,
+    /// Hosts with a share of the data buffers.
+    pub shares: usize,
+}
+
+impl std::fmt::Debug for SteppedTarget {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SteppedTarget({:?})", self.holdings())
+    }
+}
+
+impl SteppedTarget {
+    /// As [`Target::start`](super::Target::start).
+    ///
+    /// # Errors
+    /// What of the configuration cannot be had.
+    pub fn start(
+        config: Config,
+        providers: Vec<Arc<dyn Provider>>,
+        clock: Clock,
+    ) -> Result<Self, StartError> {
+        // Nobody gives orders.
+        let (_, orders) = unbounded_channel();
+        let crew = Crew::Stepped(Vec::new());
+        let control = Control::start(config, providers, orders, crew, clock.clone())?;
+        Ok(Self { control, clock })
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<SocketAddr> {
+        self.control.addresses()
+    }
+
+    /// Does all there is to do now, and says when to come again if nothing
+    /// happens before.
+    pub fn step(&mut self) -> Option<Instant> {
+        loop {
+            let busy = self.control.step();
+            let rest = self.control.crew.step(self.clock.now());
+            match rest {
+                Rest::Until(deadline) if !busy => {
+                    let own = self.control.next_deadline;
+                    return [deadline, own].into_iter().flatten().min();
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Stops listening, takes no more commands, and closes each queue when its
+    /// last command is answered.
+    pub fn drain(&mut self) {
+        self.control.drain();
+    }
+
+    /// What its reactors hold now.
+    #[must_use]
+    pub fn holdings(&self) -> Holdings {
+        let mut sum = Holdings::default();
+        for reactor in self.control.crew.stepped() {
+            reactor.add_to(&mut sum);
+        }
+        sum
+    }
+}
