@@ -1,5 +1,5 @@
 #!/bin/bash
-# What the target says of a real rdma_rxe: fabric, watch, doctor, and the settings of the connection manager.
+# What `fabric` and `doctor` say of a real rdma_rxe, and what they set, is so.
 # vm: programs=cairn-target timeout=240
 
 # doctor_json [OPTION...]: examines, keeps the report, and says the exit code.
@@ -19,6 +19,8 @@ found() {
 
 # The command that a rule's first finding mends itself by.
 mend_of() { jq -r --arg rule "$1" '[.findings[] | select(.rule == $rule)][0].mend[0].command' "$OUT/doctor.json"; }
+
+rping_listens() { rdma resource show cm_id | grep -qi listen; }
 
 assert_shown() {
     grep -qE "$1" "$OUT/fabric.txt" || fail "fabric does not show $1: $(cat "$OUT/fabric.txt")"
@@ -80,7 +82,7 @@ grep -q 'the port cannot do that' "$OUT/refused.txt" || fail "$(cat "$OUT/refuse
 step "watch has rates while somebody uses the device"
 rping -s -a "$FABRIC_ADDR" -C 1000000 > "$OUT/rping.log" 2>&1 &
 server=$!
-wait_for 10 "rping's server" grep -q . <(rdma resource show cm_id | grep -i listen)
+wait_for 10 "rping's server" rping_listens
 rping -c -a "$FABRIC_ADDR" -C 1000000 >> "$OUT/rping.log" 2>&1 &
 client=$!
 sleep 1

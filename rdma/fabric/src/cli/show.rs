@@ -109,10 +109,7 @@ fn describe_port(fabric: &Fabric, device: &Device, port: &Port, all: bool) -> St
         "    forced traffic class: {}\n",
         forced_class(port)
     ));
-    text.push_str(&format!(
-        "    forced hop limit: {}\n",
-        optional(&port.forced_ttl)
-    ));
+    text.push_str(&format!("    forced hop limit: {}\n", forced_ttl(port)));
     if let Some(pkeys) = port.pkeys.get() {
         text.push_str(&format!("    P_Keys: {}\n", pkeys.join(" ")));
     }
@@ -134,6 +131,14 @@ fn forced_class(port: &Port) -> String {
             }
         },
         Known::Unknown(unknown) => format!("unknown, because {unknown}"),
+    }
+}
+
+fn forced_ttl(port: &Port) -> String {
+    match &port.forced_ttl {
+        Known::Is(None) => "the driver cannot".to_owned(),
+        Known::Is(Some(ttl)) if ttl.starts_with('-') => "none".to_owned(),
+        ttl => optional(ttl),
     }
 }
 

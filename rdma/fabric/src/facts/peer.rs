@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Fabric, ROCE_PORT};
 use crate::mtu::ROCE_MTUS;
-use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source, Unknown};
+use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 
 /// What the largest RoCE packet has besides its payload, and a few bytes more.
 const HEADER_BYTES: u32 = 96;
