@@ -45,9 +45,9 @@ pub(super) struct Bench {
     /// Whether to show a line each second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
-    /// Yes, change what is on this namespace: jobs that write or trim want it
+    /// Yes, what is on this namespace may be destroyed: jobs that write or trim want it
     #[arg(long)]
-    overwrite: bool,
+    destroy_data: bool,
     #[command(flatten)]
     keys: JobKeys,
 }
@@ -180,10 +180,10 @@ impl Bench {
     pub(super) fn run(&self) -> Result<ExitCode> {
         let jobs = self.jobs()?;
         if let Some(job) = jobs.iter().find(|job| job.changes_data())
-            && !self.overwrite
+            && !self.destroy_data
         {
             return Err(format!(
-                "job {} has rw={}, which destroys what is on the namespace: say --overwrite if \
+                "job {} has rw={}, which destroys what is on the namespace: say --destroy-data if \
                  that is meant",
                 job.name, job.rw.name
             ));

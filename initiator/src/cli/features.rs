@@ -49,7 +49,7 @@ pub(super) struct GetFeature {
     #[arg(short = 'c', long, value_name = "DWORD", default_value = "0", value_parser = number)]
     cdw11: u32,
     /// Length of the data of features that have data
-    #[arg(short = 'l', long, value_name = "BYTES", default_value_t = 0)]
+    #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
 }
 
@@ -59,12 +59,13 @@ impl GetFeature {
         let feature = self.which.feature_id;
         let select = Select(self.sel);
         let nsid = self.which.namespace_id;
-        let sqe = command::get_features(feature.0, select, nsid, self.cdw11);
-        // As the standard has it for the host identifier (Base, 5.27.1.19).
-        let length = match (self.data_len, feature) {
-            (0, Feature::HOST_IDENTIFIER) => 16,
-            (length, _) => length,
+        // Over Fabrics host identifiers have 16 bytes, and EXHID in CDW11 says so
+        // (Base, 5.27.1, Host Identifier).
+        let (length, cdw11) = match (self.data_len, feature) {
+            (0, Feature::HOST_IDENTIFIER) => (16, 1),
+            (length, _) => (length, self.cdw11),
         };
+        let sqe = command::get_features(feature.0, select, nsid, cdw11);
         let buffer = host.buffer(length.max(4) as usize).map_err(text)?;
         let data = match length {
             0 => Data::None,
@@ -82,10 +83,7 @@ impl GetFeature {
             object = object.with("data", &bytes);
         }
         self.controller.output.show(&object, |_| {
-            let mut line = format!(
-                "get-feature:{:#04x} ({feature}), {select} value:{value:#010x}\n",
-                feature.0
-            );
+            let mut line = format!("get-feature: {feature}, {select} value: {value:#010x}\n");
             if length > 0 {
                 line += &super::output::hexdump(&bytes);
             }
@@ -124,8 +122,8 @@ impl SetFeature {
             .with("result", result);
         self.controller.output.show(&object, |_| {
             format!(
-                "set-feature:{:#04x} ({feature}), value:{:#010x}, result:{result:#010x}",
-                feature.0, self.value
+                "set-feature: {feature}, value: {:#010x}, result: {result:#010x}",
+                self.value
             )
         });
         Ok(())

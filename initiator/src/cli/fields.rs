@@ -91,7 +91,6 @@ const HEX: &[&str] = &[
     "dlfeat",
     "nsattr",
     "critical_warning",
-    "cntlid",
     "status_field",
     "acs",
     "iocs",

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use nvme_proto::io::dataset::DatasetRange;
+use nvme_proto::io::DatasetRange;
 use nvme_proto::wire::{IntoBytes, Sqe, Status, U32, U64};
 
 use super::Result;
@@ -65,18 +65,18 @@ struct Blocks {
 /// Leave to change what is on the disk.
 #[derive(Debug, Args)]
 struct Leave {
-    /// Yes, change what is on this namespace
+    /// Yes, what is on this namespace may be destroyed
     #[arg(long)]
-    overwrite: bool,
+    destroy_data: bool,
 }
 
 impl Leave {
     fn check(&self, what: &str) -> Result<()> {
-        if self.overwrite {
+        if self.destroy_data {
             return Ok(());
         }
         Err(format!(
-            "{what} destroys what is there: say --overwrite if that is meant"
+            "{what} destroys what is there: say --destroy-data if that is meant"
         ))
     }
 }
@@ -131,7 +131,7 @@ impl Disk {
         make: fn(u32, u64, u32) -> Sqe,
         slba: u64,
         data: &[u8],
-    ) -> Result<(), HostError> {
+    ) -> std::result::Result<(), HostError> {
         let block = self.format.block_bytes as usize;
         let buffer = self.host.buffer(data.len().min(PIECE as usize))?;
         for (slba, blocks, at) in self.pieces(slba, (data.len() / block) as u64) {

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nvme_proto::io::dataset::DatasetRange;
+use nvme_proto::io::DatasetRange;
 use nvme_proto::wire::{IntoBytes, Nqn, U32, U64};
 
 use super::address::Address;
@@ -120,6 +120,13 @@ impl HostLane {
         })
     }
 
+    /// Takes the answers that are there.
+    fn take(&mut self, done: &mut Vec<Done>) {
+        while let Some((ticket, answer)) = self.host.reap(QUEUE) {
+            done.push(self.landed(ticket, answer));
+        }
+    }
+
     /// Accounts for an answer.
     fn landed(&mut self, ticket: Ticket, answer: Result<Response, HostError>) -> Done {
         let slot = self.tickets.iter().position(|t| *t == Some(ticket));
@@ -205,15 +212,17 @@ impl Lane for HostLane {
     }
 
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
-        let patience = deadline.saturating_duration_since(Instant::now());
-        self.host.set_timeout(patience);
-        match self.host.wait_until("an answer", |host| host.reap(QUEUE)) {
-            Ok((ticket, answer)) => done.push(self.landed(ticket, answer)),
-            Err(HostError::Timeout { .. }) => {}
-            Err(error) => return Err(error.into()),
-        }
-        while let Some((ticket, answer)) = self.host.reap(QUEUE) {
-            done.push(self.landed(ticket, answer));
+        self.host.poll();
+        self.take(done);
+        if done.is_empty() {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            self.host.set_timeout(patience);
+            match self.host.wait_until("an answer", |host| host.reap(QUEUE)) {
+                Ok((ticket, answer)) => done.push(self.landed(ticket, answer)),
+                Err(HostError::Timeout { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+            self.take(done);
         }
         self.tell_events()
     }

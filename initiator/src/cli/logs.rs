@@ -79,7 +79,7 @@ impl GetLog {
         let whole = self.lpo == 0;
         match self.log_id {
             LogPage::SMART if whole && bytes.len() >= size_of::<SmartLog>() => {
-                self.show_smart(&bytes)
+                self.show_smart(&bytes);
             }
             LogPage::ERROR_INFORMATION if whole => self.show_errors(&bytes),
             LogPage::FIRMWARE_SLOT if whole && bytes.len() >= size_of::<FirmwareSlotLog>() => {

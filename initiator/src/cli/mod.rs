@@ -91,11 +91,11 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator read -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --start-block 0 -c 7 -d blocks.bin")]
     Read(io::Read),
-    /// Writes blocks from a file, or from stdin; wants --overwrite
+    /// Writes blocks from a file, or from stdin; wants --destroy-data
     #[command(
         after_help = "EXAMPLE:\n  head -c 4096 /dev/urandom | cairn-initiator write -a \
                             192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 0 -z 4096 \
-                            --overwrite"
+                            --destroy-data"
     )]
     Write(io::Write),
     /// Says whether blocks hold what a file, or stdin, does
@@ -104,22 +104,22 @@ enum Command {
                             192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 64 -z 4096"
     )]
     Compare(io::Compare),
-    /// Sets blocks to zero; wants --overwrite
+    /// Sets blocks to zero; wants --destroy-data
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator write-zeroes -a 192.0.2.1 -n \
-                            nqn.2024-01.com.example:disk --start-block 0 -c 7 --overwrite"
+                            nqn.2024-01.com.example:disk --start-block 0 -c 7 --destroy-data"
     )]
     WriteZeroes(io::WriteZeroes),
-    /// Dataset Management: deallocates blocks; wants --overwrite
+    /// Dataset Management: deallocates blocks; wants --destroy-data
     #[command(after_help = "EXAMPLE:\n  cairn-initiator dsm -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --slbs 0,64 --blocks 8,8 --ad \
-                            --overwrite")]
+                            --destroy-data")]
     Dsm(io::Dsm),
     /// Runs jobs as fio does: measures, and verifies
     #[command(after_help = "EXAMPLES:\n  cairn-initiator bench -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --rw=randread --bs=4k --iodepth=32 \
                             --runtime=2 --time_based --histogram\n  cairn-initiator bench -a \
-                            192.0.2.1 -n nqn.2024-01.com.example:disk --overwrite --rw=randrw \
+                            192.0.2.1 -n nqn.2024-01.com.example:disk --destroy-data --rw=randrw \
                             --bs=4k --iodepth=16 --size=16m --verify=crc32c \
                             --output-format=json")]
     Bench(bench::Bench),

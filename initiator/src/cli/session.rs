@@ -151,7 +151,6 @@ impl Namespace {
 }
 
 /// An error's words.
-#[expect(clippy::needless_pass_by_value, reason = "it is for map_err")]
 pub(super) fn text(error: impl std::fmt::Display) -> String {
     error.to_string()
 }
