@@ -18,7 +18,7 @@ use crate::wire::grh::{self, Grh, address_of};
 use crate::wire::icrc::Route;
 
 /// Datagrams, or super-packets of one flow, that one call takes.
-const BATCH: usize = 16;
+pub const BATCH: usize = 16;
 /// The largest datagram, and the largest that GRO makes.
 const BUFFER: usize = 65_536;
 /// ECN's "congestion experienced" (RFC 3168, 5).
