@@ -420,6 +420,7 @@ fn over(cable: Cable) {
     let (linked_out, linked_in) = channel();
     let (ready_out, ready_in) = channel();
     let (echoed_out, echoed_in) = channel();
+    let (checked_out, checked_in) = channel::<()>();
     let other = thread::spawn(move || {
         if !leave_the_network() {
             return;
@@ -428,6 +429,8 @@ fn over(cable: Cable) {
         if linked_in.recv().is_ok() {
             set_up(1, cable);
             host(cable, &ready_in, &echoed_in);
+            // With this thread its namespace goes, and the cable with that.
+            let _ = checked_in.recv();
         }
     });
     let this = thread::spawn(move || {
@@ -444,6 +447,7 @@ fn over(cable: Cable) {
         linked_out.send(()).unwrap();
         target(cable, &ready_out, &echoed_out);
         check_frames(&sniffer, cable);
+        drop(checked_out);
     });
     let results = [this.join(), other.join()];
     for result in results {
