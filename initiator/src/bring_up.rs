@@ -156,7 +156,7 @@ impl Host {
     ) -> Result<(), HostError> {
         let timeout_ms = u64::from(self.cap.to()) * CAP_TO_UNIT_MS;
         let timeout = Duration::from_millis(timeout_ms).max(self.options.timeout);
-        let deadline = std::time::Instant::now() + timeout;
+        let deadline = self.options.clock.now() + timeout;
         loop {
             let csts = Csts(self.property(offset::CSTS)?);
             if reached(csts) {
@@ -166,7 +166,7 @@ impl Host {
                 let why = "it reports a fatal error (CSTS.CFS)".to_owned();
                 return Err(HostError::Unsupported(why));
             }
-            if std::time::Instant::now() >= deadline {
+            if self.options.clock.now() >= deadline {
                 let what = what.to_owned();
                 return Err(HostError::Timeout { what, timeout });
             }

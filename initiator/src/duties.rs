@@ -52,7 +52,9 @@ impl Host {
 
     /// Starts the clock of the Keep Alives.
     pub(crate) fn begin_keep_alive(&mut self) {
-        self.duties.keep_alive_due = self.keep_alive_interval().map(|i| Instant::now() + i);
+        self.duties.keep_alive_due = self
+            .keep_alive_interval()
+            .map(|i| self.options.clock.now() + i);
     }
 
     /// Sends no more Keep Alives.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Access, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event, FabricError,
+    Access, Clock, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event, FabricError,
     PostError, QpId, RecvWork, Sge, WorkStatus, sleep_until_ready,
 };
 use nvme_proto::wire::identify::IdentifyController;
@@ -56,6 +56,8 @@ pub struct HostOptions {
     pub disable_sq_flow_control: bool,
     /// Patience with connections and with commands that are waited for.
     pub timeout: Duration,
+    /// What tells it the time. Spinning before it sleeps goes by the system's.
+    pub clock: Clock,
 }
 
 impl HostOptions {
@@ -73,6 +75,7 @@ impl HostOptions {
             kato_ms: 0,
             disable_sq_flow_control: false,
             timeout: Duration::from_secs(10),
+            clock: Clock::default(),
         }
     }
 }
@@ -264,7 +267,7 @@ impl Host {
             self.heard(event);
         }
         self.news = news;
-        self.attend(Instant::now());
+        self.attend(self.options.clock.now());
         progress
     }
 
@@ -327,21 +330,20 @@ impl Host {
         mut ready: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, HostError> {
         let timeout = self.options.timeout;
-        let deadline = Instant::now() + timeout;
+        let deadline = self.options.clock.now() + timeout;
         let mut idle_since = Instant::now();
         loop {
             let progress = self.poll();
             if let Some(value) = ready(self) {
                 return Ok(value);
             }
-            let now = Instant::now();
-            if now >= deadline {
+            if self.options.clock.now() >= deadline {
                 let what = what.into();
                 return Err(HostError::Timeout { what, timeout });
             }
             if progress {
-                idle_since = now;
-            } else if now - idle_since > SPIN {
+                idle_since = Instant::now();
+            } else if idle_since.elapsed() > SPIN {
                 let wake = self.duties.next_due().unwrap_or(deadline).min(deadline);
                 sleep_until_ready(&mut *self.endpoint, wake)?;
             }
