@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Access, Clock, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event, FabricError,
-    PostError, QpId, RecvWork, Sge, WorkStatus, sleep_until_ready,
+    Access, Clock, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event,
+    FabricError, PostError, QpId, RecvWork, Sge, WorkStatus, sleep_until_ready,
 };
 use nvme_proto::wire::identify::IdentifyController;
 use nvme_proto::wire::property::Cap;

@@ -4,7 +4,9 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Buffer, Data, Host, HostError, HostOptions, Loss, Response, Ticket, command};
+use cairn_initiator::{
+    Buffer, Data, Host, HostError, HostOptions, Loss, Response, Ticket, command,
+};
 use cairn_rdma::{Device, Provider};
 use cairn_tests::harness::{NQN, host_nqn, nqn};
 use cairn_tests::random::Random;
@@ -38,6 +40,8 @@ pub(crate) struct Simulated {
     /// By its place in the buffer.
     slots: Vec<Option<Pending>>,
     next_seed: u64,
+    /// Whether the network was cut between it and the target.
+    pub(crate) was_cut_off: bool,
     /// How many commands have ended, and how many of them well.
     pub(crate) ended: u64,
     pub(crate) succeeded: u64,
@@ -109,6 +113,7 @@ impl Simulated {
             host,
             slots: (0..SLOTS).map(|_| None).collect(),
             next_seed: u64::from(traits.number) << 48,
+            was_cut_off: false,
             ended: 0,
             succeeded: 0,
         })
@@ -132,7 +137,11 @@ impl Simulated {
     }
 
     /// Begins a command, if there is room for the one that chance wants.
-    pub(crate) fn begin(&mut self, disks: &mut [Disk], random: &mut Random) -> Result<(), HostError> {
+    pub(crate) fn begin(
+        &mut self,
+        disks: &mut [Disk],
+        random: &mut Random,
+    ) -> Result<(), HostError> {
         let qid = 1 + random.below(self.host.io_queues().into()) as u16;
         let free = self.slots.iter().position(Option::is_none);
         let Some(slot) = free.filter(|_| self.host.is_up(qid)) else {
@@ -251,10 +260,25 @@ impl Simulated {
     /// Takes the answers that have come.
     fn collect(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
         for slot in 0..SLOTS {
-            let Some(pending) = &self.slots[slot] else { continue };
+            let Some(pending) = &self.slots[slot] else {
+                continue;
+            };
             let Some(answer) = self.host.take(pending.ticket) else {
                 let took = world::now().duration_since(pending.since);
-                assert!(took < PATIENCE, "{:?} takes {took:?}", pending.ticket);
+                let overdue = took >= PATIENCE;
+                assert!(
+                    !overdue || self.was_cut_off,
+                    "{:?} takes {took:?}",
+                    pending.ticket
+                );
+                if overdue {
+                    // The target has given up on the connection meanwhile, and its
+                    // goodbye was lost, too: only patience tells.
+                    return Err(HostError::Timeout {
+                        what: format!("{:?}", pending.ticket),
+                        timeout: PATIENCE,
+                    });
+                }
                 continue;
             };
             let pending = self.slots[slot].take().expect("it was just seen");
@@ -283,7 +307,12 @@ impl Simulated {
     }
 
     fn answered(&mut self, slot: usize, pending: &Pending, response: &Response, disk: &mut Disk) {
-        let Pending { task, range, ticket, .. } = pending;
+        let Pending {
+            task,
+            range,
+            ticket,
+            ..
+        } = pending;
         let status = response.cqe.status();
         world::note(|| format!("{ticket:?}: {status}"));
         let key = pending.once.as_ref().map(|once| once.region().rkey());
@@ -298,7 +327,11 @@ impl Simulated {
             Task::Compare { equal: false } => Status::COMPARE_FAILURE,
             _ => Status::SUCCESS,
         };
-        assert_eq!(status.code(), expected.code(), "{ticket:?} {task:?} {range:?}: {status}");
+        assert_eq!(
+            status.code(),
+            expected.code(),
+            "{ticket:?} {task:?} {range:?}: {status}"
+        );
         self.succeeded += 1;
         match *task {
             Task::Write { seed } => disk.written(range, seed),
@@ -310,7 +343,10 @@ impl Simulated {
                     None => self.buffer.bytes(slot * self.mdts_bytes, length),
                 };
                 if let Some(block) = disk.differs(range, &found) {
-                    panic!("{ticket:?} read {range:?} of {}: block {block} is wrong", disk.nsid);
+                    panic!(
+                        "{ticket:?} read {range:?} of {}: block {block} is wrong",
+                        disk.nsid
+                    );
                 }
             }
             Task::Compare { .. } | Task::Verify | Task::Flush => {}
@@ -346,7 +382,10 @@ impl Simulated {
                 let data = Data::start_of(&self.buffer, length as u32);
                 self.host.run(1, sqe, data)?;
                 if let Some(block) = disk.differs(&range, &self.buffer.bytes(0, length)) {
-                    panic!("block {block} of namespace {} is wrong in the end", disk.nsid);
+                    panic!(
+                        "block {block} of namespace {} is wrong in the end",
+                        disk.nsid
+                    );
                 }
             }
         }

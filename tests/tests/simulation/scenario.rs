@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use cairn_initiator::HostError;
 use cairn_target::Holdings;
-use cairn_tests::harness::{NQN, subsystem};
+use cairn_tests::harness::{NQN, Scratch, subsystem};
 use cairn_tests::random::Random;
 
 use crate::disk::Disk;
@@ -38,7 +38,10 @@ pub(crate) struct Scenario {
     trouble: Trouble,
     mdts_bytes: usize,
     disks: Vec<Disk>,
+    file: Scratch,
     next_host: u8,
+    /// Whether the network was cut between the present host and the target.
+    was_cut_off: bool,
 }
 
 impl Scenario {
@@ -49,7 +52,9 @@ impl Scenario {
             trouble,
             mdts_bytes: 8192 << random.below(4),
             disks: vec![Disk::new(1, 512, 200), Disk::new(2, 4096, 24)],
+            file: Scratch::in_memory(&format!("simulation-{seed}"), 24 * 4096),
             next_host: 1,
+            was_cut_off: false,
             random,
         }
     }
@@ -63,13 +68,20 @@ impl Scenario {
         };
         let plan = self.plan();
         world::begin(&plan, weather, &mut self.random);
-        world::note(|| format!("seed {}: {:?} in {weather:?}, {plan:?}", self.seed, self.trouble));
+        world::note(|| {
+            format!(
+                "seed {}: {:?} in {weather:?}, {plan:?}",
+                self.seed, self.trouble
+            )
+        });
         let associations = match self.trouble {
             Trouble::None => 1,
             _ => 1 + self.random.below(3),
         };
         for _ in 0..associations {
-            let Some(mut host) = self.connect() else { continue };
+            let Some(mut host) = self.connect() else {
+                continue;
+            };
             let result = self.use_it(&mut host);
             self.end(host, &result);
         }
@@ -91,10 +103,9 @@ impl Scenario {
             self.mdts_bytes / 1024,
             [0, 4, 8][random.below(3) as usize],
         );
-        config += &subsystem(
-            NQN,
-            &["mem:100KiB block_size = 512", "mem:96KiB block_size = 4096"],
-        );
+        // A disk of memory is reached without a buffer between, one of a file by one.
+        let file = self.file.export(4096);
+        config += &subsystem(NQN, &["mem:100KiB block_size = 512", &file]);
         Plan {
             path_mtu: 1 + random.below(5) as u8,
             ipv6: random.below(2) == 0,
@@ -115,6 +126,7 @@ impl Scenario {
             mdts_bytes: self.mdts_bytes,
         };
         self.next_host += 1;
+        self.was_cut_off = false;
         world::note(|| format!("{traits:?}"));
         for _ in 0..ATTEMPTS {
             match Simulated::connect(&traits) {
@@ -129,9 +141,8 @@ impl Scenario {
     fn excuse(&self, error: &HostError) {
         world::note(|| format!("failed: {error}"));
         check_loss(error);
-        let (weather, cut) =
-            world::with(|world| (world.network.weather, !world.network.cut_off.is_empty()));
-        let excused = cut || weather.may_break_connections();
+        let weather = world::with(|world| world.network.weather);
+        let excused = self.was_cut_off || weather.may_break_connections();
         assert!(excused, "{error}, though the weather is not that bad");
     }
 
@@ -180,14 +191,13 @@ impl Scenario {
         });
         let address = world::with(|world| world.host_address(self.next_host - 1));
         world::note(|| format!("cut off for {time:?}"));
+        host.was_cut_off = true;
+        self.was_cut_off = true;
         world::with(|world| world.network.cut_off.push(address));
         let until = world::now() + time;
         let mut result = Ok(());
         while result.is_ok() && world::now() < until {
             result = host.step(&mut self.disks, until);
-        }
-        if let Err(error) = &result {
-            self.excuse(error);
         }
         // One that gave up connects again when the network is back.
         while world::now() < until {
@@ -201,9 +211,7 @@ impl Scenario {
 
     /// The end of an association, one way or another.
     fn end(&mut self, mut host: Simulated, result: &Result<(), HostError>) {
-        if let Err(error) = result
-            && self.trouble != Trouble::Partition
-        {
+        if let Err(error) = result {
             self.excuse(error);
         }
         if result.is_err() {

@@ -104,7 +104,8 @@ impl World {
         } else {
             "10.0.0.1".parse().expect("an address")
         };
-        let listener = format!("[[listener]]\naddress = \"{target_address}\"\nprovider = \"soft\"\n");
+        let listener =
+            format!("[[listener]]\naddress = \"{target_address}\"\nprovider = \"soft\"\n");
         let text = format!("{}{listener}", plan.config);
         let config = Config::parse("simulation", &text, &Flags::default())
             .unwrap_or_else(|error| panic!("the configuration is wrong:\n{error}\n{text}"));
@@ -181,7 +182,11 @@ impl World {
 
     pub(crate) fn note(&self, what: impl FnOnce() -> String) {
         if self.trace {
-            eprintln!("{:>14.6} ms  {}", self.elapsed().as_secs_f64() * 1e3, what());
+            eprintln!(
+                "{:>14.6} ms  {}",
+                self.elapsed().as_secs_f64() * 1e3,
+                what()
+            );
         }
     }
 
@@ -231,7 +236,11 @@ impl World {
         let at_ns = now.duration_since(self.start).as_nanos();
         (at_ns, from_target, start, length, fate as u8).hash(&mut self.digest);
         if let Some(what) = trace {
-            let arrow = if from_target { "target > host" } else { "host > target" };
+            let arrow = if from_target {
+                "target > host"
+            } else {
+                "host > target"
+            };
             let fate = match fate {
                 Fate::Arrives => "",
                 Fate::Late => ", late",
@@ -249,7 +258,9 @@ fn describe(frame: &Frame) -> String {
     let end = frame.bytes.len() - cairn_roce::wire::packet::ICRC_LEN;
     match Packet::parse(&frame.bytes[..end]) {
         Ok(packet) => {
-            let aeth = packet.aeth.map(|aeth| format!(" {:?} msn {}", aeth.syndrome, aeth.msn));
+            let aeth = packet
+                .aeth
+                .map(|aeth| format!(" {:?} msn {}", aeth.syndrome, aeth.msn));
             format!(
                 "{:?} qp {:#x} psn {:#x} {} bytes{}{}",
                 packet.opcode,
