@@ -1,9 +1,11 @@
 //! The configuration once it is known to be right.
 
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
@@ -112,6 +114,10 @@ pub struct Listener {
     pub hop_limit: Option<u8>,
     /// Connection requests that may wait to be answered.
     pub backlog: u32,
+    /// PORTID of the NVM subsystem port; no two listeners with one.
+    pub port_id: u16,
+    /// How good a way to each ANA group this is.
+    pub ana: AnaStates,
 }
 
 /// What hosts connect to.
@@ -123,6 +129,8 @@ pub struct Subsystem {
     pub serial: String,
     /// Model number (MN), 1 to 40 printable ASCII characters.
     pub model: String,
+    /// CNTLIDs of its controllers.
+    pub controller_ids: RangeInclusive<u16>,
     /// Who may connect.
     pub access: Access,
     /// Its disks, by ascending NSID; no two with one NSID.
@@ -153,6 +161,10 @@ pub struct Namespace {
     pub block_size: Option<BlockSize>,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether other processes and machines export the same disk, too.
+    pub shared: bool,
+    /// ANAGRPID: its ANA group.
+    pub ana_group: u32,
 }
 
 /// What is behind a namespace.

@@ -110,6 +110,37 @@ pub(crate) struct ListenerTable {
     /// Connection requests that may wait to be answered.
     #[schemars(range(min = 1, max = 4096), extend("default" = 128))]
     pub(crate) backlog: Option<i64>,
+    /// Number of the subsystem port (PORTID) that this is. Targets that export
+    /// one subsystem together need different ones. If not given, the lowest that
+    /// no listener has.
+    #[schemars(range(min = 1, max = 65535))]
+    pub(crate) port_id: Option<i64>,
+    /// How good a way to the disks this is (ANA state): "optimized" is the one
+    /// to use, "non-optimized" works but is slower, "inaccessible" does not
+    /// work now, "persistent-loss" never will again, "change" will be one of
+    /// these in a moment.
+    #[schemars(extend(
+        "default" = "optimized",
+        "enum" = ["optimized", "non-optimized", "inaccessible", "persistent-loss", "change"]
+    ))]
+    pub(crate) ana: Option<String>,
+    /// ANA groups whose state here is another one.
+    pub(crate) ana_group: Vec<AnaGroupTable>,
+}
+
+/// The state of one ANA group by way of the listener above.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["id", "state"]))]
+pub(crate) struct AnaGroupTable {
+    /// The group. Required.
+    #[schemars(range(min = 1, max = 128))]
+    pub(crate) id: Option<i64>,
+    /// Its state. Required.
+    #[schemars(extend(
+        "enum" = ["optimized", "non-optimized", "inaccessible", "persistent-loss", "change"]
+    ))]
+    pub(crate) state: Option<String>,
 }
 
 /// What hosts connect to: a name, who may use it, and its disks.
@@ -125,6 +156,10 @@ pub(crate) struct SubsystemTable {
     /// Model, at most 40 ASCII characters.
     #[schemars(extend("default" = "Cairn"))]
     pub(crate) model: Option<String>,
+    /// Controller ids (CNTLID) that it gives out, such as "1-32767". Targets that
+    /// export one subsystem together need ranges that do not overlap.
+    #[schemars(extend("default" = "1-65519"))]
+    pub(crate) controller_ids: Option<String>,
     /// Whether every host may connect. Either this is true or `allowed_hosts`
     /// lists who may.
     pub(crate) allow_any_host: Option<bool>,
@@ -158,4 +193,11 @@ pub(crate) struct NamespaceTable {
     /// Whether writes are refused.
     #[schemars(extend("default" = false))]
     pub(crate) read_only: Option<bool>,
+    /// Whether other processes and machines export the same disk, too: it is then
+    /// not locked against them.
+    #[schemars(extend("default" = false))]
+    pub(crate) shared: Option<bool>,
+    /// Its ANA group: listeners have a state for each.
+    #[schemars(range(min = 1, max = 128), extend("default" = 1))]
+    pub(crate) ana_group: Option<i64>,
 }

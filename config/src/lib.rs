@@ -61,6 +61,7 @@ pub use config::{
     Target,
 };
 pub use flags::Flags;
+pub use nvme_proto::ana::AnaStates;
 pub use nvme_proto::wire::Nqn;
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;

@@ -23,7 +23,7 @@ fn every_example_in_the_documentation_is_right() {
             count += 1;
         }
     }
-    assert_eq!(count, 2);
+    assert_eq!(count, 3);
 }
 
 /// Each key has a row in its table's section of the guide, with its default.
@@ -33,6 +33,7 @@ fn the_guide_has_every_key_and_its_default() {
     for (header, definition) in [
         ("### `[target]`", "TargetTable"),
         ("### `[[listener]]`", "ListenerTable"),
+        ("### `[[listener.ana_group]]`", "AnaGroupTable"),
         ("### `[[subsystem]]`", "SubsystemTable"),
         ("### `[[subsystem.namespace]]`", "NamespaceTable"),
     ] {

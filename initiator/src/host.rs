@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Access, Clock, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event,
-    FabricError, PostError, QpId, RecvWork, Sge, WorkStatus, sleep_until_ready,
+    Access, Clock, Completion, Device, Endpoint, EndpointOptions, Event, FabricError, PostError,
+    QpId, RecvWork, Sge, WorkStatus, sleep_until_ready,
 };
 use nvme_proto::wire::identify::IdentifyController;
 use nvme_proto::wire::property::Cap;
@@ -249,7 +249,7 @@ impl Host {
     /// anything was.
     pub fn poll(&mut self) -> bool {
         let mut progress = false;
-        let mut batch = [IDLE; BATCH];
+        let mut batch = [Completion::EMPTY; BATCH];
         loop {
             let count = self.endpoint.poll(&mut batch);
             for completion in &batch[..count] {
@@ -505,13 +505,3 @@ fn command_name(qid: u16, sqe: &Sqe) -> String {
         NvmOpcode(sqe.opc).to_string()
     }
 }
-
-/// What to fill a batch with before polling into it.
-const IDLE: Completion = Completion {
-    id: 0,
-    qp: QpId::new(0, 0),
-    kind: CompletionKind::Unknown,
-    status: WorkStatus::Success,
-    byte_len: 0,
-    invalidated_rkey: None,
-};

@@ -20,6 +20,7 @@
 //! [`Sqe`]: nvme_proto::wire::Sqe
 
 mod admin;
+pub mod bench;
 mod bring_up;
 mod buffer;
 pub mod command;
@@ -27,6 +28,7 @@ mod discovery;
 mod duties;
 mod error;
 mod host;
+mod object;
 mod queue;
 
 pub use buffer::{Buffer, Data};

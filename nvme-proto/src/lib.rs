@@ -8,6 +8,7 @@
 //! - [`controller`]: what a host then talks to: Connect, properties, admin
 //!   commands, events, the keep alive timer.
 //! - [`discovery`]: what a host is told of the subsystems there are.
+//! - [`ana`]: which of several ways to a namespace is a good one.
 //! - [`namespace`], [`limits`]: the disks, and every limit by name.
 //! - [`transfer`]: where a command's data is, checked against what it needs.
 //! - [`io`]: the commands of I/O queues, parsed once into what can be executed.
@@ -28,6 +29,7 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+pub mod ana;
 pub mod controller;
 pub mod discovery;
 pub mod io;

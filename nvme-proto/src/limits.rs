@@ -30,6 +30,9 @@ pub const IO_QUEUES_MAX: u16 = 1024;
 /// (Base, 5.16.1.5), so up to here its "too many to name" never arises.
 pub const NAMESPACES_MAX: u32 = 1024;
 
+/// The largest ANA group identifier (ANAGRPMAX, NANAGRPID).
+pub const ANA_GROUPS_MAX: u32 = 128;
+
 /// Asynchronous Event Requests outstanding (AERL is one less).
 pub const ASYNC_EVENT_REQUESTS: usize = 4;
 

@@ -1,8 +1,10 @@
 //! Namespaces: the disks of a subsystem, as its controllers describe them.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use crate::io::NamespaceView;
+use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::NSID_ALL;
 use crate::wire::Status;
 
@@ -15,6 +17,8 @@ pub struct Namespace {
     pub uuid: [u8; 16],
     /// NGUID, or zeroes for none.
     pub nguid: [u8; 16],
+    /// ANAGRPID: its ANA group, 1 up to [`ANA_GROUPS_MAX`].
+    pub anagrpid: u32,
     /// Size in logical blocks.
     pub blocks: u64,
     /// Bytes of a logical block are 2^`block_shift`: 9 or 12.
@@ -48,6 +52,8 @@ pub enum NamespaceError {
     Unknown,
     /// No whole logical block, or a block size other than 512 B and 4 KiB.
     BadGeometry,
+    /// ANA groups go from 1 to [`ANA_GROUPS_MAX`].
+    AnaGroupOutOfRange,
 }
 
 impl core::fmt::Display for NamespaceError {
@@ -59,6 +65,7 @@ impl core::fmt::Display for NamespaceError {
             Self::BadGeometry => {
                 "a namespace needs one logical block at least, of 512 or 4096 bytes"
             }
+            Self::AnaGroupOutOfRange => "the ANA group is 0 or above the largest there can be",
         })
     }
 }
@@ -69,8 +76,11 @@ impl core::error::Error for NamespaceError {}
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     by_nsid: BTreeMap<u32, Attached>,
-    /// CHGCNT of the ANA log: how often the set changed.
+    /// What CHGCNT of the ANA log owes to the namespaces: how often the set of
+    /// them, or the group of one, changed.
     changes: u64,
+    /// The same for each group that ever had one.
+    group_changes: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug)]
@@ -85,6 +95,7 @@ impl Namespaces {
         if !(1..=nn).contains(&namespace.nsid) {
             return Err(NamespaceError::NsidOutOfRange);
         }
+        check_ana_group(namespace.anagrpid)?;
         if namespace.blocks == 0 || !matches!(namespace.block_shift, 9 | 12) {
             return Err(NamespaceError::BadGeometry);
         }
@@ -93,14 +104,36 @@ impl Namespaces {
         }
         self.by_nsid
             .insert(namespace.nsid, Attached { namespace, tler: 0 });
-        self.changes += 1;
+        self.note_change(&[namespace.anagrpid]);
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, nsid: u32) -> Result<Namespace, NamespaceError> {
         let removed = self.by_nsid.remove(&nsid).ok_or(NamespaceError::Unknown)?;
-        self.changes += 1;
+        self.note_change(&[removed.namespace.anagrpid]);
         Ok(removed.namespace)
+    }
+
+    /// Moves a namespace to an ANA group; whether it was in another one.
+    pub(crate) fn set_ana_group(
+        &mut self,
+        nsid: u32,
+        anagrpid: u32,
+    ) -> Result<bool, NamespaceError> {
+        check_ana_group(anagrpid)?;
+        let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
+        let old = core::mem::replace(&mut attached.namespace.anagrpid, anagrpid);
+        if old != anagrpid {
+            self.note_change(&[old, anagrpid]);
+        }
+        Ok(old != anagrpid)
+    }
+
+    fn note_change(&mut self, groups: &[u32]) {
+        self.changes += 1;
+        for &anagrpid in groups {
+            *self.group_changes.entry(anagrpid).or_default() += 1;
+        }
     }
 
     /// Changes the size; whether it was another one.
@@ -129,12 +162,24 @@ impl Namespaces {
             .filter(move |&other| other > nsid)
     }
 
-    pub(crate) fn len(&self) -> usize {
-        self.by_nsid.len()
+    /// The ANA groups that have namespaces, and these, both ascending.
+    pub(crate) fn by_ana_group(&self) -> BTreeMap<u32, Vec<u32>> {
+        let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+        for namespace in self.iter() {
+            groups
+                .entry(namespace.anagrpid)
+                .or_default()
+                .push(namespace.nsid);
+        }
+        groups
     }
 
     pub(crate) fn changes(&self) -> u64 {
         self.changes
+    }
+
+    pub(crate) fn group_changes(&self, anagrpid: u32) -> u64 {
+        self.group_changes.get(&anagrpid).copied().unwrap_or(0)
     }
 
     pub(crate) fn tler(&self, nsid: u32) -> Result<u16, Status> {
@@ -157,5 +202,13 @@ impl Namespaces {
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
         attached.tler = tler;
         Ok(())
+    }
+}
+
+fn check_ana_group(anagrpid: u32) -> Result<(), NamespaceError> {
+    if (1..=ANA_GROUPS_MAX).contains(&anagrpid) {
+        Ok(())
+    } else {
+        Err(NamespaceError::AnaGroupOutOfRange)
     }
 }

@@ -11,8 +11,10 @@
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::ops::RangeInclusive;
 use core::time::Duration;
 
+use crate::ana::AnaStates;
 use crate::controller::error_log::Failure;
 use crate::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Outcome, Refusal,
@@ -42,9 +44,15 @@ pub struct Settings {
     pub hosts: HostAccess,
     /// VWC: a namespace's backend may hold acknowledged writes in a volatile cache.
     pub volatile_write_cache: bool,
+    /// CNTLIDs of its controllers. Targets that export one subsystem together
+    /// have a range each: a CNTLID is unique in the subsystem (Base, 3.1.2).
+    pub cntlids: RangeInclusive<u16>,
     /// Limits.
     pub limits: Limits,
 }
+
+/// Every CNTLID that a controller may have.
+pub const CNTLIDS_ALL: RangeInclusive<u16> = 1..=CNTLID_MAX;
 
 /// Which hosts may connect.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -137,6 +145,11 @@ pub struct Arrival<'a> {
     /// Where the host connected to: what the discovery log shows for a listener
     /// on a wildcard address.
     pub local: Option<LocalAddress>,
+    /// The target's name for the port that the host came by:
+    /// [`Subsystem::set_ana_states`] takes it.
+    pub port: u64,
+    /// The ANA states at that port.
+    pub ana: &'a AnaStates,
 }
 
 /// A queue that is connected.
@@ -192,6 +205,12 @@ impl Subsystem {
 
     fn of_kind(kind: Kind, settings: Settings) -> Self {
         settings.limits.assert_sane();
+        let cntlids = &settings.cntlids;
+        assert!(
+            !cntlids.is_empty() && *cntlids.start() >= 1 && *cntlids.end() <= CNTLID_MAX,
+            "CNTLIDs {cntlids:?}"
+        );
+        let last_cntlid = *cntlids.end();
         let common = Common {
             kind,
             settings,
@@ -202,7 +221,7 @@ impl Subsystem {
         Self {
             common,
             controllers: BTreeMap::new(),
-            last_cntlid: 0,
+            last_cntlid,
         }
     }
 
@@ -290,14 +309,15 @@ impl Subsystem {
         }
         let limits = self.common.limits();
         let of_host = |controller: &&Controller| controller.host().nqn == request.hostnqn;
-        if self.controllers.len() >= usize::from(limits.controllers)
+        let cntlids = &self.common.settings.cntlids;
+        if self.controllers.len() >= usize::from(limits.controllers).min(cntlids.len())
             || self.controllers().filter(of_host).count()
                 >= usize::from(limits.controllers_per_host)
         {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
         let cntlid = self.next_cntlid();
-        let controller = Controller::new(cntlid, request, arrival.local, &self.common, arrival.now);
+        let controller = Controller::new(cntlid, request, arrival, &self.common);
         self.controllers.insert(cntlid, controller);
         Ok(cntlid)
     }
@@ -334,9 +354,10 @@ impl Subsystem {
     /// The next free CNTLID; one that was freed is the last to be used again, so
     /// that no late message of an old association meets a new one.
     fn next_cntlid(&mut self) -> u16 {
+        let (first, last) = self.common.settings.cntlids.clone().into_inner();
         loop {
-            self.last_cntlid = if self.last_cntlid >= CNTLID_MAX {
-                1
+            self.last_cntlid = if self.last_cntlid >= last {
+                first
             } else {
                 self.last_cntlid + 1
             };
@@ -506,6 +527,34 @@ impl Subsystem {
             self.namespace_changed(nsid, actions);
         }
         Ok(())
+    }
+
+    /// Moves a namespace to an ANA group.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn set_ana_group(
+        &mut self,
+        nsid: u32,
+        anagrpid: u32,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), NamespaceError> {
+        if self.common.namespaces.set_ana_group(nsid, anagrpid)? {
+            // Not a change of the namespace's attributes (Base, figure 146).
+            self.raise(AsyncEvent::NOTICE_ANA_CHANGED, actions);
+        }
+        Ok(())
+    }
+
+    /// Sets the ANA states at a port. Hosts that came by it hear of it if it
+    /// concerns a namespace.
+    pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
+        let groups = self.common.namespaces.by_ana_group();
+        for controller in self.controllers.values_mut() {
+            if controller.port() == port {
+                controller.ana_changed(states, |group| groups.contains_key(&group), actions);
+            }
+        }
     }
 
     /// Sets the state of the media. New warnings are events.

@@ -250,3 +250,15 @@ pub struct Completion {
     /// The local key that the peer's SEND took out of use.
     pub invalidated_rkey: Option<u32>,
 }
+
+impl Completion {
+    /// What a slice is filled with before it is polled into.
+    pub const EMPTY: Self = Self {
+        id: 0,
+        qp: QpId::new(0, 0),
+        kind: CompletionKind::Unknown,
+        status: WorkStatus::Success,
+        byte_len: 0,
+        invalidated_rkey: None,
+    };
+}

@@ -1,5 +1,6 @@
 //! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
 
+mod ana;
 mod arena;
 mod backend;
 pub mod cli;

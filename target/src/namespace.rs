@@ -1,7 +1,7 @@
 //! Namespaces as the I/O path sees them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_rdma::{Access, Device, FabricError, Region};
@@ -19,6 +19,7 @@ pub(crate) struct Namespace {
     /// What its blocks live on.
     pub(crate) backend: Backend,
     read_only: bool,
+    anagrpid: AtomicU32,
     /// Its memory as each device knows it, by the device's id. Looked at when a
     /// device or a namespace arrives, never by an I/O.
     regions: Mutex<HashMap<u64, Arc<Region>>>,
@@ -26,15 +27,26 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     /// A namespace that no device knows yet.
-    pub(crate) fn new(nsid: u32, backend: Backend, read_only: bool) -> Self {
+    pub(crate) fn new(nsid: u32, backend: Backend, read_only: bool, anagrpid: u32) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             nsid,
             backend,
             read_only,
+            anagrpid: AtomicU32::new(anagrpid),
             regions: Mutex::default(),
         }
+    }
+
+    /// ANAGRPID: its ANA group.
+    pub(crate) fn anagrpid(&self) -> u32 {
+        self.anagrpid.load(Ordering::Relaxed)
+    }
+
+    /// Moves it to an ANA group.
+    pub(crate) fn set_anagrpid(&self, anagrpid: u32) {
+        self.anagrpid.store(anagrpid, Ordering::Relaxed);
     }
 
     /// What parsing must know of it, as its size is now.

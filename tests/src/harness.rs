@@ -92,8 +92,17 @@ impl TestTarget {
     /// If it does not start.
     #[must_use]
     pub fn start(toml: &str) -> Self {
+        Self::start_as(toml, "")
+    }
+
+    /// The same, and more lines of the listener.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_as(toml: &str, listener: &str) -> Self {
         let network = Network::chosen();
-        let config = config(toml, &network);
+        let config = config(toml, &network, listener);
         let target = Target::start(config, vec![network.provider()]);
         Self {
             target: target.unwrap_or_else(|error| panic!("the target does not start: {error}")),
@@ -113,8 +122,16 @@ impl TestTarget {
     /// # Panics
     /// If the target refuses it.
     pub fn reload(&self, toml: &str) {
+        self.reload_as(toml, "");
+    }
+
+    /// The same, and more lines of the listener.
+    ///
+    /// # Panics
+    /// If the target refuses it.
+    pub fn reload_as(&self, toml: &str, listener: &str) {
         self.target
-            .reload(config(toml, &self.network))
+            .reload(config(toml, &self.network, listener))
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
     }
 
@@ -249,7 +266,7 @@ pub fn subsystem(nqn: &str, exports: &[&str]) -> String {
 }
 
 /// The lines of a namespace, as a part of the subsystem before. An export may
-/// bring another line, as in `"mem:1MiB block_size = 4096"`.
+/// bring more lines, as in `"mem:1MiB block_size = 4096"`.
 #[must_use]
 pub fn namespace(nsid: u32, export: &str) -> String {
     let (export, more) = export.split_once(' ').unwrap_or((export, ""));
@@ -279,7 +296,7 @@ fn host_id(name: &str) -> [u8; 16] {
     id
 }
 
-fn config(toml: &str, network: &Network) -> Config {
+fn config(toml: &str, network: &Network, listener: &str) -> Config {
     // One reactor is enough unless a test is about several, and keeps a run of
     // all tests on a small machine quick.
     let target = if toml.contains("[target]") {
@@ -287,7 +304,7 @@ fn config(toml: &str, network: &Network) -> Config {
     } else {
         "[target]\nreactors = 1\n"
     };
-    let text = format!("{target}{toml}\n{}", network.listener());
+    let text = format!("{target}{toml}\n{}{listener}\n", network.listener());
     Config::parse("test", &text, &Flags::default())
         .unwrap_or_else(|error| panic!("the test's configuration is wrong:\n{error}"))
 }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
 use cairn_rdma::{
-    Access, Completion, CompletionKind, Device, Endpoint, EndpointOptions, Event, Mapping,
-    Operation, QpId, RecvWork, Region, RemoteBuffer, SendWork, Sge, SgeList, WorkStatus,
+    Access, Completion, Device, Endpoint, EndpointOptions, Event, Mapping, Operation, QpId,
+    RecvWork, Region, RemoteBuffer, SendWork, Sge, SgeList,
 };
 
 /// Receives that a node can have posted.
@@ -75,7 +75,7 @@ impl Node {
     /// Something was said of a queue pair after its `Closed`.
     pub(crate) fn pump(&mut self) -> Result<bool> {
         let mut progress = false;
-        let mut out = [IDLE; 16];
+        let mut out = [Completion::EMPTY; 16];
         loop {
             let count = self.endpoint.poll(&mut out);
             ensure!(count <= out.len(), "poll claims {count} completions of 16");
@@ -249,13 +249,3 @@ pub(crate) fn qp_of(event: &Event) -> Option<QpId> {
         Event::DeviceRemoved | Event::Notice { .. } => None,
     }
 }
-
-/// What to fill a slice of completions with before polling into it.
-pub(crate) const IDLE: Completion = Completion {
-    id: 0,
-    qp: QpId::new(0, 0),
-    kind: CompletionKind::Unknown,
-    status: WorkStatus::Success,
-    byte_len: 0,
-    invalidated_rkey: None,
-};

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::{Check, target};
+use super::{Check, ana, target};
 use crate::config::{LISTENERS_MAX, Listener, PORT_DEFAULT, Provider};
 use crate::file::ListenerTable;
 use crate::place::Place;
@@ -22,10 +22,14 @@ pub(super) fn check(
             .help("add a [[listener]] with an address to the file, or --listen ADDR");
     }
     check.count(place, tables.len(), LISTENERS_MAX);
+    let port_ids = ana::port_ids(check, place, tables);
     let listeners: Vec<Option<Listener>> = tables
         .iter()
+        .zip(port_ids)
         .enumerate()
-        .map(|(index, table)| listener(check, &place.index(index), table, provider))
+        .map(|(index, (table, port_id))| {
+            listener(check, &place.index(index), table, provider, port_id)
+        })
         .collect();
     let addresses: Vec<Option<SocketAddr>> = listeners
         .iter()
@@ -62,6 +66,7 @@ fn listener(
     place: &Place,
     table: &ListenerTable,
     default_provider: Provider,
+    port_id: u16,
 ) -> Option<Listener> {
     let address = address(check, place, table.address.as_deref());
     let port = check.number(&place.key("port"), table.port, 1..=65535);
@@ -69,6 +74,7 @@ fn listener(
     let traffic_class = traffic_class(check, place, table);
     let hop_limit = check.number(&place.key("hop_limit"), table.hop_limit, 1..=255);
     let backlog = check.number(&place.key("backlog"), table.backlog, 1..=BACKLOG_MAX);
+    let ana = ana::states(check, place, table);
     Some(Listener {
         address: address?,
         port: port.map_or(PORT_DEFAULT, |port| port as u16),
@@ -76,6 +82,8 @@ fn listener(
         traffic_class,
         hop_limit: hop_limit.map(|hops| hops as u8),
         backlog: backlog.unwrap_or(BACKLOG_DEFAULT) as u32,
+        port_id,
+        ana,
     })
 }
 

@@ -2,6 +2,7 @@
 //! stands, then against the others; a problem is noted and the check goes on
 //! with the default, so that one run shows them all.
 
+mod ana;
 mod listener;
 mod namespace;
 mod subsystem;

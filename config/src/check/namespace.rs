@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
+use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
@@ -47,7 +48,8 @@ pub(super) fn check(
 
 /// Two namespaces that write to one disk would undo each other's work.
 pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[SubsystemTable]) {
-    let mut firsts: HashMap<PathBuf, (Place, bool)> = HashMap::new();
+    // (where, whether it is only read, whether it is shared)
+    let mut firsts: HashMap<PathBuf, (Place, bool, bool)> = HashMap::new();
     for (index, subsystem) in tables.iter().enumerate() {
         let below = place.index(index).key("namespace");
         for (index, namespace) in subsystem.namespace.iter().enumerate() {
@@ -56,16 +58,19 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
             };
             let at = below.index(index).key("export");
             let read_only = namespace.read_only.unwrap_or(false);
+            let shared = namespace.shared.unwrap_or(false);
             let path: PathBuf = Path::new(export).components().collect();
             match firsts.get(&path) {
-                Some((first, first_read_only)) if !(read_only && *first_read_only) => {
+                Some((first, first_read_only, first_shared))
+                    if !(read_only && *first_read_only || shared && *first_shared) =>
+                {
                     check
                         .repeated(&at, first, format_args!("the disk {export}"))
                         .help("export each disk once, or set read_only = true on both");
                 }
                 Some(_) => {}
                 None => {
-                    firsts.insert(path, (at, read_only));
+                    firsts.insert(path, (at, read_only, shared));
                 }
             }
         }
@@ -83,6 +88,12 @@ fn namespace(
     let backing = backing(check, place, table.export.as_deref(), block_size);
     let uuid = uuid(check, place, table.uuid.as_deref());
     let nguid = nguid(check, place, table.nguid.as_deref());
+    let ana_group = check.number(
+        &place.key("ana_group"),
+        table.ana_group,
+        1..=i64::from(ANA_GROUPS_MAX),
+    );
+    let shared = shared(check, place, table);
     let nsid = nsid?;
     Some(Namespace {
         nsid,
@@ -91,7 +102,24 @@ fn namespace(
         nguid,
         block_size,
         read_only: table.read_only.unwrap_or(false),
+        shared,
+        ana_group: ana_group.map_or(1, |group| group as u32),
     })
+}
+
+/// Memory is never another process's.
+fn shared(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool {
+    let shared = table.shared.unwrap_or(false);
+    let export = table.export.as_deref().unwrap_or_default();
+    if shared && export.starts_with(MEMORY_PREFIX) {
+        check
+            .wrong(
+                &place.key("shared"),
+                "memory of this process cannot be shared with another target",
+            )
+            .help("share a file, such as one in /dev/shm, or a block device");
+    }
+    shared
 }
 
 fn nsid(check: &mut Check<'_>, place: &Place, nsid: Option<i64>) -> Option<u32> {

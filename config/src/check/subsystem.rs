@@ -1,5 +1,8 @@
 //! The `[[subsystem]]` tables: names and who may connect.
 
+use std::ops::RangeInclusive;
+
+use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
 use super::{Check, namespace};
@@ -56,6 +59,7 @@ fn subsystem(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Op
         table.model.as_deref(),
         MODEL_MAX,
     );
+    let controller_ids = controller_ids(check, place, table.controller_ids.as_deref());
     let nqn = nqn(check, place, table.nqn.as_deref());
     let namespaces = namespace::check(
         check,
@@ -68,9 +72,36 @@ fn subsystem(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Op
         nqn,
         serial: serial.unwrap_or_else(|| identity::serial(&nqn)),
         model: model.unwrap_or_else(|| MODEL_DEFAULT.to_owned()),
+        controller_ids,
         access,
         namespaces,
     })
+}
+
+/// A range such as "1-32767".
+fn controller_ids(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> RangeInclusive<u16> {
+    let Some(text) = text else {
+        return CNTLIDS_ALL;
+    };
+    let range = text.split_once('-').and_then(|(first, last)| {
+        let number = |text: &str| text.trim().parse::<u16>().ok();
+        Some(number(first)?..=number(last)?)
+    });
+    let last = CNTLIDS_ALL.end();
+    match range {
+        Some(range) if !range.is_empty() && *range.start() >= 1 && range.end() <= last => range,
+        _ => {
+            check
+                .wrong(
+                    &place.key("controller_ids"),
+                    format!("\"{}\" is no range of controller ids", text.escape_debug()),
+                )
+                .help(format!(
+                    "write the first and the last, from 1 to {last}, such as \"1-32767\""
+                ));
+            CNTLIDS_ALL
+        }
+    }
 }
 
 fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> {

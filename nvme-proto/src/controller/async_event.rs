@@ -14,13 +14,14 @@ use crate::wire::aen::AsyncEvent;
 use super::{Completion, Refusal};
 
 /// Every event this controller can report, in the order of reporting.
-const KINDS: [AsyncEvent; 7] = [
+const KINDS: [AsyncEvent; 8] = [
     AsyncEvent::ERROR_PERSISTENT_INTERNAL,
     AsyncEvent::ERROR_TRANSIENT_INTERNAL,
     AsyncEvent::SMART_RELIABILITY,
     AsyncEvent::SMART_TEMPERATURE,
     AsyncEvent::SMART_SPARE,
     AsyncEvent::NOTICE_NAMESPACE_CHANGED,
+    AsyncEvent::NOTICE_ANA_CHANGED,
     AsyncEvent::NOTICE_DISCOVERY_CHANGED,
 ];
 

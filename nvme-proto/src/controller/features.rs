@@ -121,6 +121,7 @@ impl Features {
     pub(super) fn wants(&self, event: AsyncEvent) -> bool {
         match event {
             AsyncEvent::NOTICE_NAMESPACE_CHANGED => self.events.namespace_attribute(),
+            AsyncEvent::NOTICE_ANA_CHANGED => self.events.ana_change(),
             AsyncEvent::NOTICE_DISCOVERY_CHANGED => self.events.discovery_change(),
             AsyncEvent::SMART_TEMPERATURE => self.events.smart() & WARNING_TEMPERATURE != 0,
             AsyncEvent::SMART_SPARE => self.events.smart() & WARNING_SPARE != 0,
@@ -393,8 +394,6 @@ impl Features {
 /// The events that OAES offers, which are those that feature 0Bh may enable.
 pub(super) fn offered_events(kind: Kind) -> AsyncEventConfig {
     match kind {
-        // ANA state never changes here, but who reports ANA has to offer its event
-        // (Base, 8.1.2).
         Kind::Nvm => AsyncEventConfig(0)
             .with_smart(0xff)
             .with_namespace_attribute(true)

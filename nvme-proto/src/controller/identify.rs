@@ -3,7 +3,9 @@
 use zerocopy::{FromBytes, IntoBytes};
 
 use crate::io::IoLimits;
-use crate::limits::{ABORTS, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, ERROR_LOG_ENTRIES, KAS};
+use crate::limits::{
+    ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, ERROR_LOG_ENTRIES, KAS,
+};
 use crate::namespace::Namespace;
 use crate::subsystem::{Common, Kind};
 use crate::wire::identify::{
@@ -11,6 +13,7 @@ use crate::wire::identify::{
     IdentifyNamespace, IdentifyNamespaceIndependent, IoCommandSets, Lpa, NamespaceDescriptor,
     NamespaceList, Oncs, Sgls, Vwc, ascii_field,
 };
+use crate::wire::log::AnaState;
 use crate::wire::{NSID_ALL, Status};
 
 use super::command::Identify;
@@ -18,9 +21,8 @@ use super::features::offered_events;
 use super::refusal::byte;
 use super::{Controller, Refusal, properties};
 
-/// The ANA group of every namespace: all paths are alike.
-pub(super) const ANA_GROUP: u32 = 1;
-/// ANATT: the longest an ANA transition takes, in seconds; there is none, but 0 is reserved.
+/// ANATT: the longest an ANA transition takes, in seconds. How long a group is in
+/// ANA Change is the administrator's choice; Linux resets after twice this.
 const ANATT_S: u8 = 10;
 /// RTD3E: how long a shutdown may take, in microseconds. A host waits that long
 /// for caches to be flushed.
@@ -57,7 +59,7 @@ impl Controller {
         match identify.cns {
             Cns::NAMESPACE => {
                 if let Some(namespace) = find(common, nsid)? {
-                    fill_namespace(namespace, view(out));
+                    self.fill_namespace(namespace, view(out));
                 }
             }
             Cns::ACTIVE_NAMESPACES | Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES => {
@@ -142,6 +144,33 @@ impl Controller {
             Kind::Discovery => id.cntrltype = IdentifyController::CNTRLTYPE_DISCOVERY,
         }
     }
+
+    fn fill_namespace(&self, namespace: &Namespace, id: &mut IdentifyNamespace) {
+        id.nsze.set(namespace.blocks);
+        id.ncap.set(namespace.blocks);
+        // Unknown where there is no access (Base, 8.1.3.3 and 8.1.3.4).
+        let lost = matches!(
+            self.ana.get(namespace.anagrpid),
+            AnaState::INACCESSIBLE | AnaState::PERSISTENT_LOSS
+        );
+        if !lost {
+            id.nuse.set(namespace.blocks);
+        }
+        id.nmic = IdentifyNamespace::NMIC_SHARED;
+        if namespace.deallocates {
+            id.dlfeat = Dlfeat(0)
+                .with_read(DLFEAT_ZEROES)
+                .with_write_zeroes_deallocate(true)
+                .0;
+        }
+        id.nvmcap
+            .set(u128::from(namespace.blocks) << namespace.block_shift);
+        id.anagrpid.set(namespace.anagrpid);
+        id.nsattr = nsattr(namespace);
+        id.nguid = namespace.nguid;
+        // NLBAF and FLBAS are 0: the one format there is, without metadata.
+        id.lbaf[0].lbads = namespace.block_shift;
+    }
 }
 
 /// What only a controller with namespaces has.
@@ -154,9 +183,16 @@ fn fill_nvm_controller(common: &Common, id: &mut IdentifyController) {
         .with_ana(true)
         .0;
     id.anatt = ANATT_S;
-    id.anacap = Anacap(0).with_optimized(true).with_anagrpid_static(true).0;
-    id.anagrpmax.set(ANA_GROUP);
-    id.nanagrpid.set(1);
+    // A namespace may be moved between groups: ANAGRPID is not static.
+    id.anacap = Anacap(0)
+        .with_optimized(true)
+        .with_non_optimized(true)
+        .with_inaccessible(true)
+        .with_persistent_loss(true)
+        .with_change(true)
+        .0;
+    id.anagrpmax.set(ANA_GROUPS_MAX);
+    id.nanagrpid.set(ANA_GROUPS_MAX);
     id.nn.set(nn);
     id.mnan.set(nn);
     id.oncs.set(oncs().0);
@@ -194,29 +230,9 @@ pub(crate) fn io_limits(common: &Common) -> IoLimits {
     }
 }
 
-fn fill_namespace(namespace: &Namespace, id: &mut IdentifyNamespace) {
-    id.nsze.set(namespace.blocks);
-    id.ncap.set(namespace.blocks);
-    id.nuse.set(namespace.blocks);
-    id.nmic = IdentifyNamespace::NMIC_SHARED;
-    if namespace.deallocates {
-        id.dlfeat = Dlfeat(0)
-            .with_read(DLFEAT_ZEROES)
-            .with_write_zeroes_deallocate(true)
-            .0;
-    }
-    id.nvmcap
-        .set(u128::from(namespace.blocks) << namespace.block_shift);
-    id.anagrpid.set(ANA_GROUP);
-    id.nsattr = nsattr(namespace);
-    id.nguid = namespace.nguid;
-    // NLBAF and FLBAS are 0: the one format there is, without metadata.
-    id.lbaf[0].lbads = namespace.block_shift;
-}
-
 fn fill_independent(namespace: &Namespace, id: &mut IdentifyNamespaceIndependent) {
     id.nmic = IdentifyNamespace::NMIC_SHARED;
-    id.anagrpid.set(ANA_GROUP);
+    id.anagrpid.set(namespace.anagrpid);
     id.nsattr = nsattr(namespace);
     id.nstat = IdentifyNamespaceIndependent::NSTAT_READY;
 }

@@ -35,8 +35,9 @@ use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::time::Duration;
 
+use crate::ana::{AnaStates, AnaView};
 use crate::discovery::LocalAddress;
-use crate::subsystem::{Common, Kind};
+use crate::subsystem::{Arrival, Common, Kind};
 use crate::wire::aen::AsyncEvent;
 use crate::wire::{Cqe, Nqn, Status};
 
@@ -180,6 +181,8 @@ pub struct Controller {
     cntlid: u16,
     host: Host,
     local: Option<LocalAddress>,
+    port: u64,
+    ana: AnaView,
     properties: Properties,
     /// The association is about to end, and the target was told so.
     condemned: bool,
@@ -201,17 +204,19 @@ impl Controller {
     pub(crate) fn new(
         cntlid: u16,
         request: &ConnectRequest,
-        local: Option<LocalAddress>,
+        arrival: &Arrival<'_>,
         common: &Common,
-        now: Duration,
     ) -> Self {
+        let now = arrival.now;
         Self {
             cntlid,
             host: Host {
                 nqn: request.hostnqn,
                 id: request.hostid,
             },
-            local,
+            local: arrival.local,
+            port: arrival.port,
+            ana: AnaView::new(arrival.ana),
             properties: Properties::new(common.limits()),
             condemned: false,
             keep_alive: KeepAlive::new(request.kato_ms, common.kind() == Kind::Discovery, now),
@@ -330,6 +335,24 @@ impl Controller {
         if self.is_ready() && self.features.wants(event) {
             self.events.raise(event);
             self.deliver_events(actions);
+        }
+    }
+
+    /// The port that the host came by.
+    pub(crate) fn port(&self) -> u64 {
+        self.port
+    }
+
+    /// The ANA states at its port are these from now on; `shown` says whether the
+    /// log shows a group.
+    pub(crate) fn ana_changed(
+        &mut self,
+        states: &AnaStates,
+        shown: impl Fn(u32) -> bool,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.ana.change(states, shown) {
+            self.raise(AsyncEvent::NOTICE_ANA_CHANGED, actions);
         }
     }
 

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::limits::Limits;
 use nvme_proto::subsystem::{Arrival, HostAccess, Settings, Subsystem};
@@ -217,6 +218,8 @@ fn the_connection_request_must_have_said_the_same() {
             now: Duration::ZERO,
             cm: Some(&cm),
             local: None,
+            port: 0,
+            ana: &AnaStates::default(),
         };
         subsystem
             .connect(&request, &arrival)

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{Action, ConnectRequest, Termination};
 use nvme_proto::discovery::{Exported, Listener};
 use nvme_proto::subsystem::{Arrival, HostAccess, Subsystem};
@@ -254,6 +255,8 @@ fn without_a_local_address_wildcards_are_left_out() {
         now: rig.now,
         cm: None,
         local: None,
+        port: 0,
+        ana: &AnaStates::default(),
     };
     rig.cntlid = rig.subsystem.connect(&request, &arrival).unwrap().cntlid;
     rig.enable();

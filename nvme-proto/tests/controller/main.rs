@@ -1,6 +1,7 @@
 //! The controller as hosts see it: commands in, completions and actions out.
 
 mod admin;
+mod ana;
 mod connect;
 mod discovery;
 mod events;

@@ -3,13 +3,14 @@
 
 use std::time::Duration;
 
+use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, SmartCounters,
     Transfer,
 };
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::Namespace;
-use nvme_proto::subsystem::{Arrival, Connected, HostAccess, Settings, Subsystem};
+use nvme_proto::subsystem::{Arrival, CNTLIDS_ALL, Connected, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::fabrics::{
     ConnectCommand, ConnectData, PropertyGetCommand, PropertySetCommand, PropertySize,
 };
@@ -38,6 +39,7 @@ pub(crate) fn settings() -> Settings {
         firmware: "0.1.0".into(),
         hosts: HostAccess::Any,
         volatile_write_cache: true,
+        cntlids: CNTLIDS_ALL,
         limits: Limits::default(),
     }
 }
@@ -47,6 +49,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         nsid,
         uuid: [nsid as u8; 16],
         nguid: [0; 16],
+        anagrpid: 1,
         blocks: 1 << 20,
         block_shift: 12,
         read_only: false,
@@ -98,6 +101,8 @@ impl Connect {
                 now,
                 cm: None,
                 local,
+                port: 0,
+                ana: &AnaStates::default(),
             },
         )
     }

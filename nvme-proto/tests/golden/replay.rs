@@ -4,6 +4,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, SmartCounters, Transfer,
     connect,
@@ -12,7 +13,7 @@ use nvme_proto::discovery::{Exported, Listener};
 use nvme_proto::io::{IoCommand, NamespaceView};
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::Namespace;
-use nvme_proto::subsystem::{Arrival, HostAccess, Settings, Subsystem};
+use nvme_proto::subsystem::{Arrival, CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::fabrics::{ConnectData, PropertyGetCommand, PropertySetCommand};
@@ -50,6 +51,7 @@ impl<'a> Target<'a> {
             firmware: "0.1".into(),
             hosts: HostAccess::Any,
             volatile_write_cache: true,
+            cntlids: CNTLIDS_ALL,
             limits: Limits::default(),
         };
         let mut disks = Subsystem::new(settings.clone());
@@ -132,6 +134,8 @@ impl<'a> Target<'a> {
             now: self.now,
             cm: Some(&cm),
             local: None,
+            port: 0,
+            ana: &AnaStates::default(),
         };
         let connected = subsystem.connect(&request, &arrival).unwrap();
         assert_eq!(connected.qid, command.qid);
@@ -182,6 +186,7 @@ fn namespace(nsid: u32) -> Namespace {
         nsid,
         uuid: [nsid as u8; 16],
         nguid: [0; 16],
+        anagrpid: 1,
         blocks: 1 << 16,
         block_shift: 12,
         read_only: false,

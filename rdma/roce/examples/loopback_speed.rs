@@ -11,23 +11,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Access, Completion, CompletionKind, ConnectOptions, Device, Endpoint, EndpointOptions, Event,
-    ListenOptions, ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, Region,
-    RemoteBuffer, SendWork, Sge, WorkStatus,
+    Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, ListenOptions,
+    ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, Region, RemoteBuffer, SendWork,
+    Sge,
 };
 use cairn_roce::Soft;
 
 const SIZE: usize = 32 << 20;
 const TIME: Duration = Duration::from_secs(2);
-
-const NOTHING: Completion = Completion {
-    id: 0,
-    qp: QpId::new(0, 0),
-    kind: CompletionKind::Unknown,
-    status: WorkStatus::Success,
-    byte_len: 0,
-    invalidated_rkey: None,
-};
 
 fn open(device: &Arc<dyn Device>) -> (Box<dyn Endpoint>, Region) {
     let mapping = Arc::new(Mapping::anonymous(SIZE).expect("32 MiB"));
@@ -68,7 +59,7 @@ fn measure(
     end.post(qp, &first).expect("room for work");
     let started = Instant::now();
     let mut done = 0_u64;
-    let mut out = [NOTHING; 64];
+    let mut out = [Completion::EMPTY; 64];
     let mut again = Vec::with_capacity(64);
     while started.elapsed() < TIME {
         let count = end.poll(&mut out);
@@ -120,7 +111,7 @@ fn main() {
             let qp = end
                 .accept(*request, &QpOptions::default(), &[])
                 .expect("to accept");
-            let mut out = [NOTHING; 16];
+            let mut out = [Completion::EMPTY; 16];
             while !stop.load(Ordering::Relaxed) {
                 end.poll(&mut out);
                 end.poll_events(&mut Vec::new());
@@ -139,7 +130,7 @@ fn main() {
     let qp = end.connect(&options, &[]).expect("to connect");
     let mut events = Vec::new();
     while events.is_empty() {
-        end.poll(&mut [NOTHING; 1]);
+        end.poll(&mut [Completion::EMPTY; 1]);
         end.poll_events(&mut events);
     }
     assert!(matches!(events[0], Event::Established { .. }), "{events:?}");

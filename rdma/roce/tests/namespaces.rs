@@ -12,9 +12,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Access, Completion, CompletionKind, ConnectOptions, Endpoint, EndpointOptions, Event,
-    ListenOptions, ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, RecvWork, Region,
-    RemoteBuffer, SendWork, Sge, WorkStatus, sleep_until_ready,
+    Access, Completion, ConnectOptions, Endpoint, EndpointOptions, Event, ListenOptions,
+    ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
+    SendWork, Sge, WorkStatus, sleep_until_ready,
 };
 use cairn_roce::phy::fault::FaultOptions;
 use cairn_roce::{Soft, SoftOptions};
@@ -83,15 +83,6 @@ struct End {
     completions: Vec<Completion>,
 }
 
-const NOTHING: Completion = Completion {
-    id: 0,
-    qp: QpId::new(0, 0),
-    kind: CompletionKind::Unknown,
-    status: WorkStatus::Success,
-    byte_len: 0,
-    invalidated_rkey: None,
-};
-
 impl End {
     fn open(device: &Arc<dyn cairn_rdma::Device>) -> Self {
         let mapping = Arc::new(Mapping::anonymous(SIZE).unwrap());
@@ -143,7 +134,7 @@ impl End {
     ) -> T {
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let mut out = [NOTHING; 16];
+            let mut out = [Completion::EMPTY; 16];
             let count = self.endpoint.poll(&mut out);
             self.completions.extend(&out[..count]);
             self.endpoint.poll_events(&mut self.events);

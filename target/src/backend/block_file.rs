@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 
-use super::{BlockIo, BlockOp, Errno, Geometry, OpenError, Progress};
+use super::{BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress};
 use crate::ring::{FileSlot, Ring, ZEROES};
 
 /// The most bytes one step reads or writes: io_uring counts in 31 bits.
@@ -50,16 +50,12 @@ impl BlockFile {
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
-        read_only: bool,
+        claim: Claim,
     ) -> Result<Self, OpenError> {
         let is_device = check_kind(path)?;
-        let (file, direct) = open_direct(path, read_only, is_device)?;
+        let (file, direct) = open_direct(path, claim, is_device)?;
         // Devices are guarded by O_EXCL.
-        let lock = if is_device {
-            None
-        } else {
-            lock(path, read_only)?
-        };
+        let lock = if is_device { None } else { lock(path, claim)? };
         let alignment = if direct {
             Alignment::of(&file, is_device)
         } else {
@@ -279,9 +275,10 @@ fn check_kind(path: &Path) -> Result<bool, OpenError> {
 }
 
 /// Opens with O_DIRECT, or without where the file system refuses it; says which.
-fn open_direct(path: &Path, read_only: bool, is_device: bool) -> Result<(File, bool), OpenError> {
-    // O_EXCL on a block device: refuse one that is mounted or part of another.
-    let exclusive = if is_device && !read_only {
+fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool), OpenError> {
+    // O_EXCL on a block device: refuse one that is mounted or part of another. It
+    // would refuse another target, too.
+    let exclusive = if is_device && !claim.read_only && !claim.shared {
         libc::O_EXCL
     } else {
         0
@@ -289,7 +286,7 @@ fn open_direct(path: &Path, read_only: bool, is_device: bool) -> Result<(File, b
     let open = |flags: i32| {
         File::options()
             .read(true)
-            .write(!read_only)
+            .write(!claim.read_only)
             .custom_flags(flags | exclusive)
             .open(path)
     };
@@ -322,13 +319,13 @@ fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     })
 }
 
-/// Two writers of one file would destroy it: the first has it until the lock's
-/// file is dropped.
-fn lock(path: &Path, read_only: bool) -> Result<Option<File>, OpenError> {
+/// Two writers of one file would destroy it, unless both say that they share it:
+/// the first has it until the lock's file is dropped.
+fn lock(path: &Path, claim: Claim) -> Result<Option<File>, OpenError> {
     let Ok(file) = File::open(path) else {
         return Ok(None);
     };
-    let operation = if read_only {
+    let operation = if claim.read_only || claim.shared {
         FlockOperation::NonBlockingLockShared
     } else {
         FlockOperation::NonBlockingLockExclusive
@@ -336,7 +333,8 @@ fn lock(path: &Path, read_only: bool) -> Result<Option<File>, OpenError> {
     match rustix::fs::flock(&file, operation) {
         Ok(()) => Ok(Some(file)),
         Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::new(format!(
-            "{} is already exported, by another namespace or process: one disk, one writer",
+            "{} is already exported, by another namespace or process: one disk, one writer \
+             (or shared = true on both, for two paths to one namespace)",
             path.display()
         ))),
         // Some network file systems have no locks; that is no reason to refuse.

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use cairn_rdma::Mapping;
 
-use super::{Backend, BlockFile, BlockIo, BlockOp, Errno, MemoryDisk, NullDisk, Progress};
+use super::{Backend, BlockFile, BlockIo, BlockOp, Claim, Errno, MemoryDisk, NullDisk, Progress};
 use crate::ring::{FileSlot, Finished, Ring, Span};
 
 const DISK_BYTES: u64 = 8 << 20;
@@ -237,13 +237,13 @@ fn a_file_past_the_page_cache() {
     // Beside the sources: /tmp may well be in memory.
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
-    suite(|| Backend::open_file(&path, None, false).unwrap());
-    let smallest = Backend::open_file(&path, None, false)
+    suite(|| Backend::open_file(&path, None, Claim::default()).unwrap());
+    let smallest = Backend::open_file(&path, None, Claim::default())
         .unwrap()
         .geometry()
         .block_bytes;
     if smallest == 512 {
-        suite(|| Backend::open_file(&path, Some(4096), false).unwrap());
+        suite(|| Backend::open_file(&path, Some(4096), Claim::default()).unwrap());
     }
 }
 
@@ -251,7 +251,7 @@ fn a_file_past_the_page_cache() {
 fn a_file_in_memory() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
     let path = image(folder.path());
-    suite(|| Backend::open_file(&path, Some(512), false).unwrap());
+    suite(|| Backend::open_file(&path, Some(512), Claim::default()).unwrap());
 }
 
 #[test]
@@ -294,7 +294,7 @@ fn windows_are_where_no_buffer_is_needed() {
 fn a_file_that_was_cut_fails_its_reads() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
-    let mut rig = Rig::new(Backend::open_file(&path, None, false).unwrap());
+    let mut rig = Rig::new(Backend::open_file(&path, None, Claim::default()).unwrap());
     std::fs::File::options()
         .write(true)
         .open(&path)
@@ -320,7 +320,7 @@ fn a_file_that_was_cut_fails_its_reads() {
 fn what_cannot_be_opened_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let error = |path: &Path, block| {
-        Backend::open_file(path, block, false)
+        Backend::open_file(path, block, Claim::default())
             .unwrap_err()
             .to_string()
     };
@@ -341,7 +341,17 @@ fn what_cannot_be_opened_says_why() {
     assert!(empty.contains("smaller than one block"), "{empty}");
 
     let twice = image(folder.path());
-    let _first = BlockFile::open(&twice, None, false).unwrap();
+    let first = BlockFile::open(&twice, None, Claim::default()).unwrap();
     let second = error(&twice, None);
     assert!(second.contains("already exported"), "{second}");
+    let shared = Claim {
+        shared: true,
+        ..Claim::default()
+    };
+    assert!(BlockFile::open(&twice, None, shared).is_err());
+    drop(first);
+    let _first = BlockFile::open(&twice, None, shared).unwrap();
+    let _second = BlockFile::open(&twice, None, shared).unwrap();
+    let third = error(&twice, None);
+    assert!(third.contains("already exported"), "{third}");
 }

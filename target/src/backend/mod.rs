@@ -117,6 +117,15 @@ pub(crate) struct Geometry {
     pub(crate) memory_alignment: u32,
 }
 
+/// How a disk is to be used, and who else may use it.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Claim {
+    /// It is not written to.
+    pub(crate) read_only: bool,
+    /// Others that say the same may write to it, too.
+    pub(crate) shared: bool,
+}
+
 /// A backend could not be opened. Says what was wrong and what to do.
 #[derive(Debug, thiserror::Error)]
 #[error("{what}")]
@@ -149,9 +158,9 @@ impl Backend {
     pub(crate) fn open_file(
         path: &Path,
         block_bytes: Option<u32>,
-        read_only: bool,
+        claim: Claim,
     ) -> Result<Self, OpenError> {
-        BlockFile::open(path, block_bytes, read_only).map(Self::File)
+        BlockFile::open(path, block_bytes, claim).map(Self::File)
     }
 
     /// A disk in memory.

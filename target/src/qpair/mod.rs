@@ -12,6 +12,7 @@ use nvme_proto::wire::cm::RequestData;
 
 pub(crate) use table::{QpairId, Qpairs};
 
+use crate::ana::ListenerShared;
 use crate::reactor::ShareId;
 use crate::registry::{ControllerShared, SubsystemShared};
 use crate::request::List;
@@ -77,6 +78,8 @@ pub(crate) struct QueuePair {
     pub(crate) peer: SocketAddr,
     /// Our end.
     pub(crate) local: SocketAddr,
+    /// Where it came in.
+    pub(crate) listener: Arc<ListenerShared>,
     /// The private data of its connection request.
     pub(crate) cm: RequestData,
     /// Where it is in its life.
@@ -113,12 +116,13 @@ pub(crate) struct QueuePair {
 
 impl QueuePair {
     /// One that was just accepted.
-    pub(crate) fn new(accepted: &Accepted, now: Instant) -> Self {
+    pub(crate) fn new(accepted: Accepted, now: Instant) -> Self {
         Self {
             qp: accepted.qp,
             port: accepted.port,
             peer: accepted.peer,
             local: accepted.local,
+            listener: accepted.listener,
             cm: accepted.cm,
             state: State::Connecting {
                 deadline: now + CONNECT_TIMEOUT,
@@ -227,7 +231,7 @@ impl QueuePair {
 }
 
 /// How a connection request was accepted.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub(crate) struct Accepted {
     /// What the endpoint calls the queue pair.
     pub(crate) qp: QpId,
@@ -243,11 +247,16 @@ pub(crate) struct Accepted {
     pub(crate) send_work: u32,
     /// RDMA READs outstanding at a time.
     pub(crate) reads: u32,
+    /// Where it came in.
+    pub(crate) listener: Arc<ListenerShared>,
 }
 
 #[cfg(test)]
 mod tests {
+    use nvme_proto::ana::AnaStates;
+
     use super::*;
+    use crate::ana::AnaShared;
 
     fn queue_pair(hsqsize: u16) -> QueuePair {
         let accepted = Accepted {
@@ -258,8 +267,12 @@ mod tests {
             cm: RequestData::new(1, hsqsize + 1, hsqsize, 0),
             send_work: 8,
             reads: 4,
+            listener: Arc::new(ListenerShared {
+                id: 0,
+                ana: AnaShared::new(&AnaStates::default()),
+            }),
         };
-        QueuePair::new(&accepted, Instant::now())
+        QueuePair::new(accepted, Instant::now())
     }
 
     #[test]

@@ -1,7 +1,6 @@
 //! The first command of a connection: Connect makes it a queue of a controller.
 
 use nvme_proto::controller::{ConnectRequest, Refusal};
-use nvme_proto::subsystem::Arrival;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::fabrics::ConnectData;
@@ -9,6 +8,7 @@ use nvme_proto::wire::{FromZeros, IntoBytes};
 
 use super::Reactor;
 use crate::qpair::Association;
+use crate::registry::Way;
 use crate::request::{RequestId, Task};
 
 impl Reactor {
@@ -52,13 +52,13 @@ impl Reactor {
         let subsystem = subsystem.ok_or_else(ConnectRequest::unknown_subsystem)?;
         let address = self.address(qpair);
         let queue = &mut self.qpairs[qpair];
-        let arrival = Arrival {
-            // The subsystem has its own clock.
-            now: std::time::Duration::ZERO,
-            cm: Some(&queue.cm),
-            local: Some(queue.local.ip()),
+        let way = Way {
+            address,
+            cm: &queue.cm,
+            local: queue.local.ip(),
+            listener: &queue.listener,
         };
-        let (connected, controller) = subsystem.connect(&request, &arrival, address)?;
+        let (connected, controller) = subsystem.connect(&request, &way)?;
         tracing::info!(
             host = controller.host_nqn(),
             address = %queue.peer,

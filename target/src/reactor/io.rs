@@ -1,5 +1,6 @@
 //! Commands of I/O queues: from the parsed command to the backend and back.
 
+use nvme_proto::ana;
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::io::{
     BlockAccess, DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, IoCommand,
@@ -9,7 +10,9 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{Sqe, Status};
 
 use super::Reactor;
+use super::disks::Disk;
 use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
+use crate::registry::ControllerShared;
 use crate::request::{RequestId, Stage, Task};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
@@ -27,12 +30,17 @@ impl Reactor {
         let subsystem = &association.subsystem;
         let disk = self.disks.find(subsystem.id, request.sqe.nsid.get());
         let view = disk.map(|disk| &self.disks[disk].view);
-        let parsed = parse(
-            &request.sqe,
-            request.in_capsule_bytes,
-            view,
-            subsystem.io_limits(),
-        );
+        let access = disk.map_or(Ok(()), |disk| {
+            check_access(&association.controller, &self.disks[disk])
+        });
+        let parsed = access.and_then(|()| {
+            parse(
+                &request.sqe,
+                request.in_capsule_bytes,
+                view,
+                subsystem.io_limits(),
+            )
+        });
         request.counted_busy = true;
         self.disks.io_begins(subsystem.id, self.now);
         match parsed {
@@ -214,6 +222,12 @@ impl Reactor {
             let Some((passed, disk)) = next else {
                 return self.succeed_io(id);
             };
+            let queue = &self.qpairs[self.requests[id].qpair];
+            let association = queue.association.as_ref();
+            let controller = &association.expect("an I/O queue is connected").controller;
+            if let Err(status) = check_access(controller, &self.disks[disk]) {
+                return self.fail_io(id, status);
+            }
             self.disks.enter(disk);
             let request = &mut self.requests[id];
             request.steps_done = passed;
@@ -399,6 +413,11 @@ impl Reactor {
             view.bytes(access.range.blocks),
         )
     }
+}
+
+/// Whether the disk can be used by way of this controller (Base, 8.1.3).
+fn check_access(controller: &ControllerShared, disk: &Disk) -> Result<(), Status> {
+    ana::check_access(controller.ana_state(disk.namespace.anagrpid()))
 }
 
 /// Fabrics commands have no place on an I/O queue that is connected: a second

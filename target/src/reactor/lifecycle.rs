@@ -49,6 +49,7 @@ impl Reactor {
             reply,
             traffic_class,
             hop_limit,
+            listener,
         } = admitted;
         let limits = *self.port(port).limits();
         // A READ, then WRITE and SEND, for each command the host may send; its
@@ -85,8 +86,9 @@ impl Reactor {
             cm,
             send_work,
             reads: u32::from(reads),
+            listener,
         };
-        let id = self.qpairs.add(QueuePair::new(&accepted, self.now));
+        let id = self.qpairs.add(QueuePair::new(accepted, self.now));
         self.ports[port]
             .as_mut()
             .expect("the port was just found")

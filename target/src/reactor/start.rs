@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Completion, CompletionKind, QpId, WorkStatus};
+use cairn_rdma::{Clock, Completion};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -27,16 +27,6 @@ const RING_SPARE: u32 = 64;
 
 /// Completions taken from a device at a time.
 const POLL_BATCH: usize = 64;
-
-/// What a place for a completion holds before its first.
-const NOTHING: Completion = Completion {
-    id: 0,
-    qp: QpId::new(0, 0),
-    kind: CompletionKind::Unknown,
-    status: WorkStatus::Flushed,
-    byte_len: 0,
-    invalidated_rkey: None,
-};
 
 /// How often to look whether a reactor has ended.
 const JOIN_STEP: Duration = Duration::from_millis(5);
@@ -145,7 +135,7 @@ impl Reactor {
             now,
             next_tick: now + TICK,
             next_check: now,
-            batch: vec![NOTHING; POLL_BATCH].into(),
+            batch: vec![Completion::EMPTY; POLL_BATCH].into(),
             idle: Idle::new(sizes.poll_idle),
             complaints: Complaints::default(),
             inbox_watched: false,

@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use nvme_proto::wire::Nqn;
 
 pub(crate) use post::{Admitted, Inbox, Mailbox, Message, QueueAddress};
-pub(crate) use subsystem::{ControllerShared, SubsystemShared};
+pub(crate) use subsystem::{ControllerShared, SubsystemShared, Way};
 
 use crate::namespace::NamespaceTable;
 

@@ -15,6 +15,7 @@ use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
+use crate::ana::ListenerShared;
 use crate::namespace::NamespaceTable;
 use crate::qpair::{Ending, QpairId};
 
@@ -40,6 +41,8 @@ pub(crate) struct Admitted {
     pub(crate) traffic_class: Option<u8>,
     /// Hop limit of our packets; `None` is the provider's default.
     pub(crate) hop_limit: Option<u8>,
+    /// Where it came in.
+    pub(crate) listener: Arc<ListenerShared>,
 }
 
 /// What a reactor is told.

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -14,9 +15,12 @@ use nvme_proto::controller::{
 };
 use nvme_proto::io::IoLimits;
 use nvme_proto::subsystem::{Arrival, Connected, Subsystem};
+use nvme_proto::wire::cm::RequestData;
+use nvme_proto::wire::log::AnaState;
 
 use super::counters::{self, IoCounters};
 use super::{ControlMessage, Mailbox, Message, QueueAddress};
+use crate::ana::ListenerShared;
 use crate::namespace::NamespaceTable;
 use crate::qpair::Ending;
 
@@ -29,6 +33,8 @@ pub(crate) struct ControllerShared {
     io_traffic: AtomicBool,
     /// Whether writes may complete from a volatile cache.
     write_cache: AtomicBool,
+    /// Where its host came in.
+    listener: Arc<ListenerShared>,
 }
 
 impl ControllerShared {
@@ -42,6 +48,11 @@ impl ControllerShared {
         &self.host_nqn
     }
 
+    /// How good a way to this ANA group it is.
+    pub(crate) fn ana_state(&self, anagrpid: u32) -> AnaState {
+        self.listener.ana.get(anagrpid)
+    }
+
     /// An I/O command came in. Writes to shared memory once an interval only.
     pub(crate) fn note_io(&self) {
         if !self.io_traffic.load(Ordering::Relaxed) {
@@ -53,6 +64,19 @@ impl ControllerShared {
     pub(crate) fn write_cache(&self) -> bool {
         self.write_cache.load(Ordering::Relaxed)
     }
+}
+
+/// The connection that a Connect came on.
+#[derive(Debug)]
+pub(crate) struct Way<'a> {
+    /// The queue pair.
+    pub(crate) address: QueueAddress,
+    /// The private data of its connection request.
+    pub(crate) cm: &'a RequestData,
+    /// Where the host connected to.
+    pub(crate) local: IpAddr,
+    /// By which listener.
+    pub(crate) listener: &'a Arc<ListenerShared>,
 }
 
 /// A controller's queues.
@@ -157,17 +181,22 @@ impl SubsystemShared {
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,
-        arrival: &Arrival<'_>,
-        address: QueueAddress,
+        way: &Way<'_>,
     ) -> Result<(Connected, Arc<ControllerShared>), Refusal> {
         let mut state = self.lock();
         if state.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        let now = self.now();
-        let connected = state
-            .subsystem
-            .connect(request, &Arrival { now, ..*arrival })?;
+        // Under the lock: a change of the states comes before this, or finds the
+        // controller.
+        let arrival = Arrival {
+            now: self.now(),
+            cm: Some(way.cm),
+            local: Some(way.local),
+            port: way.listener.id,
+            ana: &way.listener.ana.load(),
+        };
+        let connected = state.subsystem.connect(request, &arrival)?;
         let write_cache = state
             .subsystem
             .controller(connected.cntlid)
@@ -181,10 +210,11 @@ impl SubsystemShared {
                     host_nqn: request.hostnqn.to_string(),
                     io_traffic: AtomicBool::new(false),
                     write_cache: AtomicBool::new(write_cache),
+                    listener: Arc::clone(way.listener),
                 }),
                 queues: BTreeMap::new(),
             });
-        let old = controller.queues.insert(connected.qid, address);
+        let old = controller.queues.insert(connected.qid, way.address);
         assert_eq!(old, None, "queue {} was connected twice", connected.qid);
         if connected.qid == 0 {
             // There is one more keep alive timer.

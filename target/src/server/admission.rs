@@ -1,16 +1,24 @@
 //! Connection requests: looked at here, accepted by a reactor.
 
+use std::sync::Arc;
+
 use cairn_rdma::ConnRequest;
 use nvme_proto::controller::connect;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 
 use super::control::{Control, QUEUE_PAIRS_MAX};
+use crate::ana::ListenerShared;
 use crate::registry::Admitted;
 
 impl Control {
     /// Gives a connection to the reactor with the fewest, or refuses it.
-    pub(super) fn admit(&mut self, listener: &cairn_config::Listener, request: ConnRequest) {
+    pub(super) fn admit(
+        &mut self,
+        listener: &cairn_config::Listener,
+        shared: Arc<ListenerShared>,
+        request: ConnRequest,
+    ) {
         match self.examine(&request) {
             Ok((reactor, cm, reply)) => {
                 self.introduce_device(&request);
@@ -20,6 +28,7 @@ impl Control {
                     reply,
                     traffic_class: listener.traffic_class,
                     hop_limit: listener.hop_limit,
+                    listener: shared,
                 };
                 self.mailboxes[reactor].accept(Box::new(admitted));
             }
@@ -80,6 +89,6 @@ impl Control {
             // A reactor tries again, and says so if it cannot be.
             let _ = namespace.region(&request.device);
         }
-        self.devices.push(std::sync::Arc::clone(&request.device));
+        self.devices.push(Arc::clone(&request.device));
     }
 }

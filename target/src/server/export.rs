@@ -7,13 +7,13 @@ use std::time::Instant;
 use cairn_config::{Access, Backing};
 use cairn_rdma::Clock;
 use nvme_proto::limits::Limits;
-use nvme_proto::subsystem::{HostAccess, Settings, Subsystem};
+use nvme_proto::subsystem::{CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::StartError;
 use super::control::Control;
-use crate::backend::{Backend, OpenError};
+use crate::backend::{Backend, Claim, OpenError};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
 
@@ -58,6 +58,7 @@ impl Parts {
             firmware: FIRMWARE.to_owned(),
             hosts: HostAccess::Any,
             volatile_write_cache: false,
+            cntlids: CNTLIDS_ALL,
             limits: self.limits,
         };
         self.share(id, Subsystem::discovery(settings))
@@ -73,6 +74,7 @@ impl Parts {
             // Whether there is one cannot be changed later, and a disk may be
             // added: a Flush that is not needed costs nothing.
             volatile_write_cache: true,
+            cntlids: config.controller_ids.clone(),
             limits: self.limits,
         };
         self.share(id, Subsystem::new(settings))
@@ -135,7 +137,7 @@ impl Control {
                 source,
             }
         })?;
-        let namespace = Namespace::new(config.nsid, backend, config.read_only);
+        let namespace = Namespace::new(config.nsid, backend, config.read_only, config.ana_group);
         for device in &self.devices {
             // A reactor tries again, and says so if it cannot be.
             let _ = namespace.region(device);
@@ -152,6 +154,7 @@ impl Export {
             nsid: config.nsid,
             uuid: config.uuid.into_bytes(),
             nguid: config.nguid.unwrap_or_default(),
+            anagrpid: config.ana_group,
             blocks: view.nsze,
             block_shift: view.lbads,
             read_only: config.read_only,
@@ -180,6 +183,16 @@ impl Export {
         self.namespaces.remove(&nsid);
         self.publish();
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
+    }
+
+    /// Moves a namespace to the ANA group that it shall be in.
+    pub(super) fn set_ana_group(&self, config: &cairn_config::Namespace) {
+        let (nsid, anagrpid) = (config.nsid, config.ana_group);
+        self.namespaces[&nsid].set_anagrpid(anagrpid);
+        self.subsystem.administer(|subsystem, actions| {
+            let moved = subsystem.set_ana_group(nsid, anagrpid, actions);
+            moved.expect("the configuration was checked, and the namespace is there");
+        });
     }
 
     /// Looks whether disks have another size by now.
@@ -217,7 +230,13 @@ fn open_backend(
 ) -> Result<Backend, OpenError> {
     let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
     match &config.backing {
-        Backing::Disk(path) => Backend::open_file(path, block_bytes, config.read_only),
+        Backing::Disk(path) => {
+            let claim = Claim {
+                read_only: config.read_only,
+                shared: config.shared,
+            };
+            Backend::open_file(path, block_bytes, claim)
+        }
         Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes),
         Backing::Null { bytes } => Backend::null(*bytes, block_bytes, transfer_bytes),
     }

@@ -10,6 +10,7 @@ use nvme_proto::wire::log::RdmaProvider;
 
 use super::StartError;
 use super::control::Control;
+use crate::ana::{AnaShared, ListenerShared};
 
 /// Tells listeners apart, those of the past included.
 pub(super) type ListenerId = u64;
@@ -17,8 +18,8 @@ pub(super) type ListenerId = u64;
 /// A listener that listens.
 #[derive(Debug)]
 pub(super) struct OpenListener {
-    pub(super) id: ListenerId,
     pub(super) config: cairn_config::Listener,
+    pub(super) shared: Arc<ListenerShared>,
     listener: Box<dyn Listener>,
 }
 
@@ -26,6 +27,14 @@ impl OpenListener {
     /// Where.
     pub(super) fn address(&self) -> SocketAddr {
         self.listener.local_addr()
+    }
+
+    /// Whether this is what it would be opened as: the rest of its configuration
+    /// can change while it listens.
+    pub(super) fn serves(&self, config: &cairn_config::Listener) -> bool {
+        let own = &self.config;
+        (own.socket_address(), own.provider, own.backlog)
+            == (config.socket_address(), config.provider, config.backlog)
     }
 }
 
@@ -56,8 +65,11 @@ impl Control {
                     let address = listener.local_addr();
                     tracing::info!(%address, provider = provider.name(), "listening");
                     return Ok(OpenListener {
-                        id,
                         config: config.clone(),
+                        shared: Arc::new(ListenerShared {
+                            id,
+                            ana: AnaShared::new(&config.ana),
+                        }),
                         listener,
                     });
                 }
@@ -97,14 +109,19 @@ impl Control {
 
     /// A listener has something to say.
     pub(super) fn listener_event(&mut self, id: ListenerId, event: ListenerEvent) {
-        let Some(listener) = self.listeners.iter().find(|listener| listener.id == id) else {
+        let Some(listener) = self
+            .listeners
+            .iter()
+            .find(|listener| listener.shared.id == id)
+        else {
             // It was closed meanwhile; dropping a request refuses it.
             return;
         };
         match event {
             ListenerEvent::Request(request) => {
                 let config = listener.config.clone();
-                self.admit(&config, *request);
+                let shared = Arc::clone(&listener.shared);
+                self.admit(&config, shared, *request);
             }
             ListenerEvent::Down { reason } => {
                 tracing::warn!(address = %listener.address(), reason, "listener down");
@@ -117,13 +134,10 @@ impl Control {
 
     /// Has the discovery log show what there is now.
     pub(super) fn update_discovery(&self) {
-        let listeners = self.listeners.iter().enumerate().map(|(index, listener)| {
-            discovery::Listener {
-                // 0 is no port.
-                portid: index as u16 + 1,
-                address: listener.address(),
-                provider: RdmaProvider::NONE,
-            }
+        let listeners = self.listeners.iter().map(|listener| discovery::Listener {
+            portid: listener.config.port_id,
+            address: listener.address(),
+            provider: RdmaProvider::NONE,
         });
         let exported = self
             .config

@@ -50,6 +50,7 @@ impl Control {
         self.change_listeners(config, prepared.listeners);
         self.remove_subsystems(config);
         self.change_subsystems(config, prepared.namespaces);
+        self.change_ana(config);
         self.config = config.clone();
         self.update_discovery();
         tracing::info!("configuration reloaded");
@@ -68,7 +69,7 @@ impl Control {
         }
         let mut listeners = Vec::new();
         for listener in &config.listeners {
-            if !self.config.listeners.contains(listener) {
+            if !self.listeners.iter().any(|open| open.serves(listener)) {
                 listeners.push(self.listen(listener)?);
             }
         }
@@ -80,13 +81,37 @@ impl Control {
 
     fn change_listeners(&mut self, config: &Config, new: Vec<OpenListener>) {
         self.listeners.retain(|listener| {
-            let stays = config.listeners.contains(&listener.config);
+            let stays = config
+                .listeners
+                .iter()
+                .any(|config| listener.serves(config));
             if !stays {
                 tracing::info!(address = %listener.address(), "no longer listening");
             }
             stays
         });
         self.listeners.extend(new);
+    }
+
+    /// What a listener that stays may say anew: for connections to come, and of
+    /// ANA for those that are there, too.
+    fn change_ana(&mut self, config: &Config) {
+        for listener in &mut self.listeners {
+            let same = |config: &&cairn_config::Listener| listener.serves(config);
+            let config = config.listeners.iter().find(same);
+            listener.config = config.expect("the others were closed").clone();
+            let (shared, states) = (&listener.shared, &listener.config.ana);
+            if shared.ana.load() == *states {
+                continue;
+            }
+            shared.ana.store(states);
+            for export in self.exports.values() {
+                export.subsystem.administer(|subsystem, actions| {
+                    subsystem.set_ana_states(shared.id, states, actions);
+                });
+            }
+            tracing::info!(address = %listener.address(), "ANA states changed");
+        }
     }
 
     fn remove_subsystems(&mut self, config: &Config) {
@@ -135,8 +160,9 @@ impl Control {
             }
             export.refresh();
             for namespace in &subsystem.namespaces {
-                if let Some(opened) = new.remove(&(subsystem.nqn, namespace.nsid)) {
-                    export.add(namespace, opened);
+                match new.remove(&(subsystem.nqn, namespace.nsid)) {
+                    Some(opened) => export.add(namespace, opened),
+                    None => export.set_ana_group(namespace),
                 }
             }
             let hosts = super::export::hosts(&subsystem.access);
@@ -154,14 +180,19 @@ impl Control {
         }
         for new in &config.subsystems {
             let old = self.config.subsystems.iter().find(|old| old.nqn == new.nqn);
-            if old.is_some_and(|old| old.serial != new.serial || old.model != new.model) {
-                tracing::warn!(subsystem = %new.nqn, part = "serial, model", "{restart}");
+            let differs = |old: &cairn_config::Subsystem| {
+                (&old.serial, &old.model, &old.controller_ids)
+                    != (&new.serial, &new.model, &new.controller_ids)
+            };
+            if old.is_some_and(differs) {
+                let part = "serial, model, controller_ids";
+                tracing::warn!(subsystem = %new.nqn, part, "{restart}");
             }
         }
     }
 }
 
-/// A namespace that stays must stay what it is.
+/// A namespace that stays must stay what it is, but for its ANA group.
 fn check_namespaces(old: &Config, new: &Config) -> Result<(), ReloadError> {
     for subsystem in &new.subsystems {
         let Some(old) = old.subsystems.iter().find(|old| old.nqn == subsystem.nqn) else {
@@ -172,7 +203,14 @@ fn check_namespaces(old: &Config, new: &Config) -> Result<(), ReloadError> {
                 .namespaces
                 .iter()
                 .find(|before| before.nsid == namespace.nsid);
-            if before.is_some_and(|before| before != namespace) {
+            let differs = |before: &cairn_config::Namespace| {
+                let moved = cairn_config::Namespace {
+                    ana_group: namespace.ana_group,
+                    ..before.clone()
+                };
+                moved != *namespace
+            };
+            if before.is_some_and(differs) {
                 let nqn = subsystem.nqn.to_string();
                 return Err(ReloadError::NamespaceChanged {
                     nqn,

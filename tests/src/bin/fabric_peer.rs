@@ -13,7 +13,7 @@ use anyhow::{Context, Result, bail};
 use cairn_rdma::{
     Access, Completion, CompletionKind, ConnRequest, ConnectOptions, Device, Endpoint,
     EndpointOptions, Event, ListenOptions, ListenerEvent, Mapping, Operation, QpId, QpOptions,
-    RecvWork, Region, SendWork, Sge, SgeList, WorkStatus,
+    RecvWork, Region, SendWork, Sge, SgeList,
 };
 use cairn_tests::provider::ProviderName;
 use clap::{Parser, Subcommand};
@@ -227,15 +227,7 @@ impl End {
 
     /// Messages that have landed; their receives are posted again.
     fn receives(&mut self) -> Vec<Completion> {
-        let empty = Completion {
-            id: 0,
-            qp: QpId::new(0, 0),
-            kind: CompletionKind::Unknown,
-            status: WorkStatus::Success,
-            byte_len: 0,
-            invalidated_rkey: None,
-        };
-        let mut out = [empty; 16];
+        let mut out = [Completion::EMPTY; 16];
         let count = self.endpoint.poll(&mut out);
         let mut landed = Vec::new();
         for done in &out[..count] {

@@ -326,7 +326,7 @@ fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
     pair.target_disconnected(old.target)?;
     pair.close_target(old.target)?;
     pair.settle()?;
-    let mut completions = [crate::node::IDLE; 4];
+    let mut completions = [cairn_rdma::Completion::EMPTY; 4];
     host.endpoint.poll(&mut completions);
     let options = connect_options(pair.door.address(), &QpOptions::default());
     let new = host.endpoint.connect(&options, &[])?;

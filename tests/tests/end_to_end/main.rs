@@ -1,6 +1,7 @@
 //! A target and hosts in one process, over the loopback fabric.
 
 mod access;
+mod ana;
 mod data;
 mod discovery;
 mod events;

@@ -14,13 +14,12 @@ use crate::subsystem::{Common, Kind};
 use crate::window::Window;
 use crate::wire::identify::{CSI_NVM, ascii_field};
 use crate::wire::log::{
-    AnaGroup, AnaLogHeader, AnaLsp, AnaState, CommandEffectsLog, ErrorEntry, FirmwareSlotLog,
-    LogPage, SmartLog, SupportedLogPage, SupportedLogPages,
+    AnaGroup, AnaLogHeader, AnaLsp, CommandEffectsLog, ErrorEntry, FirmwareSlotLog, LogPage,
+    SmartLog, SupportedLogPage, SupportedLogPages,
 };
 use crate::wire::{NSID_ALL, Status, U32};
 
 use super::command::GetLogPage;
-use super::identify::ANA_GROUP;
 use super::refusal::byte;
 use super::{Controller, Exchange, Refusal};
 
@@ -85,7 +84,7 @@ impl Controller {
             LogPage::FIRMWARE_SLOT => put_firmware(common, &mut page),
             LogPage::CHANGED_NAMESPACES => self.put_changed_namespaces(&mut page),
             LogPage::COMMAND_EFFECTS => effects::put_commands(common.kind(), &mut page),
-            LogPage::ANA => put_ana(common, AnaLsp(log.lsp), &mut page),
+            LogPage::ANA => self.put_ana(common, AnaLsp(log.lsp), &mut page),
             LogPage::FEATURE_EFFECTS => effects::put_features(common, &mut page),
             LogPage::DISCOVERY => common.discovery.render(&self.host, self.local, &mut page),
             // MI_EFFECTS: all zero.
@@ -120,9 +119,11 @@ impl Controller {
             LogPage::CHANGED_NAMESPACES => NAMESPACES_MAX as usize * size_of::<U32>(),
             LogPage::COMMAND_EFFECTS | MI_EFFECTS => size_of::<CommandEffectsLog>(),
             LogPage::ANA => {
+                let groups = common.namespaces.by_ana_group();
+                let nsids = groups.values().map(|nsids| shown(nsids, AnaLsp(log.lsp)));
                 size_of::<AnaLogHeader>()
-                    + size_of::<AnaGroup>()
-                    + ana_nsids(common, AnaLsp(log.lsp)) * size_of::<U32>()
+                    + groups.len() * size_of::<AnaGroup>()
+                    + nsids.map(size_of_val).sum::<usize>()
             }
             LogPage::DISCOVERY => return common.discovery.length(&self.host, self.local),
             _ => size_of::<SupportedLogPages>(),
@@ -142,6 +143,32 @@ impl Controller {
     fn put_changed_namespaces(&self, page: &mut Window<'_>) {
         put_nsids(0, self.changed_namespaces.iter().copied(), page);
     }
+
+    /// Log page 0Ch: each group that has namespaces, with the state it has by way
+    /// of this controller's port, in ascending order (Base, 5.16.1.13).
+    fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
+        let namespaces = &common.namespaces;
+        let groups = namespaces.by_ana_group();
+        let mut header = AnaLogHeader::new_zeroed();
+        header.chgcnt.set(namespaces.changes() + self.ana.changes());
+        header.ngrps.set(groups.len() as u16);
+        page.put(0, header.as_bytes());
+        let mut at = size_of::<AnaLogHeader>() as u64;
+        for (anagrpid, nsids) in groups {
+            let nsids = shown(&nsids, lsp);
+            let mut group = AnaGroup::new_zeroed();
+            group.agid.set(anagrpid);
+            group.nnsids.set(nsids.len() as u32);
+            group
+                .chgcnt
+                .set(namespaces.group_changes(anagrpid) + self.ana.group_changes(anagrpid));
+            group.anas = self.ana.get(anagrpid).0;
+            page.put(at, group.as_bytes());
+            at += size_of::<AnaGroup>() as u64;
+            put_nsids(at, nsids.iter().copied(), page);
+            at += size_of_val(nsids) as u64;
+        }
+    }
 }
 
 fn put_supported_pages(kind: Kind, page: &mut Window<'_>) {
@@ -160,33 +187,9 @@ fn put_firmware(common: &Common, page: &mut Window<'_>) {
     page.put(0, firmware.as_bytes());
 }
 
-/// NSIDs in the one descriptor: none where the host wants groups only.
-fn ana_nsids(common: &Common, lsp: AnaLsp) -> usize {
-    if lsp.rgo() {
-        0
-    } else {
-        common.namespaces.len()
-    }
-}
-
-/// Log page 0Ch: one group, always optimized, with all namespaces (Base, 5.16.1.13).
-fn put_ana(common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
-    let namespaces = &common.namespaces;
-    let mut header = AnaLogHeader::new_zeroed();
-    header.chgcnt.set(namespaces.changes());
-    header.ngrps.set(1);
-    page.put(0, header.as_bytes());
-    let mut group = AnaGroup::new_zeroed();
-    group.agid.set(ANA_GROUP);
-    group.nnsids.set(ana_nsids(common, lsp) as u32);
-    group.chgcnt.set(namespaces.changes());
-    group.anas = AnaState::OPTIMIZED.0;
-    let at = size_of::<AnaLogHeader>() as u64;
-    page.put(at, group.as_bytes());
-    if !lsp.rgo() {
-        let nsids = namespaces.iter().map(|namespace| namespace.nsid);
-        put_nsids(at + size_of::<AnaGroup>() as u64, nsids, page);
-    }
+/// The NSIDs of a group that the log shows: none where the host wants groups only.
+fn shown(nsids: &[u32], lsp: AnaLsp) -> &[u32] {
+    if lsp.rgo() { &[] } else { nsids }
 }
 
 fn put_nsids(at: u64, nsids: impl Iterator<Item = u32>, page: &mut Window<'_>) {

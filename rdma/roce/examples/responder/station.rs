@@ -6,9 +6,8 @@
 use std::sync::Arc;
 
 use cairn_rdma::{
-    Access, Completion, CompletionKind, ConnRequest, Device, Endpoint, EndpointOptions, Event,
-    FabricError, Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
-    SendWork, Sge, WorkStatus,
+    Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, FabricError,
+    Mapping, Operation, PostError, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
 };
 
 /// Messages that may arrive before the first of them is looked at, and their
@@ -29,15 +28,6 @@ const WINDOW_BYTES: usize = 16 << 20;
 
 /// RDMA READs of a peer that may be under way.
 const READS: u8 = 128;
-
-const NOTHING: Completion = Completion {
-    id: 0,
-    qp: QpId::new(0, 0),
-    kind: CompletionKind::Unknown,
-    status: WorkStatus::Success,
-    byte_len: 0,
-    invalidated_rkey: None,
-};
 
 /// What a conversation wants done next.
 #[derive(Debug)]
@@ -121,7 +111,7 @@ impl Station {
     }
 
     pub(crate) fn poll(&mut self, completions: &mut Vec<Completion>, events: &mut Vec<Event>) {
-        let mut out = [NOTHING; 64];
+        let mut out = [Completion::EMPTY; 64];
         let count = self.endpoint.poll(&mut out);
         completions.extend_from_slice(&out[..count]);
         self.endpoint.poll_events(events);

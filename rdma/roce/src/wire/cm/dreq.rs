@@ -1,12 +1,10 @@
-//! DREQ and DREP: the end of a connection (IBTA 12.6.10, 12.6.11).
+//! DREQ: the end of a connection (IBTA 12.6.10).
 
 use super::{Body, CommIds};
 use crate::wire::field;
 
-/// Bytes of a DREQ's private data.
-pub const DREQ_PRIVATE_LEN: usize = 220;
-/// Bytes of a DREP's private data.
-pub const DREP_PRIVATE_LEN: usize = 224;
+/// Bytes of private data.
+pub const PRIVATE_LEN: usize = 220;
 
 /// Request for communication release.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +14,7 @@ pub struct Dreq {
     /// Remote QPN: the receiver's.
     pub remote_qpn: u32,
     /// Private data.
-    pub private_data: [u8; DREQ_PRIVATE_LEN],
+    pub private_data: [u8; PRIVATE_LEN],
 }
 
 impl Dreq {
@@ -34,30 +32,5 @@ impl Dreq {
         self.ids.write(b);
         field::put_u24(b, 8, self.remote_qpn);
         field::put(b, 12, &self.private_data);
-    }
-}
-
-/// Reply to request for communication release.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Drep {
-    /// Communication IDs.
-    pub ids: CommIds,
-    /// Private data.
-    pub private_data: [u8; DREP_PRIVATE_LEN],
-}
-
-impl Drep {
-    pub(super) const ATTRIBUTE: u16 = 0x16;
-
-    pub(super) fn read(b: &Body) -> Self {
-        Self {
-            ids: CommIds::read(b),
-            private_data: field::array(b, 8),
-        }
-    }
-
-    pub(super) fn write(&self, b: &mut Body) {
-        self.ids.write(b);
-        field::put(b, 8, &self.private_data);
     }
 }

@@ -1,6 +1,7 @@
 //! Connection messages (IBTA 12.6), one file a message, and the header that
 //! RDMA's IP connection management puts before a REQ's private data (A11).
 
+pub mod bare;
 pub mod dreq;
 pub mod ip_cm;
 pub mod lap;
@@ -8,16 +9,15 @@ pub mod mra;
 pub mod rej;
 pub mod rep;
 pub mod req;
-pub mod rtu;
 
-pub use dreq::{Drep, Dreq};
+pub use bare::{Drep, Rtu};
+pub use dreq::Dreq;
 pub use ip_cm::IpCm;
 pub use lap::{Apr, Lap};
 pub use mra::Mra;
 pub use rej::{Rej, RejReason};
 pub use rep::Rep;
 pub use req::Req;
-pub use rtu::Rtu;
 
 use super::mad::{MAD_BODY_LEN, MAD_LEN, MadHeader};
 use super::{Header, field};

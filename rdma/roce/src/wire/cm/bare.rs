@@ -1,4 +1,5 @@
-//! RTU: ready to use (IBTA 12.6.9).
+//! RTU and DREP: they name the connection and say nothing else (IBTA 12.6.9,
+//! 12.6.11).
 
 use super::{Body, CommIds};
 use crate::wire::field;
@@ -6,17 +7,22 @@ use crate::wire::field;
 /// Bytes of private data.
 pub const PRIVATE_LEN: usize = 224;
 
-/// Ready to use.
+/// A message that has no field of its own.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rtu {
+pub struct Bare<const ATTRIBUTE: u16> {
     /// Communication IDs.
     pub ids: CommIds,
     /// Private data.
     pub private_data: [u8; PRIVATE_LEN],
 }
 
-impl Rtu {
-    pub(super) const ATTRIBUTE: u16 = 0x14;
+/// Ready to use.
+pub type Rtu = Bare<0x14>;
+/// Reply to request for communication release.
+pub type Drep = Bare<0x16>;
+
+impl<const ATTRIBUTE: u16> Bare<ATTRIBUTE> {
+    pub(super) const ATTRIBUTE: u16 = ATTRIBUTE;
 
     pub(super) fn read(b: &Body) -> Self {
         Self {

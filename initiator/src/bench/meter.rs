@@ -1,0 +1,107 @@
+//! What a job under way shows of itself. Its own thread writes, others read.
+
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering::Relaxed};
+use std::time::Duration;
+
+use super::job::Direction;
+
+/// How far a job is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Phase {
+    /// Not begun.
+    Waiting = 0,
+    /// Runs, but does not count yet.
+    Ramp = 1,
+    /// Does what it is for.
+    Running = 2,
+    /// Reads back what it wrote.
+    Verifying = 3,
+    /// Over.
+    Ended = 4,
+}
+
+/// The counters of one job.
+#[derive(Debug, Default)]
+pub struct Meter {
+    phase: AtomicU8,
+    directions: [Counter; 3],
+    /// Bytes that it will have moved in this phase; 0 if only time tells.
+    pub(super) goal: AtomicU64,
+}
+
+#[derive(Debug, Default)]
+struct Counter {
+    ios: AtomicU64,
+    bytes: AtomicU64,
+    latency_ns: AtomicU64,
+}
+
+/// What was counted in one direction.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Commands.
+    pub ios: u64,
+    /// Bytes.
+    pub bytes: u64,
+    /// Sum of their latencies.
+    pub latency_ns: u64,
+}
+
+impl Count {
+    /// What came since an earlier count.
+    #[must_use]
+    pub fn since(self, earlier: Self) -> Self {
+        Self {
+            ios: self.ios - earlier.ios,
+            bytes: self.bytes - earlier.bytes,
+            latency_ns: self.latency_ns - earlier.latency_ns,
+        }
+    }
+
+    pub(super) fn plus(self, other: Self) -> Self {
+        Self {
+            ios: self.ios + other.ios,
+            bytes: self.bytes + other.bytes,
+            latency_ns: self.latency_ns + other.latency_ns,
+        }
+    }
+}
+
+impl Meter {
+    /// How far it is.
+    #[must_use]
+    pub fn phase(&self) -> Phase {
+        match self.phase.load(Relaxed) {
+            0 => Phase::Waiting,
+            1 => Phase::Ramp,
+            2 => Phase::Running,
+            3 => Phase::Verifying,
+            _ => Phase::Ended,
+        }
+    }
+
+    pub(super) fn set_phase(&self, phase: Phase) {
+        self.phase.store(phase as u8, Relaxed);
+    }
+
+    /// What it has counted in one direction.
+    #[must_use]
+    pub fn count(&self, direction: Direction) -> Count {
+        let counter = &self.directions[direction as usize];
+        Count {
+            ios: counter.ios.load(Relaxed),
+            bytes: counter.bytes.load(Relaxed),
+            latency_ns: counter.latency_ns.load(Relaxed),
+        }
+    }
+
+    pub(super) fn add(&self, direction: Direction, bytes: u64, latency: Duration) {
+        let counter = &self.directions[direction as usize];
+        counter.ios.fetch_add(1, Relaxed);
+        counter.bytes.fetch_add(bytes, Relaxed);
+        counter
+            .latency_ns
+            .fetch_add(latency.as_nanos() as u64, Relaxed);
+    }
+}

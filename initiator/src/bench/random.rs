@@ -1,0 +1,139 @@
+//! Random numbers for places, directions and data: fast, seeded, and good
+//! enough for that.
+
+use std::hash::{BuildHasher, RandomState};
+
+/// xorshift64*.
+#[derive(Debug, Clone)]
+pub struct Random(u64);
+
+impl Random {
+    /// The sequence of a seed.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        // Zero is the one state that the generator never leaves.
+        Self(mix(seed) | 1)
+    }
+
+    /// A seed that is another one each time.
+    #[must_use]
+    pub fn fresh_seed() -> u64 {
+        RandomState::new().hash_one(0)
+    }
+
+    /// The next number.
+    #[expect(clippy::should_implement_trait, reason = "it has no end")]
+    pub fn next(&mut self) -> u64 {
+        self.0 ^= self.0 >> 12;
+        self.0 ^= self.0 << 25;
+        self.0 ^= self.0 >> 27;
+        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+    }
+
+    /// A number less than `limit`, which is not 0.
+    pub fn below(&mut self, limit: u64) -> u64 {
+        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
+    }
+
+    /// Fills bytes.
+    pub fn fill(&mut self, bytes: &mut [u8]) {
+        let (words, rest) = bytes.as_chunks_mut::<8>();
+        for word in words {
+            *word = self.next().to_le_bytes();
+        }
+        let last = self.next().to_le_bytes();
+        rest.copy_from_slice(&last[..rest.len()]);
+    }
+}
+
+/// A number's bits, scattered over all of them (SplitMix64's finisher).
+#[must_use]
+pub(super) fn mix(seed: u64) -> u64 {
+    let mut z = seed.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// All numbers below a limit, each once, in an order that looks random: a
+/// Feistel network over the next power of four, whose numbers past the limit
+/// are walked over. It needs no memory however large the limit is.
+#[derive(Debug, Clone)]
+pub(super) struct Shuffle {
+    limit: u64,
+    half_bits: u32,
+    keys: [u64; 4],
+    next: u64,
+}
+
+impl Shuffle {
+    /// The numbers below `limit`, in the order of a seed.
+    #[must_use]
+    pub(super) fn new(limit: u64, seed: u64) -> Self {
+        let bits = 64 - limit.saturating_sub(1).leading_zeros();
+        let mut random = Random::new(seed);
+        Self {
+            limit,
+            half_bits: bits.div_ceil(2).max(1),
+            keys: std::array::from_fn(|_| random.next()),
+            next: 0,
+        }
+    }
+
+    fn scatter(&self, number: u64) -> u64 {
+        let mask = (1u64 << self.half_bits) - 1;
+        let (mut left, mut right) = (number >> self.half_bits, number & mask);
+        for key in self.keys {
+            (left, right) = (right, left ^ (mix(right ^ key) & mask));
+        }
+        left << self.half_bits | right
+    }
+}
+
+impl Iterator for Shuffle {
+    type Item = u64;
+
+    fn next(&mut self) -> Option<u64> {
+        if self.next == self.limit {
+            return None;
+        }
+        let mut number = self.scatter(self.next);
+        while number >= self.limit {
+            number = self.scatter(number);
+        }
+        self.next += 1;
+        Some(number)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shuffle_has_each_number_once() {
+        for limit in [0, 1, 2, 3, 5, 64, 1000, 4097] {
+            let mut all: Vec<u64> = Shuffle::new(limit, 7).collect();
+            all.sort_unstable();
+            assert_eq!(all, (0..limit).collect::<Vec<_>>());
+        }
+    }
+
+    #[test]
+    fn a_seed_is_an_order() {
+        let order = |seed| Shuffle::new(1000, seed).collect::<Vec<_>>();
+        assert_eq!(order(1), order(1));
+        assert_ne!(order(1), order(2));
+        assert_ne!(order(1), (0..1000).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn below_stays_below_and_reaches_the_ends() {
+        let mut random = Random::new(3);
+        let mut seen = [false; 5];
+        for _ in 0..1000 {
+            seen[random.below(5) as usize] = true;
+        }
+        assert_eq!(seen, [true; 5]);
+    }
+}

@@ -1,0 +1,111 @@
+//! A line a second while jobs run.
+
+use std::io::{IsTerminal, Write};
+
+use super::super::job::Direction;
+use super::super::meter::{Count, Phase};
+use super::super::run::{Audience, Glimpse};
+use super::super::stats::per_second;
+use super::units::{binary_bytes, decimal};
+
+/// Shows each second on stderr: drawn over the last one where that is a
+/// terminal, else as lines.
+#[derive(Debug, Default)]
+pub struct Live {
+    terminal: bool,
+    last: Option<Glimpse>,
+}
+
+impl Live {
+    /// On this process's stderr.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            terminal: std::io::stderr().is_terminal(),
+            last: None,
+        }
+    }
+}
+
+impl Audience for Live {
+    fn glimpse(&mut self, glimpse: &Glimpse) {
+        let line = line(glimpse, self.last.as_ref());
+        self.last = Some(*glimpse);
+        let mut stderr = std::io::stderr().lock();
+        // A line that cannot be shown is no reason to stop.
+        let _ = if self.terminal {
+            // Back to the start of the line, and erase it (ECMA-48, EL).
+            write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush())
+        } else {
+            writeln!(stderr, "{line}")
+        };
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        if self.terminal && self.last.is_some() {
+            eprint!("\r\x1b[K");
+        }
+    }
+}
+
+/// `  3 s  30%  running  read 12.8k IOPS 50.0MiB/s 78 us  write ...`.
+fn line(glimpse: &Glimpse, last: Option<&Glimpse>) -> String {
+    let since = last.map_or(glimpse.elapsed, |last| glimpse.elapsed - last.elapsed);
+    let phase = match glimpse.phase {
+        Phase::Waiting => "waits",
+        Phase::Ramp => "ramp",
+        Phase::Running => "runs",
+        Phase::Verifying => "verifies",
+        Phase::Ended => "ends",
+    };
+    let done = glimpse
+        .progress
+        .map_or(String::new(), |done| format!(" {:3.0}%", done * 100.0));
+    let mut line = format!("{:>4} s{done} {phase}", glimpse.elapsed.as_secs());
+    if glimpse.running > 1 {
+        line += &format!(" ({} jobs)", glimpse.running);
+    }
+    for direction in Direction::ALL {
+        let before = last.map_or(Count::default(), |last| last.counts[direction as usize]);
+        let count = glimpse.counts[direction as usize].since(before);
+        if count.ios > 0 {
+            let latency_us = count.latency_ns as f64 / count.ios as f64 / 1e3;
+            line += &format!(
+                "  {}: {} IOPS, {}/s, {latency_us:.0} us",
+                direction.name(),
+                decimal(per_second(count.ios, since)),
+                binary_bytes(per_second(count.bytes, since)),
+            );
+        }
+    }
+    line
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    #[test]
+    fn a_line_is_of_the_last_second() {
+        let count = |ios| Count {
+            ios,
+            bytes: ios * 4096,
+            latency_ns: ios * 50_000,
+        };
+        let glimpse = |s, reads| Glimpse {
+            elapsed: Duration::from_secs(s),
+            counts: [count(reads), Count::default(), Count::default()],
+            running: 1,
+            phase: Phase::Running,
+            progress: Some(0.25),
+        };
+        let first = glimpse(1, 1000);
+        assert_eq!(
+            line(&glimpse(2, 21_000), Some(&first)),
+            "   2 s  25% runs  read: 20.0k IOPS, 78.1MiB/s, 50 us"
+        );
+    }
+}

@@ -1,0 +1,90 @@
+//! What came of a run, in fio's words: as text, or as JSON.
+
+mod histogram;
+mod json;
+mod live;
+mod text;
+mod units;
+
+pub use histogram::histogram;
+pub use json::json;
+pub use live::Live;
+pub use text::text;
+pub use units::{binary_bytes, decimal};
+
+use super::cpu::CpuUse;
+use super::job::Job;
+use super::run::{BenchResult, JobResult};
+use super::stats::JobStats;
+use super::worker::JobError;
+
+/// What is reported as one: a copy of a job, or, by `group_reporting`, all that
+/// ran together and ask for it.
+#[derive(Debug)]
+pub(super) struct Entry<'a> {
+    job: &'a Job,
+    group: u32,
+    copies: usize,
+    stats: JobStats,
+    error: Option<&'a JobError>,
+    complaints: Vec<&'a str>,
+    /// Sum of the copies' running times, in seconds.
+    elapsed_s: f64,
+    longest_s: f64,
+    cpu: CpuUse,
+}
+
+/// The entries of a report, in order.
+fn entries(result: &BenchResult) -> Vec<Entry<'_>> {
+    let mut entries: Vec<Entry<'_>> = Vec::new();
+    for job in &result.jobs {
+        let grouped = job.plan.job.group_reporting;
+        match entries.last_mut() {
+            Some(last) if grouped && last.job.group_reporting && last.group == job.plan.stage => {
+                last.add(job);
+            }
+            _ => entries.push(Entry::new(job)),
+        }
+    }
+    entries
+}
+
+impl<'a> Entry<'a> {
+    fn new(result: &'a JobResult) -> Self {
+        Self {
+            job: &result.plan.job,
+            group: result.plan.stage,
+            copies: 1,
+            stats: result.stats.clone(),
+            error: result.error.as_ref(),
+            complaints: result.complaints.iter().map(String::as_str).collect(),
+            elapsed_s: result.elapsed.as_secs_f64(),
+            longest_s: result.elapsed.as_secs_f64(),
+            cpu: result.cpu,
+        }
+    }
+
+    fn add(&mut self, result: &'a JobResult) {
+        self.copies += 1;
+        self.stats.merge(&result.stats);
+        self.error = self.error.or(result.error.as_ref());
+        self.complaints
+            .extend(result.complaints.iter().map(String::as_str));
+        self.elapsed_s += result.elapsed.as_secs_f64();
+        self.longest_s = self.longest_s.max(result.elapsed.as_secs_f64());
+        self.cpu.merge(&result.cpu);
+    }
+
+    fn errno(&self) -> i32 {
+        self.error.map_or(0, JobError::errno)
+    }
+
+    /// A share of the copies' running time, in percent.
+    fn percent_of_time(&self, seconds: f64) -> f64 {
+        if self.elapsed_s > 0.0 {
+            seconds * 100.0 / self.elapsed_s
+        } else {
+            0.0
+        }
+    }
+}

@@ -1,0 +1,466 @@
+//! What is counted and measured of a job.
+
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+
+use super::job::Direction;
+
+/// The percentiles that fio reports unless told otherwise.
+pub const PERCENTILES: [f64; 17] = [
+    1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
+    99.99,
+];
+/// The longest latency that is told from longer ones.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
+/// How long fio averages bandwidth and IOPS for one sample (`bwavgtime`).
+const SAMPLE: Duration = Duration::from_millis(500);
+
+/// Minimum, maximum, mean and standard deviation of a series (Welford).
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Series {
+    /// Values.
+    pub count: u64,
+    /// The smallest.
+    pub min: f64,
+    /// The largest.
+    pub max: f64,
+    /// The mean.
+    pub mean: f64,
+    m2: f64,
+}
+
+impl Series {
+    /// Adds a value.
+    pub fn add(&mut self, value: f64) {
+        self.min = if self.count == 0 {
+            value
+        } else {
+            self.min.min(value)
+        };
+        self.max = self.max.max(value);
+        self.count += 1;
+        let delta = value - self.mean;
+        self.mean += delta / self.count as f64;
+        self.m2 += delta * (value - self.mean);
+    }
+
+    /// The standard deviation.
+    #[must_use]
+    pub fn deviation(&self) -> f64 {
+        if self.count < 2 {
+            return 0.0;
+        }
+        (self.m2 / (self.count - 1) as f64).sqrt()
+    }
+
+    /// Adds another series' values.
+    pub fn merge(&mut self, other: &Self) {
+        if other.count == 0 {
+            return;
+        }
+        if self.count == 0 {
+            *self = *other;
+            return;
+        }
+        let (a, b) = (self.count as f64, other.count as f64);
+        let delta = other.mean - self.mean;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+        self.mean += delta * b / (a + b);
+        self.m2 += other.m2 + delta * delta * a * b / (a + b);
+        self.count += other.count;
+    }
+
+    /// What series that ran side by side came to together.
+    fn side_by_side(&mut self, other: &Self) {
+        if self.count == 0 {
+            *self = *other;
+            return;
+        }
+        let deviation = self.deviation().hypot(other.deviation());
+        self.min += other.min;
+        self.max += other.max;
+        self.mean += other.mean;
+        self.count += other.count;
+        self.m2 = deviation * deviation * (self.count.max(2) - 1) as f64;
+    }
+}
+
+/// One direction of a job.
+#[derive(Debug, Clone)]
+pub struct DirectionStats {
+    /// Commands that were answered.
+    pub ios: u64,
+    /// Bytes that they moved.
+    pub bytes: u64,
+    /// From the first to the last.
+    pub runtime: Duration,
+    /// Time that sending took, in nanoseconds.
+    pub slat_ns: Series,
+    /// Time from sent to answered.
+    pub clat_ns: Series,
+    /// Both together.
+    pub lat_ns: Series,
+    /// The distribution of `clat_ns`.
+    pub clat_histogram: Histogram<u64>,
+    /// Bandwidth of half-second stretches, in KiB/s.
+    pub bw_samples: Series,
+    /// I/O commands a second in half-second stretches.
+    pub iops_samples: Series,
+    sample: Sample,
+}
+
+/// A stretch of time under way.
+#[derive(Debug, Clone, Copy, Default)]
+struct Sample {
+    since: Option<Instant>,
+    ios: u64,
+    bytes: u64,
+}
+
+impl Default for DirectionStats {
+    fn default() -> Self {
+        Self {
+            ios: 0,
+            bytes: 0,
+            runtime: Duration::ZERO,
+            slat_ns: Series::default(),
+            clat_ns: Series::default(),
+            lat_ns: Series::default(),
+            clat_histogram: Histogram::new_with_bounds(1, LATENCY_MAX_NS, 3)
+                .expect("the bounds are right"),
+            bw_samples: Series::default(),
+            iops_samples: Series::default(),
+            sample: Sample::default(),
+        }
+    }
+}
+
+/// When a command was prepared, sent and answered.
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// Before it was given to the queue.
+    pub start: Instant,
+    /// After.
+    pub issued: Instant,
+    /// When its answer was seen.
+    pub done: Instant,
+}
+
+impl Times {
+    /// From start to answer.
+    #[must_use]
+    pub fn latency(&self) -> Duration {
+        self.done.saturating_duration_since(self.start)
+    }
+}
+
+impl DirectionStats {
+    fn record(&mut self, bytes: u64, times: Times) {
+        let ns = |duration: Duration| duration.as_nanos() as u64;
+        let slat = ns(times.issued.saturating_duration_since(times.start));
+        let clat = ns(times.done.saturating_duration_since(times.issued));
+        self.ios += 1;
+        self.bytes += bytes;
+        self.slat_ns.add(slat as f64);
+        self.clat_ns.add(clat as f64);
+        self.lat_ns.add(ns(times.latency()) as f64);
+        self.clat_histogram.saturating_record(clat);
+        self.sample.ios += 1;
+        self.sample.bytes += bytes;
+        let since = *self.sample.since.get_or_insert(times.start);
+        let elapsed = times.done.saturating_duration_since(since);
+        if elapsed >= SAMPLE {
+            let seconds = elapsed.as_secs_f64();
+            self.bw_samples
+                .add(self.sample.bytes as f64 / 1024.0 / seconds);
+            self.iops_samples.add(self.sample.ios as f64 / seconds);
+            self.sample = Sample {
+                since: Some(times.done),
+                ..Sample::default()
+            };
+        }
+    }
+
+    /// I/O commands a second.
+    #[must_use]
+    pub fn iops(&self) -> f64 {
+        per_second(self.ios, self.runtime)
+    }
+
+    /// Bytes a second.
+    #[must_use]
+    pub fn bandwidth(&self) -> f64 {
+        per_second(self.bytes, self.runtime)
+    }
+
+    /// A percentile of the completion latency, in nanoseconds.
+    #[must_use]
+    pub fn clat_percentile_ns(&self, percent: f64) -> u64 {
+        self.clat_histogram.value_at_percentile(percent)
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.ios += other.ios;
+        self.bytes += other.bytes;
+        self.runtime = self.runtime.max(other.runtime);
+        self.slat_ns.merge(&other.slat_ns);
+        self.clat_ns.merge(&other.clat_ns);
+        self.lat_ns.merge(&other.lat_ns);
+        self.clat_histogram += &other.clat_histogram;
+        self.bw_samples.side_by_side(&other.bw_samples);
+        self.iops_samples.side_by_side(&other.iops_samples);
+    }
+}
+
+/// So many in that time, a second.
+#[must_use]
+pub fn per_second(count: u64, time: Duration) -> f64 {
+    if time.is_zero() {
+        0.0
+    } else {
+        count as f64 / time.as_secs_f64()
+    }
+}
+
+/// Counts in fio's steps of 1, 2, 4, 8, 16, 32 and 64.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Steps(pub [u64; 7]);
+
+impl Steps {
+    /// A depth, which is at least 1: to the largest step that it reaches.
+    pub fn add_depth(&mut self, depth: usize) {
+        let step = depth.max(1).ilog2().min(6);
+        self.0[step as usize] += 1;
+    }
+
+    /// A batch, to the smallest step that holds it: 0, 4, 8, 16, 32, 64, more.
+    pub fn add_batch(&mut self, batch: usize) {
+        let step = match batch {
+            0 => 0,
+            1..=4 => 1,
+            5..=8 => 2,
+            9..=16 => 3,
+            17..=32 => 4,
+            33..=64 => 5,
+            _ => 6,
+        };
+        self.0[step] += 1;
+    }
+
+    /// The shares, in percent.
+    #[must_use]
+    pub fn percent(&self) -> [f64; 7] {
+        let sum: u64 = self.0.iter().sum();
+        self.0.map(|count| share(count, sum))
+    }
+}
+
+/// A share in percent; as in fio, one that is not 0 is at least 0.01.
+fn share(count: u64, of: u64) -> f64 {
+    if count == 0 {
+        return 0.0;
+    }
+    (count as f64 * 100.0 / of as f64).max(0.01)
+}
+
+/// Upper ends of fio's latency classes, in nanoseconds, then in microseconds.
+const CLASSES: [u64; 10] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000];
+/// And in milliseconds; the last class has no end.
+const CLASSES_MS: [u64; 11] = [2, 4, 10, 20, 50, 100, 250, 500, 750, 1000, 2000];
+
+/// How many commands took how long, in fio's classes.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LatencyClasses {
+    ns: [u64; 10],
+    us: [u64; 10],
+    ms: [u64; 12],
+}
+
+impl LatencyClasses {
+    fn add(&mut self, latency: Duration) {
+        let ns = latency.as_nanos() as u64;
+        let class = |value: u64, ends: &[u64]| ends.iter().position(|&end| value <= end);
+        if ns <= 1000 {
+            self.ns[class(ns, &CLASSES).expect("up to 1000")] += 1;
+        } else if ns <= 1_000_000 {
+            self.us[class(ns.div_ceil(1000), &CLASSES).expect("up to 1000")] += 1;
+        } else {
+            self.ms[class(ns.div_ceil(1_000_000), &CLASSES_MS).unwrap_or(11)] += 1;
+        }
+    }
+
+    /// The shares in percent, with fio's names of the classes: of nanoseconds,
+    /// microseconds and milliseconds.
+    #[must_use]
+    pub fn percent(&self) -> [Vec<(String, f64)>; 3] {
+        let all = self.ns.iter().chain(&self.us).chain(&self.ms);
+        let sum: u64 = all.sum();
+        let table = |counts: &[u64], ends: &[u64]| {
+            let name = |at: usize| match ends.get(at) {
+                Some(end) => end.to_string(),
+                None => format!(">={}", ends[ends.len() - 1]),
+            };
+            let row = |(at, &count)| (name(at), share(count, sum));
+            counts.iter().enumerate().map(row).collect()
+        };
+        [
+            table(&self.ns, &CLASSES),
+            table(&self.us, &CLASSES),
+            table(&self.ms, &CLASSES_MS),
+        ]
+    }
+
+    fn merge(&mut self, other: &Self) {
+        for (count, more) in self.ns.iter_mut().zip(other.ns) {
+            *count += more;
+        }
+        for (count, more) in self.us.iter_mut().zip(other.us) {
+            *count += more;
+        }
+        for (count, more) in self.ms.iter_mut().zip(other.ms) {
+            *count += more;
+        }
+    }
+}
+
+/// All of a job.
+#[derive(Debug, Clone, Default)]
+pub struct JobStats {
+    /// By [`Direction`].
+    pub directions: [DirectionStats; 3],
+    /// Flushes, in nanoseconds.
+    pub sync_ns: Series,
+    /// All directions' latencies in classes.
+    pub classes: LatencyClasses,
+    /// How many were outstanding when a command was sent.
+    pub depth: Steps,
+    /// Commands sent at a time.
+    pub submit: Steps,
+    /// Commands found answered at a time.
+    pub complete: Steps,
+    /// Blocks that were checked and right.
+    pub verified: u64,
+    /// Blocks that were wrong.
+    pub bad_blocks: u64,
+}
+
+impl JobStats {
+    /// One direction.
+    #[must_use]
+    pub fn of(&self, direction: Direction) -> &DirectionStats {
+        &self.directions[direction as usize]
+    }
+
+    pub(super) fn record(&mut self, direction: Direction, bytes: u64, times: Times) {
+        self.directions[direction as usize].record(bytes, times);
+        self.classes.add(times.latency());
+    }
+
+    pub(super) fn record_sync(&mut self, times: Times) {
+        self.sync_ns.add(times.latency().as_nanos() as f64);
+    }
+
+    /// How long the directions that were used ran.
+    pub(super) fn set_runtime(&mut self, runtime: Duration) {
+        for direction in &mut self.directions {
+            if direction.ios > 0 {
+                direction.runtime = runtime;
+            }
+        }
+    }
+
+    /// Adds a copy that ran beside this one.
+    pub(super) fn merge(&mut self, other: &Self) {
+        for (mine, theirs) in self.directions.iter_mut().zip(&other.directions) {
+            mine.merge(theirs);
+        }
+        self.sync_ns.merge(&other.sync_ns);
+        self.classes.merge(&other.classes);
+        for (mine, theirs) in [
+            (&mut self.depth, &other.depth),
+            (&mut self.submit, &other.submit),
+            (&mut self.complete, &other.complete),
+        ] {
+            for (count, more) in mine.0.iter_mut().zip(theirs.0) {
+                *count += more;
+            }
+        }
+        self.verified += other.verified;
+        self.bad_blocks += other.bad_blocks;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn series_are_what_the_books_say() {
+        let values = [2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0];
+        let mut whole = Series::default();
+        values.iter().for_each(|&v| whole.add(v));
+        assert_eq!((whole.min, whole.max, whole.mean), (2.0, 9.0, 5.0));
+        assert!((whole.deviation() - (32.0f64 / 7.0).sqrt()).abs() < 1e-9);
+        let (mut a, mut b) = (Series::default(), Series::default());
+        values[..3].iter().for_each(|&v| a.add(v));
+        values[3..].iter().for_each(|&v| b.add(v));
+        a.merge(&b);
+        assert!((a.deviation() - whole.deviation()).abs() < 1e-9);
+        assert!((a.mean - 5.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn latencies_fall_into_the_classes_of_fio() {
+        let mut classes = LatencyClasses::default();
+        for us in [3, 240, 251, 1000, 1001, 5_000_000] {
+            classes.add(Duration::from_micros(us));
+        }
+        let [_, us, ms] = classes.percent();
+        let sixth = 100.0 / 6.0;
+        let of =
+            |table: &[(String, f64)], name: &str| table.iter().find(|(n, _)| n == name).unwrap().1;
+        for (table, class) in [(&us, "4"), (&us, "250"), (&us, "500"), (&us, "1000")] {
+            assert!((of(table, class) - sixth).abs() < 1e-9, "{class}");
+        }
+        assert!((of(&ms, "2") - sixth).abs() < 1e-9);
+        assert!((of(&ms, ">=2000") - sixth).abs() < 1e-9);
+    }
+
+    #[test]
+    fn depths_and_batches_have_fios_steps() {
+        let mut depth = Steps::default();
+        [1, 2, 3, 32, 1000]
+            .into_iter()
+            .for_each(|d| depth.add_depth(d));
+        assert_eq!(depth.0, [1, 2, 0, 0, 0, 1, 1]);
+        let mut batch = Steps::default();
+        [1, 4, 5, 64, 65]
+            .into_iter()
+            .for_each(|b| batch.add_batch(b));
+        assert_eq!(batch.0, [0, 2, 1, 0, 0, 1, 1]);
+    }
+
+    #[test]
+    fn half_seconds_make_samples() {
+        let mut stats = DirectionStats::default();
+        let start = Instant::now();
+        for n in 0..21 {
+            let done = start + Duration::from_millis(100 * n);
+            let issued = done - Duration::from_micros(if n == 0 { 0 } else { 50 });
+            stats.record(
+                1024,
+                Times {
+                    start: issued,
+                    issued,
+                    done,
+                },
+            );
+        }
+        // Stretches end at 500, 1000, 1500 and 2000 ms.
+        assert_eq!(stats.bw_samples.count, 4);
+        assert!((9.0..=12.1).contains(&stats.bw_samples.mean));
+        assert_eq!(stats.ios, 21);
+    }
+}

@@ -1,0 +1,404 @@
+//! Whole runs, against memory that can be made to misbehave.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
+use super::run::{Audience, BenchResult, Glimpse, Lanes, run};
+use super::{Direction, Job, JobError, report};
+
+/// What goes wrong with the fifth write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Fault {
+    None,
+    /// It says that it was done, and was not.
+    Lost,
+    /// It goes to the block behind.
+    Misplaced,
+    /// A bit of it is flipped.
+    Flipped,
+    /// It fails.
+    Fails,
+}
+
+struct Memory {
+    disk: Arc<Mutex<Vec<u8>>>,
+    fault: Fault,
+    writes: Arc<AtomicU64>,
+}
+
+impl Memory {
+    fn new(fault: Fault) -> Self {
+        Self {
+            disk: Arc::new(Mutex::new(vec![0; 1 << 20])),
+            fault,
+            writes: Arc::default(),
+        }
+    }
+}
+
+impl Lanes for Memory {
+    fn format(&self) -> Format {
+        Format {
+            block_bytes: 512,
+            blocks: 2048,
+            transfer_max: 131_072,
+        }
+    }
+
+    fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String> {
+        Ok(Box::new(MemoryLane {
+            disk: Arc::clone(&self.disk),
+            fault: self.fault,
+            writes: Arc::clone(&self.writes),
+            slots: vec![vec![0; slot_bytes]; usize::from(depth)],
+            pending: Vec::new(),
+        }))
+    }
+}
+
+struct MemoryLane {
+    disk: Arc<Mutex<Vec<u8>>>,
+    fault: Fault,
+    writes: Arc<AtomicU64>,
+    slots: Vec<Vec<u8>>,
+    pending: Vec<(usize, Result<(), LaneError>)>,
+}
+
+impl Lane for MemoryLane {
+    fn load(&mut self, slot: usize, at: usize, bytes: &[u8]) {
+        self.slots[slot][at..at + bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn unload(&self, slot: usize, at: usize, out: &mut [u8]) {
+        out.copy_from_slice(&self.slots[slot][at..at + out.len()]);
+    }
+
+    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
+        let mut disk = self.disk.lock().unwrap();
+        let from = operation.offset as usize;
+        let length = operation.length as usize;
+        let mut result = Ok(());
+        match operation.command {
+            Command::Read => self.slots[slot][..length].copy_from_slice(&disk[from..from + length]),
+            Command::Write => {
+                let fifth = self.writes.fetch_add(1, Relaxed) == 4;
+                let fault = if fifth { self.fault } else { Fault::None };
+                let data = &self.slots[slot][..length];
+                match fault {
+                    Fault::None => disk[from..from + length].copy_from_slice(data),
+                    Fault::Lost => {}
+                    Fault::Misplaced => {
+                        disk[from + length..from + 2 * length].copy_from_slice(data);
+                    }
+                    Fault::Flipped => {
+                        disk[from..from + length].copy_from_slice(data);
+                        disk[from + 100] ^= 4;
+                    }
+                    Fault::Fails => result = Err(LaneError("write fault".to_owned())),
+                }
+            }
+            Command::Trim => disk[from..from + length].fill(0),
+            Command::Flush => {}
+        }
+        self.pending.push((slot, result));
+        Ok(())
+    }
+
+    /// Answers in the opposite order, one time only half of them.
+    fn reap(&mut self, _: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
+        let half = self.pending.len() / 2;
+        for (slot, result) in self.pending.drain(half..).rev() {
+            done.push(Done {
+                slot,
+                at: Instant::now(),
+                result,
+            });
+        }
+        Ok(())
+    }
+
+    fn close(self: Box<Self>) -> Result<(), LaneError> {
+        Ok(())
+    }
+}
+
+/// Sets the stop flag at the first glimpse, if it is told to.
+struct Watcher<'a>(Option<&'a AtomicBool>);
+
+impl Audience for Watcher<'_> {
+    fn glimpse(&mut self, _: &Glimpse) {
+        if let Some(stop) = self.0 {
+            stop.store(true, Relaxed);
+        }
+    }
+}
+
+fn job(keys: &[(&str, &str)]) -> Job {
+    let mut job = Job::new("j");
+    for (key, value) in keys {
+        job.set(key, Some(value)).unwrap();
+    }
+    job
+}
+
+fn bench_on(memory: &Memory, keys: &[(&str, &str)]) -> BenchResult {
+    run(
+        &[job(keys)],
+        memory,
+        &AtomicBool::new(false),
+        &mut Watcher(None),
+    )
+    .unwrap()
+}
+
+const VERIFIED: [(&str, &str); 6] = [
+    ("rw", "randrw"),
+    ("bsrange", "512-8k"),
+    ("iodepth", "16"),
+    ("size", "256k"),
+    ("loops", "4"),
+    ("verify", "crc32c"),
+];
+
+fn complaint(fault: Fault) -> String {
+    let keys = [
+        ("rw", "write"),
+        ("bs", "4k"),
+        ("size", "64k"),
+        ("verify", "crc32c"),
+    ];
+    let result = bench_on(&Memory::new(fault), &keys);
+    let [job] = &result.jobs[..] else {
+        panic!("one job")
+    };
+    assert!(
+        matches!(job.error, Some(JobError::Verify(_))),
+        "{:?}",
+        job.error
+    );
+    job.complaints.join("\n")
+}
+
+#[test]
+fn what_is_right_is_found_right() {
+    let result = bench_on(&Memory::new(Fault::None), &VERIFIED);
+    let job = &result.jobs[0];
+    assert_eq!((job.error.as_ref(), &job.complaints), (None, &vec![]));
+    assert!(job.stats.verified >= 256, "{}", job.stats.verified);
+    let bytes: u64 = Direction::ALL.iter().map(|&d| job.stats.of(d).bytes).sum();
+    assert!(bytes >= 4 * (256 << 10));
+    assert_eq!(
+        job.stats.of(Direction::Write).clat_histogram.len(),
+        job.stats.of(Direction::Write).ios
+    );
+}
+
+#[test]
+fn each_kind_of_damage_is_found_and_named() {
+    assert!(complaint(Fault::Lost).contains("offset 16384: expected generation 1"));
+    assert!(complaint(Fault::Lost).contains("got zeroes"));
+    assert!(complaint(Fault::Flipped).contains("first wrong byte 100"));
+    // The block behind is written later, and so right again.
+    assert!(complaint(Fault::Misplaced).contains("offset 16384"));
+}
+
+#[test]
+fn a_stale_block_is_told_from_a_missing_one() {
+    let memory = Memory::new(Fault::Lost);
+    let keys = [
+        ("rw", "write"),
+        ("bs", "4k"),
+        ("size", "8k"),
+        ("loops", "4"),
+        ("verify", "crc32c"),
+    ];
+    let result = bench_on(&memory, &keys);
+    // Write 5 of 8 is generation 3 of block 0; write 7 is generation 4: all is well again.
+    assert!(result.is_success());
+    let memory = Memory::new(Fault::Lost);
+    let keys = [
+        ("rw", "write"),
+        ("bs", "4k"),
+        ("size", "8k"),
+        ("io_size", "24k"),
+        ("verify", "crc32c"),
+    ];
+    let result = bench_on(&memory, &keys);
+    assert!(result.jobs[0].complaints[0].contains("expected generation 3"));
+    assert!(result.jobs[0].complaints[0].contains("got a stale block"));
+}
+
+#[test]
+fn a_later_run_finds_what_an_earlier_one_wrote() {
+    let memory = Memory::new(Fault::None);
+    let write = [
+        ("rw", "randwrite"),
+        ("bs", "4k"),
+        ("size", "64k"),
+        ("verify", "crc32c"),
+        ("do_verify", "0"),
+        ("randseed", "5"),
+    ];
+    assert_eq!(bench_on(&memory, &write).jobs[0].stats.verified, 0);
+    let read = [
+        ("rw", "randread"),
+        ("bs", "4k"),
+        ("size", "64k"),
+        ("verify", "crc32c"),
+    ];
+    assert_eq!(bench_on(&memory, &read).jobs[0].stats.verified, 16);
+    let mut only = write[..4].to_vec();
+    only.extend([("randseed", "5"), ("verify_only", "1")]);
+    assert_eq!(bench_on(&memory, &only).jobs[0].stats.verified, 16);
+    only[4] = ("randseed", "6");
+    assert!(bench_on(&memory, &only).jobs[0].complaints[0].contains("another run"));
+    memory.disk.lock().unwrap()[5000] ^= 1;
+    assert_eq!(bench_on(&memory, &read).jobs[0].stats.bad_blocks, 1);
+}
+
+#[test]
+fn a_failing_command_ends_its_job_and_is_named() {
+    let result = bench_on(
+        &Memory::new(Fault::Fails),
+        &[("rw", "write"), ("size", "64k")],
+    );
+    let error = result.jobs[0].error.as_ref().unwrap();
+    assert_eq!(
+        error.to_string(),
+        "Write of 4096 bytes at offset 16384: write fault"
+    );
+    assert_eq!(error.errno(), 5);
+}
+
+#[test]
+fn verify_fatal_ends_at_the_first_bad_block() {
+    let memory = Memory::new(Fault::None);
+    let keys = [
+        ("rw", "read"),
+        ("bs", "4k"),
+        ("verify", "crc32c"),
+        ("verify_fatal", "1"),
+    ];
+    let job = &bench_on(&memory, &keys).jobs[0];
+    assert_eq!(job.stats.bad_blocks, 1);
+}
+
+#[test]
+fn a_time_based_job_ends_by_stop_with_a_full_report() {
+    let stop = AtomicBool::new(false);
+    let keys = [
+        ("rw", "randread"),
+        ("runtime", "1h"),
+        ("time_based", "1"),
+        ("rate_iops", "500"),
+    ];
+    let memory = Memory::new(Fault::None);
+    let result = run(&[job(&keys)], &memory, &stop, &mut Watcher(Some(&stop))).unwrap();
+    assert!(result.interrupted && result.is_success());
+    // At most what the rate allows for as long as it ran.
+    let stats = result.jobs[0].stats.of(Direction::Read);
+    assert!(
+        stats.ios > 0 && stats.iops() <= 510.0,
+        "{} IOPS",
+        stats.iops()
+    );
+    let text = report::text(&result);
+    assert!(
+        text.contains("   READ: bw=") && text.contains("interrupted"),
+        "{text}"
+    );
+}
+
+#[test]
+fn ramp_time_does_not_count() {
+    let keys = [
+        ("rw", "randread"),
+        ("runtime", "200ms"),
+        ("time_based", "1"),
+        ("ramp_time", "200ms"),
+    ];
+    let result = bench_on(&Memory::new(Fault::None), &keys);
+    let stats = result.jobs[0].stats.of(Direction::Read);
+    assert!(stats.runtime >= Duration::from_millis(200));
+    assert!(result.jobs[0].elapsed >= Duration::from_millis(400));
+    assert_eq!(stats.clat_ns.count, stats.ios);
+}
+
+#[test]
+fn copies_are_reported_as_one_if_asked() {
+    let keys = [
+        ("rw", "read"),
+        ("size", "64k"),
+        ("numjobs", "3"),
+        ("group_reporting", "1"),
+    ];
+    let result = bench_on(&Memory::new(Fault::None), &keys);
+    assert_eq!(result.jobs.len(), 3);
+    let text = report::text(&result);
+    assert_eq!(text.matches("groupid=").count(), 1);
+    assert!(
+        text.contains("jobs=3") && text.contains("io=192KiB (197kB)"),
+        "{text}"
+    );
+}
+
+#[test]
+fn flushes_and_trims_are_done_and_counted() {
+    let result = bench_on(
+        &Memory::new(Fault::None),
+        &[
+            ("rw", "write"),
+            ("size", "64k"),
+            ("fsync", "4"),
+            ("end_fsync", "1"),
+        ],
+    );
+    assert_eq!(result.jobs[0].stats.sync_ns.count, 5);
+    let result = bench_on(
+        &Memory::new(Fault::None),
+        &[("rw", "trim"), ("size", "64k")],
+    );
+    assert_eq!(result.jobs[0].stats.of(Direction::Trim).ios, 16);
+}
+
+/// The keys of a JSON value, as paths; of lists only the first element counts.
+fn paths(value: &serde_json::Value, at: &str, out: &mut Vec<String>) {
+    match value {
+        serde_json::Value::Object(map) => {
+            for (key, value) in map {
+                // A job's options are whatever it was given.
+                let path = format!("{at}/{key}");
+                out.push(path.clone());
+                if key != "job options" {
+                    paths(value, &path, out);
+                }
+            }
+        }
+        serde_json::Value::Array(list) => {
+            list.first().into_iter().for_each(|v| paths(v, at, out));
+        }
+        _ => {}
+    }
+}
+
+/// Recorded with fio 3.33: a job of reads and writes, nothing trimmed.
+#[test]
+fn the_json_report_has_the_keys_of_fio() {
+    let keys = [("rw", "randrw"), ("size", "64k")];
+    let result = bench_on(&Memory::new(Fault::None), &keys);
+    let ours: serde_json::Value = serde_json::from_str(&report::json(&result)).unwrap();
+    let fios: serde_json::Value = serde_json::from_str(include_str!("fio-3.33.json")).unwrap();
+    let (mut our_paths, mut fio_paths) = (Vec::new(), Vec::new());
+    paths(&ours, "", &mut our_paths);
+    paths(&fios, "", &mut fio_paths);
+    // The machine's disks are not what is measured.
+    fio_paths.retain(|path| !path.starts_with("/disk_util"));
+    our_paths.sort();
+    fio_paths.sort();
+    assert_eq!(our_paths, fio_paths);
+    assert_eq!(ours["jobs"][0]["job options"]["rw"], "randrw");
+    let moved = |direction: &str| ours["jobs"][0][direction]["io_bytes"].as_u64().unwrap();
+    assert_eq!(moved("read") + moved("write"), 65_536);
+}

@@ -1,0 +1,68 @@
+//! The ANA states of a listener, as reactors read them while the control plane
+//! changes them.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use nvme_proto::ana::AnaStates;
+use nvme_proto::limits::ANA_GROUPS_MAX;
+use nvme_proto::wire::log::AnaState;
+
+/// What the queues that came by one listener share of it.
+#[derive(Debug)]
+pub(crate) struct ListenerShared {
+    /// Tells listeners apart, those of the past included.
+    pub(crate) id: u64,
+    /// How good a way to each ANA group it is.
+    pub(crate) ana: AnaShared,
+}
+
+/// The state of each ANA group by way of one listener. Read by every I/O and
+/// written by a reload: what is under way when it changes ends as it began.
+#[derive(Debug)]
+pub(crate) struct AnaShared([AtomicU8; ANA_GROUPS_MAX as usize]);
+
+impl AnaShared {
+    /// With these states.
+    pub(crate) fn new(states: &AnaStates) -> Self {
+        let shared = Self([const { AtomicU8::new(0) }; ANA_GROUPS_MAX as usize]);
+        shared.store(states);
+        shared
+    }
+
+    /// The state of a group. The configuration was checked: there is one.
+    pub(crate) fn get(&self, anagrpid: u32) -> AnaState {
+        AnaState(self.0[anagrpid as usize - 1].load(Ordering::Relaxed))
+    }
+
+    /// All of them.
+    pub(crate) fn load(&self) -> AnaStates {
+        let mut states = AnaStates::default();
+        for anagrpid in 1..=ANA_GROUPS_MAX {
+            states.set(anagrpid, self.get(anagrpid));
+        }
+        states
+    }
+
+    /// Sets all of them.
+    pub(crate) fn store(&self, states: &AnaStates) {
+        for (anagrpid, state) in (1..).zip(&self.0) {
+            state.store(states.get(anagrpid).0, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_stored_is_loaded() {
+        let shared = AnaShared::new(&AnaStates::default());
+        let mut states = AnaStates::default();
+        states.set(1, AnaState::CHANGE);
+        states.set(128, AnaState::INACCESSIBLE);
+        shared.store(&states);
+        assert_eq!(shared.get(1), AnaState::CHANGE);
+        assert_eq!(shared.load(), states);
+    }
+}

@@ -1,0 +1,190 @@
+//! Asymmetric namespace access: what listeners say of their way to the disks.
+
+use cairn_initiator::{Data, Host, HostError, Response, command};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
+use nvme_proto::wire::aen::AsyncEvent;
+use nvme_proto::wire::feature::{AsyncEventConfig, Feature};
+use nvme_proto::wire::identify::IdentifyNamespace;
+use nvme_proto::wire::log::{AnaGroup, AnaLogHeader, AnaState, LogPage};
+use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
+
+use crate::verified::{Disk, Way, bytes, status};
+
+/// Two disks: NSID 1 in ANA group 1, NSID 2 in ANA group 2.
+fn two_groups() -> String {
+    let first = namespace(1, "mem:1MiB");
+    let second = namespace(2, "mem:1MiB ana_group = 2");
+    subsystem(NQN, &[]) + &first + &second
+}
+
+/// Lines of a listener: the state of group 2.
+fn second_group(state: &str) -> String {
+    format!("[[listener.ana_group]]\nid = 2\nstate = \"{state}\"\n")
+}
+
+/// (state, CHGCNT of the group) of each group, as log page 0Ch has them.
+fn states(host: &mut Host) -> Vec<(u32, AnaState, u64)> {
+    let page = host.log_page(LogPage::ANA, 0, 4096, false).unwrap();
+    let (head, mut rest) = AnaLogHeader::read_from_prefix(&page).ok().unwrap();
+    let mut groups = Vec::new();
+    for _ in 0..head.ngrps.get() {
+        let (group, more) = AnaGroup::read_from_prefix(rest).ok().unwrap();
+        groups.push((group.agid.get(), AnaState(group.anas), group.chgcnt.get()));
+        rest = &more[4 * group.nnsids.get() as usize..];
+    }
+    groups
+}
+
+fn state_of(host: &mut Host, group: u32) -> AnaState {
+    let states = states(host);
+    states.iter().find(|(id, ..)| *id == group).unwrap().1
+}
+
+/// A host that wants to hear of ANA.
+fn listener(target: &TestTarget) -> Host {
+    let mut host = target.connect("a");
+    let wanted = AsyncEventConfig(0).with_ana_change(true);
+    host.set_feature(Feature::ASYNC_EVENT_CONFIGURATION, wanted.0)
+        .unwrap();
+    host.request_events(1).unwrap();
+    host
+}
+
+fn run(host: &mut Host, sqe: Sqe) -> Result<Response, HostError> {
+    host.run(1, sqe, Data::None)
+}
+
+/// Every command of the NVM command set, for NSID 2.
+fn refused_with(host: &mut Host, expected: Status) {
+    let buffer = host.buffer(4096).unwrap();
+    for (sqe, data) in [
+        (command::read(2, 0, 1), Data::start_of(&buffer, 512)),
+        (command::write(2, 0, 1), Data::start_of(&buffer, 512)),
+        (command::write(2, 0, 1), Data::InCapsule(&[0; 512])),
+        (command::compare(2, 0, 1), Data::start_of(&buffer, 512)),
+        (command::flush(2), Data::None),
+        (command::flush(NSID_ALL), Data::None),
+        (command::write_zeroes(2, 0, 1, false), Data::None),
+    ] {
+        let refused = status(host.run(1, sqe, data));
+        assert_eq!(refused.code(), expected, "{sqe:?}");
+        assert!(!refused.dnr(), "another path may work: {sqe:?}");
+    }
+    // What is in another group is as it was.
+    Disk::new(host, 1).write(0, &bytes(1, 4096), Way::Keyed);
+}
+
+#[test]
+fn each_state_is_shown_and_kept_to() {
+    let target = TestTarget::start_as(&two_groups(), &second_group("inaccessible"));
+    let mut host = listener(&target);
+    assert_eq!(state_of(&mut host, 1), AnaState::OPTIMIZED);
+    for (word, state, refusal) in [
+        (
+            "inaccessible",
+            AnaState::INACCESSIBLE,
+            Some(Status::ANA_INACCESSIBLE),
+        ),
+        ("change", AnaState::CHANGE, Some(Status::ANA_TRANSITION)),
+        (
+            "persistent-loss",
+            AnaState::PERSISTENT_LOSS,
+            Some(Status::ANA_PERSISTENT_LOSS),
+        ),
+        ("non-optimized", AnaState::NON_OPTIMIZED, None),
+        ("optimized", AnaState::OPTIMIZED, None),
+    ] {
+        target.reload_as(&two_groups(), &second_group(word));
+        if word != "inaccessible" {
+            let event = host.wait_until("the event", Host::take_event).unwrap();
+            assert_eq!(event, AsyncEvent::NOTICE_ANA_CHANGED, "{word}");
+        }
+        assert_eq!(state_of(&mut host, 2), state, "{word}");
+        let ns: Box<IdentifyNamespace> = host.namespace(2).unwrap();
+        let lost = matches!(state, AnaState::INACCESSIBLE | AnaState::PERSISTENT_LOSS);
+        assert_eq!(ns.nuse.get() == 0, lost, "{word}");
+        assert_eq!((ns.nsze.get(), ns.anagrpid.get()), (2048, 2));
+        match refusal {
+            Some(refusal) => refused_with(&mut host, refusal),
+            None => {
+                let mut disk = Disk::new(&mut host, 2);
+                disk.write(0, &bytes(2, 4096), Way::Keyed);
+                assert_eq!(disk.read(0, 4096, Way::Keyed), bytes(2, 4096));
+                run(&mut host, command::flush(NSID_ALL)).unwrap();
+            }
+        }
+    }
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_namespace_moves_to_another_group_under_its_users() {
+    let target = TestTarget::start_as(&two_groups(), &second_group("non-optimized"));
+    let mut host = listener(&target);
+    let before = states(&mut host);
+    let moved = two_groups().replace("ana_group = 2", "ana_group = 3");
+    target.reload_as(&moved, &second_group("non-optimized"));
+    let event = host.wait_until("the event", Host::take_event).unwrap();
+    assert_eq!(event, AsyncEvent::NOTICE_ANA_CHANGED);
+    let after = states(&mut host);
+    assert_eq!(after[0], before[0]);
+    assert_eq!((after[1].0, after[1].1), (3, AnaState::OPTIMIZED));
+    assert_eq!(host.namespace(2).unwrap().anagrpid.get(), 3);
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn a_reload_without_news_is_silent() {
+    let target = TestTarget::start_as(&two_groups(), "");
+    let mut host = listener(&target);
+    let before = states(&mut host);
+    target.reload_as(&two_groups(), "ana = \"optimized\"\nbacklog = 128\n");
+    // Group 7 has no namespace.
+    target.reload_as(
+        &two_groups(),
+        "[[listener.ana_group]]\nid = 7\nstate = \"inaccessible\"\n",
+    );
+    assert_eq!(states(&mut host), before);
+    assert_eq!(host.take_event(), None);
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn two_targets_are_two_ways_to_one_disk() {
+    let scratch = Scratch::new("two-ways", 1 << 20);
+    let toml = |cntlids: &str| {
+        format!(
+            "[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\ncontroller_ids = \"{cntlids}\"\n"
+        ) + &namespace(
+            1,
+            &format!(
+                "{} block_size = 4096\nshared = true",
+                scratch.path().display()
+            ),
+        )
+    };
+    let one = TestTarget::start_as(&toml("1-100"), "port_id = 1");
+    let two = TestTarget::start_as(&toml("101-200"), "port_id = 2\nana = \"non-optimized\"");
+    let (mut a, mut b) = (one.connect("a"), two.connect("a"));
+    assert!((1..=100).contains(&a.cntlid()));
+    assert!((101..=200).contains(&b.cntlid()));
+    assert_eq!(a.controller().sn, b.controller().sn);
+    assert_eq!(a.controller().mn, b.controller().mn);
+    assert_eq!(a.controller().subnqn, b.controller().subnqn);
+    let descriptors = |host: &mut Host| {
+        let cns = nvme_proto::wire::identify::Cns::NAMESPACE_DESCRIPTORS;
+        host.identify_bytes(cns, 1).unwrap()
+    };
+    assert_eq!(descriptors(&mut a), descriptors(&mut b));
+    assert_eq!(state_of(&mut a, 1), AnaState::OPTIMIZED);
+    assert_eq!(state_of(&mut b, 1), AnaState::NON_OPTIMIZED);
+    Disk::new(&mut a, 1).write(0, &bytes(7, 8192), Way::Keyed);
+    assert_eq!(
+        Disk::new(&mut b, 1).read(0, 8192, Way::Keyed),
+        bytes(7, 8192)
+    );
+    for host in [a, b] {
+        host.shutdown().unwrap();
+    }
+}
