@@ -277,6 +277,8 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+    // A busy endpoint tells its counters now and then, one about to sleep at once.
+    end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }
 

@@ -1,23 +1,24 @@
 //! A host and the commands it has under way, each checked when it ends.
 
 use std::ops::Range;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{
-    Buffer, Data, Host, HostError, HostOptions, Loss, Response, Ticket, command,
+    Buffer, Controller, Data, Event, HostError, HostOptions, Loss, Recovery, Response, Ticket,
+    command,
 };
-use cairn_rdma::{Device, Provider};
+use cairn_rdma::Provider;
 use cairn_tests::harness::{NQN, host_nqn, nqn};
 use cairn_tests::random::Random;
+use nvme_proto::host::State;
 use nvme_proto::wire::{Sqe, Status};
 
 use crate::disk::Disk;
-use crate::sleeper::SleeperDevice;
 use crate::world;
 
-/// The longest that a command may take, and a host to connect.
-const PATIENCE: Duration = Duration::from_secs(120);
+/// The longest that a command may take: with a connection that has to be given up,
+/// and some tries to get another.
+const PATIENCE: Duration = Duration::from_secs(900);
 /// Commands under way at a time, over all queues.
 const SLOTS: usize = 24;
 
@@ -30,21 +31,22 @@ pub(crate) struct Traits {
     pub(crate) kato_ms: u32,
     pub(crate) flow_control: bool,
     pub(crate) mdts_bytes: usize,
+    /// Connects again, and sends again what can be sent again.
+    pub(crate) recovers: bool,
 }
 
 /// A connected host.
 pub(crate) struct Simulated {
-    pub(crate) host: Host,
+    pub(crate) controller: Controller,
     buffer: Buffer,
-    mdts_bytes: usize,
+    traits: Traits,
     /// By its place in the buffer.
     slots: Vec<Option<Pending>>,
+    aborts: Vec<Ticket>,
     next_seed: u64,
-    /// Whether the network was cut between it and the target.
-    pub(crate) was_cut_off: bool,
-    /// How many commands have ended, and how many of them well.
-    pub(crate) ended: u64,
-    pub(crate) succeeded: u64,
+    /// Whether something has happened for which a connection may end: the network
+    /// was cut, or packets are lost too often.
+    pub(crate) excused: bool,
 }
 
 /// A command under way.
@@ -89,51 +91,94 @@ impl Task {
 
 impl Simulated {
     /// Connects.
-    pub(crate) fn connect(traits: &Traits) -> Result<Self, HostError> {
-        let (soft, remote, local, clock) = world::with(|world| {
+    pub(crate) fn connect(traits: &Traits, excused: bool) -> Result<Self, HostError> {
+        let (soft, remote, local) = world::with(|world| {
             let local = world.host_address(traits.number);
-            (world.host_side(), world.remote(), local, world.clock())
+            (world.host_side(), world.remote(), local)
         });
         let device = soft.device_for(remote, Some(local))?;
-        let device: Arc<dyn Device> = Arc::new(SleeperDevice(device));
         let options = HostOptions {
             local: Some(local),
             io_queues: traits.io_queues,
             queue_entries: traits.queue_entries,
             kato_ms: traits.kato_ms,
             disable_sq_flow_control: !traits.flow_control,
-            timeout: PATIENCE,
-            clock,
+            timeout: Duration::from_secs(20),
+            command_timeout: Duration::from_secs(60),
+            recovery: if traits.recovers {
+                Recovery::default()
+            } else {
+                Recovery::NONE
+            },
+            requeue: traits.recovers,
             ..HostOptions::new(remote, nqn(NQN), host_nqn(&traits.number.to_string()))
         };
-        let host = Host::connect_on(&device, options)?;
-        Ok(Self {
-            buffer: host.buffer(SLOTS * traits.mdts_bytes)?,
-            mdts_bytes: traits.mdts_bytes,
-            host,
+        let controller = Controller::begin(&device, options, world::now())?;
+        let mut this = Self {
+            buffer: controller.buffer(SLOTS * traits.mdts_bytes)?,
+            traits: *traits,
+            controller,
             slots: (0..SLOTS).map(|_| None).collect(),
+            aborts: Vec::new(),
             next_seed: u64::from(traits.number) << 48,
-            was_cut_off: false,
-            ended: 0,
-            succeeded: 0,
-        })
+            excused,
+        };
+        while !this.controller.is_live() {
+            this.step(&mut [], world::now() + PATIENCE)?;
+        }
+        Ok(this)
     }
 
     /// Commands under way.
     pub(crate) fn pending(&self) -> usize {
-        self.slots.iter().flatten().count()
+        self.slots.iter().flatten().count() + self.aborts.len()
     }
 
-    /// Lets the world go on by one thing that happens, and looks at what ended.
+    /// Does all there is to do now, then lets the world go on by one thing that
+    /// happens. An error is the end of the association.
     pub(crate) fn step(&mut self, disks: &mut [Disk], latest: Instant) -> Result<(), HostError> {
-        self.host.poll();
-        let result = self.collect(disks);
-        if self.host.poll() {
-            return result;
+        let now = world::now();
+        let mut busy = true;
+        while busy {
+            busy = self.controller.poll(now);
+            self.collect(disks);
+            self.hear()?;
+            // As before any sleep: what arrived meanwhile is not slept over.
+            busy |= self.controller.endpoint().arm()?;
         }
-        world::with(|world| world.advance(latest));
-        self.host.poll();
-        result
+        let deadline = self.controller.next_deadline().unwrap_or(latest);
+        world::with(|world| world.advance(latest.min(deadline)));
+        Ok(())
+    }
+
+    /// Hears how the association is doing.
+    fn hear(&mut self) -> Result<(), HostError> {
+        while let Some(event) = self.controller.take_event() {
+            world::note(|| format!("host: {event:?}"));
+            match event {
+                Event::Lost(error) | Event::TryFailed { error, .. } => self.check(&error),
+                Event::Gone(Some(error)) => {
+                    self.check(&error);
+                    return Err(error);
+                }
+                Event::Gone(None) | Event::Live { .. } | Event::FailFast | Event::Notice(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection may end, but not without a reason; and nobody may ever break
+    /// the protocol.
+    fn check(&self, error: &HostError) {
+        let of_protocol = matches!(
+            error,
+            HostError::Lost {
+                loss: Loss::Protocol(_),
+                ..
+            }
+        );
+        assert!(!of_protocol, "{error}");
+        assert!(self.excused, "{error}, though nothing happened");
     }
 
     /// Begins a command, if there is room for the one that chance wants.
@@ -142,9 +187,9 @@ impl Simulated {
         disks: &mut [Disk],
         random: &mut Random,
     ) -> Result<(), HostError> {
-        let qid = 1 + random.below(self.host.io_queues().into()) as u16;
+        let qid = 1 + random.below(self.controller.io_queues().into()) as u16;
         let free = self.slots.iter().position(Option::is_none);
-        let Some(slot) = free.filter(|_| self.host.is_up(qid)) else {
+        let Some(slot) = free.filter(|_| self.controller.is_live()) else {
             return Ok(());
         };
         let task = Task::random(random, self.next_seed);
@@ -172,12 +217,12 @@ impl Simulated {
             },
             _ => None,
         };
-        let once = (random.below(10) == 0 && length > 0).then(|| self.host.buffer(length));
+        let once = (random.below(10) == 0 && length > 0).then(|| self.controller.buffer(length));
         let once = once.transpose()?;
-        let start = slot * self.mdts_bytes;
+        let start = slot * self.traits.mdts_bytes;
         let data = match (&bytes, &once) {
             (Some(bytes), _)
-                if bytes.len() <= self.host.in_capsule_max(qid) && random.below(4) > 0 =>
+                if bytes.len() <= self.controller.in_capsule_max(qid) && random.below(4) > 0 =>
             {
                 Data::InCapsule(bytes)
             }
@@ -206,7 +251,7 @@ impl Simulated {
                 ..
             }
         );
-        let ticket = match self.host.submit(qid, sqe, data) {
+        let ticket = match self.controller.submit(qid, sqe, data) {
             Ok(ticket) => ticket,
             Err(HostError::QueueFull { .. }) => return Ok(()),
             Err(error) => return Err(error),
@@ -230,7 +275,7 @@ impl Simulated {
         if task == Task::Flush {
             return 0..0;
         }
-        let most = (self.mdts_bytes / disk.block_bytes as usize).min(disk.blocks());
+        let most = (self.traits.mdts_bytes / disk.block_bytes as usize).min(disk.blocks());
         let most = match random.below(8) {
             0 => most,
             1 | 2 => most.min(16),
@@ -242,49 +287,39 @@ impl Simulated {
     }
 
     /// Asks for a command that is under way to be aborted.
-    pub(crate) fn abort(&mut self, random: &mut Random) -> Result<(), HostError> {
+    pub(crate) fn abort(&mut self, random: &mut Random) {
         let pending: Vec<usize> = (0..SLOTS).filter(|&at| self.slots[at].is_some()).collect();
         if pending.is_empty() {
-            return Ok(());
+            return;
         }
         let at = pending[random.below(pending.len() as u64) as usize];
         let victim = self.slots[at].as_mut().expect("it is under way");
         victim.may_be_aborted = true;
         let ticket = victim.ticket;
         world::note(|| format!("abort of {ticket:?}"));
-        let aborted = self.host.abort(ticket)?;
-        world::note(|| format!("abort of {ticket:?}: {aborted}"));
-        Ok(())
+        let sqe = command::abort(ticket.qid(), ticket.cid());
+        match self.controller.submit(0, sqe, Data::None) {
+            Ok(ticket) => self.aborts.push(ticket),
+            Err(HostError::QueueFull { .. }) => {}
+            Err(error) => self.check(&error),
+        }
     }
 
     /// Takes the answers that have come.
-    fn collect(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
+    fn collect(&mut self, disks: &mut [Disk]) {
+        self.collect_aborts();
         for slot in 0..SLOTS {
             let Some(pending) = &self.slots[slot] else {
                 continue;
             };
-            let Some(answer) = self.host.take(pending.ticket) else {
+            let Some(answer) = self.controller.take(pending.ticket) else {
                 let took = world::now().duration_since(pending.since);
-                let overdue = took >= PATIENCE;
-                assert!(
-                    !overdue || self.was_cut_off,
-                    "{:?} takes {took:?}",
-                    pending.ticket
-                );
-                if overdue {
-                    // The target has given up on the connection meanwhile, and its
-                    // goodbye was lost, too: only patience tells.
-                    return Err(HostError::Timeout {
-                        what: format!("{:?}", pending.ticket),
-                        timeout: PATIENCE,
-                    });
-                }
+                assert!(took < PATIENCE, "{:?} takes {took:?}", pending.ticket);
                 continue;
             };
             let pending = self.slots[slot].take().expect("it was just seen");
             let disk = &mut disks[pending.disk];
             disk.give_back(&pending.range, pending.task.writes());
-            self.ended += 1;
             match answer {
                 Ok(response) => self.answered(slot, &pending, &response, disk),
                 Err(error) => {
@@ -292,17 +327,26 @@ impl Simulated {
                     if pending.task.writes() {
                         disk.lost(&pending.range);
                     }
-                    check_loss(&error);
+                    self.check(&error);
                 }
             }
         }
-        let lost = (0..=self.host.io_queues()).find(|&qid| !self.host.is_up(qid));
-        match lost {
-            Some(qid) => Err(HostError::Lost {
-                qid,
-                loss: Loss::Closed,
-            }),
-            None => Ok(()),
+    }
+
+    fn collect_aborts(&mut self) {
+        for index in (0..self.aborts.len()).rev() {
+            let Some(answer) = self.controller.take(self.aborts[index]) else {
+                continue;
+            };
+            self.aborts.swap_remove(index);
+            match answer {
+                Ok(response) => {
+                    let status = response.cqe.status();
+                    let fine = [Status::SUCCESS, Status::ABORT_COMMAND_LIMIT_EXCEEDED];
+                    assert!(fine.contains(&status), "an Abort: {status}");
+                }
+                Err(error) => self.check(&error),
+            }
         }
     }
 
@@ -317,7 +361,9 @@ impl Simulated {
         world::note(|| format!("{ticket:?}: {status}"));
         let key = pending.once.as_ref().map(|once| once.region().rkey());
         assert_eq!(response.invalidated_rkey, key, "{ticket:?} {task:?}");
-        if pending.may_be_aborted && status.code() == Status::ABORT_REQUESTED.code() {
+        // A command that took too long its host aborts by itself.
+        let may_be_aborted = pending.may_be_aborted || self.excused;
+        if may_be_aborted && status.code() == Status::ABORT_REQUESTED.code() {
             if task.writes() {
                 disk.lost(range);
             }
@@ -332,7 +378,6 @@ impl Simulated {
             expected.code(),
             "{ticket:?} {task:?} {range:?}: {status}"
         );
-        self.succeeded += 1;
         match *task {
             Task::Write { seed } => disk.written(range, seed),
             Task::WriteZeroes => disk.zeroed(range),
@@ -340,7 +385,7 @@ impl Simulated {
                 let length = range.len() * disk.block_bytes as usize;
                 let found = match &pending.once {
                     Some(once) => once.bytes(0, length),
-                    None => self.buffer.bytes(slot * self.mdts_bytes, length),
+                    None => self.buffer.bytes(slot * self.traits.mdts_bytes, length),
                 };
                 if let Some(block) = disk.differs(range, &found) {
                     panic!(
@@ -374,13 +419,14 @@ impl Simulated {
     /// Reads everything and compares it.
     pub(crate) fn read_all(&mut self, disks: &[Disk]) -> Result<(), HostError> {
         for disk in disks {
-            let chunk = self.mdts_bytes / disk.block_bytes as usize;
+            let chunk = self.traits.mdts_bytes / disk.block_bytes as usize;
             for first in (0..disk.blocks()).step_by(chunk) {
                 let range = first..(first + chunk).min(disk.blocks());
                 let length = range.len() * disk.block_bytes as usize;
                 let sqe = command::read(disk.nsid, first as u64, range.len() as u32);
-                let data = Data::start_of(&self.buffer, length as u32);
-                self.host.run(1, sqe, data)?;
+                let buffer = self.buffer.clone();
+                let data = Data::start_of(&buffer, length as u32);
+                self.run(sqe, data)?;
                 if let Some(block) = disk.differs(&range, &self.buffer.bytes(0, length)) {
                     panic!(
                         "block {block} of namespace {} is wrong in the end",
@@ -389,6 +435,39 @@ impl Simulated {
                 }
             }
         }
+        Ok(())
+    }
+
+    fn run(&mut self, sqe: Sqe, data: Data<'_>) -> Result<(), HostError> {
+        let ticket = self.controller.submit(1, sqe, data)?;
+        loop {
+            if let Some(answer) = self.controller.take(ticket) {
+                let status = answer?.cqe.status();
+                assert!(status.is_success(), "{status}");
+                return Ok(());
+            }
+            self.step(&mut [], world::now() + PATIENCE)?;
+        }
+    }
+
+    /// Shuts the controller down, and waits for the end of all connections.
+    pub(crate) fn shutdown(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
+        self.controller.shutdown();
+        while self.controller.state() != State::Gone {
+            self.step(disks, world::now() + PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    /// Resets the controller, and waits until it takes commands again.
+    pub(crate) fn reset(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
+        // Commands that cannot be sent again are lost.
+        let excused = std::mem::replace(&mut self.excused, true);
+        self.controller.reset();
+        while !self.controller.is_live() {
+            self.step(disks, world::now() + PATIENCE)?;
+        }
+        self.excused = excused;
         Ok(())
     }
 
@@ -401,17 +480,6 @@ impl Simulated {
                 disk.lost(&pending.range);
             }
         }
-    }
-}
-
-/// A connection may end; nobody may ever break the protocol.
-pub(crate) fn check_loss(error: &HostError) {
-    if let HostError::Lost {
-        loss: loss @ Loss::Protocol(_),
-        qid,
-    } = error
-    {
-        panic!("queue {qid}: {loss}");
     }
 }
 

@@ -20,7 +20,6 @@ mod disk;
 mod host;
 mod scenario;
 mod seeds;
-mod sleeper;
 mod weather;
 mod world;
 

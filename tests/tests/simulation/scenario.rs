@@ -1,5 +1,6 @@
 //! What hosts do in one run.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use cairn_initiator::HostError;
@@ -8,7 +9,7 @@ use cairn_tests::harness::{NQN, Scratch, subsystem};
 use cairn_tests::random::Random;
 
 use crate::disk::Disk;
-use crate::host::{Simulated, Traits, check_loss};
+use crate::host::{Simulated, Traits};
 use crate::seeds::is_replay;
 use crate::weather::Weather;
 use crate::world::{self, Plan};
@@ -40,8 +41,6 @@ pub(crate) struct Scenario {
     disks: Vec<Disk>,
     file: Scratch,
     next_host: u8,
-    /// Whether the network was cut between the present host and the target.
-    was_cut_off: bool,
 }
 
 impl Scenario {
@@ -54,7 +53,6 @@ impl Scenario {
             disks: vec![Disk::new(1, 512, 200), Disk::new(2, 4096, 24)],
             file: Scratch::in_memory(&format!("simulation-{seed}"), 24 * 4096),
             next_host: 1,
-            was_cut_off: false,
             random,
         }
     }
@@ -79,11 +77,12 @@ impl Scenario {
             _ => 1 + self.random.below(3),
         };
         for _ in 0..associations {
-            let Some(mut host) = self.connect() else {
-                continue;
-            };
-            let result = self.use_it(&mut host);
-            self.end(host, &result);
+            let mut host = self.connect();
+            let used = self.use_it(&mut host);
+            if let Err(error) = used.and_then(|()| self.end(&mut host)) {
+                world::note(|| format!("ended: {error}"));
+            }
+            host.forget(&mut self.disks);
         }
         self.settle();
         self.verify();
@@ -114,8 +113,8 @@ impl Scenario {
         }
     }
 
-    /// A new host, unless the weather is so bad that it cannot connect.
-    fn connect(&mut self) -> Option<Simulated> {
+    /// A new host.
+    fn connect(&mut self) -> Simulated {
         let random = &mut self.random;
         let traits = Traits {
             number: self.next_host,
@@ -124,44 +123,32 @@ impl Scenario {
             kato_ms: 5000 << random.below(4),
             flow_control: random.below(2) == 0,
             mdts_bytes: self.mdts_bytes,
+            recovers: random.below(2) == 0,
         };
         self.next_host += 1;
-        self.was_cut_off = false;
         world::note(|| format!("{traits:?}"));
+        let excused = world::with(|world| world.network.weather.may_break_connections());
         for _ in 0..ATTEMPTS {
-            match Simulated::connect(&traits) {
-                Ok(host) => return Some(host),
-                Err(error) => self.excuse(&error),
+            match Simulated::connect(&traits, excused) {
+                Ok(host) => return host,
+                Err(error) => world::note(|| format!("not connected: {error}")),
             }
         }
         panic!("no connection in {ATTEMPTS} attempts");
     }
 
-    /// A connection has ended. That may be, but not without a reason.
-    fn excuse(&self, error: &HostError) {
-        world::note(|| format!("failed: {error}"));
-        check_loss(error);
-        let weather = world::with(|world| world.network.weather);
-        let excused = self.was_cut_off || weather.may_break_connections();
-        assert!(excused, "{error}, though the weather is not that bad");
-    }
-
-    /// I/O, and what else is to happen.
+    /// I/O, and what else is to happen. An error is the end of the association.
     fn use_it(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         let commands = 10 + self.random.below(40);
-        let mut trouble_at = self.random.below(commands);
-        if self.trouble == Trouble::None {
-            trouble_at = u64::MAX;
-        }
+        let trouble_at = self.random.below(commands);
         for count in 0..commands {
-            let busy = self.random.below(4) > 0;
             host.begin(&mut self.disks, &mut self.random)?;
-            if !busy {
-                let latest = world::now() + Duration::from_millis(self.random.below(5));
+            if self.random.below(3) == 0 {
+                let latest = world::now() + Duration::from_micros(self.random.below(5000));
                 host.step(&mut self.disks, latest)?;
             }
             match self.random.below(40) {
-                0 => host.abort(&mut self.random)?,
+                0 => host.abort(&mut self.random),
                 1 => {
                     host.finish(&mut self.disks)?;
                     let minutes = Duration::from_secs(self.random.below(180));
@@ -169,13 +156,18 @@ impl Scenario {
                 }
                 _ => {}
             }
-            if count == trouble_at {
-                match self.trouble {
-                    Trouble::None => {}
-                    // Whatever is under way.
-                    Trouble::Leaving | Trouble::Vanishing => return Ok(()),
-                    Trouble::Partition => self.cut(host)?,
+            if count != trouble_at {
+                continue;
+            }
+            match self.trouble {
+                Trouble::None => {}
+                Trouble::Leaving if self.random.below(2) == 0 => {
+                    world::note(|| "reset".to_owned());
+                    host.reset(&mut self.disks)?;
                 }
+                // With whatever is under way.
+                Trouble::Leaving | Trouble::Vanishing => return Ok(()),
+                Trouble::Partition => self.cut(host)?,
             }
         }
         host.finish(&mut self.disks)
@@ -183,25 +175,22 @@ impl Scenario {
 
     /// The network is cut for a while, mostly not for long.
     fn cut(&mut self, host: &mut Simulated) -> Result<(), HostError> {
-        let long = self.random.below(3) == 0;
-        let time = Duration::from_millis(if long {
-            self.random.below(60_000)
-        } else {
-            self.random.below(400)
-        });
-        let address = world::with(|world| world.host_address(self.next_host - 1));
+        let time_ms = match self.random.below(3) {
+            0 => self.random.below(60_000),
+            _ => self.random.below(400),
+        };
+        let time = Duration::from_millis(time_ms);
+        let address = self.address();
         world::note(|| format!("cut off for {time:?}"));
-        host.was_cut_off = true;
-        self.was_cut_off = true;
         world::with(|world| world.network.cut_off.push(address));
+        host.excused = true;
         let until = world::now() + time;
         let mut result = Ok(());
         while result.is_ok() && world::now() < until {
             result = host.step(&mut self.disks, until);
         }
-        // One that gave up connects again when the network is back.
+        // Whoever has given up comes again when the network is back.
         while world::now() < until {
-            host.host.poll();
             world::with(|world| world.advance(until));
         }
         world::with(|world| world.network.cut_off.clear());
@@ -209,45 +198,28 @@ impl Scenario {
         result
     }
 
-    /// The end of an association, one way or another.
-    fn end(&mut self, mut host: Simulated, result: &Result<(), HostError>) {
-        if let Err(error) = result {
-            self.excuse(error);
-        }
-        if result.is_err() {
-            return host.forget(&mut self.disks);
-        }
+    /// The address of the present host.
+    fn address(&self) -> IpAddr {
+        world::with(|world| world.host_address(self.next_host - 1))
+    }
+
+    /// The end of an association that is still there, one way or another.
+    fn end(&mut self, host: &mut Simulated) -> Result<(), HostError> {
         match (self.trouble, self.random.below(3)) {
             (Trouble::Vanishing, _) => {
                 // Nothing from or to it, ever.
-                let address = world::with(|world| world.host_address(self.next_host - 1));
+                let address = self.address();
                 world::note(|| "vanishes".to_owned());
                 world::with(|world| world.network.cut_off.push(address));
-                host.forget(&mut self.disks);
             }
-            (Trouble::Leaving, 0) => {
-                world::note(|| "reset".to_owned());
-                if let Err(error) = host.host.reset() {
-                    self.excuse(&error);
-                }
-                host.forget(&mut self.disks);
-            }
-            (Trouble::Leaving, 1) => {
-                world::note(|| "leaves".to_owned());
-                host.forget(&mut self.disks);
-            }
+            (Trouble::Leaving, 0) => world::note(|| "leaves without a shutdown".to_owned()),
             _ => {
-                if let Err(error) = host.finish(&mut self.disks) {
-                    self.excuse(&error);
-                    return host.forget(&mut self.disks);
-                }
+                host.finish(&mut self.disks)?;
                 world::note(|| "shuts down".to_owned());
-                if let Err(error) = host.host.shut_down_controller() {
-                    self.excuse(&error);
-                }
-                host.forget(&mut self.disks);
+                host.shutdown(&mut self.disks)?;
             }
         }
+        Ok(())
     }
 
     /// Everything that was held comes back, in bounded time.
@@ -268,7 +240,7 @@ impl Scenario {
     fn verify(&mut self) {
         world::with(|world| world.network.weather = Weather::FAIR);
         world::note(|| "at last, everything is read".to_owned());
-        let mut host = self.connect().expect("it connects, or has panicked");
+        let mut host = self.connect();
         let read = host.read_all(&self.disks);
         read.expect("nothing ails it");
         host.forget(&mut self.disks);

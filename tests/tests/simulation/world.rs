@@ -1,10 +1,8 @@
 //! All there is but the hosts: the clock, the network, the target.
 //!
-//! One world a thread, since the hosts' endpoints must find it: a host that
-//! sleeps lets the world go on.
+//! One world a thread, so that whoever waits can let it go on.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -50,9 +48,6 @@ pub(crate) struct World {
     host_side: Soft,
     target: SteppedTarget,
     target_address: IpAddr,
-    /// When the hosts' endpoints want to be polled, by their number.
-    host_deadlines: BTreeMap<u64, Instant>,
-    next_host: u64,
     /// Of all that happened on the wire.
     digest: DefaultHasher,
     trace: bool,
@@ -121,8 +116,6 @@ impl World {
             host_side,
             target,
             target_address,
-            host_deadlines: BTreeMap::new(),
-            next_host: 0,
             digest: DefaultHasher::new(),
             trace: plan.trace,
             idle_steps: 0,
@@ -147,10 +140,6 @@ impl World {
         self.host_side.clone()
     }
 
-    pub(crate) fn clock(&self) -> Clock {
-        self.clock.clone()
-    }
-
     /// What the target holds.
     pub(crate) fn holdings(&self) -> Holdings {
         self.target.holdings()
@@ -164,20 +153,6 @@ impl World {
     /// A number that any two runs of a seed have in common.
     pub(crate) fn digest(&self) -> u64 {
         self.digest.finish()
-    }
-
-    /// A number for a host's endpoint.
-    pub(crate) fn add_host(&mut self) -> u64 {
-        self.next_host += 1;
-        self.next_host
-    }
-
-    /// When a host's endpoint wants to be polled, from now on.
-    pub(crate) fn set_deadline(&mut self, host: u64, deadline: Option<Instant>) {
-        match deadline {
-            Some(at) => drop(self.host_deadlines.insert(host, at)),
-            None => drop(self.host_deadlines.remove(&host)),
-        }
     }
 
     pub(crate) fn note(&self, what: impl FnOnce() -> String) {
@@ -200,11 +175,9 @@ impl World {
         while let Some(frame) = self.wire.take_sent() {
             self.send(now, frame);
         }
-        let hosts = self.host_deadlines.values().copied();
         let next = deadlines
             .into_iter()
             .flatten()
-            .chain(hosts)
             .chain(self.network.next_arrival())
             .fold(latest, Instant::min)
             .max(now);

@@ -14,7 +14,7 @@ use super::socket::{Socket, check, from_storage};
 use super::wire::Tap;
 
 /// Datagrams, or super-packets of one flow, that one call takes.
-const BATCH: usize = 16;
+pub const BATCH: usize = 16;
 /// The largest datagram, and the largest that GRO makes.
 const BUFFER: usize = 65_536;
 /// ECN's "congestion experienced" (RFC 3168, 5).

@@ -291,10 +291,16 @@ impl SoftEndpoint {
         let now = self.device.options.clock.now();
         self.memory.refresh();
         self.read_news(now);
+        // What was posted since leaves first: somebody waits for it.
+        self.transmit(now);
         self.receive(now);
         self.heed_goodbyes();
         self.run_timers(now);
-        self.transmit(now);
+        // What has come may be answered at once by its owner: then the
+        // acknowledgement travels along, or behind, in the next round.
+        if self.completions.is_empty() {
+            self.transmit(now);
+        }
         self.rounds = self.rounds.wrapping_add(1);
         if self.rounds.is_multiple_of(PUBLISH_EVERY) {
             self.device.publish(self.index, &self.counters);

@@ -8,7 +8,7 @@ use cairn_rdma::{DisconnectReason, Event, PrivateData, QpId};
 use super::super::manager::route_of;
 use super::super::slots::Phase;
 use super::{Context, SoftEndpoint, context};
-use crate::phy::receive::Received;
+use crate::phy::receive::{BATCH, Received};
 use crate::wire::{Bth, Header, Packet};
 
 /// Packets of a queue pair that leave before it is another's turn.
@@ -32,6 +32,9 @@ impl SoftEndpoint {
                 for received in receiver.packets(datagram) {
                     self.handle(&received, now);
                 }
+            }
+            if count < BATCH {
+                break; // that was all
             }
         }
         self.receiver = Some(receiver);
