@@ -120,12 +120,12 @@ fn a_full_gid_table_is_named() {
 #[test]
 fn an_rdma_netdev_without_an_address_has_nothing_to_connect_to() {
     let bare = "[?]\naddresses = [{\"netdev\":\"eth2\",\"address\":\"192.0.2.1\",\"prefix\":24}]";
-    let findings = findings(&changed("healthy", bare));
-    assert_found(
-        &findings,
-        "gid",
-        &["warning", "eth3", "no IP address", "ip address add"],
-    );
+    let one = findings(&changed("healthy", bare));
+    let parts = ["note", "eth3", "no IP address", "ip address add"];
+    assert_found(&one, "gid", &parts);
+    let none = findings(&changed("healthy", "[?]\naddresses = []"));
+    let parts = ["warning", "eth2", "no IP address", "ip address add"];
+    assert_found(&none, "gid", &parts);
 }
 
 #[test]
@@ -523,6 +523,11 @@ fn a_missing_module_is_named_with_the_modprobe_line() {
         "modules",
         &["error", "eth2", "modprobe mlx5_ib"],
     );
+    let other =
+        "- /sys/class/infiniband\n[?]\ndriver eth2 = {\"driver\":\"ice\",\"firmware\":\"\"}";
+    let other = findings(&changed("healthy", other));
+    let parts = ["note", "eth2", "some adapters", "modprobe irdma"];
+    assert_found(&other, "modules", &parts);
     let nvmet = findings(&changed("healthy", "[/sys/module]\nnvmet_rdma/"));
     assert_found(&nvmet, "modules", &["note", "kernel's own NVMe target"]);
 }
