@@ -161,7 +161,7 @@ fn nqn(name: &str) -> Nqn {
 
 /// What the controller and its namespace say they are.
 fn inspect(host: &mut Host) -> Result<Disk> {
-    let model = String::from_utf8_lossy(&host.controller().mn)
+    let model = String::from_utf8_lossy(&host.identity().mn)
         .trim()
         .to_owned();
     println!(

@@ -1,5 +1,6 @@
 //! The admin commands that a host uses to look around. All of them block.
 
+use nvme_proto::wire::fabrics::{PropertyGetCommand, PropertySetCommand, PropertySize};
 use nvme_proto::wire::feature::{Feature, Select};
 use nvme_proto::wire::identify::{
     Cns, IDENTIFY_BYTES, IdentifyNamespace, NAMESPACE_LIST_MAX, NamespaceList,
@@ -14,6 +15,34 @@ use crate::host::{Host, SCRATCH_BYTES};
 use crate::queue::Ticket;
 
 impl Host {
+    /// Reads a property of 4 bytes.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn property(&mut self, at: u32) -> Result<u32, HostError> {
+        let get = PropertyGetCommand::new(0, PropertySize::Four, at);
+        Ok(self.run(0, get.into(), Data::None)?.cqe.result() as u32)
+    }
+
+    /// Reads a property of 8 bytes.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn wide_property(&mut self, at: u32) -> Result<u64, HostError> {
+        let get = PropertyGetCommand::new(0, PropertySize::Eight, at);
+        Ok(self.run(0, get.into(), Data::None)?.cqe.result())
+    }
+
+    /// Writes a property of 4 bytes. Of CC, the host keeps its own count: to shut
+    /// down or reset, there are methods.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn set_property(&mut self, at: u32, value: u32) -> Result<(), HostError> {
+        let set = PropertySetCommand::new(0, PropertySize::Four, at, value.into());
+        self.run(0, set.into(), Data::None).map(|_| ())
+    }
+
     /// Identify, as one of the 4096-byte structures.
     ///
     /// # Errors

@@ -5,7 +5,8 @@ use nvme_proto::wire::log::{DiscoveryEntry, DiscoveryLogHeader, LogPage};
 use nvme_proto::wire::{FromBytes, Nqn};
 
 use crate::error::HostError;
-use crate::host::{Host, HostOptions};
+use crate::host::Host;
+use crate::options::HostOptions;
 
 /// Entries that this host is ready to hold. A target that claims more is refused.
 const ENTRIES_MAX: u64 = 4096;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use cairn_rdma::{DisconnectReason, FabricError, WorkStatus};
+use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 
@@ -43,9 +44,12 @@ pub enum HostError {
         /// Its result: for Connect, which parameter is invalid.
         result: u64,
     },
-    /// A queue is gone, and the command with it.
-    #[error("queue {qid} is lost: {loss}")]
+    /// A queue is gone, and the command with it: whether it was carried out is
+    /// not known. Its buffers are its caller's again.
+    #[error("queue {qid} to {remote} is lost: {loss}")]
     Lost {
+        /// Whom it led to.
+        remote: SocketAddr,
         /// Which queue.
         qid: u16,
         /// Why.
@@ -88,6 +92,9 @@ pub enum Loss {
     /// The controller broke the protocol.
     #[error("the controller broke the protocol: {0}")]
     Protocol(String),
+    /// The host gave its controller up.
+    #[error("{0}")]
+    GivenUp(Cause),
     /// This end let go of it.
     #[error("closed by this host")]
     Closed,

@@ -1,38 +1,80 @@
 //! An NVMe over Fabrics host on RDMA, in user space.
 //!
-//! [`Host::connect`] makes one controller association: the admin queue, then
-//! as many I/O queues as asked for. Commands are [`Sqe`]s that [`command`]
-//! makes; [`Host::submit`] sends one and gives a [`Ticket`], [`Host::poll`]
-//! moves things along, [`Host::take`] gives the answer to a ticket. Where
-//! waiting is fine, [`Host::run`] does all three. Data moves straight between
-//! the controller and a registered [`Buffer`], or inside the command capsule:
-//! the caller says which, command by command ([`Data`]).
+//! Two layers, for two kinds of programs:
 //!
-//! A `Host` belongs to one thread, blocks only in the methods that say so, and
-//! copies no data but what goes into capsules. It is the tool that tests and
-//! benchmarks of targets need; what it does not do is recover: after a queue is
-//! lost its commands end in [`HostError::Lost`], and reconnecting is the
-//! caller's affair. There is no multipath, no authentication, no metadata, one
-//! SGL descriptor a command.
+//! * A [`Controller`] is one association: the admin queue, the I/O queues, and all
+//!   that a host does for them. It never blocks and looks at no clock:
+//!   [`Controller::begin`] starts it, [`Controller::poll`] is told the time and
+//!   moves it along, [`Controller::next_deadline`] says when to poll again though
+//!   nothing comes. Simulations, reactors and multipath build on it.
+//! * A [`Host`] is a controller with a clock, and derefs to it: [`Host::connect`],
+//!   [`Host::run`], [`Host::wait_until`], [`Host::shutdown`] block.
 //!
-//! [`discover`] asks a discovery controller which subsystems there are.
+//! # Commands
+//!
+//! A command is an [`Sqe`] that [`command`] makes. [`Controller::submit`] sends it
+//! and gives a [`Ticket`]; its answer is taken with [`Controller::take`] by ticket,
+//! or with [`Controller::reap`] oldest first. Data moves straight between the
+//! controller and a registered [`Buffer`], or inside the capsule: the caller says
+//! which, command by command ([`Data`]). On this way nothing is allocated, locked or
+//! copied (but what goes into capsules), and nothing enters the kernel that the
+//! fabric does not need.
+//!
+//! Every command gets exactly one answer: a [`Response`], whatever its status, or
+//! [`HostError::Lost`]. Either comes only once nothing can reach the command's
+//! buffer any more; until then the buffer stays registered, even if its owner has
+//! dropped it.
+//!
+//! # When things go wrong
+//!
+//! A command that takes longer than [`HostOptions::command_timeout`] is aborted; if
+//! that does not help in as long again, the controller counts as lost. So it does
+//! when a connection breaks, a Keep Alive is not answered or the controller breaks
+//! the protocol. All queues are closed then, and [`Recovery`] says when to connect
+//! again and for how long, with nvme-cli's words and meaning; "do not retry" ends
+//! it at once.
+//!
+//! With [`HostOptions::requeue`], commands that can be carried out twice without
+//! harm ([`nvme_proto::host::requeue`]) wait for the controller to come back and are
+//! sent again, new ones wait with them, and all end in [`HostError::Lost`] when it
+//! does not come back or `fast_io_fail_tmo` is over. Without, a lost controller
+//! gives its commands back as soon as its connections are closed, for another path
+//! to send. (As with any host: a write whose connection breaks may still be on its
+//! way inside the target when it is sent again. Targets finish or drop what an ended
+//! association has left before they let it connect anew, or should.)
+//!
+//! [`Controller::take_event`] tells what happened: [`Event::Live`], [`Event::Lost`],
+//! [`Event::Gone`], and the controller's own events ([`Notice`]), of which each
+//! stands for a log page to read.
+//!
+//! # Looking around
+//!
+//! [`Host`] has the admin commands: Identify, namespaces, features, log pages,
+//! abort. [`discover`] asks a discovery controller which subsystems there are.
+//!
+//! There is no authentication, no metadata, one SGL descriptor a command.
 //!
 //! [`Sqe`]: nvme_proto::wire::Sqe
 
 mod admin;
 pub mod bench;
-mod bring_up;
 mod buffer;
 pub mod command;
+mod controller;
 mod discovery;
-mod duties;
 mod error;
+mod event;
 mod host;
 mod object;
+mod options;
 mod queue;
 
 pub use buffer::{Buffer, Data};
+pub use controller::Controller;
 pub use discovery::{DiscoveryLog, discover};
 pub use error::{HostError, Loss};
-pub use host::{Host, HostOptions, Response};
-pub use queue::Ticket;
+pub use event::Event;
+pub use host::Host;
+pub use nvme_proto::host::{Cause, Notice, Recovery, State, all_notices};
+pub use options::HostOptions;
+pub use queue::{Response, Ticket};

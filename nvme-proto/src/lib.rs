@@ -7,6 +7,8 @@
 //! - [`subsystem`]: what a host connects to, and the way in to all that follows.
 //! - [`controller`]: what a host then talks to: Connect, properties, admin
 //!   commands, events, the keep alive timer.
+//! - [`host`]: the other side: what connects to a controller, keeps it alive, and
+//!   connects again.
 //! - [`discovery`]: what a host is told of the subsystems there are.
 //! - [`ana`]: which of several ways to a namespace is a good one.
 //! - [`namespace`], [`limits`]: the disks, and every limit by name.
@@ -32,6 +34,7 @@ extern crate std;
 pub mod ana;
 pub mod controller;
 pub mod discovery;
+pub mod host;
 pub mod io;
 pub mod limits;
 pub mod namespace;

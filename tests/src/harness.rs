@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Host, HostError, HostOptions};
+use cairn_initiator::{Host, HostError, HostOptions, Recovery};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
@@ -157,13 +157,15 @@ impl TestTarget {
         self.target.addresses()[0]
     }
 
-    /// How the host `name` connects to [`NQN`].
+    /// How the host `name` connects to [`NQN`]. Once it is lost it stays so, lest a
+    /// test does not notice.
     #[must_use]
     pub fn options(&self, name: &str) -> HostOptions {
         let patience = Duration::from_secs(20);
         HostOptions {
             local: self.network.hosts(),
             timeout: patience,
+            recovery: Recovery::NONE,
             hostid: host_id(name),
             ..HostOptions::new(self.remote(), nqn(NQN), host_nqn(name))
         }

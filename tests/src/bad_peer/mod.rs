@@ -18,7 +18,7 @@ use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_initiator::{Data, Host, HostOptions, Recovery, command};
 use cairn_rdma::Provider;
 use nvme_proto::wire::Nqn;
 
@@ -90,6 +90,8 @@ impl Bystander {
     fn connect(setting: &Setting, name: &str) -> Result<Self> {
         let options = HostOptions {
             timeout: setting.patience,
+            // One that comes back by itself would hide that it was lost.
+            recovery: Recovery::NONE,
             ..HostOptions::new(setting.remote, setting.subnqn, host_nqn(name))
         };
         let mut host = Host::connect(&*setting.provider, options)?;

@@ -208,7 +208,7 @@ fn what_was_flushed_to_a_file_is_in_the_file() {
 fn transfers_beyond_mdts_are_refused() {
     let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
     let mut host = target.connect("a");
-    let mdts = 4096 << host.controller().mdts;
+    let mdts = 4096 << host.identity().mdts;
     assert_eq!(mdts, MIB);
     let mut disk = Disk::new(&mut host, 1);
     disk.write(0, &bytes(1, mdts), Way::Keyed);

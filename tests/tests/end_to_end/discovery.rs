@@ -1,12 +1,11 @@
 //! Hosts find what they may connect to.
 
-use cairn_initiator::{Host, HostOptions, discover};
+use cairn_initiator::{Event, Host, HostOptions, Notice, discover};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::FromBytes;
 use nvme_proto::wire::Nqn;
-use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::fabrics::CNTLID_DYNAMIC;
-use nvme_proto::wire::feature::{AsyncEventConfig, Feature};
+use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
@@ -72,6 +71,12 @@ fn hosts_see_what_is_for_them() {
     target.stop();
 }
 
+fn wait_for_change(host: &mut Host) {
+    let event = host.wait_until("the event", |host| host.take_event());
+    let event = event.unwrap();
+    assert!(matches!(event, Event::Notice(Notice::DiscoveryChanged)));
+}
+
 #[test]
 fn a_change_is_announced_to_persistent_discovery_controllers() {
     let target = TestTarget::with_namespaces(&["null:1GiB"]);
@@ -82,19 +87,14 @@ fn a_change_is_announced_to_persistent_discovery_controllers() {
         ..target.options("a")
     };
     let mut host = Host::connect(&*target.provider(), options).unwrap();
-    let offered = AsyncEventConfig(host.controller().oaes.get());
+    let offered = AsyncEventConfig(host.identity().oaes.get());
     assert!(offered.discovery_change());
-    let wanted = AsyncEventConfig(0).with_discovery_change(true);
-    host.set_feature(Feature::ASYNC_EVENT_CONFIGURATION, wanted.0)
-        .unwrap();
-    host.request_events(1).unwrap();
     let before = host.discovery_log().unwrap();
-    assert_eq!(host.take_event(), None);
+    assert!(host.take_event().is_none());
 
     let more = subsystem(NQN, &["null:1GiB"]) + &subsystem(OTHER, &["null:1GiB"]);
     target.reload(&more);
-    let event = host.wait_until("the event", Host::take_event).unwrap();
-    assert_eq!(event, AsyncEvent::NOTICE_DISCOVERY_CHANGED);
+    wait_for_change(&mut host);
     let after = host.discovery_log().unwrap();
     assert_ne!(after.genctr, before.genctr);
     let mut found = names(&after.entries);
@@ -103,10 +103,7 @@ fn a_change_is_announced_to_persistent_discovery_controllers() {
 
     // Once read, it is armed again.
     target.reload(&subsystem(NQN, &["null:1GiB"]));
-    let event = host
-        .wait_until("the second event", Host::take_event)
-        .unwrap();
-    assert_eq!(event, AsyncEvent::NOTICE_DISCOVERY_CHANGED);
+    wait_for_change(&mut host);
     assert_eq!(names(&host.discovery_log().unwrap().entries), [NQN]);
     host.shutdown().unwrap();
     target.stop();
@@ -122,7 +119,7 @@ fn a_subsystem_that_was_found_can_be_connected_to() {
             ..target.options("friend")
         };
         let host = target.try_connect(options).unwrap();
-        assert_eq!(Nqn::decode(&host.controller().subnqn).unwrap(), nqn(&name));
+        assert_eq!(Nqn::decode(&host.identity().subnqn).unwrap(), nqn(&name));
         host.shutdown().unwrap();
     }
     target.stop();

@@ -1,28 +1,31 @@
 //! Namespaces come, go and grow while hosts are connected.
 
-use cairn_initiator::{Host, command};
+use cairn_initiator::{Event, Host, Notice, command};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 use nvme_proto::wire::Status;
-use nvme_proto::wire::aen::AsyncEvent;
-use nvme_proto::wire::feature::{AsyncEventConfig, Feature};
+use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::LogPage;
 
 use crate::verified::{Disk, Way, bytes, status};
 
 /// A host that wants to hear of namespaces.
 fn listener(target: &TestTarget, name: &str) -> Host {
-    let mut host = target.connect(name);
-    let wanted = AsyncEventConfig(0).with_namespace_attribute(true);
-    host.set_feature(Feature::ASYNC_EVENT_CONFIGURATION, wanted.0)
-        .unwrap();
-    host.request_events(1).unwrap();
-    host
+    let mut options = target.options(name);
+    options.events = AsyncEventConfig(0).with_namespace_attribute(true);
+    target.try_connect(options).unwrap()
+}
+
+fn next_event(host: &mut Host) -> Notice {
+    let event = host.wait_until("the event", |host| host.take_event());
+    match event.unwrap() {
+        Event::Notice(notice) => notice,
+        other => panic!("not a notice: {other:?}"),
+    }
 }
 
 /// Waits for the event and reads the list that it points to.
 fn changed_namespaces(host: &mut Host) -> Vec<u32> {
-    let event = host.wait_until("the event", Host::take_event).unwrap();
-    assert_eq!(event, AsyncEvent::NOTICE_NAMESPACE_CHANGED);
+    assert_eq!(next_event(host), Notice::NamespacesChanged);
     let bytes = host
         .log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false)
         .unwrap();
@@ -37,7 +40,9 @@ fn changed_namespaces(host: &mut Host) -> Vec<u32> {
 fn a_new_namespace_is_announced_to_all_who_listen() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let (mut a, mut b) = (listener(&target, "a"), listener(&target, "b"));
-    let mut deaf = target.connect("deaf");
+    let mut options = target.options("deaf");
+    options.events = AsyncEventConfig(0);
+    let mut deaf = target.try_connect(options).unwrap();
     Disk::new(&mut a, 1).write(0, &bytes(1, 4096), Way::Keyed);
 
     target.reload(&subsystem(NQN, &["mem:1MiB", "mem:2MiB"]));
@@ -54,7 +59,7 @@ fn a_new_namespace_is_announced_to_all_who_listen() {
         bytes(1, 4096)
     );
     assert_eq!(deaf.active_namespaces().unwrap(), [1, 2]);
-    assert_eq!(deaf.take_event(), None);
+    assert!(deaf.take_event().is_none());
     for host in [a, b, deaf] {
         host.shutdown().unwrap();
     }
@@ -80,11 +85,10 @@ fn several_changes_make_one_event_until_the_list_is_read() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let mut host = listener(&target, "a");
     target.reload(&subsystem(NQN, &["mem:1MiB", "mem:1MiB"]));
-    host.wait_until("the event", |host| host.take_event())
-        .unwrap();
+    next_event(&mut host);
     target.reload(&subsystem(NQN, &["mem:1MiB", "mem:1MiB", "mem:1MiB"]));
     assert_eq!(host.active_namespaces().unwrap(), [1, 2, 3]);
-    assert_eq!(host.take_event(), None, "the event is not armed yet");
+    assert!(host.take_event().is_none(), "the event is not armed yet");
     let list = host
         .log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false)
         .unwrap();

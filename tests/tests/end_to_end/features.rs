@@ -94,7 +94,7 @@ fn what_is_set_is_what_is_read() {
 fn the_write_cache_is_announced_or_refused() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let mut host = target.connect("a");
-    let present = host.controller().vwc & 1 != 0;
+    let present = host.identity().vwc & 1 != 0;
     let enable = VolatileWriteCache(0).with_wce(true).0;
     let set = host.set_feature(Feature::VOLATILE_WRITE_CACHE, enable);
     if present {

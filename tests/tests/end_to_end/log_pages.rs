@@ -129,7 +129,7 @@ fn effects_and_firmware_and_ana_make_sense() {
 
     let firmware: FirmwareSlotLog = page(&mut host, LogPage::FIRMWARE_SLOT);
     assert_eq!(firmware.afi & 0b111, 1);
-    assert_eq!(firmware.frs[0], host.controller().fr);
+    assert_eq!(firmware.frs[0], host.identity().fr);
 
     let head: AnaLogHeader = page(&mut host, LogPage::ANA);
     let mut nsids = Vec::new();

@@ -1,0 +1,222 @@
+//! What the association wants done.
+
+use cairn_rdma::{ConnectOptions, QpOptions};
+use nvme_proto::host::{Action, Cause, OwnCommand, Payload, QueueSpec, Report, State};
+use nvme_proto::wire::IntoBytes;
+
+use super::Controller;
+use crate::buffer::Data;
+use crate::error::{HostError, Loss};
+use crate::event::Event;
+use crate::queue::{Link, Owner, Queue};
+
+/// Waits for receives at the controller never end: it owes us one for each
+/// command that a queue's size allows.
+const RNR_RETRY_FOR_EVER: u8 = 7;
+
+impl Controller {
+    /// Does it. Says whether there was anything.
+    pub(super) fn act(&mut self) -> bool {
+        let mut acted = false;
+        loop {
+            self.state = self.association.state();
+            let Some(action) = self.association.next_action() else {
+                return acted;
+            };
+            acted = true;
+            match action {
+                Action::Connect(spec) => self.connect_queue(&spec),
+                Action::Send(command) => self.send_own(command),
+                Action::Disconnect { qid } => self.let_go(qid),
+                Action::Report(report) => self.hear_report(report),
+            }
+        }
+    }
+
+    fn connect_queue(&mut self, spec: &QueueSpec) {
+        if let Err(error) = self.try_connect_queue(spec) {
+            self.trouble = Some(error);
+            self.association.queue_lost(spec.qid, self.time());
+        }
+    }
+
+    fn try_connect_queue(&mut self, spec: &QueueSpec) -> Result<(), HostError> {
+        let options = ConnectOptions {
+            remote: self.options.remote,
+            local: self.options.local,
+            qp: QpOptions {
+                send_work: spec.depth.into(),
+                // The controller reads and writes our memory, never we its.
+                initiator_depth: 0,
+                rnr_retry_count: RNR_RETRY_FOR_EVER,
+                traffic_class: self.options.traffic_class,
+                ..QpOptions::default()
+            },
+            timeout: self.options.timeout,
+        };
+        let qp = self.endpoint.connect(&options, spec.request.as_bytes())?;
+        let slot = qp.slot();
+        if self.routes.len() <= slot {
+            self.routes.resize(slot + 1, None);
+        }
+        self.routes[slot] = Some((qp, spec.qid));
+        match self.queues.get_mut(usize::from(spec.qid)) {
+            Some(queue) => {
+                queue.released = false;
+                queue.reconnect(spec, qp, &self.loss);
+            }
+            None => {
+                assert!(
+                    usize::from(spec.qid) == self.queues.len(),
+                    "queues are made in the order of their QIDs"
+                );
+                // Without memory for it, the connection has nowhere to be noted,
+                // and goes with the endpoint.
+                let queue = Queue::new(&*self.device, spec, qp).inspect_err(|_| {
+                    self.routes[slot] = None;
+                    self.endpoint.disconnect(qp);
+                })?;
+                self.queues.push(queue);
+            }
+        }
+        Ok(())
+    }
+
+    fn send_own(&mut self, command: OwnCommand) {
+        let OwnCommand {
+            qid,
+            duty,
+            sqe,
+            payload,
+        } = command;
+        let queue = &mut self.queues[usize::from(qid)];
+        if !matches!(queue.link, Link::Up(_)) {
+            // Its loss is being told.
+            return;
+        }
+        let data = match &payload {
+            Payload::None => Data::None,
+            Payload::ToHost(length) => Data::start_of(&self.scratch, *length),
+            Payload::FromHost(bytes) if bytes.len() <= queue.in_capsule_max() => {
+                Data::InCapsule(bytes)
+            }
+            Payload::FromHost(bytes) => {
+                self.scratch.write(0, bytes);
+                Data::start_of(&self.scratch, bytes.len() as u32)
+            }
+        };
+        let ticket = queue
+            .prepare(sqe, data, Owner::Duty(duty))
+            .expect("slots are kept for the association's own commands");
+        self.send(qid, ticket.cid());
+    }
+
+    fn let_go(&mut self, qid: u16) {
+        let loss = self.loss.clone();
+        let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
+            return self.association.queue_closed(qid, self.time());
+        };
+        match queue.link.clone() {
+            Link::Connecting(qp) | Link::Up(qp) => {
+                queue.link = Link::Broken(qp, loss);
+                self.endpoint.disconnect(qp);
+            }
+            Link::Broken(qp, _) => self.endpoint.disconnect(qp),
+            Link::Down(_) => self.association.queue_closed(qid, self.time()),
+        }
+    }
+
+    fn hear_report(&mut self, report: Report) {
+        let event = match report {
+            Report::Live { tries } => {
+                self.trouble = None;
+                self.loss = Loss::Closed;
+                self.send_parked();
+                Event::Live { tries }
+            }
+            Report::Lost(cause) => Event::Lost(self.caused_by(cause)),
+            Report::TryFailed { tries, cause } => Event::TryFailed {
+                tries,
+                error: self.caused_by(cause),
+            },
+            Report::FailFast => {
+                self.end_parked();
+                Event::FailFast
+            }
+            Report::Gone(cause) => {
+                let error = cause.map(|cause| self.caused_by(cause));
+                self.end_parked();
+                Event::Gone(error)
+            }
+            Report::Notice(notice) => Event::Notice(notice),
+        };
+        self.events.push(event);
+    }
+
+    /// Sends what waited for a connection.
+    fn send_parked(&mut self) {
+        for qid in 1..self.queues.len() as u16 {
+            while let Some(cid) = self.queues[usize::from(qid)].parked() {
+                if !matches!(self.queues[usize::from(qid)].link, Link::Up(_)) {
+                    break;
+                }
+                self.send(qid, cid);
+            }
+        }
+        // Queues that the controller grants no longer.
+        let granted = usize::from(self.association.io_queues());
+        for queue in self.queues.iter_mut().skip(1 + granted) {
+            queue.end_parked(&Loss::Closed);
+        }
+    }
+
+    fn end_parked(&mut self) {
+        for queue in &mut self.queues {
+            queue.end_parked(&self.loss);
+        }
+    }
+
+    /// The cause with what the fabric said of it. From now on it is what our
+    /// commands end with.
+    fn caused_by(&mut self, cause: Cause) -> HostError {
+        self.loss = Loss::GivenUp(cause);
+        let timeout = self.options.timeout;
+        let trouble = self.trouble.take();
+        match cause {
+            Cause::NotConnected { qid } | Cause::QueueLost { qid } => {
+                if let Some(HostError::Lost { loss, .. }) = &trouble {
+                    self.loss = loss.clone();
+                }
+                trouble.unwrap_or_else(|| self.lost_by(qid, self.loss.clone()))
+            }
+            Cause::Status {
+                command,
+                status,
+                result,
+            } => HostError::Status {
+                command: command.to_owned(),
+                status,
+                result,
+            },
+            Cause::TooSlow { what } => HostError::Timeout {
+                what: what.to_owned(),
+                timeout,
+            },
+            Cause::CommandTimeout { qid, cid } => HostError::Timeout {
+                what: format!("an answer to command {cid:#x} of queue {qid}, or to its Abort,"),
+                timeout: self.options.command_timeout,
+            },
+            Cause::Fatal | Cause::Unusable(_) => HostError::Unsupported(cause.to_string()),
+        }
+    }
+
+    /// Whether commands of a queue that closes may be sent again, as far as is known.
+    pub(super) fn keeps_commands(&self) -> bool {
+        self.options.requeue
+            && !self.association.fails_fast()
+            && !matches!(
+                self.association.state(),
+                State::ShuttingDown | State::Gone | State::Connecting
+            )
+    }
+}

@@ -1,0 +1,217 @@
+//! What the fabric tells: completions, and news of connections.
+
+use std::net::SocketAddr;
+
+use cairn_rdma::{Completion, DisconnectReason, Event, PrivateData, QpId, WorkStatus};
+use nvme_proto::host::Duty;
+use nvme_proto::wire::cm::RejectData;
+use nvme_proto::wire::identify::IDENTIFY_BYTES;
+
+use super::{Controller, RECEIVE_ID, RESPONSE_BYTES};
+use crate::error::{HostError, Loss};
+use crate::queue::{Ended, Link, Response};
+
+/// Completions taken from the endpoint at a time.
+const BATCH: usize = 32;
+/// CM reject reason: no such service (IBTA 12.6.7.2).
+const NO_SUCH_SERVICE: u16 = 8;
+
+impl Controller {
+    /// Takes what has completed. Says whether anything had.
+    pub(super) fn poll_completions(&mut self) -> bool {
+        let mut progress = false;
+        let mut batch = [Completion::EMPTY; BATCH];
+        loop {
+            let count = self.endpoint.poll(&mut batch);
+            for completion in &batch[..count] {
+                if completion.id & RECEIVE_ID == 0 {
+                    self.sent(completion);
+                } else {
+                    self.received(completion);
+                }
+            }
+            progress |= count > 0;
+            if count < BATCH {
+                return progress;
+            }
+        }
+    }
+
+    /// Takes the news of connections. Says whether there were any.
+    pub(super) fn poll_news(&mut self) -> bool {
+        let mut news = std::mem::take(&mut self.news);
+        self.endpoint.poll_events(&mut news);
+        let progress = !news.is_empty();
+        for event in news.drain(..) {
+            self.heard(event);
+        }
+        self.news = news;
+        progress
+    }
+
+    fn sent(&mut self, completion: &Completion) {
+        let Some(qid) = self.queue_of(completion.qp) else {
+            return;
+        };
+        if !completion.status.is_success() {
+            return self.broken(qid, Loss::Transport(completion.status));
+        }
+        let ended = self.queues[usize::from(qid)].sent(completion.id as u16);
+        self.ended(ended);
+    }
+
+    fn received(&mut self, completion: &Completion) {
+        let slot = completion.id & !RECEIVE_ID;
+        let mut capsule = [0; RESPONSE_BYTES];
+        let length = (completion.byte_len as usize).min(RESPONSE_BYTES);
+        if completion.status.is_success() {
+            let start = slot as usize * RESPONSE_BYTES;
+            self.responses.read(start, &mut capsule[..length]);
+        }
+        // The slot is free as soon as it is copied out, before the command is:
+        // there is a receive for each command that can be outstanding.
+        let reposted = self.post_response_slot(slot);
+        let Some(qid) = self.queue_of(completion.qp) else {
+            return;
+        };
+        if !completion.status.is_success() {
+            return self.broken(qid, Loss::Transport(completion.status));
+        }
+        let queue = &mut self.queues[usize::from(qid)];
+        match queue.responded(&capsule[..length], completion.invalidated_rkey) {
+            Ok(ended) => self.ended(ended),
+            Err(loss) => self.broken(qid, loss),
+        }
+        if reposted.is_err() {
+            self.broken(qid, Loss::Transport(WorkStatus::LocalQpOperation));
+        }
+    }
+
+    fn ended(&mut self, ended: Ended) {
+        match ended {
+            Ended::No => {}
+            Ended::ForCaller => self.association.note_traffic(),
+            Ended::ForDuty(duty, response) => self.own_ended(duty, &response),
+        }
+    }
+
+    fn own_ended(&mut self, duty: Duty, response: &Response) {
+        let now = self.time();
+        let cqe = &response.cqe;
+        if matches!(duty, Duty::Step(_)) {
+            let mut data = [0; IDENTIFY_BYTES];
+            self.scratch.read(0, &mut data);
+            self.association.completed(duty, cqe, &data, now);
+        } else {
+            self.association.completed(duty, cqe, &[], now);
+        }
+    }
+
+    fn heard(&mut self, event: Event) {
+        match event {
+            Event::Established { qp, .. } => self.established(qp),
+            Event::Rejected {
+                qp,
+                private_data,
+                reason,
+            } => self.not_connected(qp, |remote, qid| {
+                refusal(&private_data, reason, remote, qid)
+            }),
+            Event::ConnectFailed { qp, reason } => {
+                self.not_connected(qp, |remote, qid| HostError::Unreachable {
+                    remote,
+                    qid,
+                    reason,
+                });
+            }
+            Event::Disconnected { qp, reason } => {
+                if let Some(qid) = self.queue_of(qp) {
+                    self.broken(qid, Loss::Disconnected(reason));
+                }
+                self.endpoint.disconnect(qp);
+            }
+            Event::Closed { qp } => self.closed(qp),
+            Event::DeviceRemoved => self.device_removed(),
+            Event::Notice { .. } => {}
+        }
+    }
+
+    fn established(&mut self, qp: QpId) {
+        let Some(qid) = self.queue_of(qp) else {
+            return;
+        };
+        let queue = &mut self.queues[usize::from(qid)];
+        if matches!(queue.link, Link::Connecting(_)) {
+            queue.link = Link::Up(qp);
+            self.association.queue_connected(qid, self.time());
+        }
+    }
+
+    fn not_connected(&mut self, qp: QpId, why: impl FnOnce(SocketAddr, u16) -> HostError) {
+        let Some(qid) = self.queue_of(qp) else {
+            return;
+        };
+        self.trouble = Some(why(self.options.remote, qid));
+        self.broken(qid, Loss::Closed);
+    }
+
+    fn closed(&mut self, qp: QpId) {
+        let Some(qid) = self.queue_of(qp) else {
+            return;
+        };
+        self.routes[qp.slot()] = None;
+        self.broken(qid, Loss::Closed);
+        let park = self.keeps_commands();
+        let queue = &mut self.queues[usize::from(qid)];
+        let park = park && !queue.released;
+        let loss = match &queue.link {
+            Link::Broken(_, loss) => loss.clone(),
+            _ => Loss::Closed,
+        };
+        queue.closed(loss, park);
+        self.association.queue_closed(qid, self.time());
+    }
+
+    /// Nothing completes any more, and no memory is reached.
+    fn device_removed(&mut self) {
+        let loss = Loss::Disconnected(DisconnectReason::DeviceRemoved);
+        for queue in &mut self.queues {
+            queue.closed(loss.clone(), false);
+            queue.end_parked(&loss);
+        }
+        self.routes.clear();
+        self.trouble = Some(HostError::Lost {
+            remote: self.options.remote,
+            qid: 0,
+            loss,
+        });
+        self.association.device_removed(self.time());
+    }
+
+    /// Which queue a connection is.
+    fn queue_of(&self, qp: QpId) -> Option<u16> {
+        let (known, qid) = self.routes.get(qp.slot()).copied().flatten()?;
+        (known == qp).then_some(qid)
+    }
+}
+
+/// What the target said, or, where it said nothing, what its machine did.
+fn refusal(data: &PrivateData, reason: u16, remote: SocketAddr, qid: u16) -> HostError {
+    match RejectData::parse(data.as_slice()) {
+        Ok(reject) if reject.sts.get() != 0 => HostError::Rejected {
+            remote,
+            qid,
+            status: reject.status(),
+        },
+        _ => HostError::Unreachable {
+            remote,
+            qid,
+            reason: match reason {
+                NO_SUCH_SERVICE => "nobody listens there (CM reject 8); is the target running, \
+                                    and is this its port?"
+                    .to_owned(),
+                _ => format!("rejected without a word (CM reject {reason})"),
+            },
+        },
+    }
+}

@@ -1,0 +1,428 @@
+//! One queue of the association: its capsules, and the commands that are in it.
+//!
+//! A queue outlives its connection. When that breaks, a command whose capsule may
+//! have arrived is neither answered nor forgotten: it stays where it is until the
+//! fabric says that nothing can touch its memory any more. Then it is parked, to
+//! be sent again on the next connection, or it ends.
+
+mod done;
+mod slot;
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use cairn_rdma::{Access, Device, FabricError, Operation, QpId, SendWork, Sge};
+use nvme_proto::host::{Duty, OWN_COMMANDS, QueueSpec, requeue};
+use nvme_proto::wire::sqe::SQE_BYTES;
+use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, IntoBytes, SglDescriptor, Sqe, U16};
+
+use crate::buffer::{Buffer, Data};
+use crate::error::{HostError, Loss};
+
+use done::Done;
+use slot::{Phase, Slot};
+
+pub(crate) use slot::Owner;
+pub use slot::{Response, Ticket};
+
+/// How far the connection of a queue is.
+#[derive(Debug, Clone)]
+pub(crate) enum Link {
+    /// Waits for the target's answer.
+    Connecting(QpId),
+    /// Takes capsules.
+    Up(QpId),
+    /// Broken, but not closed: memory may still be touched.
+    Broken(QpId, Loss),
+    /// There is none.
+    Down(Loss),
+}
+
+/// A queue of the association.
+pub(crate) struct Queue {
+    pub(crate) qid: u16,
+    pub(crate) link: Link,
+    /// Whether it was let go for good.
+    pub(crate) released: bool,
+    capsules: Buffer,
+    /// Bytes of `capsules` for each slot.
+    stride: usize,
+    /// Bytes of a capsule that the controller takes: on a later connection maybe
+    /// less than the stride.
+    capsule_bytes: usize,
+    /// Commands that the controller takes at a time: on a later connection maybe
+    /// less than there are slots.
+    depth: u16,
+    /// The last is for the Connect of an I/O queue that may be full of commands
+    /// which wait for it.
+    slots: Vec<Slot>,
+    /// Slots without a command; the next to use is last.
+    free: Vec<u16>,
+    done: Done,
+    unanswered: usize,
+}
+
+/// What a command's end means to the controller's driver.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Ended {
+    /// Nothing, as yet.
+    No,
+    /// A command of a caller can be taken.
+    ForCaller,
+    /// A command of the association's own.
+    ForDuty(Duty, Response),
+}
+
+impl Queue {
+    /// A queue whose connection has been begun.
+    pub(crate) fn new(
+        device: &dyn Device,
+        spec: &QueueSpec,
+        qp: QpId,
+    ) -> Result<Self, FabricError> {
+        let slots = spec.depth + 1;
+        let bytes = usize::from(slots) * spec.capsule_bytes;
+        Ok(Self {
+            qid: spec.qid,
+            link: Link::Connecting(qp),
+            released: false,
+            capsules: Buffer::with_access(device, bytes, Access::LOCAL_READ)?,
+            stride: spec.capsule_bytes,
+            capsule_bytes: spec.capsule_bytes,
+            depth: spec.depth,
+            slots: (0..slots).map(|_| Slot::default()).collect(),
+            free: (0..spec.depth).rev().collect(),
+            done: Done::default(),
+            unanswered: 0,
+        })
+    }
+
+    /// A new connection has been begun. What it cannot take of the commands that
+    /// wait for it ends.
+    pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
+        self.link = Link::Connecting(qp);
+        self.depth = spec.depth.min(self.slots.len() as u16 - 1);
+        self.capsule_bytes = spec.capsule_bytes.min(self.stride);
+        for cid in 0..self.slots.len() as u16 {
+            let slot = &self.slots[usize::from(cid)];
+            let fits = cid < self.depth && slot.capsule_bytes as usize <= self.capsule_bytes;
+            if matches!(slot.phase, Phase::Parked) && !fits {
+                self.finish(cid, Err(loss.clone()));
+            }
+        }
+        let slots = &self.slots;
+        let is_free = |cid: &u16| matches!(slots[usize::from(*cid)].phase, Phase::Free);
+        self.free.clear();
+        self.free.extend((0..self.depth).rev().filter(is_free));
+    }
+
+    /// Makes the capsule. The slot is taken.
+    pub(crate) fn prepare(
+        &mut self,
+        mut sqe: Sqe,
+        data: Data<'_>,
+        owner: Owner,
+    ) -> Result<Ticket, HostError> {
+        let qid = self.qid;
+        let cid = self.free_slot(owner).ok_or(HostError::QueueFull { qid })?;
+        sqe.cid = U16::new(cid);
+        sqe.flags |= Sqe::FLAGS_SGL;
+        sqe.dptr = descriptor(&data);
+        let start = usize::from(cid) * self.stride;
+        self.capsules.write(start, sqe.as_bytes());
+        let mut length = SQE_BYTES;
+        let mut held = None;
+        match data {
+            Data::None => {}
+            Data::Keyed { buffer, .. } => held = Some(Arc::clone(buffer.region())),
+            Data::InCapsule(bytes) => {
+                assert!(
+                    SQE_BYTES + bytes.len() <= self.capsule_bytes,
+                    "{} bytes of data do not fit a capsule of {} bytes",
+                    bytes.len(),
+                    self.capsule_bytes
+                );
+                self.capsules.write(start + SQE_BYTES, bytes);
+                length += bytes.len();
+            }
+        }
+        let waits_for_ever = qid == 0 && AdminOpcode(sqe.opc) == AdminOpcode::ASYNC_EVENT_REQUEST;
+        let slot = &mut self.slots[usize::from(cid)];
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.phase = Phase::Parked;
+        slot.owner = owner;
+        slot.held = held;
+        slot.capsule_bytes = length as u32;
+        slot.requeue = qid != 0 && owner == Owner::Caller && requeue::is_safe(&sqe);
+        slot.timed = owner == Owner::Caller && !waits_for_ever;
+        Ok(Ticket {
+            qid,
+            cid,
+            generation: slot.generation,
+        })
+    }
+
+    /// The work that sends a prepared capsule.
+    pub(crate) fn send(&mut self, cid: u16) -> SendWork {
+        let slot = &mut self.slots[usize::from(cid)];
+        slot.phase = Phase::Outstanding {
+            sent: false,
+            response: None,
+        };
+        slot.age = 0;
+        slot.aborted = false;
+        self.unanswered += 1;
+        let length = slot.capsule_bytes;
+        let region = self.capsules.region();
+        let start = u64::from(cid) * self.stride as u64;
+        let sge = Sge {
+            addr: region.mapping().addr() + start,
+            length,
+            lkey: region.lkey(),
+        };
+        SendWork {
+            id: u64::from(cid),
+            op: Operation::Send,
+            sges: sge.into(),
+            signaled: true,
+        }
+    }
+
+    /// A command that waits for a connection.
+    pub(crate) fn parked(&self) -> Option<u16> {
+        let parked = |slot: &Slot| matches!(slot.phase, Phase::Parked);
+        self.slots.iter().position(parked).map(|cid| cid as u16)
+    }
+
+    /// Whether this command, made by [`Self::prepare`], may wait for a connection.
+    pub(crate) fn may_wait(&self, cid: u16) -> bool {
+        self.slots[usize::from(cid)].requeue
+    }
+
+    /// The capsule of command `cid` has left, or never will.
+    pub(crate) fn sent(&mut self, cid: u16) -> Ended {
+        if let Phase::Outstanding { sent, .. } = &mut self.slots[usize::from(cid)].phase {
+            *sent = true;
+        }
+        self.end_if_over(cid)
+    }
+
+    /// A response capsule has come.
+    pub(crate) fn responded(
+        &mut self,
+        capsule: &[u8],
+        invalidated_rkey: Option<u32>,
+    ) -> Result<Ended, Loss> {
+        let Ok((cqe, _)) = Cqe::read_from_prefix(capsule) else {
+            let length = capsule.len();
+            return Err(Loss::Protocol(format!("a response of {length} bytes")));
+        };
+        let cid = cqe.cid.get();
+        let slot = self.slots.get_mut(usize::from(cid));
+        let Some(slot) = slot.filter(|slot| slot.unanswered()) else {
+            return Err(Loss::Protocol(format!(
+                "a response to command {cid:#x}, which is not outstanding"
+            )));
+        };
+        if let Phase::Outstanding { response, .. } = &mut slot.phase {
+            *response = Some(Response {
+                cqe,
+                invalidated_rkey,
+            });
+        }
+        self.unanswered -= 1;
+        Ok(self.end_if_over(cid))
+    }
+
+    /// Nothing more will come: every command that is in here is answered, parked
+    /// if it may and `park` says so, or lost.
+    pub(crate) fn closed(&mut self, loss: Loss, park: bool) {
+        for cid in 0..self.slots.len() as u16 {
+            let slot = &mut self.slots[usize::from(cid)];
+            let Phase::Outstanding { response, .. } = slot.phase else {
+                continue;
+            };
+            match (slot.owner, response) {
+                (Owner::Duty(_) | Owner::Nobody, _) => self.release(cid),
+                (Owner::Caller, Some(response)) => self.finish(cid, Ok(response)),
+                (Owner::Caller, None) if park && slot.requeue => slot.phase = Phase::Parked,
+                (Owner::Caller, None) => self.finish(cid, Err(loss.clone())),
+            }
+        }
+        self.unanswered = 0;
+        self.link = Link::Down(loss);
+    }
+
+    /// Commands that wait for a connection wait in vain.
+    pub(crate) fn end_parked(&mut self, loss: &Loss) {
+        while let Some(cid) = self.parked() {
+            self.finish(cid, Err(loss.clone()));
+        }
+    }
+
+    /// The answer to a ticket, once there is one; then the ticket is void.
+    pub(crate) fn take(&mut self, ticket: Ticket) -> Option<Result<Response, Loss>> {
+        self.check(ticket);
+        let slot = &mut self.slots[usize::from(ticket.cid)];
+        if !matches!(slot.phase, Phase::Done(_)) {
+            return None;
+        }
+        let Phase::Done(result) = std::mem::take(&mut slot.phase) else {
+            unreachable!("it was just looked at");
+        };
+        self.done.remove(&mut self.slots, ticket.cid);
+        self.release(ticket.cid);
+        Some(result)
+    }
+
+    /// The oldest answer that nobody took.
+    pub(crate) fn take_oldest(&mut self) -> Option<(Ticket, Result<Response, Loss>)> {
+        let cid = self.done.oldest()?;
+        let ticket = Ticket {
+            qid: self.qid,
+            cid,
+            generation: self.slots[usize::from(cid)].generation,
+        };
+        Some((ticket, self.take(ticket)?))
+    }
+
+    /// The owner of a ticket does not want the answer any more.
+    pub(crate) fn forget(&mut self, ticket: Ticket) {
+        self.check(ticket);
+        let slot = &mut self.slots[usize::from(ticket.cid)];
+        match slot.phase {
+            Phase::Outstanding { .. } => slot.owner = Owner::Nobody,
+            Phase::Done(_) => {
+                self.done.remove(&mut self.slots, ticket.cid);
+                self.release(ticket.cid);
+            }
+            Phase::Parked | Phase::Free => self.release(ticket.cid),
+        }
+    }
+
+    /// Ages what is unanswered; gives, one by one, the commands that are older than
+    /// `age_max`, and whether they were aborted in vain.
+    pub(crate) fn sweep(&mut self, age_max: u8) -> impl Iterator<Item = (u16, bool)> {
+        self.slots
+            .iter_mut()
+            .enumerate()
+            .filter(|(_, slot)| slot.timed && slot.unanswered())
+            .filter_map(move |(cid, slot)| {
+                slot.age = slot.age.saturating_add(1);
+                (slot.age > age_max).then_some((cid as u16, slot.aborted))
+            })
+    }
+
+    /// The command is being aborted, and has its time once more.
+    pub(crate) fn note_abort(&mut self, cid: u16) {
+        let slot = &mut self.slots[usize::from(cid)];
+        slot.aborted = true;
+        slot.age = 0;
+    }
+
+    /// Commands that were submitted and have no answer yet.
+    pub(crate) fn outstanding(&self) -> usize {
+        self.slots
+            .iter()
+            .filter(|slot| !matches!(slot.phase, Phase::Free | Phase::Done(_)))
+            .count()
+    }
+
+    /// Commands that were sent and have no answer yet.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.unanswered
+    }
+
+    /// Commands it holds at most.
+    pub(crate) fn depth(&self) -> u16 {
+        self.depth
+    }
+
+    /// Data that fits behind an SQE.
+    pub(crate) fn in_capsule_max(&self) -> usize {
+        self.capsule_bytes - SQE_BYTES
+    }
+
+    /// A slot for a command. On the admin queue, callers leave some to the
+    /// association; on an I/O queue, that has its own.
+    fn free_slot(&mut self, owner: Owner) -> Option<u16> {
+        match (self.qid, owner) {
+            (0, Owner::Caller) if self.free.len() <= usize::from(OWN_COMMANDS) => None,
+            (0, _) | (_, Owner::Caller) => self.free.pop(),
+            _ => Some(self.slots.len() as u16 - 1),
+        }
+    }
+
+    /// Ends a command that is over on both sides.
+    fn end_if_over(&mut self, cid: u16) -> Ended {
+        let slot = &self.slots[usize::from(cid)];
+        let Phase::Outstanding {
+            sent: true,
+            response: Some(response),
+        } = slot.phase
+        else {
+            return Ended::No;
+        };
+        match slot.owner {
+            Owner::Caller => {
+                self.finish(cid, Ok(response));
+                Ended::ForCaller
+            }
+            Owner::Duty(duty) => {
+                self.release(cid);
+                Ended::ForDuty(duty, response)
+            }
+            Owner::Nobody => {
+                self.release(cid);
+                Ended::No
+            }
+        }
+    }
+
+    fn finish(&mut self, cid: u16, result: Result<Response, Loss>) {
+        let slot = &mut self.slots[usize::from(cid)];
+        slot.phase = Phase::Done(result);
+        slot.held = None;
+        self.done.push(&mut self.slots, cid);
+    }
+
+    fn release(&mut self, cid: u16) {
+        let slot = &mut self.slots[usize::from(cid)];
+        slot.phase = Phase::Free;
+        slot.held = None;
+        if cid < self.depth {
+            self.free.push(cid);
+        }
+    }
+
+    fn check(&self, ticket: Ticket) {
+        let slot = &self.slots[usize::from(ticket.cid)];
+        assert!(
+            slot.generation == ticket.generation && !matches!(slot.phase, Phase::Free),
+            "{ticket:?} was taken before"
+        );
+    }
+}
+
+/// SGL 1 of a command (Base, 4.1.2.4): one descriptor.
+fn descriptor(data: &Data<'_>) -> SglDescriptor {
+    match *data {
+        Data::None => SglDescriptor::none(),
+        Data::Keyed {
+            buffer,
+            offset,
+            length,
+            invalidate,
+        } => {
+            assert!(
+                offset + length as usize <= buffer.len(),
+                "{length} bytes at {offset} lie outside a buffer of {} bytes",
+                buffer.len()
+            );
+            let address = buffer.region().mapping().addr() + offset as u64;
+            SglDescriptor::keyed(address, length, buffer.region().rkey(), invalidate)
+        }
+        Data::InCapsule(bytes) => SglDescriptor::in_capsule(0, bytes.len() as u32),
+    }
+}

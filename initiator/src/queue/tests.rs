@@ -1,0 +1,230 @@
+//! The life of commands in a queue.
+
+use cairn_rdma::Provider;
+use cairn_rdma::loopback::Loopback;
+use nvme_proto::wire::cm::RequestData;
+use nvme_proto::wire::{NSID_ALL, Status};
+
+use super::*;
+use crate::command;
+
+const QP: QpId = QpId::new(0, 0);
+
+fn device() -> Arc<dyn Device> {
+    let at = "10.0.0.1:4420".parse().unwrap();
+    Loopback::new().device_for(at, None).unwrap()
+}
+
+fn spec(depth: u16, capsule_bytes: usize) -> QueueSpec {
+    QueueSpec {
+        qid: 1,
+        depth,
+        capsule_bytes,
+        request: RequestData::new(1, depth + 1, depth, 1),
+    }
+}
+
+fn queue(depth: u16) -> Queue {
+    let mut queue = Queue::new(&*device(), &spec(depth, 128), QP).unwrap();
+    queue.link = Link::Up(QP);
+    queue
+}
+
+/// Prepares and sends a Flush.
+fn flush(queue: &mut Queue) -> Ticket {
+    let ticket = prepare(queue, command::flush(1), Data::None).unwrap();
+    queue.send(ticket.cid());
+    ticket
+}
+
+fn prepare(queue: &mut Queue, sqe: Sqe, data: Data<'_>) -> Result<Ticket, HostError> {
+    queue.prepare(sqe, data, Owner::Caller)
+}
+
+fn answer(queue: &mut Queue, cid: u16) -> Result<Ended, Loss> {
+    let cqe = Cqe::new(cid, 0, Status::SUCCESS, 0);
+    queue.responded(cqe.as_bytes(), None)
+}
+
+#[test]
+fn a_command_ends_when_it_was_sent_and_answered_in_either_order() {
+    let mut queue = queue(2);
+    let (first, second) = (flush(&mut queue), flush(&mut queue));
+    let third = prepare(&mut queue, command::flush(1), Data::None);
+    assert!(matches!(third, Err(HostError::QueueFull { qid: 1 })));
+
+    queue.sent(first.cid());
+    answer(&mut queue, second.cid()).unwrap();
+    assert!(queue.take(first).is_none() && queue.take(second).is_none());
+    answer(&mut queue, first.cid()).unwrap();
+    queue.sent(second.cid());
+    assert!(queue.take(first).unwrap().is_ok() && queue.take(second).unwrap().is_ok());
+    assert_eq!((queue.outstanding(), queue.unanswered()), (0, 0));
+}
+
+#[test]
+fn answers_are_taken_by_ticket_or_oldest_first() {
+    let mut queue = queue(4);
+    let tickets: Vec<_> = (0..4).map(|_| flush(&mut queue)).collect();
+    for cid in [3, 1, 0, 2] {
+        queue.sent(cid);
+        answer(&mut queue, cid).unwrap();
+    }
+    assert!(queue.take(tickets[1]).is_some());
+    let mut order = Vec::new();
+    while let Some((ticket, answer)) = queue.take_oldest() {
+        assert!(answer.is_ok());
+        order.push(ticket.cid());
+    }
+    assert_eq!(order, [3, 0, 2]);
+}
+
+#[test]
+fn answers_that_nobody_waits_for_are_told_from_others() {
+    for capsule in [
+        Cqe::new(7, 0, Status::SUCCESS, 0).as_bytes(),
+        Cqe::new(1, 0, Status::SUCCESS, 0).as_bytes(),
+        &[0; 15],
+    ] {
+        let mut queue = queue(2);
+        assert_eq!(flush(&mut queue).cid(), 0);
+        let refused = queue.responded(capsule, None);
+        assert!(matches!(refused, Err(Loss::Protocol(_))));
+    }
+    let mut queue = queue(1);
+    flush(&mut queue);
+    answer(&mut queue, 0).unwrap();
+    assert!(matches!(answer(&mut queue, 0), Err(Loss::Protocol(_))));
+}
+
+#[test]
+fn a_forgotten_command_keeps_its_slot_until_it_is_over() {
+    let mut queue = queue(1);
+    let ticket = flush(&mut queue);
+    queue.forget(ticket);
+    assert!(prepare(&mut queue, command::flush(1), Data::None).is_err());
+    queue.sent(0);
+    answer(&mut queue, 0).unwrap();
+    assert!(queue.take_oldest().is_none());
+    assert!(prepare(&mut queue, command::flush(1), Data::None).is_ok());
+}
+
+#[test]
+fn an_outstanding_command_keeps_its_memory_registered() {
+    let mut queue = queue(1);
+    let buffer = Buffer::new(&*device(), 4096).unwrap();
+    let region = Arc::downgrade(buffer.region());
+    let data = Data::start_of(&buffer, 512);
+    let ticket = prepare(&mut queue, command::read(1, 0, 1), data).unwrap();
+    queue.send(ticket.cid());
+    drop(buffer);
+    // Not even a broken connection lets go of it: the other end may still write.
+    queue.link = Link::Broken(QP, Loss::Closed);
+    assert!(queue.take(ticket).is_none() && region.upgrade().is_some());
+    queue.closed(Loss::Closed, false);
+    assert!(queue.take(ticket).unwrap().is_err());
+    assert!(region.upgrade().is_none());
+}
+
+#[test]
+fn a_closed_connection_answers_parks_or_loses_each_command() {
+    let mut queue = queue(4);
+    let answered = flush(&mut queue);
+    let waiting = flush(&mut queue);
+    let unsafe_sqe = command::plain(0xc1, NSID_ALL);
+    let lost = prepare(&mut queue, unsafe_sqe, Data::None).unwrap();
+    queue.send(lost.cid());
+    // The response is here, the end of the send is not.
+    answer(&mut queue, answered.cid()).unwrap();
+    queue.closed(Loss::Closed, true);
+    assert!(queue.take(answered).unwrap().is_ok());
+    assert!(queue.take(lost).unwrap().is_err());
+    assert!(queue.take(waiting).is_none());
+    assert_eq!(queue.parked(), Some(waiting.cid()));
+
+    // On the next connection it is the same capsule.
+    queue.reconnect(&spec(4, 128), QP, &Loss::Closed);
+    let work = queue.send(waiting.cid());
+    assert_eq!(work.sges.total_len(), 64);
+    let capsule = queue.capsules.bytes(usize::from(waiting.cid()) * 128, 64);
+    let (sqe, _) = Sqe::split_capsule(&capsule).unwrap();
+    assert_eq!((sqe.opc, sqe.cid.get()), (0, waiting.cid()));
+    queue.sent(waiting.cid());
+    answer(&mut queue, waiting.cid()).unwrap();
+    assert!(queue.take(waiting).unwrap().is_ok());
+    assert_eq!(queue.free.len(), 4);
+}
+
+#[test]
+fn a_smaller_connection_ends_what_it_cannot_take() {
+    let mut queue = queue(3);
+    let small = flush(&mut queue);
+    let long = prepare(
+        &mut queue,
+        command::write(1, 0, 1),
+        Data::InCapsule(&[0; 64]),
+    )
+    .unwrap();
+    let high = flush(&mut queue);
+    queue.send(long.cid());
+    queue.closed(Loss::Closed, true);
+    queue.reconnect(&spec(2, 64), QP, &Loss::Closed);
+    assert!(queue.take(small).is_none());
+    assert!(queue.take(long).unwrap().is_err());
+    assert!(queue.take(high).unwrap().is_err());
+    assert_eq!((queue.depth(), queue.in_capsule_max()), (2, 0));
+    // A slot is left, and the one for Connect.
+    assert_eq!(flush(&mut queue).cid(), long.cid());
+    assert!(prepare(&mut queue, command::flush(1), Data::None).is_err());
+    let own = Owner::Duty(Duty::Step(1));
+    let connect = queue.prepare(command::plain(0x7f, 0), Data::None, own);
+    assert_eq!(connect.unwrap().cid(), 3);
+}
+
+#[test]
+fn what_waits_in_vain_ends() {
+    let mut queue = queue(2);
+    let ticket = flush(&mut queue);
+    queue.closed(Loss::Closed, true);
+    queue.end_parked(&Loss::Closed);
+    assert!(queue.take(ticket).unwrap().is_err());
+}
+
+#[test]
+fn commands_age_by_sweeps() {
+    let mut queue = queue(2);
+    let ticket = flush(&mut queue);
+    let old = |queue: &mut Queue| queue.sweep(2).collect::<Vec<_>>();
+    assert!(old(&mut queue).is_empty() && old(&mut queue).is_empty());
+    assert_eq!(old(&mut queue), [(0, false)]);
+    queue.note_abort(ticket.cid());
+    assert!(old(&mut queue).is_empty() && old(&mut queue).is_empty());
+    assert_eq!(old(&mut queue), [(0, true)]);
+    answer(&mut queue, 0).unwrap();
+    assert!(old(&mut queue).is_empty());
+}
+
+#[test]
+#[should_panic(expected = "was taken before")]
+fn a_ticket_is_good_for_one_answer() {
+    let mut queue = queue(1);
+    let ticket = flush(&mut queue);
+    queue.sent(0);
+    answer(&mut queue, 0).unwrap();
+    queue.take(ticket);
+    queue.take(ticket);
+}
+
+#[test]
+fn the_capsule_holds_sqe_and_data() {
+    let mut queue = queue(2);
+    let data = Data::InCapsule(b"sixty-four bytes fit and no more");
+    let ticket = prepare(&mut queue, command::write(1, 9, 1), data).unwrap();
+    let work = queue.send(ticket.cid());
+    assert_eq!(work.sges.total_len(), 64 + 32);
+    let capsule = queue.capsules.bytes(0, 96);
+    let (sqe, rest) = Sqe::split_capsule(&capsule).unwrap();
+    assert_eq!(sqe.cid.get(), ticket.cid());
+    assert_eq!(sqe.dptr, SglDescriptor::in_capsule(0, 32));
+    assert_eq!(rest, b"sixty-four bytes fit and no more");
+}

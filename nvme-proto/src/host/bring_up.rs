@@ -1,0 +1,432 @@
+//! From nothing to a controller that takes commands, step by step as Linux does
+//! it.
+
+use alloc::boxed::Box;
+use core::time::Duration;
+
+use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+use crate::wire::cm::{CNTLID_NONE, RequestData};
+use crate::wire::cqe::CQE_BYTES;
+use crate::wire::fabrics::{
+    CNTLID_DYNAMIC, Cattr, ConnectCommand, ConnectData, ConnectResult, PropertyGetCommand,
+    PropertySetCommand, PropertySize,
+};
+use crate::wire::feature::{AsyncEventConfig, Feature, NumberOfQueues, SetFeaturesCdw10};
+use crate::wire::identify::{Cns, IDENTIFY_BYTES, IdentifyCdw10, IdentifyController, Sgls};
+use crate::wire::property::{Cap, Cc, Crto, Csts, Vs, offset};
+use crate::wire::sqe::SQE_BYTES;
+use crate::wire::{AdminOpcode, Cqe, Sqe};
+
+use super::leaving::Leaving;
+use super::{Action, Association, Cause, Payload, Phase, QueueSpec, Report, State};
+
+/// Entries of the admin queue: what every controller over Fabrics allows, and
+/// Linux asks for.
+pub const ADMIN_ENTRIES: u16 = 32;
+/// In-capsule data that the host makes room for at most, whatever IOCCSZ says.
+pub const IN_CAPSULE_BYTES_MAX: usize = 16 * 1024;
+
+/// IOCCSZ and IORCSZ are in units of this many bytes (Base, 5.17.2.1).
+const CAPSULE_UNIT: usize = 16;
+/// CAP.TO and CRTO are in units of this many milliseconds.
+const READY_UNIT_MS: u64 = 500;
+/// How often CSTS is read while it is waited for.
+const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// log2 of the bytes of an SQE and of a CQE, for CC.
+const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
+const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
+
+/// A step on the way up. The order of the variants is the order of the way, but
+/// that [`Step::Link`] and [`Step::Connect`] come back for each I/O queue after
+/// [`Step::QueueCount`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// The connection of a queue.
+    Link(u16),
+    /// The Connect command of a queue.
+    Connect(u16),
+    /// Property Get CAP.
+    Capabilities,
+    /// Property Set CC: all but EN.
+    Configure,
+    /// Property Get CAP again, for CC.CSS may change it (Base, 3.1.3.1).
+    CapabilitiesAgain,
+    /// Property Get CRTO, where CAP.CRMS says there is one.
+    ReadyTimeouts,
+    /// Property Set CC.EN.
+    Enable,
+    /// Property Get CSTS until RDY.
+    Ready,
+    /// Property Get VS.
+    Version,
+    /// Identify Controller.
+    Identify,
+    /// Set Features, Number of Queues.
+    QueueCount,
+    /// Set Features, Asynchronous Event Configuration.
+    Events,
+}
+
+/// The I/O queues as the controller granted them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct IoQueues {
+    pub(super) count: u16,
+    sqsize: u16,
+    capsule_bytes: usize,
+}
+
+impl Step {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Link(_) => "a connection",
+            Self::Connect(_) => "Connect",
+            Self::Capabilities | Self::CapabilitiesAgain => "Property Get (CAP)",
+            Self::ReadyTimeouts => "Property Get (CRTO)",
+            Self::Configure | Self::Enable => "Property Set (CC)",
+            Self::Ready => "Property Get (CSTS)",
+            Self::Version => "Property Get (VS)",
+            Self::Identify => "Identify Controller",
+            Self::QueueCount => "Set Features (Number of Queues)",
+            Self::Events => "Set Features (Asynchronous Event Configuration)",
+        }
+    }
+}
+
+impl Association {
+    /// From the start.
+    pub(super) fn start_bring_up(&mut self, now: Duration) {
+        self.step(Step::Link(0), now);
+    }
+
+    /// Takes a step.
+    pub(super) fn step(&mut self, step: Step, now: Duration) {
+        self.phase = Phase::BringUp(step);
+        match step {
+            Step::Link(qid) => self.link(qid, now),
+            Step::Connect(qid) => self.send_connect(qid, now),
+            Step::Capabilities | Step::CapabilitiesAgain => {
+                self.get_property(PropertySize::Eight, offset::CAP, now);
+            }
+            Step::Configure => {
+                self.cc = configuration(self.cap);
+                self.set_cc(self.cc, now);
+            }
+            Step::ReadyTimeouts => self.get_property(PropertySize::Four, offset::CRTO, now),
+            Step::Enable => {
+                self.cc = self.cc.with_en(true);
+                self.set_cc(self.cc, now);
+            }
+            Step::Ready => {
+                self.reached_by = now + self.ready_timeout();
+                self.look(now);
+            }
+            Step::Version => self.get_property(PropertySize::Four, offset::VS, now),
+            Step::Identify => {
+                let mut sqe = command(AdminOpcode::IDENTIFY);
+                sqe.cdw10
+                    .set(IdentifyCdw10(0).with_cns(Cns::CONTROLLER.0).0);
+                self.send_step(0, sqe, Payload::ToHost(IDENTIFY_BYTES as u32), now);
+            }
+            Step::QueueCount => {
+                let count = self.settings.io_queues - 1;
+                let asked = NumberOfQueues(0).with_nsq(count).with_ncq(count);
+                self.set_feature(Feature::NUMBER_OF_QUEUES, asked.0, now);
+            }
+            Step::Events => {
+                let wanted = self.wanted_events();
+                self.set_feature(Feature::ASYNC_EVENT_CONFIGURATION, wanted.0, now);
+            }
+        }
+    }
+
+    /// The command of the step that is under way was answered.
+    pub(super) fn step_answered(&mut self, cqe: &Cqe, data: &[u8], now: Duration) {
+        let status = cqe.status();
+        if !status.is_success() {
+            let command = match self.phase {
+                Phase::BringUp(step) => step.name(),
+                _ => Leaving::COMMAND,
+            };
+            let result = cqe.result();
+            let cause = Cause::Status {
+                command,
+                status,
+                result,
+            };
+            return self.fail(cause, now);
+        }
+        match self.phase {
+            Phase::BringUp(step) => match self.learn(step, cqe, data, now) {
+                Ok(Some(next)) => self.go_on(next, now),
+                Ok(None) => self.go_live(now),
+                Err(cause) => self.fail(cause, now),
+            },
+            Phase::Leaving(leaving) => self.left(leaving, cqe, now),
+            _ => {}
+        }
+    }
+
+    /// Takes in what the answer to a step says, and gives the next step. `None`:
+    /// there is none.
+    fn learn(
+        &mut self,
+        step: Step,
+        cqe: &Cqe,
+        data: &[u8],
+        now: Duration,
+    ) -> Result<Option<Step>, Cause> {
+        Ok(Some(match step {
+            Step::Link(qid) => Step::Connect(qid),
+            Step::Connect(qid) => {
+                let result = ConnectResult(cqe.dw0.get());
+                if result.atr() || result.ascr() {
+                    return Err(Cause::Unusable(
+                        "it demands authentication, which this host does not speak",
+                    ));
+                }
+                if qid != 0 {
+                    return Ok(self.after_queue(qid));
+                }
+                self.cntlid = result.cntlid();
+                Step::Capabilities
+            }
+            Step::Capabilities => {
+                self.cap = Cap(cqe.result());
+                if self.cap.mpsmin() > 0 {
+                    return Err(Cause::Unusable(
+                        "it wants host pages larger than 4 KiB (CAP.MPSMIN)",
+                    ));
+                }
+                Step::Configure
+            }
+            Step::Configure => Step::CapabilitiesAgain,
+            Step::CapabilitiesAgain => {
+                self.cap = Cap(cqe.result());
+                self.crwmt = 0;
+                if self.cap.crwms() {
+                    Step::ReadyTimeouts
+                } else {
+                    Step::Enable
+                }
+            }
+            Step::ReadyTimeouts => {
+                self.crwmt = Crto(cqe.dw0.get()).crwmt();
+                Step::Enable
+            }
+            Step::Enable => Step::Ready,
+            Step::Ready => match Csts(cqe.dw0.get()) {
+                csts if csts.cfs() => return Err(Cause::Fatal),
+                csts if csts.rdy() => Step::Version,
+                _ => return self.look_again(now).map(|()| Some(Step::Ready)),
+            },
+            Step::Version => {
+                self.vs = Vs(cqe.dw0.get());
+                Step::Identify
+            }
+            Step::Identify => {
+                let identity = IdentifyController::read_from_bytes(data)
+                    .map_err(|_| Cause::Unusable("its Identify data are not 4096 bytes long"))?;
+                self.check_usable(&identity)?;
+                self.io_queues = self.shape(&identity);
+                self.identity = Some(Box::new(identity));
+                if self.settings.io_queues > 0 {
+                    Step::QueueCount
+                } else {
+                    return Ok(self.after_queue(0));
+                }
+            }
+            Step::QueueCount => {
+                let granted = NumberOfQueues(cqe.dw0.get());
+                let granted = granted.nsq().min(granted.ncq()).saturating_add(1);
+                self.io_queues.count = granted.min(self.settings.io_queues);
+                Step::Link(1)
+            }
+            Step::Events => return Ok(None),
+        }))
+    }
+
+    /// Takes the next step, but where it waits for the time to look again.
+    fn go_on(&mut self, next: Step, now: Duration) {
+        if self.look_at.is_none() {
+            self.step(next, now);
+        }
+    }
+
+    /// The step after the last queue, or after all.
+    fn after_queue(&self, qid: u16) -> Option<Step> {
+        if qid < self.io_queues.count {
+            return Some(Step::Link(qid + 1));
+        }
+        (self.wanted_events().0 != 0).then_some(Step::Events)
+    }
+
+    fn go_live(&mut self, now: Duration) {
+        self.phase = Phase::Live;
+        self.begin_duties(now);
+        let tries = self.loss.take().map_or(0, |loss| loss.tries);
+        self.going_up = State::Reconnecting { tries: 0 };
+        self.report(Report::Live { tries });
+    }
+
+    /// Has a connection made: the admin queue, or an I/O queue as negotiated.
+    fn link(&mut self, qid: u16, now: Duration) {
+        self.open.insert(qid);
+        self.step_due = Some(now + self.settings.step_timeout);
+        // HRQSIZE counts entries, HSQSIZE is 0-based (RDMA, figure 5).
+        let (sqsize, capsule_bytes, cntlid) = if qid == 0 {
+            (ADMIN_ENTRIES - 1, SQE_BYTES, CNTLID_NONE)
+        } else {
+            let io = &self.io_queues;
+            (io.sqsize, io.capsule_bytes, self.cntlid)
+        };
+        self.actions.push_back(Action::Connect(QueueSpec {
+            qid,
+            depth: sqsize,
+            capsule_bytes,
+            request: RequestData::new(qid, sqsize + 1, sqsize, cntlid),
+        }));
+    }
+
+    /// Connect (Base, 6.3).
+    fn send_connect(&mut self, qid: u16, now: Duration) {
+        let settings = &self.settings;
+        let mut data = ConnectData::new_zeroed();
+        data.hostid = settings.hostid;
+        data.subnqn = settings.subnqn.encode();
+        data.hostnqn = settings.hostnqn.encode();
+        let mut connect = ConnectCommand::from(Sqe::fabrics(0, ConnectCommand::FCTYPE));
+        connect.qid.set(qid);
+        connect.cattr = Cattr(0).with_dissqfc(settings.disable_sq_flow_control).0;
+        if qid == 0 {
+            data.cntlid.set(CNTLID_DYNAMIC);
+            connect.sqsize.set(ADMIN_ENTRIES - 1);
+            connect.kato.set(settings.kato_ms);
+        } else {
+            data.cntlid.set(self.cntlid);
+            connect.sqsize.set(self.io_queues.sqsize);
+        }
+        let payload = Payload::FromHost(data.as_bytes().into());
+        self.send_step(qid, connect.into(), payload, now);
+    }
+
+    pub(super) fn set_cc(&mut self, cc: Cc, now: Duration) {
+        let set = PropertySetCommand::new(0, PropertySize::Four, offset::CC, cc.0.into());
+        self.send_step(0, set.into(), Payload::None, now);
+    }
+
+    fn get_property(&mut self, size: PropertySize, ofst: u32, now: Duration) {
+        let get = PropertyGetCommand::new(0, size, ofst);
+        self.send_step(0, get.into(), Payload::None, now);
+    }
+
+    fn set_feature(&mut self, feature: Feature, value: u32, now: Duration) {
+        let mut sqe = command(AdminOpcode::SET_FEATURES);
+        sqe.cdw10.set(SetFeaturesCdw10(0).with_fid(feature.0).0);
+        sqe.cdw11.set(value);
+        self.send_step(0, sqe, Payload::None, now);
+    }
+
+    /// Reads CSTS.
+    pub(super) fn look(&mut self, now: Duration) {
+        self.look_at = None;
+        self.get_property(PropertySize::Four, offset::CSTS, now);
+    }
+
+    /// CSTS did not show what it shall: reads it again soon, unless that is overdue.
+    pub(super) fn look_again(&mut self, now: Duration) -> Result<(), Cause> {
+        if now >= self.reached_by {
+            return Err(self.overdue());
+        }
+        self.look_at = Some(now + LOOK_INTERVAL);
+        Ok(())
+    }
+
+    /// What the step that is under way takes too long for.
+    pub(super) fn overdue(&self) -> Cause {
+        match self.phase {
+            Phase::BringUp(Step::Link(qid)) => Cause::NotConnected { qid },
+            Phase::BringUp(Step::Ready) => Cause::TooSlow {
+                what: "the controller's being ready (CSTS.RDY)",
+            },
+            Phase::BringUp(step) => Cause::TooSlow { what: step.name() },
+            Phase::Leaving(leaving) => Cause::TooSlow {
+                what: leaving.goal_name(),
+            },
+            _ => Cause::TooSlow { what: "a step" },
+        }
+    }
+
+    /// The longest that CSTS.RDY may take to follow CC.EN (Base, 3.1.3.1 and 3.1.3.21).
+    pub(super) fn ready_timeout(&self) -> Duration {
+        let units = u64::from(self.cap.to()).max(self.crwmt.into());
+        Duration::from_millis(units * READY_UNIT_MS)
+    }
+
+    /// The events of Identify Controller's OAES that are wanted.
+    pub(super) fn wanted_events(&self) -> AsyncEventConfig {
+        let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
+        AsyncEventConfig(offered & self.settings.events.0)
+    }
+
+    /// What this host needs of a controller over RDMA, which is what Linux needs.
+    fn check_usable(&self, identity: &IdentifyController) -> Result<(), Cause> {
+        let discovery = self.settings.subnqn.is_discovery()
+            || identity.cntrltype == IdentifyController::CNTRLTYPE_DISCOVERY;
+        Err(Cause::Unusable(if identity.cntlid.get() != self.cntlid {
+            "Identify and Connect differ in CNTLID"
+        } else if !Sgls(identity.sgls.get()).keyed() {
+            "SGLS lacks keyed data blocks, without which no data move by RDMA"
+        } else if identity.icdoff.get() != 0 {
+            "ICDOFF is not 0"
+        } else if !discovery && (identity.ioccsz.get() as usize) < SQE_BYTES / CAPSULE_UNIT {
+            "IOCCSZ does not hold an SQE"
+        } else if !discovery && identity.iorcsz.get() == 0 {
+            "IORCSZ does not hold a CQE"
+        } else if !discovery && self.settings.kato_ms > 0 && identity.kas.get() == 0 {
+            "it has no keep alive timer (KAS); connect with a KATO of 0"
+        } else {
+            return Ok(());
+        }))
+    }
+
+    /// How large I/O queues can be: SQSIZE by what was asked for, CAP.MQES and
+    /// MAXCMD; capsules by IOCCSZ.
+    fn shape(&self, identity: &IdentifyController) -> IoQueues {
+        let asked = self.settings.queue_entries.saturating_sub(1).max(1);
+        let mut sqsize = asked.min(self.cap.mqes().max(1));
+        // MAXCMD of 0 is no limit, but one that breaks the standard.
+        if let Some(most) = identity.maxcmd.get().checked_sub(1) {
+            sqsize = sqsize.min(most.max(1));
+        }
+        let in_capsule = if Sgls(identity.sgls.get()).in_capsule_offset() {
+            (identity.ioccsz.get() as usize * CAPSULE_UNIT)
+                .saturating_sub(SQE_BYTES)
+                .min(IN_CAPSULE_BYTES_MAX)
+        } else {
+            0
+        };
+        IoQueues {
+            count: self.io_queues.count,
+            sqsize,
+            capsule_bytes: SQE_BYTES + in_capsule,
+        }
+    }
+}
+
+/// CC before EN: all I/O command sets, if the controller wants to be asked that way.
+fn configuration(cap: Cap) -> Cc {
+    let css = if cap.css() & Cap::CSS_IOCS != 0 {
+        Cc::CSS_IOCS
+    } else {
+        Cc::CSS_NVM
+    };
+    Cc(0).with_css(css).with_iosqes(IOSQES).with_iocqes(IOCQES)
+}
+
+/// An admin command of this opcode and nothing else.
+pub(super) fn command(opcode: AdminOpcode) -> Sqe {
+    let mut sqe = Sqe::new_zeroed();
+    sqe.opc = opcode.0;
+    sqe
+}

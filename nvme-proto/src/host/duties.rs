@@ -1,0 +1,162 @@
+//! What a host does without being asked each time: it keeps its controller
+//! alive, has a request for events outstanding, and aborts what takes too long.
+
+use core::time::Duration;
+
+use crate::wire::aen::AsyncEvent;
+use crate::wire::identify::Ctratt;
+use crate::wire::{AdminOpcode, Cqe, Sqe};
+
+use super::bring_up::command;
+use super::{Action, Association, Cause, Duty, Notice, OwnCommand, Payload, Phase, Report};
+
+/// Aborts outstanding at most, even if ACL allows more.
+pub(super) const ABORTS_MAX: u8 = 4;
+
+/// When to send Keep Alives (Base, 3.9).
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct KeepAlive {
+    /// KATO, if there is one.
+    kato: Option<Duration>,
+    interval: Duration,
+    /// CTRATT.TBKAS: any command restarts the controller's timer.
+    traffic_based: bool,
+    /// A command was answered since the last look.
+    traffic: bool,
+    due: Duration,
+    /// When the one was sent that is on its way.
+    sent: Option<Duration>,
+}
+
+/// Aborts that are outstanding.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Aborts {
+    outstanding: u8,
+}
+
+impl KeepAlive {
+    pub(super) fn deadline(&self) -> Option<Duration> {
+        let kato = self.kato?;
+        Some(self.sent.map_or(self.due, |sent| sent + kato))
+    }
+}
+
+impl Aborts {
+    pub(super) fn answered(&mut self) {
+        self.outstanding = self.outstanding.saturating_sub(1);
+    }
+}
+
+impl Association {
+    /// The controller has become ready.
+    pub(super) fn begin_duties(&mut self, now: Duration) {
+        let kato = Duration::from_millis(self.settings.kato_ms.into());
+        let traffic_based = self
+            .identity
+            .as_ref()
+            .is_some_and(|id| Ctratt(id.ctratt.get()).tbkas());
+        // With traffic-based keep alive a silent interval may follow directly
+        // upon one with traffic at its start: half the interval, then.
+        let interval = kato / if traffic_based { 4 } else { 2 };
+        self.keep_alive = KeepAlive {
+            kato: (!kato.is_zero()).then_some(kato),
+            interval,
+            traffic_based,
+            traffic: false,
+            due: now + interval,
+            sent: None,
+        };
+        if self.wanted_events().0 != 0 {
+            self.request_event();
+        }
+    }
+
+    /// A command of the host's user was answered.
+    pub fn note_traffic(&mut self) {
+        self.keep_alive.traffic = true;
+    }
+
+    /// A command on `qid` has had no answer for too long. It is aborted first, if
+    /// the controller takes another Abort now; says whether that was sent. If the
+    /// command was aborted in vain, `last` says so, and the controller is lost.
+    pub fn command_timed_out(&mut self, qid: u16, cid: u16, last: bool, now: Duration) -> bool {
+        if self.phase != Phase::Live {
+            return false;
+        }
+        if last {
+            self.fail(Cause::CommandTimeout { qid, cid }, now);
+            return false;
+        }
+        let acl = self.identity.as_ref().map_or(0, |id| id.acl);
+        if self.aborts.outstanding >= acl.saturating_add(1).min(ABORTS_MAX) {
+            return false;
+        }
+        self.aborts.outstanding += 1;
+        let mut sqe = command(AdminOpcode::ABORT);
+        sqe.cdw10.set(u32::from(qid) | u32::from(cid) << 16);
+        self.send_duty(Duty::Abort, sqe);
+        true
+    }
+
+    pub(super) fn stay_alive(&mut self, now: Duration) {
+        let Some(kato) = self.keep_alive.kato else {
+            return;
+        };
+        if let Some(sent) = self.keep_alive.sent {
+            if now >= sent + kato {
+                let what = "the answer to a Keep Alive";
+                self.fail(Cause::TooSlow { what }, now);
+            }
+            return;
+        }
+        if now < self.keep_alive.due {
+            return;
+        }
+        self.keep_alive.due = now + self.keep_alive.interval;
+        let traffic = core::mem::take(&mut self.keep_alive.traffic);
+        if !(traffic && self.keep_alive.traffic_based) {
+            self.keep_alive.sent = Some(now);
+            self.send_duty(Duty::KeepAlive, command(AdminOpcode::KEEP_ALIVE));
+        }
+    }
+
+    pub(super) fn kept_alive(&mut self, cqe: &Cqe, now: Duration) {
+        if self.phase != Phase::Live || self.keep_alive.sent.take().is_none() {
+            return;
+        }
+        let status = cqe.status();
+        if !status.is_success() {
+            let cause = Cause::Status {
+                command: "Keep Alive",
+                status,
+                result: cqe.result(),
+            };
+            self.fail(cause, now);
+        }
+    }
+
+    /// An Asynchronous Event Request ended: with an event, or because it has to.
+    pub(super) fn event_came(&mut self, cqe: &Cqe) {
+        if self.phase == Phase::Live && cqe.status().is_success() {
+            let event = AsyncEvent(cqe.dw0.get());
+            self.report(Report::Notice(Notice::from(event)));
+            self.request_event();
+        }
+    }
+
+    fn request_event(&mut self) {
+        self.send_duty(
+            Duty::EventRequest,
+            command(AdminOpcode::ASYNC_EVENT_REQUEST),
+        );
+    }
+
+    fn send_duty(&mut self, duty: Duty, sqe: Sqe) {
+        self.actions.push_back(Action::Send(OwnCommand {
+            qid: 0,
+            duty,
+            sqe,
+            payload: Payload::None,
+        }));
+    }
+}

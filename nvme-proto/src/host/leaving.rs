@@ -1,0 +1,128 @@
+//! The orderly ways down: shutdown, and the reset that is followed by the way up.
+//!
+//! Both let go of the I/O queues first, tell the controller by CC, and wait for
+//! CSTS to show that it is done before the admin queue goes (Base, 3.6.2, 3.7.2).
+
+use core::time::Duration;
+
+use crate::wire::Cqe;
+use crate::wire::property::{Cc, Csts};
+
+use super::{Action, Association, Cause, KeepAlive, Next, Phase, State};
+
+/// The least and the most that a controller gets for its shutdown, as in Linux,
+/// whatever RTD3E says.
+const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
+
+/// How far the way down is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Leaving {
+    goal: Goal,
+    stage: Stage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Goal {
+    Shutdown,
+    Reset,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    /// The I/O queues are closing.
+    Queues,
+    /// CC is being written.
+    Configuration,
+    /// CSTS is watched.
+    Status,
+}
+
+impl Leaving {
+    /// What its commands are called if they fail.
+    pub(super) const COMMAND: &'static str = "Property Set (CC) or Get (CSTS)";
+
+    pub(super) fn is_reset(self) -> bool {
+        self.goal == Goal::Reset
+    }
+
+    pub(super) fn goal_name(self) -> &'static str {
+        match self.goal {
+            Goal::Shutdown => "the end of the shutdown (CSTS.SHST)",
+            Goal::Reset => "the end of the reset (CSTS.RDY)",
+        }
+    }
+}
+
+impl Association {
+    /// Shuts the controller down in order, then ends all connections.
+    /// [`Report::Gone`](super::Report::Gone) follows.
+    pub fn shutdown(&mut self, now: Duration) {
+        match self.phase {
+            Phase::Live => self.leave(Goal::Shutdown, now),
+            // A reset that is under way has the controller idle already.
+            Phase::Closing(Next::Gone(_)) | Phase::Gone => {}
+            Phase::Leaving(leaving) if !leaving.is_reset() => {}
+            _ => self.close(Next::Gone(None), now),
+        }
+    }
+
+    /// Resets the controller (CC.EN) and brings it up again. The commands that are
+    /// outstanding are the driver's to send again or to give back.
+    pub fn reset(&mut self, now: Duration) {
+        if self.phase == Phase::Live {
+            self.going_up = State::Resetting;
+            self.leave(Goal::Reset, now);
+        }
+    }
+
+    fn leave(&mut self, goal: Goal, now: Duration) {
+        self.keep_alive = KeepAlive::default();
+        let open = self.open.iter().filter(|qid| !self.released.contains(qid));
+        let io_queues = open.filter(|&&qid| qid != 0);
+        self.actions
+            .extend(io_queues.map(|&qid| Action::Disconnect { qid }));
+        let stage = Stage::Queues;
+        self.phase = Phase::Leaving(Leaving { goal, stage });
+        self.leave_on(Leaving { goal, stage }, now);
+    }
+
+    /// A queue has closed on the way down.
+    pub(super) fn leave_on(&mut self, leaving: Leaving, now: Duration) {
+        let only_admin = self.open.iter().all(|&qid| qid == 0);
+        if leaving.stage != Stage::Queues || !only_admin {
+            return;
+        }
+        let goal = leaving.goal;
+        let (cc, patience) = match goal {
+            Goal::Shutdown => (self.cc.with_shn(Cc::SHN_NORMAL), SHUTDOWN_MIN),
+            Goal::Reset => (self.cc.with_en(false), self.ready_timeout()),
+        };
+        self.reached_by = now + patience.max(self.settings.step_timeout);
+        let stage = Stage::Configuration;
+        self.phase = Phase::Leaving(Leaving { goal, stage });
+        self.set_cc(cc, now);
+    }
+
+    /// CC is written, or CSTS was read.
+    pub(super) fn left(&mut self, leaving: Leaving, cqe: &Cqe, now: Duration) {
+        let goal = leaving.goal;
+        if leaving.stage == Stage::Configuration {
+            let stage = Stage::Status;
+            self.phase = Phase::Leaving(Leaving { goal, stage });
+            return self.look(now);
+        }
+        let csts = Csts(cqe.dw0.get());
+        let next = match goal {
+            Goal::Shutdown if csts.shst() == Csts::SHST_COMPLETE => Next::Gone(None),
+            Goal::Reset if !csts.rdy() => Next::BringUp,
+            _ if csts.cfs() => return self.fail(Cause::Fatal, now),
+            _ => {
+                if let Err(cause) = self.look_again(now) {
+                    self.fail(cause, now);
+                }
+                return;
+            }
+        };
+        self.close(next, now);
+    }
+}

@@ -1,0 +1,76 @@
+//! What asynchronous events mean to a host (Base, 5.2.1).
+
+use crate::wire::aen::AsyncEvent;
+use crate::wire::feature::AsyncEventConfig;
+
+/// An event that the controller reported. Its log page tells more; reading that
+/// without "retain" arms the event again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Notice {
+    /// Namespaces came, went or changed: log page 04h lists them.
+    NamespacesChanged,
+    /// ANA states changed: log page 0Ch has them.
+    AnaChanged,
+    /// The discovery log page (70h) changed.
+    DiscoveryChanged,
+    /// The controller is about to activate firmware, and may pause.
+    FirmwareActivation,
+    /// The controller had an error of its own: log page 01h.
+    Error(AsyncEvent),
+    /// The medium is not well: log page 02h.
+    Health(AsyncEvent),
+    /// Anything else.
+    Other(AsyncEvent),
+}
+
+/// The notices that a host knows how to use: what Linux asks for.
+#[must_use]
+pub fn all_notices() -> AsyncEventConfig {
+    AsyncEventConfig(0)
+        .with_namespace_attribute(true)
+        .with_firmware_activation(true)
+        .with_ana_change(true)
+        .with_discovery_change(true)
+}
+
+impl From<AsyncEvent> for Notice {
+    fn from(event: AsyncEvent) -> Self {
+        match (event.aet(), event.aei()) {
+            (AsyncEvent::TYPE_ERROR, _) => Self::Error(event),
+            (AsyncEvent::TYPE_SMART, _) => Self::Health(event),
+            (AsyncEvent::TYPE_NOTICE, 0x00) => Self::NamespacesChanged,
+            (AsyncEvent::TYPE_NOTICE, 0x01) => Self::FirmwareActivation,
+            (AsyncEvent::TYPE_NOTICE, 0x03) => Self::AnaChanged,
+            (AsyncEvent::TYPE_NOTICE, 0xf0) => Self::DiscoveryChanged,
+            _ => Self::Other(event),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_are_told_apart() {
+        let of = Notice::from;
+        assert_eq!(
+            of(AsyncEvent::NOTICE_NAMESPACE_CHANGED),
+            Notice::NamespacesChanged
+        );
+        assert_eq!(of(AsyncEvent::NOTICE_ANA_CHANGED), Notice::AnaChanged);
+        assert_eq!(
+            of(AsyncEvent::NOTICE_DISCOVERY_CHANGED),
+            Notice::DiscoveryChanged
+        );
+        let spare = AsyncEvent::SMART_SPARE;
+        assert_eq!(of(spare), Notice::Health(spare));
+        let unknown = AsyncEvent::new(AsyncEvent::TYPE_NOTICE, 0x55, 0);
+        assert_eq!(of(unknown), Notice::Other(unknown));
+    }
+
+    #[test]
+    fn the_mask_is_that_of_linux() {
+        assert_eq!(all_notices().0, 0x8000_0b00);
+    }
+}
