@@ -147,6 +147,9 @@ impl Host {
         loop {
             let progress = self.poll();
             if let Some(value) = ready(self) {
+                // Nobody may poll for a while: the acknowledgements that are owed
+                // to the target go out now. A device that is gone owes nothing.
+                let _ = self.endpoint().arm();
                 return Ok(value);
             }
             let now = Instant::now();

@@ -140,6 +140,10 @@ pub trait Endpoint {
 
     /// Takes completions, as many as `out` has room for, and says how many.
     /// Entries past that count are stale.
+    ///
+    /// An endpoint in software lives by this call: what it owes to a peer may
+    /// leave with the next one, so that an answer can travel along. Who does not
+    /// mean to poll on calls [`arm`](Self::arm), which sends it.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Takes connection events, appending to `out`.

@@ -101,7 +101,19 @@ impl TestTarget {
     /// If it does not start.
     #[must_use]
     pub fn start_as(toml: &str, listener: &str) -> Self {
-        let network = Network::chosen();
+        Self::start_on(Network::chosen(), toml, listener)
+    }
+
+    /// As [`start`](Self::start), over user-space RoCE whatever was chosen for the other tests.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_on_soft(toml: &str) -> Self {
+        Self::start_on(Network::Soft(Arc::default()), toml, "")
+    }
+
+    fn start_on(network: Network, toml: &str, listener: &str) -> Self {
         let config = config(toml, &network, listener);
         let target = Target::start(config, vec![network.provider()]);
         Self {

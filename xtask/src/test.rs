@@ -17,6 +17,9 @@ use step::{Outcome, Step};
 use tally::Tally;
 use tools::Tools;
 
+/// Set for tests that need tshark, which is installed: that it is not found is a failure then.
+const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
+
 /// What the command line asks for.
 #[derive(clap::Args)]
 pub(crate) struct Args {
@@ -55,7 +58,10 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
         ),
     ];
     if tools.nextest {
-        steps.push(Step::cargo("tests", "nextest run --workspace --locked"));
+        steps.push(
+            Step::cargo("tests", "nextest run --workspace --locked")
+                .with_env(TSHARK_VARIABLE, "required"),
+        );
         steps.push(
             Step::cargo(
                 "tests, soft",
@@ -66,10 +72,10 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
         );
         steps.push(Step::cargo("doc tests", "test --workspace --doc --locked"));
     } else {
-        steps.push(Step::cargo(
-            "tests",
-            "test --workspace --locked --no-fail-fast",
-        ));
+        steps.push(
+            Step::cargo("tests", "test --workspace --locked --no-fail-fast")
+                .with_env(TSHARK_VARIABLE, "required"),
+        );
     }
     steps.push(
         Step::cargo("documentation", "doc --workspace --no-deps --locked")

@@ -1,15 +1,17 @@
 //! A queue pair: one queue of a controller, on one reactor, for life.
 
+mod outbox;
 mod table;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{QpId, SendWork};
+use cairn_rdma::QpId;
 use nvme_proto::wire::Cqe;
 use nvme_proto::wire::cm::RequestData;
 
+pub(crate) use outbox::Outbox;
 pub(crate) use table::{QpairId, Qpairs};
 
 use crate::ana::ListenerShared;
@@ -23,10 +25,6 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// From posting work to its completion: a host that takes longer to read its
 /// responses has stopped reading.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Send-queue work requests that are posted in one chain at most. Bounds a
-/// batch: what does not fit goes in the next.
-pub(crate) const CHAIN_MAX: usize = 64;
 
 /// Where a queue pair is in its life.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -107,7 +105,7 @@ pub(crate) struct QueuePair {
     /// Requests that wait to SEND.
     pub(crate) awaiting_send: List,
     /// Work of this round, not yet posted.
-    pub(crate) outbox: Vec<SendWork>,
+    pub(crate) outbox: Outbox,
     /// Signaled work that has not come back.
     pub(crate) in_flight: u32,
     /// Since when none of it came back.
@@ -139,7 +137,7 @@ impl QueuePair {
             read_credits: accepted.reads,
             awaiting_read: List::default(),
             awaiting_send: List::default(),
-            outbox: Vec::with_capacity(CHAIN_MAX),
+            outbox: Outbox::new(),
             in_flight: 0,
             in_flight_since: now,
         }

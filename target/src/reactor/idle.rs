@@ -4,12 +4,19 @@
 //! the last work a reactor polls on for a while, and how long adapts: work that
 //! came soon after it fell asleep would have been worth waiting for, so the
 //! window grows; a long sleep shows that it was not, so the window goes to 0.
+//! A sleep lasts some time longer than there is nothing to do: waking up takes
+//! tens of microseconds, at the peer too, who may be asleep for the same reason.
+//! So "soon" is several times the largest window, or two sides that wait for
+//! each other would keep each other asleep for ever.
 //! The administrator sets the largest window (`poll_idle`).
 
 use std::time::{Duration, Instant};
 
 /// The first window after a short sleep.
 const WINDOW_MIN: Duration = Duration::from_micros(10);
+
+/// In largest windows: what counts as a short sleep.
+const SOON: u32 = 4;
 
 /// How long to poll without work.
 #[derive(Debug)]
@@ -43,7 +50,7 @@ impl Idle {
     /// It slept.
     pub(crate) fn slept(&mut self, duration: Duration) {
         self.since = None;
-        self.window = if duration <= self.largest {
+        self.window = if duration <= self.largest * SOON {
             (self.window * 2).clamp(WINDOW_MIN.min(self.largest), self.largest)
         } else {
             Duration::ZERO

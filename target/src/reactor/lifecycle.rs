@@ -227,7 +227,7 @@ impl Reactor {
         }
         self.drop_waiting(qpair);
         // What was never posted ends here; what was posted comes back.
-        let outbox = std::mem::take(&mut self.qpairs[qpair].outbox);
+        let outbox = self.qpairs[qpair].outbox.take();
         self.lose_work(&outbox);
     }
 

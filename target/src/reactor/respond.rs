@@ -6,7 +6,7 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
 use super::Reactor;
-use crate::qpair::{CHAIN_MAX, Ending, QpairId};
+use crate::qpair::{Ending, Outbox, QpairId};
 use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
@@ -115,14 +115,14 @@ impl Reactor {
 
     /// Adds to what is posted at the end of the round.
     pub(super) fn push_work(&mut self, qpair: QpairId, chain: &[SendWork]) {
-        if self.qpairs[qpair].outbox.len() + chain.len() > CHAIN_MAX {
+        if self.qpairs[qpair].outbox.len() + chain.len() > Outbox::MAX {
             self.flush_outbox(qpair);
         }
         let queue = &mut self.qpairs[qpair];
         if queue.outbox.is_empty() {
             self.dirty.push(qpair);
         }
-        queue.outbox.extend_from_slice(chain);
+        queue.outbox.push(chain);
     }
 
     /// Posts what a queue pair has in its outbox, as one chain.
@@ -133,7 +133,7 @@ impl Reactor {
         if queue.outbox.is_empty() {
             return;
         }
-        let mut outbox = std::mem::take(&mut self.qpairs[qpair].outbox);
+        let outbox = self.qpairs[qpair].outbox.take();
         let queue = &self.qpairs[qpair];
         let posted = match &mut self.ports[queue.port] {
             Some(port) => port.endpoint().post(queue.qp, &outbox),
@@ -145,9 +145,8 @@ impl Reactor {
             // Its event says why. None of the chain will complete: it ends here.
             Err(PostError::Broken) => self.lose_work(&outbox),
         }
-        outbox.clear();
         if self.qpairs.get(qpair).is_some() {
-            self.qpairs[qpair].outbox = outbox;
+            self.qpairs[qpair].outbox.give_back(outbox);
         }
     }
 

@@ -1,14 +1,13 @@
 //! Asymmetric namespace access: what listeners say of their way to the disks.
 
-use cairn_initiator::{Data, Host, HostError, Response, command};
+use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
 use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
-use nvme_proto::wire::aen::AsyncEvent;
-use nvme_proto::wire::feature::{AsyncEventConfig, Feature};
+use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::identify::IdentifyNamespace;
 use nvme_proto::wire::log::{AnaGroup, AnaLogHeader, AnaState, LogPage};
 use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 
-use crate::verified::{Disk, Way, bytes, status};
+use crate::verified::{Disk, Way, bytes, next_notice, status};
 
 /// Two disks: NSID 1 in ANA group 1, NSID 2 in ANA group 2.
 fn two_groups() -> String {
@@ -42,12 +41,9 @@ fn state_of(host: &mut Host, group: u32) -> AnaState {
 
 /// A host that wants to hear of ANA.
 fn listener(target: &TestTarget) -> Host {
-    let mut host = target.connect("a");
-    let wanted = AsyncEventConfig(0).with_ana_change(true);
-    host.set_feature(Feature::ASYNC_EVENT_CONFIGURATION, wanted.0)
-        .unwrap();
-    host.request_events(1).unwrap();
-    host
+    let mut options = target.options("a");
+    options.events = AsyncEventConfig(0).with_ana_change(true);
+    target.try_connect(options).unwrap()
 }
 
 fn run(host: &mut Host, sqe: Sqe) -> Result<Response, HostError> {
@@ -96,8 +92,7 @@ fn each_state_is_shown_and_kept_to() {
     ] {
         target.reload_as(&two_groups(), &second_group(word));
         if word != "inaccessible" {
-            let event = host.wait_until("the event", Host::take_event).unwrap();
-            assert_eq!(event, AsyncEvent::NOTICE_ANA_CHANGED, "{word}");
+            assert_eq!(next_notice(&mut host), Notice::AnaChanged, "{word}");
         }
         assert_eq!(state_of(&mut host, 2), state, "{word}");
         let ns: Box<IdentifyNamespace> = host.namespace(2).unwrap();
@@ -125,8 +120,7 @@ fn a_namespace_moves_to_another_group_under_its_users() {
     let before = states(&mut host);
     let moved = two_groups().replace("ana_group = 2", "ana_group = 3");
     target.reload_as(&moved, &second_group("non-optimized"));
-    let event = host.wait_until("the event", Host::take_event).unwrap();
-    assert_eq!(event, AsyncEvent::NOTICE_ANA_CHANGED);
+    assert_eq!(next_notice(&mut host), Notice::AnaChanged);
     let after = states(&mut host);
     assert_eq!(after[0], before[0]);
     assert_eq!((after[1].0, after[1].1), (3, AnaState::OPTIMIZED));
@@ -146,7 +140,7 @@ fn a_reload_without_news_is_silent() {
         "[[listener.ana_group]]\nid = 7\nstate = \"inaccessible\"\n",
     );
     assert_eq!(states(&mut host), before);
-    assert_eq!(host.take_event(), None);
+    assert!(host.take_event().is_none());
     host.shutdown().unwrap();
 }
 
@@ -169,9 +163,9 @@ fn two_targets_are_two_ways_to_one_disk() {
     let (mut a, mut b) = (one.connect("a"), two.connect("a"));
     assert!((1..=100).contains(&a.cntlid()));
     assert!((101..=200).contains(&b.cntlid()));
-    assert_eq!(a.controller().sn, b.controller().sn);
-    assert_eq!(a.controller().mn, b.controller().mn);
-    assert_eq!(a.controller().subnqn, b.controller().subnqn);
+    assert_eq!(a.identity().sn, b.identity().sn);
+    assert_eq!(a.identity().mn, b.identity().mn);
+    assert_eq!(a.identity().subnqn, b.identity().subnqn);
     let descriptors = |host: &mut Host| {
         let cns = nvme_proto::wire::identify::Cns::NAMESPACE_DESCRIPTORS;
         host.identify_bytes(cns, 1).unwrap()

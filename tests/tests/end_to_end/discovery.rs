@@ -1,6 +1,6 @@
 //! Hosts find what they may connect to.
 
-use cairn_initiator::{Event, Host, HostOptions, Notice, discover};
+use cairn_initiator::{Host, HostOptions, Notice, discover};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::FromBytes;
 use nvme_proto::wire::Nqn;
@@ -9,6 +9,8 @@ use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
+
+use crate::verified::next_notice;
 
 const OTHER: &str = "nqn.2026-01.org.example:other";
 
@@ -71,12 +73,6 @@ fn hosts_see_what_is_for_them() {
     target.stop();
 }
 
-fn wait_for_change(host: &mut Host) {
-    let event = host.wait_until("the event", |host| host.take_event());
-    let event = event.unwrap();
-    assert!(matches!(event, Event::Notice(Notice::DiscoveryChanged)));
-}
-
 #[test]
 fn a_change_is_announced_to_persistent_discovery_controllers() {
     let target = TestTarget::with_namespaces(&["null:1GiB"]);
@@ -94,7 +90,7 @@ fn a_change_is_announced_to_persistent_discovery_controllers() {
 
     let more = subsystem(NQN, &["null:1GiB"]) + &subsystem(OTHER, &["null:1GiB"]);
     target.reload(&more);
-    wait_for_change(&mut host);
+    assert_eq!(next_notice(&mut host), Notice::DiscoveryChanged);
     let after = host.discovery_log().unwrap();
     assert_ne!(after.genctr, before.genctr);
     let mut found = names(&after.entries);
@@ -103,7 +99,7 @@ fn a_change_is_announced_to_persistent_discovery_controllers() {
 
     // Once read, it is armed again.
     target.reload(&subsystem(NQN, &["null:1GiB"]));
-    wait_for_change(&mut host);
+    assert_eq!(next_notice(&mut host), Notice::DiscoveryChanged);
     assert_eq!(names(&host.discovery_log().unwrap().entries), [NQN]);
     host.shutdown().unwrap();
     target.stop();

@@ -1,12 +1,12 @@
 //! Namespaces come, go and grow while hosts are connected.
 
-use cairn_initiator::{Event, Host, Notice, command};
+use cairn_initiator::{Host, Notice, command};
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::LogPage;
 
-use crate::verified::{Disk, Way, bytes, status};
+use crate::verified::{Disk, Way, bytes, next_notice, status};
 
 /// A host that wants to hear of namespaces.
 fn listener(target: &TestTarget, name: &str) -> Host {
@@ -15,17 +15,9 @@ fn listener(target: &TestTarget, name: &str) -> Host {
     target.try_connect(options).unwrap()
 }
 
-fn next_event(host: &mut Host) -> Notice {
-    let event = host.wait_until("the event", |host| host.take_event());
-    match event.unwrap() {
-        Event::Notice(notice) => notice,
-        other => panic!("not a notice: {other:?}"),
-    }
-}
-
 /// Waits for the event and reads the list that it points to.
 fn changed_namespaces(host: &mut Host) -> Vec<u32> {
-    assert_eq!(next_event(host), Notice::NamespacesChanged);
+    assert_eq!(next_notice(host), Notice::NamespacesChanged);
     let bytes = host
         .log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false)
         .unwrap();
@@ -85,7 +77,7 @@ fn several_changes_make_one_event_until_the_list_is_read() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let mut host = listener(&target, "a");
     target.reload(&subsystem(NQN, &["mem:1MiB", "mem:1MiB"]));
-    next_event(&mut host);
+    next_notice(&mut host);
     target.reload(&subsystem(NQN, &["mem:1MiB", "mem:1MiB", "mem:1MiB"]));
     assert_eq!(host.active_namespaces().unwrap(), [1, 2, 3]);
     assert!(host.take_event().is_none(), "the event is not armed yet");

@@ -1,6 +1,6 @@
 //! I/O whose data are checked against what they must be.
 
-use cairn_initiator::{Buffer, Data, Host, HostError, Response, command};
+use cairn_initiator::{Buffer, Data, Event, Host, HostError, Notice, Response, command};
 use cairn_tests::random::Random;
 use nvme_proto::wire::Status;
 
@@ -88,6 +88,15 @@ fn keyed(buffer: &Buffer, length: u32, way: Way) -> Data<'_> {
 fn check_key(buffer: &Buffer, response: &Response, way: Way) {
     let expected = (way == Way::KeyedOnce).then(|| buffer.region().rkey());
     assert_eq!(response.invalidated_rkey, expected);
+}
+
+/// Waits for the controller to report something.
+pub(crate) fn next_notice(host: &mut Host) -> Notice {
+    let event = host.wait_until("a notice", |host| host.take_event());
+    match event.unwrap() {
+        Event::Notice(notice) => notice,
+        other => panic!("not a notice: {other:?}"),
+    }
 }
 
 /// The bytes of a seed.

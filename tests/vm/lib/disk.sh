@@ -57,3 +57,27 @@ make_tree() {
 
 # tree_checksums DIR: one line a file, sorted.
 tree_checksums() { (cd "$1" && find . -type f -print0 | sort -z | xargs -0 sha256sum); }
+
+# check_filesystem NAME DEVICE MKFS FSCK: keeps /tmp/tree, whose checksums are /tmp/expected.
+check_filesystem() {
+    local name=$1 device=$2 mkfs=$3 fsck=$4
+    step "$name"
+    $mkfs "$device" > "$OUT/mkfs-${name// /-}.log" 2>&1
+    mkdir -p /mnt/disk
+    mount "$device" /mnt/disk
+    cp -a /tmp/tree /mnt/disk/
+    umount /mnt/disk
+    # Nothing of it may come from the host's own cache.
+    blockdev --flushbufs "$device"
+    $fsck "$device" > "$OUT/fsck-${name// /-}.log" 2>&1
+    say "ok: $fsck finds no fault"
+    mount "$device" /mnt/disk
+    tree_checksums /mnt/disk/tree > /tmp/seen
+    cmp /tmp/expected /tmp/seen
+    say "ok: $(wc -l < /tmp/expected) files read back with the same checksums"
+    rm -rf /mnt/disk/tree
+    fstrim /mnt/disk
+    umount /mnt/disk
+    $fsck "$device" >> "$OUT/fsck-${name// /-}.log" 2>&1
+    say "ok: nor after removal of the tree and fstrim"
+}

@@ -21,6 +21,10 @@ begin_scenario() {
     trap leave_scenario EXIT
 }
 
+# run_suite NAME: the steps of suites/NAME.sh, on the fabric and the target that were chosen.
+# shellcheck source=/dev/null
+run_suite() { . "$LIB/../suites/$1.sh"; }
+
 end_scenario() {
     trap - ERR
     SCENARIO_COMPLETE=1
@@ -41,13 +45,17 @@ leave_scenario() {
 }
 
 report_failure() {
-    # Subshells inherit the trap; the outermost shell reports, with the line of the scenario.
+    # Subshells inherit the trap; the outermost shell reports, with the innermost line of the story.
     [ "$BASH_SUBSHELL" -eq 0 ] || return 0
-    local line=$1 command=$2 code=$3 depth
-    for ((depth = 1; depth < ${#BASH_SOURCE[@]}; depth++)); do
-        case ${BASH_SOURCE[depth]} in */scenarios/*) line=${BASH_LINENO[depth - 1]} ;; esac
+    local where="line $1" command=$2 code=$3 depth
+    for ((depth = ${#BASH_SOURCE[@]} - 1; depth > 0; depth--)); do
+        case ${BASH_SOURCE[depth]} in
+        */scenarios/* | */suites/*)
+            where="${BASH_SOURCE[depth]##*/} line ${BASH_LINENO[depth - 1]}"
+            ;;
+        esac
     done
-    echo "FAILED: exit code $code from: $command (scenario line $line)"
+    echo "FAILED: exit code $code from: $command ($where)"
 }
 
 # --- narration ---------------------------------------------------------------------------------

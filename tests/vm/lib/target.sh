@@ -3,30 +3,35 @@
 TARGET_LOG=$OUT/target.log
 TARGET_STDOUT=$OUT/target.stdout
 TARGET_PID=
+# By which way it reaches the network, and a command that puts it where that is.
+TARGET_PROVIDER=verbs
+TARGET_PREFIX=()
+
+# use_soft_target: from here on, a target without any RDMA device, at the far end of the cable.
+use_soft_target() {
+    TARGET_PROVIDER=soft
+    TARGET_PREFIX=(ip netns exec "$SOFT_NETNS")
+}
+
+# setup_fabric: the network for the target that was chosen.
+setup_fabric() {
+    case $TARGET_PROVIDER in
+    verbs) setup_rxe ;;
+    soft) setup_rxe_and_cable ;;
+    esac
+}
 
 # start_target [OPTION...]: serves NQN on the fabric's address, and waits until it says so.
 start_target() {
-    : > "$TARGET_STDOUT"
-    cairn-target serve --listen "$FABRIC_ADDR:$PORT" --nqn "$NQN" --provider verbs "$@" \
-        > "$TARGET_STDOUT" 2>> "$TARGET_LOG" &
-    TARGET_PID=$!
-    await_target
-}
-
-# start_soft_target [OPTION...]: the same by RoCE in user space, in the namespace at the other end of
-# the cable.
-start_soft_target() {
-    : > "$TARGET_STDOUT"
-    ip netns exec "$SOFT_NETNS" cairn-target serve --listen "$FABRIC_ADDR:$PORT" --nqn "$NQN" --provider soft "$@" \
-        > "$TARGET_STDOUT" 2>> "$TARGET_LOG" &
-    TARGET_PID=$!
-    await_target
+    launch_target --listen "$FABRIC_ADDR:$PORT" --nqn "$NQN" --provider "$TARGET_PROVIDER" "$@"
 }
 
 # start_target_from FILE: serves what a config file says.
-start_target_from() {
+start_target_from() { launch_target --config "$1"; }
+
+launch_target() {
     : > "$TARGET_STDOUT"
-    cairn-target serve --config "$1" > "$TARGET_STDOUT" 2>> "$TARGET_LOG" &
+    "${TARGET_PREFIX[@]}" cairn-target serve "$@" > "$TARGET_STDOUT" 2>> "$TARGET_LOG" &
     TARGET_PID=$!
     await_target
 }
@@ -36,7 +41,7 @@ write_config() {
     local file=$1 nsid path settings setting address
     shift
     {
-        printf '[target]\nprovider = "verbs"\n\n'
+        printf '[target]\nprovider = "%s"\n\n' "$TARGET_PROVIDER"
         for address in ${LISTEN_ADDRS:-$FABRIC_ADDR}; do
             printf '[[listener]]\naddress = "%s"\nport = %s\n\n' "$address" "$PORT"
         done

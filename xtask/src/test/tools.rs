@@ -1,5 +1,6 @@
 //! The tools that the steps need. What is missing is installed: the components
-//! of Rust's own tool chain, and cargo-deny into a cache of ours.
+//! of Rust's own tool chain, cargo-deny into a cache of ours, and tshark, which
+//! reads captures in the tests.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -7,6 +8,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 
 use super::step::cargo;
+use crate::vm::host;
 
 /// The cargo-deny whose findings are the judge, so that a new one does not
 /// fail yesterday's commit.
@@ -34,6 +36,7 @@ impl Tools {
                 );
             }
         }
+        host::require("tshark")?;
         Ok(Self {
             cargo_deny: cargo_deny()?,
             nextest: cargo_has("nextest"),

@@ -10,17 +10,18 @@ use super::process;
 
 /// The lab's tools and the packages that bring them. The last two serve builds by an ordinary
 /// user only.
-const TOOLS: [(&str, &str); 8] = [
+const TOOLS: [(&str, &str); 9] = [
     ("qemu-system-x86_64", "qemu-system-x86"),
     ("mmdebstrap", "mmdebstrap"),
     ("mke2fs", "e2fsprogs"),
     ("cpio", "cpio"),
     ("depmod", "kmod"),
     ("xz", "xz-utils"),
+    ("ip", "iproute2"),
     ("newuidmap", "uidmap"),
     ("fakeroot", "fakeroot"),
 ];
-const TOOLS_OF_ROOT: usize = 6;
+const TOOLS_OF_ROOT: usize = 7;
 
 /// A Debian or Ubuntu machine.
 pub(crate) struct Host {
@@ -76,18 +77,23 @@ impl Host {
         if missing.is_empty() {
             return Ok(());
         }
+        self.install(&missing)
+    }
+
+    /// Installs packages if that is allowed, and else says how.
+    fn install(&self, missing: &[&str]) -> Result<()> {
         let packages = missing.join(" ");
         if !self.root {
             bail!(
-                "the VM lab needs programs that are not installed. As root, run:\n\n    \
+                "programs are needed that are not installed. As root, run:\n\n    \
                  apt-get update && apt-get install -y --no-install-recommends {packages}\n"
             );
         }
-        eprintln!("lab: apt-get install {packages}");
+        eprintln!("apt-get install {packages}");
         self.refresh_package_lists()?;
         let mut apt = process::command("apt-get");
         apt.args(["-qq", "install", "-y", "--no-install-recommends"])
-            .args(&missing);
+            .args(missing);
         apt.env("DEBIAN_FRONTEND", "noninteractive")
             .stdin(Stdio::null())
             .stdout(Stdio::null());
@@ -156,6 +162,14 @@ impl Host {
         command.args(["--", program]);
         command
     }
+}
+
+/// Sees to it that a program is there, which a package of the same name brings.
+pub(crate) fn require(program: &str) -> Result<()> {
+    if on_path(program) {
+        return Ok(());
+    }
+    Host::detect()?.install(&[program])
 }
 
 fn os_release(text: &str, key: &str) -> Option<String> {

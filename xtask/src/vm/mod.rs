@@ -8,10 +8,11 @@
 //! freshly booted, and answers by its exit code.
 
 mod cache;
-mod host;
+pub(crate) mod host;
 mod initramfs;
 mod kernel;
 mod lab;
+mod lan;
 mod process;
 mod qemu;
 mod report;
@@ -27,7 +28,7 @@ use anyhow::{Context, Result};
 use lab::Lab;
 use qemu::{Boot, CONSOLE_LOG, Console, End};
 use report::{Report, Verdict};
-use scenario::Scenario;
+use scenario::{Network, Scenario};
 use tree::Tree;
 
 /// What a guest leaves in a scenario's folder once it has come up.
@@ -98,6 +99,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 
 /// Boots a machine for one scenario and reads the answer it left.
 fn judge(args: &Args, tree: &Tree, lab: &Lab, scenario: &Scenario) -> Result<Verdict> {
+    if matches!(scenario.options.network, Network::Tap { .. })
+        && let Err(why) = lan::way_in()
+    {
+        return Ok(Verdict::Fail(format!("{why:#}")));
+    }
     let console = if args.verbose || scenario.live {
         Console::Live
     } else {

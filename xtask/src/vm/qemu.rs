@@ -11,8 +11,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::lab::Lab;
+use super::lan;
 use super::process;
-use super::scenario::Options;
+use super::scenario::{Network, Options};
 use super::tree::Tree;
 
 /// The guest's console, in a scenario's folder.
@@ -154,14 +155,7 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
     ]);
     qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
     qemu.args(["-cpu", "Nehalem,cx16=off"]);
-    qemu.args([
-        "-m",
-        &boot.options.mem,
-        "-nic",
-        "none",
-        "-device",
-        "virtio-rng-pci",
-    ]);
+    qemu.args(["-m", &boot.options.mem, "-device", "virtio-rng-pci"]);
     qemu.arg("-kernel")
         .arg(&lab.kernel)
         .arg("-initrd")
@@ -181,7 +175,16 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
     add_share(&mut qemu, "tests", &tree.vm_tests(), "readonly=on,");
     add_share(&mut qemu, "programs", &tree.programs(), "readonly=on,");
     add_share(&mut qemu, "out", &fs::canonicalize(&boot.out_dir)?, "");
-    Ok(qemu)
+    match &boot.options.network {
+        Network::None => {
+            qemu.args(["-nic", "none"]);
+            Ok(qemu)
+        }
+        Network::Tap { beside } => {
+            qemu.args(lan::card());
+            lan::enclose(&qemu, tree, beside, &boot.out_dir)
+        }
+    }
 }
 
 fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str) {

@@ -36,8 +36,22 @@ pub(crate) struct Options {
     pub(crate) mem: String,
     /// Size of an empty second disk, `/dev/vdb`.
     pub(crate) disk: Option<String>,
+    /// Whom it can reach.
+    pub(crate) network: Network,
     /// How long the scenario may take.
     pub(crate) timeout_s: u64,
+}
+
+/// The machine's network card.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Network {
+    /// There is none.
+    None,
+    /// One whose other end is a tap in a network namespace of the machine at hand.
+    Tap {
+        /// The script in `tests/vm/beside` that runs there: the scenario's namesake.
+        beside: String,
+    },
 }
 
 impl Scenario {
@@ -80,6 +94,7 @@ impl Scenario {
             options: Options {
                 mem: "2G".to_owned(),
                 disk: None,
+                network: Network::None,
                 timeout_s: 300,
             },
             programs: Vec::new(),
@@ -103,10 +118,14 @@ impl Scenario {
             Some(("timeout", seconds)) => self.options.timeout_s = seconds.parse()?,
             Some(("programs", names)) => self.add_programs(names, Program::Binary),
             Some(("examples", names)) => self.add_programs(names, Program::Example),
+            Some(("network", "tap")) => {
+                let beside = self.name.clone();
+                self.options.network = Network::Tap { beside };
+            }
             None if option == "live" => self.live = true,
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, timeout=SECONDS, \
-                 programs=NAME,NAME, examples=NAME,NAME and live are known"
+                 programs=NAME,NAME, examples=NAME,NAME, network=tap and live are known"
             ),
         }
         Ok(())
@@ -146,17 +165,18 @@ pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Options, Program, Scenario, choose, programs};
+    use super::{Network, Options, Program, Scenario, choose, programs};
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
         let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G timeout=60 live\n\
-                    # vm: programs=a,b examples=c\n\n# vm: mem=9G\n";
+                    # vm: programs=a,b examples=c network=tap\n\n# vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
         assert_eq!(scenario.summary, "Shows a thing.");
         let expected = Options {
             mem: "2G".into(),
             disk: Some("1G".into()),
+            network: Network::Tap { beside: "x".into() },
             timeout_s: 60,
         };
         assert_eq!(scenario.options, expected);

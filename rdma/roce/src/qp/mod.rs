@@ -83,8 +83,13 @@ pub struct Qp {
     /// A congestion notification is owed to the peer.
     owes_cnp: bool,
     cnp_sent_at: Option<Instant>,
+    /// Requests that have gone before an acknowledgement that waits.
+    passed: u32,
     dest_qpn: u32,
 }
+
+/// Requests that may go before an acknowledgement that waits.
+const PASSING: u32 = 32;
 
 /// One notification per flow in this time is enough (annex A17.9.3 leaves it to
 /// the implementation; this is what adapters do).
@@ -102,6 +107,7 @@ impl Qp {
             broken: false,
             owes_cnp: false,
             cnp_sent_at: None,
+            passed: 0,
             dest_qpn: config.dest_qpn,
         }
     }
@@ -185,17 +191,35 @@ impl Qp {
             cx.counters.np_cnp_sent += 1;
             return Some(self.emit_cnp(out));
         }
-        let answer = self.responder.poll_transmit(out, cx);
-        if answer.is_some() {
-            self.break_if_failed(cx);
-            return answer;
-        }
+        // An acknowledgement is in no hurry; what it would hold up may be.
+        let length = if self.responder.can_wait() && self.passed < PASSING {
+            let request = self.poll_request(now, out, cx);
+            self.passed += 1;
+            request.or_else(|| self.poll_answer(out, cx))
+        } else {
+            let answer = self.poll_answer(out, cx);
+            answer.or_else(|| self.poll_request(now, out, cx))
+        };
+        self.break_if_failed(cx);
+        length
+    }
+
+    fn poll_answer(&mut self, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {
+        let answer = self.responder.poll_transmit(out, cx)?;
+        self.passed = 0;
+        Some(answer)
+    }
+
+    fn poll_request(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
         if self.held || self.broken {
             return None;
         }
-        let length = self.requester.poll_transmit(now, out, cx);
-        self.break_if_failed(cx);
-        length
+        self.requester.poll_transmit(now, out, cx)
     }
 
     /// CNP: BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).

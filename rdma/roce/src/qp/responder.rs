@@ -441,6 +441,20 @@ impl Responder {
         }
     }
 
+    /// Whether the next answer says only that all is well.
+    pub(super) fn can_wait(&self) -> bool {
+        let is_ack = |response: &Response| {
+            matches!(
+                response,
+                Response::Acknowledge {
+                    syndrome: Syndrome::Ack,
+                    ..
+                }
+            )
+        };
+        self.responses.front().is_some_and(is_ack)
+    }
+
     /// Writes the next answer; returns its length.
     pub(super) fn poll_transmit(&mut self, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {
         let (sequence, syndrome, msn) = match self.responses.front_mut()? {

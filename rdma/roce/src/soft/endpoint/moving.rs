@@ -5,10 +5,9 @@ use std::time::Instant;
 
 use cairn_rdma::{DisconnectReason, Event, PrivateData, QpId};
 
-use super::super::manager::route_of;
 use super::super::slots::Phase;
 use super::{Context, SoftEndpoint, context};
-use crate::phy::receive::Received;
+use crate::phy::receive::{BATCH, Received};
 use crate::wire::{Bth, Header, Packet};
 
 /// Packets of a queue pair that leave before it is another's turn.
@@ -33,6 +32,9 @@ impl SoftEndpoint {
                     self.handle(&received, now);
                 }
             }
+            if count < BATCH {
+                break; // that was all
+            }
         }
         self.receiver = Some(receiver);
     }
@@ -56,7 +58,7 @@ impl SoftEndpoint {
             return;
         };
         let Some(qp) = &mut entry.qp else { return };
-        let route = route_of(received);
+        let route = received.route();
         let Some(transport) = self.checker.open(&route, received.index, received.bytes) else {
             self.counters.rx_icrc_encapsulated += 1;
             return;

@@ -1,8 +1,11 @@
 //! Two hosts, each in a network namespace of its own, joined by a cable: every
-//! MTU, both versions of IP, a good wire and a bad one. What the packets cross
-//! is the kernel's real network stack, segmentation included.
+//! MTU, both versions of IP and of RoCE, with a VLAN tag and without, a good wire
+//! and a bad one. What the packets cross is the kernel's real network stack,
+//! segmentation included. A sniffer on the cable says what they really were.
 //!
 //! Making namespaces takes root; without it these tests say so and end.
+
+mod sniffer;
 
 use std::net::{IpAddr, SocketAddr};
 use std::process::Command;
@@ -16,8 +19,10 @@ use cairn_rdma::{
     ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
     SendWork, Sge, WorkStatus, sleep_until_ready,
 };
+use cairn_roce::phy::Network;
 use cairn_roce::phy::fault::FaultOptions;
 use cairn_roce::{Soft, SoftOptions};
+use sniffer::Sniffer;
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SIZE: usize = 1 << 20;
@@ -31,7 +36,42 @@ struct Cable {
     mtu: u32,
     addresses: [&'static str; 2],
     fault: Option<FaultOptions>,
+    roce: Roce,
 }
+
+/// What is spoken on it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Roce {
+    V1,
+    /// Tags are written by the endpoint.
+    V1Tagged,
+    /// Tags are written by the kernel, on a VLAN's interface.
+    V1Vlan,
+    V2,
+    /// As `V1Vlan`.
+    V2Vlan,
+}
+
+impl Roce {
+    fn is_v1(self) -> bool {
+        matches!(self, Self::V1 | Self::V1Tagged | Self::V1Vlan)
+    }
+
+    fn is_tagged(self) -> bool {
+        matches!(self, Self::V1Tagged | Self::V1Vlan | Self::V2Vlan)
+    }
+
+    fn has_vlan_interface(self) -> bool {
+        matches!(self, Self::V1Vlan | Self::V2Vlan)
+    }
+}
+
+const VID: u16 = 5;
+/// The upper three bits of [`TOS`], and what a VLAN's `egress-qos-map` makes of the
+/// priority that it gives.
+const PCP: u8 = 3;
+/// Type of service of the connections: DSCP 26, hence priority 2.
+const TOS: u8 = 26 << 2;
 
 const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
 const V6: [&str; 2] = ["fd77::1", "fd77::2"];
@@ -71,8 +111,17 @@ fn set_up(end: usize, cable: Cable) {
     } else {
         "24"
     };
-    ip(&format!("address add {address}/{bits} dev cable{end}"));
     ip(&format!("link set cable{end} mtu {mtu} up"));
+    let mut device = format!("cable{end}");
+    if cable.roce.has_vlan_interface() {
+        let port = std::mem::replace(&mut device, format!("cable{end}.{VID}"));
+        let map = format!("egress-qos-map 2:{PCP}");
+        ip(&format!(
+            "link add link {port} name {device} type vlan id {VID} {map}"
+        ));
+        ip(&format!("link set {device} up"));
+    }
+    ip(&format!("address add {address}/{bits} dev {device}"));
 }
 
 /// One end.
@@ -182,10 +231,23 @@ fn pattern(round: u64, length: usize) -> Vec<u8> {
 }
 
 fn provider(cable: Cable) -> Soft {
+    let network = match cable.roce {
+        Roce::V1 | Roce::V1Vlan => Network::Ethernet { vlan: None },
+        Roce::V1Tagged => Network::Ethernet { vlan: Some(VID) },
+        Roce::V2 | Roce::V2Vlan => Network::System,
+    };
     Soft::new(SoftOptions {
         fault: cable.fault,
+        network,
         ..SoftOptions::default()
     })
+}
+
+fn qp_options() -> QpOptions {
+    QpOptions {
+        traffic_class: Some(TOS),
+        ..QpOptions::default()
+    }
 }
 
 /// Accepts one host and echoes its messages until it says goodbye. `echoed` is
@@ -215,7 +277,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     assert_eq!(request.peer.ip().to_string(), cable.addresses[1]);
     let qp = end
         .endpoint
-        .accept(*request, &QpOptions::default(), b"welcome")
+        .accept(*request, &qp_options(), b"welcome")
         .unwrap();
     end.event("Established", |event| {
         matches!(event, Event::Established { .. })
@@ -243,7 +305,7 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     let options = ConnectOptions {
         remote: address,
         local: None,
-        qp: QpOptions::default(),
+        qp: qp_options(),
         timeout: PATIENCE,
     };
     let qp = end.endpoint.connect(&options, b"hello").unwrap();
@@ -277,6 +339,8 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+    // A busy endpoint tells its counters now and then, one about to sleep at once.
+    end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }
 
@@ -303,11 +367,60 @@ fn check_counters(provider: &Soft, cable: Cable) {
     }
 }
 
+/// The sniffer has seen this RoCE on the cable, and no other.
+fn check_frames(sniffer: &Sniffer, cable: Cable) {
+    let frames = sniffer.frames();
+    let all: Vec<_> = frames.iter().filter_map(|f| Some((f, f.roce?))).collect();
+    // Either way, and long ones may still be whole in front of the adapter.
+    assert!(all.len() > ROUNDS as usize * 8, "{} frames", all.len());
+    let mut broken = 0;
+    for (frame, roce) in &all {
+        assert_eq!(roce.is_v1, cable.roce.is_v1(), "{frame:?}");
+        let vid = frame.ethernet.vlan.map(|tag| tag.vid);
+        assert_eq!(vid, cable.roce.is_tagged().then_some(VID), "{frame:?}");
+        let is_management = roce.dest_qpn == 1;
+        let pcp = frame.ethernet.vlan.map_or(0, |tag| tag.pcp);
+        let wanted = if cable.roce.is_tagged() && !is_management {
+            PCP
+        } else {
+            0
+        };
+        // A bad wire may make one queue pair number of another.
+        assert!(pcp == wanted || !roce.is_intact, "{frame:?}");
+        broken += usize::from(!roce.is_intact);
+    }
+    if cable.roce.is_v1() {
+        // There is no segmentation offload, whose super-packets would be seen.
+        assert_eq!(broken > 0, cable.fault.is_some(), "{broken} are broken");
+    }
+}
+
+/// Whether the kernel has VLANs. False: it does not, or we may not make any.
+fn has_vlans() -> bool {
+    thread::spawn(|| {
+        leave_the_network() && {
+            let arguments = "link add link lo name lo.9 type vlan id 9";
+            let done = Command::new("ip").args(arguments.split(' ')).output();
+            // An interface's link must be one that can have VLANs; the loopback
+            // cannot, but only a kernel that knows of them says so.
+            let said = done.map(|done| String::from_utf8_lossy(&done.stderr).into_owned());
+            !said.is_ok_and(|said| said.contains("Unknown device type"))
+        }
+    })
+    .join()
+    .unwrap()
+}
+
 fn over(cable: Cable) {
+    if cable.roce.has_vlan_interface() && !has_vlans() {
+        eprintln!("skipped: this kernel has no VLAN interfaces (8021q)");
+        return;
+    }
     let (tid_out, tid_in) = channel();
     let (linked_out, linked_in) = channel();
     let (ready_out, ready_in) = channel();
     let (echoed_out, echoed_in) = channel();
+    let (checked_out, checked_in) = channel::<()>();
     let other = thread::spawn(move || {
         if !leave_the_network() {
             return;
@@ -316,6 +429,8 @@ fn over(cable: Cable) {
         if linked_in.recv().is_ok() {
             set_up(1, cable);
             host(cable, &ready_in, &echoed_in);
+            // With this thread its namespace goes, and the cable with that.
+            let _ = checked_in.recv();
         }
     });
     let this = thread::spawn(move || {
@@ -328,8 +443,11 @@ fn over(cable: Cable) {
             "link add cable0 type veth peer name cable1 netns {tid}"
         ));
         set_up(0, cable);
+        let sniffer = Sniffer::on("cable0");
         linked_out.send(()).unwrap();
         target(cable, &ready_out, &echoed_out);
+        check_frames(&sniffer, cable);
+        drop(checked_out);
     });
     let results = [this.join(), other.join()];
     for result in results {
@@ -339,56 +457,40 @@ fn over(cable: Cable) {
     }
 }
 
-#[test]
-fn ordinary_frames() {
-    over(Cable {
-        mtu: 1500,
-        addresses: V4,
-        fault: None,
-    });
+/// One test for each way of using a cable.
+macro_rules! cables {
+    ($($name:ident: $roce:ident, $addresses:ident, $mtu:literal, $fault:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            over(Cable {
+                mtu: $mtu,
+                addresses: $addresses,
+                fault: $fault,
+                roce: Roce::$roce,
+            });
+        })*
+    };
 }
 
-#[test]
-fn jumbo_frames() {
-    over(Cable {
-        mtu: 4200,
-        addresses: V4,
-        fault: None,
-    });
-}
-
-#[test]
-fn ordinary_frames_on_ipv6() {
-    over(Cable {
-        mtu: 1500,
-        addresses: V6,
-        fault: None,
-    });
-}
-
-#[test]
-fn jumbo_frames_on_ipv6() {
-    over(Cable {
-        mtu: 4200,
-        addresses: V6,
-        fault: None,
-    });
-}
-
-#[test]
-fn a_bad_wire() {
-    over(Cable {
-        mtu: 1500,
-        addresses: V4,
-        fault: Some(BAD),
-    });
-}
-
-#[test]
-fn a_bad_wire_on_ipv6() {
-    over(Cable {
-        mtu: 4200,
-        addresses: V6,
-        fault: Some(BAD),
-    });
+cables! {
+    ordinary_frames: V2, V4, 1500, None;
+    jumbo_frames: V2, V4, 4200, None;
+    ordinary_frames_on_ipv6: V2, V6, 1500, None;
+    jumbo_frames_on_ipv6: V2, V6, 4200, None;
+    a_bad_wire: V2, V4, 1500, Some(BAD);
+    a_bad_wire_on_ipv6: V2, V6, 4200, Some(BAD);
+    vlan: V2Vlan, V4, 1500, None;
+    v1_ordinary_frames: V1, V4, 1500, None;
+    v1_jumbo_frames: V1, V4, 4200, None;
+    v1_ordinary_frames_on_ipv6: V1, V6, 1500, None;
+    v1_jumbo_frames_on_ipv6: V1, V6, 4200, None;
+    v1_bad_wire: V1, V4, 4200, Some(BAD);
+    v1_bad_wire_on_ipv6: V1, V6, 1500, Some(BAD);
+    v1_tagged: V1Tagged, V4, 1500, None;
+    v1_tagged_jumbo_frames: V1Tagged, V4, 4200, None;
+    v1_tagged_on_ipv6: V1Tagged, V6, 1500, None;
+    v1_vlan: V1Vlan, V4, 1500, None;
+    v1_vlan_bad_wire_on_ipv6: V1Vlan, V6, 4200, Some(BAD);
+    v1_tagged_bad_wire: V1Tagged, V4, 1500, Some(BAD);
+    v1_tagged_bad_wire_on_ipv6: V1Tagged, V6, 4200, Some(BAD);
 }

@@ -1,0 +1,118 @@
+//! The same capture by our own parser.
+
+use std::path::Path;
+
+use cairn_roce::wire::cm::{Message, ip_cm};
+use cairn_roce::wire::frame::Frame;
+use cairn_roce::wire::icrc::Checker;
+use cairn_roce::wire::{Opcode, Packet};
+
+use crate::dissection::Row;
+
+/// pcapng's enhanced packet block, and the bytes of it before the packet's.
+const ENHANCED_PACKET: u32 = 6;
+const PACKET_HEADER: usize = 20;
+
+/// What both parsers are asked of the transport's headers.
+pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
+    "infiniband.bth.opcode",
+    "infiniband.bth.padcnt",
+    "infiniband.bth.p_key",
+    "infiniband.bth.destqp",
+    "infiniband.bth.a",
+    "infiniband.bth.psn",
+    "infiniband.deth.q_key",
+    "infiniband.deth.srcqp",
+    "infiniband.reth.va",
+    "infiniband.reth.r_key",
+    "infiniband.reth.dmalen",
+    "infiniband.aeth.syndrome",
+    "infiniband.aeth.msn",
+    "infiniband.ieth",
+];
+
+/// The frames of a capture of ours.
+pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
+    let bytes = std::fs::read(capture).expect("the capture can be read");
+    let word = |at: usize| {
+        let bytes = bytes[at..at + 4].try_into().expect("4 bytes");
+        u32::from_le_bytes(bytes)
+    };
+    let (mut at, mut frames) = (0, Vec::new());
+    while at < bytes.len() {
+        if word(at) == ENHANCED_PACKET {
+            let (start, length) = (at + 8 + PACKET_HEADER, word(at + 20) as usize);
+            frames.push(bytes[start..start + length].to_vec());
+        }
+        at += word(at + 4) as usize;
+    }
+    frames
+}
+
+/// A frame's transport headers, field by field as in [`TRANSPORT_FIELDS`].
+pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
+    let parsed = Frame::parse(frame).expect("RoCE alone is captured");
+    // Of a packet that came, a socket does not tell the identification.
+    let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
+    let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
+    let Packet {
+        bth,
+        deth,
+        reth,
+        aeth,
+        ..
+    } = packet;
+    vec![
+        Some(bth.opcode.into()),
+        Some(bth.pad.into()),
+        Some(bth.pkey.into()),
+        Some(bth.dest_qpn.into()),
+        Some(bth.ack_req.into()),
+        Some(bth.psn.into()),
+        deth.map(|deth| deth.qkey.into()),
+        deth.map(|deth| deth.source_qpn.into()),
+        reth.map(|reth| reth.va),
+        reth.map(|reth| reth.rkey.into()),
+        reth.map(|reth| reth.dma_len.into()),
+        aeth.map(|aeth| aeth.syndrome.into()),
+        aeth.map(|aeth| aeth.msn.into()),
+        packet.ieth.map(|ieth| ieth.rkey.into()),
+    ]
+}
+
+/// The same of tshark's row.
+pub(crate) fn transport_fields_of(row: &Row) -> Vec<Option<u64>> {
+    TRANSPORT_FIELDS
+        .iter()
+        .map(|&field| match (field, row.text(field)) {
+            // Shown as bytes.
+            ("infiniband.ieth", text) if !text.is_empty() => {
+                Some(u64::from_str_radix(&text.replace(':', ""), 16).expect("hexadecimal"))
+            }
+            _ => row.number(field),
+        })
+        .collect()
+}
+
+/// What a connection manager's message of ours says: its kind, and of those that make a connection
+/// the queue pair, the first PSN and the consumer's private data.
+pub(crate) fn connection_message(frame: &[u8]) -> Option<(&'static str, u32, u32, Vec<u8>)> {
+    let parsed = Frame::parse(frame).expect("RoCE alone is captured");
+    let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
+    let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
+    if packet.opcode != Opcode::UdSendOnly {
+        return None;
+    }
+    let (_, message) = Message::parse(packet.payload).expect("a message of the connection manager");
+    match message {
+        Message::Req(req) => {
+            let private = req.private_data[ip_cm::LEN..].to_vec();
+            Some(("req", req.local_qpn, req.starting_psn, private))
+        }
+        Message::Rep(rep) => {
+            let private = rep.private_data.to_vec();
+            Some(("rep", rep.local_qpn, rep.starting_psn, private))
+        }
+        _ => None,
+    }
+}

@@ -1,0 +1,40 @@
+# The first process of the namespaces in which a guest and programs of the build machine meet:
+#
+#   OUT=FOLDER bash lan.sh TAP COMPANION.sh QEMU ARGUMENT...
+#
+# It lays the wire, starts the companion, waits until that is ready, and runs the machine. When the
+# machine is off, the companion's input ends, by which it knows. A companion that fails fails the
+# scenario. When this process ends, the kernel ends all the others.
+
+set -Eeuo pipefail
+
+LIB=$(dirname "$0")
+export LIB OUT
+tap=$1 companion=$2
+shift 2
+
+fail_scenario() {
+    echo "FAILED: the build machine's half: $1"
+    tail -n 20 "$OUT/beside.log" | sed 's/^/    /'
+    echo 1 > "$OUT/exit-code"
+    # There is nothing that another boot would mend.
+    touch "$OUT/begun"
+}
+
+ip link set lo up
+ip tuntap add dev "$tap" mode tap
+ip link set "$tap" mtu 4200 up
+
+export LAN_TAP=$tap
+rm -f "$OUT/beside-ready"
+exec 3> >(exec bash "$LIB/run.sh" "$companion" > "$OUT/beside.log" 2>&1)
+companion_pid=$!
+until [ -e "$OUT/beside-ready" ]; do
+    kill -0 "$companion_pid" 2> /dev/null || { fail_scenario "it did not come up"; exit; }
+    sleep 0.1
+done
+
+"$@" 3>&- || true
+
+exec 3>&-
+wait "$companion_pid" || fail_scenario "it ended badly"

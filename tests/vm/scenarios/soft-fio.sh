@@ -1,0 +1,6 @@
+#!/bin/bash
+# fio verifies what it wrote, on a target that has no RDMA device.
+# vm: programs=cairn-target timeout=900
+
+use_soft_target
+run_suite fio

@@ -1,0 +1,69 @@
+#!/bin/bash
+# The kernel's nvme-rdma over rxe uses a target on the build machine, through its network card.
+# vm: programs=cairn-target network=tap timeout=600
+#
+# The target's half is tests/vm/beside/soft-target-tap.sh.
+
+# lose_incoming PERCENT: of all that comes in by the card. netem works on what leaves, hence a detour.
+lose_incoming() {
+    modprobe -a ifb sch_ingress cls_matchall act_mirred sch_netem
+    ip link add detour type ifb
+    ip link set detour mtu "$FABRIC_MTU" up
+    tc qdisc add dev detour root netem loss "$1%"
+    tc qdisc add dev eth0 ingress
+    tc filter add dev eth0 ingress matchall action mirred egress redirect dev detour
+}
+
+no_more_loss() {
+    tc -s qdisc show dev detour
+    LOST=$(tc -s -j qdisc show dev detour | jq '.[0].drops')
+    tc qdisc del dev eth0 ingress
+    ip link del detour
+}
+
+step "A card whose other end is on the build machine, MTU $FABRIC_MTU"
+modprobe -a virtio_net rdma_rxe nvme-rdma rdma_ucm
+wait_for 10 "the card" test -e /sys/class/net/eth0
+ip link set eth0 mtu "$FABRIC_MTU" up
+ip addr add "$HOST_ADDR/24" dev eth0
+wait_for 20 "the build machine to answer" ping -c 1 -W 1 "$FABRIC_ADDR"
+rdma link add rxe0 type rxe netdev eth0
+mark_kernel_log
+
+step "Discover and connect, by the lines that the target printed"
+say "$(told_to discover)"
+eval "$(told_to discover)" > "$OUT/discover.txt"
+assert_contains "the discovery log has the subsystem" "$NQN" "$(cat "$OUT/discover.txt")"
+say "$(told_to connect)"
+eval "$(told_to connect)"
+for nsid in 1 2; do
+    wait_for 20 "namespace $nsid" namespace_device "$nsid"
+done
+assert_eq "the controller's state" live "$(cat "/sys/class/nvme/$(controllers)/state")"
+disk=$(namespace_device 1)
+memory=$(namespace_device 2)
+
+step "fio verifies what it wrote"
+verified_fio file-4k-qd1 "$disk" --rw=randrw --bs=4k --iodepth=1 --size=4m
+verified_fio memory-4k-qd128 "$memory" --rw=randrw --bs=4k --iodepth=128 --size=32m
+verified_fio file-128k "$disk" --rw=write --bs=128k --iodepth=8 --size=64m
+verified_fio memory-1m "$memory" --rw=write --bs=1m --iodepth=4 --size=64m
+verified_fio file-mixed "$disk" --rw=randrw --bsrange=512-1m --bs_unaligned=0 --iodepth=16 --size=64m
+
+step "A file system"
+make_tree /tmp/tree
+tree_checksums /tmp/tree > /tmp/expected
+check_filesystem "ext4" "$disk" "mkfs.ext4 -F" "e2fsck -f -n"
+
+step "Of what the target sends, 0.1 % is lost: time passes, data and connection stay"
+lose_incoming 0.1
+verified_fio lossy-4k "$memory" --rw=randrw --bs=4k --iodepth=32 --size=16m
+verified_fio lossy-mixed "$disk" --rw=randrw --bsrange=512-1m --bs_unaligned=0 --iodepth=16 --size=64m
+no_more_loss
+assert_ge "packets lost" "$LOST" 1
+
+step "Nothing broke on the way"
+assert_eq "reconnects" 0 "$(count_in_kernel_news 'nvme.*[Rr]econnect')"
+nvme_disconnect
+wait_for 20 "the controller to go" no_controllers
+assert_no_nvme_warnings

@@ -1,0 +1,80 @@
+//! A network that the guest shares with programs of this machine, and with nobody else.
+//!
+//! It is a network namespace with a tap in it, whose other end is the guest's card. QEMU and the
+//! programs beside it live in that namespace, and in a process namespace whose first process ends
+//! when this one does: nothing of it outlives a run, whatever ends it.
+
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Result, bail};
+
+use super::process;
+use super::tree::Tree;
+
+/// The tap's name.
+const TAP: &str = "tap0";
+
+/// Ways into namespaces of one's own: as root, and as an ordinary user who is root in there.
+const WAYS: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
+const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
+
+/// QEMU's arguments for a card at the tap.
+pub(crate) fn card() -> [String; 4] {
+    let netdev = format!("tap,id=lan,ifname={TAP},script=no,downscript=no");
+    [
+        "-netdev".into(),
+        netdev,
+        "-device".into(),
+        "virtio-net-pci,netdev=lan".into(),
+    ]
+}
+
+/// The same command in the namespace, with the script of that name in `tests/vm/beside` beside it.
+pub(crate) fn enclose(
+    qemu: &Command,
+    tree: &Tree,
+    beside: &str,
+    out_dir: &Path,
+) -> Result<Command> {
+    let scripts = tree.vm_tests();
+    let mut enclosed = namespace(way_in()?);
+    enclosed
+        .arg("bash")
+        .arg(scripts.join("lib/lan.sh"))
+        .arg(TAP)
+        .arg(scripts.join(format!("beside/{beside}.sh")))
+        .arg(qemu.get_program())
+        .args(qemu.get_args());
+    let path = format!("{}:{}", tree.programs().display(), process::search_path());
+    enclosed.env("PATH", path).env("OUT", out_dir);
+    Ok(enclosed)
+}
+
+/// Whether this machine lets us have such a network, and if not, what it takes.
+pub(crate) fn way_in() -> Result<&'static [&'static str]> {
+    let mut complaints = String::new();
+    for way in WAYS {
+        let mut attempt = namespace(way);
+        attempt.args(["ip", "tuntap", "add", "dev", TAP, "mode", "tap"]);
+        match process::output(&mut attempt) {
+            Ok(_) => return Ok(way),
+            Err(complaint) => complaints += &format!("\n    {complaint:#}"),
+        }
+    }
+    bail!(
+        "this machine does not allow a network namespace with a tap:{complaints}\n   Run it as \
+         root, or allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
+         kernel.apparmor_restrict_unprivileged_userns=0) and /dev/net/tun to be opened; in a \
+         container, give it CAP_SYS_ADMIN, CAP_NET_ADMIN and --device /dev/net/tun"
+    )
+}
+
+fn namespace(way: &[&str]) -> Command {
+    let mut command = process::command("setpriv");
+    command
+        .args(["--pdeathsig", "KILL", "unshare"])
+        .args(way)
+        .args(NAMESPACES);
+    command
+}
