@@ -62,6 +62,12 @@ struct Serve {
     /// What speaks RDMA
     #[arg(long, value_name = "auto|verbs|soft")]
     provider: Option<String>,
+    /// Which RoCE is spoken in user space: v2 on UDP, v1 on Ethernet (takes CAP_NET_RAW)
+    #[arg(long, value_name = "v1|v2")]
+    roce: Option<String>,
+    /// Have RoCE v1 write tags with this VID, on an interface that is no VLAN's; 0: priority alone
+    #[arg(long, value_name = "VID")]
+    vlan: Option<u16>,
     /// Write what RoCE in user space sends and receives, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -87,6 +93,8 @@ impl Serve {
             export: self.export.clone(),
             nqn: self.nqn.clone(),
             provider: self.provider.clone(),
+            roce: self.roce.clone(),
+            vlan: self.vlan,
             log: self.log.clone(),
             log_format: self.log_format.clone(),
         };
