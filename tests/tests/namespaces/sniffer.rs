@@ -1,5 +1,6 @@
 //! What really crosses a cable, by a packet socket of its own.
 
+use std::collections::HashMap;
 use std::ffi::CString;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -7,6 +8,9 @@ use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use cairn_roce::wire::ethernet::{Ethernet, Vlan};
 use cairn_roce::wire::frame::{Frame, Network};
 use cairn_roce::wire::icrc;
+use cairn_roce::wire::mad::GSI_QPN;
+
+use crate::cable::{Cable, PCP, VID};
 
 /// Listens on one interface, beside whoever uses it.
 pub(crate) struct Sniffer(OwnedFd);
@@ -14,16 +18,18 @@ pub(crate) struct Sniffer(OwnedFd);
 /// A frame, its tag put back if the kernel had taken it off.
 #[derive(Debug, Clone)]
 pub(crate) struct Sniffed {
-    pub(crate) ethernet: Ethernet,
+    ethernet: Ethernet,
     /// What it is, if it is RoCE.
-    pub(crate) roce: Option<Roce>,
+    roce: Option<Roce>,
 }
 
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Roce {
-    pub(crate) is_v1: bool,
-    pub(crate) dest_qpn: u32,
-    pub(crate) is_intact: bool,
+    is_v1: bool,
+    /// UDP's source port, or the GRH's flow label.
+    flow: u32,
+    dest_qpn: u32,
+    is_intact: bool,
 }
 
 fn check(result: i32) -> i32 {
@@ -115,8 +121,44 @@ fn read(bytes: &[u8], tag: Option<u16>) -> Sniffed {
     }
     let roce = Frame::parse(bytes).map(|frame| Roce {
         is_v1: matches!(frame.network, Network::V1(_)),
+        flow: match frame.network {
+            Network::V1(grh) => grh.flow_label,
+            Network::V4(_, udp) | Network::V6(_, udp) => u32::from(udp.source),
+        },
         dest_qpn: u32::from_be_bytes([0, frame.packet[5], frame.packet[6], frame.packet[7]]),
         is_intact: icrc::open(&frame.route(), frame.identity(), frame.packet).is_some(),
     });
     Sniffed { ethernet, roce }
+}
+
+/// All RoCE on the cable has been of this kind.
+pub(crate) fn check_frames(frames: &[Sniffed], cable: &Cable) {
+    let all: Vec<_> = frames.iter().filter_map(|f| Some((f, f.roce?))).collect();
+    assert!(all.len() > 100, "{} frames", all.len());
+    let mut broken = 0;
+    // By sender and flow, the queue pair that it leads to.
+    let mut flows = HashMap::new();
+    for (frame, roce) in &all {
+        assert_eq!(roce.is_v1, cable.roce.is_v1(), "{frame:?}");
+        let vid = frame.ethernet.vlan.map(|tag| tag.vid);
+        assert_eq!(vid, cable.roce.is_tagged().then_some(VID), "{frame:?}");
+        if !roce.is_intact {
+            // Damaged on purpose, or, with UDP, not cut into segments yet.
+            broken += 1;
+            continue;
+        }
+        let is_management = roce.dest_qpn == GSI_QPN;
+        let is_prior = cable.roce.is_tagged() && !is_management;
+        let pcp = frame.ethernet.vlan.map_or(0, |tag| tag.pcp);
+        assert_eq!(pcp, if is_prior { PCP } else { 0 }, "{frame:?}");
+        if !is_management {
+            let flow = (frame.ethernet.source, roce.flow);
+            let leads_to = *flows.entry(flow).or_insert(roce.dest_qpn);
+            assert_eq!(leads_to, roce.dest_qpn, "two queue pairs have {flow:?}");
+        }
+    }
+    assert!(flows.len() >= 2, "there were packets either way: {flows:?}");
+    if cable.roce.is_v1() {
+        assert_eq!(broken > 0, cable.fault.is_some(), "{broken} are broken");
+    }
 }

@@ -1,0 +1,259 @@
+//! One connection, and every work request there is.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{
+    Access, Completion, ConnectOptions, Endpoint, EndpointOptions, Event, ListenOptions,
+    ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
+    SendWork, Sge, WorkStatus, sleep_until_ready,
+};
+use cairn_roce::Soft;
+
+use crate::cable::{Cable, TOS};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+const SIZE: usize = 1 << 20;
+/// Bytes of the longest message that is sent.
+const MESSAGE: usize = 64 * 1024;
+const ROUNDS: u64 = 20;
+
+pub(crate) fn run(cable: Cable) {
+    let (ready_out, ready_in) = channel();
+    let (echoed_out, echoed_in) = channel();
+    cable.join(
+        move || target(cable, &ready_out, &echoed_out),
+        move || host(cable, &ready_in, &echoed_in),
+    );
+}
+
+/// One end.
+struct End {
+    endpoint: Box<dyn Endpoint>,
+    region: Region,
+    events: Vec<Event>,
+    completions: Vec<Completion>,
+}
+
+impl End {
+    fn open(device: &Arc<dyn cairn_rdma::Device>) -> Self {
+        let mapping = Arc::new(Mapping::anonymous(SIZE).unwrap());
+        let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let region = device.register(mapping, rights).unwrap();
+        let options = EndpointOptions {
+            receives: 8,
+            completions: 64,
+            queue_pairs: 4,
+        };
+        let mut this = Self {
+            endpoint: Arc::clone(device).open(&options).unwrap(),
+            region,
+            events: Vec::new(),
+            completions: Vec::new(),
+        };
+        this.post_receive();
+        this
+    }
+
+    fn sge(&self, offset: usize, length: usize) -> Sge {
+        Sge {
+            addr: self.region.mapping().addr() + offset as u64,
+            length: length as u32,
+            lkey: self.region.lkey(),
+        }
+    }
+
+    fn post_receive(&mut self) {
+        let sges = self.sge(0, MESSAGE).into();
+        self.endpoint
+            .post_receives(&[RecvWork { id: 1000, sges }])
+            .unwrap();
+    }
+
+    /// Sleeps, in the endpoint's descriptors alone, until there is something that
+    /// `pick` takes.
+    fn wait<T>(&mut self, what: &str, pick: impl FnMut(&mut Self) -> Option<T>) -> T {
+        self.wait_napping(what, PATIENCE, pick)
+    }
+
+    /// As `wait`, and looks again after each `nap`: for what the endpoint cannot
+    /// wake us for.
+    fn wait_napping<T>(
+        &mut self,
+        what: &str,
+        nap: Duration,
+        mut pick: impl FnMut(&mut Self) -> Option<T>,
+    ) -> T {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let mut out = [Completion::EMPTY; 16];
+            let count = self.endpoint.poll(&mut out);
+            self.completions.extend(&out[..count]);
+            self.endpoint.poll_events(&mut self.events);
+            if let Some(value) = pick(self) {
+                return value;
+            }
+            assert!(Instant::now() < deadline, "{what}: {:?}", self.events);
+            let latest = deadline.min(Instant::now() + nap);
+            sleep_until_ready(&mut *self.endpoint, latest).unwrap();
+        }
+    }
+
+    fn completion(&mut self, id: u64) -> Completion {
+        self.wait(&format!("completion {id}"), |end| {
+            let at = end.completions.iter().position(|done| done.id == id)?;
+            Some(end.completions.remove(at))
+        })
+    }
+
+    fn event(&mut self, what: &str, wanted: impl Fn(&Event) -> bool) -> Event {
+        self.wait(what, |end| {
+            let at = end.events.iter().position(&wanted)?;
+            Some(end.events.remove(at))
+        })
+    }
+
+    fn run(&mut self, qp: QpId, id: u64, op: Operation, offset: usize, length: usize) {
+        let sges = self.sge(offset, length).into();
+        let work = SendWork {
+            id,
+            op,
+            sges,
+            signaled: true,
+        };
+        self.endpoint.post(qp, &[work]).unwrap();
+        let done = self.completion(id);
+        assert_eq!(done.status, WorkStatus::Success, "{op:?}");
+    }
+}
+
+fn pattern(round: u64, length: usize) -> Vec<u8> {
+    (0..length as u64)
+        .map(|i| (i * 7 + i / 251 + round * 13) as u8)
+        .collect()
+}
+
+fn qp_options() -> QpOptions {
+    QpOptions {
+        traffic_class: Some(TOS),
+        ..QpOptions::default()
+    }
+}
+
+/// Accepts one host and echoes its messages until it says goodbye. `echoed` is
+/// told when the last echo is acknowledged.
+fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
+    let provider = cable.provider();
+    let (sender, requests) = channel();
+    let sink = Box::new(move |event| {
+        let _ = sender.send(event);
+    });
+    let options = ListenOptions {
+        address: SocketAddr::new(cable.address(0), 4420),
+        backlog: 8,
+    };
+    let listener = provider.listen(&options, sink).unwrap();
+    let device = provider.device_for(listener.local_addr(), None).unwrap();
+    let mut end = End::open(&device);
+    let remote = RemoteBuffer {
+        addr: end.region.mapping().addr() + MESSAGE as u64,
+        rkey: end.region.rkey(),
+    };
+    ready.send((listener.local_addr(), remote)).unwrap();
+    let Ok(ListenerEvent::Request(request)) = requests.recv_timeout(PATIENCE) else {
+        panic!("no request came");
+    };
+    assert_eq!(request.peer.ip(), cable.address(1));
+    let qp = end
+        .endpoint
+        .accept(*request, &qp_options(), b"welcome")
+        .unwrap();
+    end.event("Established", |event| {
+        matches!(event, Event::Established { .. })
+    });
+    for round in 0..ROUNDS {
+        let landed = end.completion(1000);
+        assert_eq!(landed.status, WorkStatus::Success);
+        end.post_receive();
+        end.run(qp, round, Operation::Send, 0, landed.byte_len as usize);
+    }
+    echoed.send(()).unwrap();
+    end.event("goodbye", |event| {
+        matches!(event, Event::Disconnected { .. })
+    });
+    end.endpoint.disconnect(qp);
+    end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+}
+
+/// Connects, and moves data every way there is.
+fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Receiver<()>) {
+    let (address, there) = ready.recv_timeout(PATIENCE).unwrap();
+    let provider = cable.provider();
+    let device = provider.device_for(address, None).unwrap();
+    let mut end = End::open(&device);
+    let options = ConnectOptions {
+        remote: address,
+        local: None,
+        qp: qp_options(),
+        timeout: PATIENCE,
+    };
+    let qp = end.endpoint.connect(&options, b"hello").unwrap();
+    end.event("Established", |event| {
+        matches!(event, Event::Established { .. })
+    });
+    let (ours, back) = (2 * MESSAGE, 5 * MESSAGE);
+    for round in 0..ROUNDS {
+        let length = [1, 100, 1024, 1500, 4096, 4097, 40_000, MESSAGE][round as usize % 8];
+        let bytes = pattern(round, length);
+        end.region.mapping().write(ours, &bytes);
+        end.region.mapping().write(back, &vec![0; length]);
+        end.run(qp, 1, Operation::Write(there), ours, length);
+        end.run(qp, 2, Operation::Read(there), back, length);
+        let mut read = vec![0; length];
+        end.region.mapping().read(back, &mut read);
+        assert!(
+            read == bytes,
+            "round {round}: {length} bytes came back mangled"
+        );
+        end.run(qp, 3, Operation::Send, ours, length);
+        let landed = end.completion(1000);
+        assert_eq!(landed.byte_len as usize, length);
+        end.region.mapping().read(0, &mut read);
+        assert!(read == bytes, "round {round}: the echo is mangled");
+        end.post_receive();
+    }
+    // On a bad wire the acknowledgement of the last echo may be lost, and a
+    // goodbye that overtakes it flushes the echo.
+    let nap = Duration::from_millis(2);
+    end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
+    end.endpoint.disconnect(qp);
+    end.event("Closed", |event| matches!(event, Event::Closed { .. }));
+    // A busy endpoint tells its counters now and then, one about to sleep at once.
+    end.endpoint.arm().unwrap();
+    check_counters(&provider, cable);
+}
+
+/// The counters tell a good wire from a bad one.
+fn check_counters(provider: &Soft, cable: Cable) {
+    let counters = provider.counters();
+    let [(name, counters)] = &counters[..] else {
+        panic!("one device is open: {counters:?}");
+    };
+    assert_eq!(*name, format!("soft-{}", cable.addresses[1]));
+    assert!(counters.sent_pkts > ROUNDS * 3 && counters.rcvd_pkts > ROUNDS * 3);
+    if cable.fault.is_none() {
+        assert_eq!(counters.rx_icrc_encapsulated, 0, "{counters:?}");
+        assert_eq!(counters.rx_malformed, 0, "{counters:?}");
+    } else {
+        let recovered = counters.packet_seq_err
+            + counters.implied_nak_seq_err
+            + counters.local_ack_timeout_err
+            + counters.duplicate_request;
+        assert!(
+            recovered > 0 && counters.rx_icrc_encapsulated > 0,
+            "{counters:?}"
+        );
+    }
+}
