@@ -54,8 +54,23 @@ pub struct Target {
     pub queue_depth: u16,
     /// I/O queues of one controller.
     pub io_queues: u16,
+    /// Which RoCE is spoken in user space.
+    pub roce: Roce,
     /// What is logged, and how.
     pub log: Log,
+}
+
+/// What [`Provider::Soft`] puts on the wire.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Roce {
+    /// Ethernet frames.
+    V1 {
+        /// VID of the tag that is written and wanted; `None` leaves tags to the
+        /// kernel.
+        vlan: Option<u16>,
+    },
+    /// UDP.
+    V2,
 }
 
 /// How many reactors run, and where.

@@ -64,6 +64,13 @@ pub(crate) struct TargetTable {
     /// owns the address.
     #[schemars(extend("default" = "auto", "enum" = ["auto", "verbs", "soft"]))]
     pub(crate) provider: Option<String>,
+    /// Which RoCE is spoken in user space: "v2" on UDP, "v1" on Ethernet.
+    #[schemars(extend("default" = "v2", "enum" = ["v1", "v2"]))]
+    pub(crate) roce: Option<String>,
+    /// VID of the 802.1Q tag that RoCE v1 writes itself: for an interface that is
+    /// no VLAN's, and 0 to have nothing but a priority in it.
+    #[schemars(range(min = 0, max = 4094))]
+    pub(crate) vlan: Option<i64>,
     /// What is logged: off, error, warn, info, debug or trace; or a list such
     /// as "info,cairn_target::qpair=debug".
     #[schemars(extend("default" = "info"))]

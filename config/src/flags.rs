@@ -26,6 +26,10 @@ pub struct Flags {
     pub nqn: Option<String>,
     /// `--provider auto|verbs|soft`: for every listener, the file's too.
     pub provider: Option<String>,
+    /// `--roce v1|v2`.
+    pub roce: Option<String>,
+    /// `--vlan VID`.
+    pub vlan: Option<u16>,
     /// `--log FILTER`.
     pub log: Option<String>,
     /// `--log-format text|json`.
@@ -78,6 +82,7 @@ impl Flags {
                 &self.provider,
                 &mut table.provider,
             ),
+            ("--roce", "roce", &self.roce, &mut table.roce),
             ("--log", "log", &self.log, &mut table.log),
             (
                 "--log-format",
@@ -91,6 +96,10 @@ impl Flags {
                 *value = Some(given.clone());
                 origins.record(target.key(key), flag, given);
             }
+        }
+        if let Some(vlan) = self.vlan {
+            table.vlan = Some(vlan.into());
+            origins.record(target.key("vlan"), "--vlan", &vlan.to_string());
         }
         if self.provider.is_some() {
             for listener in &mut file.listener {

@@ -1,6 +1,6 @@
 //! The command line alone, and laid over a file.
 
-use cairn_config::{Access, Backing, Config, Flags, LogFormat, Provider};
+use cairn_config::{Access, Backing, Config, Flags, LogFormat, Provider, Roce};
 
 const FILE: &str = include_str!("../examples/two-hosts.toml");
 
@@ -107,6 +107,23 @@ fn a_new_name_is_a_new_subsystem() {
     let config = Config::parse("cairn.toml", FILE, &flags).unwrap();
     assert_eq!(config.subsystems.len(), 3);
     assert_eq!(config.subsystems[2].namespaces[0].nsid, 1);
+}
+
+#[test]
+fn a_tag_is_for_roce_v1() {
+    let flags = |roce: &str| Flags {
+        roce: Some(roce.to_owned()),
+        vlan: Some(5),
+        ..serve(&["192.0.2.9"], &["null:1GiB"], None)
+    };
+    let config = Config::from_flags(&flags("v1")).unwrap();
+    assert_eq!(config.target.roce, Roce::V1 { vlan: Some(5) });
+    let error = Config::from_flags(&flags("v2")).unwrap_err().to_string();
+    let expected = "\
+error: RoCE v2 writes no tags of its own
+  --> --vlan 5
+  help: listen on an address of a VLAN interface, and the kernel tags; or roce = \"v1\"";
+    assert_eq!(error.trim(), expected);
 }
 
 #[test]

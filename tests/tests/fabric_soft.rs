@@ -1,25 +1,25 @@
 //! The fabric conformance suite over user-space RoCE on the loopback interface,
 //! one test a case: on a quiet network, and on one that loses, repeats, reorders
-//! and damages packets.
+//! and damages packets; and where packet sockets are allowed, with RoCE v1.
 
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use cairn_roce::phy::Network;
 use cairn_roce::phy::fault::FaultOptions;
+use cairn_roce::phy::packet::PacketSocket;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_tests::case::Case;
 use cairn_tests::fabric::{self, Setting};
 use cairn_tests::harness::own_loopback_address;
 use libtest_mimic::{Arguments, Trial};
 
-fn trial(case: &Case<Setting>, network: &str, fault: Option<FaultOptions>) -> Trial {
+fn trial(case: &Case<Setting>, name: &str, options: &SoftOptions) -> Trial {
     let run = case.run;
-    Trial::test(format!("{network}::{}", case.name), move || {
+    let options = options.clone();
+    Trial::test(format!("{name}::{}", case.name), move || {
         let setting = Setting {
-            provider: Arc::new(Soft::new(SoftOptions {
-                fault,
-                ..SoftOptions::default()
-            })),
+            provider: Arc::new(Soft::new(options)),
             ip: own_loopback_address().into(),
         };
         run(&setting)
@@ -36,11 +36,26 @@ fn main() -> ExitCode {
         reordering_per_mille: 10,
         seed: 1,
     };
-    let quiet = fabric::cases().into_iter();
-    let mut trials: Vec<_> = quiet.map(|case| trial(&case, "quiet", None)).collect();
-    let bad = fabric::cases()
-        .into_iter()
-        .map(|case| trial(&case, "bad", Some(bad)));
-    trials.extend(bad);
+    let quiet = SoftOptions::default();
+    let bad = SoftOptions {
+        fault: Some(bad),
+        ..SoftOptions::default()
+    };
+    let v1 = SoftOptions {
+        network: Network::Ethernet { vlan: None },
+        ..SoftOptions::default()
+    };
+    let mut networks = vec![("quiet", quiet), ("bad", bad)];
+    let has_packet_sockets = PacketSocket::sender(0).is_ok();
+    if has_packet_sockets {
+        networks.push(("v1", v1));
+    } else {
+        eprintln!("skipped: RoCE v1 takes CAP_NET_RAW");
+    }
+    let trials = networks.iter().flat_map(|(name, options)| {
+        let cases = fabric::cases().into_iter();
+        cases.map(move |case| trial(&case, name, options))
+    });
+    let trials = trials.collect();
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
 }

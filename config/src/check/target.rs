@@ -6,7 +6,7 @@ use std::time::Duration;
 use nvme_proto::limits::{IO_QUEUE_ENTRIES_MAX, IO_QUEUES_MAX};
 
 use super::Check;
-use crate::config::{Log, LogFormat, Provider, REACTORS_MAX, Reactors, Target};
+use crate::config::{Log, LogFormat, Provider, REACTORS_MAX, Reactors, Roce, Target};
 use crate::file::{ReactorCount, TargetTable};
 use crate::place::Place;
 use crate::{size, suggest};
@@ -16,6 +16,9 @@ const PROVIDERS: [(&str, Provider); 3] = [
     ("verbs", Provider::Verbs),
     ("soft", Provider::Soft),
 ];
+const ROCE_IS_V1: [(&str, bool); 2] = [("v1", true), ("v2", false)];
+/// 4095 is reserved (802.1Q, 9.6).
+const VID_MAX: i64 = 4094;
 const LOG_FORMATS: [(&str, LogFormat); 2] = [("text", LogFormat::Text), ("json", LogFormat::Json)];
 const LOG_LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
 
@@ -54,8 +57,27 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
         max_transfer_bytes: max_transfer_bytes as u32,
         queue_depth: queue_depth as u16,
         io_queues: io_queues as u16,
+        roce: roce(check, place, table),
         log: log(check, place, table),
     }
+}
+
+fn roce(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Roce {
+    let is_v1 = check.word(&place.key("roce"), table.roce.as_deref(), &ROCE_IS_V1);
+    let vlan = check.number(&place.key("vlan"), table.vlan, 0..=VID_MAX);
+    if is_v1 == Some(true) {
+        let vlan = vlan.map(|vid| vid as u16);
+        return Roce::V1 { vlan };
+    }
+    // Of a word that is no version enough has been said.
+    if vlan.is_some() && (is_v1.is_some() || table.roce.is_none()) {
+        check
+            .wrong(&place.key("vlan"), "RoCE v2 writes no tags of its own")
+            .help(
+                "listen on an address of a VLAN interface, and the kernel tags; or roce = \"v1\"",
+            );
+    }
+    Roce::V2
 }
 
 /// The provider of listeners that do not name theirs.

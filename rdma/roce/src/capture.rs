@@ -2,7 +2,8 @@
 //!
 //! A UDP socket shows no headers below the BTH, so those in the file are made up
 //! from what is known: addresses and ports are right, MAC addresses are not, and
-//! of received packets neither is the IPv4 identification.
+//! of received packets neither is the IPv4 identification. Of RoCE v1 neither
+//! the flow label nor a VLAN tag is shown: the kernel writes and strips tags.
 
 use std::fmt;
 use std::fs::File;
@@ -12,11 +13,13 @@ use std::path::Path;
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use crate::phy::Version;
 use crate::phy::receive::Received;
 use crate::phy::send::{Flow, PACKET};
 use crate::wire::Header;
-use crate::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, Ethernet};
+use crate::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, Ethernet};
 use crate::wire::frame::{Frame, Network};
+use crate::wire::grh::{NEXT_HEADER_BTH, gid_of};
 use crate::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
 use crate::wire::ipv6::Ipv6;
 use crate::wire::udp::{ROCE_PORT, Udp};
@@ -40,6 +43,7 @@ impl fmt::Debug for Capture {
 
 /// The two ends of a packet.
 struct Ends {
+    version: Version,
     source: IpAddr,
     destination: IpAddr,
     source_port: u16,
@@ -78,6 +82,7 @@ impl Capture {
     /// Writes a packet that has come.
     pub fn received(&self, received: &Received<'_>) {
         let ends = Ends {
+            version: received.version,
             source: received.source.ip().to_canonical(),
             destination: received.local.to_canonical(),
             source_port: received.source.port(),
@@ -89,8 +94,9 @@ impl Capture {
     }
 
     /// Writes a packet that is about to leave, and what number it will have.
-    pub fn sent(&self, flow: &Flow, id: u16, packet: &[u8]) {
+    pub fn sent(&self, version: Version, flow: &Flow, id: u16, packet: &[u8]) {
         let ends = Ends {
+            version,
             source: flow.local,
             destination: flow.remote,
             source_port: flow.source_port,
@@ -145,7 +151,20 @@ fn frame<'a>(ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &'a [u8]) -
         length,
         checksum: 0,
     };
+    let ipv6 = |next_header, payload_len| Ipv6 {
+        traffic_class: ends.traffic_class,
+        flow_label: 0,
+        payload_len,
+        next_header,
+        hop_limit: ends.hop_limit,
+        source: gid_of(ends.source),
+        destination: gid_of(ends.destination),
+    };
     let (network, ethertype) = match (ends.source, ends.destination) {
+        _ if ends.version == Version::V1 => {
+            let grh = ipv6(NEXT_HEADER_BTH, packet.len() as u16);
+            (Network::V1(grh), ETHERTYPE_ROCE)
+        }
         (IpAddr::V4(source), IpAddr::V4(destination)) => {
             let ip = Ipv4 {
                 tos: ends.traffic_class,
@@ -159,18 +178,7 @@ fn frame<'a>(ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &'a [u8]) -
             };
             (Network::V4(ip, udp), ETHERTYPE_IPV4)
         }
-        (source, destination) => {
-            let ip = Ipv6 {
-                traffic_class: ends.traffic_class,
-                flow_label: 0,
-                payload_len: length,
-                next_header: PROTOCOL_UDP,
-                hop_limit: ends.hop_limit,
-                source: crate::wire::grh::gid_of(source),
-                destination: crate::wire::grh::gid_of(destination),
-            };
-            (Network::V6(ip, udp), ETHERTYPE_IPV6)
-        }
+        _ => (Network::V6(ipv6(PROTOCOL_UDP, length), udp), ETHERTYPE_IPV6),
     };
     Frame {
         ethernet: Ethernet {

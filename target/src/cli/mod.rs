@@ -4,6 +4,7 @@
 //! Everything else goes to stderr.
 
 mod announce;
+mod diagnosis;
 mod notify;
 mod providers;
 mod serve;
@@ -13,11 +14,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use cairn_config::{Config, Flags, Reactors};
+use cairn_fabric::cli::FabricArgs;
 use clap::{Args, Parser, Subcommand};
+
+/// The name that people type.
+const PROGRAM: &str = "cairn-target";
 
 #[derive(Debug, Parser)]
 #[command(
-    name = "cairn-target",
+    name = PROGRAM,
     version,
     about = "Exports disks over NVMe over Fabrics on RDMA"
 )]
@@ -37,6 +42,10 @@ enum Command {
     },
     /// Prints the JSON schema of configuration files
     Schema,
+    /// Shows what RoCE looks like on this machine, and sets what may be set
+    Fabric(Box<FabricArgs>),
+    /// Says what is wrong with RoCE on this machine, and what mends it
+    Doctor(Box<diagnosis::Doctor>),
 }
 
 #[derive(Debug, Clone, Args)]
@@ -53,6 +62,12 @@ struct Serve {
     /// What speaks RDMA
     #[arg(long, value_name = "auto|verbs|soft")]
     provider: Option<String>,
+    /// Which RoCE is spoken in user space: v2 on UDP, v1 on Ethernet (takes CAP_NET_RAW)
+    #[arg(long, value_name = "v1|v2")]
+    roce: Option<String>,
+    /// Have RoCE v1 write tags with this VID, on an interface that is no VLAN's; 0: priority alone
+    #[arg(long, value_name = "VID")]
+    vlan: Option<u16>,
     /// Write what RoCE in user space sends and receives, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -78,6 +93,8 @@ impl Serve {
             export: self.export.clone(),
             nqn: self.nqn.clone(),
             provider: self.provider.clone(),
+            roce: self.roce.clone(),
+            vlan: self.vlan,
             log: self.log.clone(),
             log_format: self.log_format.clone(),
         };
@@ -104,6 +121,11 @@ pub fn main() -> ExitCode {
             print_line(cairn_config::schema().trim_end());
             Ok(())
         }
+        Command::Fabric(args) => return cairn_fabric::cli::fabric(&args, PROGRAM),
+        Command::Doctor(doctor) => match diagnosis::intent(doctor.config.as_deref()) {
+            Ok(intent) => return cairn_fabric::cli::doctor(&doctor.args, intent),
+            Err(error) => Err(error.to_string()),
+        },
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,

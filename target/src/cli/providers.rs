@@ -4,16 +4,22 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::sync::Arc;
 
+use cairn_config::Roce;
 use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
 use cairn_roce::capture::Capture;
+use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// All of them, best first. One that cannot work here says so when it is asked to.
+/// All of them, best first, and once more the one whose counters are ours to tell.
+/// One that cannot work here says so when it is asked to.
 ///
 /// # Errors
 /// The capture file cannot be written.
-pub(super) fn all(pcap: Option<&Path>) -> Result<Vec<Arc<dyn Provider>>, String> {
+pub(super) fn all(
+    roce: Roce,
+    pcap: Option<&Path>,
+) -> Result<(Vec<Arc<dyn Provider>>, Soft), String> {
     let verbs: Arc<dyn Provider> = match VerbsProvider::new() {
         Ok(verbs) => Arc::new(verbs),
         Err(error) => Arc::new(Missing {
@@ -29,11 +35,16 @@ pub(super) fn all(pcap: Option<&Path>) -> Result<Vec<Arc<dyn Provider>>, String>
         }
         None => None,
     };
+    let network = match roce {
+        Roce::V1 { vlan } => Network::Ethernet { vlan },
+        Roce::V2 => Network::System,
+    };
     let soft = Soft::new(SoftOptions {
         capture,
+        network,
         ..SoftOptions::default()
     });
-    Ok(vec![verbs, Arc::new(soft)])
+    Ok((vec![verbs, Arc::new(soft.clone())], soft))
 }
 
 fn reason(error: FabricError) -> String {

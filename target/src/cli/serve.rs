@@ -3,6 +3,7 @@
 use std::io::{self, IsTerminal};
 
 use cairn_config::{Config, LogFormat};
+use cairn_roce::Soft;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -22,8 +23,8 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
-    let providers =
-        providers::all(serve.pcap.as_deref()).map_err(|error| format!("error: {error}"))?;
+    let (providers, soft) = providers::all(config.target.roce, serve.pcap.as_deref())
+        .map_err(|error| format!("error: {error}"))?;
     let target =
         Target::start(config.clone(), providers).map_err(|error| format!("error: {error}"))?;
     for line in announce::lines(&config, target.addresses()) {
@@ -35,7 +36,20 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         reload(serve, &target);
     }
     notify::stopping();
+    report_counters(&soft);
     target.stop()
+}
+
+/// Says what the endpoints of RoCE in user space have counted, as far as it is not
+/// nothing.
+fn report_counters(soft: &Soft) {
+    for (device, counters) in soft.counters() {
+        let counted = counters.iter().filter(|(_, value)| *value > 0);
+        let counted: Vec<_> = counted
+            .map(|(name, value)| format!("{name}={value}"))
+            .collect();
+        tracing::info!(device, "counters: {}", counted.join(" "));
+    }
 }
 
 fn reload(serve: &Serve, target: &Target) {

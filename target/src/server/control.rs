@@ -336,7 +336,7 @@ impl Launch<'_> {
 }
 
 /// A core for each reactor; `None` leaves it to the scheduler.
-fn cores(reactors: &Reactors) -> Vec<Option<usize>> {
+pub(crate) fn cores(reactors: &Reactors) -> Vec<Option<usize>> {
     let allowed = allowed_cores();
     let count = match reactors {
         Reactors::Cores(cores) => return cores.iter().copied().map(Some).collect(),

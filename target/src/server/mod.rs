@@ -27,6 +27,7 @@ use crate::backend::OpenError;
 use control::Control;
 use crew::Crew;
 
+pub(crate) use control::cores;
 pub use reload::ReloadError;
 pub use stepped::{Holdings, SteppedTarget};
 

@@ -1,7 +1,12 @@
 //! How packets leave the process and come in.
 
+mod explain;
 pub mod fault;
-pub mod netdev;
+pub mod frames;
+pub mod interface;
+pub mod neighbour;
+pub mod outlets;
+pub mod packet;
 pub mod receive;
 pub mod send;
 pub mod socket;
@@ -11,36 +16,66 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
+use crate::wire::icrc::Route;
 use crate::wire::udp::ROCE_PORT;
+use packet::PacketSocket;
 use socket::Socket;
 use wire::{Tap, Wire};
 
 /// What endpoints send to and receive from.
 #[derive(Debug, Clone, Default)]
 pub enum Network {
-    /// The system's, by UDP sockets.
+    /// The system's, by UDP sockets: RoCE v2.
     #[default]
     System,
+    /// The system's, by packet sockets: RoCE v1.
+    Ethernet {
+        /// The VID of the tag to write and to want, on an interface that is no
+        /// VLAN's. On one that is, the kernel writes the tag.
+        vlan: Option<u16>,
+    },
     /// A wire in memory.
     Wire(Wire),
+}
+
+/// What lies below a packet's BTH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Version {
+    /// Ethernet and a GRH (IBTA annex A16).
+    V1,
+    /// IP and UDP (IBTA annex A17).
+    V2,
+}
+
+impl Version {
+    /// What the ICRC covers of a packet's headers; v1 has no port.
+    #[must_use]
+    pub fn route(self, source: SocketAddr, destination: IpAddr) -> Route {
+        let (source, source_port) = (source.ip().to_canonical(), source.port());
+        let destination = destination.to_canonical();
+        match self {
+            Self::V1 => Route::Grh {
+                source,
+                destination,
+            },
+            Self::V2 => Route::Udp {
+                source,
+                destination,
+                source_port,
+            },
+        }
+    }
 }
 
 /// Where a device's connection management, or one of its endpoints, receives.
 #[derive(Debug)]
 pub enum Inlet {
-    /// A socket.
+    /// A UDP socket.
     Socket(Socket),
+    /// A packet socket.
+    Packets(PacketSocket),
     /// A tap of a wire in memory.
     Tap(Tap),
-}
-
-/// Where a flow of packets leaves.
-#[derive(Debug)]
-pub enum Outlet {
-    /// A socket, whose port is the flow's source port.
-    Socket(Socket),
-    /// The wire in memory that the sender knows.
-    Wire,
 }
 
 impl Network {
@@ -56,34 +91,31 @@ impl Network {
                 socket.share()?;
                 Ok(Inlet::Socket(socket))
             }
+            Self::Ethernet { vlan } => {
+                let socket = PacketSocket::bind_receiver(address, *vlan, 0, qpn_low_bits)?;
+                Ok(Inlet::Packets(socket))
+            }
             Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address, true, qpn_low_bits)?)),
         }
     }
 
-    /// A further inlet: the one whose turn of joining was `n` gets the packets to
-    /// queue pairs whose numbers begin with `n`, in all but the low bits.
+    /// A further inlet: the one whose turn of joining was `turn` gets the packets
+    /// to queue pairs whose numbers begin with `turn`, in all but the low bits.
     ///
     /// # Errors
     /// The system refuses.
-    pub fn next_inlet(&self, address: IpAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
+    pub fn next_inlet(&self, address: IpAddr, turn: u32, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {
                 let socket = Socket::bind_receiver(SocketAddr::new(address, ROCE_PORT), true)?;
                 socket.spread_by_qpn(qpn_low_bits)?;
                 Ok(Inlet::Socket(socket))
             }
+            Self::Ethernet { vlan } => {
+                let socket = PacketSocket::bind_receiver(address, *vlan, turn, qpn_low_bits)?;
+                Ok(Inlet::Packets(socket))
+            }
             Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address, false, qpn_low_bits)?)),
-        }
-    }
-
-    /// An outlet that only sends.
-    ///
-    /// # Errors
-    /// The port is in use.
-    pub fn outlet(&self, address: SocketAddr) -> io::Result<Outlet> {
-        match self {
-            Self::System => Ok(Outlet::Socket(Socket::bind_sender(address)?)),
-            Self::Wire(_) => Ok(Outlet::Wire),
         }
     }
 
@@ -93,9 +125,24 @@ impl Network {
     /// No interface has it.
     pub fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
         match self {
-            Self::System => netdev::path_mtu_code(address),
+            Self::System | Self::Ethernet { .. } => interface::path_mtu_code(address),
             Self::Wire(wire) => Ok(wire.path_mtu()),
         }
+    }
+
+    /// Which RoCE is spoken here.
+    #[must_use]
+    pub fn version(&self) -> Version {
+        match self {
+            Self::Ethernet { .. } => Version::V1,
+            Self::System | Self::Wire(_) => Version::V2,
+        }
+    }
+
+    /// Whether whoever made it moves it along, and no thread shall.
+    #[must_use]
+    pub fn is_moved_by_hand(&self) -> bool {
+        matches!(self, Self::Wire(_))
     }
 }
 
@@ -105,18 +152,8 @@ impl Inlet {
     pub fn fd(&self) -> Option<RawFd> {
         match self {
             Self::Socket(socket) => Some(socket.raw()),
+            Self::Packets(socket) => Some(socket.raw()),
             Self::Tap(_) => None,
-        }
-    }
-}
-
-impl Outlet {
-    /// The descriptor, for a flow; -1 without a socket.
-    #[must_use]
-    pub fn fd(&self) -> RawFd {
-        match self {
-            Self::Socket(socket) => socket.raw(),
-            Self::Wire => -1,
         }
     }
 }

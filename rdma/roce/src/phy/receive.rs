@@ -6,12 +6,16 @@
 use std::io;
 use std::mem::{size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
+use std::os::fd::RawFd;
 
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 
-use super::Inlet;
+use super::packet::PacketSocket;
 use super::socket::{Socket, check, from_storage};
 use super::wire::Tap;
+use super::{Inlet, Version};
+use crate::wire::grh::{self, Grh, address_of};
+use crate::wire::icrc::Route;
 
 /// Datagrams, or super-packets of one flow, that one call takes.
 pub const BATCH: usize = 16;
@@ -31,23 +35,41 @@ pub struct Receiver {
     bytes: Box<[u8]>,
     names: Box<[sockaddr_storage]>,
     controls: Box<[Control]>,
-    lengths: [usize; BATCH],
     infos: [Info; BATCH],
 }
 
 /// What came along with a datagram.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Info {
     source: Option<SocketAddr>,
     local: Option<IpAddr>,
     segment: usize,
     congested: bool,
+    /// Bytes before the first packet, and of all packets.
+    header: usize,
+    length: usize,
+    version: Version,
 }
 
-/// A packet, with the little that a UDP socket tells of its headers.
+impl Info {
+    /// Of a packet whose headers nobody has told of.
+    const UNKNOWN: Self = Self {
+        source: None,
+        local: None,
+        segment: 0,
+        congested: false,
+        header: 0,
+        length: 0,
+        version: Version::V2,
+    };
+}
+
+/// A packet, with the little that a socket tells of its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
-    /// Source address and port.
+    /// What was written below the BTH.
+    pub version: Version,
+    /// Source address, and v2's port.
     pub source: SocketAddr,
     /// Destination address.
     pub local: IpAddr,
@@ -57,6 +79,14 @@ pub struct Received<'a> {
     pub index: u16,
     /// BTH to ICRC.
     pub bytes: &'a [u8],
+}
+
+impl Received<'_> {
+    /// What its ICRC covers of its headers.
+    #[must_use]
+    pub fn route(&self) -> Route {
+        self.version.route(self.source, self.local)
+    }
 }
 
 impl std::fmt::Debug for Receiver {
@@ -80,8 +110,7 @@ impl Receiver {
             // SAFETY: all zeros is a value of this plain structure.
             names: vec![unsafe { zeroed::<sockaddr_storage>() }; BATCH].into(),
             controls: vec![Control([0; 128]); BATCH].into(),
-            lengths: [0; BATCH],
-            infos: [Info::default(); BATCH],
+            infos: [Info::UNKNOWN; BATCH],
         }
     }
 
@@ -92,31 +121,52 @@ impl Receiver {
     /// The socket's. Nothing there is not an error.
     pub fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
         match inlet {
-            Inlet::Socket(socket) => self.receive_socket(socket),
+            Inlet::Socket(socket) => self.receive_datagrams(socket),
+            Inlet::Packets(socket) => self.receive_frames(socket),
             Inlet::Tap(tap) => Ok(self.receive_tap(tap)),
         }
     }
 
     fn receive_tap(&mut self, tap: &Tap) -> usize {
         let buffers = self.bytes.chunks_exact_mut(BUFFER);
-        let places = buffers.zip(&mut self.lengths).zip(&mut self.infos);
         let mut count = 0;
-        for ((buffer, length), info) in places {
+        for (buffer, info) in buffers.zip(&mut self.infos) {
             let Some(frame) = tap.receive() else { break };
             buffer[..frame.bytes.len()].copy_from_slice(&frame.bytes);
-            *length = frame.bytes.len();
             *info = Info {
                 source: Some(frame.source),
                 local: Some(frame.destination),
                 segment: frame.bytes.len(),
+                length: frame.bytes.len(),
                 congested: frame.traffic_class & ECN_CE == ECN_CE,
+                ..Info::UNKNOWN
             };
             count += 1;
         }
         count
     }
 
-    fn receive_socket(&mut self, socket: &Socket) -> io::Result<usize> {
+    fn receive_datagrams(&mut self, socket: &Socket) -> io::Result<usize> {
+        self.receive_from(socket.raw(), |header, name, bytes| {
+            let mut info = read_control(header);
+            info.source = from_storage(name);
+            info.length = bytes.len();
+            if info.segment == 0 {
+                info.segment = bytes.len();
+            }
+            info
+        })
+    }
+
+    fn receive_frames(&mut self, socket: &PacketSocket) -> io::Result<usize> {
+        self.receive_from(socket.raw(), |_, _, bytes| read_grh(bytes))
+    }
+
+    fn receive_from(
+        &mut self,
+        fd: RawFd,
+        read_headers: impl Fn(&msghdr, &sockaddr_storage, &[u8]) -> Info,
+    ) -> io::Result<usize> {
         // SAFETY: all zeros (null pointers and lengths of 0) is a value of both.
         let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };
@@ -138,7 +188,7 @@ impl Receiver {
         // them live for this call and not borrowed by anything else.
         let result = unsafe {
             libc::recvmmsg(
-                socket.raw(),
+                fd,
                 headers.as_mut_ptr(),
                 BATCH as u32,
                 libc::MSG_DONTWAIT,
@@ -152,14 +202,8 @@ impl Receiver {
             Err(error) => return Err(error),
         };
         for (index, header) in headers[..count].iter().enumerate() {
-            let length = header.msg_len as usize;
-            self.lengths[index] = length;
-            let mut info = read_control(&header.msg_hdr);
-            info.source = from_storage(&self.names[index]);
-            if info.segment == 0 {
-                info.segment = length;
-            }
-            self.infos[index] = info;
+            let bytes = &self.bytes[index * BUFFER..][..header.msg_len as usize];
+            self.infos[index] = read_headers(&header.msg_hdr, &self.names[index], bytes);
         }
         Ok(count)
     }
@@ -167,13 +211,13 @@ impl Receiver {
     /// The packets of one of the datagrams that [`Receiver::receive`] took.
     pub fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
         let info = self.infos[datagram];
-        let start = datagram * BUFFER;
-        let bytes = &self.bytes[start..start + self.lengths[datagram]];
+        let bytes = &self.bytes[datagram * BUFFER + info.header..][..info.length];
         let addresses = info.source.zip(info.local);
         let segments = bytes.chunks(info.segment.max(1)).zip(0..);
         segments.filter_map(move |(bytes, index)| {
             let (source, local) = addresses?;
             Some(Received {
+                version: info.version,
                 source,
                 local,
                 congested: info.congested,
@@ -184,8 +228,25 @@ impl Receiver {
     }
 }
 
+/// A frame is one packet. What is longer than its GRH says has been padded.
+fn read_grh(bytes: &[u8]) -> Info {
+    let Some((grh, packet)) = Grh::parse(bytes) else {
+        return Info::UNKNOWN;
+    };
+    Info {
+        source: Some(SocketAddr::new(address_of(grh.source), 0)),
+        local: Some(address_of(grh.destination)),
+        segment: packet.len(),
+        length: packet.len(),
+        // Marks are for IP (annex A17.9).
+        congested: false,
+        header: grh::LEN,
+        version: Version::V1,
+    }
+}
+
 fn read_control(header: &msghdr) -> Info {
-    let mut info = Info::default();
+    let mut info = Info::UNKNOWN;
     // SAFETY: the kernel has filled in control messages within the buffer that
     // the header points at, and the macros stay within it. Payloads are read
     // unaligned, as the types that these messages carry.

@@ -16,12 +16,13 @@ use std::sync::Arc;
 
 use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
 
-use super::Network;
 use super::fault::{Fault, Verdict};
+use super::frames::Frames;
 use super::socket::{check, to_storage};
 use super::wire::{Frame, Wire};
+use super::{Network, Version};
 use crate::capture::Capture;
-use crate::wire::icrc::{self, Identity, Route};
+use crate::wire::icrc::{self, Identity};
 use crate::wire::udp::ROCE_PORT;
 
 /// Room for packets between two calls.
@@ -43,7 +44,7 @@ const MAX_WAITS: u32 = 5;
 pub struct Flow {
     /// The socket, whose port is the source port; -1 on a wire in memory.
     pub fd: RawFd,
-    /// Its port.
+    /// Its port, or v1's flow label.
     pub source_port: u16,
     /// Our address.
     pub local: IpAddr,
@@ -53,18 +54,6 @@ pub struct Flow {
     pub traffic_class: u8,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
-}
-
-impl Flow {
-    /// What the ICRC covers of it.
-    #[must_use]
-    pub fn route(&self) -> Route {
-        Route::Udp {
-            source: self.local,
-            destination: self.remote,
-            source_port: self.source_port,
-        }
-    }
 }
 
 /// Neighbouring packets of one flow.
@@ -84,6 +73,14 @@ struct Group {
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
 
+/// What a sender's flows have in common.
+#[derive(Debug)]
+enum Exit {
+    Udp,
+    Frames(Frames),
+    Wire(Wire),
+}
+
 /// One endpoint's packets that are about to leave.
 pub struct Sender {
     buffer: Box<[u8]>,
@@ -91,8 +88,8 @@ pub struct Sender {
     groups: Vec<Group>,
     controls: Box<[Control; BATCH]>,
     names: Box<[sockaddr_storage; BATCH]>,
-    /// Where to send, if not to sockets.
-    wire: Option<Wire>,
+    exit: Exit,
+    version: Version,
     fault: Option<Fault>,
     capture: Option<Arc<Capture>>,
     /// Packets that the system did not take.
@@ -111,9 +108,10 @@ impl Sender {
     /// An empty batch; `fault` damages what passes through, `capture` sees it.
     #[must_use]
     pub fn new(network: &Network, fault: Option<Fault>, capture: Option<Arc<Capture>>) -> Self {
-        let wire = match network {
-            Network::System => None,
-            Network::Wire(wire) => Some(wire.clone()),
+        let exit = match network {
+            Network::System => Exit::Udp,
+            Network::Ethernet { vlan } => Exit::Frames(Frames::new(*vlan)),
+            Network::Wire(wire) => Exit::Wire(wire.clone()),
         };
         Self {
             buffer: vec![0; BUFFER].into(),
@@ -122,11 +120,13 @@ impl Sender {
             controls: Box::new([Control([0; 128]); BATCH]),
             // SAFETY: all zeros is a value of this plain structure.
             names: Box::new([unsafe { zeroed() }; BATCH]),
-            wire,
+            // There is none for Ethernet frames of our own.
+            offload: !matches!(exit, Exit::Frames(_)),
+            exit,
+            version: network.version(),
             fault,
             capture,
             dropped: 0,
-            offload: true,
         }
     }
 
@@ -213,7 +213,9 @@ impl Sender {
             }
         };
         let packet = &mut self.buffer[self.used..];
-        icrc::seal(&flow.route(), Identity::of_segment(index), packet, length);
+        let source = SocketAddr::new(flow.local, flow.source_port);
+        let route = self.version.route(source, flow.remote);
+        icrc::seal(&route, Identity::of_segment(index), packet, length);
         self.used += sealed;
     }
 
@@ -226,7 +228,7 @@ impl Sender {
     /// Sends everything. What the system does not take is lost, as on any wire.
     pub fn flush(&mut self) {
         self.capture();
-        if let Some(wire) = &self.wire {
+        if let Exit::Wire(wire) = &self.exit {
             self.put_on(wire);
         } else {
             self.send_all();
@@ -272,7 +274,7 @@ impl Sender {
     fn capture(&self) {
         let Some(capture) = &self.capture else { return };
         for (group, index, packet) in self.packets() {
-            capture.sent(&group.flow, index, packet);
+            capture.sent(self.version, &group.flow, index, packet);
         }
         capture.flush();
     }
@@ -306,6 +308,19 @@ impl Sender {
     }
 
     fn send_some(&mut self, fd: RawFd, from: usize, to: usize) -> io::Result<usize> {
+        let Exit::Frames(frames) = &mut self.exit else {
+            return self.send_datagrams(fd, from, to);
+        };
+        let packets = self.groups[from..to].iter().map(|group| {
+            let bytes = &self.buffer[group.start..group.start + group.length];
+            (&group.flow, bytes)
+        });
+        let (settled, lost) = frames.send(fd, packets)?;
+        self.dropped += lost;
+        Ok(settled)
+    }
+
+    fn send_datagrams(&mut self, fd: RawFd, from: usize, to: usize) -> io::Result<usize> {
         // SAFETY: all zeros (null pointers and lengths of 0) is a value of both.
         let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };

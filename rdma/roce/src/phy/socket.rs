@@ -42,13 +42,7 @@ impl Socket {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
         }
-        // Beyond the system's limit only with privileges; else up to it.
-        if this
-            .set(libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, &RECEIVE_BUFFER)
-            .is_err()
-        {
-            this.set(libc::SOL_SOCKET, libc::SO_RCVBUF, &RECEIVE_BUFFER)?;
-        }
+        grow_receive_buffer(this.raw())?;
         this.bind(address)?;
         Ok(this)
     }
@@ -59,7 +53,7 @@ impl Socket {
     /// The port is in use.
     pub fn bind_sender(address: SocketAddr) -> io::Result<Self> {
         let this = Self::open(address)?;
-        this.filter(libc::SO_ATTACH_FILTER, &[statement(libc::BPF_RET, 0)])?;
+        attach(this.raw(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         this.bind(address)?;
         Ok(this)
     }
@@ -85,12 +79,7 @@ impl Socket {
             let level = libc::IPV6_PMTUDISC_DO;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &level)?;
         }
-        if this
-            .set(libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, &SEND_BUFFER)
-            .is_err()
-        {
-            this.set(libc::SOL_SOCKET, libc::SO_SNDBUF, &SEND_BUFFER)?;
-        }
+        grow_send_buffer(this.raw())?;
         Ok(this)
     }
 
@@ -125,23 +114,11 @@ impl Socket {
             statement(libc::BPF_ALU | libc::BPF_RSH | libc::BPF_K, low_bits),
             statement(libc::BPF_RET | libc::BPF_A, 0),
         ];
-        self.filter(libc::SO_ATTACH_REUSEPORT_CBPF, &program)
-    }
-
-    fn filter(&self, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
-        let program = libc::sock_fprog {
-            len: program.len() as u16,
-            filter: program.as_ptr().cast_mut(),
-        };
-        self.set(libc::SOL_SOCKET, option, &program)
+        attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
     fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
-        let length = size_of::<T>() as socklen_t;
-        let value = std::ptr::from_ref(value).cast();
-        // SAFETY: `value` points at `length` bytes of the option's own type.
-        check(unsafe { libc::setsockopt(self.raw(), level, option, value, length) })?;
-        Ok(())
+        set(self.raw(), level, option, value)
     }
 
     /// The descriptor.
@@ -165,13 +142,48 @@ impl Socket {
     }
 }
 
-const fn statement(code: u32, k: u32) -> libc::sock_filter {
+/// A filter that lets no packet pass.
+pub(super) const NOTHING: [libc::sock_filter; 1] = [statement(libc::BPF_RET, 0)];
+
+/// A filter's statement that does not jump.
+pub(super) const fn statement(code: u32, k: u32) -> libc::sock_filter {
     libc::sock_filter {
         code: code as u16,
         jt: 0,
         jf: 0,
         k,
     }
+}
+
+/// Has a filter look at what a socket receives.
+pub(super) fn attach(fd: RawFd, option: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
+    let program = libc::sock_fprog {
+        len: program.len() as u16,
+        filter: program.as_ptr().cast_mut(),
+    };
+    set(fd, libc::SOL_SOCKET, option, &program)
+}
+
+pub(super) fn set<T>(fd: RawFd, level: c_int, option: c_int, value: &T) -> io::Result<()> {
+    let length = size_of::<T>() as socklen_t;
+    let value = std::ptr::from_ref(value).cast();
+    // SAFETY: `value` points at `length` bytes of the option's own type.
+    check(unsafe { libc::setsockopt(fd, level, option, value, length) })?;
+    Ok(())
+}
+
+/// Beyond the system's limit only with privileges; else up to it.
+pub(super) fn grow_receive_buffer(fd: RawFd) -> io::Result<()> {
+    let size = &RECEIVE_BUFFER;
+    set(fd, libc::SOL_SOCKET, libc::SO_RCVBUFFORCE, size)
+        .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_RCVBUF, size))
+}
+
+/// As [`grow_receive_buffer`].
+pub(super) fn grow_send_buffer(fd: RawFd) -> io::Result<()> {
+    let size = &SEND_BUFFER;
+    set(fd, libc::SOL_SOCKET, libc::SO_SNDBUFFORCE, size)
+        .or_else(|_| set(fd, libc::SOL_SOCKET, libc::SO_SNDBUF, size))
 }
 
 pub(super) fn check(result: c_int) -> io::Result<c_int> {
@@ -246,13 +258,13 @@ pub(super) fn from_storage(storage: &sockaddr_storage) -> Option<SocketAddr> {
 ///
 /// # Errors
 /// There is no route.
-pub fn source_for(remote: IpAddr) -> io::Result<IpAddr> {
+pub fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
     let any: IpAddr = match remote {
-        IpAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
-        IpAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
+        SocketAddr::V4(_) => std::net::Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => std::net::Ipv6Addr::UNSPECIFIED.into(),
     };
     // Connecting a datagram socket sends nothing; it only looks up the route.
     let socket = std::net::UdpSocket::bind((any, 0))?;
-    socket.connect((remote, crate::wire::udp::ROCE_PORT))?;
+    socket.connect(remote)?;
     Ok(socket.local_addr()?.ip())
 }

@@ -2,7 +2,6 @@
 
 use std::collections::HashMap;
 use std::fmt;
-use std::io;
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
@@ -16,11 +15,10 @@ use super::{Shared, SoftOptions, lock};
 use crate::chance::Chance;
 use crate::cm::{Identity, Manager};
 use crate::counters::Counters;
+use crate::phy::Inlet;
 use crate::phy::fault::Fault;
 use crate::phy::send::Sender;
-use crate::phy::{Inlet, Network};
 use crate::qp::memory::Regions;
-use crate::wire::udp::ROCE_PORT;
 
 /// Endpoints of a device at a time: what the top bits of a queue pair number can
 /// tell apart, less the one of connection management.
@@ -89,7 +87,7 @@ impl SoftDevice {
     ) -> Result<Arc<Self>, FabricError> {
         let options = shared.options.clone();
         let inlet = options.network.first_inlet(address, INDEX_SHIFT);
-        let inlet = inlet.map_err(|error| explain(address, error))?;
+        let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
         let fault = options.fault.map(|options| Fault::new(options, id << 8));
         let manager = ConnectionManager::new(
             options.clock.clone(),
@@ -110,7 +108,7 @@ impl SoftDevice {
             inlets: Mutex::default(),
             counted: Mutex::default(),
         });
-        if matches!(device.options.network, Network::System) {
+        if !device.options.network.is_moved_by_hand() {
             device.start(shared)?;
         }
         Ok(device)
@@ -145,8 +143,10 @@ impl SoftDevice {
                 limit: MAX_ENDPOINTS as u64,
             });
         }
-        let inlet = self.options.network.next_inlet(self.address, INDEX_SHIFT);
-        let inlet = inlet.map_err(|error| explain(self.address, error))?;
+        let network = &self.options.network;
+        let turn = inlets.len() as u32 + 1;
+        let inlet = network.next_inlet(self.address, turn, INDEX_SHIFT);
+        let inlet = inlet.map_err(|error| network.explain(self.address, error))?;
         inlets.push(Leased {
             inlet: Arc::new(inlet),
             taken: true,
@@ -241,38 +241,5 @@ struct Registration {
 impl Drop for Registration {
     fn drop(&mut self) {
         self.regions.deregister(self.key);
-    }
-}
-
-/// Why an address cannot be had, and what to do about it.
-fn explain(address: IpAddr, error: io::Error) -> FabricError {
-    match error.kind() {
-        io::ErrorKind::AddrNotAvailable => FabricError::NoDevice {
-            address,
-            remedy: "this machine does not have that address; `ip address` lists those it has"
-                .to_owned(),
-        },
-        io::ErrorKind::AddrInUse if std::path::Path::new("/sys/module/rdma_rxe").exists() => {
-            FabricError::Unavailable {
-                provider: "soft",
-                reason: format!(
-                    "UDP port {ROCE_PORT} of {address} is taken, and the kernel's rdma_rxe is \
-                     loaded, which takes it in all of its network namespace: use the kernel's \
-                     RoCE (--provider verbs), or unload it (modprobe -r rdma_rxe)"
-                ),
-            }
-        }
-        io::ErrorKind::AddrInUse => FabricError::Unavailable {
-            provider: "soft",
-            reason: format!(
-                "UDP port {ROCE_PORT} of {address} is taken by another program, perhaps another \
-                 Cairn: `ss -lunp sport = :{ROCE_PORT}` names it; stop it, or use another of this \
-                 machine's addresses"
-            ),
-        },
-        _ => FabricError::Os {
-            call: "binding a UDP socket",
-            source: error,
-        },
     }
 }

@@ -5,7 +5,6 @@ mod moving;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
-use std::net::SocketAddr;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,21 +19,17 @@ use super::device::{Lease, SoftDevice};
 use super::manager::{Inbox, News};
 use super::slots::{Phase, Slots};
 use crate::counters::Counters;
+use crate::phy::Inlet;
 use crate::phy::fault::Fault;
+use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
-use crate::phy::{Inlet, Outlet};
 use crate::qp::Context;
 use crate::qp::memory::Memory;
 use crate::qp::work::{CompletionQueue, ReceiveQueue, Work};
 use crate::wire::icrc::Checker;
 use cairn_rdma::wake::Wake;
 
-/// Source ports that an endpoint's queue pairs share: enough to spread over the
-/// paths of a network.
-const FLOWS: usize = 8;
-/// Source ports begin here, as rdma_rxe's and most adapters' do.
-const FIRST_FLOW_PORT: u16 = 0xc000;
 /// Rounds after which a busy endpoint tells its counters; a sleepy one does before
 /// it sleeps.
 const PUBLISH_EVERY: u32 = 4096;
@@ -48,8 +43,8 @@ pub(super) struct SoftEndpoint {
     /// Of the first queue pairs.
     generation: u16,
     inlet: Arc<Inlet>,
-    /// Where queue pairs send from, and the ports.
-    flows: Vec<(Outlet, u16)>,
+    /// Where queue pairs send from.
+    outlets: Outlets,
     wait_fds: Vec<RawFd>,
 
     inbox: Inbox,
@@ -79,7 +74,6 @@ impl SoftEndpoint {
         device: Arc<SoftDevice>,
         options: &EndpointOptions,
     ) -> Result<Self, FabricError> {
-        let flows = open_flows(&device)?;
         let wake = Wake::new()?;
         let wake = Arc::new(wake);
         let Lease {
@@ -102,7 +96,11 @@ impl SoftEndpoint {
             index,
             generation,
             inlet,
-            flows,
+            outlets: Outlets::new(
+                device.options.network.clone(),
+                device.address,
+                device.options.chance.clone(),
+            ),
             inbox: Inbox { mailbox, wake },
             letters,
             slots: Slots::new(index, options.queue_pairs, generation),
@@ -126,30 +124,6 @@ impl SoftEndpoint {
             device,
         })
     }
-}
-
-fn open_flows(device: &SoftDevice) -> Result<Vec<(Outlet, u16)>, FabricError> {
-    let mut flows = Vec::with_capacity(FLOWS);
-    let mut tries = 0;
-    while flows.len() < FLOWS {
-        let port = FIRST_FLOW_PORT | device.options.chance.draw() as u16;
-        let outlet = device
-            .options
-            .network
-            .outlet(SocketAddr::new(device.address, port));
-        match outlet {
-            Ok(outlet) => flows.push((outlet, port)),
-            // Somebody has that port.
-            Err(_) if tries < 100 => tries += 1,
-            Err(source) => {
-                return Err(FabricError::Os {
-                    call: "binding a UDP socket to send from",
-                    source,
-                });
-            }
-        }
-    }
-    Ok(flows)
 }
 
 impl Drop for SoftEndpoint {
@@ -309,11 +283,12 @@ impl SoftEndpoint {
 
     /// Once nothing of a queue pair that its owner has let go is left, it is gone.
     fn close_if_drained(&mut self, id: QpId) {
-        let closing = self
-            .slots
-            .get(id)
-            .is_some_and(|entry| entry.phase == Phase::Closing);
-        if closing && !self.completions.has_of(id) {
+        let closing = self.slots.get(id);
+        let closing = closing.filter(|entry| entry.phase == Phase::Closing);
+        if let Some(entry) = closing
+            && !self.completions.has_of(id)
+        {
+            self.outlets.give_back(entry.outlet);
             self.slots.remove(id);
             self.events.push_back(Event::Closed { qp: id });
         }

@@ -5,7 +5,6 @@
 //! own threads, under a lock: connecting and disconnecting is not the data path.
 
 use std::collections::HashMap;
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
@@ -21,7 +20,7 @@ use crate::phy::Inlet;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{Flow, Sender};
 use crate::wire::cm::RejReason;
-use crate::wire::icrc::{Checker, Route};
+use crate::wire::icrc::Checker;
 use crate::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use crate::wire::udp::ROCE_PORT;
 use crate::wire::{Deth, Opcode, Packet};
@@ -233,7 +232,7 @@ impl State {
 impl Desk {
     /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3).
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
-        let route = route_of(received);
+        let route = received.route();
         let Some(transport) = self.checker.open(&route, received.index, received.bytes) else {
             return;
         };
@@ -311,15 +310,5 @@ impl Desk {
             self.sender.commit(&flow, length);
         }
         self.sender.flush();
-    }
-}
-
-/// What a packet's ICRC covers of its headers.
-pub(super) fn route_of(received: &Received<'_>) -> Route {
-    let canonical = |ip: IpAddr| ip.to_canonical();
-    Route::Udp {
-        source: canonical(received.source.ip()),
-        destination: canonical(received.local),
-        source_port: received.source.port(),
     }
 }

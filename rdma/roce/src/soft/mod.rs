@@ -1,10 +1,11 @@
-//! The provider `soft`: RoCE v2 over UDP sockets, for any machine.
+//! The provider `soft`: RoCE v2 over UDP sockets, for any machine, and RoCE v1
+//! over packet sockets, for those that still need it.
 //!
-//! Each local IP address is a device, and has UDP port 4791 to itself: one
-//! socket for connection management, served by a thread that sleeps unless there
-//! is something to manage, and one for each endpoint, which the endpoint's own
-//! thread reads. The kernel hands each packet to the right one by the top bits
-//! of its queue pair number.
+//! Each local IP address is a device, and has UDP port 4791, or the frames of
+//! RoCE v1, to itself: one socket for connection management, served by a thread
+//! that sleeps unless there is something to manage, and one for each endpoint,
+//! which the endpoint's own thread reads. The kernel hands each packet to the
+//! right one by the top bits of its queue pair number.
 
 mod device;
 mod endpoint;
@@ -25,6 +26,7 @@ use crate::chance::Chance;
 use crate::counters::Counters;
 use crate::phy::Network;
 use crate::phy::fault::FaultOptions;
+use crate::phy::neighbour;
 use crate::phy::socket::source_for;
 
 use device::SoftDevice;
@@ -205,7 +207,10 @@ impl Provider for Soft {
         if self.shared.has_device(remote.ip()) {
             return Ok(self.shared.device_at(remote.ip())?);
         }
-        let local = source_for(remote.ip()).map_err(|source| FabricError::Os {
+        if matches!(self.shared.options.network, Network::Ethernet { .. }) {
+            neighbour::ask_link(remote.ip());
+        }
+        let local = source_for(remote).map_err(|source| FabricError::Os {
             call: "looking up the route",
             source,
         })?;

@@ -9,7 +9,7 @@ pub const ETHERTYPE_IPV6: u16 = 0x86dd;
 /// EtherType of RoCE v1 (IBTA annex A16).
 pub const ETHERTYPE_ROCE: u16 = 0x8915;
 /// EtherType that says an 802.1Q tag follows.
-const ETHERTYPE_VLAN: u16 = 0x8100;
+pub const ETHERTYPE_VLAN: u16 = 0x8100;
 
 /// An 802.1Q tag.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -89,9 +89,12 @@ impl Ethernet {
 }
 
 /// What follows the 802.1Q ethertype.
-struct Tag {
-    vlan: Vlan,
-    ethertype: u16,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Tag {
+    /// The tag's content.
+    pub vlan: Vlan,
+    /// What follows.
+    pub ethertype: u16,
 }
 
 impl Header for Tag {

@@ -1,6 +1,6 @@
 //! Connections of an endpoint: asked for, answered, and their news.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use cairn_rdma::{
@@ -10,14 +10,17 @@ use cairn_rdma::{
 
 use super::super::listening::SoftRequest;
 use super::super::slots::{Entry, Phase};
-use super::{Context, FLOWS, MAX_DEPTH, SoftEndpoint, context};
+use super::{Context, MAX_DEPTH, SoftEndpoint, context};
 use crate::cm::{CmEvent, Connect, Path, QpTerms};
-use crate::phy::netdev::mtu_of_code;
+use crate::phy::Version;
+use crate::phy::interface::mtu_of_code;
+use crate::phy::outlets::Outlet;
 use crate::phy::send::Flow;
 use crate::phy::socket::source_for;
 use crate::qp::{Qp, QpConfig};
 use crate::wire::aeth::timeout_of_code;
 use crate::wire::cm::{RejReason, padded};
+use crate::wire::udp::ROCE_PORT;
 
 /// The ACK timeout that our REQs ask for, and acceptable ones of peers, as codes:
 /// 67 ms, 0.54 s (Linux's own), 4.3 s.
@@ -56,13 +59,15 @@ impl SoftEndpoint {
             ..self.terms(qpn, options)
         };
         let class = options.traffic_class.unwrap_or(request.traffic_class);
+        let outlet = self.outlet(class)?;
         let entry = Entry {
             phase: Phase::Accepted,
             conn: Some(handle.id),
             qpn,
             options: *options,
             terms,
-            flow: self.flow(id, request.path, class, options.hop_limit),
+            flow: flow(outlet, request.path, class, options.hop_limit),
+            outlet,
             qp: None,
             queued: false,
             timer_at: None,
@@ -73,7 +78,10 @@ impl SoftEndpoint {
         let manager = &self.device.manager;
         let accepted = manager.accept(handle.id, &terms, private_data, id, &self.inbox);
         handle.answered = true;
-        accepted.map_err(|_| FabricError::Gone("peer"))?;
+        if accepted.is_err() {
+            self.outlets.give_back(outlet);
+            return Err(FabricError::Gone("peer"));
+        }
         self.slots.insert(id, entry);
         self.begin(id, &theirs, self.device.options.clock.now());
         Ok(id)
@@ -85,9 +93,8 @@ impl SoftEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         let remote = options.remote.ip();
-        let local = self.local_for(remote, options.local)?;
-        let environment = &self.device.options;
-        let path_mtu = environment.network.path_mtu_code(local);
+        let local = self.local_for(options.remote, options.local)?;
+        let path_mtu = self.device.options.network.path_mtu_code(local);
         let path_mtu = path_mtu.map_err(|_| FabricError::NoDevice {
             address: local,
             remedy: "no network interface has it".to_owned(),
@@ -96,10 +103,11 @@ impl SoftEndpoint {
         let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
         let class = options.qp.traffic_class.unwrap_or(0);
-        let flow = self.flow(id, path, class, options.qp.hop_limit);
+        let outlet = self.outlet(class)?;
+        let flow = flow(outlet, path, class, options.qp.hop_limit);
         let wish = Connect {
             path,
-            local_port: ACTIVE_PORTS | environment.chance.draw() as u16,
+            local_port: ACTIVE_PORTS | self.device.options.chance.draw() as u16,
             remote_port: options.remote.port(),
             terms,
             retry_count: options.qp.retry_count,
@@ -120,6 +128,7 @@ impl SoftEndpoint {
                 options: options.qp,
                 terms,
                 flow,
+                outlet,
                 qp: None,
                 queued: false,
                 timer_at: None,
@@ -131,7 +140,7 @@ impl SoftEndpoint {
         Ok(id)
     }
 
-    fn local_for(&self, remote: IpAddr, asked: Option<IpAddr>) -> Result<IpAddr, FabricError> {
+    fn local_for(&self, remote: SocketAddr, asked: Option<IpAddr>) -> Result<IpAddr, FabricError> {
         let ours = self.device.address;
         if !ours.is_unspecified() {
             return Ok(ours);
@@ -153,16 +162,13 @@ impl SoftEndpoint {
         }
     }
 
-    fn flow(&self, id: QpId, path: Path, class: u8, hop_limit: Option<u8>) -> Flow {
-        let (outlet, source_port) = &self.flows[id.slot() % FLOWS];
-        Flow {
-            fd: outlet.fd(),
-            source_port: *source_port,
-            local: path.local,
-            remote: path.remote,
-            traffic_class: class & !3 | ECN_CAPABLE,
-            hop_limit: hop_limit.unwrap_or(DEFAULT_HOP_LIMIT),
-        }
+    /// Where a queue pair's packets are to leave.
+    fn outlet(&mut self, class: u8) -> Result<Outlet, FabricError> {
+        let taken = self.outlets.take(class);
+        taken.map_err(|source| FabricError::Os {
+            call: "opening a socket to send from",
+            source,
+        })
     }
 
     /// Makes the queue pair, now that both ends are known.
@@ -233,10 +239,16 @@ impl SoftEndpoint {
                 }
                 (CmEvent::TimedOut { .. }, Phase::Connecting | Phase::Accepted) => {
                     let peer = entry.flow.remote;
-                    let reason = format!(
-                        "{peer} did not answer: check that it is up, that it speaks RoCE v2, and \
-                         that UDP port 4791 is open both ways"
-                    );
+                    let reason = match self.device.options.network.version() {
+                        Version::V1 => format!(
+                            "{peer} did not answer: check that it is up, that it speaks RoCE v1, \
+                             and that it is on the same link, since no router passes RoCE v1 on"
+                        ),
+                        Version::V2 => format!(
+                            "{peer} did not answer: check that it is up, that it speaks RoCE v2, \
+                             and that UDP port {ROCE_PORT} is open both ways"
+                        ),
+                    };
                     self.events
                         .push_back(Event::ConnectFailed { qp: id, reason });
                     self.close(id);
@@ -301,5 +313,16 @@ impl SoftEndpoint {
         entry.path_mtu = path_mtu;
         entry.conn = Some(self.device.manager.connect(wish, id, &self.inbox));
         true
+    }
+}
+
+fn flow(outlet: Outlet, path: Path, class: u8, hop_limit: Option<u8>) -> Flow {
+    Flow {
+        fd: outlet.fd,
+        source_port: outlet.flow,
+        local: path.local,
+        remote: path.remote,
+        traffic_class: class & !3 | ECN_CAPABLE,
+        hop_limit: hop_limit.unwrap_or(DEFAULT_HOP_LIMIT),
     }
 }

@@ -5,7 +5,6 @@ use std::time::Instant;
 
 use cairn_rdma::{DisconnectReason, Event, PrivateData, QpId};
 
-use super::super::manager::route_of;
 use super::super::slots::Phase;
 use super::{Context, SoftEndpoint, context};
 use crate::phy::receive::{BATCH, Received};
@@ -59,7 +58,7 @@ impl SoftEndpoint {
             return;
         };
         let Some(qp) = &mut entry.qp else { return };
-        let route = route_of(received);
+        let route = received.route();
         let Some(transport) = self.checker.open(&route, received.index, received.bytes) else {
             self.counters.rx_icrc_encapsulated += 1;
             return;

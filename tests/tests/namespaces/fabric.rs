@@ -1,14 +1,8 @@
-//! Two hosts, each in a network namespace of its own, joined by a cable: every
-//! MTU, both versions of IP, a good wire and a bad one. What the packets cross
-//! is the kernel's real network stack, segmentation included.
-//!
-//! Making namespaces takes root; without it these tests say so and end.
+//! One connection, and every work request there is.
 
-use std::net::{IpAddr, SocketAddr};
-use std::process::Command;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
@@ -16,8 +10,9 @@ use cairn_rdma::{
     ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
     SendWork, Sge, WorkStatus, sleep_until_ready,
 };
-use cairn_roce::phy::fault::FaultOptions;
-use cairn_roce::{Soft, SoftOptions};
+use cairn_roce::Soft;
+
+use crate::cable::{Cable, TOS};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 const SIZE: usize = 1 << 20;
@@ -25,54 +20,13 @@ const SIZE: usize = 1 << 20;
 const MESSAGE: usize = 64 * 1024;
 const ROUNDS: u64 = 20;
 
-/// What the wire is like.
-#[derive(Clone, Copy)]
-struct Cable {
-    mtu: u32,
-    addresses: [&'static str; 2],
-    fault: Option<FaultOptions>,
-}
-
-const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
-const V6: [&str; 2] = ["fd77::1", "fd77::2"];
-
-const BAD: FaultOptions = FaultOptions {
-    loss_per_mille: 20,
-    duplication_per_mille: 10,
-    corruption_per_mille: 5,
-    reordering_per_mille: 10,
-    seed: 7,
-};
-
-/// Puts the calling thread into a network namespace of its own. False: it may
-/// not.
-fn leave_the_network() -> bool {
-    // SAFETY: concerns the calling thread alone, and takes no pointers.
-    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
-}
-
-fn thread_id() -> i32 {
-    // SAFETY: takes nothing and cannot fail.
-    unsafe { libc::gettid() }
-}
-
-fn ip(arguments: &str) {
-    let done = Command::new("ip").args(arguments.split(' ')).output();
-    let done = done.expect("the program `ip` is there (package iproute2)");
-    let complaint = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "ip {arguments}: {complaint}");
-}
-
-fn set_up(end: usize, cable: Cable) {
-    let (address, mtu) = (cable.addresses[end], cable.mtu);
-    ip("link set lo up");
-    let bits = if address.contains(':') {
-        "64 nodad"
-    } else {
-        "24"
-    };
-    ip(&format!("address add {address}/{bits} dev cable{end}"));
-    ip(&format!("link set cable{end} mtu {mtu} up"));
+pub(crate) fn run(cable: Cable) {
+    let (ready_out, ready_in) = channel();
+    let (echoed_out, echoed_in) = channel();
+    cable.join(
+        move || target(cable, &ready_out, &echoed_out),
+        move || host(cable, &ready_in, &echoed_in),
+    );
 }
 
 /// One end.
@@ -181,24 +135,23 @@ fn pattern(round: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
-fn provider(cable: Cable) -> Soft {
-    Soft::new(SoftOptions {
-        fault: cable.fault,
-        ..SoftOptions::default()
-    })
+fn qp_options() -> QpOptions {
+    QpOptions {
+        traffic_class: Some(TOS),
+        ..QpOptions::default()
+    }
 }
 
 /// Accepts one host and echoes its messages until it says goodbye. `echoed` is
 /// told when the last echo is acknowledged.
 fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
-    let provider = provider(cable);
-    let address: IpAddr = cable.addresses[0].parse().unwrap();
+    let provider = cable.provider();
     let (sender, requests) = channel();
     let sink = Box::new(move |event| {
         let _ = sender.send(event);
     });
     let options = ListenOptions {
-        address: SocketAddr::new(address, 4420),
+        address: SocketAddr::new(cable.address(0), 4420),
         backlog: 8,
     };
     let listener = provider.listen(&options, sink).unwrap();
@@ -212,10 +165,10 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     let Ok(ListenerEvent::Request(request)) = requests.recv_timeout(PATIENCE) else {
         panic!("no request came");
     };
-    assert_eq!(request.peer.ip().to_string(), cable.addresses[1]);
+    assert_eq!(request.peer.ip(), cable.address(1));
     let qp = end
         .endpoint
-        .accept(*request, &QpOptions::default(), b"welcome")
+        .accept(*request, &qp_options(), b"welcome")
         .unwrap();
     end.event("Established", |event| {
         matches!(event, Event::Established { .. })
@@ -237,13 +190,13 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
 /// Connects, and moves data every way there is.
 fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Receiver<()>) {
     let (address, there) = ready.recv_timeout(PATIENCE).unwrap();
-    let provider = provider(cable);
+    let provider = cable.provider();
     let device = provider.device_for(address, None).unwrap();
     let mut end = End::open(&device);
     let options = ConnectOptions {
         remote: address,
         local: None,
-        qp: QpOptions::default(),
+        qp: qp_options(),
         timeout: PATIENCE,
     };
     let qp = end.endpoint.connect(&options, b"hello").unwrap();
@@ -303,94 +256,4 @@ fn check_counters(provider: &Soft, cable: Cable) {
             "{counters:?}"
         );
     }
-}
-
-fn over(cable: Cable) {
-    let (tid_out, tid_in) = channel();
-    let (linked_out, linked_in) = channel();
-    let (ready_out, ready_in) = channel();
-    let (echoed_out, echoed_in) = channel();
-    let other = thread::spawn(move || {
-        if !leave_the_network() {
-            return;
-        }
-        tid_out.send(thread_id()).unwrap();
-        if linked_in.recv().is_ok() {
-            set_up(1, cable);
-            host(cable, &ready_in, &echoed_in);
-        }
-    });
-    let this = thread::spawn(move || {
-        let Ok(tid) = tid_in.recv() else {
-            eprintln!("skipped: making network namespaces takes root");
-            return;
-        };
-        assert!(leave_the_network());
-        ip(&format!(
-            "link add cable0 type veth peer name cable1 netns {tid}"
-        ));
-        set_up(0, cable);
-        linked_out.send(()).unwrap();
-        target(cable, &ready_out, &echoed_out);
-    });
-    let results = [this.join(), other.join()];
-    for result in results {
-        if let Err(panic) = result {
-            std::panic::resume_unwind(panic);
-        }
-    }
-}
-
-#[test]
-fn ordinary_frames() {
-    over(Cable {
-        mtu: 1500,
-        addresses: V4,
-        fault: None,
-    });
-}
-
-#[test]
-fn jumbo_frames() {
-    over(Cable {
-        mtu: 4200,
-        addresses: V4,
-        fault: None,
-    });
-}
-
-#[test]
-fn ordinary_frames_on_ipv6() {
-    over(Cable {
-        mtu: 1500,
-        addresses: V6,
-        fault: None,
-    });
-}
-
-#[test]
-fn jumbo_frames_on_ipv6() {
-    over(Cable {
-        mtu: 4200,
-        addresses: V6,
-        fault: None,
-    });
-}
-
-#[test]
-fn a_bad_wire() {
-    over(Cable {
-        mtu: 1500,
-        addresses: V4,
-        fault: Some(BAD),
-    });
-}
-
-#[test]
-fn a_bad_wire_on_ipv6() {
-    over(Cable {
-        mtu: 4200,
-        addresses: V6,
-        fault: Some(BAD),
-    });
 }

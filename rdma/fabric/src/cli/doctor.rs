@@ -1,0 +1,145 @@
+//! `doctor`: findings as text or JSON, and mending.
+
+use std::io::{BufRead, Write};
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Parser;
+use serde::Serialize;
+
+use super::{DoctorArgs, FabricArgs, Failure, Format, output, run_fabric};
+use crate::doctor::{Examination, Finding, Intent, Mend, RULES, Severity};
+
+/// Our own commands, as a finding gives them.
+#[derive(Parser)]
+enum Own {
+    /// fabric
+    Fabric(FabricArgs),
+}
+
+#[derive(Serialize)]
+struct Report<'a> {
+    worst: Option<Severity>,
+    findings: &'a [Finding],
+}
+
+pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Result<u8, Failure> {
+    let source = args.machine.source()?;
+    let interval = Duration::from_secs_f64(args.interval);
+    let program = intent.program;
+    let examination = Examination::of(&*source, intent, args.peer, interval);
+    let findings = examination.findings();
+    let worst = findings.first().map(|finding| finding.severity);
+    match args.machine.output {
+        Format::Json => {
+            let report = Report {
+                worst,
+                findings: &findings,
+            };
+            output::json(&report, out)?;
+        }
+        Format::Table => output::text(&describe(&findings), out)?,
+    }
+    if args.fix {
+        fix(args, program, &findings, out)?;
+    }
+    Ok(worst.map_or(0, Severity::exit_code))
+}
+
+fn describe(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for finding in findings {
+        text.push_str(&format!(
+            "{}: {}: {} [{}]\n",
+            finding.severity, finding.subject, finding.what, finding.rule
+        ));
+        text.push_str(&format!("  why:  {}\n", finding.why));
+        for evidence in &finding.evidence {
+            text.push_str(&format!("  seen: {}: {}\n", evidence.path, evidence.value));
+        }
+        for mend in &finding.mend {
+            text.push_str(&format!("  mend: {}\n", mend.command));
+        }
+        text.push('\n');
+    }
+    let count = |severity| {
+        findings
+            .iter()
+            .filter(|one| one.severity == severity)
+            .count()
+    };
+    text.push_str(&format!(
+        "{} rules: {} errors, {} warnings, {} notes\n",
+        RULES.len(),
+        count(Severity::Error),
+        count(Severity::Warning),
+        count(Severity::Note)
+    ));
+    text
+}
+
+/// Runs what is safe.
+fn fix(
+    args: &DoctorArgs,
+    program: &str,
+    findings: &[Finding],
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let mut done: Vec<&Mend> = Vec::new();
+    for finding in findings
+        .iter()
+        .filter(|finding| finding.severity > Severity::Note)
+    {
+        for mend in &finding.mend {
+            let Some(words) = mend.safe.as_ref().filter(|_| !done.contains(&mend)) else {
+                continue;
+            };
+            if !args.yes && !agreed(&mend.command, out)? {
+                continue;
+            }
+            output::text(&format!("running: {}\n", mend.command), out)?;
+            match run_words(args, program, words, out) {
+                Ok(()) => output::text("  done\n", out)?,
+                Err(failure) => output::text(&format!("  failed: {failure}\n"), out)?,
+            }
+            done.push(mend);
+        }
+    }
+    if done.is_empty() {
+        output::text("nothing that could be mended without thinking\n", out)?;
+    }
+    Ok(())
+}
+
+fn agreed(command: &str, out: &mut dyn Write) -> Result<bool, Failure> {
+    output::text(&format!("run `{command}`? [y/N] "), out)?;
+    let mut answer = String::new();
+    let read = std::io::stdin().lock().read_line(&mut answer);
+    read.map_err(|error| error.to_string())?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn run_words(
+    args: &DoctorArgs,
+    program: &str,
+    words: &[String],
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let (name, rest) = words.split_first().ok_or("an empty command")?;
+    let root = args.machine.root.as_ref();
+    if name == program {
+        // Ours: no need of another process, and it works below --root.
+        let Own::Fabric(mut own) = Own::try_parse_from(words).map_err(|error| error.to_string())?;
+        own.machine.root = root.cloned();
+        return run_fabric(&own, program, out);
+    }
+    if let Some(root) = root {
+        return Err(format!("{} is not this machine", root.display()));
+    }
+    let status = Command::new(name).args(rest).status();
+    match status {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{name} ended with {status}")),
+        Err(error) => Err(format!("cannot run {name}: {error}")),
+    }
+}

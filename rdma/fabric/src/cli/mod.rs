@@ -1,0 +1,237 @@
+//! `fabric` and `doctor` on a command line.
+//!
+//! Target and initiator put [`FabricArgs`] and [`DoctorArgs`] among their own
+//! subcommands and call [`fabric`] and [`doctor`].
+
+mod doctor;
+mod output;
+mod set;
+mod show;
+mod table;
+mod watch;
+
+use std::io::Write;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+
+use crate::doctor::Intent;
+use crate::facts::{Fabric, RoceVersion};
+use crate::source::{Live, Recorder, Recording, Source};
+
+/// The exit code of a command that could not do what it was told.
+const FAILED: u8 = 3;
+
+/// What RoCE looks like on this machine.
+#[derive(Debug, Clone, Args)]
+pub struct FabricArgs {
+    #[command(subcommand)]
+    action: Option<Action>,
+    #[command(flatten)]
+    machine: MachineArgs,
+    /// Show counters that are zero, too
+    #[arg(long)]
+    all: bool,
+    /// Write down all that was looked at, for somebody elsewhere to look at by --root
+    #[arg(long, value_name = "FILE")]
+    record: Option<PathBuf>,
+}
+
+/// What else can be done with the fabric.
+#[derive(Debug, Clone, Subcommand)]
+enum Action {
+    /// Rates of counters, until interrupted
+    Watch {
+        /// Seconds between two readings
+        #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+        interval: f64,
+        /// Stop after that many readings
+        #[arg(long, value_name = "N")]
+        count: Option<u64>,
+    },
+    /// Set the RoCE version of connections that do not choose
+    SetMode {
+        /// The RDMA device
+        device: String,
+        /// v1 or v2
+        version: VersionArg,
+        /// The port; every port, if none is given
+        #[arg(long, value_name = "N")]
+        port: Option<u32>,
+    },
+    /// Set the ToS of connections that do not choose
+    SetTos {
+        /// The RDMA device
+        device: String,
+        /// 0 to 255; DSCP is ToS / 4
+        tos: u8,
+        /// The port; every port, if none is given
+        #[arg(long, value_name = "N")]
+        port: Option<u32>,
+    },
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum VersionArg {
+    V1,
+    V2,
+}
+
+/// Which machine, and how to say it.
+#[derive(Debug, Clone, Args)]
+struct MachineArgs {
+    /// How to say it
+    #[arg(
+        short,
+        long,
+        value_name = "FORMAT",
+        default_value = "table",
+        global = true
+    )]
+    output: Format,
+    /// Look at this directory, or at this recording, instead of at the machine
+    #[arg(long, value_name = "DIR|FILE", global = true)]
+    root: Option<PathBuf>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Format {
+    Table,
+    Json,
+}
+
+/// What is wrong with RoCE on this machine, and what mends it.
+///
+/// The exit code is 0 if nothing is worse than a note, 1 for a warning, 2 for an
+/// error, and 3 if the doctor itself could not do what it was told.
+#[derive(Debug, Clone, Args)]
+pub struct DoctorArgs {
+    /// Look at the way to this machine, too; that sends packets to it
+    #[arg(long, value_name = "ADDR")]
+    peer: Option<IpAddr>,
+    /// An address to listen on or to connect from; all of RDMA's, if none is given
+    #[arg(long, value_name = "ADDR")]
+    address: Vec<IpAddr>,
+    /// The ToS that connections are going to have
+    #[arg(long, value_name = "0-255")]
+    tos: Option<u8>,
+    /// RoCE in user space is to be used, whatever devices there are
+    #[arg(long)]
+    soft: bool,
+    /// Seconds to watch the counters for; 0 reads them once
+    #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
+    interval: f64,
+    /// Run those commands that harm nobody, after asking
+    #[arg(long)]
+    fix: bool,
+    /// Do not ask
+    #[arg(long, requires = "fix")]
+    yes: bool,
+    #[command(flatten)]
+    machine: MachineArgs,
+}
+
+fn seconds(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(seconds) if (0.0..=86_400.0).contains(&seconds) => Ok(seconds),
+        _ => Err("a number of seconds, up to a day".to_owned()),
+    }
+}
+
+/// Why a command could not do what it was told.
+pub(crate) type Failure = String;
+
+/// Runs `fabric`.
+#[must_use]
+pub fn fabric(args: &FabricArgs, program: &str) -> ExitCode {
+    let mut stdout = std::io::stdout().lock();
+    exit(run_fabric(args, program, &mut stdout).map(|()| 0))
+}
+
+/// Runs `doctor`.
+#[must_use]
+pub fn doctor(args: &DoctorArgs, intent: Intent) -> ExitCode {
+    let mut stdout = std::io::stdout().lock();
+    exit(run_doctor(args, intent, &mut stdout))
+}
+
+fn exit(result: Result<u8, Failure>) -> ExitCode {
+    ExitCode::from(result.unwrap_or_else(|failure| {
+        eprintln!("{failure}");
+        FAILED
+    }))
+}
+
+/// Runs `fabric`, and says it to a writer.
+pub fn run_fabric(args: &FabricArgs, program: &str, out: &mut dyn Write) -> Result<(), Failure> {
+    let root = args.machine.root.as_deref();
+    match &args.action {
+        Some(Action::SetMode {
+            device,
+            version,
+            port,
+        }) => {
+            let version = match version {
+                VersionArg::V1 => RoceVersion::V1,
+                VersionArg::V2 => RoceVersion::V2,
+            };
+            set::Setting::mode(program, device, version).apply(root, *port, out)
+        }
+        Some(Action::SetTos { device, tos, port }) => {
+            set::Setting::tos(program, device, *tos).apply(root, *port, out)
+        }
+        Some(Action::Watch { interval, count }) => {
+            let source = args.machine.source()?;
+            let interval = Duration::from_secs_f64(*interval);
+            watch::run(&*source, interval, *count, args.machine.output, out)
+        }
+        None => {
+            let source = args.machine.source()?;
+            let recorder = Recorder::new(&*source);
+            let fabric = Fabric::read(&recorder);
+            if let Some(file) = &args.record {
+                std::fs::write(file, recorder.text())
+                    .map_err(|error| format!("cannot write {}: {error}", file.display()))?;
+            }
+            match args.machine.output {
+                Format::Json => output::json(&fabric, out),
+                Format::Table => output::text(&show::describe(&fabric, args.all), out),
+            }
+        }
+    }
+}
+
+/// Runs `doctor`, and says it to a writer; returns the exit code.
+pub fn run_doctor(
+    args: &DoctorArgs,
+    mut intent: Intent,
+    out: &mut dyn Write,
+) -> Result<u8, Failure> {
+    if !args.address.is_empty() {
+        intent.addresses.clone_from(&args.address);
+    }
+    intent.tos = args.tos.map(crate::tos::Tos).or(intent.tos);
+    intent.is_soft |= args.soft;
+    doctor::run(args, intent, out)
+}
+
+impl MachineArgs {
+    fn source(&self) -> Result<Box<dyn Source>, Failure> {
+        let Some(root) = &self.root else {
+            return Ok(Box::new(Live::machine()));
+        };
+        if root.is_dir() {
+            return Ok(Box::new(Live::tree(root)));
+        }
+        Ok(Box::new(recording(root)?))
+    }
+}
+
+fn recording(file: &Path) -> Result<Recording, Failure> {
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
+    Recording::parse(&text).map_err(|error| format!("{}: {error}", file.display()))
+}

@@ -1,0 +1,191 @@
+//! A GID for each address, of the version that connections use.
+
+use std::net::IpAddr;
+
+use super::{Examination, Finding, Severity};
+use crate::facts::{Device, Function, Netdev, Port};
+
+pub(super) const NAME: &str = "gid";
+
+pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
+    if examination.is_soft() {
+        return;
+    }
+    for address in examination.addresses() {
+        findings.extend(address_without_gid(examination, address));
+    }
+    for (netdev, device, port) in examination.roce_netdevs() {
+        findings.extend(netdev_without_address(examination, netdev, device, port));
+    }
+    for (device, port) in examination.fabric.ports() {
+        findings.extend(full_table(device, port));
+    }
+}
+
+fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Finding> {
+    let fabric = &examination.fabric;
+    let all = fabric.addresses.get()?;
+    if address.is_unspecified() || address.is_loopback() {
+        return None;
+    }
+    let subject = address.to_string();
+    let Some(own) = all.iter().find(|own| own.address == address) else {
+        return Some(
+            Finding::new(NAME, Severity::Error, subject, "no netdev has this address")
+                .because("nobody can listen on an address that the machine does not have")
+                .seen("addresses", listed(all.iter().map(|own| own.address)))
+                .mended_by(format!("ip address add {address}/24 dev IFACE")),
+        );
+    };
+    let netdev = &own.netdev;
+    let mut ports = fabric.ports_of(netdev).peekable();
+    if ports.peek().is_none() {
+        return Some(
+            Finding::new(
+                NAME,
+                Severity::Note,
+                subject,
+                format!("it is on {netdev}, which no RDMA device uses"),
+            )
+            .because("RoCE in user space serves it (--provider soft); libibverbs cannot")
+            .seen("addresses", format!("{address} is on {netdev}"))
+            .mended_by(format!("rdma link add rxe0 type rxe netdev {netdev}")),
+        );
+    }
+    let ports: Vec<(&Device, &Port)> = ports.collect();
+    if ports.iter().any(|(_, port)| port.gid_of(address).is_some()) {
+        return None;
+    }
+    let (device, port) = ports[0];
+    // A table that cannot be read is not one that lacks an entry.
+    let gids = port.gids.get()?;
+    let others: Vec<_> = gids
+        .iter()
+        .filter(|gid| gid.address == Some(address))
+        .collect();
+    let port_name = format!("{} port {}", device.name, port.number);
+    let table = format!("{}/gids", port.path);
+    match others.first() {
+        Some(other) => {
+            let version = &other.version;
+            let wanted = port.default_version()?;
+            Some(
+                Finding::new(
+                    NAME,
+                    Severity::Error,
+                    subject,
+                    format!(
+                        "its GID is of RoCE {version} alone, and {port_name} makes RoCE {wanted} \
+                         connections"
+                    ),
+                )
+                .because("a connection needs a GID of its own version: none can be made")
+                .seen(
+                    format!("{}/gid_attrs/types/{}", port.path, other.index),
+                    version,
+                )
+                .safely_mended_by(&[
+                    examination.intent.program,
+                    "fabric",
+                    "set-mode",
+                    &device.name,
+                    &version.to_string(),
+                    "--port",
+                    &port.number.to_string(),
+                ])
+                .mended_by(format!(
+                    "ip link set {netdev} down && ip link set {netdev} up"
+                )),
+            )
+        }
+        None => Some(
+            Finding::new(
+                NAME,
+                Severity::Error,
+                subject,
+                format!("{port_name} has no GID for it"),
+            )
+            .because(
+                "a connection by this address has no source GID: binding fails with \"no such \
+                 device\"",
+            )
+            .seen(table, listed(gids.iter().filter_map(|gid| gid.address)))
+            .mended_by(format!(
+                "ip address del {address}/{prefix} dev {netdev} && \
+                 ip address add {address}/{prefix} dev {netdev}",
+                prefix = own.prefix
+            ))
+            .mended_by(format!(
+                "ip link set {netdev} down && ip link set {netdev} up"
+            )),
+        ),
+    }
+}
+
+/// Hosts connect by IP address: a port without one has only link-local GIDs.
+fn netdev_without_address(
+    examination: &Examination,
+    netdev: &Netdev,
+    device: &Device,
+    port: &Port,
+) -> Option<Finding> {
+    let fabric = &examination.fabric;
+    fabric.addresses.get()?;
+    // What is below a bond or a VLAN has no address of its own, and needs none.
+    let above = fabric.netdevs.each();
+    let has_above = above
+        .filter(|other| other.name != netdev.name)
+        .any(|other| fabric.below(&other.name).contains(&netdev.name));
+    let has_address = netdev.addresses.iter().any(|own| match own.address {
+        IpAddr::V4(_) => true,
+        IpAddr::V6(v6) => !v6.is_unicast_link_local(),
+    });
+    if has_address || has_above || !port.is_active() {
+        return None;
+    }
+    Some(
+        Finding::new(
+            NAME,
+            Severity::Warning,
+            &netdev.name,
+            format!(
+                "it has no IP address: {} has link-local GIDs alone",
+                device.name
+            ),
+        )
+        .because("hosts connect to an IP address, and each becomes a GID")
+        .seen("addresses", format!("none on {}", netdev.name))
+        .mended_by(format!("ip address add ADDRESS/24 dev {}", netdev.name)),
+    )
+}
+
+fn full_table(device: &Device, port: &Port) -> Option<Finding> {
+    let used = port.gids.get()?.len();
+    if used == 0 || used < port.gid_table_size {
+        return None;
+    }
+    let share = if device.function == Function::Virtual {
+        "; virtual functions share 112 entries"
+    } else {
+        ""
+    };
+    Some(
+        Finding::new(
+            NAME,
+            Severity::Warning,
+            format!("{} port {}", device.name, port.number),
+            format!("all {used} entries of the GID table are taken{share}"),
+        )
+        .because("the next address or VLAN gets no GID, and nobody can connect by it")
+        .seen(format!("{}/gids", port.path), format!("{used} of {used}"))
+        .mended_by("ip address  # each address and VLAN takes an entry for each RoCE version"),
+    )
+}
+
+fn listed(addresses: impl Iterator<Item = IpAddr>) -> String {
+    let all: Vec<String> = addresses.map(|address| address.to_string()).collect();
+    if all.is_empty() {
+        return "none".to_owned();
+    }
+    all.join(" ")
+}

@@ -1,0 +1,54 @@
+//! How much memory may be locked.
+
+use super::finding::size;
+use super::{Examination, Finding, Severity};
+
+pub(super) const NAME: &str = "memlock";
+
+pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
+    let Some(memlock) = examination.fabric.host.memlock.get() else {
+        return;
+    };
+    let needed = examination.intent.memory_bytes();
+    let Some(limit) = memlock.soft_bytes else {
+        return;
+    };
+    if memlock.has_cap_ipc_lock || limit >= needed {
+        return;
+    }
+    // Without a device nothing is registered; what is locked for the disks still counts.
+    let severity = if examination.is_soft() {
+        Severity::Warning
+    } else {
+        Severity::Error
+    };
+    let terms: Vec<String> = examination
+        .intent
+        .memory
+        .iter()
+        .map(|(what, bytes)| format!("{what}: {}", size(*bytes)))
+        .collect();
+    let program = examination.intent.program;
+    findings.push(
+        Finding::new(
+            NAME,
+            severity,
+            program,
+            format!(
+                "the limit on locked memory is {}, and {program} needs {} ({})",
+                size(limit),
+                size(needed),
+                terms.join("; ")
+            ),
+        )
+        .because("an adapter reads and writes locked memory alone: registering it is going to fail")
+        .seen("/proc/self/limits", &memlock.line)
+        .mended_by(format!(
+            "systemctl edit {program}, and add: [Service] LimitMEMLOCK=infinity"
+        ))
+        .mended_by("ulimit -l unlimited  # in this shell, as root")
+        .mended_by(
+            "echo '* - memlock unlimited' > /etc/security/limits.d/rdma.conf  # at the next login",
+        ),
+    );
+}

@@ -1,0 +1,263 @@
+//! What is wrong, why it matters, where it is seen, and what mends it.
+//!
+//! A family of rules is a module with a `check`. It looks at an [`Examination`]
+//! and pushes findings; it never reads the machine itself. `docs/roce/rules.md`
+//! says which rule and which test stand for which part of RoCE.
+
+mod counters;
+mod ecn;
+mod finding;
+mod gid;
+mod lag;
+mod memlock;
+mod modules;
+mod mtu;
+mod numa;
+mod peer;
+mod permissions;
+mod pfc;
+mod port;
+mod roce_port;
+mod rxe;
+mod tos;
+mod unreadable;
+mod versions;
+mod vf;
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+pub use finding::{Evidence, Finding, Mend, Severity};
+
+use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};
+use crate::source::Source;
+use crate::tos::Tos;
+
+/// What the program that asks is going to do with the fabric.
+#[derive(Clone, Debug)]
+pub struct Intent {
+    /// Its name on the command line.
+    pub program: &'static str,
+    /// Addresses that it uses; none named means every address of an RDMA netdev.
+    pub addresses: Vec<IpAddr>,
+    /// The ToS that it sets; none means what the connection manager does.
+    pub tos: Option<Tos>,
+    /// Memory that it locks: what for, and bytes.
+    pub memory: Vec<(String, u64)>,
+    /// Whether it is going to use RoCE in user space, whatever devices there are.
+    pub is_soft: bool,
+}
+
+impl Intent {
+    /// Bytes that it locks.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.memory.iter().map(|(_, bytes)| bytes).sum()
+    }
+}
+
+/// All that the rules look at.
+#[derive(Clone, Debug)]
+pub struct Examination {
+    /// The machine.
+    pub fabric: Fabric,
+    /// The same a while later, for counters that grow.
+    pub later: Option<Fabric>,
+    /// How much later.
+    pub interval: Duration,
+    /// Another machine, if one is named.
+    pub peer: Option<Peer>,
+    /// What for.
+    pub intent: Intent,
+}
+
+/// A family of rules.
+pub struct Rule {
+    /// Its name, as findings give it.
+    pub name: &'static str,
+    /// What it is about.
+    pub about: &'static str,
+    check: fn(&Examination, &mut Vec<Finding>),
+}
+
+/// All of them, what stops everything first.
+pub const RULES: [Rule; 18] = [
+    Rule::new(
+        modules::NAME,
+        "devices, drivers and kernel modules",
+        modules::check,
+    ),
+    Rule::new(
+        permissions::NAME,
+        "who may open the device nodes",
+        permissions::check,
+    ),
+    Rule::new(
+        memlock::NAME,
+        "how much memory may be locked",
+        memlock::check,
+    ),
+    Rule::new(port::NAME, "state and link layer of the ports", port::check),
+    Rule::new(vf::NAME, "virtual functions without RoCE", vf::check),
+    Rule::new(
+        gid::NAME,
+        "a GID for each address, of the right type",
+        gid::check,
+    ),
+    Rule::new(
+        versions::NAME,
+        "RoCE v1 and v2, and who can connect to whom",
+        versions::check,
+    ),
+    Rule::new(roce_port::NAME, "who has UDP port 4791", roce_port::check),
+    Rule::new(
+        mtu::NAME,
+        "whether packets are as large as they can be",
+        mtu::check,
+    ),
+    Rule::new(
+        tos::NAME,
+        "ToS, DSCP, service level, VLAN priority",
+        tos::check,
+    ),
+    Rule::new(
+        pfc::NAME,
+        "lossless Ethernet for the priority in use",
+        pfc::check,
+    ),
+    Rule::new(ecn::NAME, "congestion marks and notifications", ecn::check),
+    Rule::new(lag::NAME, "RoCE over bonds", lag::check),
+    Rule::new(
+        counters::NAME,
+        "counters that should not grow",
+        counters::check,
+    ),
+    Rule::new(rxe::NAME, "RoCE done by the kernel", rxe::check),
+    Rule::new(
+        numa::NAME,
+        "adapter, interrupts and threads on one node",
+        numa::check,
+    ),
+    Rule::new(peer::NAME, "the way to the peer", peer::check),
+    Rule::new(
+        unreadable::NAME,
+        "what could not be looked at",
+        unreadable::check,
+    ),
+];
+
+impl Rule {
+    const fn new(
+        name: &'static str,
+        about: &'static str,
+        check: fn(&Examination, &mut Vec<Finding>),
+    ) -> Self {
+        Self { name, about, check }
+    }
+}
+
+impl Examination {
+    /// Reads a machine, twice if the counters are to be compared, and the way to
+    /// a peer.
+    #[must_use]
+    pub fn of(
+        source: &dyn Source,
+        intent: Intent,
+        peer: Option<IpAddr>,
+        interval: Duration,
+    ) -> Self {
+        let fabric = Fabric::read(source);
+        let peer = peer.map(|address| Peer::read(source, &fabric, address));
+        let later = (!interval.is_zero() && fabric.has_devices()).then(|| {
+            source.wait(interval);
+            Fabric::read(source)
+        });
+        Self {
+            fabric,
+            later,
+            interval,
+            peer,
+            intent,
+        }
+    }
+
+    /// Applies every rule; the worst findings first.
+    #[must_use]
+    pub fn findings(&self) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        for rule in &RULES {
+            (rule.check)(self, &mut findings);
+        }
+        findings.sort_by_key(|finding| std::cmp::Reverse(finding.severity));
+        findings
+    }
+
+    /// Whether traffic goes by RoCE in user space.
+    fn is_soft(&self) -> bool {
+        self.intent.is_soft || !self.fabric.has_devices()
+    }
+
+    /// The addresses that matter: those named, or all on RDMA netdevs.
+    fn addresses(&self) -> Vec<IpAddr> {
+        if !self.intent.addresses.is_empty() {
+            return self.intent.addresses.clone();
+        }
+        let all = self.fabric.addresses.each().filter(|address| {
+            let is_local = match address.address {
+                IpAddr::V4(v4) => v4.is_link_local(),
+                IpAddr::V6(v6) => v6.is_unicast_link_local(),
+            };
+            !is_local && self.fabric.ports_of(&address.netdev).next().is_some()
+        });
+        all.map(|address| address.address).collect()
+    }
+
+    /// The netdevs that RoCE goes over, each with the port that it uses.
+    fn roce_netdevs(&self) -> impl Iterator<Item = (&Netdev, &Device, &Port)> {
+        self.fabric.netdevs.each().filter_map(|netdev| {
+            let (device, port) = self.fabric.ports_of(&netdev.name).next()?;
+            Some((netdev, device, port))
+        })
+    }
+
+    /// The ToS of packets of a port, and who decides it.
+    fn tos_of(&self, device: &Device, port: &Port) -> (Tos, String) {
+        let forced = port.forced_class.get().and_then(Option::as_ref);
+        if let Some(global) = forced.and_then(|forced| forced.global) {
+            let path = format!("{}/tc/{}/traffic_class", device.path, port.number);
+            return (global, format!("the driver forces it ({path})"));
+        }
+        if let Some(tos) = self.intent.tos {
+            return (tos, format!("{} is told to use it", self.intent.program));
+        }
+        match port.defaults.get() {
+            Some(defaults) if defaults.tos != 0 => (
+                Tos(defaults.tos),
+                "the connection manager's default (default_roce_tos)".to_owned(),
+            ),
+            _ => (Tos(0), "nobody chose another".to_owned()),
+        }
+    }
+
+    /// The version that a port's connections use.
+    fn is_v1(port: &Port) -> bool {
+        port.default_version() == Some(RoceVersion::V1)
+    }
+}
+
+/// The priority of RoCE's packets on an adapter, and how it comes about.
+fn priority(
+    examination: &Examination,
+    netdev: &Netdev,
+    device: &Device,
+    port: &Port,
+) -> (u8, String) {
+    // If a VLAN on it carries the traffic, its tag counts.
+    let mut above = examination.fabric.netdevs.each();
+    let vlan = above.find_map(|other| {
+        let vlan = other.vlan.get()?.as_ref()?;
+        (vlan.parent == netdev.name && !other.addresses.is_empty()).then_some(vlan)
+    });
+    let (tos, _) = examination.tos_of(device, port);
+    netdev.priority_of(tos, vlan)
+}

@@ -1,0 +1,160 @@
+//! Type of service: who decides it, and what becomes of it.
+
+use super::{Examination, Finding, Severity};
+use crate::facts::{Device, Netdev, Port};
+use crate::tos::Tos;
+
+pub(super) const NAME: &str = "tos";
+
+pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
+    for (device, port) in examination.fabric.ports() {
+        findings.extend(forced_class(examination, device, port));
+        findings.extend(forced_ttl(device, port));
+        findings.extend(ecn_bits(examination, device, port));
+    }
+    for (netdev, device, port) in examination.roce_netdevs() {
+        findings.extend(vlan_priority(examination, netdev, device, port));
+    }
+}
+
+/// The driver's value beats everybody else's.
+fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
+    let forced = port.forced_class.get()?.as_ref()?;
+    if forced.is_empty() {
+        return None;
+    }
+    let path = format!("{}/tc/{}/traffic_class", device.path, port.number);
+    let subject = format!("{} port {}", device.name, port.number);
+    let finding = match forced.global {
+        Some(global) => {
+            let beaten = examination.intent.tos.filter(|tos| *tos != global);
+            let severity = if beaten.is_some() {
+                Severity::Warning
+            } else {
+                Severity::Note
+            };
+            let instead = beaten.map_or_else(String::new, |tos| {
+                format!(", and not {tos} as {} is told", examination.intent.program)
+            });
+            let what = format!("the driver forces {global} on every queue pair{instead}");
+            Finding::new(NAME, severity, subject, what)
+                .because(
+                    "a forced global value beats the rules beside it, the application and \
+                     default_roce_tos",
+                )
+                .seen(&path, format!("Global tclass={}", global.0))
+        }
+        None => {
+            let rules: Vec<String> = forced.rules.iter().map(ToString::to_string).collect();
+            Finding::new(
+                NAME,
+                Severity::Note,
+                subject,
+                format!("the driver forces traffic classes by {} rules", rules.len()),
+            )
+            .because("they beat the application and default_roce_tos for the addresses they name")
+            .seen(&path, rules.join("; "))
+        }
+    };
+    Some(finding.mended_by(format!("echo -1 > {path}")))
+}
+
+fn forced_ttl(device: &Device, port: &Port) -> Option<Finding> {
+    let ttl = port.forced_ttl.get()?.as_ref()?;
+    let value: i32 = ttl.parse().ok().filter(|ttl| *ttl >= 0)?;
+    let path = format!("{}/tc/{}/ttl", device.path, port.number);
+    let severity = if value <= 1 {
+        Severity::Warning
+    } else {
+        Severity::Note
+    };
+    Some(
+        Finding::new(
+            NAME,
+            severity,
+            format!("{} port {}", device.name, port.number),
+            format!("the driver forces hop limit {value} on every queue pair"),
+        )
+        .because(if value <= 1 {
+            "packets do not pass a single router"
+        } else {
+            "the hop limit that a listener or an application sets has no effect"
+        })
+        .seen(&path, ttl)
+        .mended_by(format!("echo -1 > {path}")),
+    )
+}
+
+/// The two low bits are ECN's: NICs write their own.
+fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
+    let (tos, by) = examination.tos_of(device, port);
+    (tos.ecn() == 3).then(|| {
+        Finding::new(
+            NAME,
+            Severity::Warning,
+            format!("{} port {}", device.name, port.number),
+            format!("{tos} marks every packet as having met congestion"),
+        )
+        .because(format!(
+            "its two low bits are ECN's, and 3 means \"congestion experienced\": the other end \
+             slows this one down for nothing ({by})"
+        ))
+        .seen("tos", tos.0)
+        .mended_by(format!(
+            "{} fabric set-tos {} {} --port {}",
+            examination.intent.program,
+            device.name,
+            tos.0 & !3,
+            port.number
+        ))
+    })
+}
+
+/// On a VLAN the ToS becomes the tag's priority; a map may stand between.
+fn vlan_priority(
+    examination: &Examination,
+    netdev: &Netdev,
+    device: &Device,
+    port: &Port,
+) -> Option<Finding> {
+    let vlan = netdev.vlan.get()?.as_ref()?;
+    let (tos, by) = examination.tos_of(device, port);
+    let egress: Vec<String> = vlan
+        .egress
+        .iter()
+        .map(|(from, to)| format!("{from}:{to}"))
+        .collect();
+    let path = format!("/proc/net/vlan/{}", netdev.name);
+    let finding = Finding::new(
+        NAME,
+        Severity::Note,
+        &netdev.name,
+        format!(
+            "frames carry VLAN {} with priority {}, from {tos}",
+            vlan.id,
+            tos.pcp()
+        ),
+    )
+    .because(format!(
+        "the service level is ToS / 32, and becomes the tag's priority ({by}); switches choose \
+         the queue by it"
+    ))
+    .seen(
+        &path,
+        format!(
+            "egress map {}",
+            if egress.is_empty() {
+                "empty".to_owned()
+            } else {
+                egress.join(" ")
+            }
+        ),
+    );
+    Some(match tos {
+        Tos(0) => finding.mended_by(format!(
+            "{} fabric set-tos {} 96 --port {}  # DSCP 24, priority 3, if that is the lossless one",
+            examination.intent.program, device.name, port.number
+        )),
+        _ => finding,
+    })
+}

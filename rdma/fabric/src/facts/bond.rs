@@ -1,0 +1,184 @@
+//! Bonds, and whether RoCE goes over them (RoCE LAG).
+
+use serde::Serialize;
+
+use super::{Device, Fabric, Function, NET, Netdev};
+use crate::source::{Source, Unknown, unless_absent};
+
+/// What makes a netdev a bond.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Bond {
+    /// The mode's name: "802.3ad".
+    pub mode: String,
+    /// The mode's number: 4.
+    pub mode_number: u32,
+    /// Netdevs in the bond.
+    pub slaves: Vec<String>,
+    /// The one that carries the traffic, in active-backup.
+    pub active: Option<String>,
+}
+
+/// What RoCE makes of a bond.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Lag {
+    /// The RDMA device that spans the bond, if there is one.
+    pub device: Option<String>,
+    /// What holds RoCE LAG back.
+    pub obstacles: Vec<Obstacle>,
+}
+
+/// A condition of RoCE LAG that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Obstacle {
+    /// What it is.
+    pub what: String,
+    /// Where that is seen.
+    pub evidence: (String, String),
+    /// The command that changes it.
+    pub mend: String,
+}
+
+/// The modes that RoCE LAG can do: active-backup, balance-xor, 802.3ad.
+const LAG_MODES: [u32; 3] = [1, 2, 4];
+/// ConnectX-3 needs fewer virtual functions than that.
+const CONNECTX3_MAX_VFS: u32 = 64;
+
+impl Bond {
+    /// What sysfs says of a netdev. None: it is not a bond.
+    pub(super) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
+        let directory = format!("{NET}/{netdev}/bonding");
+        let Some(mode) = unless_absent(source.text(&format!("{directory}/mode")))? else {
+            return Ok(None);
+        };
+        // "802.3ad 4".
+        let (name, number) = mode.split_once(' ').unwrap_or((&mode, ""));
+        let slaves = source.text(&format!("{directory}/slaves"))?;
+        let active = source.optional(&format!("{directory}/active_slave"))?;
+        Ok(Some(Self {
+            mode: name.to_owned(),
+            mode_number: number.trim().parse().unwrap_or(0),
+            slaves: slaves.split_whitespace().map(str::to_owned).collect(),
+            active: active.filter(|active| !active.is_empty()),
+        }))
+    }
+}
+
+impl Fabric {
+    /// What RoCE makes of a bond of RDMA netdevs. None: it is no bond, or one
+    /// without RDMA.
+    #[must_use]
+    pub fn lag(&self, netdev: &Netdev) -> Option<Lag> {
+        let bond = netdev.bond.get()?.as_ref()?;
+        let devices: Vec<&Device> = self
+            .devices
+            .each()
+            .filter(|device| device.netdevs.each().any(|own| bond.slaves.contains(own)))
+            .collect();
+        let spanning = self.devices.each().find(|device| {
+            // mlx5 renames; mlx4, whose two ports are one device, shows the bond
+            // as the netdev of its GIDs.
+            device.name.contains("_bond_") && devices.iter().any(|one| one.name == device.name)
+                || device.ports.each().any(|port| {
+                    port.gids
+                        .each()
+                        .any(|gid| gid.netdev.get() == Some(&netdev.name))
+                })
+        });
+        if devices.is_empty() && spanning.is_none() {
+            return None;
+        }
+        Some(Lag {
+            device: spanning.map(|device| device.name.clone()),
+            obstacles: self.obstacles(netdev, bond, &devices),
+        })
+    }
+
+    fn obstacles(&self, netdev: &Netdev, bond: &Bond, devices: &[&Device]) -> Vec<Obstacle> {
+        let bonding = format!("{NET}/{}/bonding", netdev.name);
+        let mut obstacles = Vec::new();
+        if !LAG_MODES.contains(&bond.mode_number) {
+            obstacles.push(Obstacle {
+                what: format!(
+                    "mode {} ({}): RoCE LAG does active-backup (1), balance-xor (2) and 802.3ad (4)",
+                    bond.mode_number, bond.mode
+                ),
+                evidence: (
+                    format!("{bonding}/mode"),
+                    format!("{} {}", bond.mode, bond.mode_number),
+                ),
+                mend: format!(
+                    "ip link set {name} down && ip link set {name} type bond mode active-backup",
+                    name = netdev.name
+                ),
+            });
+        }
+        if bond.slaves.len() != 2 {
+            obstacles.push(Obstacle {
+                what: format!(
+                    "{} netdevs in the bond: RoCE LAG takes the two ports of one card and nothing else",
+                    bond.slaves.len()
+                ),
+                evidence: (format!("{bonding}/slaves"), bond.slaves.join(" ")),
+                mend: format!(
+                    "ip link set {} nomaster",
+                    bond.slaves.last().map_or("NETDEV", String::as_str)
+                ),
+            });
+        }
+        obstacles.extend(self.two_cards(netdev, bond));
+        for device in devices {
+            obstacles.extend(virtual_functions(device));
+        }
+        for slave in bond.slaves.iter().filter_map(|name| self.netdev(name)) {
+            if slave.roce_lag_enable.get() == Some(&Some("0".to_owned())) {
+                let path = format!("{NET}/{}/device/roce_lag_enable", slave.name);
+                obstacles.push(Obstacle {
+                    what: format!("RoCE LAG is switched off for {}", slave.name),
+                    mend: format!("echo 1 > {path}"),
+                    evidence: (path, "0".to_owned()),
+                });
+            }
+        }
+        obstacles
+    }
+
+    fn two_cards(&self, netdev: &Netdev, bond: &Bond) -> Option<Obstacle> {
+        let slaves = bond.slaves.iter().filter_map(|name| self.netdev(name));
+        let mut cards: Vec<String> = slaves.filter_map(Netdev::card).collect();
+        cards.dedup();
+        (cards.len() > 1).then(|| Obstacle {
+            what: "the netdevs of the bond belong to different cards".to_owned(),
+            evidence: (
+                format!("{NET}/{}/device", bond.slaves.join(",")),
+                cards.join(" "),
+            ),
+            mend: format!(
+                "ip link set {} nomaster; then put the other port of {}'s card into {}",
+                bond.slaves.last().map_or("NETDEV", String::as_str),
+                bond.slaves.first().map_or("NETDEV", String::as_str),
+                netdev.name
+            ),
+        })
+    }
+}
+
+fn virtual_functions(device: &Device) -> Option<Obstacle> {
+    let Function::Physical { vfs } = device.function else {
+        return None;
+    };
+    let allowed = if device.is_connectx3() {
+        CONNECTX3_MAX_VFS
+    } else {
+        1
+    };
+    let path = format!("{}/device/sriov_numvfs", device.path);
+    (vfs >= allowed).then(|| Obstacle {
+        what: if device.is_connectx3() {
+            format!("{vfs} virtual functions: a ConnectX-3 bonds RoCE with fewer than {allowed}")
+        } else {
+            format!("{} has {vfs} virtual functions switched on", device.name)
+        },
+        mend: format!("echo 0 > {path}"),
+        evidence: (path, vfs.to_string()),
+    })
+}

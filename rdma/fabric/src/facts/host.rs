@@ -1,0 +1,250 @@
+//! The machine around its adapters: limits, permissions, modules, NUMA nodes.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::numbers;
+use crate::source::{Known, Node, Source, Unknown, unless_absent};
+
+/// Modules that are worth knowing of.
+const MODULES: [&str; 18] = [
+    "bnxt_re",
+    "hns_roce_hw_v2",
+    "ib_core",
+    "ib_uverbs",
+    "irdma",
+    "mana_ib",
+    "mlx4_ib",
+    "mlx5_ib",
+    "nvme_rdma",
+    "nvmet",
+    "nvmet_rdma",
+    "qedr",
+    "rdma_cm",
+    "rdma_rxe",
+    "rdma_ucm",
+    "siw",
+    "vlan_8021q",
+    "8021q",
+];
+/// The capability that lifts the limit on locked memory (linux/capability.h).
+const CAP_IPC_LOCK: u32 = 14;
+
+/// The machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Host {
+    /// The kernel's release.
+    pub kernel: Known<String>,
+    /// The modules that are loaded, of those that matter here.
+    pub modules: Known<Vec<String>>,
+    /// How much memory this user may lock.
+    pub memlock: Known<Memlock>,
+    /// The user that these facts were read as.
+    pub user: Known<User>,
+    /// Device nodes that programs open, by name.
+    pub nodes: BTreeMap<String, Known<DeviceNode>>,
+    /// Whether /dev/infiniband is there at all.
+    pub has_device_nodes: bool,
+    /// Whether the connection manager's defaults can be looked at.
+    pub has_configfs: bool,
+    /// NUMA nodes.
+    pub numa_nodes: Known<Vec<NumaNode>>,
+    /// CPUs of each interrupt of an RDMA device.
+    pub irq_cpus: BTreeMap<u32, String>,
+}
+
+/// The limit on locked memory.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Memlock {
+    /// Bytes. None: unlimited.
+    pub soft_bytes: Option<u64>,
+    /// What an ordinary user may raise it to. None: unlimited.
+    pub hard_bytes: Option<u64>,
+    /// Whether this process is exempt.
+    pub has_cap_ipc_lock: bool,
+    /// The line that says so.
+    pub line: String,
+}
+
+/// Who is asking.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct User {
+    /// Effective user.
+    pub uid: u32,
+    /// Effective group and the others.
+    pub gids: Vec<u32>,
+}
+
+/// A device node and who may open it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct DeviceNode {
+    /// Where it is.
+    pub path: String,
+    /// Owner and mode.
+    pub node: Node,
+}
+
+/// A NUMA node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct NumaNode {
+    /// Its number.
+    pub number: u32,
+    /// Its CPUs, as the kernel lists them: "0-15,32-47".
+    pub cpus: String,
+}
+
+impl Host {
+    pub(super) fn read(source: &dyn Source) -> Self {
+        let nodes = source.list("/dev/infiniband");
+        Self {
+            kernel: source.text("/proc/sys/kernel/osrelease").into(),
+            modules: modules(source).into(),
+            memlock: memlock(source).into(),
+            user: user(source).into(),
+            has_device_nodes: nodes.is_ok(),
+            nodes: device_nodes(source, nodes.unwrap_or_default()),
+            has_configfs: source.has_directory(super::RDMA_CM),
+            numa_nodes: numa_nodes(source).into(),
+            irq_cpus: irq_cpus(source),
+        }
+    }
+
+    /// Whether a module is loaded. None: nobody knows.
+    #[must_use]
+    pub fn has_module(&self, name: &str) -> Option<bool> {
+        Some(self.modules.get()?.iter().any(|module| module == name))
+    }
+}
+
+impl User {
+    /// Whether the mode lets this user read and write.
+    #[must_use]
+    pub fn may_open(&self, node: &Node) -> bool {
+        let bits = if self.uid == node.uid {
+            node.mode >> 6
+        } else if self.gids.contains(&node.gid) {
+            node.mode >> 3
+        } else {
+            node.mode
+        };
+        self.uid == 0 || bits & 0o6 == 0o6
+    }
+}
+
+fn modules(source: &dyn Source) -> Result<Vec<String>, Unknown> {
+    let loaded = source.list("/sys/module")?;
+    let known = MODULES.into_iter().map(str::to_owned);
+    Ok(known.filter(|module| loaded.contains(module)).collect())
+}
+
+fn memlock(source: &dyn Source) -> Result<Memlock, Unknown> {
+    let path = "/proc/self/limits";
+    let limits = source.read(path)?;
+    let line = limits
+        .lines()
+        .find(|line| line.starts_with("Max locked memory"))
+        .ok_or_else(|| Unknown::other(path, "no line about locked memory".to_owned()))?;
+    let mut values = line
+        .trim_start_matches("Max locked memory")
+        .split_whitespace()
+        .map(|value| value.parse().ok());
+    let status = source.read("/proc/self/status")?;
+    let capabilities = field(&status, "CapEff:")
+        .and_then(|value| u64::from_str_radix(value.trim(), 16).ok())
+        .unwrap_or(0);
+    Ok(Memlock {
+        soft_bytes: values.next().flatten(),
+        hard_bytes: values.next().flatten(),
+        has_cap_ipc_lock: capabilities & (1 << CAP_IPC_LOCK) != 0,
+        line: line.split_whitespace().collect::<Vec<_>>().join(" "),
+    })
+}
+
+fn user(source: &dyn Source) -> Result<User, Unknown> {
+    let path = "/proc/self/status";
+    let status = source.read(path)?;
+    let numbers = |name: &str| -> Vec<u32> {
+        let value = field(&status, name).unwrap_or_default();
+        let words = value.split_whitespace();
+        words.filter_map(|word| word.parse().ok()).collect()
+    };
+    // Real, effective, saved, file system.
+    let effective = |name: &str| {
+        let found = numbers(name).get(1).copied();
+        found.ok_or_else(|| Unknown::other(path, format!("no {name} in it")))
+    };
+    let mut gids = numbers("Groups:");
+    gids.push(effective("Gid:")?);
+    Ok(User {
+        uid: effective("Uid:")?,
+        gids,
+    })
+}
+
+fn field<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    text.lines().find_map(|line| line.strip_prefix(name))
+}
+
+fn device_nodes(source: &dyn Source, names: Vec<String>) -> BTreeMap<String, Known<DeviceNode>> {
+    let mut names = names;
+    names.retain(|name| name == "rdma_cm" || name.starts_with("uverbs"));
+    let read = |name: String| {
+        let path = format!("/dev/infiniband/{name}");
+        let node = source.node(&path).map(|node| DeviceNode { path, node });
+        (name, node.into())
+    };
+    names.into_iter().map(read).collect()
+}
+
+fn numa_nodes(source: &dyn Source) -> Result<Vec<NumaNode>, Unknown> {
+    let directory = "/sys/devices/system/node";
+    let names = unless_absent(source.list(directory))?.unwrap_or_default();
+    let nodes = names.iter().filter_map(|name| {
+        Some(NumaNode {
+            number: name.strip_prefix("node")?.parse().ok()?,
+            cpus: source.text(&format!("{directory}/{name}/cpulist")).ok()?,
+        })
+    });
+    Ok(nodes.collect())
+}
+
+/// The CPUs of the interrupts that RDMA devices have.
+fn irq_cpus(source: &dyn Source) -> BTreeMap<u32, String> {
+    let devices = source.list(super::INFINIBAND).unwrap_or_default();
+    let irqs = devices.iter().flat_map(|device| {
+        let directory = format!("{}/{device}/device/msi_irqs", super::INFINIBAND);
+        numbers(source, &directory).unwrap_or_default()
+    });
+    let read = |irq| {
+        let path = format!("/proc/irq/{irq}/smp_affinity_list");
+        Some((irq, source.text(&path).ok()?))
+    };
+    irqs.filter_map(read).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn owner_group_and_others_are_told_apart() {
+        let user = |uid, gids: &[u32]| User {
+            uid,
+            gids: gids.to_vec(),
+        };
+        let node = Node {
+            mode: 0o660,
+            uid: 5,
+            gid: 7,
+        };
+        assert!(user(5, &[]).may_open(&node));
+        assert!(user(6, &[7]).may_open(&node));
+        assert!(!user(6, &[8]).may_open(&node));
+        assert!(user(0, &[]).may_open(&node));
+        assert!(!user(5, &[7]).may_open(&Node {
+            mode: 0o060,
+            ..node
+        }));
+    }
+}

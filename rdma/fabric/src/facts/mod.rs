@@ -1,0 +1,127 @@
+//! What was read of a machine.
+
+mod address_map;
+mod bond;
+mod counters;
+mod device;
+mod gid;
+mod host;
+mod netdev;
+mod peer;
+mod port;
+mod traffic_class;
+mod udp_port;
+mod vlan;
+
+use serde::Serialize;
+
+pub use bond::{Bond, Lag};
+pub use counters::Counters;
+pub use device::{Device, Function};
+pub use gid::{Gid, RoceVersion};
+pub use host::{DeviceNode, Host, Memlock, NumaNode};
+pub use netdev::Netdev;
+pub use peer::Peer;
+pub use port::{CnpState, Port};
+pub use traffic_class::{ForcedClass, ForcedRule};
+pub use udp_port::{ROCE_PORT, UdpHolder};
+pub use vlan::Vlan;
+
+use crate::source::{Address, Known, Question, Source};
+
+/// Where the kernel lists RDMA devices.
+pub const INFINIBAND: &str = "/sys/class/infiniband";
+/// Where it lists netdevs.
+pub const NET: &str = "/sys/class/net";
+/// Where the connection manager has its defaults, if configfs is mounted.
+pub const RDMA_CM: &str = "/sys/kernel/config/rdma_cm";
+
+/// Everything about RoCE on one machine.
+#[derive(Clone, Debug, Serialize)]
+pub struct Fabric {
+    /// RDMA devices.
+    pub devices: Known<Vec<Device>>,
+    /// The netdevs that matter: those of the devices, and those above them.
+    pub netdevs: Known<Vec<Netdev>>,
+    /// The machine's addresses, on whatever netdev.
+    pub addresses: Known<Vec<Address>>,
+    /// Limits, permissions and modules.
+    pub host: Host,
+    /// Who has UDP port 4791, on which RoCE v2 arrives.
+    pub udp_port: Known<Vec<UdpHolder>>,
+}
+
+impl Fabric {
+    /// Reads a machine.
+    #[must_use]
+    pub fn read(source: &dyn Source) -> Self {
+        let addresses = source.answer(&Question::Addresses).into();
+        let devices = Device::read_all(source);
+        let netdevs = Netdev::read_all(source);
+        let mut fabric = Self {
+            devices,
+            netdevs,
+            addresses,
+            host: Host::read(source),
+            udp_port: UdpHolder::read_all(source).into(),
+        };
+        fabric.map_addresses();
+        fabric
+    }
+
+    /// Whether the machine has an RDMA device at all.
+    #[must_use]
+    pub fn has_devices(&self) -> bool {
+        self.devices.each().next().is_some()
+    }
+
+    /// Each port with its device.
+    pub fn ports(&self) -> impl Iterator<Item = (&Device, &Port)> {
+        let devices = self.devices.each();
+        devices.flat_map(|device| device.ports.each().map(move |port| (device, port)))
+    }
+
+    /// A netdev by its name.
+    #[must_use]
+    pub fn netdev(&self, name: &str) -> Option<&Netdev> {
+        self.netdevs.each().find(|netdev| netdev.name == name)
+    }
+
+    /// The ports that a netdev's traffic uses: a VLAN or bond uses those below it.
+    pub fn ports_of<'a>(&'a self, netdev: &str) -> impl Iterator<Item = (&'a Device, &'a Port)> {
+        let below = self.below(netdev);
+        self.ports().filter(move |(device, port)| {
+            let has = |name: &String| port.netdevs(device).any(|own| own == name);
+            below.iter().any(has)
+        })
+    }
+
+    /// A netdev and what it stands on.
+    #[must_use]
+    pub fn below(&self, netdev: &str) -> Vec<String> {
+        let mut found = vec![netdev.to_owned()];
+        let mut at = 0;
+        while let Some(name) = found.get(at).cloned() {
+            at += 1;
+            let Some(netdev) = self.netdev(&name) else {
+                continue;
+            };
+            let parent = netdev.vlan.get().into_iter().flatten().map(|v| &v.parent);
+            let slaves = netdev.bond.get().into_iter().flatten();
+            for next in parent.chain(slaves.flat_map(|bond| &bond.slaves)) {
+                if !found.contains(next) {
+                    found.push(next.clone());
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Names of a directory as numbers, those that are.
+fn numbers(source: &dyn Source, path: &str) -> Result<Vec<u32>, crate::source::Unknown> {
+    let names = source.list(path)?;
+    let mut numbers: Vec<u32> = names.iter().filter_map(|name| name.parse().ok()).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}

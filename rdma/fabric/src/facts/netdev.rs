@@ -1,0 +1,164 @@
+//! Network interfaces, as far as RoCE goes over them.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use super::{Bond, CnpState, Counters, NET, Vlan, numbers};
+use crate::source::{
+    Address, Dcb, Driver, Known, Pause, Question, Rings, Source, Unknown, unless_absent,
+};
+use crate::tos::Tos;
+
+/// A network interface.
+#[derive(Clone, Debug, Serialize)]
+pub struct Netdev {
+    /// eth2, bond0, eth2.100, ...
+    pub name: String,
+    /// Bytes of an IP packet.
+    pub mtu: Known<u32>,
+    /// up, down, ...
+    pub state: Known<String>,
+    /// Mbit/s; absent where the link is down.
+    pub speed: Known<Option<i64>>,
+    /// What drives it.
+    pub driver: Known<Driver>,
+    /// Its PCI function, if it has one.
+    pub pci: Known<Option<String>>,
+    /// The bond or bridge that it is in.
+    pub master: Known<Option<String>>,
+    /// What makes it a VLAN, if it is one.
+    pub vlan: Known<Option<Vlan>>,
+    /// What makes it a bond, if it is one.
+    pub bond: Known<Option<Bond>>,
+    /// The driver's switch for RoCE over a bond, where it has one.
+    pub roce_lag_enable: Known<Option<String>>,
+    /// Its addresses.
+    pub addresses: Vec<Address>,
+    /// Global pause.
+    pub pause: Known<Pause>,
+    /// Priority flow control, and what the adapter trusts.
+    pub dcb: Known<Dcb>,
+    /// Sizes of its rings.
+    pub rings: Known<Rings>,
+    /// What ethtool counts for each priority: rx_prio3_pause and its like.
+    pub priority_counters: Known<Counters>,
+    /// ECN, where the driver shows it.
+    pub ecn: Known<Option<CnpState>>,
+}
+
+impl Netdev {
+    /// All of them but the loopback device.
+    pub(super) fn read_all(source: &dyn Source) -> Known<Vec<Self>> {
+        let names = source.list(NET).map(|mut names| {
+            // bonding_masters is a file.
+            names.retain(|name| name != "lo" && name != "bonding_masters");
+            names
+        });
+        let read = |name: String| Self::read(source, name);
+        names
+            .map(|names| names.into_iter().map(read).collect())
+            .into()
+    }
+
+    fn read(source: &dyn Source, name: String) -> Self {
+        let path = |file: &str| format!("{NET}/{name}/{file}");
+        // A link that is down has no speed: the kernel refuses the reading.
+        let speed = source.number(&path("speed")).ok();
+        let counters: Result<Counters, Unknown> =
+            source.answer(&Question::Statistics(name.clone()));
+        Self {
+            mtu: source.number(&path("mtu")).into(),
+            state: source.text(&path("operstate")).into(),
+            speed: Known::Is(speed.filter(|speed| *speed > 0)),
+            driver: source.answer(&Question::Driver(name.clone())).into(),
+            pci: unless_absent(source.link_name(&path("device"))).into(),
+            master: unless_absent(source.link_name(&path("master"))).into(),
+            vlan: Vlan::read(source, &name).into(),
+            bond: Bond::read(source, &name).into(),
+            roce_lag_enable: source.optional(&path("device/roce_lag_enable")).into(),
+            addresses: Vec::new(),
+            pause: source.answer(&Question::Pause(name.clone())).into(),
+            dcb: source.answer(&Question::Dcb(name.clone())).into(),
+            rings: source.answer(&Question::Rings(name.clone())).into(),
+            priority_counters: counters.map(of_priorities).into(),
+            ecn: ecn(source, &path("ecn")).into(),
+            name,
+        }
+    }
+
+    /// The card that it is a port of: its PCI address without the function.
+    #[must_use]
+    pub fn card(&self) -> Option<String> {
+        let pci = self.pci.get()?.as_deref()?;
+        Some(
+            pci.rsplit_once('.')
+                .map_or(pci, |(card, _)| card)
+                .to_owned(),
+        )
+    }
+
+    /// The priority of packets of that ToS on this netdev or the adapter below
+    /// it, and how it came about.
+    #[must_use]
+    pub fn priority_of(&self, tos: Tos, vlan: Option<&Vlan>) -> (u8, String) {
+        let map = self.dcb.get().map(|dcb| &dcb.dscp);
+        match map.filter(|map| !map.is_empty()) {
+            Some(map) => match map.get(&tos.dscp()) {
+                Some(priority) => (
+                    *priority,
+                    format!("the adapter trusts DSCP: {} is mapped to it", tos.dscp()),
+                ),
+                None => (
+                    tos.dscp() >> 3,
+                    format!(
+                        "the adapter trusts DSCP: {} has no entry, and goes by its upper three bits",
+                        tos.dscp()
+                    ),
+                ),
+            },
+            None => match vlan {
+                Some(vlan) => (
+                    tos.pcp(),
+                    format!(
+                        "the adapter trusts PCP: the tag of VLAN {} carries the SL",
+                        vlan.id
+                    ),
+                ),
+                None => (
+                    0,
+                    "the adapter trusts PCP, and packets without a VLAN tag have none".to_owned(),
+                ),
+            },
+        }
+    }
+}
+
+/// Those counters that are about priorities, pause and lost packets.
+fn of_priorities(mut counters: Counters) -> Counters {
+    counters.retain(|name, _| {
+        name.contains("prio") && (name.ends_with("pause") || name.ends_with("discards"))
+            || name.ends_with("_pause_ctrl_phy")
+            || name == "rx_out_of_buffer"
+            || name == "rx_discards_phy"
+    });
+    counters
+}
+
+/// /sys/class/net/eth2/ecn, which mlx5 has.
+fn ecn(source: &dyn Source, directory: &str) -> Result<Option<CnpState>, Unknown> {
+    let enabled = |role: &str| -> Result<BTreeMap<u32, bool>, Unknown> {
+        let directory = format!("{directory}/{role}/enable");
+        let priorities = unless_absent(numbers(source, &directory))?.unwrap_or_default();
+        let read = |priority| {
+            let text = source.text(&format!("{directory}/{priority}"))?;
+            Ok((priority, text == "1"))
+        };
+        priorities.into_iter().map(read).collect()
+    };
+    let state = CnpState {
+        notifies: enabled("roce_np")?,
+        reacts: enabled("roce_rp")?,
+    };
+    Ok((!state.notifies.is_empty() || !state.reacts.is_empty()).then_some(state))
+}

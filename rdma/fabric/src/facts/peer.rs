@@ -1,0 +1,98 @@
+//! The way to another machine, as far as it can be told from here.
+
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::{Fabric, ROCE_PORT};
+use crate::mtu::ROCE_MTUS;
+use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source, Unknown};
+
+/// What the largest RoCE packet has besides its payload, and a few bytes more.
+const HEADER_BYTES: u32 = 96;
+
+/// What is known of a peer.
+#[derive(Clone, Debug, Serialize)]
+pub struct Peer {
+    /// Its address.
+    pub address: IpAddr,
+    /// The way to it.
+    pub route: Known<Route>,
+    /// Its link address, or the router's.
+    pub neighbour: Known<Neighbour>,
+    /// What became of packets of several sizes, the smallest first.
+    pub echoes: Vec<(u32, Known<Echo>)>,
+    /// What a datagram to RoCE's port brought back.
+    pub roce_port: Known<Reached>,
+}
+
+impl Peer {
+    /// Looks for the way to a peer. This sends packets to it.
+    #[must_use]
+    pub fn read(source: &dyn Source, fabric: &Fabric, address: IpAddr) -> Self {
+        let route: Result<Route, Unknown> = source.answer(&Question::Route(address));
+        let mtu = route.as_ref().ok().and_then(|route| {
+            let netdev = fabric.netdev(&route.netdev)?;
+            netdev.mtu.get().copied()
+        });
+        // Packets come first: they make the kernel look for the neighbour.
+        let echoes: Vec<_> = sizes(mtu)
+            .into_iter()
+            .map(|bytes| (bytes, source.answer(&Question::Echo(address, bytes)).into()))
+            .collect();
+        let neighbour = match &route {
+            Ok(route) => {
+                let next_hop = route.gateway.unwrap_or(address);
+                source.answer(&Question::Neighbour(route.netdev.clone(), next_hop))
+            }
+            Err(unknown) => Err(unknown.clone()),
+        };
+        Self {
+            address,
+            neighbour: neighbour.into(),
+            route: route.into(),
+            echoes,
+            roce_port: source.answer(&Question::Udp(address, ROCE_PORT)).into(),
+        }
+    }
+
+    /// The largest packet that came back.
+    #[must_use]
+    pub fn largest_echo(&self) -> Option<u32> {
+        let answered = |(_, echo): &&(u32, Known<Echo>)| echo.get() == Some(&Echo::Answered);
+        self.echoes
+            .iter()
+            .rev()
+            .find(answered)
+            .map(|(bytes, _)| *bytes)
+    }
+
+    /// The largest packet that was tried.
+    #[must_use]
+    pub fn largest_tried(&self) -> Option<u32> {
+        self.echoes.last().map(|(bytes, _)| *bytes)
+    }
+}
+
+/// A small packet, one for each RoCE MTU that the netdev has room for, and one
+/// that fills it.
+fn sizes(netdev_mtu: Option<u32>) -> Vec<u32> {
+    let limit = netdev_mtu.unwrap_or(1500);
+    let steps = ROCE_MTUS.into_iter().map(|mtu| mtu + HEADER_BYTES);
+    let mut sizes: Vec<u32> = [84].into_iter().chain(steps).collect();
+    sizes.retain(|size| *size < limit);
+    sizes.push(limit);
+    sizes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::sizes;
+
+    #[test]
+    fn the_sizes_are_those_that_roce_would_send() {
+        assert_eq!(sizes(Some(1500)), [84, 352, 608, 1120, 1500]);
+        assert_eq!(sizes(Some(9000)).last(), Some(&9000));
+        assert_eq!(sizes(None).last(), Some(&1500));
+    }
+}

@@ -1,0 +1,130 @@
+//! Traffic classes that a driver forces on queue pairs, whatever they ask for.
+
+use std::fmt;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use crate::tos::Tos;
+
+/// What `/sys/class/infiniband/DEV/tc/PORT/traffic_class` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ForcedClass {
+    /// For every queue pair; it beats the rules.
+    pub global: Option<Tos>,
+    /// For some of them.
+    pub rules: Vec<ForcedRule>,
+}
+
+/// "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24".
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct ForcedRule {
+    /// What it sets.
+    pub class: Tos,
+    /// Queue pairs from this address; any, if it is not said.
+    pub source: Option<IpAddr>,
+    /// Queue pairs to these addresses: an address, and the bits of it that count.
+    pub destination: Option<(IpAddr, u8)>,
+}
+
+impl ForcedClass {
+    /// Reads the driver's file. Lines that it cannot make sense of are left out.
+    #[must_use]
+    pub fn parse(text: &str) -> Self {
+        let mut class = Self::default();
+        for line in text.lines().map(str::trim) {
+            match line.strip_prefix("Global ") {
+                Some(global) => class.global = rule(global).map(|rule| rule.class),
+                None => class.rules.extend(rule(line)),
+            }
+        }
+        class
+    }
+
+    /// Whether it forces anything.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.global.is_none() && self.rules.is_empty()
+    }
+}
+
+impl fmt::Display for ForcedRule {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tclass={}", self.class.0)?;
+        if let Some(source) = self.source {
+            write!(f, ",src_ip={source}")?;
+        }
+        if let Some((address, bits)) = self.destination {
+            write!(f, ",dst_ip={address}/{bits}")?;
+        }
+        Ok(())
+    }
+}
+
+fn rule(line: &str) -> Option<ForcedRule> {
+    let mut class = None;
+    let mut source = None;
+    let mut destination = None;
+    for field in line.split(',').map(str::trim) {
+        // "tclass=" may be left out.
+        let (key, value) = field.split_once('=').unwrap_or(("tclass", field));
+        match key {
+            "tclass" => class = Some(Tos(value.parse().ok()?)),
+            "src_ip" => source = Some(value.parse().ok()?),
+            "dst_ip" => destination = Some(prefix(value)?),
+            _ => return None,
+        }
+    }
+    Some(ForcedRule {
+        class: class?,
+        source,
+        destination,
+    })
+}
+
+fn prefix(text: &str) -> Option<(IpAddr, u8)> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address.parse().ok()?, Some(bits.parse().ok()?)),
+        None => (text.parse().ok()?, None),
+    };
+    let all = if matches!(address, IpAddr::V4(_)) {
+        32
+    } else {
+        128
+    };
+    Some((address, bits.unwrap_or(all)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_global_value_and_rules_are_told_apart() {
+        let class = ForcedClass::parse("Global tclass=106\n");
+        assert_eq!(class.global, Some(Tos(106)));
+        assert!(class.rules.is_empty());
+
+        let text = "tclass=16,src_ip=1.1.1.2,dst_ip=1.1.1.0/24\n96,dst_ip=2001:db8::1\n";
+        let class = ForcedClass::parse(text);
+        assert_eq!(class.global, None);
+        let [first, second] = &class.rules[..] else {
+            panic!("two rules")
+        };
+        assert_eq!(
+            (first.class, first.source),
+            (Tos(16), "1.1.1.2".parse().ok())
+        );
+        assert_eq!(first.destination, Some(("1.1.1.0".parse().unwrap(), 24)));
+        assert_eq!(first.to_string(), text.lines().next().unwrap());
+        assert_eq!(second.class, Tos(96));
+        assert_eq!(second.destination.unwrap().1, 128);
+    }
+
+    #[test]
+    fn nonsense_forces_nothing() {
+        for text in ["", "\n", "tclass=256", "tclass=1,what=2", "dst_ip=1.1.1.1"] {
+            assert!(ForcedClass::parse(text).is_empty(), "{text:?}");
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! VLAN netdevs: their GIDs make tagged frames.
+
+use std::collections::BTreeMap;
+
+use serde::Serialize;
+
+use crate::source::{Source, Unknown, unless_absent};
+
+/// What makes a netdev a VLAN.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Vlan {
+    /// The netdev that carries its frames.
+    pub parent: String,
+    /// The number in the tag.
+    pub id: u16,
+    /// Socket priority to PCP.
+    pub egress: BTreeMap<u32, u8>,
+}
+
+impl Vlan {
+    /// What /proc/net/vlan says of a netdev. None: it is not a VLAN.
+    pub(super) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
+        let path = format!("/proc/net/vlan/{netdev}");
+        let Some(text) = unless_absent(source.text(&path))? else {
+            return Ok(None);
+        };
+        let parsed = Self::parse(&text);
+        let parsed = parsed.ok_or_else(|| Unknown::other(&path, "no VLAN in it".to_owned()))?;
+        Ok(Some(parsed))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let after = |label: &str| {
+            let at = text.find(label)? + label.len();
+            text[at..].lines().next().map(str::trim)
+        };
+        let id = after("VID:")?.split_whitespace().next()?;
+        let egress = after("EGRESS priority mappings:").unwrap_or_default();
+        let pairs = egress.split_whitespace().filter_map(|pair| {
+            let (from, to) = pair.split_once(':')?;
+            Some((from.parse().ok()?, to.parse().ok()?))
+        });
+        Some(Self {
+            parent: after("Device:")?.to_owned(),
+            id: id.parse().ok()?,
+            egress: pairs.collect(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Vlan;
+
+    #[test]
+    fn the_kernels_text_is_read() {
+        let text = "eth2.100  VID: 100\t REORDER_HDR: 1  dev->priv_flags: 1021\n\
+                    Device: eth2\nINGRESS priority mappings: 0:0  1:0\n EGRESS priority mappings: 0:3 4:5";
+        let vlan = Vlan::parse(text).unwrap();
+        assert_eq!((vlan.parent.as_str(), vlan.id), ("eth2", 100));
+        assert_eq!(vlan.egress, [(0, 3), (4, 5)].into());
+        assert!(Vlan::parse("nothing").is_none());
+    }
+}

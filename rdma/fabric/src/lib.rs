@@ -1,0 +1,20 @@
+//! What a machine's RoCE looks like, what is wrong with it, and what mends it.
+//!
+//! * [`source`] is the machine: its files, and the kernel's answers to questions
+//!   that no file answers. A recording can stand in for it.
+//! * [`facts`] are what was read, typed. A fact that cannot be had says why, and
+//!   stops nothing.
+//! * [`doctor`] applies rules to the facts, one family of them in each module,
+//!   and has findings: what, why it matters, the evidence, the command that mends.
+//! * [`cli`] is `fabric` and `doctor` on the command line of target and initiator.
+//! * [`mtu`] and [`tos`] are the arithmetic of RoCE.
+//!
+//! Nothing here is on the way of an I/O, and nothing needs an RDMA device.
+//! `unsafe` stands in `source::live::sys` and `source::live::verbs` alone.
+
+pub mod cli;
+pub mod doctor;
+pub mod facts;
+pub mod mtu;
+pub mod source;
+pub mod tos;

@@ -1,0 +1,145 @@
+//! This machine.
+
+mod dcb;
+mod ethtool;
+mod netlink;
+mod peer;
+mod sys;
+mod verbs;
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use serde::Serialize;
+use serde_json::Value;
+
+use super::{Defaults, Node, Question, Source, Unknown};
+
+/// Where the connection manager has its defaults.
+const RDMA_CM: &str = "sys/kernel/config/rdma_cm";
+
+/// This machine, or a tree of files that looks like one.
+#[derive(Debug)]
+pub struct Live {
+    root: PathBuf,
+}
+
+impl Live {
+    /// This machine.
+    #[must_use]
+    pub fn machine() -> Self {
+        Self::tree(Path::new("/"))
+    }
+
+    /// The files below a directory; the kernel is not asked then, since it would
+    /// tell of this machine.
+    #[must_use]
+    pub fn tree(root: &Path) -> Self {
+        Self {
+            root: root.to_owned(),
+        }
+    }
+
+    /// The true place of a path.
+    fn place(&self, path: &str) -> PathBuf {
+        self.root.join(path.trim_start_matches('/'))
+    }
+
+    fn is_machine(&self) -> bool {
+        self.root == Path::new("/")
+    }
+}
+
+impl Source for Live {
+    fn read(&self, path: &str) -> Result<String, Unknown> {
+        let bytes = fs::read(self.place(path)).map_err(|error| Unknown::io(path, &error))?;
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    fn list(&self, path: &str) -> Result<Vec<String>, Unknown> {
+        let names = || -> io::Result<Vec<String>> {
+            fs::read_dir(self.place(path))?
+                .map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()))
+                .collect()
+        };
+        let mut names = names().map_err(|error| Unknown::io(path, &error))?;
+        names.sort();
+        Ok(names)
+    }
+
+    fn link(&self, path: &str) -> Result<String, Unknown> {
+        let target = fs::read_link(self.place(path)).map_err(|error| Unknown::io(path, &error))?;
+        Ok(target.to_string_lossy().into_owned())
+    }
+
+    fn node(&self, path: &str) -> Result<Node, Unknown> {
+        let data = fs::metadata(self.place(path)).map_err(|error| Unknown::io(path, &error))?;
+        Ok(Node {
+            mode: data.mode() & 0o7777,
+            uid: data.uid(),
+            gid: data.gid(),
+        })
+    }
+
+    fn ask(&self, question: &Question) -> Result<Value, Unknown> {
+        let name = question.to_string();
+        if !self.is_machine() {
+            let reason = format!("not asked: the facts are those of {}", self.root.display());
+            return Err(Unknown::other(&name, reason));
+        }
+        let answer = match question {
+            Question::Pause(netdev) => value(ethtool::pause(netdev)),
+            Question::Rings(netdev) => value(ethtool::rings(netdev)),
+            Question::Driver(netdev) => value(ethtool::driver(netdev)),
+            Question::Statistics(netdev) => value(ethtool::statistics(netdev)),
+            Question::Dcb(netdev) => value(dcb::ask(netdev)),
+            Question::Addresses => value(netlink::addresses()),
+            Question::PortMtu(device, port) => value(verbs::port_mtu(device, *port)),
+            Question::Defaults(device, port) => value(self.peek_defaults(device, *port)),
+            Question::Route(peer) => value(netlink::route(*peer)),
+            Question::Neighbour(netdev, peer) => value(netlink::neighbour(netdev, *peer)),
+            Question::Echo(peer, bytes) => value(peer::echo(*peer, *bytes)),
+            Question::Udp(peer, port) => value(peer::udp(*peer, *port)),
+        };
+        answer.map_err(|error| Unknown::io(&name, &error))
+    }
+
+    fn wait(&self, time: Duration) {
+        thread::sleep(time);
+    }
+}
+
+impl Live {
+    /// Reads the connection manager's defaults of a port that nobody has a
+    /// directory for: makes it, reads, and takes it away. The values themselves
+    /// live in the kernel, with or without the directory.
+    fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
+        let directory = self.root.join(RDMA_CM).join(device);
+        fs::create_dir(&directory)?;
+        let port = directory.join(format!("ports/{port}"));
+        let read = || -> io::Result<Defaults> {
+            let tos = fs::read_to_string(port.join("default_roce_tos"))?;
+            Ok(Defaults {
+                mode: fs::read_to_string(port.join("default_roce_mode"))?
+                    .trim()
+                    .to_owned(),
+                tos: tos
+                    .trim()
+                    .parse()
+                    .map_err(|_| io::Error::other("not a ToS"))?,
+            })
+        };
+        let defaults = read();
+        // configfs removes the attributes along with their directory.
+        let _ = fs::remove_dir(&directory);
+        defaults
+    }
+}
+
+fn value<T: Serialize>(answer: io::Result<T>) -> io::Result<Value> {
+    Ok(serde_json::to_value(answer?)?)
+}

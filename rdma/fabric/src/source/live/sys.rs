@@ -1,0 +1,105 @@
+//! The system calls that std does not have: sockets of other families, their
+//! options, and ethtool's ioctl.
+//!
+//! `unsafe` stands here because each is a call into C with plain integers or one
+//! pointer; every pointer is to a local that outlives the call.
+
+use std::fs::File;
+use std::io;
+use std::mem;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// ethtool's request, from linux/sockios.h.
+const SIOCETHTOOL: libc::Ioctl = 0x8946;
+
+/// A socket.
+pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedFd> {
+    // SAFETY: takes integers alone.
+    let fd = unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC, protocol) };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the descriptor is new, and nobody else's.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd) })
+}
+
+/// Sets a socket option that is an integer.
+pub(super) fn set_option(
+    socket: &impl AsRawFd,
+    level: i32,
+    name: i32,
+    value: i32,
+) -> io::Result<()> {
+    let length = size_of::<i32>() as libc::socklen_t;
+    // SAFETY: the option's value is a local integer of the length given.
+    let failed = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            level,
+            name,
+            (&raw const value).cast(),
+            length,
+        )
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// A netlink socket; what is written to it goes to the kernel, and its answers
+/// are read from it. It gives up after a second.
+pub(super) fn netlink() -> io::Result<File> {
+    let socket = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+    let time = libc::timeval {
+        tv_sec: 1,
+        tv_usec: 0,
+    };
+    let length = size_of::<libc::timeval>() as libc::socklen_t;
+    // SAFETY: the option's value is a local timeval of the length given.
+    let failed = unsafe {
+        libc::setsockopt(
+            socket.as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVTIMEO,
+            (&raw const time).cast(),
+            length,
+        )
+    };
+    if failed != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(File::from(socket))
+}
+
+/// One ethtool command: `data` begins with its number, and is large enough for
+/// what that command writes.
+pub(super) fn ethtool(netdev: &str, data: &mut [u32]) -> io::Result<()> {
+    // SAFETY: an ifreq is integers, arrays and a union of those; zeros are valid.
+    let mut request: libc::ifreq = unsafe { mem::zeroed() };
+    if netdev.len() >= request.ifr_name.len() {
+        return Err(io::Error::from_raw_os_error(libc::ENODEV));
+    }
+    for (to, from) in request.ifr_name.iter_mut().zip(netdev.bytes()) {
+        *to = from as libc::c_char;
+    }
+    request.ifr_ifru.ifru_data = data.as_mut_ptr().cast();
+    let socket = socket(libc::AF_INET, libc::SOCK_DGRAM, 0)?;
+    // SAFETY: the request and the data that it points to outlive the call; the
+    // callers give each command as much room as linux/ethtool.h says it fills.
+    let failed = unsafe { libc::ioctl(socket.as_raw_fd(), SIOCETHTOOL, &raw mut request) };
+    if failed < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    Ok(())
+}
+
+/// The index of a netdev.
+pub(super) fn index_of(netdev: &str) -> io::Result<u32> {
+    let name = std::ffi::CString::new(netdev)?;
+    // SAFETY: the name is a C string that outlives the call.
+    match unsafe { libc::if_nametoindex(name.as_ptr()) } {
+        0 => Err(io::Error::last_os_error()),
+        index => Ok(index),
+    }
+}

@@ -1,0 +1,144 @@
+//! RoCE v1 packets out: a GRH before each, and perhaps a tag; one frame a packet.
+//!
+//! Why `unsafe` here: `sendmmsg` takes pointers. They are made afresh for each
+//! call, from fields that a [`Frames`] owns and packets that are borrowed.
+
+use std::io;
+use std::mem::{size_of, zeroed};
+use std::os::fd::RawFd;
+use std::time::Instant;
+
+use libc::{iovec, mmsghdr, sockaddr_ll};
+
+use super::interface::Interface;
+use super::neighbour::Neighbours;
+use super::packet::link_address;
+use super::send::Flow;
+use super::socket::check;
+use crate::wire::Header;
+use crate::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan};
+use crate::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
+
+/// Frames in a call.
+const BATCH: usize = 64;
+/// What stands in a tagged frame between the type 0x8100 and the BTH.
+const HEADERS: usize = Tag::LEN + grh::LEN;
+/// The two bits of a traffic class that are ECN's where there is IP.
+const ECN: u8 = 3;
+
+/// A sender's frames, on the interface that its flows leave by.
+pub struct Frames {
+    vlan: Option<u16>,
+    neighbours: Option<Neighbours>,
+    headers: Box<[[u8; HEADERS]; BATCH]>,
+    names: Box<[sockaddr_ll; BATCH]>,
+}
+
+impl std::fmt::Debug for Frames {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_tuple("Frames").field(&self.neighbours).finish()
+    }
+}
+
+impl Frames {
+    /// No frames yet; all will have a tag with this VID, if one is given.
+    #[must_use]
+    pub fn new(vlan: Option<u16>) -> Self {
+        Self {
+            vlan,
+            neighbours: None,
+            headers: Box::new([[0; HEADERS]; BATCH]),
+            names: Box::new([link_address(0, [0; 6], 0); BATCH]),
+        }
+    }
+
+    /// Sends some of these packets, from the first on, by one socket. Returns how
+    /// many are settled, and how many of those were lost: their peer's MAC address
+    /// is not known yet.
+    ///
+    /// # Errors
+    /// The socket's: the first packet is the one that it concerns.
+    pub fn send<'a>(
+        &mut self,
+        fd: RawFd,
+        packets: impl Iterator<Item = (&'a Flow, &'a [u8])>,
+    ) -> io::Result<(usize, u64)> {
+        // SAFETY: all zeros (null pointers and lengths of 0) is a value of both.
+        let (mut vectors, mut headers): ([[iovec; 2]; BATCH], [mmsghdr; BATCH]) =
+            unsafe { (zeroed(), zeroed()) };
+        let now = Instant::now();
+        let mut count = 0;
+        for (flow, packet) in packets.take(BATCH) {
+            let Some(to) = self.link_to(flow, now)? else {
+                break;
+            };
+            self.names[count] = to;
+            let headers_of = write_headers(self.vlan, flow, packet.len());
+            self.headers[count] = headers_of;
+            let skipped = if self.vlan.is_some() { 0 } else { Tag::LEN };
+            let below = &mut self.headers[count][skipped..];
+            let vector = &mut vectors[count];
+            vector[0].iov_base = below.as_mut_ptr().cast();
+            vector[0].iov_len = below.len();
+            vector[1].iov_base = packet.as_ptr().cast_mut().cast();
+            vector[1].iov_len = packet.len();
+            let header = &mut headers[count].msg_hdr;
+            header.msg_name = (&raw mut self.names[count]).cast();
+            header.msg_namelen = size_of::<sockaddr_ll>() as u32;
+            header.msg_iov = vector.as_mut_ptr();
+            header.msg_iovlen = vector.len();
+            count += 1;
+        }
+        if count == 0 {
+            return Ok((1, 1));
+        }
+        // SAFETY: each header points at live buffers of the lengths it says, and
+        // sending only reads them.
+        let sent = unsafe {
+            let flags = libc::MSG_DONTWAIT;
+            libc::sendmmsg(fd, headers.as_mut_ptr(), count as u32, flags)
+        };
+        Ok((check(sent)? as usize, 0))
+    }
+
+    /// Where a flow's frames go, if that is known by now.
+    fn link_to(&mut self, flow: &Flow, now: Instant) -> io::Result<Option<sockaddr_ll>> {
+        let neighbours = match &mut self.neighbours {
+            Some(neighbours) => neighbours,
+            // All flows of a sender begin at its device's address.
+            none => none.insert(Neighbours::new(Interface::of(flow.local)?)?),
+        };
+        let index = neighbours.interface().index;
+        let mac = neighbours.mac_of(flow.remote, now);
+        let frame_type = match self.vlan {
+            Some(_) => ETHERTYPE_VLAN,
+            None => ETHERTYPE_ROCE,
+        };
+        Ok(mac.map(|mac| link_address(index, mac, frame_type)))
+    }
+}
+
+/// A tag, which counts only in a tagged frame, and a GRH.
+fn write_headers(vlan: Option<u16>, flow: &Flow, length: usize) -> [u8; HEADERS] {
+    let tag = Tag {
+        vlan: Vlan {
+            // Class selectors are priorities (RFC 2474, 4.2.2).
+            pcp: flow.traffic_class >> 5,
+            dei: false,
+            vid: vlan.unwrap_or(0),
+        },
+        ethertype: ETHERTYPE_ROCE,
+    };
+    let grh = Grh {
+        traffic_class: flow.traffic_class & !ECN,
+        flow_label: u32::from(flow.source_port),
+        payload_len: length as u16,
+        next_header: NEXT_HEADER_BTH,
+        hop_limit: flow.hop_limit,
+        source: gid_of(flow.local),
+        destination: gid_of(flow.remote),
+    };
+    let mut headers = [0; HEADERS];
+    grh.emit(tag.emit(&mut headers));
+    headers
+}

@@ -1,0 +1,139 @@
+//! The network interface behind an address.
+//!
+//! Why `unsafe` here: `getifaddrs` returns a linked list of C structures, and an
+//! interface's MTU comes by ioctl.
+
+use std::ffi::{CStr, CString};
+use std::io;
+use std::mem::zeroed;
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
+use std::os::fd::AsRawFd;
+
+use super::socket::{check, from_storage};
+
+/// What an interface's MTU must exceed a path MTU by: all of RoCE's headers
+/// (rdma_rxe reckons with the same number, and both ends must agree).
+const OVERHEAD: u32 = 80;
+
+/// A network interface: a VLAN's as well as a port's.
+#[derive(Debug, Clone)]
+pub struct Interface {
+    name: CString,
+    /// The kernel's number for it.
+    pub index: u32,
+    /// Nothing that is sent there leaves the machine.
+    pub is_loopback: bool,
+}
+
+/// The path MTU, as a code (1 is 256, 5 is 4096), that fits the interface which
+/// has this address.
+///
+/// # Errors
+/// No interface has it.
+pub fn path_mtu_code(address: IpAddr) -> io::Result<u8> {
+    let room = Interface::of(address)?.mtu()?.saturating_sub(OVERHEAD);
+    Ok((1..=5)
+        .rev()
+        .find(|&code| mtu_of_code(code) <= room)
+        .unwrap_or(1))
+}
+
+/// Bytes of payload that a path MTU code stands for (IBTA 12.6.5.7).
+#[must_use]
+pub const fn mtu_of_code(code: u8) -> u32 {
+    128 << code
+}
+
+impl Interface {
+    /// The one that has this address.
+    ///
+    /// # Errors
+    /// None has it.
+    pub fn of(address: IpAddr) -> io::Result<Self> {
+        // Every 127.x.y.z is the loopback interface's, of which only one is listed.
+        let wanted = match address {
+            IpAddr::V4(v4) if v4.is_loopback() => Ipv4Addr::LOCALHOST.into(),
+            other => other,
+        };
+        let found = Self::find(wanted)?;
+        found.ok_or_else(|| io::Error::new(io::ErrorKind::AddrNotAvailable, "no interface has it"))
+    }
+
+    fn find(wanted: IpAddr) -> io::Result<Option<Self>> {
+        let mut list = std::ptr::null_mut();
+        // SAFETY: the list is written to `list`, and freed below.
+        check(unsafe { libc::getifaddrs(&raw mut list) })?;
+        let mut found = None;
+        let mut next = list;
+        // SAFETY: the list and the strings and addresses it points at live until it
+        // is freed. An address is read as what its family says: IP addresses only.
+        unsafe {
+            while let Some(entry) = next.as_ref() {
+                next = entry.ifa_next;
+                let Some(address) = entry.ifa_addr.as_ref() else {
+                    continue;
+                };
+                let length = match i32::from(address.sa_family) {
+                    libc::AF_INET => size_of::<libc::sockaddr_in>(),
+                    libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+                    _ => continue,
+                };
+                let mut storage: libc::sockaddr_storage = zeroed();
+                let (from, to) = (entry.ifa_addr.cast::<u8>(), (&raw mut storage).cast::<u8>());
+                std::ptr::copy_nonoverlapping(from, to, length);
+                if from_storage(&storage).is_some_and(|found| found.ip() == wanted) {
+                    found = Some(Self {
+                        name: CStr::from_ptr(entry.ifa_name).to_owned(),
+                        index: libc::if_nametoindex(entry.ifa_name),
+                        is_loopback: entry.ifa_flags & libc::IFF_LOOPBACK as u32 != 0,
+                    });
+                    break;
+                }
+            }
+            libc::freeifaddrs(list);
+        }
+        Ok(found)
+    }
+
+    fn mtu(&self) -> io::Result<u32> {
+        let any = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
+        // SAFETY: all zeros is a value of this plain structure.
+        let mut request: libc::ifreq = unsafe { zeroed() };
+        for (to, from) in request.ifr_name[..libc::IFNAMSIZ - 1]
+            .iter_mut()
+            .zip(self.name.as_bytes())
+        {
+            *to = *from as libc::c_char;
+        }
+        // SAFETY: the request is complete, and the answer to it is an MTU.
+        let mtu = unsafe {
+            check(libc::ioctl(
+                any.as_raw_fd(),
+                libc::SIOCGIFMTU as _,
+                &raw mut request,
+            ))?;
+            request.ifr_ifru.ifru_mtu
+        };
+        Ok(mtu as u32)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn loopback_takes_the_largest() {
+        assert_eq!(path_mtu_code("127.0.0.1".parse().unwrap()).unwrap(), 5);
+        assert_eq!(path_mtu_code("127.1.2.3".parse().unwrap()).unwrap(), 5);
+        assert_eq!(mtu_of_code(5), 4096);
+        let nobody = path_mtu_code("192.0.2.1".parse().unwrap());
+        assert_eq!(nobody.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+    }
+
+    #[test]
+    fn loopback_is_known_as_such() {
+        let interface = Interface::of(Ipv4Addr::LOCALHOST.into()).unwrap();
+        assert!(interface.is_loopback && interface.index != 0);
+    }
+}

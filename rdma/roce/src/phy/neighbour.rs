@@ -1,0 +1,224 @@
+//! Whose MAC address an IP address is: RoCE v1 frames bear no IP header, but
+//! their GIDs are IP addresses (annex A16.3, as Linux fills it), so the kernel's
+//! neighbour table knows.
+//!
+//! Nothing here waits. An address that the kernel does not know yet is asked for
+//! on the link, and the frame is lost, as frames may be: it will be sent again.
+//!
+//! Why `unsafe` here: netlink sockets have no safe wrapper in the crates we use.
+//! Each call passes a live buffer and its length.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::time::{Duration, Instant};
+
+use super::interface::Interface;
+use super::socket::check;
+
+/// An Ethernet address.
+pub type Mac = [u8; 6];
+
+/// How long an answer of the kernel's is believed: a peer may move.
+const BELIEVED: Duration = Duration::from_secs(5);
+/// Neighbours that are remembered. Peers choose what stands here, by asking.
+const MAX_KNOWN: usize = 4096;
+/// A port that nobody listens at (RFC 863, "discard"): what goes there only has
+/// the kernel ask for the MAC address.
+const DISCARD_PORT: u16 = 9;
+
+/// `NDA_DST` and `NDA_LLADDR` (linux/neighbour.h).
+const NDA_DST: u16 = 1;
+const NDA_LLADDR: u16 = 2;
+/// The states of an entry whose address is worth something: reachable, stale,
+/// delay, probe, noarp, permanent.
+const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
+/// Bytes of a netlink message's header, and of a neighbour message's.
+const NLMSG_LEN: usize = 16;
+const NDMSG_LEN: usize = 12;
+
+/// The neighbours on one interface.
+#[derive(Debug)]
+pub struct Neighbours {
+    interface: Interface,
+    netlink: OwnedFd,
+    known: HashMap<IpAddr, (Mac, Instant)>,
+}
+
+impl Neighbours {
+    /// Of this interface.
+    ///
+    /// # Errors
+    /// The system has no netlink for us.
+    pub fn new(interface: Interface) -> io::Result<Self> {
+        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
+        // SAFETY: no pointers are passed.
+        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
+        // SAFETY: a descriptor that was just made belongs to nobody else.
+        let netlink = unsafe { OwnedFd::from_raw_fd(fd) };
+        Ok(Self {
+            interface,
+            netlink,
+            known: HashMap::new(),
+        })
+    }
+
+    /// The interface.
+    #[must_use]
+    pub fn interface(&self) -> &Interface {
+        &self.interface
+    }
+
+    /// The MAC address of a peer, if it is known by now.
+    pub fn mac_of(&mut self, address: IpAddr, now: Instant) -> Option<Mac> {
+        if self.interface.is_loopback {
+            return Some([0; 6]);
+        }
+        if let Some(mac) = mac_of_link_local(address) {
+            return Some(mac);
+        }
+        let before = self.known.get(&address).copied();
+        if let Some((mac, asked_at)) = before
+            && now.saturating_duration_since(asked_at) < BELIEVED
+        {
+            return Some(mac);
+        }
+        let found = self.ask_kernel(address);
+        if found.is_none() {
+            // Frames sent by packet sockets do not keep the kernel's entry alive.
+            ask_link(address);
+        }
+        // Gone from the kernel's table does not mean gone from the link.
+        let mac = found.or(before.map(|(mac, _)| mac))?;
+        if self.known.len() == MAX_KNOWN && before.is_none() {
+            self.known.clear();
+        }
+        self.known.insert(address, (mac, now));
+        Some(mac)
+    }
+
+    /// What the kernel's neighbour table says (rtnetlink(7), RTM_GETNEIGH).
+    fn ask_kernel(&self, address: IpAddr) -> Option<Mac> {
+        let request = request(address, self.interface.index);
+        let fd = self.netlink.as_raw_fd();
+        // SAFETY: the request is live and of that length. Unconnected netlink
+        // sockets send to the kernel.
+        let sent = unsafe { libc::send(fd, request.as_ptr().cast(), request.len(), 0) };
+        if sent != request.len() as isize {
+            return None;
+        }
+        let mut answer = [0; 512];
+        // SAFETY: there is room for that many bytes. The kernel has answered
+        // before `send` returned.
+        let length = unsafe {
+            let room = answer.len();
+            libc::recv(fd, answer.as_mut_ptr().cast(), room, libc::MSG_DONTWAIT)
+        };
+        parse_answer(&answer[..usize::try_from(length).ok()?])
+    }
+}
+
+/// Has the kernel find out who has this address, without waiting for it.
+pub fn ask_link(address: IpAddr) {
+    let any: IpAddr = match address {
+        IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    // Where this fails the peer stays unknown, and the connection says so.
+    if let Ok(socket) = UdpSocket::bind((any, 0)) {
+        let _ = socket.send_to(&[], (address, DISCARD_PORT));
+    }
+}
+
+/// The MAC address that a link-local GID is made from (annex A16.3.1: EUI-64, as
+/// RFC 4291, appendix A). Others, such as those of RFC 7217, have none in them.
+fn mac_of_link_local(address: IpAddr) -> Option<Mac> {
+    let IpAddr::V6(v6) = address else { return None };
+    let [.., a, b, c, 0xff, 0xfe, d, e, f] = v6.octets() else {
+        return None;
+    };
+    v6.is_unicast_link_local().then_some([a ^ 2, b, c, d, e, f])
+}
+
+fn request(address: IpAddr, index: u32) -> Vec<u8> {
+    let (family, bytes) = match address {
+        IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
+        IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
+    };
+    let attribute_len = 4 + bytes.len();
+    let mut out = Vec::with_capacity(NLMSG_LEN + NDMSG_LEN + attribute_len);
+    // nlmsghdr: length, type, flags, sequence, port.
+    out.extend(((NLMSG_LEN + NDMSG_LEN + attribute_len) as u32).to_ne_bytes());
+    out.extend(libc::RTM_GETNEIGH.to_ne_bytes());
+    out.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
+    out.extend([0; 8]);
+    // ndmsg: family, index, state, flags, type.
+    out.extend([family as u8, 0, 0, 0]);
+    out.extend(index.to_ne_bytes());
+    out.extend([0; 4]);
+    out.extend((attribute_len as u16).to_ne_bytes());
+    out.extend(NDA_DST.to_ne_bytes());
+    out.extend(bytes);
+    out
+}
+
+/// The MAC address in an answer, if it is one that can be used.
+fn parse_answer(bytes: &[u8]) -> Option<Mac> {
+    let u16_at = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
+    let state = u16_at(NLMSG_LEN + 8)?;
+    if u16_at(4)? != libc::RTM_NEWNEIGH || state & NUD_VALID == 0 {
+        return None;
+    }
+    let mut at = NLMSG_LEN + NDMSG_LEN;
+    loop {
+        let (length, kind) = (usize::from(u16_at(at)?), u16_at(at + 2)?);
+        let value = bytes.get(at + 4..at + length)?;
+        if kind == NDA_LLADDR {
+            return value.try_into().ok();
+        }
+        at += length.next_multiple_of(4);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_local_gid_tells_its_mac() {
+        let of = |text: &str| mac_of_link_local(text.parse().unwrap());
+        let mac = Some([0x52, 0x54, 0x00, 0x12, 0x34, 0x56]);
+        assert_eq!(of("fe80::5054:ff:fe12:3456"), mac);
+        assert_eq!(of("fe80::1"), None);
+        assert_eq!(of("fd00::5054:ff:fe12:3456"), None);
+        assert_eq!(of("10.0.0.1"), None);
+    }
+
+    #[test]
+    fn an_answer_is_read_and_nonsense_is_not() {
+        let mut answer = request("10.0.0.9".parse().unwrap(), 3);
+        answer[4..6].copy_from_slice(&libc::RTM_NEWNEIGH.to_ne_bytes());
+        answer[NLMSG_LEN + 8] = 0x04;
+        answer.extend(10_u16.to_ne_bytes());
+        answer.extend(NDA_LLADDR.to_ne_bytes());
+        answer.extend([2, 0, 0, 0, 0, 9]);
+        assert_eq!(parse_answer(&answer), Some([2, 0, 0, 0, 0, 9]));
+        for length in 0..answer.len() {
+            assert_eq!(parse_answer(&answer[..length]), None, "{length} bytes");
+        }
+        answer[NLMSG_LEN + 8] = 0x20; // NUD_FAILED
+        assert_eq!(parse_answer(&answer), None);
+        answer[NLMSG_LEN + 8] = 0x04;
+        answer[NLMSG_LEN + NDMSG_LEN] = 0; // an attribute without length
+        assert_eq!(parse_answer(&answer), None);
+    }
+
+    #[test]
+    fn on_loopback_nobody_has_a_mac() {
+        let interface = Interface::of(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let mut neighbours = Neighbours::new(interface).unwrap();
+        let mac = neighbours.mac_of(Ipv4Addr::new(127, 1, 2, 3).into(), Instant::now());
+        assert_eq!(mac, Some([0; 6]));
+    }
+}

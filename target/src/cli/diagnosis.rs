@@ -1,0 +1,113 @@
+//! `doctor`: what the target is going to do with the fabric, so that it can be
+//! examined for that.
+
+use std::path::{Path, PathBuf};
+
+use cairn_config::{Config, ConfigError, Flags, Provider, Target};
+use cairn_fabric::cli::DoctorArgs;
+use cairn_fabric::doctor::Intent;
+use cairn_fabric::tos::Tos;
+use clap::Args;
+use nvme_proto::limits::PAGE_BYTES;
+
+use super::PROGRAM;
+use crate::server;
+
+/// Bytes of a submission queue entry, and of the memory that a receive takes
+/// beside it.
+const SQE_BYTES: u64 = 64;
+const RESPONSE_BYTES: u64 = 16;
+
+#[derive(Debug, Clone, Args)]
+pub(super) struct Doctor {
+    /// The configuration that the target is to run with
+    #[arg(long, value_name = "FILE")]
+    pub(super) config: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) args: DoctorArgs,
+}
+
+/// What a target of that configuration, or of none, needs of the fabric.
+pub(super) fn intent(file: Option<&Path>) -> Result<Intent, ConfigError> {
+    let Some(file) = file else {
+        // Where it listens does not matter for its defaults.
+        let anywhere = Flags {
+            listen: vec!["127.0.0.1".to_owned()],
+            export: vec!["null:1MiB".to_owned()],
+            ..Flags::default()
+        };
+        return Ok(Intent {
+            program: PROGRAM,
+            addresses: Vec::new(),
+            tos: None,
+            memory: memory(&Config::from_flags(&anywhere)?.target),
+            is_soft: false,
+        });
+    };
+    let config = Config::from_file(file, &Flags::default())?;
+    let mut listeners = config.listeners.iter();
+    let addresses = listeners.clone().map(|listener| listener.address);
+    Ok(Intent {
+        program: PROGRAM,
+        addresses: addresses
+            .filter(|address| !address.is_unspecified())
+            .collect(),
+        tos: listeners
+            .clone()
+            .find_map(|listener| listener.traffic_class)
+            .map(Tos),
+        memory: memory(&config.target),
+        is_soft: listeners.all(|listener| listener.provider == Provider::Soft),
+    })
+}
+
+/// The memory of the data path with one device, as the guide has it.
+fn memory(target: &Target) -> Vec<(String, u64)> {
+    let reactors = server::cores(&target.reactors).len() as u64;
+    let receives = u64::from(target.receives);
+    let in_capsule =
+        u64::from(target.in_capsule_data_bytes).next_multiple_of(u64::from(PAGE_BYTES));
+    let of_receives = receives * (SQE_BYTES + RESPONSE_BYTES + in_capsule);
+    vec![
+        (
+            format!("data buffers of {reactors} reactors"),
+            reactors * target.data_buffers_bytes,
+        ),
+        (
+            format!("{receives} receives of {reactors} reactors"),
+            reactors * of_receives,
+        ),
+    ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_file_the_defaults_are_examined() {
+        let intent = intent(None).unwrap();
+        let each = (16 << 20) + 1024 * (4096 + 64 + 16);
+        assert_eq!(intent.memory_bytes() % each, 0, "{:?}", intent.memory);
+        assert!(!intent.is_soft && intent.addresses.is_empty());
+    }
+
+    #[test]
+    fn a_file_says_addresses_tos_and_provider() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("target.toml");
+        let text = "[target]\nprovider = \"soft\"\nreactors = 1\n\
+                    [[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\n\
+                    [[listener]]\naddress = \"0.0.0.0\"\nport = 4421\n\
+                    [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
+        std::fs::write(&file, text).unwrap();
+        let intent = intent(Some(&file)).unwrap();
+        assert_eq!(
+            intent.addresses,
+            ["192.0.2.1".parse::<std::net::IpAddr>().unwrap()]
+        );
+        assert_eq!(intent.tos, Some(Tos(96)));
+        assert!(intent.is_soft);
+        assert!(intent.memory[0].0.contains("1 reactors"));
+    }
+}

@@ -1,0 +1,193 @@
+//! Two network namespaces, joined by a cable, and what is spoken on it.
+
+use std::net::IpAddr;
+use std::process::Command;
+use std::sync::mpsc::channel;
+use std::thread;
+
+use cairn_roce::phy::Network;
+use cairn_roce::phy::fault::FaultOptions;
+use cairn_roce::{Soft, SoftOptions};
+
+use crate::sniffer::{Sniffer, check_frames};
+
+/// What the wire is like.
+#[derive(Clone, Copy)]
+pub(crate) struct Cable {
+    pub(crate) mtu: u32,
+    /// The target's and the host's.
+    pub(crate) addresses: [&'static str; 2],
+    pub(crate) fault: Option<FaultOptions>,
+    pub(crate) roce: Roce,
+}
+
+/// What is spoken on it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Roce {
+    V1,
+    /// Tags are written by the endpoint.
+    V1Tagged,
+    /// Tags are written by the kernel, on a VLAN's interface.
+    V1Vlan,
+    V2,
+    /// As `V1Vlan`.
+    V2Vlan,
+}
+
+impl Roce {
+    pub(crate) fn is_v1(self) -> bool {
+        matches!(self, Self::V1 | Self::V1Tagged | Self::V1Vlan)
+    }
+
+    pub(crate) fn is_tagged(self) -> bool {
+        matches!(self, Self::V1Tagged | Self::V1Vlan | Self::V2Vlan)
+    }
+
+    fn has_vlan_interface(self) -> bool {
+        matches!(self, Self::V1Vlan | Self::V2Vlan)
+    }
+}
+
+pub(crate) const V4: [&str; 2] = ["10.77.0.1", "10.77.0.2"];
+pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
+
+/// The VLAN of the tagged.
+pub(crate) const VID: u16 = 5;
+/// Type of service of the connections: DSCP 26, hence priority 2.
+pub(crate) const TOS: u8 = 26 << 2;
+/// The upper three bits of [`TOS`], and what a VLAN's `egress-qos-map` makes of the
+/// priority that it gives.
+pub(crate) const PCP: u8 = 3;
+
+pub(crate) const BAD: FaultOptions = FaultOptions {
+    loss_per_mille: 20,
+    duplication_per_mille: 10,
+    corruption_per_mille: 5,
+    reordering_per_mille: 10,
+    seed: 7,
+};
+
+impl Cable {
+    /// The address of an end.
+    pub(crate) fn address(&self, end: usize) -> IpAddr {
+        self.addresses[end].parse().unwrap()
+    }
+
+    /// A provider for either end.
+    pub(crate) fn provider(&self) -> Soft {
+        let network = match self.roce {
+            Roce::V1 | Roce::V1Vlan => Network::Ethernet { vlan: None },
+            Roce::V1Tagged => Network::Ethernet { vlan: Some(VID) },
+            Roce::V2 | Roce::V2Vlan => Network::System,
+        };
+        Soft::new(SoftOptions {
+            fault: self.fault,
+            network,
+            ..SoftOptions::default()
+        })
+    }
+
+    /// Runs a target and a host, each in a namespace of its own at its end of the
+    /// cable, and then looks at what has crossed it. Where namespaces, or VLANs if
+    /// they are needed, cannot be had, it says so and returns.
+    pub(crate) fn join(
+        self,
+        target: impl FnOnce() + Send + 'static,
+        host: impl FnOnce() + Send + 'static,
+    ) {
+        if self.roce.has_vlan_interface() && !has_vlans() {
+            eprintln!("skipped: this kernel has no VLAN interfaces (8021q)");
+            return;
+        }
+        let (tid_out, tid_in) = channel();
+        let (linked_out, linked_in) = channel();
+        let (checked_out, checked_in) = channel::<()>();
+        let other = thread::spawn(move || {
+            if !leave_the_network() {
+                return;
+            }
+            tid_out.send(thread_id()).unwrap();
+            if linked_in.recv().is_ok() {
+                self.plug_in(1);
+                host();
+                // With this thread its namespace goes, and the cable with that.
+                let _ = checked_in.recv();
+            }
+        });
+        let this = thread::spawn(move || {
+            let Ok(tid) = tid_in.recv() else {
+                eprintln!("skipped: making network namespaces takes root");
+                return;
+            };
+            assert!(leave_the_network());
+            ip(&format!(
+                "link add cable0 type veth peer name cable1 netns {tid}"
+            ));
+            self.plug_in(0);
+            let sniffer = Sniffer::on("cable0");
+            linked_out.send(()).unwrap();
+            target();
+            check_frames(&sniffer.frames(), &self);
+            drop(checked_out);
+        });
+        for result in [this.join(), other.join()] {
+            if let Err(panic) = result {
+                std::panic::resume_unwind(panic);
+            }
+        }
+    }
+
+    fn plug_in(&self, end: usize) {
+        let (address, mtu) = (self.addresses[end], self.mtu);
+        ip("link set lo up");
+        let bits = if address.contains(':') {
+            "64 nodad"
+        } else {
+            "24"
+        };
+        ip(&format!("link set cable{end} mtu {mtu} up"));
+        let mut device = format!("cable{end}");
+        if self.roce.has_vlan_interface() {
+            let port = std::mem::replace(&mut device, format!("cable{end}.{VID}"));
+            let map = format!("egress-qos-map 2:{PCP}");
+            ip(&format!(
+                "link add link {port} name {device} type vlan id {VID} {map}"
+            ));
+            ip(&format!("link set {device} up"));
+        }
+        ip(&format!("address add {address}/{bits} dev {device}"));
+    }
+}
+
+/// Puts the calling thread into a network namespace of its own. False: it may
+/// not.
+fn leave_the_network() -> bool {
+    // SAFETY: concerns the calling thread alone, and takes no pointers.
+    unsafe { libc::unshare(libc::CLONE_NEWNET) == 0 }
+}
+
+fn thread_id() -> i32 {
+    // SAFETY: takes nothing and cannot fail.
+    unsafe { libc::gettid() }
+}
+
+fn try_ip(arguments: &str) -> Result<(), String> {
+    let done = Command::new("ip").args(arguments.split(' ')).output();
+    let done = done.expect("the program `ip` is there (package iproute2)");
+    let complaint = String::from_utf8_lossy(&done.stderr).into_owned();
+    done.status.success().then_some(()).ok_or(complaint)
+}
+
+fn ip(arguments: &str) {
+    try_ip(arguments).unwrap_or_else(|complaint| panic!("ip {arguments}: {complaint}"));
+}
+
+/// Whether the kernel has VLANs. False: it does not, or we may not make any.
+fn has_vlans() -> bool {
+    let probe = || {
+        leave_the_network()
+            && try_ip("link add probe0 type veth peer name probe1").is_ok()
+            && try_ip("link add link probe0 name probe0.9 type vlan id 9").is_ok()
+    };
+    thread::spawn(probe).join().unwrap()
+}

@@ -1,0 +1,80 @@
+//! Two hosts, each in a network namespace of its own, joined by a cable: every
+//! MTU, both versions of IP and of RoCE, with a VLAN tag and without, a good wire
+//! and a bad one. What the packets cross is the kernel's real network stack,
+//! segmentation included. A sniffer on the cable says what they really were.
+//!
+//! Making namespaces takes root; without it these tests say so and end.
+
+mod cable;
+mod disks;
+mod fabric;
+mod sniffer;
+
+use cable::{BAD, Cable, Roce, V4, V6};
+
+/// One test for each way of using a cable.
+macro_rules! cables {
+    ($run:path; $($name:ident: $roce:ident, $addresses:ident, $mtu:literal, $fault:expr;)*) => {
+        $(#[test]
+        fn $name() {
+            $run(super::Cable {
+                mtu: $mtu,
+                addresses: super::$addresses,
+                fault: $fault,
+                roce: super::Roce::$roce,
+            });
+        })*
+    };
+}
+
+/// Every work request there is.
+mod work {
+    use super::BAD;
+
+    cables! { super::fabric::run;
+        ordinary_frames: V2, V4, 1500, None;
+        jumbo_frames: V2, V4, 4200, None;
+        ordinary_frames_on_ipv6: V2, V6, 1500, None;
+        jumbo_frames_on_ipv6: V2, V6, 4200, None;
+        bad_wire: V2, V4, 1500, Some(BAD);
+        bad_wire_on_ipv6: V2, V6, 4200, Some(BAD);
+        vlan: V2Vlan, V4, 1500, None;
+        v1_ordinary_frames: V1, V4, 1500, None;
+        v1_jumbo_frames: V1, V4, 4200, None;
+        v1_ordinary_frames_on_ipv6: V1, V6, 1500, None;
+        v1_jumbo_frames_on_ipv6: V1, V6, 4200, None;
+        v1_bad_wire: V1, V4, 4200, Some(BAD);
+        v1_bad_wire_on_ipv6: V1, V6, 1500, Some(BAD);
+        v1_tagged: V1Tagged, V4, 1500, None;
+        v1_tagged_jumbo_frames: V1Tagged, V4, 4200, None;
+        v1_tagged_on_ipv6: V1Tagged, V6, 1500, None;
+        v1_tagged_bad_wire: V1Tagged, V4, 1500, Some(BAD);
+        v1_tagged_bad_wire_on_ipv6: V1Tagged, V6, 4200, Some(BAD);
+        v1_vlan: V1Vlan, V4, 1500, None;
+        v1_vlan_bad_wire_on_ipv6: V1Vlan, V6, 4200, Some(BAD);
+    }
+}
+
+/// A whole target and a whole host.
+mod nvme {
+    use super::BAD;
+
+    cables! { super::disks::run;
+        ordinary_frames: V2, V4, 1500, Some(BAD);
+        jumbo_frames: V2, V4, 4200, Some(BAD);
+        ordinary_frames_on_ipv6: V2, V6, 1500, Some(BAD);
+        jumbo_frames_on_ipv6: V2, V6, 4200, Some(BAD);
+        good_wire: V2, V4, 4200, None;
+        v1_ordinary_frames: V1, V4, 1500, Some(BAD);
+        v1_jumbo_frames: V1, V4, 4200, Some(BAD);
+        v1_ordinary_frames_on_ipv6: V1, V6, 1500, Some(BAD);
+        v1_jumbo_frames_on_ipv6: V1, V6, 4200, Some(BAD);
+        v1_good_wire: V1, V4, 4200, None;
+        v1_tagged_ordinary_frames: V1Tagged, V4, 1500, Some(BAD);
+        v1_tagged_jumbo_frames: V1Tagged, V4, 4200, Some(BAD);
+        v1_tagged_ordinary_frames_on_ipv6: V1Tagged, V6, 1500, Some(BAD);
+        v1_tagged_jumbo_frames_on_ipv6: V1Tagged, V6, 4200, Some(BAD);
+        v1_tagged_good_wire: V1Tagged, V4, 4200, None;
+        v1_vlan: V1Vlan, V4, 1500, Some(BAD);
+    }
+}
