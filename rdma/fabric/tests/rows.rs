@@ -37,7 +37,7 @@ fn a_port_that_can_do_v1_alone_is_named_with_what_hosts_must_do() {
 #[test]
 fn udp_4791_taken_by_another_program_stops_roce_in_user_space() {
     let held = "[/proc]\nnet/udp = sl local rem st q t r uid t i\\n 7: 00000000:12B7 00000000:0000 07 0:0 00:0 0 33 0 4711 2\n\
-                77/fd/5 -> socket:[4711]\n77/comm = other";
+                [?]\nsocket 4711 = \"other (pid 77)\"";
     let findings = findings(&changed("no-device", held));
     let parts = [
         "error",

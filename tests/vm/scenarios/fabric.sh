@@ -93,7 +93,12 @@ jq -e '.device == "rxe0" and .per_second.sent_pkts > 0' "$OUT/watch.json" > /dev
     || fail "no rate of packets: $(cat "$OUT/watch.json")"
 say "ok: $(jq -r '.per_second.sent_pkts | floor' "$OUT/watch.json") packets a second"
 
-step "Without a device it says what works"
+step "Without the device, its module is in the way of RoCE in user space"
 remove_rxe
+assert_eq "exit code" 2 "$(doctor_json)"
+found port-4791 'taken by the module rdma_rxe'
+bash -c "$(mend_of port-4791)"
+
+step "Without both it says what works"
 assert_eq "exit code" 0 "$(doctor_json)"
 found modules 'no RDMA device'
