@@ -150,6 +150,11 @@ fn gids(port: &Port) -> String {
     if gids.is_empty() {
         return format!("    GIDs: none, of {} possible\n", port.gid_table_size);
     }
+    let taken = format!(
+        "    GID table: {} of {} entries taken\n",
+        gids.len(),
+        port.gid_table_size
+    );
     let mut table = Table::new(&["INDEX", "GID", "ADDRESS", "ROCE", "NETDEV", "IN USE"]);
     for gid in gids {
         table.row(vec![
@@ -162,7 +167,7 @@ fn gids(port: &Port) -> String {
             if gid.in_use { "yes" } else { "" }.to_owned(),
         ]);
     }
-    table.text("    ")
+    taken + &table.text("    ")
 }
 
 fn counters(title: &str, counters: &Known<Counters>, all: bool) -> String {
