@@ -59,6 +59,7 @@
 mod admin;
 pub mod bench;
 mod buffer;
+pub mod cli;
 pub mod command;
 mod controller;
 mod discovery;

@@ -6,6 +6,7 @@
 //! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
 //! holds until the last operation on them has ended, whoever unmaps them.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
@@ -95,6 +96,8 @@ pub(crate) struct Ring {
     files_taken: Vec<bool>,
     /// Operations on buffers and files that the kernel has; polls do not count.
     in_flight: u32,
+    /// What [`Self::settle`] has waited for.
+    settled: VecDeque<Finished>,
 }
 
 impl Ring {
@@ -113,6 +116,7 @@ impl Ring {
             buffers: Default::default(),
             files_taken: vec![false; FILES_MAX],
             in_flight: 0,
+            settled: VecDeque::new(),
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
         let slot = ring.add_buffer(&zeroes)?;
@@ -343,8 +347,31 @@ impl Ring {
         retry(self.uring.submitter().submit_with_args(1, &args))
     }
 
+    /// Waits for all operations in flight, so that they end in the order of their
+    /// tags and not in one that the kernel chooses: for simulations, where disks
+    /// take no time.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        while self.in_flight > 0 {
+            match self.take() {
+                Some(finished) => self.settled.push_back(finished),
+                None => self.wait(None)?,
+            }
+        }
+        self.settled
+            .make_contiguous()
+            .sort_by_key(|finished| match *finished {
+                Finished::Operation { tag, .. } => tag,
+                Finished::Readable { token } => token.into(),
+            });
+        Ok(())
+    }
+
     /// The next completion, if there is one.
     pub(crate) fn pop(&mut self) -> Option<Finished> {
+        self.settled.pop_front().or_else(|| self.take())
+    }
+
+    fn take(&mut self) -> Option<Finished> {
         loop {
             let entry: cqueue::Entry = self.uring.completion().next()?;
             let (tag, result) = (entry.user_data(), entry.result());

@@ -224,8 +224,27 @@ impl Scratch {
     /// If it cannot be made.
     #[must_use]
     pub fn new(name: &str, length: u64) -> Self {
+        Self::in_folder(&std::env::temp_dir(), name, length)
+    }
+
+    /// As [`new`](Self::new), but where the system has a file system in memory,
+    /// there: for tests that are about everything but the disk.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn in_memory(name: &str, length: u64) -> Self {
+        let shared_memory = Path::new("/dev/shm");
+        if shared_memory.is_dir() {
+            Self::in_folder(shared_memory, name, length)
+        } else {
+            Self::new(name, length)
+        }
+    }
+
+    fn in_folder(folder: &Path, name: &str, length: u64) -> Self {
         let file_name = format!("cairn-{}-{name}", std::process::id());
-        let path = std::env::temp_dir().join(file_name);
+        let path = folder.join(file_name);
         let file = File::create(&path).and_then(|file| file.set_len(length));
         file.unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         Self(path)

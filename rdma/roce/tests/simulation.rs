@@ -16,7 +16,7 @@ use cairn_roce::qp::memory::{Memory, Regions};
 use cairn_roce::qp::work::{CompletionQueue, ReceiveQueue, Request, Work};
 use cairn_roce::qp::{Context, Qp, QpConfig};
 use cairn_roce::wire::icrc::{self, Identity, Route};
-use cairn_roce::wire::{Opcode, Packet};
+use cairn_roce::wire::{Ieth, Opcode, Packet, Reth, Syndrome};
 use sim::{Network, Random, Weather, for_each_seed};
 
 /// Bytes of the longest message.
@@ -408,6 +408,45 @@ fn silence_is_noticed() {
         .map(|done| (done.completion.id, done.completion.status));
     let expected = [(1, WorkStatus::RetryExceeded), (2, WorkStatus::Flushed)];
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
+}
+
+/// A peer repeats a READ in vain, since its data are on their way already, and then
+/// invalidates the key: what it repeated must not cost it the connection.
+#[test]
+fn a_read_repeated_before_its_key_is_invalidated() {
+    let now = Instant::now();
+    let config = configs(&mut Random::new(1))[0];
+    let mut end = End::new(&config, now);
+    end.post_receive();
+    let remote = end.remote(LOCAL);
+    let mut read = Packet::new(Opcode::ReadRequest, 0, config.receive_psn);
+    read.reth = Some(Reth {
+        va: remote.addr,
+        rkey: remote.rkey,
+        dma_len: 100,
+    });
+    let mut send = Packet::new(Opcode::SendOnlyInv, 0, config.receive_psn + 1);
+    send.ieth = Some(Ieth { rkey: remote.rkey });
+    send.bth.ack_req = true;
+    let mut out = [0; 4096 + 64];
+    let mut answers = Vec::new();
+    // What comes at once is answered at once.
+    for packets in [&[read][..], &[read, send]] {
+        for packet in packets {
+            end.with(|qp, cx| qp.handle_packet(packet, false, now, cx));
+        }
+        while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            let answer = Packet::parse(&out[..length]).expect("it is well-formed");
+            answers.push((answer.opcode, answer.bth.psn, answer.syndrome()));
+        }
+    }
+    assert!(!end.qp.is_broken(), "{answers:?}");
+    let acknowledged = Some(Syndrome::Ack);
+    let expected = [
+        (Opcode::ReadResponseOnly, config.receive_psn, acknowledged),
+        (Opcode::Acknowledge, config.receive_psn + 1, acknowledged),
+    ];
+    assert_eq!(answers, expected);
 }
 
 /// Well-formed packets of any content, in any order, from a peer that is out to

@@ -61,7 +61,7 @@ impl Crew {
         };
         let mut all = Rest::Until(None);
         for reactor in reactors {
-            all = match (all, reactor.step(now)) {
+            all = match (all, reactor.step_settled(now)) {
                 (Rest::Until(one), Rest::Until(other)) => {
                     Rest::Until([one, other].into_iter().flatten().min())
                 }

@@ -67,6 +67,8 @@ struct ReadResponse {
     left: u64,
     reth: Reth,
     msn: u32,
+    /// It was asked for before.
+    repeated: bool,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -330,19 +332,20 @@ impl Responder {
             .check(reth.rkey, reth.va, length, Access::REMOTE_READ);
         checked.map_err(|_| Stop::Refuse(NakCode::RemoteAccess))?;
         self.msn += 1;
-        let response = self.read_response(self.expected, reth);
+        let response = self.read_response(self.expected, reth, false);
         self.expected += response.packets;
         self.push_fetch(Response::Read(response));
         Ok(())
     }
 
-    fn read_response(&self, first: u64, reth: Reth) -> ReadResponse {
+    fn read_response(&self, first: u64, reth: Reth, repeated: bool) -> ReadResponse {
         ReadResponse {
             first,
             packets: u64::from(reth.dma_len.div_ceil(self.mtu).max(1)),
             left: 0,
             reth,
             msn: self.msn,
+            repeated,
         }
     }
 
@@ -390,7 +393,7 @@ impl Responder {
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            let response = self.read_response(sequence, reth);
+            let response = self.read_response(sequence, reth, true);
             let length = u64::from(reth.dma_len);
             let checked = cx
                 .memory
@@ -465,6 +468,12 @@ impl Responder {
                         self.responses.pop_front();
                     }
                     return Some(length);
+                }
+                if response.repeated {
+                    // The peer had its data, and has invalidated the key behind
+                    // the request that it repeated too soon.
+                    self.responses.pop_front();
+                    return self.poll_transmit(out, cx);
                 }
                 // The region went away while it was being read.
                 cx.counters.resp_remote_access_errors += 1;

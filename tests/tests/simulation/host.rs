@@ -1,0 +1,501 @@
+//! A host and the commands it has under way, each checked when it ends.
+
+use std::ops::Range;
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{
+    Buffer, Controller, Data, Event, HostError, HostOptions, Loss, Recovery, Response, Ticket,
+    command,
+};
+use cairn_rdma::Provider;
+use cairn_tests::harness::{NQN, host_nqn, nqn};
+use cairn_tests::random::Random;
+use nvme_proto::host::State;
+use nvme_proto::wire::{Sqe, Status};
+
+use crate::disk::Disk;
+use crate::world;
+
+/// The longest that a command may take: with a connection that has to be given up,
+/// and some tries to get another.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// Commands under way at a time, over all queues.
+const SLOTS: usize = 24;
+
+/// What is chosen of a host when it connects.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Traits {
+    pub(crate) number: u8,
+    pub(crate) io_queues: u16,
+    pub(crate) queue_entries: u16,
+    pub(crate) kato_ms: u32,
+    pub(crate) flow_control: bool,
+    pub(crate) mdts_bytes: usize,
+    /// Connects again, and sends again what can be sent again.
+    pub(crate) recovers: bool,
+}
+
+/// A connected host.
+pub(crate) struct Simulated {
+    pub(crate) controller: Controller,
+    buffer: Buffer,
+    traits: Traits,
+    /// By its place in the buffer.
+    slots: Vec<Option<Pending>>,
+    aborts: Vec<Ticket>,
+    next_seed: u64,
+    /// Whether something has happened for which a connection may end: the network
+    /// was cut, or packets are lost too often.
+    pub(crate) excused: bool,
+}
+
+/// A command under way.
+struct Pending {
+    ticket: Ticket,
+    task: Task,
+    disk: usize,
+    range: Range<usize>,
+    since: Instant,
+    /// Memory whose key the command takes out of use.
+    once: Option<Buffer>,
+    may_be_aborted: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Task {
+    Read,
+    Write { seed: u64 },
+    WriteZeroes,
+    Compare { equal: bool },
+    Verify,
+    Flush,
+}
+
+impl Task {
+    fn writes(self) -> bool {
+        matches!(self, Self::Write { .. } | Self::WriteZeroes)
+    }
+
+    fn random(random: &mut Random, seed: u64) -> Self {
+        match random.below(20) {
+            0..7 => Self::Read,
+            7..14 => Self::Write { seed },
+            14 => Self::WriteZeroes,
+            15 => Self::Verify,
+            16 => Self::Flush,
+            17 => Self::Compare { equal: false },
+            _ => Self::Compare { equal: true },
+        }
+    }
+}
+
+impl Simulated {
+    /// Connects.
+    pub(crate) fn connect(traits: &Traits, excused: bool) -> Result<Self, HostError> {
+        let (soft, remote, local) = world::with(|world| {
+            let local = world.host_address(traits.number);
+            (world.host_side(), world.remote(), local)
+        });
+        let device = soft.device_for(remote, Some(local))?;
+        let options = HostOptions {
+            local: Some(local),
+            io_queues: traits.io_queues,
+            queue_entries: traits.queue_entries,
+            kato_ms: traits.kato_ms,
+            disable_sq_flow_control: !traits.flow_control,
+            timeout: Duration::from_secs(20),
+            command_timeout: Duration::from_secs(60),
+            recovery: if traits.recovers {
+                Recovery::default()
+            } else {
+                Recovery::NONE
+            },
+            requeue: traits.recovers,
+            ..HostOptions::new(remote, nqn(NQN), host_nqn(&traits.number.to_string()))
+        };
+        let controller = Controller::begin(&device, options, world::now())?;
+        let mut this = Self {
+            buffer: controller.buffer(SLOTS * traits.mdts_bytes)?,
+            traits: *traits,
+            controller,
+            slots: (0..SLOTS).map(|_| None).collect(),
+            aborts: Vec::new(),
+            next_seed: u64::from(traits.number) << 48,
+            excused,
+        };
+        while !this.controller.is_live() {
+            this.step(&mut [], world::now() + PATIENCE)?;
+        }
+        Ok(this)
+    }
+
+    /// Commands under way.
+    pub(crate) fn pending(&self) -> usize {
+        self.slots.iter().flatten().count() + self.aborts.len()
+    }
+
+    /// Does all there is to do now, then lets the world go on by one thing that
+    /// happens. An error is the end of the association.
+    pub(crate) fn step(&mut self, disks: &mut [Disk], latest: Instant) -> Result<(), HostError> {
+        let now = world::now();
+        let mut busy = true;
+        while busy {
+            busy = self.controller.poll(now);
+            self.collect(disks);
+            self.hear()?;
+            // As before any sleep: what arrived meanwhile is not slept over.
+            busy |= self.controller.endpoint().arm()?;
+        }
+        let deadline = self.controller.next_deadline().unwrap_or(latest);
+        world::with(|world| world.advance(latest.min(deadline)));
+        Ok(())
+    }
+
+    /// Hears how the association is doing.
+    fn hear(&mut self) -> Result<(), HostError> {
+        while let Some(event) = self.controller.take_event() {
+            world::note(|| format!("host: {event:?}"));
+            match event {
+                Event::Lost(error) | Event::TryFailed { error, .. } => self.check(&error),
+                Event::Gone(Some(error)) => {
+                    self.check(&error);
+                    return Err(error);
+                }
+                Event::Gone(None) | Event::Live { .. } | Event::FailFast | Event::Notice(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A connection may end, but not without a reason; and nobody may ever break
+    /// the protocol.
+    fn check(&self, error: &HostError) {
+        let of_protocol = matches!(
+            error,
+            HostError::Lost {
+                loss: Loss::Protocol(_),
+                ..
+            }
+        );
+        assert!(!of_protocol, "{error}");
+        assert!(self.excused, "{error}, though nothing happened");
+    }
+
+    /// Begins a command, if there is room for the one that chance wants.
+    pub(crate) fn begin(
+        &mut self,
+        disks: &mut [Disk],
+        random: &mut Random,
+    ) -> Result<(), HostError> {
+        let qid = 1 + random.below(self.controller.io_queues().into()) as u16;
+        let free = self.slots.iter().position(Option::is_none);
+        let Some(slot) = free.filter(|_| self.controller.is_live()) else {
+            return Ok(());
+        };
+        let task = Task::random(random, self.next_seed);
+        let at = random.below(disks.len() as u64) as usize;
+        let disk = &mut disks[at];
+        let range = self.range(disk, task, random);
+        if !disk.is_free(&range, task.writes()) {
+            return Ok(());
+        }
+        let sqe = sqe_of(task, disk, &range, random);
+        let length = range.len() * disk.block_bytes as usize;
+        let bytes = match task {
+            Task::Write { seed } => {
+                self.next_seed += range.len() as u64;
+                Some(disk.fresh(&range, seed))
+            }
+            Task::Compare { equal } => match disk.bytes(&range) {
+                Some(mut bytes) => {
+                    if !equal {
+                        bytes[length / 2] ^= 0x10;
+                    }
+                    Some(bytes)
+                }
+                None => return Ok(()),
+            },
+            _ => None,
+        };
+        let once = (random.below(10) == 0 && length > 0).then(|| self.controller.buffer(length));
+        let once = once.transpose()?;
+        let start = slot * self.traits.mdts_bytes;
+        let data = match (&bytes, &once) {
+            (Some(bytes), _)
+                if bytes.len() <= self.controller.in_capsule_max(qid) && random.below(4) > 0 =>
+            {
+                Data::InCapsule(bytes)
+            }
+            (Some(bytes), Some(once)) => {
+                once.write(0, bytes);
+                Data::once(once, length as u32)
+            }
+            (Some(bytes), None) => {
+                self.buffer.write(start, bytes);
+                Data::part_of(&self.buffer, start, length as u32)
+            }
+            (None, _) if task != Task::Read => Data::None,
+            (None, Some(once)) => {
+                once.write(0, &vec![0xee; length]);
+                Data::once(once, length as u32)
+            }
+            (None, None) => {
+                self.buffer.write(start, &vec![0xee; length]);
+                Data::part_of(&self.buffer, start, length as u32)
+            }
+        };
+        let invalidates = matches!(
+            data,
+            Data::Keyed {
+                invalidate: true,
+                ..
+            }
+        );
+        let ticket = match self.controller.submit(qid, sqe, data) {
+            Ok(ticket) => ticket,
+            Err(HostError::QueueFull { .. }) => return Ok(()),
+            Err(error) => return Err(error),
+        };
+        disk.take(&range, task.writes());
+        world::note(|| format!("{ticket:?}: {task:?} of {range:?} on {}", disk.nsid));
+        self.slots[slot] = Some(Pending {
+            ticket,
+            task,
+            disk: at,
+            range,
+            since: world::now(),
+            once: once.filter(|_| invalidates),
+            may_be_aborted: false,
+        });
+        Ok(())
+    }
+
+    /// Some blocks, mostly few.
+    fn range(&self, disk: &Disk, task: Task, random: &mut Random) -> Range<usize> {
+        if task == Task::Flush {
+            return 0..0;
+        }
+        let most = (self.traits.mdts_bytes / disk.block_bytes as usize).min(disk.blocks());
+        let most = match random.below(8) {
+            0 => most,
+            1 | 2 => most.min(16),
+            _ => most.min(4),
+        };
+        let count = 1 + random.below(most as u64) as usize;
+        let first = random.below((disk.blocks() - count + 1) as u64) as usize;
+        first..first + count
+    }
+
+    /// Asks for a command that is under way to be aborted.
+    pub(crate) fn abort(&mut self, random: &mut Random) {
+        let pending: Vec<usize> = (0..SLOTS).filter(|&at| self.slots[at].is_some()).collect();
+        if pending.is_empty() {
+            return;
+        }
+        let at = pending[random.below(pending.len() as u64) as usize];
+        let victim = self.slots[at].as_mut().expect("it is under way");
+        victim.may_be_aborted = true;
+        let ticket = victim.ticket;
+        world::note(|| format!("abort of {ticket:?}"));
+        let sqe = command::abort(ticket.qid(), ticket.cid());
+        match self.controller.submit(0, sqe, Data::None) {
+            Ok(ticket) => self.aborts.push(ticket),
+            Err(HostError::QueueFull { .. }) => {}
+            Err(error) => self.check(&error),
+        }
+    }
+
+    /// Takes the answers that have come.
+    fn collect(&mut self, disks: &mut [Disk]) {
+        self.collect_aborts();
+        for slot in 0..SLOTS {
+            let Some(pending) = &self.slots[slot] else {
+                continue;
+            };
+            let Some(answer) = self.controller.take(pending.ticket) else {
+                let took = world::now().duration_since(pending.since);
+                assert!(took < PATIENCE, "{:?} takes {took:?}", pending.ticket);
+                continue;
+            };
+            let pending = self.slots[slot].take().expect("it was just seen");
+            let disk = &mut disks[pending.disk];
+            disk.give_back(&pending.range, pending.task.writes());
+            match answer {
+                Ok(response) => self.answered(slot, &pending, &response, disk),
+                Err(error) => {
+                    world::note(|| format!("{:?}: {error}", pending.ticket));
+                    if pending.task.writes() {
+                        disk.lost(&pending.range);
+                    }
+                    self.check(&error);
+                }
+            }
+        }
+    }
+
+    fn collect_aborts(&mut self) {
+        for index in (0..self.aborts.len()).rev() {
+            let Some(answer) = self.controller.take(self.aborts[index]) else {
+                continue;
+            };
+            self.aborts.swap_remove(index);
+            match answer {
+                Ok(response) => {
+                    let status = response.cqe.status();
+                    let fine = [Status::SUCCESS, Status::ABORT_COMMAND_LIMIT_EXCEEDED];
+                    assert!(fine.contains(&status), "an Abort: {status}");
+                }
+                Err(error) => self.check(&error),
+            }
+        }
+    }
+
+    fn answered(&mut self, slot: usize, pending: &Pending, response: &Response, disk: &mut Disk) {
+        let Pending {
+            task,
+            range,
+            ticket,
+            ..
+        } = pending;
+        let status = response.cqe.status();
+        world::note(|| format!("{ticket:?}: {status}"));
+        let key = pending.once.as_ref().map(|once| once.region().rkey());
+        assert_eq!(response.invalidated_rkey, key, "{ticket:?} {task:?}");
+        // A command that took too long its host aborts by itself.
+        let may_be_aborted = pending.may_be_aborted || self.excused;
+        if may_be_aborted && status.code() == Status::ABORT_REQUESTED.code() {
+            if task.writes() {
+                disk.lost(range);
+            }
+            return;
+        }
+        let expected = match task {
+            Task::Compare { equal: false } => Status::COMPARE_FAILURE,
+            _ => Status::SUCCESS,
+        };
+        assert_eq!(
+            status.code(),
+            expected.code(),
+            "{ticket:?} {task:?} {range:?}: {status}"
+        );
+        match *task {
+            Task::Write { seed } => disk.written(range, seed),
+            Task::WriteZeroes => disk.zeroed(range),
+            Task::Read => {
+                let length = range.len() * disk.block_bytes as usize;
+                let found = match &pending.once {
+                    Some(once) => once.bytes(0, length),
+                    None => self.buffer.bytes(slot * self.traits.mdts_bytes, length),
+                };
+                if let Some(block) = disk.differs(range, &found) {
+                    panic!(
+                        "{ticket:?} read {range:?} of {}: block {block} is wrong",
+                        disk.nsid
+                    );
+                }
+            }
+            Task::Compare { .. } | Task::Verify | Task::Flush => {}
+        }
+    }
+
+    /// Waits for all that is under way.
+    pub(crate) fn finish(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
+        while self.pending() > 0 {
+            self.step(disks, world::now() + Duration::from_millis(100))?;
+        }
+        Ok(())
+    }
+
+    /// Does nothing for a while, but what keeps it alive.
+    pub(crate) fn idle(&mut self, disks: &mut [Disk], time: Duration) -> Result<(), HostError> {
+        let until = world::now() + time;
+        while world::now() < until {
+            let latest = until.min(world::now() + Duration::from_millis(500));
+            self.step(disks, latest)?;
+        }
+        Ok(())
+    }
+
+    /// Reads everything and compares it.
+    pub(crate) fn read_all(&mut self, disks: &[Disk]) -> Result<(), HostError> {
+        for disk in disks {
+            let chunk = self.traits.mdts_bytes / disk.block_bytes as usize;
+            for first in (0..disk.blocks()).step_by(chunk) {
+                let range = first..(first + chunk).min(disk.blocks());
+                let length = range.len() * disk.block_bytes as usize;
+                let sqe = command::read(disk.nsid, first as u64, range.len() as u32);
+                let buffer = self.buffer.clone();
+                let data = Data::start_of(&buffer, length as u32);
+                self.run(sqe, data)?;
+                if let Some(block) = disk.differs(&range, &self.buffer.bytes(0, length)) {
+                    panic!(
+                        "block {block} of namespace {} is wrong in the end",
+                        disk.nsid
+                    );
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn run(&mut self, sqe: Sqe, data: Data<'_>) -> Result<(), HostError> {
+        let ticket = self.controller.submit(1, sqe, data)?;
+        loop {
+            if let Some(answer) = self.controller.take(ticket) {
+                let status = answer?.cqe.status();
+                assert!(status.is_success(), "{status}");
+                return Ok(());
+            }
+            self.step(&mut [], world::now() + PATIENCE)?;
+        }
+    }
+
+    /// Shuts the controller down, and waits for the end of all connections.
+    pub(crate) fn shutdown(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
+        self.controller.shutdown();
+        while self.controller.state() != State::Gone {
+            self.step(disks, world::now() + PATIENCE)?;
+        }
+        Ok(())
+    }
+
+    /// Resets the controller, and waits until it takes commands again.
+    pub(crate) fn reset(&mut self, disks: &mut [Disk]) -> Result<(), HostError> {
+        // Commands that cannot be sent again are lost.
+        let excused = std::mem::replace(&mut self.excused, true);
+        self.controller.reset();
+        while !self.controller.is_live() {
+            self.step(disks, world::now() + PATIENCE)?;
+        }
+        self.excused = excused;
+        Ok(())
+    }
+
+    /// It is no more: what it had under way may or may not be carried out.
+    pub(crate) fn forget(self, disks: &mut [Disk]) {
+        for pending in self.slots.into_iter().flatten() {
+            let disk = &mut disks[pending.disk];
+            disk.give_back(&pending.range, pending.task.writes());
+            if pending.task.writes() {
+                disk.lost(&pending.range);
+            }
+        }
+    }
+}
+
+fn sqe_of(task: Task, disk: &Disk, range: &Range<usize>, random: &mut Random) -> Sqe {
+    let (nsid, slba, blocks) = (disk.nsid, range.start as u64, range.len() as u32);
+    let sqe = match task {
+        Task::Flush => return command::flush(nsid),
+        Task::Read => command::read(nsid, slba, blocks),
+        Task::Write { .. } => command::write(nsid, slba, blocks),
+        Task::WriteZeroes => command::write_zeroes(nsid, slba, blocks, false),
+        Task::Compare { .. } => command::compare(nsid, slba, blocks),
+        Task::Verify => command::verify(nsid, slba, blocks),
+    };
+    if random.below(8) == 0 && task != Task::Verify {
+        command::with_fua(sqe)
+    } else {
+        sqe
+    }
+}

@@ -1,0 +1,249 @@
+//! What hosts do in one run.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use cairn_initiator::HostError;
+use cairn_target::Holdings;
+use cairn_tests::harness::{NQN, Scratch, subsystem};
+use cairn_tests::random::Random;
+
+use crate::disk::Disk;
+use crate::host::{Simulated, Traits};
+use crate::seeds::is_replay;
+use crate::weather::Weather;
+use crate::world::{self, Plan};
+
+/// Time in which everything that ended has been let go of: the keep alive and the
+/// idle limit of a host that vanished, and what connections take to give up.
+const LETTING_GO: Duration = Duration::from_secs(300);
+/// Attempts to connect, where the weather may break connections.
+const ATTEMPTS: u32 = 20;
+
+/// What happens beside I/O and weather.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Trouble {
+    None,
+    /// Controllers are reset, and hosts leave in the middle of it.
+    Leaving,
+    /// A host is never heard of again.
+    Vanishing,
+    /// The network is cut for a while.
+    Partition,
+}
+
+/// One run.
+pub(crate) struct Scenario {
+    seed: u64,
+    random: Random,
+    trouble: Trouble,
+    mdts_bytes: usize,
+    disks: Vec<Disk>,
+    file: Scratch,
+    next_host: u8,
+}
+
+impl Scenario {
+    pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
+        let mut random = Random::new(seed);
+        Self {
+            seed,
+            trouble,
+            mdts_bytes: 8192 << random.below(4),
+            disks: vec![Disk::new(1, 512, 200), Disk::new(2, 4096, 24)],
+            file: Scratch::in_memory(&format!("simulation-{seed}"), 24 * 4096),
+            next_host: 1,
+            random,
+        }
+    }
+
+    /// Runs it, and gives a number that tells runs apart.
+    pub(crate) fn run(mut self, foul: bool) -> u64 {
+        let weather = if foul {
+            Weather::foul(&mut self.random)
+        } else {
+            Weather::FAIR
+        };
+        let plan = self.plan();
+        world::begin(&plan, weather, &mut self.random);
+        world::note(|| {
+            format!(
+                "seed {}: {:?} in {weather:?}, {plan:?}",
+                self.seed, self.trouble
+            )
+        });
+        let associations = match self.trouble {
+            Trouble::None => 1,
+            _ => 1 + self.random.below(3),
+        };
+        for _ in 0..associations {
+            let mut host = self.connect();
+            let used = self.use_it(&mut host);
+            if let Err(error) = used.and_then(|()| self.end(&mut host)) {
+                world::note(|| format!("ended: {error}"));
+            }
+            host.forget(&mut self.disks);
+        }
+        self.settle();
+        self.verify();
+        let digest = world::with(|world| world.digest());
+        world::end();
+        digest
+    }
+
+    fn plan(&mut self) -> Plan {
+        let random = &mut self.random;
+        let mut config = format!(
+            "[target]\nreactors = {}\npoll_idle_us = 0\nreceives = {}\nqueue_depth = {}\n\
+             io_queues = 4\nmdts = \"{}KiB\"\ndata_buffers = \"1MiB\"\nin_capsule_data = \"{}KiB\"\n",
+            1 + random.below(2),
+            64 << random.below(2),
+            16 << random.below(3),
+            self.mdts_bytes / 1024,
+            [0, 4, 8][random.below(3) as usize],
+        );
+        // A disk of memory is reached without a buffer between, one of a file by one.
+        let file = self.file.export(4096);
+        config += &subsystem(NQN, &["mem:100KiB block_size = 512", &file]);
+        Plan {
+            path_mtu: 1 + random.below(5) as u8,
+            ipv6: random.below(2) == 0,
+            config,
+            trace: is_replay(),
+        }
+    }
+
+    /// A new host.
+    fn connect(&mut self) -> Simulated {
+        let random = &mut self.random;
+        let traits = Traits {
+            number: self.next_host,
+            io_queues: 1 + random.below(4) as u16,
+            queue_entries: 2 + random.below(31) as u16,
+            kato_ms: 5000 << random.below(4),
+            flow_control: random.below(2) == 0,
+            mdts_bytes: self.mdts_bytes,
+            recovers: random.below(2) == 0,
+        };
+        self.next_host += 1;
+        world::note(|| format!("{traits:?}"));
+        let excused = world::with(|world| world.network.weather.may_break_connections());
+        for _ in 0..ATTEMPTS {
+            match Simulated::connect(&traits, excused) {
+                Ok(host) => return host,
+                Err(error) => world::note(|| format!("not connected: {error}")),
+            }
+        }
+        panic!("no connection in {ATTEMPTS} attempts");
+    }
+
+    /// I/O, and what else is to happen. An error is the end of the association.
+    fn use_it(&mut self, host: &mut Simulated) -> Result<(), HostError> {
+        let commands = 10 + self.random.below(40);
+        let trouble_at = self.random.below(commands);
+        for count in 0..commands {
+            host.begin(&mut self.disks, &mut self.random)?;
+            if self.random.below(3) == 0 {
+                let latest = world::now() + Duration::from_micros(self.random.below(5000));
+                host.step(&mut self.disks, latest)?;
+            }
+            match self.random.below(40) {
+                0 => host.abort(&mut self.random),
+                1 => {
+                    host.finish(&mut self.disks)?;
+                    let minutes = Duration::from_secs(self.random.below(180));
+                    host.idle(&mut self.disks, minutes)?;
+                }
+                _ => {}
+            }
+            if count != trouble_at {
+                continue;
+            }
+            match self.trouble {
+                Trouble::None => {}
+                Trouble::Leaving if self.random.below(2) == 0 => {
+                    world::note(|| "reset".to_owned());
+                    host.reset(&mut self.disks)?;
+                }
+                // With whatever is under way.
+                Trouble::Leaving | Trouble::Vanishing => return Ok(()),
+                Trouble::Partition => self.cut(host)?,
+            }
+        }
+        host.finish(&mut self.disks)
+    }
+
+    /// The network is cut for a while, mostly not for long.
+    fn cut(&mut self, host: &mut Simulated) -> Result<(), HostError> {
+        let time_ms = match self.random.below(3) {
+            0 => self.random.below(60_000),
+            _ => self.random.below(400),
+        };
+        let time = Duration::from_millis(time_ms);
+        let address = self.address();
+        world::note(|| format!("cut off for {time:?}"));
+        world::with(|world| world.network.cut_off.push(address));
+        host.excused = true;
+        let until = world::now() + time;
+        let mut result = Ok(());
+        while result.is_ok() && world::now() < until {
+            result = host.step(&mut self.disks, until);
+        }
+        // Whoever has given up comes again when the network is back.
+        while world::now() < until {
+            world::with(|world| world.advance(until));
+        }
+        world::with(|world| world.network.cut_off.clear());
+        world::note(|| "healed".to_owned());
+        result
+    }
+
+    /// The address of the present host.
+    fn address(&self) -> IpAddr {
+        world::with(|world| world.host_address(self.next_host - 1))
+    }
+
+    /// The end of an association that is still there, one way or another.
+    fn end(&mut self, host: &mut Simulated) -> Result<(), HostError> {
+        match (self.trouble, self.random.below(3)) {
+            (Trouble::Vanishing, _) => {
+                // Nothing from or to it, ever.
+                let address = self.address();
+                world::note(|| "vanishes".to_owned());
+                world::with(|world| world.network.cut_off.push(address));
+            }
+            (Trouble::Leaving, 0) => world::note(|| "leaves without a shutdown".to_owned()),
+            _ => {
+                host.finish(&mut self.disks)?;
+                world::note(|| "shuts down".to_owned());
+                host.shutdown(&mut self.disks)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Everything that was held comes back, in bounded time.
+    fn settle(&mut self) {
+        let until = world::now() + LETTING_GO;
+        let holdings = || world::with(|world| world.holdings());
+        while holdings() != Holdings::default() {
+            assert!(
+                world::now() < until,
+                "after {LETTING_GO:?} the target still holds {:?}",
+                holdings()
+            );
+            world::with(|world| world.advance(until));
+        }
+    }
+
+    /// The disks contain what they must, seen by a host that nothing troubles.
+    fn verify(&mut self) {
+        world::with(|world| world.network.weather = Weather::FAIR);
+        world::note(|| "at last, everything is read".to_owned());
+        let mut host = self.connect();
+        let read = host.read_all(&self.disks);
+        read.expect("nothing ails it");
+        host.forget(&mut self.disks);
+        self.settle();
+    }
+}

@@ -1,0 +1,249 @@
+//! All there is but the hosts: the clock, the network, the target.
+//!
+//! One world a thread, so that whoever waits can let it go on.
+
+use std::cell::RefCell;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_config::{Config, Flags};
+use cairn_rdma::{Clock, Provider};
+use cairn_roce::chance::Chance;
+use cairn_roce::phy::Network as Phy;
+use cairn_roce::phy::wire::{Frame, Wire};
+use cairn_roce::wire::Packet;
+use cairn_roce::{Soft, SoftOptions};
+use cairn_target::{Holdings, SteppedTarget};
+use cairn_tests::random::Random;
+
+use crate::weather::{Fate, Network, Weather};
+
+thread_local! {
+    static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
+}
+
+/// Steps without time going on, after which it never will.
+const STEPS_MAX: u32 = 10_000;
+
+/// What a seed decides of a world beside its weather.
+#[derive(Debug, Clone)]
+pub(crate) struct Plan {
+    /// Path MTU, as a code.
+    pub(crate) path_mtu: u8,
+    pub(crate) ipv6: bool,
+    /// The target's configuration but for its listener.
+    pub(crate) config: String,
+    /// Whether to tell what happens.
+    pub(crate) trace: bool,
+}
+
+pub(crate) struct World {
+    clock: Clock,
+    start: Instant,
+    wire: Wire,
+    pub(crate) network: Network,
+    target_side: Soft,
+    host_side: Soft,
+    target: SteppedTarget,
+    target_address: IpAddr,
+    /// Of all that happened on the wire.
+    digest: DefaultHasher,
+    trace: bool,
+    idle_steps: u32,
+}
+
+/// Makes this thread's world, in place of the last.
+pub(crate) fn begin(plan: &Plan, weather: Weather, random: &mut Random) {
+    end();
+    let world = World::new(plan, weather, random);
+    WORLD.with(|slot| *slot.borrow_mut() = Some(world));
+}
+
+/// Ends this thread's world.
+pub(crate) fn end() {
+    drop(WORLD.with(|slot| slot.borrow_mut().take()));
+}
+
+/// Does something to this thread's world.
+pub(crate) fn with<T>(job: impl FnOnce(&mut World) -> T) -> T {
+    WORLD.with(|slot| job(slot.borrow_mut().as_mut().expect("the world has begun")))
+}
+
+/// What time it is.
+pub(crate) fn now() -> Instant {
+    with(|world| world.clock.now())
+}
+
+/// Says something, if somebody listens.
+pub(crate) fn note(what: impl FnOnce() -> String) {
+    with(|world| world.note(what));
+}
+
+impl World {
+    fn new(plan: &Plan, weather: Weather, random: &mut Random) -> Self {
+        let clock = Clock::simulated();
+        let wire = Wire::new(plan.path_mtu);
+        let mut soft = || {
+            Soft::new(SoftOptions {
+                network: Phy::Wire(wire.clone()),
+                clock: clock.clone(),
+                chance: Chance::seeded(random.bits()),
+                ..SoftOptions::default()
+            })
+        };
+        let (target_side, host_side) = (soft(), soft());
+        let target_address: IpAddr = if plan.ipv6 {
+            "fd00::1".parse().expect("an address")
+        } else {
+            "10.0.0.1".parse().expect("an address")
+        };
+        let listener =
+            format!("[[listener]]\naddress = \"{target_address}\"\nprovider = \"soft\"\n");
+        let text = format!("{}{listener}", plan.config);
+        let config = Config::parse("simulation", &text, &Flags::default())
+            .unwrap_or_else(|error| panic!("the configuration is wrong:\n{error}\n{text}"));
+        let provider: Arc<dyn Provider> = Arc::new(target_side.clone());
+        let target = SteppedTarget::start(config, vec![provider], clock.clone())
+            .unwrap_or_else(|error| panic!("the target does not start: {error}"));
+        Self {
+            start: clock.now(),
+            clock,
+            wire,
+            network: Network::new(weather, Random::new(random.bits())),
+            target_side,
+            host_side,
+            target,
+            target_address,
+            digest: DefaultHasher::new(),
+            trace: plan.trace,
+            idle_steps: 0,
+        }
+    }
+
+    /// Where the target listens.
+    pub(crate) fn remote(&self) -> SocketAddr {
+        self.target.addresses()[0]
+    }
+
+    /// The address of a host.
+    pub(crate) fn host_address(&self, number: u8) -> IpAddr {
+        match self.target_address {
+            IpAddr::V4(_) => IpAddr::from([10, 0, 1, number]),
+            IpAddr::V6(_) => IpAddr::from([0xfd00, 0, 0, 0, 0, 0, 1, u16::from(number)]),
+        }
+    }
+
+    /// What hosts reach the network by.
+    pub(crate) fn host_side(&self) -> Soft {
+        self.host_side.clone()
+    }
+
+    /// What the target holds.
+    pub(crate) fn holdings(&self) -> Holdings {
+        self.target.holdings()
+    }
+
+    /// Since the beginning.
+    pub(crate) fn elapsed(&self) -> Duration {
+        self.clock.now().duration_since(self.start)
+    }
+
+    /// A number that any two runs of a seed have in common.
+    pub(crate) fn digest(&self) -> u64 {
+        self.digest.finish()
+    }
+
+    pub(crate) fn note(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            eprintln!(
+                "{:>14.6} ms  {}",
+                self.elapsed().as_secs_f64() * 1e3,
+                what()
+            );
+        }
+    }
+
+    /// Lets all but the hosts do what there is to do now, then has the next thing
+    /// happen: a packet arrives, or somebody's timer is due, or `latest` comes.
+    pub(crate) fn advance(&mut self, latest: Instant) {
+        let mut deadlines = [self.step_managers(), self.target.step(), None];
+        // What the target wants of connections.
+        deadlines[2] = self.step_managers();
+        let now = self.clock.now();
+        while let Some(frame) = self.wire.take_sent() {
+            self.send(now, frame);
+        }
+        let next = deadlines
+            .into_iter()
+            .flatten()
+            .chain(self.network.next_arrival())
+            .fold(latest, Instant::min)
+            .max(now);
+        if next == now {
+            self.idle_steps += 1;
+            assert!(self.idle_steps < STEPS_MAX, "time stands still");
+        } else {
+            self.idle_steps = 0;
+            self.clock.advance_to(next);
+        }
+        while let Some(frame) = self.network.arrived(next) {
+            self.wire.deliver(frame);
+        }
+    }
+
+    fn step_managers(&self) -> Option<Instant> {
+        let deadlines = [self.target_side.step(), self.host_side.step()];
+        deadlines.into_iter().flatten().min()
+    }
+
+    fn send(&mut self, now: Instant, frame: Frame) {
+        let from_target = frame.source.ip() == self.target_address;
+        let trace = self.trace.then(|| describe(&frame));
+        let length = frame.bytes.len();
+        // Opcode, flags and partition; PSN. Memory addresses and keys' chance differ
+        // between runs, and with them the payload of a command and its ICRC.
+        let start = frame.bytes.first_chunk::<12>().copied();
+        let fate = self.network.send(now, frame);
+        let at_ns = now.duration_since(self.start).as_nanos();
+        (at_ns, from_target, start, length, fate as u8).hash(&mut self.digest);
+        if let Some(what) = trace {
+            let arrow = if from_target {
+                "target > host"
+            } else {
+                "host > target"
+            };
+            let fate = match fate {
+                Fate::Arrives => "",
+                Fate::Late => ", late",
+                Fate::Twice => ", twice",
+                Fate::Damaged => ", damaged",
+                Fate::Lost => ", lost",
+                Fate::Cut => ", cut off",
+            };
+            self.note(|| format!("{arrow}: {what}{fate}"));
+        }
+    }
+}
+
+fn describe(frame: &Frame) -> String {
+    let end = frame.bytes.len() - cairn_roce::wire::packet::ICRC_LEN;
+    match Packet::parse(&frame.bytes[..end]) {
+        Ok(packet) => {
+            let aeth = packet
+                .aeth
+                .map(|aeth| format!(" {:?} msn {}", aeth.syndrome, aeth.msn));
+            format!(
+                "{:?} qp {:#x} psn {:#x} {} bytes{}{}",
+                packet.opcode,
+                packet.bth.dest_qpn,
+                packet.bth.psn,
+                packet.payload.len(),
+                if packet.bth.ack_req { " ackreq" } else { "" },
+                aeth.unwrap_or_default(),
+            )
+        }
+        Err(error) => format!("{} bytes ({error:?})", frame.bytes.len()),
+    }
+}
