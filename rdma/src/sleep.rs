@@ -2,10 +2,12 @@
 //!
 //! Why `unsafe` here: the standard library has no wait on several descriptors.
 
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use crate::error::FabricError;
 use crate::provider::Endpoint;
+use crate::wake::Wake;
 
 /// Sleeps until `endpoint` has something to poll, wants to be polled for its
 /// own timers, or `latest` has come. It may return early; it does not poll.
@@ -13,6 +15,26 @@ use crate::provider::Endpoint;
 /// # Errors
 /// The device is gone.
 pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result<(), FabricError> {
+    sleep(endpoint, latest, None)
+}
+
+/// The same, and `wake` ends it, too.
+///
+/// # Errors
+/// The device is gone.
+pub fn sleep_until_ready_or_woken(
+    endpoint: &mut dyn Endpoint,
+    latest: Instant,
+    wake: &Wake,
+) -> Result<(), FabricError> {
+    sleep(endpoint, latest, Some(wake.fd()))
+}
+
+fn sleep(
+    endpoint: &mut dyn Endpoint,
+    latest: Instant,
+    wake: Option<RawFd>,
+) -> Result<(), FabricError> {
     if endpoint.arm()? {
         return Ok(());
     }
@@ -21,16 +43,18 @@ pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result
     if timeout.is_zero() {
         return Ok(());
     }
-    wait_readable(endpoint, timeout);
+    wait_readable(endpoint, wake, timeout);
     Ok(())
 }
 
 /// `poll(2)` for readability. An interrupted call counts as a wake-up.
-fn wait_readable(endpoint: &dyn Endpoint, timeout: Duration) {
+fn wait_readable(endpoint: &dyn Endpoint, wake: Option<RawFd>, timeout: Duration) {
     let mut fds: Vec<_> = endpoint
         .wait_fds()
         .iter()
-        .map(|&fd| libc::pollfd {
+        .copied()
+        .chain(wake)
+        .map(|fd| libc::pollfd {
             fd,
             events: libc::POLLIN,
             revents: 0,
