@@ -106,7 +106,7 @@ impl Worker {
                 let latest = now + SLEEP_MAX;
                 let wake = host.next_deadline().unwrap_or(latest).min(latest);
                 // A device that is gone has told so by events: look again.
-                let _ = sleep_until_ready_or_woken(host.endpoint(), wake, &self.wake);
+                let _ = sleep_until_ready_or_woken(host.endpoint(), &self.wake, wake);
             }
         }
     }

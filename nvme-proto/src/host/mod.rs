@@ -21,6 +21,7 @@ mod bring_up;
 mod cause;
 mod duties;
 mod leaving;
+pub mod multipath;
 mod notice;
 mod recovering;
 pub mod requeue;
