@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
@@ -45,6 +46,9 @@ pub(super) struct Bench {
     /// Whether to show a line each second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
+    /// Reset the controller that often while jobs run, in seconds, to see that nothing is lost
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    reset_interval: Option<u64>,
     /// Yes, what is on this namespace may be destroyed: jobs that write or trim want it
     #[arg(long)]
     destroy_data: bool,
@@ -188,7 +192,8 @@ impl Bench {
                 job.name, job.rw.name
             ));
         }
-        let lanes = Namespaces::find(&self.place.address, self.place.namespace_id)?;
+        let mut lanes = Namespaces::find(&self.place.address, self.place.namespace_id)?;
+        lanes.reset_interval = self.reset_interval.map(Duration::from_secs);
         if self.eta != Eta::Never {
             eprintln!("{}", lanes.describe());
         }

@@ -8,7 +8,9 @@ use nvme_proto::wire::{IntoBytes, Nqn, U32, U64};
 use super::address::Address;
 use super::session::{Session, namespace, text};
 use crate::bench::{Command, Done, Format, Lane, LaneError, Lanes, Operation};
-use crate::{Buffer, Data, Event, Host, HostError, HostOptions, Response, Ticket, command};
+use crate::{
+    Buffer, Controller, Data, Event, Host, HostError, HostOptions, Response, Ticket, command,
+};
 
 /// The queue of a lane.
 const QUEUE: u16 = 1;
@@ -21,6 +23,8 @@ pub(super) struct Namespaces {
     subsystem: Nqn,
     nsid: u32,
     format: Format,
+    /// How often lanes reset their controllers.
+    pub(super) reset_interval: Option<Duration>,
 }
 
 impl Namespaces {
@@ -38,6 +42,7 @@ impl Namespaces {
             subsystem,
             nsid: namespace.nsid,
             format,
+            reset_interval: None,
         })
     }
 
@@ -71,9 +76,8 @@ impl Lanes for Namespaces {
                 host.depth(QUEUE)
             ));
         }
-        HostLane::new(host, self.nsid, self.format, depth, slot_bytes)
-            .map(|lane| Box::new(lane) as Box<dyn Lane>)
-            .map_err(text)
+        let lane = HostLane::new(host, self, depth, slot_bytes).map_err(text)?;
+        Ok(Box::new(lane))
     }
 }
 
@@ -96,13 +100,14 @@ struct HostLane {
     capsule_bytes: usize,
     /// By slot.
     tickets: Vec<Option<Ticket>>,
+    /// How often the controller is reset, and when next.
+    resets: Option<(Duration, Instant)>,
 }
 
 impl HostLane {
     fn new(
         host: Host,
-        nsid: u32,
-        format: Format,
+        place: &Namespaces,
         depth: u16,
         slot_bytes: usize,
     ) -> Result<Self, HostError> {
@@ -111,13 +116,29 @@ impl HostLane {
         Ok(Self {
             buffer: host.buffer(depth * slot_bytes)?,
             host,
-            nsid,
-            block_bytes: format.block_bytes,
+            nsid: place.nsid,
+            block_bytes: place.format.block_bytes,
+            resets: place
+                .reset_interval
+                .map(|interval| (interval, Instant::now() + interval)),
             slot_bytes,
             capsules: vec![0; depth * capsule_bytes],
             capsule_bytes,
             tickets: vec![None; depth],
         })
+    }
+
+    /// Resets the controller if it is time. Commands that are outstanding are sent
+    /// again once it is back.
+    fn reset_if_due(&mut self) {
+        let now = Instant::now();
+        if let Some((interval, next)) = &mut self.resets
+            && now >= *next
+            && self.host.is_live()
+        {
+            *next = now + *interval;
+            Controller::reset(&mut self.host);
+        }
     }
 
     /// Takes the answers that are there.
@@ -212,6 +233,7 @@ impl Lane for HostLane {
     }
 
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
+        self.reset_if_due();
         self.host.poll();
         self.take(done);
         if done.is_empty() {
