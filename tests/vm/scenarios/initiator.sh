@@ -1,6 +1,6 @@
 #!/bin/bash
 # cairn-initiator uses the kernel's target: by libibverbs over rxe, and by RoCE in user space.
-# vm: programs=cairn-initiator timeout=600
+# vm: programs=cairn-initiator examples=responder timeout=600
 
 # initiator COMMAND [OPTION...]: by the provider at hand, from where it is at home.
 initiator() {
@@ -91,3 +91,14 @@ for PROVIDER in verbs soft; do
     assert_contains "the restart by $PROVIDER" "connected again" \
         "$(cat "$OUT/bench-$PROVIDER-restart.log")"
 done
+
+step "Wire or disk: with a responder at the other end of the cable, the bare link is measured, too"
+in_soft_netns responder "$FABRIC_ADDR" > "$OUT/responder.log" 2>&1 &
+responder=$!
+wait_for 20 "the responder" grep -q 18515 "$OUT/responder.log"
+PROVIDER=verbs
+initiator ping -n "$NQN" --time 200 --responder "$FABRIC_ADDR" | tee "$OUT/ping.txt"
+assert_contains "ping" "bare RDMA READ" "$(cat "$OUT/ping.txt")"
+assert_contains "ping" "verdict: of the" "$(cat "$OUT/ping.txt")"
+kill "$responder"
+wait "$responder" || true
