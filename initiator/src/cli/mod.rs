@@ -12,7 +12,6 @@ mod fields;
 mod identify;
 mod identity;
 mod io;
-mod lane;
 mod list;
 mod logs;
 mod output;
