@@ -12,11 +12,13 @@ mod fields;
 mod identify;
 mod identity;
 mod io;
-mod lane;
 mod list;
 mod logs;
 mod output;
+mod ping;
 mod providers;
+mod raw;
+mod samples;
 mod session;
 
 use std::process::ExitCode;
@@ -130,13 +132,21 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator verify -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --bs=4k --size=16m")]
     Verify(bench::Verify),
+    /// Wire or disk? Measures what a read's time goes into
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator ping -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk")]
+    Ping(ping::Ping),
     /// Shows what RoCE looks like on this machine, and sets what may be set
-    #[command(after_help = "EXAMPLES:\n  cairn-initiator fabric --all\n  cairn-initiator fabric \
-                            -o json")]
+    #[command(
+        after_help = "EXAMPLES:\n  cairn-initiator fabric --all\n  cairn-initiator fabric \
+                            -o json"
+    )]
     Fabric(Box<cairn_fabric::cli::FabricArgs>),
     /// Says what is wrong with RoCE on this machine, and what mends it
-    #[command(after_help = "EXAMPLE:\n  cairn-initiator doctor --peer 192.0.2.1 || echo \"exit \
-                            code $?: 1 is a warning, 2 an error\"")]
+    #[command(
+        after_help = "EXAMPLE:\n  cairn-initiator doctor --peer 192.0.2.1 || echo \"exit \
+                            code $?: 1 is a warning, 2 an error\""
+    )]
     Doctor(Box<cairn_fabric::cli::DoctorArgs>),
 }
 
@@ -186,6 +196,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Dsm(command) => command.run()?,
         Command::Bench(command) => return command.run(),
         Command::Verify(command) => return command.run(),
+        Command::Ping(command) => command.run()?,
         Command::Fabric(args) => return Ok(cairn_fabric::cli::fabric(&args, PROGRAM)),
         Command::Doctor(args) => {
             let intent = cairn_fabric::doctor::Intent::of(PROGRAM);
