@@ -47,6 +47,12 @@
 //! [`Event::Gone`], and the controller's own events ([`Notice`]), of which each
 //! stands for a log page to read.
 //!
+//! # Several paths
+//!
+//! A [`Multipath`](multipath::Multipath) is a namespace by way of several controllers:
+//! it takes commands as one controller does, sends each by the best path there is, and
+//! to another one if that path fails.
+//!
 //! # Looking around
 //!
 //! [`Host`] has the admin commands: Identify, namespaces, features, log pages,
@@ -66,6 +72,7 @@ mod discovery;
 mod error;
 mod event;
 mod host;
+pub mod multipath;
 mod object;
 mod options;
 mod queue;

@@ -11,5 +11,6 @@ mod leaving;
 mod lifecycle;
 mod log_pages;
 mod queues;
+mod recovery;
 mod scarcity;
 mod verified;
