@@ -7,6 +7,7 @@ use cairn_rdma::{DisconnectReason, FabricError, WorkStatus};
 use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
+use nvme_proto::wire::fabrics::ConnectInvalidParameter;
 
 /// A host's operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -35,7 +36,7 @@ pub enum HostError {
         reason: String,
     },
     /// The controller completed a command with an error.
-    #[error("{command} failed: {status}")]
+    #[error("{command} failed: {status}{}", hint(*.status, *.result))]
     Status {
         /// Which command, in the specification's words.
         command: String,
@@ -85,6 +86,27 @@ pub enum HostError {
     /// The controller is not one that this host can drive.
     #[error("the controller cannot be used: {0}")]
     Unsupported(String),
+}
+
+/// What to look at, for what ends a Connect (NVMe over Fabrics: Base 2.0, 6.3).
+fn hint(status: Status, result: u64) -> &'static str {
+    match status.code() {
+        Status::CONNECT_INVALID_HOST => {
+            ": the subsystem does not allow this host; the target's administrator adds its NQN"
+        }
+        Status::CONNECT_INVALID_PARAMETERS => match ConnectInvalidParameter(result as u32) {
+            ConnectInvalidParameter::SUBNQN => {
+                ": the target has no such subsystem at this address; discovery lists those it has"
+            }
+            ConnectInvalidParameter::HOSTNQN => ": the target does not take this host's NQN",
+            ConnectInvalidParameter::HOSTID => ": the target does not take this host's identifier",
+            ConnectInvalidParameter::CNTLID => ": the controller is gone, or is another host's",
+            ConnectInvalidParameter::SQSIZE => ": the queue is too large for the controller",
+            ConnectInvalidParameter::QID => ": the controller has no such queue, or has it already",
+            _ => "",
+        },
+        _ => "",
+    }
 }
 
 /// Why a queue is lost.

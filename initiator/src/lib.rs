@@ -72,9 +72,11 @@ mod discovery;
 mod error;
 mod event;
 mod host;
+pub mod identity;
 pub mod multipath;
 mod object;
 mod options;
+pub mod providers;
 mod queue;
 
 pub use buffer::{Buffer, Data};

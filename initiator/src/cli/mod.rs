@@ -10,13 +10,11 @@ mod discover;
 mod features;
 mod fields;
 mod identify;
-mod identity;
 mod io;
 mod lane;
 mod list;
 mod logs;
 mod output;
-mod providers;
 mod session;
 
 use std::process::ExitCode;
