@@ -109,8 +109,8 @@ impl TestTarget {
     /// # Panics
     /// If it does not start.
     #[must_use]
-    pub fn start_on_soft(toml: &str) -> Self {
-        Self::start_on(Network::Soft(Arc::default()), toml, "")
+    pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
+        Self::start_on(Network::Soft(Arc::new(soft)), toml, "")
     }
 
     fn start_on(network: Network, toml: &str, listener: &str) -> Self {

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
+use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, TestTarget, own_loopback_address, subsystem};
 
 /// Set by `cargo xtask test`, which has installed fio: then a missing one is a failure.
@@ -54,7 +55,10 @@ fn engine() -> &'static PathBuf {
 
 /// A target with a disk of 64 MiB in memory, and what fio calls that disk.
 fn target() -> (TestTarget, String) {
-    let target = TestTarget::start_on_soft(&subsystem(NQN, &["mem:64MiB block_size = 512"]));
+    let target = TestTarget::start_on_soft(
+        Soft::default(),
+        &subsystem(NQN, &["mem:64MiB block_size = 512"]),
+    );
     let remote = target.remote();
     let name = format!(
         "traddr={} trsvcid={} subnqn={} ns=1 provider=soft hostaddr={} \

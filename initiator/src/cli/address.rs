@@ -92,13 +92,6 @@ impl Address {
         self.nr_io_queues.unwrap_or(1)
     }
 
-    /// Entries of a queue that shall hold `depth` commands.
-    pub(super) fn queue_entries(&self, depth: u16) -> u16 {
-        self.queue_size
-            .unwrap_or(QUEUE_ENTRIES)
-            .max(depth.saturating_add(1))
-    }
-
     /// What leads to the target.
     pub(super) fn provided(&self) -> Result<Provided> {
         Provided::choose(self.provider, self.remote()?, self.host_traddr)
@@ -123,7 +116,7 @@ impl Address {
             local: self.host_traddr,
             hostid: id,
             io_queues: self.io_queues(),
-            queue_entries: self.queue_entries(0),
+            queue_entries: self.queue_size.unwrap_or(QUEUE_ENTRIES),
             kato_ms: self.keep_alive_tmo.saturating_mul(1000),
             traffic_class: self.tos,
             recovery,

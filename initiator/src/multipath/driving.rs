@@ -71,7 +71,14 @@ impl Multipath {
     fn hear_answer(&mut self, index: usize, answer: Answer) {
         match answer {
             Answer::Namespace(namespace) => match self.admit(index, namespace) {
-                Ok(()) => self.paths[index].proven = true,
+                Ok(()) => {
+                    let path = &mut self.paths[index];
+                    path.proven = true;
+                    // It was not what it is now. Its ANA state is the next answer.
+                    if path.refused.take().is_some() {
+                        self.set.set_link(index, Link::Live);
+                    }
+                }
                 Err(why) => self.refuse(index, why),
             },
             // A namespace that the log does not show is not used until it does.

@@ -1,6 +1,7 @@
 //! A host with two paths to one disk: two target processes on two addresses, over
 //! user-space RoCE, of which now and then one is killed.
 
+mod bench;
 mod load;
 mod process;
 
