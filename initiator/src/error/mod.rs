@@ -1,5 +1,7 @@
 //! What can go wrong between a host and its controller.
 
+mod advice;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,7 +9,6 @@ use cairn_rdma::{DisconnectReason, FabricError, WorkStatus};
 use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
-use nvme_proto::wire::fabrics::ConnectInvalidParameter;
 
 /// A host's operation failed.
 #[derive(Debug, thiserror::Error)]
@@ -16,7 +17,7 @@ pub enum HostError {
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The target rejected the connection and said why.
-    #[error("{remote} rejects queue {qid}: {status}")]
+    #[error("{remote} rejects queue {qid}: {status}{}", advice::on_reject(*status))]
     Rejected {
         /// Whom we asked.
         remote: SocketAddr,
@@ -36,7 +37,7 @@ pub enum HostError {
         reason: String,
     },
     /// The controller completed a command with an error.
-    #[error("{command} failed: {status}{}", hint(*.status, *.result))]
+    #[error("{command} failed: {status}{}", advice::on_status(command, *status, *result))]
     Status {
         /// Which command, in the specification's words.
         command: String,
@@ -88,32 +89,11 @@ pub enum HostError {
     Unsupported(String),
 }
 
-/// What to look at, for what ends a Connect (NVMe over Fabrics: Base 2.0, 6.3).
-fn hint(status: Status, result: u64) -> &'static str {
-    match status.code() {
-        Status::CONNECT_INVALID_HOST => {
-            ": the subsystem does not allow this host; the target's administrator adds its NQN"
-        }
-        Status::CONNECT_INVALID_PARAMETERS => match ConnectInvalidParameter(result as u32) {
-            ConnectInvalidParameter::SUBNQN => {
-                ": the target has no such subsystem at this address; discovery lists those it has"
-            }
-            ConnectInvalidParameter::HOSTNQN => ": the target does not take this host's NQN",
-            ConnectInvalidParameter::HOSTID => ": the target does not take this host's identifier",
-            ConnectInvalidParameter::CNTLID => ": the controller is gone, or is another host's",
-            ConnectInvalidParameter::SQSIZE => ": the queue is too large for the controller",
-            ConnectInvalidParameter::QID => ": the controller has no such queue, or has it already",
-            _ => "",
-        },
-        _ => "",
-    }
-}
-
 /// Why a queue is lost.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// The connection ended.
-    #[error("disconnected ({0:?})")]
+    #[error("{}", advice::on_disconnect(*.0))]
     Disconnected(DisconnectReason),
     /// A capsule could not be sent.
     #[error("{}", .0.explain())]
