@@ -1,22 +1,61 @@
-//! What speaks RDMA to a target.
+//! What speaks RDMA to a target: the way there.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use cairn_rdma::{Device, Provider};
-use cairn_roce::Soft;
+use cairn_roce::phy::Network;
+use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
-use clap::ValueEnum;
+use clap::{Args, ValueEnum};
 
 /// Which provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub enum Choice {
     /// The adapter if one leads to the target, else user space
+    #[default]
     Auto,
     /// libibverbs and librdmacm
     Verbs,
-    /// RoCE over UDP sockets, by this program
+    /// RoCE by this program, over sockets
     Soft,
+}
+
+/// Which RoCE to speak in user space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+pub enum Version {
+    /// Over Ethernet: within one network only, and with CAP_NET_RAW
+    V1,
+    /// Over UDP and IP
+    #[default]
+    V2,
+}
+
+/// How to reach a target.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Args)]
+pub struct Way {
+    /// What speaks RDMA: an adapter's libraries, or RoCE in user space
+    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    pub provider: Choice,
+    /// RoCE version, in user space
+    #[arg(long, value_enum, value_name = "VERSION", default_value_t = Version::V2)]
+    pub roce: Version,
+    /// 802.1Q VLAN ID of frames, with --roce v1 on an interface that is no VLAN's
+    #[arg(long, value_name = "VID", value_parser = clap::value_parser!(u16).range(0..=4094))]
+    pub vlan: Option<u16>,
+}
+
+impl Way {
+    fn network(self) -> Result<Network, String> {
+        match (self.roce, self.vlan) {
+            (Version::V1, vlan) => Ok(Network::Ethernet { vlan }),
+            (Version::V2, None) => Ok(Network::System),
+            (Version::V2, Some(_)) => Err(
+                "RoCE v2 writes no tags of its own: use an address of a VLAN interface, or RoCE v1"
+                    .to_owned(),
+            ),
+        }
+    }
 }
 
 /// A provider's device that leads to a target.
@@ -36,17 +75,16 @@ impl Provided {
     ///
     /// # Errors
     /// Why none leads there.
-    pub fn choose(
-        choice: Choice,
-        remote: SocketAddr,
-        local: Option<IpAddr>,
-    ) -> Result<Self, String> {
-        match choice {
+    pub fn choose(way: Way, remote: SocketAddr, local: Option<IpAddr>) -> Result<Self, String> {
+        let network = way.network()?;
+        match way.provider {
             Choice::Verbs => Self::verbs(remote, local),
-            Choice::Soft => Self::soft(remote, local),
+            Choice::Soft => Self::soft(network, remote, local),
             Choice::Auto => Self::verbs(remote, local).or_else(|verbs| {
-                Self::soft(remote, local).map_err(|soft| {
-                    format!("no way to {remote}:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}")
+                Self::soft(network, remote, local).map_err(|soft| {
+                    format!(
+                        "no way to {remote}:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}"
+                    )
                 })
             }),
         }
@@ -57,8 +95,12 @@ impl Provided {
         Self::by(Arc::new(provider), remote, local)
     }
 
-    fn soft(remote: SocketAddr, local: Option<IpAddr>) -> Result<Self, String> {
-        Self::by(Arc::new(Soft::default()), remote, local)
+    fn soft(network: Network, remote: SocketAddr, local: Option<IpAddr>) -> Result<Self, String> {
+        let soft = Soft::new(SoftOptions {
+            network,
+            ..SoftOptions::default()
+        });
+        Self::by(Arc::new(soft), remote, local)
     }
 
     fn by(

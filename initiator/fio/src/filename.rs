@@ -7,7 +7,8 @@ use std::net::{IpAddr, SocketAddr};
 
 use cairn_initiator::HostOptions;
 use cairn_initiator::identity;
-use cairn_initiator::providers::Choice;
+use cairn_initiator::providers::Way;
+use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
 
 /// The port of NVMe over RDMA, registered with IANA.
@@ -22,7 +23,7 @@ pub(crate) struct Filename {
     remote: SocketAddr,
     subnqn: Nqn,
     pub(crate) nsid: u32,
-    pub(crate) provider: Choice,
+    pub(crate) way: Way,
     hostnqn: Option<Nqn>,
     hostid: Option<String>,
     hostaddr: Option<IpAddr>,
@@ -40,8 +41,8 @@ impl Filename {
 
     fn understand(text: &str) -> Result<Self, String> {
         let (mut address, mut port, mut subnqn, mut nsid) = (None, PORT, None, 1);
-        let (mut provider, mut hostnqn, mut hostid, mut hostaddr) =
-            (Choice::Auto, None, None, None);
+        let (mut hostnqn, mut hostid, mut hostaddr) = (None, None, None);
+        let mut way = Way::default();
         for pair in text.split_whitespace() {
             let (key, value) = pair
                 .split_once('=')
@@ -54,14 +55,16 @@ impl Filename {
                 "trsvcid" => port = parsed(key, value)?,
                 "subnqn" => subnqn = Some(nqn(key, value)?),
                 "ns" => nsid = parsed(key, value)?,
-                "provider" => provider = choice(value)?,
+                "provider" => way.provider = choice(key, value)?,
+                "roce" => way.roce = choice(key, value)?,
+                "vlan" => way.vlan = Some(parsed(key, value)?),
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed(key, value)?),
                 _ => {
                     return Err(format!(
-                        "\"{key}\" is none of traddr, trsvcid, subnqn, ns, provider, hostnqn, \
-                         hostid, hostaddr, trtype, adrfam"
+                        "\"{key}\" is none of traddr, trsvcid, subnqn, ns, provider, roce, \
+                         vlan, hostnqn, hostid, hostaddr, trtype, adrfam"
                     ));
                 }
             }
@@ -73,7 +76,7 @@ impl Filename {
             remote: SocketAddr::new(address.ok_or("traddr is missing")?, port),
             subnqn: subnqn.ok_or("subnqn is missing")?,
             nsid,
-            provider,
+            way,
             hostnqn,
             hostid,
             hostaddr,
@@ -109,33 +112,34 @@ fn nqn(key: &str, value: &str) -> Result<Nqn, String> {
     Nqn::parse(value).map_err(|error| format!("{key}={value}: {error}"))
 }
 
-fn choice(value: &str) -> Result<Choice, String> {
-    match value {
-        "auto" => Ok(Choice::Auto),
-        "verbs" => Ok(Choice::Verbs),
-        "soft" => Ok(Choice::Soft),
-        _ => Err(format!("provider={value} is none of auto, verbs, soft")),
-    }
+fn choice<T: ValueEnum>(key: &str, value: &str) -> Result<T, String> {
+    T::from_str(value, false).map_err(|_| {
+        let known = T::value_variants().iter().filter_map(T::to_possible_value);
+        let known: Vec<_> = known.map(|known| known.get_name().to_owned()).collect();
+        format!("{key}={value} is none of {}", known.join(", "))
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_initiator::providers::{Choice, Version};
 
     #[test]
     fn all_keys_and_the_fewest() {
         let short =
             Filename::parse("traddr=192.0.2.1 subnqn=nqn.2026-01.org.example:disk").unwrap();
         assert_eq!(short.remote, "192.0.2.1:4420".parse().unwrap());
-        assert_eq!((short.nsid, short.provider), (1, Choice::Auto));
+        assert_eq!((short.nsid, short.way.provider), (1, Choice::Auto));
         let long = Filename::parse(
-            "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft \
+            "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft roce=v1 vlan=5 \
              subnqn=nqn.2026-01.org.example:disk hostaddr=2001:db8::2 \
              hostnqn=nqn.2026-01.org.example:host hostid=4050e73e-96ba-478b-a06b-228fa40325d2",
         )
         .unwrap();
         assert_eq!(long.remote, "[2001:db8::1]:4421".parse().unwrap());
-        assert_eq!((long.nsid, long.provider), (7, Choice::Soft));
+        assert_eq!((long.nsid, long.way.provider), (7, Choice::Soft));
+        assert_eq!((long.way.roce, long.way.vlan), (Version::V1, Some(5)));
         let options = long.options(32).unwrap();
         assert_eq!(options.local, Some("2001:db8::2".parse().unwrap()));
         assert_eq!(options.hostnqn.as_str(), "nqn.2026-01.org.example:host");

@@ -9,7 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cairn_initiator::providers::{Choice, Provided};
+use cairn_initiator::providers::{Provided, Way};
 use cairn_initiator::{Buffer, Controller, Data, Host, HostError, HostOptions, Ticket, command};
 use cairn_rdma::{Access, Mapping, sleep_until_ready};
 use nvme_proto::wire::{Sqe, Status};
@@ -260,9 +260,9 @@ impl Job {
 /// The device that leads there. All jobs that use the same share it: user-space
 /// RoCE has one UDP port.
 fn way(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
-    type Ways = Vec<((Choice, SocketAddr, Option<IpAddr>), Provided)>;
+    type Ways = Vec<((Way, SocketAddr, Option<IpAddr>), Provided)>;
     static WAYS: Mutex<Ways> = Mutex::new(Vec::new());
-    let key = (filename.provider, options.remote, options.local);
+    let key = (filename.way, options.remote, options.local);
     let mut ways = WAYS.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some((_, provided)) = ways.iter().find(|(known, _)| *known == key) {
         return Ok(provided.clone());

@@ -8,7 +8,7 @@ use nvme_proto::wire::Nqn;
 
 use super::Result;
 use crate::identity::{self, Identity};
-use crate::providers::{Choice, Provided};
+use crate::providers::{Provided, Way};
 use crate::{HostOptions, Recovery};
 
 /// The port of NVMe over RDMA, registered with IANA.
@@ -66,9 +66,8 @@ pub(super) struct Address {
     /// Type of service of what this host sends: DSCP in bits 7 to 2
     #[arg(short = 'T', long, value_name = "TOS")]
     tos: Option<u8>,
-    /// What speaks RDMA: an adapter's libraries, or RoCE in user space
-    #[arg(long, value_enum, default_value_t = Choice::Auto)]
-    provider: Choice,
+    #[command(flatten)]
+    way: Way,
 }
 
 /// Fabrics.
@@ -94,7 +93,7 @@ impl Address {
 
     /// What leads to the target.
     pub(super) fn provided(&self) -> Result<Provided> {
-        Provided::choose(self.provider, self.remote()?, self.host_traddr)
+        Provided::choose(self.way, self.remote()?, self.host_traddr)
     }
 
     /// How to connect to a subsystem.
