@@ -140,9 +140,11 @@ impl World {
         self.host_side.clone()
     }
 
-    /// What the target holds.
-    pub(crate) fn holdings(&self) -> Holdings {
-        self.target.holdings()
+    /// What the target holds, and connections that the target's and the hosts'
+    /// managers have not forgotten.
+    pub(crate) fn holdings(&self) -> (Holdings, [usize; 2]) {
+        let connections = [&self.target_side, &self.host_side].map(Soft::connections);
+        (self.target.holdings(), connections)
     }
 
     /// Since the beginning.

@@ -159,6 +159,10 @@ impl ConnectionManager {
         });
     }
 
+    pub(super) fn connections(&self) -> usize {
+        lock(&self.state).desk.manager.connections()
+    }
+
     pub(super) fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
         self.wake.wake();
