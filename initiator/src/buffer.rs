@@ -19,8 +19,7 @@ impl Buffer {
     /// # Errors
     /// There is no such memory, or it cannot be locked.
     pub fn new(device: &dyn Device, length: usize) -> Result<Self, FabricError> {
-        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        Self::with_access(device, length, access)
+        Self::with_access(device, length, for_data())
     }
 
     /// As [`new`](Self::new), with other rights.
@@ -32,11 +31,18 @@ impl Buffer {
         length: usize,
         access: Access,
     ) -> Result<Self, FabricError> {
-        let mapping = Mapping::anonymous(length).map_err(|source: io::Error| FabricError::Os {
-            call: "mmap",
-            source,
-        })?;
-        Ok(Self(Arc::new(device.register(Arc::new(mapping), access)?)))
+        Self::of_mapping(device, &map(length)?, access)
+    }
+
+    /// Registers memory that may be registered elsewhere, too.
+    pub(crate) fn of_mapping(
+        device: &dyn Device,
+        mapping: &Arc<Mapping>,
+        access: Access,
+    ) -> Result<Self, FabricError> {
+        Ok(Self(Arc::new(
+            device.register(Arc::clone(mapping), access)?,
+        )))
     }
 
     /// Bytes: what was asked for, rounded up to whole pages.
@@ -83,6 +89,20 @@ impl Buffer {
     pub fn region(&self) -> &Arc<Region> {
         &self.0
     }
+}
+
+/// Rights that data needs: controllers read it and write it.
+pub(crate) fn for_data() -> Access {
+    Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE
+}
+
+/// Memory of at least so many bytes, in whole pages.
+pub(crate) fn map(length: usize) -> Result<Arc<Mapping>, FabricError> {
+    let mapping = Mapping::anonymous(length).map_err(|source: io::Error| FabricError::Os {
+        call: "mmap",
+        source,
+    })?;
+    Ok(Arc::new(mapping))
 }
 
 /// Where a command's data is.

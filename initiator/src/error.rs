@@ -55,6 +55,13 @@ pub enum HostError {
         /// Why.
         loss: Loss,
     },
+    /// Of several paths to a namespace none is left, and none will come back (soon
+    /// enough). Whether the command was carried out is not known.
+    #[error("no path to the namespace is left, of {paths}")]
+    NoPath {
+        /// How many there were.
+        paths: usize,
+    },
     /// There is no such queue.
     #[error("there is no queue {qid}")]
     NoQueue {

@@ -46,6 +46,14 @@ impl Object {
         self
     }
 
+    /// The members that are plain values.
+    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().filter_map(|(key, member)| match member {
+            Member::Value(value) => Some((key.as_str(), value)),
+            Member::Object(_) | Member::List(_) => None,
+        })
+    }
+
     /// As indented text.
     pub(crate) fn pretty(&self) -> String {
         serde_json::to_string_pretty(self).expect("objects can be written to memory")

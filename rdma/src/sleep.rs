@@ -1,11 +1,13 @@
-//! Sleeping on an endpoint, for programs that have nothing else to wait for.
+//! Sleeping on endpoints, for programs that have nothing else to wait for.
 //!
 //! Why `unsafe` here: the standard library has no wait on several descriptors.
 
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use crate::error::FabricError;
 use crate::provider::Endpoint;
+use crate::wake::Wake;
 
 /// Sleeps until `endpoint` has something to poll, wants to be polled for its
 /// own timers, or `latest` has come. It may return early; it does not poll.
@@ -13,29 +15,63 @@ use crate::provider::Endpoint;
 /// # Errors
 /// The device is gone.
 pub fn sleep_until_ready(endpoint: &mut dyn Endpoint, latest: Instant) -> Result<(), FabricError> {
-    if endpoint.arm()? {
-        return Ok(());
+    sleep_until_any_ready([endpoint], latest)
+}
+
+/// The same for several endpoints: until any of them has something.
+///
+/// # Errors
+/// A device is gone.
+pub fn sleep_until_any_ready<'a>(
+    endpoints: impl IntoIterator<Item = &'a mut dyn Endpoint>,
+    latest: Instant,
+) -> Result<(), FabricError> {
+    sleep(endpoints, None, latest)
+}
+
+/// The same for one endpoint, and `wake` ends it, too.
+///
+/// # Errors
+/// The device is gone.
+pub fn sleep_until_ready_or_woken(
+    endpoint: &mut dyn Endpoint,
+    wake: &Wake,
+    latest: Instant,
+) -> Result<(), FabricError> {
+    sleep([endpoint], Some(wake.fd()), latest)
+}
+
+fn sleep<'a>(
+    endpoints: impl IntoIterator<Item = &'a mut dyn Endpoint>,
+    wake: Option<RawFd>,
+    latest: Instant,
+) -> Result<(), FabricError> {
+    let mut fds: Vec<_> = wake.into_iter().map(readable).collect();
+    let mut until = latest;
+    for endpoint in endpoints {
+        if endpoint.arm()? {
+            return Ok(());
+        }
+        until = endpoint.next_deadline().unwrap_or(until).min(until);
+        fds.extend(endpoint.wait_fds().iter().copied().map(readable));
     }
-    let until = endpoint.next_deadline().unwrap_or(latest).min(latest);
     let timeout = until.saturating_duration_since(Instant::now());
-    if timeout.is_zero() {
-        return Ok(());
+    if !timeout.is_zero() {
+        wait_readable(&mut fds, timeout);
     }
-    wait_readable(endpoint, timeout);
     Ok(())
 }
 
+fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
+}
+
 /// `poll(2)` for readability. An interrupted call counts as a wake-up.
-fn wait_readable(endpoint: &dyn Endpoint, timeout: Duration) {
-    let mut fds: Vec<_> = endpoint
-        .wait_fds()
-        .iter()
-        .map(|&fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        })
-        .collect();
+fn wait_readable(fds: &mut [libc::pollfd], timeout: Duration) {
     // Rounded up: to wake just before a deadline would be to spin until it.
     let timeout_ms = i32::try_from(timeout.as_millis()).unwrap_or(i32::MAX - 1) + 1;
     // SAFETY: the pointer and the count describe `fds`, which outlives the call.

@@ -347,7 +347,7 @@ const WITHOUT_EFFECT: &[(&str, &str)] = &[
     ("verify_state_save", "no state is kept between runs"),
     (
         "allow_mounted_write",
-        "a namespace of another host cannot be seen to be mounted: --overwrite is what allows writes",
+        "a namespace of another host cannot be seen to be mounted: --destroy-data is what allows writes",
     ),
 ];
 

@@ -21,6 +21,7 @@ mod bring_up;
 mod cause;
 mod duties;
 mod leaving;
+pub mod multipath;
 mod notice;
 mod recovering;
 pub mod requeue;
@@ -303,9 +304,12 @@ impl Association {
     /// A connection did not come about, or ended. [`Self::queue_closed`] follows
     /// after [`Action::Disconnect`].
     pub fn queue_lost(&mut self, qid: u16, now: Duration) {
-        if !self.open.contains(&qid) || self.released.contains(&qid) {
-            return;
+        if self.open.contains(&qid) && !self.released.contains(&qid) {
+            self.lost(qid, now);
         }
+    }
+
+    fn lost(&mut self, qid: u16, now: Duration) {
         let cause = match self.phase {
             Phase::BringUp(Step::Link(linking)) if linking == qid => Cause::NotConnected { qid },
             _ => Cause::QueueLost { qid },
@@ -320,14 +324,14 @@ impl Association {
 
     /// A connection is closed: nothing can touch its commands' memory any more.
     pub fn queue_closed(&mut self, qid: u16, now: Duration) {
-        self.queue_lost(qid, now);
-        self.released.remove(&qid);
         if !self.open.remove(&qid) {
             return;
         }
+        let released = self.released.remove(&qid);
         match self.phase {
             Phase::Closing(next) if self.open.is_empty() => self.proceed(next, now),
-            Phase::Leaving(leaving) => self.leave_on(leaving, now),
+            Phase::Leaving(leaving) if qid != 0 => self.leave_on(leaving, now),
+            _ if !released => self.lost(qid, now),
             _ => {}
         }
     }

@@ -8,6 +8,7 @@
 
 mod capture;
 mod decoded;
+mod host;
 mod payload;
 mod replay;
 

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use nvme_proto::host::multipath::AnaLog;
 use nvme_proto::wire::identify::{
     CSI_NVM, Cns, IdentifyCdw10, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
     NamespaceDescriptor, NamespaceList, Sgls, namespace_descriptors,
@@ -163,6 +164,16 @@ fn ana(bytes: &[u8]) -> &'static str {
     );
     emitted.resize(bytes.len(), 0);
     assert_eq!(emitted, bytes);
+    // A multipath host of ours makes of it what Linux does.
+    let log = AnaLog::parse(bytes).unwrap();
+    assert_eq!(log.chgcnt(), header.chgcnt.get());
+    assert!(
+        log.groups()
+            .flat_map(|group| group.nsids().collect::<Vec<_>>())
+            .eq([1, 2])
+    );
+    assert_eq!(log.state_of(1), Some(AnaState::OPTIMIZED));
+    assert_eq!(log.state_of(3), None);
     "ana"
 }
 

@@ -195,7 +195,7 @@ fn namespace(nsid: u32) -> Namespace {
 }
 
 /// The data of a Connect: from the capsule, or as the target read it.
-fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a ConnectData {
+pub(crate) fn data<'a>(session: &'a Session, command: &'a Capsule) -> &'a ConnectData {
     let (sqe, in_capsule) = Sqe::split_capsule(&command.capsule).unwrap();
     let bytes = match ConnectRequest::locate(sqe, in_capsule.len() as u32).unwrap() {
         DataTransfer::InCapsule(slice) => &in_capsule[slice.range()],

@@ -73,6 +73,8 @@ counters! {
     /// Packets dropped because their queue pair, address, or partition was not
     /// that of a connection.
     rx_not_ours,
+    /// Connection requests that were ignored because too many waited.
+    cm_dropped_requests,
     /// Packets dropped because the socket or link took no more.
     send_err,
     /// Packets that arrived with a congestion mark.

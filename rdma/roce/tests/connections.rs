@@ -5,7 +5,7 @@ mod sim;
 use std::time::{Duration, Instant};
 
 use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
-use cairn_roce::wire::cm::{Message, RejReason};
+use cairn_roce::wire::cm::{Message, RejReason, Req, SidrReq};
 use sim::{Network, Random, Weather, for_each_seed};
 
 /// Who speaks.
@@ -263,6 +263,61 @@ fn a_queue_pair_is_in_one_connection() {
         "{:?}",
         pair.events[TARGET]
     );
+}
+
+/// What a target says to one message.
+fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
+    let mut target = Manager::new(Identity::new(3));
+    target.handle_mad(Instant::now(), path(TARGET), &message.emit(77));
+    let transmits = std::iter::from_fn(|| target.poll_transmit());
+    let answers = transmits.map(|transmit| {
+        let (header, message) = Message::parse(&transmit.mad).unwrap();
+        assert_eq!((header.transaction_id, transmit.path), (77, path(TARGET)));
+        message
+    });
+    let answers = answers.collect();
+    let events = std::iter::from_fn(|| target.poll_event()).collect();
+    (answers, events)
+}
+
+#[test]
+fn there_are_no_datagram_services() {
+    let request = SidrReq {
+        request_id: 5,
+        pkey: 0xffff,
+        service_id: 0x0106_1144,
+        private_data: [1; 216],
+    };
+    let (answers, events) = answer_to(&Message::SidrReq(request));
+    let [Message::SidrRep(answer)] = &answers[..] else {
+        panic!("{answers:?}");
+    };
+    assert_eq!((answer.request_id, answer.status), (5, 1));
+    assert_eq!(answer.service_id, 0x0106_1144);
+    let (answers, more) = answer_to(&Message::SidrRep(answer.clone()));
+    assert!(answers.is_empty() && events.is_empty() && more.is_empty());
+}
+
+#[test]
+fn other_partitions_are_refused() {
+    let mut host = Manager::new(Identity::new(1));
+    host.connect(Instant::now(), &wish(5));
+    let mad = host.poll_transmit().unwrap().mad;
+    let Some((_, Message::Req(req))) = Message::parse(&mad) else {
+        panic!("the first message is a REQ");
+    };
+    for (pkey, is_ours) in [(0xffff, true), (0x7fff, true), (0x8001, false), (0, false)] {
+        let (answers, events) = answer_to(&Message::Req(Req {
+            pkey,
+            ..req.clone()
+        }));
+        let refused = matches!(
+            &answers[..],
+            [Message::Rej(rej)] if rej.reason == RejReason::UnsupportedRequest as u16
+        );
+        assert_eq!(refused, !is_ours, "{pkey:#x}: {answers:?}");
+        assert_eq!(events.len(), usize::from(is_ours), "{pkey:#x}: {events:?}");
+    }
 }
 
 #[test]

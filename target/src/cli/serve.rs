@@ -48,7 +48,9 @@ fn report_counters(soft: &Soft) {
         let counted: Vec<_> = counted
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
-        tracing::info!(device, "counters: {}", counted.join(" "));
+        if !counted.is_empty() {
+            tracing::info!(device, "RoCE has counted {}", counted.join(" "));
+        }
     }
 }
 

@@ -9,9 +9,12 @@ use super::{
     MAX_INTERVAL, Manager, rejection,
 };
 use crate::wire::aeth::timeout_of_code;
+use crate::wire::bth::is_our_pkey;
 use crate::wire::cm::lap::STATUS_UNSUPPORTED;
+use crate::wire::cm::sidr::STATUS_NO_SERVICE;
 use crate::wire::cm::{
-    Answered, Apr, CommIds, Drep, Dreq, IpCm, Message, Mra, Rej, RejReason, Rep, Req, ip_cm, padded,
+    Answered, Apr, CommIds, Drep, Dreq, IpCm, Message, Mra, Rej, RejReason, Rep, Req, SidrRep,
+    SidrReq, ip_cm, padded,
 };
 use crate::wire::grh::address_of;
 
@@ -51,7 +54,8 @@ impl Manager {
                     self.answer(path, header.transaction_id, &answer);
                 }
             }
-            Message::Apr(_) => {}
+            Message::SidrReq(sidr) => self.handle_sidr_req(path, header.transaction_id, &sidr),
+            Message::Apr(_) | Message::SidrRep(_) => {}
         }
     }
 
@@ -138,6 +142,21 @@ impl Manager {
         let id = ConnId(local);
         let request = Box::new(request);
         self.events.push_back(CmEvent::Request { id, request });
+    }
+
+    /// There are no datagram services here (IBTA 12.11.2.3).
+    fn handle_sidr_req(&mut self, path: Path, transaction_id: u64, sidr: &SidrReq) {
+        let answer = Message::SidrRep(SidrRep {
+            request_id: sidr.request_id,
+            status: STATUS_NO_SERVICE,
+            info_len: 0,
+            qpn: 0,
+            service_id: sidr.service_id,
+            qkey: 0,
+            info: padded(&[]),
+            private_data: padded(&[]),
+        });
+        self.answer(path, transaction_id, &answer);
     }
 
     fn refuse(&mut self, path: Path, transaction_id: u64, req: &Req, reason: RejReason) {
@@ -275,7 +294,9 @@ fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
     let honest = ip_cm.source.ip() == path.remote
         && address_of(req.primary.local_gid) == path.remote
         && ip_cm.destination == path.local;
-    if !honest || !(1..=5).contains(&req.path_mtu) {
+    // The one partition that there is (annex A16.4.2).
+    let in_partition = is_our_pkey(req.pkey);
+    if !honest || !in_partition || !(1..=5).contains(&req.path_mtu) {
         return Err(RejReason::UnsupportedRequest);
     }
     Ok(Request {

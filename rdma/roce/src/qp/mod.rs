@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 use cairn_rdma::{PostError, QpId};
 
 use crate::counters::Counters;
-use crate::wire::bth::DEFAULT_PKEY;
+use crate::wire::bth::is_our_pkey;
 use crate::wire::{Opcode, Packet};
 
 use memory::Memory;
@@ -153,8 +153,7 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        // Full and limited membership of the one partition (IBTA 9.6.1.1.2).
-        if packet.bth.pkey & 0x7fff != DEFAULT_PKEY & 0x7fff {
+        if !is_our_pkey(packet.bth.pkey) {
             cx.counters.rx_not_ours += 1;
             return;
         }

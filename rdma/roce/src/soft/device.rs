@@ -161,11 +161,13 @@ impl SoftDevice {
         lock(&self.counted).open.insert(index, *counters);
     }
 
-    /// What all endpoints have counted.
+    /// What all endpoints and connection management have counted.
     pub(super) fn counters(&self) -> Counters {
         let counted = lock(&self.counted);
         let mut sum = counted.past;
         counted.open.values().for_each(|counters| sum.add(counters));
+        drop(counted);
+        sum.add(&self.manager.counters());
         sum
     }
 

@@ -16,9 +16,11 @@ use super::device::SoftDevice;
 use super::{Shared, listening, lock};
 use crate::capture::Capture;
 use crate::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
+use crate::counters::Counters;
 use crate::phy::Inlet;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{Flow, Sender};
+use crate::wire::bth::is_our_pkey;
 use crate::wire::cm::RejReason;
 use crate::wire::icrc::Checker;
 use crate::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
@@ -69,6 +71,7 @@ struct Desk {
     /// PSN of the next datagram; nobody looks at it.
     psn: u32,
     capture: Option<Arc<Capture>>,
+    counters: Counters,
 }
 
 #[derive(Debug)]
@@ -93,6 +96,7 @@ impl ConnectionManager {
             sender,
             psn: 0,
             capture,
+            counters: Counters::default(),
         };
         let receiver = Receiver::new();
         Ok(Self {
@@ -161,6 +165,15 @@ impl ConnectionManager {
 
     pub(super) fn connections(&self) -> usize {
         lock(&self.state).desk.manager.connections()
+    }
+
+    /// What connection management has counted.
+    pub(super) fn counters(&self) -> Counters {
+        let desk = &lock(&self.state).desk;
+        Counters {
+            cm_dropped_requests: desk.manager.dropped_requests(),
+            ..desk.counters
+        }
     }
 
     pub(super) fn stop(&self) {
@@ -238,13 +251,16 @@ impl Desk {
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let route = received.route();
         let Some(transport) = self.checker.open(&route, received.index, received.bytes) else {
+            self.counters.rx_icrc_encapsulated += 1;
             return;
         };
         let Ok(packet) = Packet::parse(transport) else {
+            self.counters.rx_malformed += 1;
             return;
         };
         let for_gsi = packet.opcode == Opcode::UdSendOnly
             && packet.bth.dest_qpn == GSI_QPN
+            && is_our_pkey(packet.bth.pkey)
             && packet.deth.is_some_and(|deth| deth.qkey == GSI_QKEY);
         if for_gsi {
             let path = Path {
@@ -252,6 +268,8 @@ impl Desk {
                 remote: received.source.ip(),
             };
             self.manager.handle_mad(now, path, packet.payload);
+        } else {
+            self.counters.rx_not_ours += 1;
         }
     }
 
@@ -314,5 +332,6 @@ impl Desk {
             self.sender.commit(&flow, length);
         }
         self.sender.flush();
+        self.counters.send_err += self.sender.take_dropped();
     }
 }

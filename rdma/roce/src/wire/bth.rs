@@ -5,6 +5,13 @@ use super::{Header, field};
 /// The default partition: full membership.
 pub const DEFAULT_PKEY: u16 = 0xffff;
 
+/// Whether a packet belongs to the default partition, which is the only one here:
+/// full and limited members of it may talk to us (IBTA 9.6.1.1.2, 10.9.3).
+#[must_use]
+pub const fn is_our_pkey(pkey: u16) -> bool {
+    pkey & 0x7fff == DEFAULT_PKEY & 0x7fff
+}
+
 /// Base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {

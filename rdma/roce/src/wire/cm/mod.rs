@@ -9,6 +9,7 @@ pub mod mra;
 pub mod rej;
 pub mod rep;
 pub mod req;
+pub mod sidr;
 
 pub use bare::{Drep, Rtu};
 pub use dreq::Dreq;
@@ -18,6 +19,7 @@ pub use mra::Mra;
 pub use rej::{Rej, RejReason};
 pub use rep::Rep;
 pub use req::Req;
+pub use sidr::{SidrRep, SidrReq};
 
 use super::mad::{MAD_BODY_LEN, MAD_LEN, MadHeader};
 use super::{Header, field};
@@ -125,6 +127,10 @@ messages! {
     Lap,
     /// Alternate path response.
     Apr,
+    /// Service ID resolution request.
+    SidrReq,
+    /// Service ID resolution response.
+    SidrRep,
 }
 
 /// A message's private data, padded with zeros as the wire has it, and cut to

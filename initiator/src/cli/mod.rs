@@ -1,0 +1,223 @@
+//! The command line: nvme-cli's words for looking at a controller and moving
+//! blocks, fio's for measuring.
+//!
+//! What was asked for goes to stdout, in the form that `-o` says; everything else
+//! to stderr.
+
+mod address;
+mod bench;
+mod discover;
+mod features;
+mod fields;
+mod identify;
+mod identity;
+mod io;
+mod list;
+mod logs;
+mod output;
+mod ping;
+mod providers;
+mod raw;
+mod samples;
+mod session;
+
+use std::process::ExitCode;
+
+use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+
+use address::Address;
+use output::Output;
+
+/// What went wrong, in words for whoever typed the command.
+type Result<T> = std::result::Result<T, String>;
+
+#[derive(Debug, Parser)]
+#[command(
+    name = "cairn-initiator",
+    version,
+    about = "A host of NVMe over Fabrics on RDMA, in user space: looks at controllers, moves \
+             blocks, measures and verifies",
+    after_help = "Each command's --help has an example. Options that address a controller are \
+                  those of nvme-cli; those of bench are fio's."
+)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Shows what subsystems there are, and how to reach them
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator discover -t rdma -a 192.0.2.1 -s 4420")]
+    Discover(discover::Discover),
+    /// Connects all queues, says what was negotiated, and disconnects
+    #[command(
+        after_help = "EXAMPLE:\n  cairn-initiator connect-check -t rdma -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk --nr-io-queues 2"
+    )]
+    ConnectCheck(discover::ConnectCheck),
+    /// Lists the namespaces of all subsystems, or of one
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator list -a 192.0.2.1")]
+    List(list::List),
+    /// Shows what a controller says of itself
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator id-ctrl -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk -o json")]
+    IdCtrl(identify::IdCtrl),
+    /// Shows what a controller says of a namespace
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator id-ns -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk -N 1")]
+    IdNs(identify::IdNs),
+    /// Shows a log page
+    #[command(after_help = "EXAMPLES:\n  cairn-initiator get-log -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk --log-id smart\n  cairn-initiator \
+                            get-log -a 192.0.2.1 -n nqn.2024-01.com.example:disk --log-id error \
+                            -o json")]
+    GetLog(logs::GetLog),
+    /// Shows a feature's value
+    #[command(
+        after_help = "EXAMPLE:\n  cairn-initiator get-feature -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk -f 0x06"
+    )]
+    GetFeature(features::GetFeature),
+    /// Sets a feature, for as long as this command is connected
+    #[command(
+        after_help = "EXAMPLE:\n  cairn-initiator set-feature -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk -f 0x0b -V 0x100"
+    )]
+    SetFeature(features::SetFeature),
+    /// Makes all that was written durable
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator flush -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk -N 1")]
+    Flush(io::Flush),
+    /// Reads blocks into a file, or to stdout
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator read -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk --start-block 0 -c 7 -d blocks.bin")]
+    Read(io::Read),
+    /// Writes blocks from a file, or from stdin; wants --destroy-data
+    #[command(
+        after_help = "EXAMPLE:\n  head -c 4096 /dev/urandom | cairn-initiator write -a \
+                            192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 0 -z 4096 \
+                            --destroy-data"
+    )]
+    Write(io::Write),
+    /// Says whether blocks hold what a file, or stdin, does
+    #[command(
+        after_help = "EXAMPLE:\n  head -c 4096 /dev/zero | cairn-initiator compare -a \
+                            192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 64 -z 4096"
+    )]
+    Compare(io::Compare),
+    /// Sets blocks to zero; wants --destroy-data
+    #[command(
+        after_help = "EXAMPLE:\n  cairn-initiator write-zeroes -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk --start-block 0 -c 7 --destroy-data"
+    )]
+    WriteZeroes(io::WriteZeroes),
+    /// Dataset Management: deallocates blocks; wants --destroy-data
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator dsm -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk --slbs 0,64 --blocks 8,8 --ad \
+                            --destroy-data")]
+    Dsm(io::Dsm),
+    /// Runs jobs as fio does: measures, and verifies
+    #[command(after_help = "EXAMPLES:\n  cairn-initiator bench -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk --rw=randread --bs=4k --iodepth=32 \
+                            --runtime=2 --time_based --histogram\n  cairn-initiator bench -a \
+                            192.0.2.1 -n nqn.2024-01.com.example:disk --destroy-data --rw=randrw \
+                            --bs=4k --iodepth=16 --size=16m --verify=crc32c \
+                            --output-format=json")]
+    Bench(bench::Bench),
+    /// Checks what `bench --verify=crc32c` has written
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator verify -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk --bs=4k --size=16m")]
+    Verify(bench::Verify),
+    /// Wire or disk? Measures what a read's time goes into
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator ping -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk")]
+    Ping(ping::Ping),
+}
+
+/// Which controller, and how to show what it says.
+#[derive(Debug, Args)]
+struct Controller {
+    #[command(flatten)]
+    address: Address,
+    #[command(flatten)]
+    output: Output,
+}
+
+/// Runs the command line of this process.
+#[must_use]
+pub fn main() -> ExitCode {
+    let arguments: Vec<_> = std::env::args_os().collect();
+    if let Some(refusal) = bench::refusal(&arguments) {
+        eprintln!("error: {refusal}");
+        return ExitCode::from(2);
+    }
+    let matches = Cli::command().get_matches_from(arguments);
+    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match run(cli.command) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> Result<ExitCode> {
+    match command {
+        Command::Discover(command) => command.run()?,
+        Command::ConnectCheck(command) => command.run()?,
+        Command::List(command) => command.run()?,
+        Command::IdCtrl(command) => command.run()?,
+        Command::IdNs(command) => command.run()?,
+        Command::GetLog(command) => command.run()?,
+        Command::GetFeature(command) => command.run()?,
+        Command::SetFeature(command) => command.run()?,
+        Command::Flush(command) => command.run()?,
+        Command::Read(command) => command.run()?,
+        Command::Write(command) => command.run()?,
+        Command::Compare(command) => return command.run(),
+        Command::WriteZeroes(command) => command.run()?,
+        Command::Dsm(command) => command.run()?,
+        Command::Bench(command) => return command.run(),
+        Command::Verify(command) => return command.run(),
+        Command::Ping(command) => command.run()?,
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The help of every subcommand: its name, and the text.
+#[must_use]
+pub fn helps() -> Vec<(String, String)> {
+    let mut cli = Cli::command();
+    cli.build();
+    cli.get_subcommands_mut()
+        .filter(|command| command.get_name() != "help")
+        .map(|command| {
+            let help = command.render_long_help().to_string();
+            (command.get_name().to_owned(), help)
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_has_an_example_that_begins_with_the_program() {
+        for (name, help) in helps() {
+            let examples = help.split_once("EXAMPLE").map(|(_, examples)| examples);
+            let examples = examples.unwrap_or_else(|| panic!("{name} has no example"));
+            assert!(
+                examples.contains(&format!("cairn-initiator {name} ")),
+                "{name}"
+            );
+        }
+    }
+}

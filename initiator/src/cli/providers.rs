@@ -1,0 +1,61 @@
+//! What speaks RDMA to a target.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use cairn_rdma::{Device, Provider};
+use cairn_roce::Soft;
+use cairn_verbs::VerbsProvider;
+
+use super::Result;
+use super::address::Choice;
+
+/// A provider's device that leads to a target.
+#[derive(Debug, Clone)]
+pub(super) struct Provided {
+    /// Which provider.
+    pub(super) name: &'static str,
+    /// Its device.
+    pub(super) device: Arc<dyn Device>,
+    /// Keeps the provider for as long as its device.
+    _provider: Arc<dyn Provider>,
+}
+
+impl Provided {
+    /// The device to use. On `auto`, an adapter that leads to the target comes
+    /// first.
+    pub(super) fn choose(
+        choice: Choice,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> Result<Self> {
+        match choice {
+            Choice::Verbs => Self::verbs(remote, local),
+            Choice::Soft => Self::soft(remote, local),
+            Choice::Auto => Self::verbs(remote, local).or_else(|verbs| {
+                Self::soft(remote, local).map_err(|soft| {
+                    format!("no way to {remote}:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}")
+                })
+            }),
+        }
+    }
+
+    fn verbs(remote: SocketAddr, local: Option<IpAddr>) -> Result<Self> {
+        let provider = VerbsProvider::new().map_err(|error| error.to_string())?;
+        Self::by(Arc::new(provider), remote, local)
+    }
+
+    fn soft(remote: SocketAddr, local: Option<IpAddr>) -> Result<Self> {
+        Self::by(Arc::new(Soft::default()), remote, local)
+    }
+
+    fn by(provider: Arc<dyn Provider>, remote: SocketAddr, local: Option<IpAddr>) -> Result<Self> {
+        let device = provider.device_for(remote, local);
+        let device = device.map_err(|error| error.to_string())?;
+        Ok(Self {
+            name: provider.name(),
+            device,
+            _provider: provider,
+        })
+    }
+}

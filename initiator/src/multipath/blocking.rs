@@ -1,0 +1,189 @@
+//! A [`Multipath`] for programs that may wait.
+
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{Provider, sleep_until_any_ready};
+use nvme_proto::host::State;
+use nvme_proto::wire::Sqe;
+
+use super::{Multipath, MultipathOptions, PathBuffer, PathEvent, PathTicket};
+use crate::error::HostError;
+use crate::event::Event;
+use crate::host::command_name;
+use crate::options::HostOptions;
+use crate::queue::Response;
+
+/// How long a wait spins before it sleeps: about what a local target takes.
+const SPIN: Duration = Duration::from_micros(50);
+
+impl Multipath {
+    /// Connects each of `paths`, and waits until one of them is usable and the others
+    /// have been tried. As with `nvme connect`, a controller that cannot be reached at
+    /// all is not tried again; one that was reached and lost is.
+    ///
+    /// # Errors
+    /// No path is usable: what was wrong with the first.
+    ///
+    /// # Panics
+    /// If there is no path.
+    pub fn connect(
+        provider: &dyn Provider,
+        paths: impl IntoIterator<Item = HostOptions>,
+        options: MultipathOptions,
+    ) -> Result<Self, HostError> {
+        let with_device = |host: HostOptions| {
+            let device = provider.device_for(host.remote, host.local)?;
+            Ok((device, host))
+        };
+        let paths: Vec<_> = paths
+            .into_iter()
+            .map(with_device)
+            .collect::<Result<_, HostError>>()?;
+        let mut multipath = Self::begin(paths, options, Instant::now())?;
+        let patience = Instant::now() + multipath.timeout;
+        // Each step on the way has a time limit of its own; whoever takes longer than
+        // we care for may join later, if another path is there.
+        while multipath.is_trying() {
+            let now = Instant::now();
+            if now >= patience && multipath.has_usable_path() {
+                break;
+            }
+            if !multipath.poll(now) {
+                multipath.sleep(now + multipath.timeout)?;
+            }
+        }
+        if multipath.has_usable_path() {
+            Ok(multipath)
+        } else {
+            Err(multipath.why_unusable())
+        }
+    }
+
+    /// Whether a path may prove usable any moment.
+    fn is_trying(&self) -> bool {
+        self.paths.iter().any(|path| {
+            let state = path.controller.state();
+            state == State::Connecting || state == State::Live && path.is_asking()
+        })
+    }
+
+    /// Whether a command would be sent at once, were there room.
+    #[must_use]
+    pub fn has_usable_path(&self) -> bool {
+        (0..self.paths.len()).any(|path| self.set.is_usable(path))
+    }
+
+    fn why_unusable(&mut self) -> HostError {
+        let paths = self.paths.len();
+        while let Some((_, event)) = self.take_event() {
+            match event {
+                PathEvent::Controller(Event::Gone(Some(error))) => return error,
+                PathEvent::Refused(why) => return HostError::Unsupported(why),
+                _ => {}
+            }
+        }
+        HostError::NoPath { paths }
+    }
+
+    /// Blocks until a command is answered.
+    ///
+    /// # Errors
+    /// No path is left, or patience ends; the command is forgotten then.
+    ///
+    /// # Panics
+    /// If the ticket is void.
+    pub fn wait(&mut self, ticket: PathTicket) -> Result<Response, HostError> {
+        match self.wait_until("a response", |multipath| multipath.take(ticket)) {
+            Ok(answer) => answer,
+            Err(error) => {
+                self.forget(ticket);
+                Err(error)
+            }
+        }
+    }
+
+    /// Sends a command, blocks until it is answered, and makes an error of any status
+    /// but success.
+    ///
+    /// # Errors
+    /// As for [`submit`](Self::submit) and [`wait`](Self::wait), or the status.
+    ///
+    /// # Panics
+    /// As [`submit`](Self::submit).
+    pub fn run(
+        &mut self,
+        sqe: Sqe,
+        data: Option<(&PathBuffer, usize, u32)>,
+    ) -> Result<Response, HostError> {
+        let ticket = self.submit(sqe, data)?;
+        let response = self.wait(ticket)?;
+        let status = response.cqe.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        Err(HostError::Status {
+            command: command_name(1, &sqe),
+            status,
+            result: response.cqe.result(),
+        })
+    }
+
+    /// Changes the patience of what blocks, which is that of the most patient path.
+    pub fn set_timeout(&mut self, timeout: Duration) {
+        self.timeout = timeout;
+    }
+
+    /// Blocks until `ready` gives something, polling meanwhile.
+    ///
+    /// # Errors
+    /// It does not in time, or a device is gone.
+    pub fn wait_until<T>(
+        &mut self,
+        what: impl Into<String>,
+        mut ready: impl FnMut(&mut Self) -> Option<T>,
+    ) -> Result<T, HostError> {
+        let timeout = self.timeout;
+        let mut idle_since = Instant::now();
+        let deadline = idle_since + timeout;
+        loop {
+            let progress = self.poll(Instant::now());
+            if let Some(value) = ready(self) {
+                return Ok(value);
+            }
+            let now = Instant::now();
+            if now >= deadline {
+                let what = what.into();
+                return Err(HostError::Timeout { what, timeout });
+            }
+            if progress {
+                idle_since = now;
+            } else if now - idle_since > SPIN {
+                self.sleep(deadline)?;
+            }
+        }
+    }
+
+    /// Sleeps until there is something to poll, or until `latest`. It may return early;
+    /// it does not poll.
+    ///
+    /// # Errors
+    /// A device is gone.
+    pub fn sleep(&mut self, latest: Instant) -> Result<(), HostError> {
+        let wake = self.next_deadline().unwrap_or(latest).min(latest);
+        let endpoints = self.paths.iter_mut().map(|path| path.controller.endpoint());
+        Ok(sleep_until_any_ready(endpoints, wake)?)
+    }
+
+    /// Shuts all controllers down in order, and waits until their connections are gone.
+    /// One that was lost before is not missed.
+    ///
+    /// # Errors
+    /// They do not go in time.
+    pub fn close(mut self) -> Result<(), HostError> {
+        self.shutdown();
+        self.wait_until("the end of all connections", |multipath| {
+            let gone = |path: &super::Path| path.controller.state() == State::Gone;
+            multipath.paths.iter().all(gone).then_some(())
+        })
+    }
+}

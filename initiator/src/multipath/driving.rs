@@ -1,0 +1,204 @@
+//! What a [`Multipath`] does when it is polled.
+
+use std::time::Instant;
+
+use nvme_proto::host::State;
+use nvme_proto::host::multipath::{Choice, Link, Verdict, judge, judge_loss};
+
+use super::path::Answer;
+use super::{Identity, Multipath, Namespace, PathEvent};
+use crate::error::HostError;
+use crate::event::Event;
+use crate::queue::Response;
+
+impl Multipath {
+    /// Moves everything along that can be moved without waiting. Says whether anything
+    /// was.
+    pub fn poll(&mut self, now: Instant) -> bool {
+        self.now = now;
+        let mut progress = false;
+        for path in 0..self.paths.len() {
+            progress |= self.paths[path].controller.poll(now);
+            self.hear_events(path);
+            while let Some(answer) = self.paths[path].inquire() {
+                self.hear_answer(path, answer);
+                progress = true;
+            }
+            progress |= self.reap_path(path);
+        }
+        while let Some(path) = self.set.tick(self.time()) {
+            // Linux's remedy for a transition that never ends (Base, 8.1.3.5).
+            self.paths[path].controller.reset();
+        }
+        progress | self.dispatch()
+    }
+
+    /// When to poll though nothing comes. `None`: no need.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<Instant> {
+        let own = self.set.deadline().map(|at| self.origin + at);
+        let paths = self.paths.iter().filter_map(super::Path::next_deadline);
+        paths.chain(own).min()
+    }
+
+    fn hear_events(&mut self, index: usize) {
+        while let Some(event) = self.paths[index].controller.take_event() {
+            let path = &mut self.paths[index];
+            path.hear(&event);
+            match &event {
+                Event::Live { .. } => {
+                    // Its ANA state is from before.
+                    self.set.set_link(index, Link::Reconnecting);
+                    self.transfer_max = self.transfer_max.min(path.controller.transfer_max());
+                }
+                Event::FailFast => self.set.set_fails_fast(index),
+                _ => {}
+            }
+            self.report(index, PathEvent::Controller(event));
+        }
+        let path = &self.paths[index];
+        let link = match path.controller.state() {
+            _ if path.refused.is_some() => Link::Lost,
+            State::Live => Link::Live,
+            State::Connecting | State::Resetting | State::Reconnecting { .. } => Link::Reconnecting,
+            State::ShuttingDown | State::Gone => Link::Lost,
+        };
+        if link != self.set.link(index) {
+            self.set.set_link(index, link);
+        }
+    }
+
+    fn hear_answer(&mut self, index: usize, answer: Answer) {
+        match answer {
+            Answer::Namespace(namespace) => match self.admit(index, namespace) {
+                Ok(()) => {
+                    let path = &mut self.paths[index];
+                    path.proven = true;
+                    // It was not what it is now. Its ANA state is the next answer.
+                    if path.refused.take().is_some() {
+                        self.set.set_link(index, Link::Live);
+                    }
+                }
+                Err(why) => self.refuse(index, why),
+            },
+            // A namespace that the log does not show is not used until it does.
+            Answer::Ana(Some(state)) if self.paths[index].proven => {
+                let (anatt, now) = (self.paths[index].anatt(), self.time());
+                if self.set.ana(index) != Some(state) {
+                    self.report(index, PathEvent::Ana(Some(state)));
+                }
+                self.set.set_ana(index, state, anatt, now);
+            }
+            Answer::Ana(_) => {
+                self.set.doubt_ana(index);
+                self.report(index, PathEvent::Ana(None));
+            }
+            Answer::Refused(why) => self.refuse(index, why),
+        }
+    }
+
+    /// Whether a path leads to the namespace. The first one says which that is.
+    fn admit(&mut self, index: usize, found: Namespace) -> Result<(), String> {
+        if found.identity == Identity::default() {
+            return Err("the namespace has no UUID, NGUID or EUI-64 to know it by".into());
+        }
+        if self
+            .options
+            .uuid
+            .is_some_and(|uuid| uuid != found.identity.uuid)
+        {
+            return Err("the namespace has another UUID than was asked for".into());
+        }
+        if self.paths[index].controller.io_queues() == 0 {
+            return Err("the controller grants no I/O queue".into());
+        }
+        let known = *self.namespace.get_or_insert(found);
+        if found.identity != known.identity {
+            return Err("it leads to another namespace: the identifiers differ".into());
+        }
+        // A disk that grows does so on one path before the other.
+        let grew = self.paths[index].proven && found.blocks > known.blocks;
+        if found.block_bytes != known.block_bytes || (found.blocks != known.blocks && !grew) {
+            return Err(format!(
+                "the namespace has {} blocks of {} bytes here, and {} of {} by other paths",
+                found.blocks, found.block_bytes, known.blocks, known.block_bytes
+            ));
+        }
+        Ok(())
+    }
+
+    fn refuse(&mut self, index: usize, why: String) {
+        self.paths[index].refused = Some(why.clone());
+        self.paths[index].proven = false;
+        self.set.set_link(index, Link::Lost);
+        self.report(index, PathEvent::Refused(why));
+    }
+
+    /// Takes what a path's controller is done with.
+    fn reap_path(&mut self, index: usize) -> bool {
+        let mut progress = false;
+        for qid in self.paths[index].queues() {
+            while let Some((slot, answer)) = self.paths[index].reap(qid) {
+                self.set.end(index);
+                self.settle(index, slot, answer);
+                progress = true;
+            }
+        }
+        progress
+    }
+
+    fn settle(&mut self, index: usize, slot: u16, answer: Result<Response, HostError>) {
+        let io = self.ios.get(slot);
+        let verdict = match &answer {
+            Ok(response) => judge(response.cqe.status(), &io.sqe, io.failovers),
+            Err(_) => judge_loss(&io.sqe),
+        };
+        match verdict {
+            Verdict::Caller => self.ios.answer(slot, answer),
+            Verdict::Elsewhere { doubt_ana } => {
+                if doubt_ana {
+                    self.set.doubt_ana(index);
+                    self.paths[index].ask_for_ana();
+                }
+                self.ios.wait_again(slot, answer.is_ok() && !doubt_ana);
+            }
+        }
+    }
+
+    /// Sends what waits, as far as there are paths for it.
+    pub(super) fn dispatch(&mut self) -> bool {
+        let mut progress = false;
+        while let Some(slot) = self.ios.next() {
+            let paths = &self.paths;
+            match self
+                .set
+                .choose(|path| paths[path].queue_for(slot).is_some())
+            {
+                Choice::Path(path) if self.send(path, slot) => progress = true,
+                // The path broke just now: the next poll knows more.
+                Choice::Path(_) | Choice::Wait => break,
+                Choice::Fail => {
+                    let paths = self.paths.len();
+                    self.ios.fail(HostError::NoPath { paths });
+                    progress = true;
+                }
+            }
+        }
+        progress
+    }
+
+    fn send(&mut self, index: usize, slot: u16) -> bool {
+        let path = &mut self.paths[index];
+        let qid = path
+            .queue_for(slot)
+            .expect("a path that was chosen has room");
+        let io = self.ios.get(slot);
+        let Ok(ticket) = path.controller.submit(qid, io.sqe, io.part.by(index)) else {
+            return false;
+        };
+        path.note_owner(ticket, slot);
+        self.set.begin(index);
+        self.ios.sent();
+        true
+    }
+}

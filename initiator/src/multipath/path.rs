@@ -1,0 +1,299 @@
+//! One path: a controller, and what it says of the namespace behind it.
+
+use std::time::{Duration, Instant};
+
+use nvme_proto::host::multipath::AnaLog;
+use nvme_proto::host::{Notice, State};
+use nvme_proto::wire::identify::{
+    Cmic, Cns, IDENTIFY_BYTES, IdentifyNamespace, NamespaceDescriptor, namespace_descriptors,
+};
+use nvme_proto::wire::log::{AnaState, LogPage};
+use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe};
+
+use super::{Identity, Namespace};
+use crate::buffer::{Buffer, Data};
+use crate::command;
+use crate::controller::Controller;
+use crate::error::HostError;
+use crate::event::Event;
+use crate::queue::{Response, Ticket};
+
+/// Bytes of the ANA log that are read at most: room for 128 groups and some 15,000
+/// namespaces. What lies beyond is not seen.
+const ANA_LOG_MAX: usize = 64 << 10;
+/// Bytes of log page 04h, which is read to hear of the next change.
+const CHANGED_LIST_BYTES: u32 = 4096;
+/// ANATT where a controller says none.
+const ANATT_LEAST: Duration = Duration::from_secs(1);
+
+/// A question that a path's controller is asked, in this order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Question {
+    /// Log page 04h, only to arm its event.
+    ChangedNamespaces,
+    Descriptors,
+    Namespace,
+    AnaLog,
+}
+
+const QUESTIONS: [Question; 4] = [
+    Question::ChangedNamespaces,
+    Question::Descriptors,
+    Question::Namespace,
+    Question::AnaLog,
+];
+
+/// What a path's controller has answered.
+#[derive(Debug, PartialEq)]
+pub(super) enum Answer {
+    /// Who the namespace is, and its shape.
+    Namespace(Namespace),
+    /// What ANA says of it: `None` if the log does not have it.
+    Ana(Option<AnaState>),
+    /// The path does not lead to the namespace, or cannot tell.
+    Refused(String),
+}
+
+/// A path, as its driver has it.
+#[derive(Debug)]
+pub(super) struct Path {
+    pub(super) controller: Controller,
+    nsid: u32,
+    scratch: Buffer,
+    /// Questions that are to be asked, by their place among [`QUESTIONS`].
+    wanted: [bool; QUESTIONS.len()],
+    asked: Option<(Question, Ticket)>,
+    identity: Option<Identity>,
+    /// Why the path is not used though its controller is there.
+    pub(super) refused: Option<String>,
+    /// Whether it ever led to the namespace.
+    pub(super) proven: bool,
+    /// Commands that it was ever given.
+    pub(super) commands: u64,
+    /// Whose command is which of the controller's, by QID and CID.
+    owners: Vec<Vec<u16>>,
+}
+
+impl Path {
+    pub(super) fn new(controller: Controller, nsid: u32) -> Result<Self, HostError> {
+        let options = controller.options();
+        let entries = usize::from(options.queue_entries);
+        let owners = vec![vec![0; entries]; usize::from(options.io_queues)];
+        Ok(Self {
+            scratch: controller.buffer(ANA_LOG_MAX)?,
+            controller,
+            nsid,
+            wanted: [false; QUESTIONS.len()],
+            asked: None,
+            identity: None,
+            refused: None,
+            proven: false,
+            commands: 0,
+            owners,
+        })
+    }
+
+    /// Takes note of an event, as far as it raises questions.
+    pub(super) fn hear(&mut self, event: &Event) {
+        match event {
+            // All may be different from before.
+            Event::Live { .. } => {
+                self.wanted = [false, true, true, true];
+                self.refused = None;
+            }
+            Event::Notice(Notice::NamespacesChanged) => {
+                self.wanted = [true, true, true, true];
+            }
+            Event::Notice(Notice::AnaChanged) => self.ask_for_ana(),
+            _ => {}
+        }
+    }
+
+    /// Has the ANA log read, again if that is under way.
+    pub(super) fn ask_for_ana(&mut self) {
+        self.wanted[3] = true;
+    }
+
+    /// Whether something is asked, or is to be.
+    pub(super) fn is_asking(&self) -> bool {
+        self.asked.is_some() || self.wanted.contains(&true)
+    }
+
+    /// Longest time that an ANA transition takes (ANATT).
+    pub(super) fn anatt(&self) -> Duration {
+        let seconds = u64::from(self.controller.identity().anatt);
+        Duration::from_secs(seconds).max(ANATT_LEAST)
+    }
+
+    /// Asks what is to be asked, and returns what was answered.
+    pub(super) fn inquire(&mut self) -> Option<Answer> {
+        if let Some((question, ticket)) = self.asked {
+            let answer = self.controller.take(ticket)?;
+            self.asked = None;
+            if let Some(answer) = self.hear_answer(question, answer) {
+                return Some(answer);
+            }
+        }
+        if self.controller.state() != State::Live {
+            return None;
+        }
+        let next = self.wanted.iter().position(|&wanted| wanted)?;
+        let question = QUESTIONS[next];
+        if question == Question::AnaLog && !Cmic(self.controller.identity().cmic).ana() {
+            // No ANA, no differences.
+            self.wanted[next] = false;
+            return Some(Answer::Ana(Some(AnaState::OPTIMIZED)));
+        }
+        let (sqe, length) = self.ask(question);
+        let data = Data::start_of(&self.scratch, length);
+        // A queue that is full or lost is asked at the next poll, or after it is back.
+        if let Ok(ticket) = self.controller.submit(0, sqe, data) {
+            self.wanted[next] = false;
+            self.asked = Some((question, ticket));
+        }
+        None
+    }
+
+    fn ask(&self, question: Question) -> (Sqe, u32) {
+        let identify = IDENTIFY_BYTES as u32;
+        match question {
+            Question::ChangedNamespaces => {
+                let page = LogPage::CHANGED_NAMESPACES;
+                let sqe = command::get_log_page(page, NSID_ALL, 0, CHANGED_LIST_BYTES, false);
+                (sqe, CHANGED_LIST_BYTES)
+            }
+            Question::Descriptors => {
+                let cns = Cns::NAMESPACE_DESCRIPTORS;
+                (command::identify(cns, self.nsid), identify)
+            }
+            Question::Namespace => (command::identify(Cns::NAMESPACE, self.nsid), identify),
+            Question::AnaLog => {
+                let length = self.ana_log_bytes();
+                let sqe = command::get_log_page(LogPage::ANA, NSID_ALL, 0, length, false);
+                (sqe, length)
+            }
+        }
+    }
+
+    /// Bytes that the ANA log can have, as Linux counts them.
+    fn ana_log_bytes(&self) -> u32 {
+        let id = self.controller.identity();
+        let groups = id.nanagrpid.get() as usize;
+        let namespaces = id.mnan.get().max(id.nn.get().min(1024)) as usize;
+        let bytes = 16 + groups.saturating_mul(32) + namespaces.saturating_mul(4);
+        let most = ANA_LOG_MAX.min(self.controller.transfer_max() as usize);
+        bytes.min(most) as u32
+    }
+
+    fn hear_answer(
+        &mut self,
+        question: Question,
+        answer: Result<Response, HostError>,
+    ) -> Option<Answer> {
+        // The controller is lost: it is all asked again when it is back.
+        let status = answer.ok()?.cqe.status();
+        if question == Question::ChangedNamespaces {
+            return None;
+        }
+        if !status.is_success() {
+            return Some(self.refuse(format!("{question:?} cannot be read: {status}")));
+        }
+        match question {
+            Question::ChangedNamespaces => None,
+            Question::Descriptors => {
+                let bytes = self.scratch.bytes(0, IDENTIFY_BYTES);
+                self.identity = Some(Identity::from_descriptors(&bytes));
+                None
+            }
+            Question::Namespace => Some(self.hear_namespace()),
+            Question::AnaLog => {
+                let page = self.scratch.bytes(0, self.ana_log_bytes() as usize);
+                Some(match AnaLog::parse(&page) {
+                    Ok(log) => Answer::Ana(log.state_of(self.nsid)),
+                    Err(error) => self.refuse(error.to_string()),
+                })
+            }
+        }
+    }
+
+    fn hear_namespace(&mut self) -> Answer {
+        let bytes = self.scratch.bytes(0, IDENTIFY_BYTES);
+        let id = IdentifyNamespace::read_from_bytes(&bytes).expect("4096 bytes");
+        let mut identity = self.identity.take().unwrap_or_default();
+        // Older controllers say it here alone.
+        if identity.nguid == [0; 16] {
+            identity.nguid = id.nguid;
+        }
+        if identity.eui64 == [0; 8] {
+            identity.eui64 = id.eui64;
+        }
+        let format = id
+            .lba_format()
+            .filter(|format| (9..=16).contains(&format.lbads));
+        match format {
+            Some(format) if id.nsze.get() > 0 && format.ms.get() == 0 => {
+                Answer::Namespace(Namespace {
+                    nsid: self.nsid,
+                    identity,
+                    blocks: id.nsze.get(),
+                    block_bytes: 1 << format.lbads,
+                })
+            }
+            _ => self.refuse(format!(
+                "namespace {} is not there, or not usable",
+                self.nsid
+            )),
+        }
+    }
+
+    fn refuse(&mut self, why: String) -> Answer {
+        self.wanted = [false; QUESTIONS.len()];
+        Answer::Refused(why)
+    }
+
+    /// The I/O queue that a command in this slot takes, if the path has one that is
+    /// connected and has room.
+    pub(super) fn queue_for(&self, slot: u16) -> Option<u16> {
+        let qid = 1 + slot % self.controller.io_queues().max(1);
+        let room = self.controller.outstanding(qid) < usize::from(self.controller.depth(qid));
+        (self.controller.is_live() && self.controller.is_up(qid) && room).then_some(qid)
+    }
+
+    /// Whose command the controller has accepted.
+    pub(super) fn note_owner(&mut self, ticket: Ticket, slot: u16) {
+        self.commands += 1;
+        self.owners[usize::from(ticket.qid()) - 1][usize::from(ticket.cid())] = slot;
+    }
+
+    /// The next I/O command that the controller is done with, and whose it is.
+    pub(super) fn reap(&mut self, qid: u16) -> Option<(u16, Result<Response, HostError>)> {
+        let (ticket, answer) = self.controller.reap(qid)?;
+        let slot = self.owners[usize::from(qid) - 1][usize::from(ticket.cid())];
+        Some((slot, answer))
+    }
+
+    /// I/O queues that it may have commands on.
+    pub(super) fn queues(&self) -> std::ops::RangeInclusive<u16> {
+        1..=self.owners.len() as u16
+    }
+
+    /// When it is to be polled though nothing comes.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.controller.next_deadline()
+    }
+}
+
+impl Identity {
+    fn from_descriptors(list: &[u8]) -> Self {
+        let mut identity = Self::default();
+        for descriptor in namespace_descriptors(list) {
+            match descriptor {
+                NamespaceDescriptor::Eui64(eui64) => identity.eui64 = eui64,
+                NamespaceDescriptor::Nguid(nguid) => identity.nguid = nguid,
+                NamespaceDescriptor::Uuid(uuid) => identity.uuid = uuid,
+                _ => {}
+            }
+        }
+        identity
+    }
+}

@@ -1,0 +1,185 @@
+//! Log page 0Ch as a host reads it.
+
+use core::fmt;
+
+use crate::wire::log::{AnaGroup, AnaLogHeader, AnaState};
+use crate::wire::{FromBytes, U32};
+
+/// Bits of ANAS that are the state.
+const ANAS_MASK: u8 = 0x0f;
+
+/// The page, checked as a whole: whoever sent it, it can be walked.
+#[derive(Clone, Copy, Debug)]
+pub struct AnaLog<'a> {
+    chgcnt: u64,
+    ngrps: u16,
+    groups: &'a [u8],
+}
+
+/// One group of the page.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AnaEntry<'a> {
+    /// ANAGRPID.
+    pub anagrpid: u32,
+    /// Its state.
+    pub state: AnaState,
+    /// CHGCNT: its change count; 0 if none is kept.
+    pub chgcnt: u64,
+    nsids: &'a [U32],
+}
+
+impl AnaEntry<'_> {
+    /// Its namespaces.
+    pub fn nsids(&self) -> impl Iterator<Item = u32> {
+        self.nsids.iter().map(|nsid| nsid.get())
+    }
+}
+
+/// The page makes no sense.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AnaLogError {
+    /// It ends before its groups do.
+    Short,
+    /// A group is number 0.
+    NoGroup,
+    /// A state that there is not (Base, figure 225).
+    UnknownState(u8),
+}
+
+impl fmt::Display for AnaLogError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Short => f.write_str("the ANA log is shorter than its groups"),
+            Self::NoGroup => f.write_str("the ANA log has a group of number 0"),
+            Self::UnknownState(state) => write!(f, "the ANA log has a state {state:#x}"),
+        }
+    }
+}
+
+impl core::error::Error for AnaLogError {}
+
+impl<'a> AnaLog<'a> {
+    /// Checks the page. Bytes behind it are ignored.
+    ///
+    /// # Errors
+    /// What of it makes no sense.
+    pub fn parse(page: &'a [u8]) -> Result<Self, AnaLogError> {
+        let (head, groups) =
+            AnaLogHeader::read_from_prefix(page).map_err(|_| AnaLogError::Short)?;
+        let log = Self {
+            chgcnt: head.chgcnt.get(),
+            ngrps: head.ngrps.get(),
+            groups,
+        };
+        let mut rest = groups;
+        for _ in 0..log.ngrps {
+            (_, rest) = split_group(rest)?;
+        }
+        Ok(log)
+    }
+
+    /// CHGCNT: how often the page changed.
+    #[must_use]
+    pub fn chgcnt(&self) -> u64 {
+        self.chgcnt
+    }
+
+    /// Its groups.
+    pub fn groups(&self) -> impl Iterator<Item = AnaEntry<'a>> {
+        let mut rest = self.groups;
+        (0..self.ngrps).map_while(move |_| {
+            let (entry, more) = split_group(rest).ok()?;
+            rest = more;
+            Some(entry)
+        })
+    }
+
+    /// The state of the group that a namespace is in, if the page shows it.
+    #[must_use]
+    pub fn state_of(&self, nsid: u32) -> Option<AnaState> {
+        let mut groups = self.groups();
+        let group = groups.find(|group| group.nsids().any(|other| other == nsid))?;
+        Some(group.state)
+    }
+}
+
+fn split_group(bytes: &[u8]) -> Result<(AnaEntry<'_>, &[u8]), AnaLogError> {
+    let (group, rest) = AnaGroup::read_from_prefix(bytes).map_err(|_| AnaLogError::Short)?;
+    let count = usize::try_from(group.nnsids.get()).map_err(|_| AnaLogError::Short)?;
+    let (nsids, rest) =
+        <[U32]>::ref_from_prefix_with_elems(rest, count).map_err(|_| AnaLogError::Short)?;
+    if group.agid.get() == 0 {
+        return Err(AnaLogError::NoGroup);
+    }
+    let state = AnaState(group.anas & ANAS_MASK);
+    if !matches!(state.0, 1..=4 | 0xf) {
+        return Err(AnaLogError::UnknownState(state.0));
+    }
+    let entry = AnaEntry {
+        anagrpid: group.agid.get(),
+        state,
+        chgcnt: group.chgcnt.get(),
+        nsids,
+    };
+    Ok((entry, rest))
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::wire::{FromZeros, IntoBytes};
+
+    fn page(groups: &[(u32, u8, &[u32])]) -> Vec<u8> {
+        let mut head = AnaLogHeader::new_zeroed();
+        head.chgcnt.set(9);
+        head.ngrps.set(groups.len() as u16);
+        let mut page = head.as_bytes().to_vec();
+        for (agid, anas, nsids) in groups {
+            let mut group = AnaGroup::new_zeroed();
+            group.agid.set(*agid);
+            group.anas = *anas;
+            group.nnsids.set(nsids.len() as u32);
+            page.extend(group.as_bytes());
+            page.extend(nsids.iter().flat_map(|nsid| nsid.to_le_bytes()));
+        }
+        page
+    }
+
+    #[test]
+    fn a_namespace_has_the_state_of_its_group() {
+        let page = page(&[(1, 1, &[1, 7]), (2, 3, &[]), (9, 0xf, &[4])]);
+        let log = AnaLog::parse(&page).unwrap();
+        assert_eq!(log.chgcnt(), 9);
+        assert_eq!(log.groups().count(), 3);
+        assert_eq!(log.state_of(7), Some(AnaState::OPTIMIZED));
+        assert_eq!(log.state_of(4), Some(AnaState::CHANGE));
+        assert_eq!(log.state_of(2), None);
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        let error = |page: &[u8]| AnaLog::parse(page).unwrap_err();
+        let good = page(&[(1, 1, &[1, 7])]);
+        for length in 0..good.len() {
+            assert_eq!(error(&good[..length]), AnaLogError::Short);
+        }
+        assert_eq!(error(&page(&[(0, 1, &[])])), AnaLogError::NoGroup);
+        assert_eq!(error(&page(&[(1, 0, &[])])), AnaLogError::UnknownState(0));
+        assert_eq!(error(&page(&[(1, 5, &[])])), AnaLogError::UnknownState(5));
+        let mut long = good;
+        long[20..24].fill(0xff);
+        assert_eq!(error(&long), AnaLogError::Short);
+    }
+
+    #[test]
+    fn no_bytes_panic() {
+        proptest::proptest!(|(bytes: Vec<u8>)| {
+            if let Ok(log) = AnaLog::parse(&bytes) {
+                assert_eq!(log.groups().count(), usize::from(log.ngrps));
+                let _ = log.state_of(1);
+            }
+        });
+    }
+}

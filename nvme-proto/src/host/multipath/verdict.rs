@@ -1,0 +1,112 @@
+//! What becomes of a command that one path did not carry out.
+
+use crate::host::requeue;
+use crate::wire::Sqe;
+use crate::wire::status::{SCT_PATH, Status};
+
+/// How often a command goes on to the next path after one that is there has
+/// refused it for the path's sake (but not for its ANA state): Linux's retries.
+pub const FAILOVERS_MAX: u8 = 5;
+
+/// What becomes of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// Its caller gets the answer.
+    Caller,
+    /// Another path shall try. With `doubt_ana` this one is of no use until its ANA
+    /// state is read anew.
+    Elsewhere {
+        /// Whether it was the ANA state.
+        doubt_ana: bool,
+    },
+}
+
+/// Judges an answer. `failovers` is how often the command was sent on before for
+/// reasons other than ANA and loss.
+///
+/// A path's status (SCT 3h) is not the namespace's: elsewhere it may go well. So it
+/// may for a command that was aborted because its queue was deleted. "Do not retry"
+/// holds for every path.
+#[must_use]
+pub fn judge(status: Status, sqe: &Sqe, failovers: u8) -> Verdict {
+    let code = status.code();
+    let of_path = status.sct() == SCT_PATH || code == Status::ABORTED_SQ_DELETION;
+    if !of_path || status.dnr() || !requeue::is_safe(sqe) {
+        return Verdict::Caller;
+    }
+    let doubt_ana = matches!(
+        code,
+        Status::ANA_PERSISTENT_LOSS | Status::ANA_INACCESSIBLE | Status::ANA_TRANSITION
+    );
+    if doubt_ana || failovers < FAILOVERS_MAX {
+        Verdict::Elsewhere { doubt_ana }
+    } else {
+        Verdict::Caller
+    }
+}
+
+/// Judges a command whose queue is lost: whether it was carried out is unknown.
+#[must_use]
+pub fn judge_loss(sqe: &Sqe) -> Verdict {
+    if requeue::is_safe(sqe) {
+        Verdict::Elsewhere { doubt_ana: false }
+    } else {
+        Verdict::Caller
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{FromZeros, NvmOpcode, SglDescriptor};
+
+    fn sqe(opcode: NvmOpcode) -> Sqe {
+        let mut sqe = Sqe::new_zeroed();
+        sqe.opc = opcode.0;
+        sqe.dptr = SglDescriptor::none();
+        sqe
+    }
+
+    #[test]
+    fn a_paths_fault_is_tried_elsewhere_and_no_other() {
+        let write = sqe(NvmOpcode::WRITE);
+        let elsewhere = |doubt_ana| Verdict::Elsewhere { doubt_ana };
+        for (status, verdict) in [
+            (Status::SUCCESS, Verdict::Caller),
+            (Status::LBA_OUT_OF_RANGE, Verdict::Caller),
+            (Status::WRITE_FAULT, Verdict::Caller),
+            (Status::INTERNAL_PATH_ERROR, elsewhere(false)),
+            (Status::CONTROLLER_PATHING_ERROR, elsewhere(false)),
+            (Status::HOST_PATHING_ERROR, elsewhere(false)),
+            (Status::ABORTED_BY_HOST, elsewhere(false)),
+            (Status::ABORTED_SQ_DELETION, elsewhere(false)),
+            (Status::ANA_INACCESSIBLE, elsewhere(true)),
+            (Status::ANA_PERSISTENT_LOSS, elsewhere(true)),
+            (Status::ANA_TRANSITION, elsewhere(true)),
+        ] {
+            assert_eq!(judge(status, &write, 0), verdict, "{status}");
+            assert_eq!(judge(status.with_more(), &write, 0), verdict, "{status}");
+            assert_eq!(judge(status.with_dnr(), &write, 0), Verdict::Caller);
+        }
+    }
+
+    #[test]
+    fn a_path_that_is_there_and_refuses_is_not_asked_for_ever() {
+        let read = sqe(NvmOpcode::READ);
+        let verdict = judge(Status::INTERNAL_PATH_ERROR, &read, FAILOVERS_MAX);
+        assert_eq!(verdict, Verdict::Caller);
+        let verdict = judge(Status::ANA_INACCESSIBLE, &read, FAILOVERS_MAX);
+        assert_eq!(verdict, Verdict::Elsewhere { doubt_ana: true });
+    }
+
+    #[test]
+    fn what_cannot_be_done_twice_is_its_callers() {
+        assert_ne!(judge_loss(&sqe(NvmOpcode::WRITE)), Verdict::Caller);
+        let reserve = sqe(NvmOpcode::RESERVATION_ACQUIRE);
+        assert_eq!(judge_loss(&reserve), Verdict::Caller);
+        assert_eq!(
+            judge(Status::HOST_PATHING_ERROR, &reserve, 0),
+            Verdict::Caller
+        );
+    }
+}

@@ -1,0 +1,414 @@
+//! Controllers that are reset, hang, die and come back, under verified I/O: each
+//! command has one answer, and no data are lost. Target and host are moved along by
+//! hand, the host on a clock that only the test moves.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_config::{Config, Flags};
+use cairn_initiator::{
+    Buffer, Controller, Data, Event, HostError, HostOptions, Recovery, Response, State, Ticket,
+    command,
+};
+use cairn_rdma::loopback::Loopback;
+use cairn_rdma::{Clock, Provider};
+use cairn_target::SteppedTarget;
+use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
+use cairn_tests::random::Random;
+use nvme_proto::wire::Status;
+
+use crate::verified::bytes;
+
+const BLOCK: usize = 4096;
+/// Commands at a time, each on a block of its own.
+const LANES: usize = 24;
+/// Turns in which something must have happened.
+const TURNS_MAX: usize = 200_000;
+
+/// A target that can be taken away, and a controller of it.
+struct Bed {
+    network: Arc<Loopback>,
+    config: String,
+    target: Option<SteppedTarget>,
+    host: Controller,
+    now: Instant,
+    events: Vec<Event>,
+    _disk: Scratch,
+}
+
+impl Bed {
+    fn new(name: &str, change: impl FnOnce(&mut HostOptions)) -> Self {
+        let disk = Scratch::new(name, (LANES * BLOCK) as u64);
+        let config = format!(
+            "[target]\nreactors = 1\n{}[[listener]]\naddress = \"192.0.2.1\"\n",
+            subsystem(NQN, &[&disk.export(BLOCK as u32)])
+        );
+        let network = Arc::new(Loopback::default());
+        let target = start(&config, &network);
+        let remote = target.addresses()[0];
+        let mut options = HostOptions {
+            local: Some(IpAddr::from([192, 0, 2, 2])),
+            io_queues: 2,
+            queue_entries: 16,
+            ..HostOptions::new(remote, nqn(NQN), host_nqn(name))
+        };
+        change(&mut options);
+        let device = network.device_for(remote, options.local).unwrap();
+        let now = Instant::now();
+        let mut bed = Self {
+            host: Controller::begin(&device, options, now).unwrap(),
+            network,
+            config,
+            target: Some(target),
+            now,
+            events: Vec::new(),
+            _disk: disk,
+        };
+        bed.until("the controller", |host| host.is_live());
+        assert!(matches!(bed.events[..], [Event::Live { tries: 0 }]));
+        bed
+    }
+
+    /// Everybody does what there is to do.
+    fn turn(&mut self) {
+        loop {
+            if let Some(target) = &mut self.target {
+                target.step();
+            }
+            if !self.host.poll(self.now) {
+                break;
+            }
+        }
+        while let Some(event) = self.host.take_event() {
+            self.events.push(event);
+        }
+    }
+
+    fn until(&mut self, what: &str, mut reached: impl FnMut(&mut Controller) -> bool) {
+        for _ in 0..TURNS_MAX {
+            self.turn();
+            if reached(&mut self.host) {
+                return;
+            }
+        }
+        panic!(
+            "{what} did not come about: {:?}, {:?}",
+            self.host, self.events
+        );
+    }
+
+    /// Time goes by for the host, which is polled when it wants to be.
+    fn pass(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(next) = self.host.next_deadline().filter(|&next| next < end) {
+            self.now = next.max(self.now + Duration::from_millis(1));
+            self.turn();
+        }
+        self.now = self.now.max(end);
+        self.turn();
+    }
+
+    fn kill(&mut self) {
+        self.target = None;
+    }
+
+    fn restart(&mut self) {
+        self.target = Some(start(&self.config, &self.network));
+    }
+}
+
+fn start(config: &str, network: &Arc<Loopback>) -> SteppedTarget {
+    let config = Config::parse("test", config, &Flags::default()).unwrap();
+    let providers: Vec<Arc<dyn Provider>> = vec![Arc::clone(network) as _];
+    SteppedTarget::start(config, providers, Clock::default()).unwrap()
+}
+
+/// Random writes and reads, each lane with one command at a time.
+struct Storm {
+    buffer: Buffer,
+    lanes: Vec<Lane>,
+    random: Random,
+    submitted: usize,
+    answered: usize,
+    lost: usize,
+}
+
+#[derive(Clone, Copy, Default)]
+struct Lane {
+    /// What the block holds; with a write outstanding, what it shall.
+    seed: u64,
+    write: bool,
+    ticket: Option<Ticket>,
+}
+
+impl Storm {
+    fn new(bed: &Bed, seed: u64) -> Self {
+        Self {
+            buffer: bed.host.buffer(LANES * BLOCK).unwrap(),
+            lanes: vec![Lane::default(); LANES],
+            random: Random::new(seed),
+            submitted: 0,
+            answered: 0,
+            lost: 0,
+        }
+    }
+
+    fn fill(&mut self, bed: &mut Bed) {
+        for at in 0..LANES {
+            if self.lanes[at].ticket.is_none() {
+                self.submit(bed, at);
+            }
+        }
+    }
+
+    fn submit(&mut self, bed: &mut Bed, at: usize) {
+        let lane = &mut self.lanes[at];
+        lane.write = lane.seed == 0 || self.random.below(2) == 0;
+        let slba = at as u64;
+        let sqe = if lane.write {
+            lane.seed = self.random.bits() | 1;
+            self.buffer.write(at * BLOCK, &bytes(lane.seed, BLOCK));
+            command::write(1, slba, 1)
+        } else {
+            self.buffer.write(at * BLOCK, &[0; BLOCK]);
+            command::read(1, slba, 1)
+        };
+        let qid = 1 + (at % 2) as u16;
+        let in_capsule = bytes(lane.seed, BLOCK);
+        let data = if lane.write && self.random.below(2) == 0 {
+            Data::InCapsule(&in_capsule)
+        } else {
+            Data::part_of(&self.buffer, at * BLOCK, BLOCK as u32)
+        };
+        lane.ticket = Some(bed.host.submit(qid, sqe, data).unwrap());
+        self.submitted += 1;
+    }
+
+    /// Takes what is answered, and checks it.
+    fn reap(&mut self, bed: &mut Bed) -> usize {
+        let mut count = 0;
+        for qid in [1, 2] {
+            while let Some((ticket, answer)) = bed.host.reap(qid) {
+                self.check(ticket, answer);
+                count += 1;
+            }
+        }
+        count
+    }
+
+    fn check(&mut self, ticket: Ticket, answer: Result<Response, HostError>) {
+        let mine = |lane: &Lane| lane.ticket == Some(ticket);
+        let at = self.lanes.iter().position(mine);
+        let at = at.expect("an answer is somebody's, and comes once");
+        self.lanes[at].ticket = None;
+        self.answered += 1;
+        let lane = self.lanes[at];
+        match answer {
+            Err(HostError::Lost { .. }) => {
+                self.lost += 1;
+                // Nobody knows what the block holds now.
+                self.lanes[at].seed = if lane.write { 0 } else { lane.seed };
+            }
+            Err(other) => panic!("{other}"),
+            Ok(response) => {
+                let status = response.cqe.status();
+                assert!(status.is_success(), "{status}");
+                if !lane.write {
+                    let found = self.buffer.bytes(at * BLOCK, BLOCK);
+                    assert!(
+                        found == bytes(lane.seed, BLOCK),
+                        "lane {at} read other data"
+                    );
+                }
+            }
+        }
+    }
+
+    /// So many commands, then the rest.
+    fn run(&mut self, bed: &mut Bed, commands: usize) {
+        let end = self.answered + commands;
+        self.fill(bed);
+        for _ in 0..TURNS_MAX {
+            bed.turn();
+            self.reap(bed);
+            if self.answered >= end {
+                return;
+            }
+            self.fill(bed);
+        }
+        panic!("{} of {end} answers: {:?}", self.answered, bed.host);
+    }
+
+    /// No more commands; those that are outstanding end.
+    fn drain(&mut self, bed: &mut Bed) {
+        for _ in 0..TURNS_MAX {
+            if self.answered == self.submitted {
+                return;
+            }
+            bed.turn();
+            self.reap(bed);
+        }
+        panic!("{} of {} answers", self.answered, self.submitted);
+    }
+}
+
+#[test]
+fn resets_under_io_lose_nothing() {
+    let mut bed = Bed::new("reset", |_| {});
+    let mut storm = Storm::new(&bed, 1);
+    for _ in 0..10 {
+        storm.run(&mut bed, 100);
+        storm.fill(&mut bed);
+        bed.host.reset();
+        assert_eq!(bed.host.state(), State::Resetting);
+        // What comes meanwhile waits.
+        storm.fill(&mut bed);
+        // Waits for its turn to look at CSTS.
+        for _ in 0..100 {
+            bed.pass(Duration::from_millis(1));
+        }
+        bed.until("the end of the reset", |host| host.is_live());
+    }
+    storm.drain(&mut bed);
+    assert_eq!((storm.lost, storm.answered), (0, storm.submitted));
+}
+
+#[test]
+fn a_target_that_dies_and_comes_back_costs_time_alone() {
+    let mut bed = Bed::new("dies", |_| {});
+    let mut storm = Storm::new(&bed, 2);
+    for round in 0..5 {
+        storm.run(&mut bed, 100);
+        storm.fill(&mut bed);
+        bed.kill();
+        bed.until("the loss", |host| !host.is_live());
+        // Nothing is answered now, and nothing refused.
+        bed.pass(Duration::from_secs(5));
+        storm.reap(&mut bed);
+        storm.fill(&mut bed);
+        bed.pass(Duration::from_secs(20));
+        assert_eq!(storm.reap(&mut bed), 0, "round {round}");
+        bed.restart();
+        bed.pass(Duration::from_secs(10));
+        bed.until("the controller again", |host| host.is_live());
+        let last = bed.events.last();
+        assert!(matches!(last, Some(Event::Live { tries: 1.. })), "{last:?}");
+    }
+    storm.drain(&mut bed);
+    assert_eq!((storm.lost, storm.answered), (0, storm.submitted));
+}
+
+#[test]
+fn a_lost_path_gives_its_commands_back() {
+    let mut bed = Bed::new("path", |options| options.requeue = false);
+    let mut storm = Storm::new(&bed, 3);
+    for _ in 0..5 {
+        storm.run(&mut bed, 50);
+        storm.fill(&mut bed);
+        bed.kill();
+        let before = storm.lost;
+        storm.drain(&mut bed);
+        assert!(storm.lost > before);
+        let refused = bed.host.submit(1, command::flush(1), Data::None);
+        assert!(matches!(refused, Err(HostError::Lost { qid: 1, .. })));
+        bed.restart();
+        bed.pass(Duration::from_secs(11));
+        bed.until("the controller again", |host| host.is_live());
+    }
+    assert_eq!(storm.answered, storm.submitted);
+}
+
+#[test]
+fn a_controller_that_does_not_come_back_ends_what_waits_for_it() {
+    let mut bed = Bed::new("gone", |options| {
+        options.recovery.ctrl_loss_tmo = Some(Duration::from_secs(30));
+    });
+    let mut storm = Storm::new(&bed, 4);
+    storm.run(&mut bed, 50);
+    storm.fill(&mut bed);
+    bed.kill();
+    bed.until("the loss", |host| !host.is_live());
+    bed.pass(Duration::from_secs(25));
+    assert!(matches!(bed.host.state(), State::Reconnecting { tries: 2 }));
+    bed.pass(Duration::from_secs(10));
+    bed.until("the end", |host| host.state() == State::Gone);
+    storm.drain(&mut bed);
+    assert!(storm.lost > 0);
+    let last = bed.events.last();
+    let Some(Event::Gone(Some(error))) = last else {
+        panic!("{last:?}");
+    };
+    assert!(error.to_string().contains("192.0.2.1"), "{error}");
+}
+
+#[test]
+fn commands_wait_no_longer_than_fast_io_fail_tmo() {
+    let mut bed = Bed::new("fast", |options| {
+        options.recovery.fast_io_fail_tmo = Some(Duration::from_secs(15));
+    });
+    let mut storm = Storm::new(&bed, 5);
+    storm.run(&mut bed, 50);
+    storm.fill(&mut bed);
+    bed.kill();
+    bed.until("the loss", |host| !host.is_live());
+    storm.reap(&mut bed);
+    bed.pass(Duration::from_secs(14));
+    assert_eq!(storm.reap(&mut bed), 0);
+    bed.pass(Duration::from_secs(2));
+    storm.drain(&mut bed);
+    assert!(storm.lost > 0);
+    assert!(bed.host.submit(1, command::flush(1), Data::None).is_err());
+    bed.restart();
+    bed.pass(Duration::from_secs(20));
+    bed.until("the controller again", |host| host.is_live());
+    storm.run(&mut bed, 50);
+    storm.drain(&mut bed);
+}
+
+#[test]
+fn a_target_that_hangs_for_a_while_is_asked_to_abort() {
+    let mut bed = Bed::new("hangs", |_| {});
+    let buffer = bed.host.buffer(BLOCK).unwrap();
+    let data = Data::start_of(&buffer, BLOCK as u32);
+    let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
+    let hung = bed.target.take();
+    let before = bed.host.outstanding(0);
+    bed.pass(Duration::from_secs(29));
+    assert_eq!(bed.host.outstanding(0), before);
+    bed.pass(Duration::from_secs(10));
+    assert_eq!(bed.host.outstanding(0), before + 1, "an Abort");
+    assert!(bed.host.take(read).is_none() && bed.host.is_live());
+    bed.target = hung;
+    let mut answer = None;
+    bed.until("an answer", |host| {
+        answer = host.take(read);
+        answer.is_some()
+    });
+    let status = answer.unwrap().unwrap().cqe.status();
+    assert!(status.is_success() || status.code() == Status::ABORT_REQUESTED);
+    bed.until("the end of the Abort", |host| host.outstanding(0) == before);
+    bed.pass(Duration::from_secs(300));
+    assert!(bed.host.is_live());
+}
+
+#[test]
+fn a_target_that_hangs_for_good_is_given_up() {
+    let mut bed = Bed::new("for-good", |options| {
+        options.requeue = false;
+        options.recovery = Recovery::NONE;
+    });
+    let buffer = bed.host.buffer(BLOCK).unwrap();
+    let data = Data::start_of(&buffer, BLOCK as u32);
+    let read = bed.host.submit(1, command::read(1, 0, 1), data).unwrap();
+    let hung = bed.target.take();
+    bed.pass(Duration::from_secs(80));
+    // The connection is closed for certain once the other end has seen that.
+    bed.target = hung;
+    bed.until("the end", |host| host.state() == State::Gone);
+    let answer = bed.host.take(read).unwrap();
+    let Err(error @ HostError::Lost { .. }) = answer else {
+        panic!("{answer:?}");
+    };
+    assert!(error.to_string().contains("got no answer"), "{error}");
+}

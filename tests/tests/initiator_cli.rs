@@ -1,0 +1,376 @@
+//! `cairn-initiator` as people run it: each example of its help, the guide's first
+//! commands, and what it says when things are wrong.
+//!
+//! The programs under test are this one: told so by a variable, it is the initiator or
+//! the target instead of a test. So the command lines that are tested are whole
+//! processes, and run as they are written.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_config::{Config, Flags};
+use cairn_roce::Soft;
+use cairn_target::Target;
+use cairn_tests::harness::own_loopback_address;
+use libtest_mimic::{Arguments, Failed, Trial};
+use serde_json::Value;
+
+/// Which program this process shall be.
+const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
+/// What the examples of the help have.
+const EXAMPLE_ADDRESS: &str = "192.0.2.1";
+const NQN: &str = "nqn.2024-01.com.example:disk";
+
+type Test = fn() -> Result<(), Failed>;
+
+fn main() -> ExitCode {
+    match std::env::var(PROGRAM).as_deref() {
+        Ok("cairn-initiator") => return cairn_initiator::cli::main(),
+        Ok("cairn-target") => return cairn_target::cli::main(),
+        _ => {}
+    }
+    let mut trials: Vec<Trial> = cairn_initiator::cli::helps()
+        .into_iter()
+        .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
+        .collect();
+    let others: [(&str, Test); 5] = [
+        ("the_guides_first_commands", guide),
+        ("an_interrupted_benchmark_reports", interrupt),
+        ("damage_is_found_and_named", damage),
+        ("a_job_file_of_fio_runs", job_file),
+        ("what_destroys_data_asks_first", asks_first),
+    ];
+    trials.extend(others.map(|(name, test)| Trial::test(name, test)));
+    libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
+}
+
+/// A target by RoCE in user space, at an address of its own, and a folder with the
+/// programs under their names.
+struct Bench {
+    target: Target,
+    address: Ipv4Addr,
+    folder: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new() -> Self {
+        let address = own_loopback_address();
+        let text = format!(
+            r#"
+[target]
+reactors = 1
+mdts = "1MiB"
+data_buffers = "4MiB"
+
+[[listener]]
+address = "{address}"
+provider = "soft"
+
+[[subsystem]]
+nqn = "{NQN}"
+allow_any_host = true
+
+[[subsystem.namespace]]
+nsid = 1
+export = "mem:32MiB"
+"#
+        );
+        let config = Config::parse("test", &text, &Flags::default()).unwrap();
+        let target = Target::start(config, vec![Arc::new(Soft::default())]).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        programs(folder.path());
+        Self {
+            target,
+            address,
+            folder,
+        }
+    }
+
+    /// A shell command line, in the folder, with the programs on the path.
+    fn command(&self, line: &str) -> Command {
+        let path = std::env::var("PATH").unwrap_or_default();
+        let folder = self.folder.path();
+        let mut command = Command::new("bash");
+        command
+            .args([
+                "-c",
+                &line.replace(EXAMPLE_ADDRESS, &self.address.to_string()),
+            ])
+            .current_dir(folder)
+            .env("PATH", format!("{}:{path}", folder.display()))
+            .stdin(Stdio::null());
+        command
+    }
+
+    fn run(&self, line: &str) -> Output {
+        self.command(line).output().unwrap()
+    }
+
+    /// As [`run`](Self::run), of a command that shall succeed; gives its stdout.
+    fn succeed(&self, line: &str) -> Result<String, Failed> {
+        let output = self.run(line);
+        let (stdout, stderr) = texts(&output);
+        if !output.status.success() {
+            return Err(format!("{line}: {}\n{stdout}\n{stderr}", output.status).into());
+        }
+        Ok(stdout)
+    }
+
+    fn stop(self) -> Result<(), Failed> {
+        self.target.stop().map_err(Failed::from)
+    }
+}
+
+fn texts(output: &Output) -> (String, String) {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    (text(&output.stdout), text(&output.stderr))
+}
+
+/// Scripts that are the programs.
+fn programs(folder: &Path) {
+    let this = std::env::current_exe().unwrap();
+    for name in ["cairn-initiator", "cairn-target"] {
+        let path = folder.join(name);
+        let script = format!(
+            "#!/bin/sh\n{PROGRAM}={name} exec {} \"$@\"\n",
+            this.display()
+        );
+        fs::write(&path, script).unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+}
+
+/// What the output of an example has, whatever else.
+fn shows(command: &str) -> &'static str {
+    match command {
+        "discover" => NQN,
+        "connect-check" => "ok: connected, identified and disconnected",
+        "list" => "32.0 MiB / 32.0 MiB",
+        "id-ctrl" => "\"subnqn\": \"nqn.2024-01.com.example:disk\"",
+        "id-ns" => "nsze     : 65536",
+        "get-log" => "host_read_commands",
+        "get-feature" => "Volatile Write Cache",
+        "set-feature" => "Asynchronous Event Configuration",
+        "flush" => "flush: namespace 1: Success",
+        "read" => "read: 8 blocks from 0: Success",
+        "write" => "write: 8 blocks from 0: Success",
+        "compare" => "they are the same",
+        "write-zeroes" => "write-zeroes: 8 blocks from 0: Success",
+        "dsm" => "dsm: 2 ranges: Success",
+        "bench" => "READ: bw=",
+        "verify" => "4096 blocks of 4k right, 0 bad",
+        "ping" => "verdict",
+        other => panic!("say what {other} shows"),
+    }
+}
+
+/// The command lines of a help text.
+fn example_lines(help: &str) -> Vec<&str> {
+    let (_, examples) = help.split_once("EXAMPLE").expect("there are examples");
+    examples
+        .lines()
+        .skip(1)
+        .map(str::trim)
+        .filter(|line| !line.is_empty())
+        .collect()
+}
+
+fn examples(name: &str, help: &str) -> Result<(), Failed> {
+    let bench = Bench::new();
+    if name == "verify" {
+        // Something to verify.
+        bench.succeed(&format!(
+            "cairn-initiator bench -a {EXAMPLE_ADDRESS} --rw=write --bs=4k --size=16m --iodepth=16 \
+             --verify=crc32c --do_verify=0 --destroy-data --eta=never"
+        ))?;
+    }
+    let lines = example_lines(help);
+    assert!(!lines.is_empty(), "{name} has no example");
+    let mut shown = String::new();
+    for line in lines {
+        assert!(line.contains(&format!("cairn-initiator {name} ")), "{line}");
+        let stdout = bench.succeed(line)?;
+        if line.contains("json") {
+            let parsed: Result<Value, _> = serde_json::from_str(&stdout);
+            parsed.map_err(|error| format!("{line}: {error}\n{stdout}"))?;
+        }
+        shown += &stdout;
+    }
+    assert!(shown.contains(shows(name)), "{name} shows:\n{shown}");
+    bench.stop()
+}
+
+/// The guide's commands, in a network of their own, so that its address and RoCE's port
+/// are free.
+fn guide() -> Result<(), Failed> {
+    let guide = include_str!("../../docs/guide-initiator.md");
+    let (_, rest) = guide.split_once("```sh\n").expect("the guide has a block");
+    let (block, _) = rest.split_once("```").expect("the block ends");
+    let lines: Vec<&str> = block.lines().collect();
+    let [build, serve, discover, bench, verify] = lines[..] else {
+        return Err(format!("five commands, not {}", lines.len()).into());
+    };
+    // The build is what has made this program; that it makes those:
+    assert_eq!(
+        build,
+        "cargo build --release -p cairn-target -p cairn-initiator"
+    );
+    let folder = tempfile::tempdir()?;
+    let release = folder.path().join("build/release");
+    fs::create_dir_all(&release)?;
+    programs(&release);
+    let script = format!(
+        "set -u; ip link set lo up; {serve}\n\
+         until grep -qx ready target.out; do kill -0 $! || exit 9; sleep 0.05; done\n\
+         {discover} || exit 1; {bench} || exit 2; {verify} > verify.out; echo verify $?\n\
+         kill $!; wait $!",
+        serve = serve.replace(" &", " > target.out 2> target.err &")
+    );
+    let unshare = Command::new("unshare")
+        .args(["--net", "bash", "-c", &script])
+        .current_dir(folder.path())
+        .stdin(Stdio::null())
+        .output()?;
+    let (stdout, stderr) = texts(&unshare);
+    if stderr.contains("unshare failed") {
+        eprintln!("left out: only root may make a network namespace and lock memory in it");
+        return Ok(());
+    }
+    let target_says = fs::read_to_string(folder.path().join("target.err")).unwrap_or_default();
+    let all = format!("{stdout}\n{stderr}\n{target_says}");
+    assert!(unshare.status.success(), "{}: {all}", unshare.status);
+    assert!(stdout.contains("subtype:  nvme subsystem"), "{all}");
+    assert!(stdout.contains(", 0 bad"), "{all}");
+    assert!(stdout.contains("verify 1"), "{all}");
+    let verified = fs::read_to_string(folder.path().join("verify.out"))?;
+    assert!(verified.contains("never written"), "{verified}");
+    Ok(())
+}
+
+fn interrupt() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let line = format!(
+        "exec cairn-initiator bench -a {EXAMPLE_ADDRESS} --rw=randread --iodepth=4 --runtime=1h \
+         --time_based"
+    );
+    let child = bench
+        .command(&line)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(fs::File::create(
+            bench.folder.path().join("live"),
+        )?))
+        .spawn()?;
+    let live = || fs::read_to_string(bench.folder.path().join("live")).unwrap_or_default();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !live().contains("IOPS") {
+        assert!(Instant::now() < deadline, "no live line: {}", live());
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Command::new("kill")
+        .args(["-INT", &child.id().to_string()])
+        .status()?;
+    let output = child.wait_with_output()?;
+    let (stdout, _) = texts(&output);
+    assert!(output.status.success(), "{}: {stdout}", output.status);
+    assert!(stdout.contains("clat percentiles"), "{stdout}");
+    assert!(
+        stdout.contains("READ: bw=") && stdout.contains("interrupted"),
+        "{stdout}"
+    );
+    bench.stop()
+}
+
+fn damage() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let on = format!("-a {EXAMPLE_ADDRESS}");
+    bench.succeed(&format!(
+        "cairn-initiator bench {on} --rw=randwrite --bs=4k --size=1m --iodepth=8 --verify=crc32c \
+         --randseed=5 --destroy-data"
+    ))?;
+    bench.succeed(&format!(
+        "cairn-initiator verify {on} --size=1m --randseed=5"
+    ))?;
+    let other = bench.run(&format!(
+        "cairn-initiator verify {on} --size=1m --randseed=6"
+    ));
+    assert!(!other.status.success());
+    assert!(
+        texts(&other).0.contains("a block of another run"),
+        "{:?}",
+        texts(&other)
+    );
+    // Block 12 of 512 bytes is in the second unit.
+    bench.succeed(&format!(
+        "head -c 512 /dev/urandom | cairn-initiator write {on} --start-block 12 -z 512 \
+         --destroy-data"
+    ))?;
+    let found = bench.run(&format!("cairn-initiator verify {on} --size=1m"));
+    let (stdout, stderr) = texts(&found);
+    assert_eq!(found.status.code(), Some(1), "{stderr}");
+    assert!(stdout.contains("bad block at offset 4096"), "{stdout}");
+    assert!(stdout.contains("first wrong byte 2048"), "{stdout}");
+    assert!(stdout.contains("255 blocks of 4k right, 1 bad"), "{stdout}");
+    bench.stop()
+}
+
+fn job_file() -> Result<(), Failed> {
+    let bench = Bench::new();
+    fs::write(
+        bench.folder.path().join("jobs.fio"),
+        "[global]\nioengine=libaio\ndirect=1\nbs=4k\niodepth=8\nsize=1m\n\n\
+         [fill]\nrw=write\nverify=crc32c\n\n[check]\nstonewall\nrw=randread\nverify=crc32c\n",
+    )?;
+    let line = format!(
+        "cairn-initiator bench -a {EXAMPLE_ADDRESS} jobs.fio --destroy-data --output-format=json \
+         --output=report.json"
+    );
+    let output = bench.run(&line);
+    let (stdout, stderr) = texts(&output);
+    assert!(output.status.success(), "{stdout}\n{stderr}");
+    assert!(
+        stderr.contains("jobs.fio:2: ioengine has no effect"),
+        "{stderr}"
+    );
+    let report = fs::read_to_string(bench.folder.path().join("report.json"))?;
+    let report: Value = serde_json::from_str(&report)?;
+    let job = |at: usize| &report["jobs"][at];
+    assert_eq!(job(0)["jobname"], "fill");
+    // Written, and read back.
+    assert_eq!(job(0)["write"]["io_bytes"], 1 << 20);
+    assert_eq!(job(0)["read"]["io_bytes"], 1 << 20);
+    assert_eq!(
+        (&job(1)["jobname"], &job(1)["groupid"]),
+        (&"check".into(), &1.into())
+    );
+    assert_eq!(job(1)["read"]["total_ios"], 256);
+    assert_eq!(job(1)["error"], 0);
+    bench.stop()
+}
+
+fn asks_first() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let on = format!("-a {EXAMPLE_ADDRESS}");
+    for line in [
+        format!("cairn-initiator write {on} -z 512 -d /dev/zero"),
+        format!("cairn-initiator write-zeroes {on}"),
+        format!("cairn-initiator dsm {on} --slbs 0 --blocks 8 --ad"),
+        format!("cairn-initiator bench {on} --rw=randtrim --size=1m"),
+    ] {
+        let output = bench.run(&line);
+        let (_, stderr) = texts(&output);
+        assert!(!output.status.success(), "{line}");
+        assert!(stderr.contains("--destroy-data"), "{line}: {stderr}");
+    }
+    let unknown = bench.run(&format!("cairn-initiator bench {on} --bssplit=4k/50"));
+    assert!(
+        texts(&unknown)
+            .1
+            .contains("a key of fio that this benchmark")
+    );
+    bench.stop()
+}

@@ -1,0 +1,219 @@
+//! A host with two paths to one disk: two target processes on two addresses, over
+//! user-space RoCE, of which now and then one is killed.
+
+mod bench;
+mod load;
+mod process;
+
+use std::time::Duration;
+
+use cairn_initiator::multipath::{Link, Multipath, MultipathOptions, PathEvent, PathState, Policy};
+use cairn_initiator::{HostError, HostOptions, Recovery, command};
+use cairn_roce::Soft;
+use cairn_tests::harness::Scratch;
+use nvme_proto::wire::log::AnaState;
+
+use load::Load;
+use process::Process;
+
+const DISK_BYTES: u64 = 4 << 20;
+
+/// The lines of a namespace on this file.
+fn shared(disk: &Scratch) -> String {
+    format!(
+        "export = \"{}\"\nblock_size = 4096\nshared = true",
+        disk.path().display()
+    )
+}
+
+fn connect(paths: &[HostOptions], options: MultipathOptions) -> Result<Multipath, HostError> {
+    let provider = Soft::default();
+    Multipath::connect(&provider, paths.iter().cloned(), options)
+}
+
+/// Two targets of one disk, and verified I/O to it.
+fn two_paths(disk: &Scratch, policy: Policy) -> (Process, Process, Load) {
+    let (one, two) = (
+        Process::start(1, &shared(disk)),
+        Process::start(2, &shared(disk)),
+    );
+    let options = MultipathOptions {
+        policy,
+        ..MultipathOptions::new(1)
+    };
+    let multipath = connect(&[one.options(), two.options()], options).unwrap();
+    (one, two, Load::new(multipath))
+}
+
+fn path(load: &Load, index: usize) -> PathState {
+    load.disk.paths().nth(index).unwrap()
+}
+
+/// Commands that a path is given while some are carried out.
+fn commands_by(load: &mut Load, index: usize) -> u64 {
+    let before = path(load, index).commands;
+    load.run(200);
+    path(load, index).commands - before
+}
+
+/// Whether commands take just these paths.
+fn uses(load: &Load, usable: [bool; 2]) -> bool {
+    let paths: Vec<_> = load.disk.paths().map(|path| path.usable).collect();
+    paths == usable
+}
+
+#[test]
+fn one_of_two_targets_is_killed_under_load_and_comes_back() {
+    let disk = Scratch::new("killed", DISK_BYTES);
+    let (mut one, _two, mut load) = two_paths(&disk, Policy::RoundRobin);
+    load.run(500);
+    assert!(uses(&load, [true, true]));
+    one.kill();
+    load.run_until("the loss", |load| uses(load, [false, true]));
+    load.run(500);
+    one.resume();
+    load.run_until("its return", |load| uses(load, [true, true]));
+    load.run(500);
+    load.finish().close().unwrap();
+}
+
+#[test]
+fn io_follows_the_ana_states_that_a_reload_sets() {
+    let disk = Scratch::new("reloaded", DISK_BYTES);
+    let (one, two, mut load) = two_paths(&disk, Policy::QueueDepth);
+    load.run(200);
+    for (state, of_one) in [
+        ("inaccessible", AnaState::INACCESSIBLE),
+        ("optimized", AnaState::OPTIMIZED),
+        ("change", AnaState::CHANGE),
+        ("persistent-loss", AnaState::PERSISTENT_LOSS),
+        ("non-optimized", AnaState::NON_OPTIMIZED),
+    ] {
+        one.set_ana(state);
+        load.run_until(state, |load| path(load, 0).ana == Some(of_one));
+        let used = of_one == AnaState::OPTIMIZED;
+        assert_eq!(commands_by(&mut load, 0) > 0, used, "{state}");
+    }
+    // What is left is worse than what was, and does.
+    two.set_ana("inaccessible");
+    load.run_until("the other's state", |load| {
+        path(load, 1).ana == Some(AnaState::INACCESSIBLE)
+    });
+    assert!(commands_by(&mut load, 0) > 0);
+    // Now there is none; commands wait.
+    one.set_ana("inaccessible");
+    load.run_until("both to be inaccessible", |load| load.disk.waiting() > 8);
+    two.set_ana("optimized");
+    load.run(200);
+    load.finish().close().unwrap();
+}
+
+#[test]
+fn both_targets_are_killed_and_one_returns() {
+    let disk = Scratch::new("both-killed", DISK_BYTES);
+    let (mut one, mut two, mut load) = two_paths(&disk, Policy::RoundRobin);
+    load.run(200);
+    one.kill();
+    two.kill();
+    load.run_until("both to be lost", |load| {
+        load.disk
+            .paths()
+            .all(|path| path.link == Link::Reconnecting)
+    });
+    load.run_until("all commands to wait", |load| {
+        load.disk.waiting() == load.disk.outstanding()
+    });
+    assert!(load.disk.waiting() > 0);
+    two.resume();
+    load.run_until("the return of one", |load| uses(load, [false, true]));
+    load.run(200);
+    one.resume();
+    load.run_until("the return of the other", |load| uses(load, [true, true]));
+    load.run(200);
+    load.finish().close().unwrap();
+}
+
+#[test]
+fn commands_end_when_no_path_comes_back_soon_enough() {
+    let disk = Scratch::new("no-path", DISK_BYTES);
+    let mut one = Process::start(1, &shared(&disk));
+    let options = HostOptions {
+        recovery: Recovery {
+            fast_io_fail_tmo: Some(Duration::from_millis(500)),
+            ..one.options().recovery
+        },
+        ..one.options()
+    };
+    let mut multipath = connect(&[options], MultipathOptions::new(1)).unwrap();
+    multipath.run(command::flush(1), None).unwrap();
+    one.kill();
+    let error = multipath.run(command::flush(1), None).unwrap_err();
+    assert!(matches!(error, HostError::NoPath { paths: 1 }), "{error}");
+    // The controller itself is not given up.
+    one.resume();
+    multipath
+        .wait_until("its return", |multipath| {
+            multipath.has_usable_path().then_some(())
+        })
+        .unwrap();
+    multipath.run(command::flush(1), None).unwrap();
+    multipath.close().unwrap();
+}
+
+#[test]
+fn a_path_to_another_namespace_is_not_used() {
+    let (disk, larger) = (
+        Scratch::new("this", DISK_BYTES),
+        Scratch::new("larger", 2 * DISK_BYTES),
+    );
+    let other = "uuid = \"00000000-0000-4000-8000-000000000001\"\n".to_owned() + &shared(&disk);
+    for (namespace, complaint) in [(other, "identifiers"), (shared(&larger), "blocks")] {
+        let one = Process::start(1, &shared(&disk));
+        let two = Process::start(2, &namespace);
+        let options = MultipathOptions::new(1);
+        let mut multipath = connect(&[one.options(), two.options()], options).unwrap();
+        let mut refused = Vec::new();
+        while let Some((path, event)) = multipath.take_event() {
+            if let PathEvent::Refused(why) = event {
+                refused.push((path, why));
+            }
+        }
+        // Whichever was looked at first is the one that counts.
+        let [(path, why)] = &refused[..] else {
+            panic!("{refused:?}")
+        };
+        assert!(why.contains(complaint), "{why}");
+        let states: Vec<_> = multipath.paths().collect();
+        assert!(
+            !states[*path].usable && states[1 - path].usable,
+            "{states:?}"
+        );
+        for _ in 0..8 {
+            multipath.run(command::flush(1), None).unwrap();
+        }
+        multipath.close().unwrap();
+    }
+}
+
+#[test]
+fn without_any_usable_path_connecting_says_why() {
+    let disk = Scratch::new("unusable", DISK_BYTES);
+    let mut one = Process::start(1, &shared(&disk));
+    let absent = connect(&[one.options()], MultipathOptions::new(7)).unwrap_err();
+    assert!(absent.to_string().contains("cannot be read"), "{absent}");
+    let strange = MultipathOptions {
+        uuid: Some([7; 16]),
+        ..MultipathOptions::new(1)
+    };
+    let strange = connect(&[one.options()], strange).unwrap_err();
+    assert!(strange.to_string().contains("UUID"), "{strange}");
+    one.kill();
+    let hasty = HostOptions {
+        timeout: Duration::from_secs(1),
+        ..one.options()
+    };
+    let nobody = connect(&[hasty], MultipathOptions::new(1)).unwrap_err();
+    // Whether the fabric gives up first or the association is a matter of luck.
+    let blames_a_path = !matches!(nobody, HostError::NoPath { .. });
+    assert!(blames_a_path, "{nobody}");
+}
