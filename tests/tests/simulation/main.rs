@@ -69,8 +69,8 @@ fn partitions() {
 /// The same seed is the same run, packet by packet: else it could not be replayed.
 #[test]
 fn a_seed_is_a_run() {
-    for seed in 0..20 {
+    for_each_seed("a_seed_is_a_run", 20, |seed| {
         let digest = || Scenario::new(seed, Trouble::Leaving).run(true);
-        assert_eq!(digest(), digest(), "seed {seed}");
-    }
+        assert_eq!(digest(), digest());
+    });
 }

@@ -66,6 +66,12 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
+/// Leaves this thread's world as it is, for ever: in one that has failed, commands
+/// are unanswered, which it must not complain about on top.
+pub(crate) fn abandon() {
+    std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
+}
+
 /// Does something to this thread's world.
 pub(crate) fn with<T>(job: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with(|slot| job(slot.borrow_mut().as_mut().expect("the world has begun")))
