@@ -79,10 +79,12 @@ mod error;
 mod event;
 mod futures;
 mod host;
+pub mod identity;
 pub mod multipath;
 mod namespace;
 mod object;
 mod options;
+pub mod providers;
 mod queue;
 
 pub use buffer::{Buffer, Data};
