@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use nvme_proto::wire::Nqn;
 
 use super::Result;
-use super::identity::{self, Identity};
-use super::providers::Provided;
+use crate::identity::{self, Identity};
+use crate::providers::{Choice, Provided};
 use crate::{HostOptions, Recovery};
 
 /// The port of NVMe over RDMA, registered with IANA.
@@ -76,17 +76,6 @@ pub(super) struct Address {
 enum Transport {
     /// RDMA, be it InfiniBand, iWARP or RoCE
     Rdma,
-}
-
-/// Which provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Choice {
-    /// The adapter if one leads to the target, else user space
-    Auto,
-    /// libibverbs and librdmacm
-    Verbs,
-    /// RoCE over UDP sockets, by this program
-    Soft,
 }
 
 impl Address {

@@ -8,8 +8,8 @@ use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType};
 
 use super::Result;
 use super::address::Address;
-use super::providers::Provided;
 use crate::bench::Format;
+use crate::providers::Provided;
 use crate::{DiscoveryLog, Host, HostOptions, Recovery};
 
 /// How long a command that administrates may take.
