@@ -1,107 +1,104 @@
 //! A short benchmark: jobs of a few seconds each, and what they measured.
 
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
 
-use anyhow::{Result, ensure};
-use cairn_initiator::{Buffer, Data, Host, Ticket, command};
-use hdrhistogram::Histogram;
+use anyhow::{Result, anyhow};
+use cairn_initiator::bench::{Direction, Job, JobResult, NvmeLanes, run};
 
 use crate::progress::Progress;
-use crate::random::Random;
-use crate::{Disk, IO_QUEUE};
-
-/// Which blocks a job goes to.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Order {
-    Random,
-    Sequential,
-}
 
 /// What one line of the table measures.
 #[derive(Debug)]
-pub(crate) struct Job {
+pub(crate) struct Line {
     name: &'static str,
-    order: Order,
-    write: bool,
-    bytes: u32,
-    /// Commands outstanding at a time.
-    depth: usize,
+    /// fio's words for it.
+    rw: &'static str,
+    bs: &'static str,
+    iodepth: &'static str,
 }
 
-pub(crate) const JOBS: [Job; 5] = [
-    job("4k random read", Order::Random, false, 4096, 1),
-    job("4k random read", Order::Random, false, 4096, 32),
-    job("4k random write", Order::Random, true, 4096, 32),
-    job("128k sequential read", Order::Sequential, false, 131_072, 8),
-    job("128k sequential write", Order::Sequential, true, 131_072, 8),
+pub(crate) const LINES: [Line; 5] = [
+    line("4k random read", "randread", "4k", "1"),
+    line("4k random read", "randread", "4k", "32"),
+    line("4k random write", "randwrite", "4k", "32"),
+    line("128k sequential read", "read", "128k", "8"),
+    line("128k sequential write", "write", "128k", "8"),
 ];
 
-const fn job(name: &'static str, order: Order, write: bool, bytes: u32, depth: usize) -> Job {
-    Job {
+const fn line(
+    name: &'static str,
+    rw: &'static str,
+    bs: &'static str,
+    iodepth: &'static str,
+) -> Line {
+    Line {
         name,
-        order,
-        write,
-        bytes,
-        depth,
+        rw,
+        bs,
+        iodepth,
     }
 }
 
-/// A command on its way.
-struct Flight {
-    slot: usize,
-    ticket: Ticket,
-    since: Instant,
-}
+impl Line {
+    /// Runs for so many seconds, and gives the line.
+    pub(crate) fn measure(&self, lanes: &NvmeLanes, seconds: u64) -> Result<String> {
+        let seconds = seconds.to_string();
+        let keys = [
+            ("rw", self.rw),
+            ("bs", self.bs),
+            ("iodepth", self.iodepth),
+            ("runtime", &seconds),
+            ("time_based", "1"),
+        ];
+        let label = format!("{}, depth {}", self.name, self.iodepth);
+        Ok(self.row(&run_job(label, lanes, &keys)?))
+    }
 
-/// A job at work.
-struct Run<'a> {
-    job: &'a Job,
-    host: &'a mut Host,
-    disk: &'a Disk,
-    buffer: Buffer,
-    random: Random,
-    /// The next place of a sequential job, in units of the job's size.
-    next: u64,
-    flights: Vec<Flight>,
-    latencies_ns: Histogram<u64>,
-}
-
-impl Job {
-    /// Runs for `time`, and gives the line of the table.
-    pub(crate) fn run(&self, host: &mut Host, disk: &Disk, time: Duration) -> Result<String> {
-        let buffer = host.buffer(self.bytes as usize * self.depth)?;
-        let mut random = Random::new();
-        let mut data = vec![0; buffer.len()];
-        random.fill(&mut data);
-        buffer.write(0, &data);
-        let mut run = Run {
-            job: self,
-            host,
-            disk,
-            buffer,
-            random,
-            next: 0,
-            flights: Vec::with_capacity(self.depth),
-            latencies_ns: Histogram::new(3)?,
+    fn row(&self, result: &JobResult) -> String {
+        let used = Direction::ALL.map(|direction| result.stats.of(direction));
+        let [stats, ..] = used
+            .into_iter()
+            .filter(|stats| stats.ios > 0)
+            .collect::<Vec<_>>()[..]
+        else {
+            return format!("  {:<22} nothing was done", self.name);
         };
-        let elapsed = run.all(time)?;
-        Ok(self.row(&run.latencies_ns, elapsed))
-    }
-
-    fn row(&self, latencies_ns: &Histogram<u64>, elapsed: Duration) -> String {
-        let us = |quantile| latencies_ns.value_at_quantile(quantile) as f64 / 1e3;
-        let iops = latencies_ns.len() as f64 / elapsed.as_secs_f64();
+        let us = |percent| stats.clat_percentile_ns(percent) as f64 / 1e3;
         format!(
             "  {:<22} {:>5} {:>9.0} {:>8.1} {:>9.1} {:>9.1} {:>9.1} {:>9.1}",
             self.name,
-            self.depth,
-            iops,
-            iops * f64::from(self.bytes) / 1e6,
-            us(0.5),
-            us(0.99),
-            us(0.999),
-            latencies_ns.max() as f64 / 1e3,
+            self.iodepth,
+            stats.iops(),
+            stats.bandwidth() / 1e6,
+            us(50.0),
+            us(99.0),
+            us(99.9),
+            stats.clat_ns.max / 1e3,
         )
+    }
+}
+
+/// Runs one job, which must end well.
+pub(crate) fn run_job(
+    label: String,
+    lanes: &NvmeLanes,
+    keys: &[(&str, &str)],
+) -> Result<JobResult> {
+    let mut job = Job::new("demo");
+    for (key, value) in keys {
+        job.set(key, Some(value)).map_err(|why| anyhow!(why))?;
+    }
+    let mut progress = Progress::new(label);
+    let never = AtomicBool::new(false);
+    let result = run(&[job], lanes, &never, &mut progress).map_err(|why| anyhow!(why))?;
+    let job = result.jobs.into_iter().next();
+    let job = job.ok_or_else(|| anyhow!("the job did not run"))?;
+    match &job.error {
+        None => Ok(job),
+        Some(error) => Err(anyhow!(
+            "{error}\n{}\nThis is a bug in Cairn: please report it",
+            job.complaints.join("\n")
+        )),
     }
 }
 
@@ -111,67 +108,4 @@ pub(crate) fn header() -> String {
         "  {:<22} {:>5} {:>9} {:>8} {:>9} {:>9} {:>9} {:>9}",
         "", "depth", "IOPS", "MB/s", "p50 us", "p99 us", "p99.9 us", "max us"
     )
-}
-
-impl Run<'_> {
-    /// The first to the last command; says how long that took.
-    fn all(&mut self, time: Duration) -> Result<Duration> {
-        let mut progress = Progress::new(format!("{}, depth {}", self.job.name, self.job.depth));
-        let started = Instant::now();
-        for slot in 0..self.job.depth {
-            self.submit(slot)?;
-        }
-        while !self.flights.is_empty() {
-            let slot = self.land()?;
-            let elapsed = started.elapsed();
-            progress.show(elapsed.as_secs_f64() / time.as_secs_f64(), Instant::now());
-            if elapsed < time {
-                self.submit(slot)?;
-            }
-        }
-        Ok(started.elapsed())
-    }
-
-    fn submit(&mut self, slot: usize) -> Result<()> {
-        let bytes = self.job.bytes;
-        let places = self.disk.bytes() / u64::from(bytes);
-        let place = match self.job.order {
-            Order::Random => self.random.next() % places,
-            Order::Sequential => self.next % places,
-        };
-        self.next += 1;
-        let blocks = bytes / self.disk.block_bytes;
-        let slba = place * u64::from(blocks);
-        let sqe = if self.job.write {
-            command::write(self.disk.nsid, slba, blocks)
-        } else {
-            command::read(self.disk.nsid, slba, blocks)
-        };
-        let data = Data::part_of(&self.buffer, slot * bytes as usize, bytes);
-        let since = Instant::now();
-        let ticket = self.host.submit(IO_QUEUE, sqe, data)?;
-        self.flights.push(Flight {
-            slot,
-            ticket,
-            since,
-        });
-        Ok(())
-    }
-
-    /// Waits for one command, whichever is answered first, and gives its slot.
-    fn land(&mut self) -> Result<usize> {
-        let flights = &mut self.flights;
-        let (flight, response) = self.host.wait_until("a response", |host| {
-            let answered = |(at, flight): (usize, &Flight)| {
-                let response = host.take(flight.ticket)?;
-                Some((at, response))
-            };
-            let (at, response) = flights.iter().enumerate().find_map(answered)?;
-            Some((flights.swap_remove(at), response))
-        })?;
-        let status = response?.cqe.status();
-        ensure!(status.is_success(), "{} failed: {status}", self.job.name);
-        self.latencies_ns += flight.since.elapsed().as_nanos() as u64;
-        Ok(flight.slot)
-    }
 }

@@ -4,18 +4,16 @@
 
 mod bench;
 mod progress;
-mod random;
-mod verify;
 
 use std::fs::File;
 use std::net::{IpAddr, Ipv4Addr};
 use std::os::fd::AsRawFd;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use cairn_config::{Config, Flags};
+use cairn_initiator::bench::{Format, NvmeLanes};
 use cairn_initiator::{Host, HostOptions, discover};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
@@ -25,8 +23,6 @@ use nvme_proto::wire::Nqn;
 
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:demo";
 const HOST: &str = "nqn.2026-01.org.example:demo-host";
-/// The host's one I/O queue.
-pub(crate) const IO_QUEUE: u16 = 1;
 
 /// Exports a disk image by RoCE in user space, connects to it, verifies data and measures.
 #[derive(Debug, Parser)]
@@ -41,20 +37,6 @@ struct Args {
     /// Address of this machine to listen on; RoCE takes its UDP port 4791
     #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
-}
-
-/// The namespace, as Identify describes it.
-#[derive(Debug)]
-pub(crate) struct Disk {
-    pub(crate) nsid: u32,
-    pub(crate) blocks: u64,
-    pub(crate) block_bytes: u32,
-}
-
-impl Disk {
-    pub(crate) fn bytes(&self) -> u64 {
-        self.blocks * u64::from(self.block_bytes)
-    }
 }
 
 fn main() -> ExitCode {
@@ -77,18 +59,21 @@ fn run(args: &Args) -> Result<()> {
         std::env::temp_dir().display(),
         target.addresses()[0]
     );
-    let mut host = connect(&*soft, &target)?;
-    let disk = inspect(&mut host)?;
+    let lanes = connect(&*soft, &target)?;
 
-    let checksums = verify::write(&mut host, &disk)?;
-    let bytes = checksums.verify(&mut host, &disk)?;
+    let keys = [
+        ("rw", "write"),
+        ("bs", "128k"),
+        ("iodepth", "8"),
+        ("verify", "crc32c"),
+    ];
+    let verified = bench::run_job("writing and reading back".to_owned(), &lanes, &keys)?;
     println!(
-        "verified  {} MiB of random data written, read back and compared by CRC-32",
-        bytes >> 20
+        "verified  {} MiB of random data written, read back and compared by CRC-32C",
+        (verified.stats.verified * verified.plan.job.bs_min) >> 20
     );
-    measure(&mut host, &disk, Duration::from_secs(args.seconds))?;
+    measure(&lanes, args.seconds)?;
 
-    host.shutdown()?;
     target.stop().map_err(anyhow::Error::msg)?;
     println!("{NEXT}");
     Ok(())
@@ -142,8 +127,9 @@ block_size = 4096
         .map_err(|error| anyhow::anyhow!("the target's configuration:\n{error}"))
 }
 
-/// Discovers the subsystem, and connects to it.
-fn connect(provider: &dyn Provider, target: &Target) -> Result<Host> {
+/// Discovers the subsystem, connects to it, and says what is there. The jobs make
+/// connections of their own.
+fn connect(provider: &dyn Provider, target: &Target) -> Result<NvmeLanes> {
     let options = HostOptions::new(target.addresses()[0], nqn(SUBSYSTEM), nqn(HOST));
     let log = discover(provider, &options)?;
     let is_ours = |field: &[u8]| field.starts_with(SUBSYSTEM.as_bytes());
@@ -152,7 +138,10 @@ fn connect(provider: &dyn Provider, target: &Target) -> Result<Host> {
         "the target's discovery log does not list {SUBSYSTEM}"
     );
     println!("discover  {SUBSYSTEM}");
-    Ok(Host::connect(provider, options)?)
+    let mut host = Host::connect(provider, options.clone())?;
+    let lanes = inspect(&mut host, options)?;
+    host.shutdown()?;
+    Ok(lanes)
 }
 
 fn nqn(name: &str) -> Nqn {
@@ -160,7 +149,7 @@ fn nqn(name: &str) -> Nqn {
 }
 
 /// What the controller and its namespace say they are.
-fn inspect(host: &mut Host) -> Result<Disk> {
+fn inspect(host: &mut Host, options: HostOptions) -> Result<NvmeLanes> {
     let model = String::from_utf8_lossy(&host.identity().mn)
         .trim()
         .to_owned();
@@ -174,31 +163,31 @@ fn inspect(host: &mut Host) -> Result<Disk> {
         .first()
         .context("the subsystem has no namespace")?;
     let namespace = host.namespace(nsid)?;
-    let format = namespace
-        .lba_format()
-        .context("the namespace has no LBA format")?;
-    let disk = Disk {
-        nsid,
-        blocks: namespace.nsze.get(),
-        block_bytes: 1 << format.lbads,
-    };
+    let format = Format::of(&namespace, host).map_err(anyhow::Error::msg)?;
     println!(
         "identify  namespace {nsid}: {} blocks of {} bytes, {} MiB",
-        disk.blocks,
-        disk.block_bytes,
-        disk.bytes() >> 20
+        format.blocks,
+        format.block_bytes,
+        format.bytes() >> 20
     );
-    Ok(disk)
+    Ok(NvmeLanes {
+        device: Arc::clone(host.device()),
+        options,
+        nsid,
+        format,
+        reset_interval: None,
+        on_event: |_| {},
+    })
 }
 
-fn measure(host: &mut Host, disk: &Disk, time: Duration) -> Result<()> {
+fn measure(lanes: &NvmeLanes, seconds: u64) -> Result<()> {
     println!(
         "\nmeasured just now, target and host sharing this one machine and its loopback\n\
          interface; it says nothing about RDMA adapters or networks:\n"
     );
     println!("{}", bench::header());
-    for job in bench::JOBS {
-        println!("{}", job.run(host, disk, time)?);
+    for line in bench::LINES {
+        println!("{}", line.measure(lanes, seconds)?);
     }
     Ok(())
 }

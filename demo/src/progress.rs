@@ -2,18 +2,17 @@
 //! draw it on. Elsewhere nothing is drawn, so that logs stay readable.
 
 use std::io::{IsTerminal, Write};
-use std::time::{Duration, Instant};
+
+use cairn_initiator::bench::{Audience, Glimpse};
 
 const WIDTH: usize = 30;
-/// How often the bar is drawn again.
-const INTERVAL: Duration = Duration::from_millis(100);
 
 /// The bar of one piece of work. Gone from the screen with its owner.
 #[derive(Debug)]
 pub(crate) struct Progress {
     label: String,
     terminal: bool,
-    drawn: Option<Instant>,
+    drawn: bool,
 }
 
 impl Progress {
@@ -21,17 +20,17 @@ impl Progress {
         Self {
             label: label.into(),
             terminal: std::io::stdout().is_terminal(),
-            drawn: None,
+            drawn: false,
         }
     }
+}
 
-    /// Shows that `done` of the work, between 0 and 1, is done by `now`.
-    pub(crate) fn show(&mut self, done: f64, now: Instant) {
-        let fresh = self.drawn.is_some_and(|drawn| now - drawn < INTERVAL);
-        if !self.terminal || fresh {
+impl Audience for Progress {
+    fn glimpse(&mut self, glimpse: &Glimpse) {
+        let Some(done) = glimpse.progress.filter(|_| self.terminal) else {
             return;
-        }
-        self.drawn = Some(now);
+        };
+        self.drawn = true;
         print!("\r  {:<28} {}", self.label, bar(done));
         // A bar that cannot be drawn is no reason to stop.
         let _ = std::io::stdout().flush();
@@ -40,7 +39,7 @@ impl Progress {
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.drawn.is_some() {
+        if self.drawn {
             // Back to the start of the line, and erase it (ECMA-48, EL).
             print!("\r\x1b[K");
             let _ = std::io::stdout().flush();

@@ -45,6 +45,12 @@ impl Buffer {
         )))
     }
 
+    /// Memory that was registered otherwise, for controllers to read and write.
+    #[must_use]
+    pub fn of(region: Arc<Region>) -> Self {
+        Self(region)
+    }
+
     /// Bytes: what was asked for, rounded up to whole pages.
     #[must_use]
     pub fn len(&self) -> usize {

@@ -1,6 +1,6 @@
 //! An NVMe over Fabrics host on RDMA, in user space.
 //!
-//! Two layers, for two kinds of programs:
+//! Three layers, for three kinds of programs:
 //!
 //! * A [`Controller`] is one association: the admin queue, the I/O queues, and all
 //!   that a host does for them. It never blocks and looks at no clock:
@@ -9,6 +9,9 @@
 //!   nothing comes. Simulations, reactors and multipath build on it.
 //! * A [`Host`] is a controller with a clock, and derefs to it: [`Host::connect`],
 //!   [`Host::run`], [`Host::wait_until`], [`Host::shutdown`] block.
+//!
+//! * An [`AsyncHost`] gives commands as futures, for any executor; a thread of its own
+//!   owns the host.
 //!
 //! # Commands
 //!
@@ -56,7 +59,10 @@
 //! # Looking around
 //!
 //! [`Host`] has the admin commands: Identify, namespaces, features, log pages,
-//! abort. [`discover`] asks a discovery controller which subsystems there are.
+//! abort. [`Host::open_namespace`] gives a [`Namespace`] with its size, its names and
+//! its commands. [`discover`] asks a discovery controller which subsystems there are,
+//! [`discover_all`] follows its referrals, and a [`Discovery`] stays and hears of
+//! changes.
 //!
 //! There is no authentication, no metadata, one SGL descriptor a command.
 //!
@@ -71,18 +77,26 @@ mod controller;
 mod discovery;
 mod error;
 mod event;
+mod futures;
 mod host;
+pub mod identity;
 pub mod multipath;
+mod namespace;
 mod object;
 mod options;
+pub mod providers;
 mod queue;
 
 pub use buffer::{Buffer, Data};
 pub use controller::Controller;
-pub use discovery::{DiscoveryLog, discover};
+pub use discovery::{
+    Discovered, Discovery, DiscoveryLog, Route, SERVICES_MAX, Service, discover, discover_all,
+};
 pub use error::{HostError, Loss};
 pub use event::Event;
+pub use futures::{Answer, AsyncHost, Part};
 pub use host::Host;
+pub use namespace::Namespace;
 pub use nvme_proto::host::{Cause, Notice, Recovery, State, all_notices};
 pub use options::HostOptions;
 pub use queue::{Response, Ticket};

@@ -14,10 +14,20 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// An anonymous, page-aligned stretch of memory that nobody moves.
+/// A stretch of memory that nobody moves: page-aligned and ours, or borrowed.
 pub struct Mapping {
-    raw: MmapRaw,
+    base: *mut u8,
+    length: usize,
+    /// Of a borrowed one there is none.
+    _owned: Option<MmapRaw>,
 }
+
+// SAFETY: the pointer is to memory that stays where it is for as long as the
+// mapping lives, on whichever thread; access goes through copies and addresses, by
+// the rules at the top.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
 
 impl fmt::Debug for Mapping {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -39,19 +49,41 @@ impl Mapping {
         let raw = MmapRaw::from(MmapOptions::new().len(length).map_anon()?);
         // Fewer TLB misses where the system has huge pages to give; fine without.
         let _ = raw.advise(memmap2::Advice::HugePage);
-        Ok(Self { raw })
+        Ok(Self {
+            base: raw.as_mut_ptr(),
+            length: raw.len(),
+            _owned: Some(raw),
+        })
+    }
+
+    /// Memory that somebody else has allocated.
+    ///
+    /// # Safety
+    /// It is allocated, and stays so for as long as the mapping lives. No reference
+    /// to it exists while adapters may reach it.
+    ///
+    /// # Panics
+    /// If `length` is 0.
+    #[must_use]
+    pub unsafe fn borrowed(base: *mut u8, length: usize) -> Self {
+        assert!(length > 0, "an empty mapping is a caller's mistake");
+        Self {
+            base,
+            length,
+            _owned: None,
+        }
     }
 
     /// Virtual address of the first byte.
     #[must_use]
     pub fn addr(&self) -> u64 {
-        self.raw.as_ptr() as u64
+        self.base as u64
     }
 
     /// Bytes.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.raw.len()
+        self.length
     }
 
     /// Never: see [`Mapping::anonymous`].
@@ -77,11 +109,7 @@ impl Mapping {
         // SAFETY: the range was checked; `bytes` is a live reference and so
         // cannot overlap memory to which no reference exists.
         unsafe {
-            std::ptr::copy_nonoverlapping(
-                bytes.as_ptr(),
-                self.raw.as_mut_ptr().add(offset),
-                bytes.len(),
-            );
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.add(offset), bytes.len());
         }
     }
 
@@ -94,7 +122,7 @@ impl Mapping {
         // SAFETY: as in `write`.
         unsafe {
             std::ptr::copy_nonoverlapping(
-                self.raw.as_ptr().add(offset),
+                self.base.cast_const().add(offset),
                 out.as_mut_ptr(),
                 out.len(),
             );
@@ -112,8 +140,8 @@ impl Mapping {
         // SAFETY: both ranges were checked; `copy` allows them to overlap.
         unsafe {
             std::ptr::copy(
-                self.raw.as_ptr().add(offset),
-                to.raw.as_mut_ptr().add(to_offset),
+                self.base.cast_const().add(offset),
+                to.base.add(to_offset),
                 length,
             );
         }
@@ -126,7 +154,7 @@ impl Mapping {
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
         self.check(offset, length);
         // SAFETY: the range was checked, and no reference to it exists.
-        unsafe { std::ptr::write_bytes(self.raw.as_mut_ptr().add(offset), value, length) };
+        unsafe { std::ptr::write_bytes(self.base.add(offset), value, length) };
     }
 
     /// Borrows bytes.
@@ -140,7 +168,7 @@ impl Mapping {
     pub unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
         self.check(offset, length);
         // SAFETY: in range; the caller promises that nobody writes.
-        unsafe { std::slice::from_raw_parts(self.raw.as_ptr().add(offset), length) }
+        unsafe { std::slice::from_raw_parts(self.base.cast_const().add(offset), length) }
     }
 
     /// Borrows bytes to change them.
@@ -156,15 +184,7 @@ impl Mapping {
     pub unsafe fn slice_mut(&self, offset: usize, length: usize) -> &mut [u8] {
         self.check(offset, length);
         // SAFETY: in range; the caller promises to be alone.
-        unsafe { std::slice::from_raw_parts_mut(self.raw.as_mut_ptr().add(offset), length) }
-    }
-
-    /// Locks the pages in memory.
-    ///
-    /// # Errors
-    /// `RLIMIT_MEMLOCK` is too small, or there is no such memory.
-    pub fn lock(&self) -> io::Result<()> {
-        self.raw.lock()
+        unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), length) }
     }
 
     fn check(&self, offset: usize, length: usize) {

@@ -2,10 +2,12 @@
 //!
 //! Why `unsafe` here: the standard library has no wait on several descriptors.
 
+use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 use crate::error::FabricError;
 use crate::provider::Endpoint;
+use crate::wake::Wake;
 
 /// Sleeps until `endpoint` has something to poll, wants to be polled for its
 /// own timers, or `latest` has come. It may return early; it does not poll.
@@ -24,23 +26,48 @@ pub fn sleep_until_any_ready<'a>(
     endpoints: impl IntoIterator<Item = &'a mut dyn Endpoint>,
     latest: Instant,
 ) -> Result<(), FabricError> {
-    let (mut fds, mut until) = (Vec::new(), latest);
+    sleep(endpoints, None, latest)
+}
+
+/// The same for one endpoint, and `wake` ends it, too.
+///
+/// # Errors
+/// The device is gone.
+pub fn sleep_until_ready_or_woken(
+    endpoint: &mut dyn Endpoint,
+    wake: &Wake,
+    latest: Instant,
+) -> Result<(), FabricError> {
+    sleep([endpoint], Some(wake.fd()), latest)
+}
+
+fn sleep<'a>(
+    endpoints: impl IntoIterator<Item = &'a mut dyn Endpoint>,
+    wake: Option<RawFd>,
+    latest: Instant,
+) -> Result<(), FabricError> {
+    let mut fds: Vec<_> = wake.into_iter().map(readable).collect();
+    let mut until = latest;
     for endpoint in endpoints {
         if endpoint.arm()? {
             return Ok(());
         }
         until = endpoint.next_deadline().unwrap_or(until).min(until);
-        fds.extend(endpoint.wait_fds().iter().map(|&fd| libc::pollfd {
-            fd,
-            events: libc::POLLIN,
-            revents: 0,
-        }));
+        fds.extend(endpoint.wait_fds().iter().copied().map(readable));
     }
     let timeout = until.saturating_duration_since(Instant::now());
     if !timeout.is_zero() {
         wait_readable(&mut fds, timeout);
     }
     Ok(())
+}
+
+fn readable(fd: RawFd) -> libc::pollfd {
+    libc::pollfd {
+        fd,
+        events: libc::POLLIN,
+        revents: 0,
+    }
 }
 
 /// `poll(2)` for readability. An interrupted call counts as a wake-up.

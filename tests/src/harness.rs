@@ -39,14 +39,15 @@ pub struct TestTarget {
 #[derive(Debug)]
 enum Network {
     Loopback(Arc<Loopback>),
-    Soft(Arc<Soft>),
+    /// And the target's address, which a reload must not change.
+    Soft(Arc<Soft>, Ipv4Addr),
 }
 
 impl Network {
     fn chosen() -> Self {
         match std::env::var(PROVIDER_VARIABLE).as_deref() {
             Err(_) | Ok("loopback") => Self::Loopback(Arc::default()),
-            Ok("soft") => Self::Soft(Arc::default()),
+            Ok("soft") => Self::Soft(Arc::default(), own_loopback_address()),
             Ok(other) => panic!("{PROVIDER_VARIABLE} is {other}, not loopback or soft"),
         }
     }
@@ -54,7 +55,7 @@ impl Network {
     fn provider(&self) -> Arc<dyn Provider> {
         match self {
             Self::Loopback(loopback) => Arc::clone(loopback) as _,
-            Self::Soft(soft) => Arc::clone(soft) as _,
+            Self::Soft(soft, _) => Arc::clone(soft) as _,
         }
     }
 
@@ -62,7 +63,7 @@ impl Network {
     fn hosts(&self) -> Option<IpAddr> {
         match self {
             Self::Loopback(_) => Some(HOSTS),
-            Self::Soft(_) => None,
+            Self::Soft(..) => None,
         }
     }
 
@@ -70,7 +71,7 @@ impl Network {
     fn listener(&self) -> String {
         let address = match self {
             Self::Loopback(_) => Ipv4Addr::new(192, 0, 2, 1),
-            Self::Soft(_) => own_loopback_address(),
+            Self::Soft(_, address) => *address,
         };
         format!("[[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n")
     }
@@ -109,8 +110,9 @@ impl TestTarget {
     /// # Panics
     /// If it does not start.
     #[must_use]
-    pub fn start_on_soft(toml: &str) -> Self {
-        Self::start_on(Network::Soft(Arc::default()), toml, "")
+    pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
+        let network = Network::Soft(Arc::new(soft), own_loopback_address());
+        Self::start_on(network, toml, "")
     }
 
     fn start_on(network: Network, toml: &str, listener: &str) -> Self {
@@ -159,7 +161,7 @@ impl TestTarget {
     pub fn loopback(&self) -> Option<&Loopback> {
         match &self.network {
             Network::Loopback(loopback) => Some(loopback),
-            Network::Soft(_) => None,
+            Network::Soft(..) => None,
         }
     }
 

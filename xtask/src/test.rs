@@ -19,6 +19,8 @@ use tools::Tools;
 
 /// Set for tests that need tshark, which is installed: that it is not found is a failure then.
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
+/// The same of fio.
+const FIO_VARIABLE: &str = "CAIRN_FIO";
 
 /// What the command line asks for.
 #[derive(clap::Args)]
@@ -60,7 +62,8 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
     if tools.nextest {
         steps.push(
             Step::cargo("tests", "nextest run --workspace --locked")
-                .with_env(TSHARK_VARIABLE, "required"),
+                .with_env(TSHARK_VARIABLE, "required")
+                .with_env(FIO_VARIABLE, "required"),
         );
         steps.push(
             Step::cargo(
@@ -74,7 +77,8 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
     } else {
         steps.push(
             Step::cargo("tests", "test --workspace --locked --no-fail-fast")
-                .with_env(TSHARK_VARIABLE, "required"),
+                .with_env(TSHARK_VARIABLE, "required")
+                .with_env(FIO_VARIABLE, "required"),
         );
     }
     steps.push(

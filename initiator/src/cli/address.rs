@@ -7,8 +7,8 @@ use clap::{Args, ValueEnum};
 use nvme_proto::wire::Nqn;
 
 use super::Result;
-use super::identity::{self, Identity};
-use super::providers::Provided;
+use crate::identity::{self, Identity};
+use crate::providers::{Choice, Provided};
 use crate::{HostOptions, Recovery};
 
 /// The port of NVMe over RDMA, registered with IANA.
@@ -78,17 +78,6 @@ enum Transport {
     Rdma,
 }
 
-/// Which provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(super) enum Choice {
-    /// The adapter if one leads to the target, else user space
-    Auto,
-    /// libibverbs and librdmacm
-    Verbs,
-    /// RoCE over UDP sockets, by this program
-    Soft,
-}
-
 impl Address {
     /// The subsystem, if one was named.
     pub(super) fn subsystem(&self) -> Result<Option<Nqn>> {
@@ -101,13 +90,6 @@ impl Address {
     /// I/O queues that were asked for.
     pub(super) fn io_queues(&self) -> u16 {
         self.nr_io_queues.unwrap_or(1)
-    }
-
-    /// Entries of a queue that shall hold `depth` commands.
-    pub(super) fn queue_entries(&self, depth: u16) -> u16 {
-        self.queue_size
-            .unwrap_or(QUEUE_ENTRIES)
-            .max(depth.saturating_add(1))
     }
 
     /// What leads to the target.
@@ -134,7 +116,7 @@ impl Address {
             local: self.host_traddr,
             hostid: id,
             io_queues: self.io_queues(),
-            queue_entries: self.queue_entries(0),
+            queue_entries: self.queue_size.unwrap_or(QUEUE_ENTRIES),
             kato_ms: self.keep_alive_tmo.saturating_mul(1000),
             traffic_class: self.tos,
             recovery,

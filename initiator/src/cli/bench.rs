@@ -6,15 +6,17 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::time::Duration;
 
 use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
 
 use super::Result;
 use super::address::Address;
-use super::lane::Namespaces;
 use super::output::print;
+use super::session::{Session, namespace, text};
+use crate::Event;
 use crate::bench::keys::{self, KEYS, Key};
-use crate::bench::{Audience, BenchResult, Glimpse, Job, Lanes, job_file, report, run};
+use crate::bench::{Audience, BenchResult, Glimpse, Job, NvmeLanes, job_file, report, run};
 
 /// Which namespace.
 #[derive(Debug, Args)]
@@ -24,6 +26,46 @@ struct Where {
     /// Which namespace; needed only if there are several
     #[arg(short = 'N', long, value_name = "NSID")]
     namespace_id: Option<u32>,
+}
+
+impl Where {
+    /// Connects once, to see what there is; says so if asked to.
+    fn lanes(&self, tell: bool) -> Result<NvmeLanes> {
+        let session = Session::new(&self.address)?;
+        let subsystem = session.subsystem()?;
+        let mut host = session.connect_to(subsystem, 1)?;
+        let namespace = namespace(&mut host, self.namespace_id)?;
+        let format = namespace.format(&host)?;
+        host.shutdown().map_err(text)?;
+        if tell {
+            eprintln!(
+                "namespace {} of {}: {} blocks of {} bytes, by {}",
+                namespace.nsid,
+                subsystem.as_str(),
+                format.blocks,
+                format.block_bytes,
+                session.provided.name
+            );
+        }
+        Ok(NvmeLanes {
+            device: Arc::clone(&session.provided.device),
+            options: session.options(subsystem)?,
+            nsid: namespace.nsid,
+            format,
+            reset_interval: None,
+            on_event: tell_event,
+        })
+    }
+}
+
+/// Says what happens to a connection while commands wait for it.
+fn tell_event(event: &Event) {
+    match event {
+        Event::Lost(error) => eprintln!("connection lost: {error}"),
+        Event::TryFailed { tries, error } => eprintln!("connecting again, try {tries}: {error}"),
+        Event::Live { .. } => eprintln!("connected again"),
+        _ => {}
+    }
 }
 
 #[derive(Debug, Args)]
@@ -45,6 +87,9 @@ pub(super) struct Bench {
     /// Whether to show a line each second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
+    /// Reset the controller that often while jobs run, in seconds, to see that nothing is lost
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    reset_interval: Option<u64>,
     /// Yes, what is on this namespace may be destroyed: jobs that write or trim want it
     #[arg(long)]
     destroy_data: bool,
@@ -188,10 +233,8 @@ impl Bench {
                 job.name, job.rw.name
             ));
         }
-        let lanes = Namespaces::find(&self.place.address, self.place.namespace_id)?;
-        if self.eta != Eta::Never {
-            eprintln!("{}", lanes.describe());
-        }
+        let mut lanes = self.place.lanes(self.eta != Eta::Never)?;
+        lanes.reset_interval = self.reset_interval.map(Duration::from_secs);
         let result = run_until_interrupted(&jobs, &lanes, self.eta != Eta::Never)?;
         self.report(&result)?;
         Ok(if result.is_success() {
@@ -250,12 +293,12 @@ impl Bench {
 }
 
 fn read_jobs(path: &Path) -> Result<job_file::JobFile> {
-    let text = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
-    job_file::parse(&path.display().to_string(), &text).map_err(|error| error.to_string())
+    let file = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    job_file::parse(&path.display().to_string(), &file).map_err(text)
 }
 
 /// Ctrl-C once ends the jobs, and there is a report; twice ends the program.
-fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<BenchResult> {
+fn run_until_interrupted(jobs: &[Job], lanes: &NvmeLanes, live: bool) -> Result<BenchResult> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
@@ -314,8 +357,7 @@ impl Verify {
         }
         job.set("verify", Some("crc32c"))?;
         job.set("verify_only", Some("1"))?;
-        let lanes = Namespaces::find(&self.place.address, self.place.namespace_id)?;
-        eprintln!("{}", lanes.describe());
+        let lanes = self.place.lanes(true)?;
         let result = run_until_interrupted(&[job], &lanes, true)?;
         for job in &result.jobs {
             for complaint in &job.complaints {

@@ -1,47 +1,44 @@
 //! Fields of wire structures as members of objects, and as lines.
 
 use nvme_proto::wire::{U16, U32, U64, U128};
-use serde_json::{Number, Value};
+use serde_json::Value;
 
 use crate::object::Object;
 
 /// A field that is a number.
 pub(super) trait Field {
     /// The number, as JSON has it.
-    fn value(&self) -> Number;
+    fn value(&self) -> Value;
 }
 
 impl Field for u8 {
-    fn value(&self) -> Number {
+    fn value(&self) -> Value {
         (*self).into()
     }
 }
 
 impl Field for U16 {
-    fn value(&self) -> Number {
+    fn value(&self) -> Value {
         self.get().into()
     }
 }
 
 impl Field for U32 {
-    fn value(&self) -> Number {
+    fn value(&self) -> Value {
         self.get().into()
     }
 }
 
 impl Field for U64 {
-    fn value(&self) -> Number {
+    fn value(&self) -> Value {
         self.get().into()
     }
 }
 
 impl Field for U128 {
-    fn value(&self) -> Number {
-        match u64::try_from(self.get()) {
-            Ok(small) => small.into(),
-            // Past 2^64 its last digits do not matter to anyone.
-            Err(_) => Number::from_f64(self.get() as f64).expect("u128 has no infinity"),
-        }
+    /// nvme-cli writes numbers of 128 bits as text.
+    fn value(&self) -> Value {
+        self.get().to_string().into()
     }
 }
 

@@ -10,13 +10,13 @@ mod discover;
 mod features;
 mod fields;
 mod identify;
-mod identity;
 mod io;
-mod lane;
 mod list;
 mod logs;
 mod output;
-mod providers;
+mod ping;
+mod raw;
+mod samples;
 mod session;
 
 use std::process::ExitCode;
@@ -127,6 +127,10 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator verify -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --bs=4k --size=16m")]
     Verify(bench::Verify),
+    /// Wire or disk? Measures what a read's time goes into
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator ping -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk")]
+    Ping(ping::Ping),
 }
 
 /// Which controller, and how to show what it says.
@@ -175,6 +179,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Dsm(command) => command.run()?,
         Command::Bench(command) => return command.run(),
         Command::Verify(command) => return command.run(),
+        Command::Ping(command) => command.run()?,
     }
     Ok(ExitCode::SUCCESS)
 }

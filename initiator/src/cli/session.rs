@@ -8,8 +8,8 @@ use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType};
 
 use super::Result;
 use super::address::Address;
-use super::providers::Provided;
 use crate::bench::Format;
+use crate::providers::Provided;
 use crate::{DiscoveryLog, Host, HostOptions, Recovery};
 
 /// How long a command that administrates may take.
@@ -126,27 +126,8 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
 impl Namespace {
     /// Size of its blocks, and how many there are.
     pub(super) fn format(&self, host: &Host) -> Result<Format> {
-        let format = self
-            .identity
-            .lba_format()
-            .filter(|f| (9..32).contains(&f.lbads));
-        let format = format.ok_or_else(|| {
-            format!(
-                "namespace {} has an LBA format that makes no sense",
-                self.nsid
-            )
-        })?;
-        if format.ms.get() != 0 {
-            return Err(format!(
-                "namespace {} has metadata, which is not supported",
-                self.nsid
-            ));
-        }
-        Ok(Format {
-            block_bytes: 1 << format.lbads,
-            blocks: self.identity.nsze.get(),
-            transfer_max: u64::from(host.transfer_max()),
-        })
+        Format::of(&self.identity, host)
+            .map_err(|why| format!("namespace {} cannot be used: {why}", self.nsid))
     }
 }
 

@@ -83,7 +83,9 @@ impl Controller {
         options: HostOptions,
         now: Instant,
     ) -> Result<Self, HostError> {
-        let io_entries = u32::from(options.io_queues) * u32::from(options.queue_entries);
+        // A queue has two entries at least.
+        let queue_entries = u32::from(options.queue_entries.max(2));
+        let io_entries = u32::from(options.io_queues) * queue_entries;
         let entries = u32::from(ADMIN_ENTRIES) + io_entries;
         let endpoint = Arc::clone(device).open(&EndpointOptions {
             receives: entries,

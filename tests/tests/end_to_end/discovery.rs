@@ -1,16 +1,19 @@
 //! Hosts find what they may connect to.
 
-use cairn_initiator::{Host, HostOptions, Notice, discover};
+use std::time::Duration;
+
+use cairn_initiator::{Discovery, HostOptions, discover, discover_all};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::FromBytes;
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::fabrics::CNTLID_DYNAMIC;
-use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
 
-use crate::verified::next_notice;
+/// Patience with news that there will be, and with such that there will not.
+const LONG: Duration = Duration::from_secs(20);
+const SHORT: Duration = Duration::from_millis(20);
 
 const OTHER: &str = "nqn.2026-01.org.example:other";
 
@@ -76,22 +79,14 @@ fn hosts_see_what_is_for_them() {
 #[test]
 fn a_change_is_announced_to_persistent_discovery_controllers() {
     let target = TestTarget::with_namespaces(&["null:1GiB"]);
-    let options = HostOptions {
-        subnqn: Nqn::discovery(),
-        io_queues: 0,
-        kato_ms: 5000,
-        ..target.options("a")
-    };
-    let mut host = Host::connect(&*target.provider(), options).unwrap();
-    let offered = AsyncEventConfig(host.identity().oaes.get());
-    assert!(offered.discovery_change());
-    let before = host.discovery_log().unwrap();
-    assert!(host.take_event().is_none());
+    let mut host = Discovery::connect(&*target.provider(), &target.options("a")).unwrap();
+    let before = host.log().unwrap();
+    assert!(!host.wait_for_change(SHORT).unwrap());
 
     let more = subsystem(NQN, &["null:1GiB"]) + &subsystem(OTHER, &["null:1GiB"]);
     target.reload(&more);
-    assert_eq!(next_notice(&mut host), Notice::DiscoveryChanged);
-    let after = host.discovery_log().unwrap();
+    assert!(host.wait_for_change(LONG).unwrap());
+    let after = host.log().unwrap();
     assert_ne!(after.genctr, before.genctr);
     let mut found = names(&after.entries);
     found.sort();
@@ -99,9 +94,24 @@ fn a_change_is_announced_to_persistent_discovery_controllers() {
 
     // Once read, it is armed again.
     target.reload(&subsystem(NQN, &["null:1GiB"]));
-    assert_eq!(next_notice(&mut host), Notice::DiscoveryChanged);
-    assert_eq!(names(&host.discovery_log().unwrap().entries), [NQN]);
-    host.shutdown().unwrap();
+    assert!(host.wait_for_change(LONG).unwrap());
+    assert_eq!(names(&host.log().unwrap().entries), [NQN]);
+    assert!(!host.wait_for_change(SHORT).unwrap());
+    host.leave().unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_service_without_referrals_is_the_only_one_asked() {
+    let target = TestTarget::with_namespaces(&["null:1GiB"]);
+    let found = discover_all(&*target.provider(), &target.options("a")).unwrap();
+    assert_eq!(found.logs.len(), 1);
+    assert!(found.failures.is_empty() && found.left_out == 0);
+    let (service, log) = &found.logs[0];
+    assert_eq!(service.address, target.remote());
+    let ways = log.routes().filter(|route| route.subnqn == nqn(NQN));
+    let addresses: Vec<_> = ways.map(|route| route.address).collect();
+    assert_eq!(addresses, [target.remote()]);
     target.stop();
 }
 

@@ -81,6 +81,20 @@ fn a_reset_controller_can_be_enabled_again() {
 }
 
 #[test]
+fn a_reset_brings_the_controller_up_again() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    let mut host = target.connect("a");
+    let data = bytes(1, 4096);
+    for round in 0..3 {
+        Disk::new(&mut host, 1).write(round, &data, Way::Keyed);
+        host.reset().unwrap();
+        assert_eq!(Disk::new(&mut host, 1).read(round, 4096, Way::Keyed), data);
+    }
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
 fn an_abort_is_answered_and_so_is_what_it_aborts() {
     let target = TestTarget::with_namespaces(&["mem:64MiB block_size = 512"]);
     let mut host = target.connect("a");

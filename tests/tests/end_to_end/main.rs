@@ -5,6 +5,7 @@ mod ana;
 mod data;
 mod discovery;
 mod events;
+mod examples;
 mod features;
 mod identify;
 mod leaving;

@@ -7,6 +7,8 @@ mod session;
 
 use std::path::Path;
 
+use cairn_roce::phy::Network;
+use cairn_roce::phy::packet::PacketSocket;
 use dissection::{Row, can_run, dissect};
 use frames::{TRANSPORT_FIELDS, connection_message, transport_fields, transport_fields_of};
 use nvme_proto::wire::cm::RequestData;
@@ -22,6 +24,26 @@ fn tshark_finds_nothing_wrong() {
     }
     let session = session::record();
     assert_eq!(complaints(session.capture.path()), [""; 0]);
+}
+
+#[test]
+fn roce_v1_is_as_good() {
+    if !can_run() {
+        return;
+    }
+    if PacketSocket::sender(0).is_err() {
+        println!("not tested, for RoCE v1 takes CAP_NET_RAW");
+        return;
+    }
+    let session = session::record_on(&Network::Ethernet { vlan: None }, "v1");
+    assert_eq!(complaints(session.capture.path()), [""; 0]);
+    let rows = dissect(session.capture.path(), &["eth.type", "infiniband.grh.dgid"]);
+    assert!(rows.len() > 100, "{} frames", rows.len());
+    for row in rows {
+        assert_eq!(row.number("eth.type"), Some(0x8915), "{row:?}");
+        let destination = row.text("infiniband.grh.dgid");
+        assert!(destination.contains("ffff:127."), "{row:?}");
+    }
 }
 
 /// What two kernels said to each other has three frames that tshark 4.0 calls malformed, those of

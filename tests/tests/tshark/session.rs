@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cairn_initiator::{Data, Host, command, discover};
 use cairn_roce::capture::Capture;
+use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
 use cairn_tests::random::Random;
@@ -34,12 +35,22 @@ pub(crate) struct Session {
 
 /// A host discovers, connects, writes, reads, is refused, and disconnects.
 pub(crate) fn record() -> Session {
-    let target = TestTarget::start_on_soft(&subsystem(NQN, &["mem:1MiB block_size = 512"]));
-    let capture = Scratch::new("tshark.pcapng", 0);
+    record_on(&Network::System, "v2")
+}
+
+/// The same, with what RoCE the network has; its name is the file's, too.
+pub(crate) fn record_on(network: &Network, name: &str) -> Session {
+    let on_network = SoftOptions {
+        network: network.clone(),
+        ..SoftOptions::default()
+    };
+    let exports = subsystem(NQN, &["mem:1MiB block_size = 512"]);
+    let target = TestTarget::start_on_soft(Soft::new(on_network.clone()), &exports);
+    let capture = Scratch::new(&format!("tshark-{name}.pcapng"), 0);
     let file = Capture::create(capture.path()).expect("the capture can be written");
     let options = SoftOptions {
         capture: Some(Arc::new(file)),
-        ..SoftOptions::default()
+        ..on_network
     };
     // Not the target's provider: a capture of both ends would have each packet twice.
     let provider = Soft::new(options);

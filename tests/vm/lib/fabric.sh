@@ -41,6 +41,7 @@ setup_rxe_and_cable() {
     in_soft_netns ip link set lo up
     in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
     rdma link add rxe0 type rxe netdev cable0
+    let_rxe_explain
 }
 
 # set_cable_mtu BYTES: of both ends; the RDMA device is made anew, for its path MTU's sake.
@@ -50,5 +51,8 @@ set_cable_mtu() {
     in_soft_netns ip link set cable1 mtu "$1"
     rdma link add rxe0 type rxe netdev cable0
 }
+
+# let_rxe_explain: the kernel's log gets what rxe has to say when a queue pair of its own dies.
+let_rxe_explain() { echo 'module rdma_rxe format "error" +p' > /sys/kernel/debug/dynamic_debug/control; }
 
 in_soft_netns() { ip netns exec "$SOFT_NETNS" "$@"; }

@@ -14,6 +14,8 @@ OUT=${OUT:-/cairn/out}
 . "$LIB/host.sh"
 # shellcheck source=disk.sh
 . "$LIB/disk.sh"
+# shellcheck source=nvmet.sh
+. "$LIB/nvmet.sh"
 
 begin_scenario() {
     set -Eeuo pipefail

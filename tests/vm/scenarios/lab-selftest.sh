@@ -6,21 +6,7 @@
 
 step "The kernel's own target, nvmet-rdma, on soft-RoCE"
 setup_rxe
-modprobe nvmet-rdma
-modprobe null_blk nr_devices=1 gb=1 memory_backed=1 bs=4096
-mount -t configfs configfs /sys/kernel/config
-cd /sys/kernel/config/nvmet
-mkdir "subsystems/$NQN" "subsystems/$NQN/namespaces/1"
-echo 1 > "subsystems/$NQN/attr_allow_any_host"
-echo /dev/nullb0 > "subsystems/$NQN/namespaces/1/device_path"
-echo 1 > "subsystems/$NQN/namespaces/1/enable"
-mkdir ports/1
-echo rdma > ports/1/addr_trtype
-echo ipv4 > ports/1/addr_adrfam
-echo "$FABRIC_ADDR" > ports/1/addr_traddr
-echo "$PORT" > ports/1/addr_trsvcid
-ln -s "/sys/kernel/config/nvmet/subsystems/$NQN" ports/1/subsystems/
-cd /tmp
+start_nvmet "$FABRIC_ADDR"
 
 step "Discover and connect"
 log=$(nvme_discover)
@@ -30,6 +16,8 @@ connect_and_wait 1
 device=$(namespace_device 1)
 ctrl=$(controllers)
 assert_eq "controller state" live "$(cat "/sys/class/nvme/$ctrl/state")"
+
+cd /tmp
 
 step "What is written is what is read"
 dd if=/dev/urandom of=pattern bs=1M count=8 status=none

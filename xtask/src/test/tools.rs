@@ -1,6 +1,6 @@
 //! The tools that the steps need. What is missing is installed: the components
-//! of Rust's own tool chain, cargo-deny into a cache of ours, and tshark, which
-//! reads captures in the tests.
+//! of Rust's own tool chain, cargo-deny into a cache of ours, and the packages of
+//! the tests: tshark, which reads captures, and fio, which loads our engine.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -37,6 +37,7 @@ impl Tools {
             }
         }
         host::require("tshark")?;
+        host::require("fio")?;
         Ok(Self {
             cargo_deny: cargo_deny()?,
             nextest: cargo_has("nextest"),

@@ -3,7 +3,7 @@
 //! RoCE v2's flow label is the UDP source port (annex A17.3), by which routers
 //! spread flows over their paths, and adapters over their queues. Only a socket
 //! of its own gives a queue pair a port of its own: there is no control message
-//! for it. Up to [`MAX_SOCKETS`] of an endpoint's queue pairs have one; what is
+//! for it. Up to 256 of an endpoint's queue pairs have one; what is
 //! beyond that shares them, as everything does where descriptors are scarce.
 //! They are opened while connecting, and kept for the next queue pair.
 //!

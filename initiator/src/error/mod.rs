@@ -1,5 +1,7 @@
 //! What can go wrong between a host and its controller.
 
+mod advice;
+
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -15,7 +17,7 @@ pub enum HostError {
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The target rejected the connection and said why.
-    #[error("{remote} rejects queue {qid}: {status}")]
+    #[error("{remote} rejects queue {qid}: {status}{}", advice::on_reject(*status))]
     Rejected {
         /// Whom we asked.
         remote: SocketAddr,
@@ -35,7 +37,7 @@ pub enum HostError {
         reason: String,
     },
     /// The controller completed a command with an error.
-    #[error("{command} failed: {status}")]
+    #[error("{command} failed: {status}{}", advice::on_status(command, *status, *result))]
     Status {
         /// Which command, in the specification's words.
         command: String,
@@ -91,7 +93,7 @@ pub enum HostError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// The connection ended.
-    #[error("disconnected ({0:?})")]
+    #[error("{}", advice::on_disconnect(*.0))]
     Disconnected(DisconnectReason),
     /// A capsule could not be sent.
     #[error("{}", .0.explain())]

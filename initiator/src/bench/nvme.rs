@@ -1,79 +1,83 @@
-//! Lanes of a benchmark that lead to a controller.
+//! Lanes that lead to a controller.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_rdma::Device;
 use nvme_proto::io::DatasetRange;
-use nvme_proto::wire::{IntoBytes, Nqn, U32, U64};
+use nvme_proto::wire::identify::IdentifyNamespace;
+use nvme_proto::wire::{IntoBytes, U32, U64};
 
-use super::address::Address;
-use super::session::{Session, namespace, text};
-use crate::bench::{Command, Done, Format, Lane, LaneError, Lanes, Operation};
-use crate::{Buffer, Data, Event, Host, HostError, HostOptions, Response, Ticket, command};
+use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
+use super::run::Lanes;
+use crate::{
+    Buffer, Controller, Data, Event, Host, HostError, HostOptions, Response, Ticket, command,
+};
 
 /// The queue of a lane.
 const QUEUE: u16 = 1;
+/// How long the goodbye to a controller may take.
+const GOODBYE: Duration = Duration::from_secs(10);
 
-/// A namespace, and how to get to it.
-#[derive(Debug)]
-pub(super) struct Namespaces {
-    session: Session,
-    address: Address,
-    subsystem: Nqn,
-    nsid: u32,
-    format: Format,
+/// A namespace, and how to get to it: each lane is a controller with one queue.
+#[derive(Debug, Clone)]
+pub struct NvmeLanes {
+    /// The adapter.
+    pub device: Arc<dyn Device>,
+    /// How to connect. Queues get more entries if a job is deeper.
+    pub options: HostOptions,
+    /// The namespace.
+    pub nsid: u32,
+    /// What it says of itself ([`Format::of`]).
+    pub format: Format,
+    /// How often each lane resets its controller, for those who want to see what
+    /// becomes of their commands.
+    pub reset_interval: Option<Duration>,
+    /// Hears what happens to the connections meanwhile.
+    pub on_event: fn(&Event),
 }
 
-impl Namespaces {
-    /// Connects once, to see what there is.
-    pub(super) fn find(address: &Address, nsid: Option<u32>) -> super::Result<Self> {
-        let session = Session::new(address)?;
-        let subsystem = session.subsystem()?;
-        let mut host = session.connect_to(subsystem, 1)?;
-        let namespace = namespace(&mut host, nsid)?;
-        let format = namespace.format(&host)?;
-        host.shutdown().map_err(text)?;
+impl Format {
+    /// The format of a namespace of `host`.
+    ///
+    /// # Errors
+    /// It is one that cannot be used here.
+    pub fn of(namespace: &IdentifyNamespace, host: &Host) -> Result<Self, String> {
+        let format = namespace.lba_format();
+        let format = format
+            .filter(|format| (9..32).contains(&format.lbads))
+            .ok_or("its LBA format makes no sense")?;
+        if format.ms.get() != 0 {
+            return Err("it has metadata, which is not supported".to_owned());
+        }
         Ok(Self {
-            session,
-            address: address.clone(),
-            subsystem,
-            nsid: namespace.nsid,
-            format,
+            block_bytes: 1 << format.lbads,
+            blocks: namespace.nsze.get(),
+            transfer_max: u64::from(host.transfer_max()),
         })
     }
-
-    /// One line that says where the I/O goes.
-    pub(super) fn describe(&self) -> String {
-        format!(
-            "namespace {} of {}: {} blocks of {} bytes, by {}",
-            self.nsid,
-            self.subsystem.as_str(),
-            self.format.blocks,
-            self.format.block_bytes,
-            self.session.provided.name
-        )
-    }
 }
 
-impl Lanes for Namespaces {
+impl Lanes for NvmeLanes {
     fn format(&self) -> Format {
         self.format
     }
 
-    fn open(&self, depth: u16, slot_bytes: usize) -> super::Result<Box<dyn Lane>> {
-        let host = self.session.connect_by(HostOptions {
+    fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String> {
+        let options = HostOptions {
             io_queues: 1,
-            queue_entries: self.address.queue_entries(depth),
-            ..self.session.options(self.subsystem)?
-        })?;
+            queue_entries: self.options.queue_entries.max(depth.saturating_add(1)),
+            ..self.options.clone()
+        };
+        let host = Host::connect_on(&self.device, options).map_err(|error| error.to_string())?;
         if host.depth(QUEUE) < depth {
             return Err(format!(
                 "the controller's queues hold {} commands, fewer than iodepth={depth}",
                 host.depth(QUEUE)
             ));
         }
-        HostLane::new(host, self.nsid, self.format, depth, slot_bytes)
-            .map(|lane| Box::new(lane) as Box<dyn Lane>)
-            .map_err(text)
+        let lane = NvmeLane::new(host, self, depth, slot_bytes);
+        Ok(Box::new(lane.map_err(|error| error.to_string())?))
     }
 }
 
@@ -84,7 +88,7 @@ impl From<HostError> for LaneError {
 }
 
 /// A controller with one I/O queue.
-struct HostLane {
+struct NvmeLane {
     host: Host,
     nsid: u32,
     block_bytes: u32,
@@ -96,13 +100,15 @@ struct HostLane {
     capsule_bytes: usize,
     /// By slot.
     tickets: Vec<Option<Ticket>>,
+    /// How often the controller is reset, and when next.
+    resets: Option<(Duration, Instant)>,
+    on_event: fn(&Event),
 }
 
-impl HostLane {
+impl NvmeLane {
     fn new(
         host: Host,
-        nsid: u32,
-        format: Format,
+        place: &NvmeLanes,
         depth: u16,
         slot_bytes: usize,
     ) -> Result<Self, HostError> {
@@ -111,13 +117,30 @@ impl HostLane {
         Ok(Self {
             buffer: host.buffer(depth * slot_bytes)?,
             host,
-            nsid,
-            block_bytes: format.block_bytes,
+            nsid: place.nsid,
+            on_event: place.on_event,
+            block_bytes: place.format.block_bytes,
+            resets: place
+                .reset_interval
+                .map(|interval| (interval, Instant::now() + interval)),
             slot_bytes,
             capsules: vec![0; depth * capsule_bytes],
             capsule_bytes,
             tickets: vec![None; depth],
         })
+    }
+
+    /// Resets the controller if it is time. Commands that are outstanding are sent
+    /// again once it is back.
+    fn reset_if_due(&mut self) {
+        let now = Instant::now();
+        if let Some((interval, next)) = &mut self.resets
+            && now >= *next
+            && self.host.is_live()
+        {
+            *next = now + *interval;
+            Controller::reset(&mut self.host);
+        }
     }
 
     /// Takes the answers that are there.
@@ -144,24 +167,19 @@ impl HostLane {
         }
     }
 
-    /// Says what happens to the connection while commands wait for it.
+    /// Tells what happened to the connection.
     fn tell_events(&mut self) -> Result<(), LaneError> {
         while let Some(event) = self.host.take_event() {
-            match event {
-                Event::Lost(error) => eprintln!("connection lost: {error}"),
-                Event::TryFailed { tries, error } => {
-                    eprintln!("connecting again, try {tries}: {error}");
-                }
-                Event::Live { .. } => eprintln!("connected again"),
-                Event::Gone(Some(error)) => return Err(error.into()),
-                Event::Gone(None) | Event::FailFast | Event::Notice(_) => {}
+            (self.on_event)(&event);
+            if let Event::Gone(Some(error)) = event {
+                return Err(error.into());
             }
         }
         Ok(())
     }
 }
 
-impl Lane for HostLane {
+impl Lane for NvmeLane {
     fn load(&mut self, slot: usize, at: usize, bytes: &[u8]) {
         self.buffer.write(slot * self.slot_bytes + at, bytes);
         if at < self.capsule_bytes {
@@ -212,6 +230,7 @@ impl Lane for HostLane {
     }
 
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
+        self.reset_if_due();
         self.host.poll();
         self.take(done);
         if done.is_empty() {
@@ -228,7 +247,7 @@ impl Lane for HostLane {
     }
 
     fn close(mut self: Box<Self>) -> Result<(), LaneError> {
-        self.host.set_timeout(Duration::from_secs(10));
+        self.host.set_timeout(GOODBYE);
         Ok(self.host.shutdown()?)
     }
 }

@@ -6,15 +6,13 @@ use std::path::Path;
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
-use super::Result;
-
 /// Name and identifier of a host.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Identity {
+pub struct Identity {
     /// HOSTNQN.
-    pub(super) nqn: Nqn,
+    pub nqn: Nqn,
     /// HOSTID.
-    pub(super) id: [u8; 16],
+    pub id: [u8; 16],
 }
 
 /// What comes before the UUID in a name made of one (Base, 4.5).
@@ -24,11 +22,14 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d
 
 /// As nvme-cli decides: what is given, else what /etc/nvme says, else what the
 /// machine's id makes.
-pub(super) fn of_this_host(nqn: Option<Nqn>, id: Option<&str>) -> Result<Identity> {
+///
+/// # Errors
+/// A name or an identifier is none, or there is nothing to make one of.
+pub fn of_this_host(nqn: Option<Nqn>, id: Option<&str>) -> Result<Identity, String> {
     decide(nqn, id, Path::new("/etc"))
 }
 
-fn decide(nqn: Option<Nqn>, id: Option<&str>, etc: &Path) -> Result<Identity> {
+fn decide(nqn: Option<Nqn>, id: Option<&str>, etc: &Path) -> Result<Identity, String> {
     let nqn = match nqn {
         Some(nqn) => nqn,
         None => match read(&etc.join("nvme/hostnqn")) {
@@ -53,7 +54,7 @@ fn decide(nqn: Option<Nqn>, id: Option<&str>, etc: &Path) -> Result<Identity> {
 
 /// A name that stays the same for as long as the machine does, and that does not
 /// give its id away.
-fn of_machine(etc: &Path) -> Result<Nqn> {
+fn of_machine(etc: &Path) -> Result<Nqn, String> {
     let machine = read(&etc.join("machine-id")).ok_or_else(|| {
         "this host has no name: give one by -q, or put one into /etc/nvme/hostnqn (nvme \
          gen-hostnqn makes one)"

@@ -1,0 +1,45 @@
+//! Connects to a subsystem, writes a block of its first namespace, reads it back,
+//! and says goodbye. What the block held is lost.
+//!
+//! ```text
+//! cargo run -p cairn-initiator --example hello -- 192.0.2.1:4420 nqn.2024-01.com.example:db
+//! ```
+
+use std::error::Error;
+
+use cairn_initiator::{Data, Host, HostOptions};
+use cairn_rdma::Provider;
+use cairn_roce::Soft;
+use nvme_proto::wire::Nqn;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(remote), Some(subnqn)) = (args.next(), args.next()) else {
+        return Err("usage: hello ADDRESS:PORT SUBNQN".into());
+    };
+    let hostnqn = Nqn::parse("nqn.2026-01.org.example:hello")?;
+    let options = HostOptions::new(remote.parse()?, Nqn::parse(&subnqn)?, hostnqn);
+    println!("{}", run(&Soft::default(), options)?);
+    Ok(())
+}
+
+/// What came back.
+pub(crate) fn run(provider: &dyn Provider, options: HostOptions) -> Result<String, Box<dyn Error>> {
+    let mut host = Host::connect(provider, options)?;
+    let namespaces = host.open_namespaces()?;
+    let disk = namespaces.first().ok_or("there is no namespace")?;
+    let length = disk.block_bytes;
+
+    // Memory that the controller reads and writes by itself.
+    let buffer = host.buffer(length as usize)?;
+    let hello = b"hello over RDMA";
+    buffer.write(0, hello);
+    host.run(1, disk.write(0, 1), Data::start_of(&buffer, length))?;
+
+    buffer.write(0, &[0; 15]);
+    host.run(1, disk.read(0, 1), Data::start_of(&buffer, length))?;
+    let came_back = String::from_utf8(buffer.bytes(0, hello.len()))?;
+
+    host.shutdown()?;
+    Ok(came_back)
+}

@@ -1,0 +1,89 @@
+//! Writes a pattern to every block of the first namespace and checks that it comes
+//! back, with futures: 32 tasks share one host. What the namespace held is lost.
+//!
+//! ```text
+//! cargo run -p cairn-initiator --example verify -- 192.0.2.1:4420 nqn.2024-01.com.example:db
+//! ```
+
+use std::error::Error;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cairn_initiator::{AsyncHost, HostError, HostOptions, Namespace, Part};
+use cairn_rdma::Provider;
+use cairn_roce::Soft;
+use nvme_proto::wire::Nqn;
+use tokio::task::JoinSet;
+
+const TASKS: usize = 32;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let mut args = std::env::args().skip(1);
+    let (Some(remote), Some(subnqn)) = (args.next(), args.next()) else {
+        return Err("usage: verify ADDRESS:PORT SUBNQN".into());
+    };
+    let hostnqn = Nqn::parse("nqn.2026-01.org.example:verify")?;
+    let options = HostOptions::new(remote.parse()?, Nqn::parse(&subnqn)?, hostnqn);
+    println!(
+        "{} blocks verified",
+        run(Arc::new(Soft::default()), options)?
+    );
+    Ok(())
+}
+
+/// Blocks verified.
+pub(crate) fn run(
+    provider: Arc<dyn Provider>,
+    options: HostOptions,
+) -> Result<u64, Box<dyn Error>> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build()?;
+    runtime.block_on(async {
+        let host = Arc::new(AsyncHost::connect(provider, options).await?);
+        let disk = host.open_namespace(1).await?;
+        let next = Arc::new(AtomicU64::new(0));
+        let mut tasks = JoinSet::new();
+        for _ in 0..TASKS {
+            let (host, disk, next) = (Arc::clone(&host), disk.clone(), Arc::clone(&next));
+            tasks.spawn(async move { verify_blocks(&host, &disk, &next).await });
+        }
+        let mut verified = 0;
+        while let Some(done) = tasks.join_next().await {
+            verified += done?.map_err(|error| error.to_string())?;
+        }
+        let host = Arc::into_inner(host).ok_or("a task still has the host")?;
+        host.shutdown().await?;
+        Ok(verified)
+    })
+}
+
+/// Takes one block after the other, until there is none left.
+async fn verify_blocks(
+    host: &AsyncHost,
+    disk: &Namespace,
+    next: &AtomicU64,
+) -> Result<u64, HostError> {
+    let length = disk.block_bytes;
+    let buffer = host.buffer(length as usize)?;
+    let mut verified = 0;
+    loop {
+        let slba = next.fetch_add(1, Ordering::Relaxed);
+        if slba >= disk.blocks {
+            return Ok(verified);
+        }
+        let pattern: Vec<u8> = (0..u64::from(length) / 8)
+            .flat_map(|word| (slba << 16 ^ word).to_le_bytes())
+            .collect();
+        buffer.write(0, &pattern);
+        host.run(disk.write(slba, 1), Some(Part::start_of(&buffer, length)))
+            .await?;
+        buffer.write(0, &vec![0; length as usize]);
+        host.run(disk.read(slba, 1), Some(Part::start_of(&buffer, length)))
+            .await?;
+        if buffer.bytes(0, length as usize) != pattern {
+            return Err(HostError::Unsupported(format!(
+                "block {slba} came back different"
+            )));
+        }
+        verified += 1;
+    }
+}

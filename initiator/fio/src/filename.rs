@@ -1,0 +1,166 @@
+//! Which namespace a job is about: its `filename`.
+//!
+//! The keys are those that SPDK's engine has taught people; fio takes a colon for
+//! the end of a name, so those within one are written `\:`.
+
+use std::net::{IpAddr, SocketAddr};
+
+use cairn_initiator::HostOptions;
+use cairn_initiator::identity;
+use cairn_initiator::providers::Choice;
+use nvme_proto::wire::Nqn;
+
+/// The port of NVMe over RDMA, registered with IANA.
+const PORT: u16 = 4420;
+
+/// What such a name looks like, for errors.
+const EXAMPLE: &str = "--filename='traddr=192.0.2.1 subnqn=nqn.2026-01.org.example\\:disk ns=1'";
+
+/// One namespace of one subsystem, and the way there.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Filename {
+    remote: SocketAddr,
+    subnqn: Nqn,
+    pub(crate) nsid: u32,
+    pub(crate) provider: Choice,
+    hostnqn: Option<Nqn>,
+    hostid: Option<String>,
+    hostaddr: Option<IpAddr>,
+}
+
+impl Filename {
+    /// Understands `key=value` pairs, separated by spaces.
+    ///
+    /// # Errors
+    /// What is wrong with it, and an example.
+    pub(crate) fn parse(text: &str) -> Result<Self, String> {
+        Self::understand(text)
+            .map_err(|error| format!("filename \"{text}\": {error}; for example {EXAMPLE}"))
+    }
+
+    fn understand(text: &str) -> Result<Self, String> {
+        let (mut address, mut port, mut subnqn, mut nsid) = (None, PORT, None, 1);
+        let (mut provider, mut hostnqn, mut hostid, mut hostaddr) =
+            (Choice::Auto, None, None, None);
+        for pair in text.split_whitespace() {
+            let (key, value) = pair
+                .split_once('=')
+                .ok_or_else(|| format!("\"{pair}\" is not KEY=VALUE"))?;
+            match key {
+                "trtype" if value.eq_ignore_ascii_case("rdma") => {}
+                "trtype" => return Err(format!("trtype {value} is not spoken here, only rdma")),
+                "adrfam" => {} // the address shows it
+                "traddr" => address = Some(parsed::<IpAddr>(key, value)?),
+                "trsvcid" => port = parsed(key, value)?,
+                "subnqn" => subnqn = Some(nqn(key, value)?),
+                "ns" => nsid = parsed(key, value)?,
+                "provider" => provider = choice(value)?,
+                "hostnqn" => hostnqn = Some(nqn(key, value)?),
+                "hostid" => hostid = Some(value.to_owned()),
+                "hostaddr" => hostaddr = Some(parsed(key, value)?),
+                _ => {
+                    return Err(format!(
+                        "\"{key}\" is none of traddr, trsvcid, subnqn, ns, provider, hostnqn, \
+                         hostid, hostaddr, trtype, adrfam"
+                    ));
+                }
+            }
+        }
+        if nsid == 0 || nsid == u32::MAX {
+            return Err(format!("ns={nsid} is no namespace's number"));
+        }
+        Ok(Self {
+            remote: SocketAddr::new(address.ok_or("traddr is missing")?, port),
+            subnqn: subnqn.ok_or("subnqn is missing")?,
+            nsid,
+            provider,
+            hostnqn,
+            hostid,
+            hostaddr,
+        })
+    }
+
+    /// Whom to connect to, with queues for `depth` commands at a time.
+    ///
+    /// # Errors
+    /// This host has no name.
+    pub(crate) fn options(&self, depth: u16) -> Result<HostOptions, String> {
+        let host = identity::of_this_host(self.hostnqn, self.hostid.as_deref())?;
+        Ok(HostOptions {
+            local: self.hostaddr,
+            hostid: host.id,
+            queue_entries: depth.saturating_add(1),
+            kato_ms: 5000,
+            ..HostOptions::new(self.remote, self.subnqn, host.nqn)
+        })
+    }
+}
+
+fn parsed<T: std::str::FromStr<Err: std::fmt::Display>>(
+    key: &str,
+    value: &str,
+) -> Result<T, String> {
+    value
+        .parse()
+        .map_err(|error| format!("{key}={value}: {error}"))
+}
+
+fn nqn(key: &str, value: &str) -> Result<Nqn, String> {
+    Nqn::parse(value).map_err(|error| format!("{key}={value}: {error}"))
+}
+
+fn choice(value: &str) -> Result<Choice, String> {
+    match value {
+        "auto" => Ok(Choice::Auto),
+        "verbs" => Ok(Choice::Verbs),
+        "soft" => Ok(Choice::Soft),
+        _ => Err(format!("provider={value} is none of auto, verbs, soft")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_keys_and_the_fewest() {
+        let short =
+            Filename::parse("traddr=192.0.2.1 subnqn=nqn.2026-01.org.example:disk").unwrap();
+        assert_eq!(short.remote, "192.0.2.1:4420".parse().unwrap());
+        assert_eq!((short.nsid, short.provider), (1, Choice::Auto));
+        let long = Filename::parse(
+            "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft \
+             subnqn=nqn.2026-01.org.example:disk hostaddr=2001:db8::2 \
+             hostnqn=nqn.2026-01.org.example:host hostid=4050e73e-96ba-478b-a06b-228fa40325d2",
+        )
+        .unwrap();
+        assert_eq!(long.remote, "[2001:db8::1]:4421".parse().unwrap());
+        assert_eq!((long.nsid, long.provider), (7, Choice::Soft));
+        let options = long.options(32).unwrap();
+        assert_eq!(options.local, Some("2001:db8::2".parse().unwrap()));
+        assert_eq!(options.hostnqn.as_str(), "nqn.2026-01.org.example:host");
+        assert_eq!(options.hostid[0], 0x40);
+        assert_eq!(options.queue_entries, 33);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_an_example() {
+        let rest = "traddr=192.0.2.1 subnqn=nqn.2026-01.org.example:disk";
+        for (text, complaint) in [
+            ("/dev/nvme0n1", "not KEY=VALUE"),
+            ("traddr=192.0.2.1", "subnqn is missing"),
+            ("subnqn=nqn.2026-01.org.example:disk", "traddr is missing"),
+            (&format!("{rest} trtype=tcp"), "only rdma"),
+            (&format!("{rest} nsid=1"), "\"nsid\" is none of"),
+            (&format!("{rest} ns=0"), "no namespace's number"),
+            (&format!("{rest} trsvcid=65536"), "trsvcid=65536"),
+            (&format!("{rest} provider=rxe"), "none of auto, verbs, soft"),
+        ] {
+            let error = Filename::parse(text).unwrap_err();
+            assert!(
+                error.contains(complaint) && error.contains(EXAMPLE),
+                "{error}"
+            );
+        }
+    }
+}

@@ -1,0 +1,310 @@
+//! One job of fio: a controller of its own, and the I/Os that are under way on it.
+//!
+//! Why `unsafe` here: fio's I/O units and the data they carry are reached through
+//! pointers from fio. A unit belongs to the engine from `queue` until it is given
+//! back by `event`; its data is fio's buffer, which lives until the units do not.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cairn_initiator::providers::{Choice, Provided};
+use cairn_initiator::{Buffer, Controller, Data, Host, HostError, HostOptions, Ticket, command};
+use cairn_rdma::{Access, Mapping, sleep_until_ready};
+use nvme_proto::wire::{Sqe, Status};
+
+use crate::abi::{Direction, IoUnit, Queued, Request};
+use crate::filename::Filename;
+
+/// The I/O queue of each controller.
+const QID: u16 = 1;
+/// Commands at a time; targets may allow fewer.
+const DEPTH: u16 = 1023;
+/// How long to poll for an event before sleeping.
+const SPIN: Duration = Duration::from_micros(100);
+/// How long to sleep at most: Keep Alives want their turn.
+const NAP: Duration = Duration::from_millis(100);
+/// Bytes of a DSM range (NVM Command Set 1.0, 3.2.3.1).
+const RANGE_BYTES: usize = 16;
+
+/// A namespace, and what a job has under way there.
+pub(crate) struct Job {
+    host: Host,
+    // After the host: it holds the way there.
+    provided: Provided,
+    nsid: u32,
+    block_bytes: u64,
+    blocks: u64,
+    /// By CID.
+    underway: Vec<*mut IoUnit>,
+    /// Over, and not yet given to fio.
+    over: Vec<*mut IoUnit>,
+    /// What fio has been told of, for it to fetch.
+    given: Vec<*mut IoUnit>,
+    /// fio's buffers, by address.
+    buffers: HashMap<usize, Buffer>,
+}
+
+impl Job {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Why that is not possible.
+    pub(crate) fn start(filename: &Filename) -> Result<Self, String> {
+        let options = filename.options(DEPTH)?;
+        let provided = way(filename, &options)?;
+        let mut host = Host::connect_on(&provided.device, options).map_err(|error| text(&error))?;
+        let namespace = host
+            .namespace(filename.nsid)
+            .map_err(|error| text(&error))?;
+        let format = namespace
+            .lba_format()
+            .filter(|_| namespace.nsze.get() > 0)
+            .ok_or_else(|| format!("the subsystem has no active namespace {}", filename.nsid))?;
+        let depth = usize::from(host.depth(QID));
+        Ok(Self {
+            nsid: filename.nsid,
+            block_bytes: 1 << format.lbads,
+            blocks: namespace.nsze.get(),
+            underway: vec![std::ptr::null_mut(); depth + 1],
+            over: Vec::with_capacity(depth),
+            given: Vec::with_capacity(depth),
+            buffers: HashMap::new(),
+            host,
+            provided,
+        })
+    }
+
+    /// Bytes of the namespace.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.blocks * self.block_bytes
+    }
+
+    /// Ends the association in order.
+    pub(crate) fn stop(self) {
+        // The connections may be gone already: then this is the end as well.
+        let _ = self.host.shutdown();
+        drop(self.provided);
+    }
+
+    /// Sends an I/O.
+    ///
+    /// # Safety
+    /// `unit` comes from fio's `queue`.
+    pub(crate) unsafe fn queue(&mut self, unit: *mut IoUnit) -> Queued {
+        // SAFETY: as the caller says.
+        let Some(request) = (unsafe { IoUnit::request(unit) }) else {
+            return end(unit, libc::EOPNOTSUPP);
+        };
+        match self.submit(&request) {
+            Ok(ticket) => {
+                self.underway[usize::from(ticket.cid())] = unit;
+                Queued::Underway
+            }
+            Err(Refused::Full) => Queued::Busy,
+            Err(Refused::Errno(errno)) => end(unit, errno),
+        }
+    }
+
+    /// Moves things along: what was queued leaves.
+    pub(crate) fn commit(&mut self) {
+        self.host.poll();
+        self.collect();
+    }
+
+    /// Waits until at least `min` I/Os are over, or `patience` is, and says how many
+    /// there are, `max` at most. [`Self::event`] gives them.
+    ///
+    /// # Errors
+    /// The controller is gone for good.
+    pub(crate) fn wait(
+        &mut self,
+        min: usize,
+        max: usize,
+        patience: Option<Duration>,
+    ) -> Result<usize, HostError> {
+        let started = Instant::now();
+        let mut idle_since = started;
+        self.given.clear();
+        loop {
+            let progress = self.host.poll();
+            self.collect();
+            let now = Instant::now();
+            let waited = now - started;
+            if self.over.len() >= min || patience.is_some_and(|patience| waited >= patience) {
+                let count = self.over.len().min(max);
+                self.given.extend(self.over.drain(..count));
+                return Ok(count);
+            }
+            if progress {
+                idle_since = now;
+            } else if now - idle_since > SPIN {
+                let left = patience.map_or(NAP, |patience| patience - waited);
+                sleep_until_ready(self.host.endpoint(), now + left.min(NAP))?;
+            }
+        }
+    }
+
+    /// One of those that [`Self::wait`] counted.
+    pub(crate) fn event(&self, index: usize) -> *mut IoUnit {
+        self.given[index]
+    }
+
+    /// fio is about to free its buffers: nothing may reach them any more.
+    pub(crate) fn forget_buffers(&mut self) {
+        if self.buffers.is_empty() {
+            return;
+        }
+        if self.underway.iter().any(|unit| !unit.is_null()) {
+            // fio gave up on them. Without connections nobody moves their data.
+            Controller::disconnect(&mut self.host);
+            while !self.host.is_closed(QID) {
+                self.host.poll();
+            }
+            self.collect();
+        }
+        self.buffers.clear();
+    }
+
+    fn submit(&mut self, request: &Request) -> Result<Ticket, Refused> {
+        if request.direction == Direction::Sync {
+            return self.send(command::flush(self.nsid), Data::None);
+        }
+        let (slba, blocks) = self.range(request)?;
+        match request.direction {
+            Direction::Trim => {
+                let range = dsm_range(slba, blocks);
+                self.send(command::deallocate(self.nsid, 1), Data::InCapsule(&range))
+            }
+            Direction::Write if request.length as usize <= self.host.in_capsule_max(QID) => {
+                // SAFETY: fio's buffer of this write, which it does not touch until
+                // the write is over.
+                let data =
+                    unsafe { std::slice::from_raw_parts(request.data, request.length as usize) };
+                let write = command::write(self.nsid, slba, blocks);
+                self.send(write, Data::InCapsule(data))
+            }
+            direction => {
+                let buffer = self.buffer(request)?;
+                let sqe = if direction == Direction::Read {
+                    command::read(self.nsid, slba, blocks)
+                } else {
+                    command::write(self.nsid, slba, blocks)
+                };
+                self.send(sqe, Data::start_of(&buffer, request.length as u32))
+            }
+        }
+    }
+
+    fn send(&mut self, sqe: Sqe, data: Data<'_>) -> Result<Ticket, Refused> {
+        self.host
+            .submit(QID, sqe, data)
+            .map_err(|error| match error {
+                HostError::QueueFull { .. } => Refused::Full,
+                _ => Refused::Errno(libc::EIO),
+            })
+    }
+
+    /// The blocks that a request covers, if a command can.
+    fn range(&self, request: &Request) -> Result<(u64, u32), Refused> {
+        let aligned = (request.offset | request.length).is_multiple_of(self.block_bytes);
+        let moves = request.direction != Direction::Trim;
+        let too_long = moves && request.length > u64::from(self.host.transfer_max());
+        if !aligned || request.length == 0 || too_long {
+            return Err(Refused::Errno(libc::EINVAL));
+        }
+        let blocks = request.length / self.block_bytes;
+        let blocks = u32::try_from(blocks).map_err(|_| Refused::Errno(libc::EINVAL))?;
+        Ok((request.offset / self.block_bytes, blocks))
+    }
+
+    /// fio's buffer, registered. Each is registered the first time it is used.
+    fn buffer(&mut self, request: &Request) -> Result<Buffer, Refused> {
+        let (address, length) = (request.data as usize, request.length as usize);
+        if let Some(buffer) = self.buffers.get(&address)
+            && buffer.len() >= length
+        {
+            return Ok(buffer.clone());
+        }
+        // SAFETY: fio's buffer lives until it frees its units, before which
+        // `forget_buffers` is called; until an I/O is over, fio leaves it alone.
+        let mapping = unsafe { Mapping::borrowed(request.data, length) };
+        let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let region = self.provided.device.register(Arc::new(mapping), access);
+        let region = region.map_err(|error| {
+            eprintln!("cairn: fio's buffers cannot be registered: {error}");
+            Refused::Errno(libc::ENOMEM)
+        })?;
+        let buffer = Buffer::of(Arc::new(region));
+        self.buffers.insert(address, buffer.clone());
+        Ok(buffer)
+    }
+
+    /// Takes what has been answered.
+    fn collect(&mut self) {
+        while let Some((ticket, result)) = self.host.reap(QID) {
+            let place = &mut self.underway[usize::from(ticket.cid())];
+            let unit = std::mem::replace(place, std::ptr::null_mut());
+            let errno = match result {
+                Ok(response) => errno(response.cqe.status()),
+                Err(_) => libc::EIO,
+            };
+            // SAFETY: it is ours until fio fetches it.
+            unsafe { IoUnit::set_outcome(unit, errno) };
+            self.over.push(unit);
+        }
+    }
+}
+
+/// The device that leads there. All jobs that use the same share it: user-space
+/// RoCE has one UDP port.
+fn way(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
+    type Ways = Vec<((Choice, SocketAddr, Option<IpAddr>), Provided)>;
+    static WAYS: Mutex<Ways> = Mutex::new(Vec::new());
+    let key = (filename.provider, options.remote, options.local);
+    let mut ways = WAYS.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, provided)) = ways.iter().find(|(known, _)| *known == key) {
+        return Ok(provided.clone());
+    }
+    let provided = Provided::choose(key.0, key.1, key.2)?;
+    ways.push((key, provided.clone()));
+    Ok(provided)
+}
+
+/// Why an I/O was not sent.
+enum Refused {
+    Full,
+    Errno(libc::c_int),
+}
+
+/// Ends an I/O that was never sent.
+fn end(unit: *mut IoUnit, errno: libc::c_int) -> Queued {
+    // SAFETY: fio has just given it to us.
+    unsafe { IoUnit::set_outcome(unit, errno) };
+    Queued::Completed
+}
+
+/// A range of blocks to deallocate.
+fn dsm_range(slba: u64, blocks: u32) -> [u8; RANGE_BYTES] {
+    let mut range = [0; RANGE_BYTES];
+    range[4..8].copy_from_slice(&blocks.to_le_bytes());
+    range[8..].copy_from_slice(&slba.to_le_bytes());
+    range
+}
+
+/// A status as the user of a block device sees it on Linux.
+fn errno(status: Status) -> libc::c_int {
+    match status.code() {
+        Status::SUCCESS => 0,
+        Status::CAPACITY_EXCEEDED => libc::ENOSPC,
+        Status::LBA_OUT_OF_RANGE => libc::EREMOTEIO,
+        Status::WRITE_FAULT | Status::UNRECOVERED_READ_ERROR => libc::ENODATA,
+        Status::NAMESPACE_WRITE_PROTECTED => libc::EROFS,
+        _ => libc::EIO,
+    }
+}
+
+fn text(error: &HostError) -> String {
+    error.to_string()
+}

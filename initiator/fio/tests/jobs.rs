@@ -1,0 +1,235 @@
+//! fio runs jobs by the engine, against a target of this process, over user-space
+//! RoCE.
+
+use std::path::PathBuf;
+use std::process::{Command, Output};
+use std::sync::OnceLock;
+
+use cairn_roce::Soft;
+use cairn_tests::harness::{NQN, TestTarget, own_loopback_address, subsystem};
+
+/// Set by `cargo xtask test`, which has installed fio: then a missing one is a failure.
+const REQUIRED: &str = "CAIRN_FIO";
+/// The version that the engine is made for.
+const VERSION: &str = "fio-3.33";
+
+/// Whether there is the fio to run these with. Says so if not.
+fn can_run() -> bool {
+    let found = Command::new("fio").arg("--version").output();
+    let Ok(found) = found else {
+        let missing = "fio is not installed: \"apt-get install fio\" brings it";
+        assert!(std::env::var_os(REQUIRED).is_none(), "{missing}");
+        println!("not tested, for {missing}");
+        return false;
+    };
+    let version = String::from_utf8_lossy(&found.stdout);
+    if version.trim() == VERSION {
+        return true;
+    }
+    println!("not tested, for this is {version}, not {VERSION}");
+    false
+}
+
+/// The engine, built as its users build it.
+fn engine() -> &'static PathBuf {
+    static ENGINE: OnceLock<PathBuf> = OnceLock::new();
+    ENGINE.get_or_init(|| {
+        // Beside this program, in the profile's folder.
+        let program = std::env::current_exe().expect("this program has a path");
+        let folder = program
+            .ancestors()
+            .nth(2)
+            .expect("it is in build/PROFILE/deps");
+        let mut build = Command::new(env!("CARGO"));
+        build.args(["build", "--quiet", "--locked", "-p", "cairn-fio"]);
+        if !cfg!(debug_assertions) {
+            build.arg("--release");
+        }
+        assert!(
+            build.status().is_ok_and(|status| status.success()),
+            "{build:?}"
+        );
+        folder.join("libcairn_fio.so")
+    })
+}
+
+/// A target with a disk of 64 MiB in memory, and what fio calls that disk.
+fn target() -> (TestTarget, String) {
+    let target = TestTarget::start_on_soft(
+        Soft::default(),
+        &subsystem(NQN, &["mem:64MiB block_size = 512"]),
+    );
+    let remote = target.remote();
+    let name = format!(
+        "traddr={} trsvcid={} subnqn={} ns=1 provider=soft hostaddr={} \
+         hostnqn=nqn.2026-01.org.example\\:fio",
+        remote.ip(),
+        remote.port(),
+        NQN.replace(':', "\\:"),
+        own_loopback_address(),
+    );
+    (target, name)
+}
+
+fn fio(filename: &str, words: &str) -> Output {
+    let folder = tempfile::tempdir().expect("a folder for what fio leaves behind");
+    let mut fio = Command::new("fio");
+    fio.current_dir(folder.path())
+        .arg(format!("--ioengine=external:{}", engine().display()))
+        .arg(format!("--filename={filename}"))
+        .args(words.split_whitespace())
+        .args(["--output-format=json", "--direct=1"]);
+    fio.output().expect("fio runs")
+}
+
+/// What fio printed, if all went well.
+fn report(output: &Output) -> serde_json::Value {
+    let (text, errors) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{text}\n{errors}");
+    let json = text.find('{').expect("fio prints JSON");
+    serde_json::from_str(&text[json..]).unwrap_or_else(|error| panic!("{error}: {text}"))
+}
+
+#[test]
+fn what_is_written_is_verified() {
+    if !can_run() {
+        return;
+    }
+    let (target, name) = target();
+    let output = fio(
+        &name,
+        "--thread --name=verified --rw=randwrite --bsrange=512-256k --iodepth=16 \
+         --size=32m --verify=crc32c --verify_fatal=1 --fsync=64",
+    );
+    let job = &report(&output)["jobs"][0];
+    assert_eq!(job["error"], 0, "{job}");
+    assert_eq!(job["write"]["io_bytes"], 32 << 20, "{job}");
+    assert_eq!(job["read"]["io_bytes"], 32 << 20, "{job}");
+    assert!(job["sync"]["total_ios"].as_u64() > Some(0), "{job}");
+    target.stop();
+}
+
+#[test]
+fn several_jobs_are_several_controllers() {
+    if !can_run() {
+        return;
+    }
+    let (target, name) = target();
+    let output = fio(
+        &name,
+        "--thread --name=many --numjobs=3 --rw=randrw --bs=4k --iodepth=8 --size=4m \
+         --offset_increment=8m --verify=crc32c --verify_fatal=1",
+    );
+    let report = report(&output);
+    let jobs = report["jobs"].as_array().expect("a list of jobs");
+    assert_eq!(jobs.len(), 3);
+    for job in jobs {
+        assert_eq!(job["error"], 0, "{job}");
+        assert!(job["write"]["total_ios"].as_u64() > Some(0), "{job}");
+    }
+    target.stop();
+}
+
+#[test]
+fn trims_deallocate() {
+    if !can_run() {
+        return;
+    }
+    let (target, name) = target();
+    let output = fio(
+        &name,
+        "--thread --name=trim --rw=trim --bs=64k --iodepth=4 --size=16m",
+    );
+    let job = &report(&output)["jobs"][0];
+    assert_eq!(job["error"], 0, "{job}");
+    assert_eq!(job["trim"]["total_ios"], 256, "{job}");
+    target.stop();
+}
+
+#[test]
+fn the_sample_job_file_runs() {
+    if !can_run() {
+        return;
+    }
+    let (target, name) = target();
+    let sample = concat!(env!("CARGO_MANIFEST_DIR"), "/sample.fio");
+    let text = std::fs::read_to_string(sample).expect("the sample is there");
+    let lines = text.lines().map(|line| match line.split_once('=') {
+        Some(("filename", _)) => format!("filename={name}"),
+        Some(("ioengine", _)) => format!("ioengine=external:{}", engine().display()),
+        Some(("runtime", _)) => "runtime=1".to_owned(),
+        _ => line.to_owned(),
+    });
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("sample.fio");
+    std::fs::write(&file, lines.collect::<Vec<_>>().join("\n")).expect("to write");
+    let output = Command::new("fio")
+        .current_dir(folder.path())
+        .arg("--output-format=json")
+        .arg(&file)
+        .output()
+        .expect("fio runs");
+    let report = report(&output);
+    for job in report["jobs"].as_array().expect("a list of jobs") {
+        assert_eq!(job["error"], 0, "{job}");
+    }
+    target.stop();
+}
+
+#[test]
+fn what_cannot_be_is_refused_with_a_reason() {
+    if !can_run() {
+        return;
+    }
+    let (target, name) = target();
+    let job = "--name=job --rw=read --bs=4k --size=1m";
+    let nobody = own_loopback_address();
+    for (filename, words, reason) in [
+        (name.clone(), job.to_owned(), "add --thread"),
+        (
+            "/dev/null".to_owned(),
+            format!("{job} --thread"),
+            "not KEY=VALUE",
+        ),
+        (
+            name.replace("ns=1", "ns=9"),
+            format!("{job} --thread"),
+            "namespace",
+        ),
+        (
+            name.replace("disks", "nothing"),
+            format!("{job} --thread"),
+            "subsystem",
+        ),
+        (
+            format!(
+                "traddr={nobody} subnqn={} provider=soft",
+                NQN.replace(':', "\\:")
+            ),
+            format!("{job} --thread"),
+            &nobody.to_string(),
+        ),
+    ] {
+        let output = fio(&filename, &words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success(), "{filename}: {errors}");
+        assert!(errors.contains(reason), "{filename}: {errors}");
+    }
+    target.stop();
+}
+
+#[test]
+fn a_program_that_is_no_such_fio_gets_no_engine() {
+    type GetEngine = unsafe extern "C" fn(*mut *mut std::ffi::c_void);
+    // SAFETY: the library's initializers are those of any Rust library.
+    let library = unsafe { libloading::Library::new(engine()) }.expect("the engine loads");
+    // SAFETY: that is what the function is.
+    let get = unsafe { library.get::<GetEngine>(b"get_ioengine") }.expect("fio's entry");
+    let mut ops = std::ptr::null_mut();
+    // SAFETY: a place for the answer.
+    unsafe { get(&raw mut ops) };
+    assert!(ops.is_null(), "this program is not fio");
+}

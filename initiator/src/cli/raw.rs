@@ -1,0 +1,260 @@
+//! The bare fabric: connections without NVMe on them, for `ping`.
+//!
+//! Nothing here works against a stock target but the making of a connection: a
+//! target offers no memory to its hosts, and answers capsules alone. The rest wants
+//! the far end to run Cairn's `responder`, which talks as a server of perftest does:
+//! it sends back each message, and in one of 56 bytes puts where its memory is.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{
+    Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping,
+    Operation, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge, sleep_until_ready,
+};
+use nvme_proto::wire::IntoBytes;
+use nvme_proto::wire::cm::RequestData;
+
+use super::Result;
+use super::session::text;
+
+/// How long anything may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// How long a wait spins before it sleeps, as [`crate::Host`] does.
+const SPIN: Duration = Duration::from_micros(50);
+/// Bytes of one message at most.
+const MESSAGE_BYTES: usize = 4096;
+/// Receives for messages.
+const RECEIVES: usize = 4;
+/// Where data is, behind what is received and what is said.
+const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
+/// Bytes of data in one transfer.
+pub(super) const DATA_BYTES: u32 = 128 << 10;
+/// Transfers outstanding, for bandwidth.
+pub(super) const DEPTH: usize = 8;
+/// perftest's message that tells of memory: the key and the address in it.
+const DESTINATION_BYTES: usize = 56;
+const RKEY: std::ops::Range<usize> = 16..20;
+const ADDR: std::ops::Range<usize> = 24..32;
+/// Marks the work ids of receives.
+const RECEIVE: u64 = 1 << 63;
+
+/// A connection.
+pub(super) struct Link {
+    endpoint: Box<dyn Endpoint>,
+    region: Region,
+    qp: QpId,
+    /// The far end's memory.
+    window: RemoteBuffer,
+}
+
+/// Makes a connection to a target, as for an admin queue, and drops it; gives how
+/// long the making took.
+pub(super) fn connection_time(device: &Arc<dyn Device>, remote: SocketAddr) -> Result<Duration> {
+    let request = RequestData::new(0, 32, 31, 0);
+    let begun = Instant::now();
+    let mut link = Link::connect(device, remote, request.as_bytes())?;
+    let time = begun.elapsed();
+    link.disconnect()?;
+    Ok(time)
+}
+
+impl Link {
+    /// A connection to a responder.
+    pub(super) fn to_responder(device: &Arc<dyn Device>, remote: SocketAddr) -> Result<Self> {
+        let mut link = Self::connect(device, remote, &[])?;
+        let reply = link.echo(&[0; DESTINATION_BYTES])?;
+        let number = |range: std::ops::Range<usize>| {
+            reply[range]
+                .iter()
+                .fold(0u64, |all, &byte| all << 8 | u64::from(byte))
+        };
+        if reply.len() != DESTINATION_BYTES || number(ADDR) == 0 {
+            return Err(format!(
+                "{remote} answers, but not as Cairn's responder does"
+            ));
+        }
+        link.window = RemoteBuffer {
+            addr: number(ADDR),
+            rkey: number(RKEY) as u32,
+        };
+        Ok(link)
+    }
+
+    fn connect(device: &Arc<dyn Device>, remote: SocketAddr, private: &[u8]) -> Result<Self> {
+        let options = EndpointOptions {
+            receives: RECEIVES as u32,
+            completions: (RECEIVES + 2 * DEPTH) as u32,
+            queue_pairs: 1,
+        };
+        let mut endpoint = Arc::clone(device).open(&options).map_err(text)?;
+        let mapping = Mapping::anonymous(DATA + DEPTH * DATA_BYTES as usize).map_err(text)?;
+        let region = device
+            .register(Arc::new(mapping), Access::LOCAL_WRITE)
+            .map_err(text)?;
+        let connect = ConnectOptions {
+            remote,
+            local: None,
+            qp: QpOptions {
+                send_work: 2 * DEPTH as u32,
+                ..QpOptions::default()
+            },
+            timeout: PATIENCE,
+        };
+        let qp = endpoint.connect(&connect, private).map_err(text)?;
+        let mut link = Self {
+            endpoint,
+            region,
+            qp,
+            window: RemoteBuffer { addr: 0, rkey: 0 },
+        };
+        (0..RECEIVES).try_for_each(|slot| link.post_receive(slot))?;
+        link.wait_event(|event| match event {
+            Event::Established { .. } => Some(Ok(())),
+            Event::Rejected { reason, .. } => Some(Err(format!(
+                "{remote} rejects the connection (reason {reason})"
+            ))),
+            Event::ConnectFailed { reason, .. } => Some(Err(reason.clone())),
+            _ => None,
+        })??;
+        Ok(link)
+    }
+
+    /// Ends the connection.
+    pub(super) fn disconnect(&mut self) -> Result<()> {
+        self.endpoint.disconnect(self.qp);
+        self.wait_event(|event| matches!(event, Event::Closed { .. }).then_some(()))
+    }
+
+    /// SENDs a message, and waits for its echo.
+    pub(super) fn echo(&mut self, message: &[u8]) -> Result<Vec<u8>> {
+        let at = RECEIVES * MESSAGE_BYTES;
+        self.region.mapping().write(at, message);
+        let sge = self.sge(at, message.len() as u32);
+        self.post(Operation::Send, sge)?;
+        let (mut sent, mut reply) = (false, None);
+        while !sent || reply.is_none() {
+            let completion = self.wait_completion()?;
+            if completion.id & RECEIVE == 0 {
+                sent = true;
+                continue;
+            }
+            let slot = (completion.id & !RECEIVE) as usize;
+            let mut bytes = vec![0; completion.byte_len as usize];
+            self.region.mapping().read(slot * MESSAGE_BYTES, &mut bytes);
+            self.post_receive(slot)?;
+            reply = Some(bytes);
+        }
+        Ok(reply.expect("the loop ends with one"))
+    }
+
+    /// One RDMA WRITE, until it is acknowledged.
+    pub(super) fn write(&mut self, bytes: u32) -> Result<()> {
+        self.post(Operation::Write(self.window), self.sge(DATA, bytes))?;
+        self.wait_completion().map(drop)
+    }
+
+    /// One RDMA READ.
+    pub(super) fn read(&mut self, bytes: u32) -> Result<()> {
+        self.post(Operation::Read(self.window), self.sge(DATA, bytes))?;
+        self.wait_completion().map(drop)
+    }
+
+    /// Bytes a second of large transfers, several at a time.
+    pub(super) fn bandwidth(&mut self, read: bool, time: Duration) -> Result<f64> {
+        let operation = if read {
+            Operation::Read(self.window)
+        } else {
+            Operation::Write(self.window)
+        };
+        let begun = Instant::now();
+        let (mut posted, mut done) = (0u64, 0u64);
+        loop {
+            let more = begun.elapsed() < time;
+            while more && posted - done < DEPTH as u64 {
+                let at = DATA + (posted as usize % DEPTH) * DATA_BYTES as usize;
+                self.post(operation, self.sge(at, DATA_BYTES))?;
+                posted += 1;
+            }
+            if done == posted {
+                return Ok((done * u64::from(DATA_BYTES)) as f64 / begun.elapsed().as_secs_f64());
+            }
+            self.wait_completion()?;
+            done += 1;
+        }
+    }
+
+    fn post(&mut self, op: Operation, sge: Sge) -> Result<()> {
+        let work = SendWork {
+            id: 0,
+            op,
+            sges: sge.into(),
+            signaled: true,
+        };
+        self.endpoint
+            .post(self.qp, &[work])
+            .map_err(|error| format!("the connection takes no more work: {error:?}"))
+    }
+
+    fn post_receive(&mut self, slot: usize) -> Result<()> {
+        let work = RecvWork {
+            id: RECEIVE | slot as u64,
+            sges: self.sge(slot * MESSAGE_BYTES, MESSAGE_BYTES as u32).into(),
+        };
+        self.endpoint
+            .post_receives(&[work])
+            .map_err(|error| format!("the endpoint takes no receive: {error:?}"))
+    }
+
+    fn sge(&self, at: usize, length: u32) -> Sge {
+        Sge {
+            addr: self.region.mapping().addr() + at as u64,
+            length,
+            lkey: self.region.lkey(),
+        }
+    }
+
+    fn wait_completion(&mut self) -> Result<Completion> {
+        let completion = self.wait("an answer", |endpoint| {
+            let mut one = [Completion::EMPTY];
+            (endpoint.poll(&mut one) == 1).then_some(one[0])
+        })?;
+        if completion.status.is_success() {
+            Ok(completion)
+        } else {
+            Err(completion.status.explain().to_owned())
+        }
+    }
+
+    fn wait_event<T>(&mut self, wanted: impl Fn(&Event) -> Option<T>) -> Result<T> {
+        let mut news = Vec::new();
+        self.wait("the connection manager", |endpoint| {
+            let mut flushed = [Completion::EMPTY; RECEIVES];
+            endpoint.poll(&mut flushed);
+            news.clear();
+            endpoint.poll_events(&mut news);
+            news.iter().find_map(&wanted)
+        })
+    }
+
+    fn wait<T>(
+        &mut self,
+        what: &str,
+        mut ready: impl FnMut(&mut dyn Endpoint) -> Option<T>,
+    ) -> Result<T> {
+        let begun = Instant::now();
+        loop {
+            if let Some(value) = ready(&mut *self.endpoint) {
+                return Ok(value);
+            }
+            let waited = begun.elapsed();
+            if waited > PATIENCE {
+                return Err(format!("{what} did not answer within {PATIENCE:?}"));
+            }
+            if waited > SPIN {
+                sleep_until_ready(&mut *self.endpoint, begun + PATIENCE).map_err(text)?;
+            }
+        }
+    }
+}

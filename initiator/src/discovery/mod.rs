@@ -1,0 +1,216 @@
+//! Which subsystems there are, and how to reach them.
+
+mod entry;
+mod referral;
+
+use std::time::Duration;
+
+use cairn_rdma::Provider;
+use nvme_proto::host::Notice;
+use nvme_proto::wire::log::{DiscoveryEntry, DiscoveryLogHeader, LogPage};
+use nvme_proto::wire::{FromBytes, Nqn};
+
+use crate::error::HostError;
+use crate::event::Event;
+use crate::host::Host;
+use crate::options::HostOptions;
+
+use referral::Itinerary;
+
+pub use entry::Route;
+pub use referral::{SERVICES_MAX, Service};
+
+/// Entries that this host is ready to hold. A target that claims more is refused.
+const ENTRIES_MAX: u64 = 4096;
+/// How often the log may change while it is read.
+const ATTEMPTS: u32 = 8;
+
+/// KATO of a discovery connection that stays, in milliseconds, as in Linux.
+const PERSISTENT_KATO_MS: u32 = 120_000;
+
+/// The discovery log page, read as one.
+#[derive(Debug, Clone)]
+pub struct DiscoveryLog {
+    /// GENCTR: changes whenever the log does.
+    pub genctr: u64,
+    /// The entries.
+    pub entries: Vec<DiscoveryEntry>,
+}
+
+/// A discovery controller that stays connected: it tells when its log changes.
+#[derive(Debug)]
+pub struct Discovery {
+    host: Host,
+}
+
+impl Discovery {
+    /// Connects to the discovery service at `options.remote`. To stay connected takes a
+    /// KATO, which is 120 s if the options have none. Blocks.
+    ///
+    /// # Errors
+    /// As for [`Host::connect`].
+    pub fn connect(provider: &dyn Provider, options: &HostOptions) -> Result<Self, HostError> {
+        let kato_ms = match options.kato_ms {
+            0 => PERSISTENT_KATO_MS,
+            kato_ms => kato_ms,
+        };
+        Self::connect_with(provider, options, kato_ms)
+    }
+
+    /// The log, as it is now. Blocks. From then on a change is news again.
+    ///
+    /// # Errors
+    /// As for [`Host::run`], or the log keeps changing, or is absurd.
+    pub fn log(&mut self) -> Result<DiscoveryLog, HostError> {
+        self.host.discovery_log()
+    }
+
+    /// Blocks until the log has changed or the connection was lost and came back,
+    /// or patience ends. Says whether there may be news.
+    ///
+    /// # Errors
+    /// The controller is gone for good.
+    pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
+        self.host.set_timeout(patience);
+        let news = self
+            .host
+            .wait_until("a change of the discovery log", |host| {
+                match host.take_event()? {
+                    Event::Notice(Notice::DiscoveryChanged) | Event::Live { .. } => Some(Ok(())),
+                    Event::Gone(Some(error)) => Some(Err(error)),
+                    _ => None,
+                }
+            });
+        match news {
+            Ok(news) => news.map(|()| true),
+            Err(HostError::Timeout { .. }) => Ok(false),
+            Err(other) => Err(other),
+        }
+    }
+
+    /// Leaves.
+    ///
+    /// # Errors
+    /// As for [`Host::shutdown`].
+    pub fn leave(self) -> Result<(), HostError> {
+        self.host.shutdown()
+    }
+
+    fn connect_with(
+        provider: &dyn Provider,
+        options: &HostOptions,
+        kato_ms: u32,
+    ) -> Result<Self, HostError> {
+        let options = HostOptions {
+            subnqn: Nqn::discovery(),
+            io_queues: 0,
+            kato_ms,
+            ..options.clone()
+        };
+        let host = Host::connect(provider, options)?;
+        Ok(Self { host })
+    }
+}
+
+/// Asks the discovery controller at `options.remote`, and leaves. Of the
+/// options, subsystem, queues and keep alive are not looked at.
+///
+/// # Errors
+/// As for [`Host::connect`] and [`Host::run`].
+pub fn discover(provider: &dyn Provider, options: &HostOptions) -> Result<DiscoveryLog, HostError> {
+    let mut discovery = Discovery::connect_with(provider, options, 0)?;
+    let log = discovery.log()?;
+    discovery.leave()?;
+    Ok(log)
+}
+
+/// What a discovery service knows, and all those that it refers to.
+#[derive(Debug)]
+pub struct Discovered {
+    /// The logs, in the order in which they were read.
+    pub logs: Vec<(Service, DiscoveryLog)>,
+    /// Services that could not be asked, and why. The first is never here.
+    pub failures: Vec<(Service, HostError)>,
+    /// Referrals that were not followed, for there were more than
+    /// [`SERVICES_MAX`] services.
+    pub left_out: usize,
+}
+
+/// As [`discover`], and follows referrals: each service is asked once.
+///
+/// # Errors
+/// The first service cannot be asked.
+pub fn discover_all(
+    provider: &dyn Provider,
+    options: &HostOptions,
+) -> Result<Discovered, HostError> {
+    let mut itinerary = Itinerary::from(Service {
+        address: options.remote,
+        subnqn: Nqn::discovery(),
+    });
+    let mut found = Discovered {
+        logs: Vec::new(),
+        failures: Vec::new(),
+        left_out: 0,
+    };
+    while let Some(service) = itinerary.next() {
+        let options = HostOptions {
+            remote: service.address,
+            ..options.clone()
+        };
+        match discover(provider, &options) {
+            Ok(log) => {
+                itinerary.learn(&log);
+                found.logs.push((service, log));
+            }
+            Err(error) if found.logs.is_empty() => return Err(error),
+            Err(error) => found.failures.push((service, error)),
+        }
+    }
+    found.left_out = itinerary.left_out;
+    Ok(found)
+}
+
+impl Host {
+    /// The discovery log of a discovery controller. Blocks. Re-arms its event.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), or the log keeps changing, or is absurd.
+    pub fn discovery_log(&mut self) -> Result<DiscoveryLog, HostError> {
+        for _ in 0..ATTEMPTS {
+            let header = self.discovery_header(true)?;
+            let numrec = header.numrec.get();
+            if numrec > ENTRIES_MAX {
+                let why = format!("its discovery log claims {numrec} entries");
+                return Err(HostError::Unsupported(why));
+            }
+            let entries = self.discovery_entries(numrec as usize)?;
+            // Entries of two generations do not make a log (Base, 5.16.1.23).
+            if self.discovery_header(false)?.genctr == header.genctr {
+                let genctr = header.genctr.get();
+                return Ok(DiscoveryLog { genctr, entries });
+            }
+        }
+        let why = "its discovery log changes faster than it can be read".to_owned();
+        Err(HostError::Unsupported(why))
+    }
+
+    fn discovery_header(&mut self, retain: bool) -> Result<DiscoveryLogHeader, HostError> {
+        let length = size_of::<DiscoveryLogHeader>();
+        let bytes = self.log_page(LogPage::DISCOVERY, 0, length, retain)?;
+        Ok(DiscoveryLogHeader::read_from_bytes(&bytes).expect("as long as was asked for"))
+    }
+
+    fn discovery_entries(&mut self, count: usize) -> Result<Vec<DiscoveryEntry>, HostError> {
+        if count == 0 {
+            return Ok(Vec::new());
+        }
+        let offset = size_of::<DiscoveryLogHeader>() as u64;
+        let length = count * size_of::<DiscoveryEntry>();
+        let bytes = self.log_page(LogPage::DISCOVERY, offset, length, true)?;
+        Ok(bytes
+            .chunks_exact(size_of::<DiscoveryEntry>())
+            .map(|entry| DiscoveryEntry::read_from_bytes(entry).expect("a whole chunk"))
+            .collect())
+    }
+}

@@ -1,0 +1,211 @@
+//! A host for programs of many tasks: commands as futures, for any executor.
+//!
+//! One thread owns the [`Host`] and moves it along; it sleeps while there is
+//! nothing to do. Tasks hand it commands by a channel and await small cells that
+//! it fills. That costs an allocation and two thread switches a command: whoever
+//! needs every microsecond polls a [`Controller`](crate::Controller) instead.
+
+mod answer;
+mod thread;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
+use std::sync::mpsc::Sender;
+use std::thread::JoinHandle;
+
+use cairn_rdma::wake::Wake;
+use cairn_rdma::{Device, FabricError, Provider};
+use nvme_proto::wire::Sqe;
+
+use crate::buffer::Buffer;
+use crate::error::HostError;
+use crate::host::{Host, command_name};
+use crate::namespace::Namespace;
+use crate::options::HostOptions;
+use crate::queue::Response;
+
+use answer::{Promise, promise};
+use thread::{Order, Submission, Worker};
+
+pub use answer::Answer;
+
+/// The data of a command, held by it.
+#[derive(Debug, Clone)]
+pub struct Part {
+    /// The memory.
+    pub buffer: Buffer,
+    /// Where in it.
+    pub offset: usize,
+    /// How much of it, in bytes.
+    pub length: u32,
+}
+
+impl Part {
+    /// The first `length` bytes of `buffer`.
+    #[must_use]
+    pub fn start_of(buffer: &Buffer, length: u32) -> Self {
+        Self {
+            buffer: buffer.clone(),
+            offset: 0,
+            length,
+        }
+    }
+}
+
+/// A connected host whose commands are futures. Share it by [`Arc`].
+#[derive(Debug)]
+pub struct AsyncHost {
+    orders: Sender<Order>,
+    wake: Arc<Wake>,
+    device: Arc<dyn Device>,
+    io_queues: u16,
+    next_queue: AtomicU16,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AsyncHost {
+    /// As [`Host::connect`], on a thread of its own.
+    ///
+    /// # Errors
+    /// As for [`Host::connect`], or there can be no thread.
+    pub async fn connect(
+        provider: Arc<dyn Provider>,
+        options: HostOptions,
+    ) -> Result<Self, HostError> {
+        let device = provider.device_for(options.remote, options.local)?;
+        let wake = Arc::new(Wake::new()?);
+        let (orders, inbox) = std::sync::mpsc::channel();
+        let (ready, connected) = promise();
+        let worker = Worker::new(inbox, Arc::clone(&wake));
+        let on = Arc::clone(&device);
+        let spawned = std::thread::Builder::new()
+            .name("cairn-host".to_owned())
+            .spawn(move || worker.run(&on, options, ready));
+        let thread = spawned.map_err(|source| FabricError::Os {
+            call: "starting the host's thread",
+            source,
+        })?;
+        let io_queues = connected.await?;
+        Ok(Self {
+            orders,
+            wake,
+            device,
+            io_queues,
+            next_queue: AtomicU16::new(0),
+            thread: Some(thread),
+        })
+    }
+
+    /// I/O queues of the association; their QIDs are 1 up to this.
+    #[must_use]
+    pub fn io_queues(&self) -> u16 {
+        self.io_queues
+    }
+
+    /// Memory that the controller may read and write.
+    ///
+    /// # Errors
+    /// It cannot be had, or not be locked.
+    pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
+        Ok(Buffer::new(&*self.device, length)?)
+    }
+
+    /// Sends a command on queue `qid`; if that is full, as soon as it is not. The
+    /// command is sent whether the answer is awaited or not.
+    pub fn submit(&self, qid: u16, sqe: Sqe, data: Option<Part>) -> Answer<Response> {
+        let (promise, answer) = promise();
+        self.order(Order::Submit(Submission {
+            qid,
+            sqe,
+            data,
+            promise,
+        }));
+        answer
+    }
+
+    /// Sends an I/O command, on one queue after the other, and makes an error of any
+    /// status but success.
+    ///
+    /// # Errors
+    /// The queue is lost, or the status.
+    pub async fn run(&self, sqe: Sqe, data: Option<Part>) -> Result<Response, HostError> {
+        let turn = self.next_queue.fetch_add(1, Ordering::Relaxed);
+        let qid = 1 + turn % self.io_queues.max(1);
+        let response = self.submit(qid, sqe, data).await?;
+        let status = response.cqe.status();
+        if status.is_success() {
+            return Ok(response);
+        }
+        Err(HostError::Status {
+            command: command_name(qid, &sqe),
+            status,
+            result: response.cqe.result(),
+        })
+    }
+
+    /// Has the host's thread do something that blocks, as its admin commands do. The
+    /// answers of other tasks wait meanwhile.
+    ///
+    /// # Errors
+    /// Those of `work`.
+    pub async fn with_host<T: Send + 'static>(
+        &self,
+        work: impl FnOnce(&mut Host) -> Result<T, HostError> + Send + 'static,
+    ) -> Result<T, HostError> {
+        let (promise, answer) = promise();
+        self.order(Order::Work(Box::new(move |host| {
+            promise.keep(work(host));
+        })));
+        answer.await
+    }
+
+    /// The namespace `nsid`, ready to use.
+    ///
+    /// # Errors
+    /// As for [`Host::open_namespace`].
+    pub async fn open_namespace(&self, nsid: u32) -> Result<Namespace, HostError> {
+        self.with_host(move |host| host.open_namespace(nsid)).await
+    }
+
+    /// Shuts the controller down in order, and ends the thread. Commands that are
+    /// outstanding are lost.
+    ///
+    /// # Errors
+    /// As for [`Host::shutdown`].
+    pub async fn shutdown(mut self) -> Result<(), HostError> {
+        let (promise, answer) = promise();
+        self.order(Order::Shutdown(promise));
+        let result = answer.await;
+        self.join();
+        result
+    }
+
+    fn order(&self, order: Order) {
+        // If the thread is gone, the order breaks its promise by being dropped.
+        let _ = self.orders.send(order);
+        self.wake.wake();
+    }
+
+    fn join(&mut self) {
+        if let Some(thread) = self.thread.take() {
+            let panicked = thread.join().is_err();
+            assert!(
+                !panicked || std::thread::panicking(),
+                "the host's thread panicked"
+            );
+        }
+    }
+}
+
+impl Drop for AsyncHost {
+    /// Ends the connections without a shutdown, if there was none.
+    fn drop(&mut self) {
+        if self.thread.is_some() {
+            self.order(Order::Leave);
+            self.join();
+        }
+    }
+}
+
+/// The promise of the thread to say how connecting went.
+type Ready = Promise<u16>;

@@ -1,0 +1,156 @@
+//! The thread that owns the host.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, TryRecvError};
+use std::time::{Duration, Instant};
+
+use cairn_rdma::wake::Wake;
+use cairn_rdma::{Device, sleep_until_ready_or_woken};
+use nvme_proto::wire::Sqe;
+
+use super::answer::Promise;
+use super::{Part, Ready};
+use crate::buffer::Data;
+use crate::error::HostError;
+use crate::host::Host;
+use crate::options::HostOptions;
+use crate::queue::Response;
+
+/// How long the thread spins before it sleeps.
+const SPIN: Duration = Duration::from_micros(50);
+/// The longest sleep.
+const SLEEP_MAX: Duration = Duration::from_secs(60);
+
+/// What the thread is told.
+pub(super) enum Order {
+    Submit(Submission),
+    Work(Box<dyn FnOnce(&mut Host) + Send>),
+    Shutdown(Promise<()>),
+    Leave,
+}
+
+/// A command and who waits for its answer.
+pub(super) struct Submission {
+    pub(super) qid: u16,
+    pub(super) sqe: Sqe,
+    pub(super) data: Option<Part>,
+    pub(super) promise: Promise<Response>,
+}
+
+pub(super) struct Worker {
+    inbox: Receiver<Order>,
+    wake: Arc<Wake>,
+    /// Commands for queues that are full, oldest first.
+    backlog: VecDeque<Submission>,
+    /// By queue and CID: who waits.
+    waiting: Vec<Vec<Option<Promise<Response>>>>,
+}
+
+/// How the thread is to end.
+enum End {
+    Shutdown(Promise<()>),
+    Leave,
+}
+
+impl Worker {
+    pub(super) fn new(inbox: Receiver<Order>, wake: Arc<Wake>) -> Self {
+        Self {
+            inbox,
+            wake,
+            backlog: VecDeque::new(),
+            waiting: Vec::new(),
+        }
+    }
+
+    pub(super) fn run(mut self, device: &Arc<dyn Device>, options: HostOptions, ready: Ready) {
+        let mut host = match Host::connect_on(device, options) {
+            Ok(host) => host,
+            Err(error) => return ready.keep(Err(error)),
+        };
+        ready.keep(Ok(host.io_queues()));
+        let end = self.serve(&mut host);
+        // What is outstanding breaks its promises when `self` is dropped.
+        match end {
+            End::Shutdown(promise) => promise.keep(host.shutdown()),
+            End::Leave => {
+                // Nobody is there to hear how it went.
+                let _ = host.disconnect();
+            }
+        }
+    }
+
+    fn serve(&mut self, host: &mut Host) -> End {
+        let mut idle_since = Instant::now();
+        loop {
+            self.wake.clear();
+            let mut busy = false;
+            loop {
+                match self.inbox.try_recv() {
+                    Ok(Order::Submit(submission)) => self.backlog.push_back(submission),
+                    Ok(Order::Work(work)) => work(host),
+                    Ok(Order::Shutdown(promise)) => return End::Shutdown(promise),
+                    Ok(Order::Leave) | Err(TryRecvError::Disconnected) => return End::Leave,
+                    Err(TryRecvError::Empty) => break,
+                }
+                busy = true;
+            }
+            self.submit(host);
+            busy |= host.poll();
+            busy |= self.reap(host);
+            // Nobody takes events here but in orders of the caller's.
+            let now = Instant::now();
+            if busy {
+                idle_since = now;
+            } else if now - idle_since > SPIN {
+                let latest = now + SLEEP_MAX;
+                let wake = host.next_deadline().unwrap_or(latest).min(latest);
+                // A device that is gone has told so by events: look again.
+                let _ = sleep_until_ready_or_woken(host.endpoint(), &self.wake, wake);
+            }
+        }
+    }
+
+    /// Sends what there is room for. Order is kept within a queue.
+    fn submit(&mut self, host: &mut Host) {
+        for _ in 0..self.backlog.len() {
+            let Some(submission) = self.backlog.pop_front() else {
+                return;
+            };
+            let data = match &submission.data {
+                None => Data::None,
+                Some(part) => Data::part_of(&part.buffer, part.offset, part.length),
+            };
+            match host.submit(submission.qid, submission.sqe, data) {
+                Ok(ticket) => {
+                    let (qid, cid) = (usize::from(ticket.qid()), usize::from(ticket.cid()));
+                    if self.waiting.len() <= qid {
+                        self.waiting.resize_with(qid + 1, Vec::new);
+                    }
+                    let queue = &mut self.waiting[qid];
+                    if queue.len() <= cid {
+                        queue.resize_with(cid + 1, || None);
+                    }
+                    queue[cid] = Some(submission.promise);
+                }
+                Err(HostError::QueueFull { .. }) => self.backlog.push_back(submission),
+                Err(error) => submission.promise.keep(Err(error)),
+            }
+        }
+    }
+
+    fn reap(&mut self, host: &mut Host) -> bool {
+        let mut any = false;
+        for qid in 0..self.waiting.len() as u16 {
+            while let Some((ticket, answer)) = host.reap(qid) {
+                any = true;
+                let queue = &mut self.waiting[usize::from(qid)];
+                let promise = queue.get_mut(usize::from(ticket.cid()));
+                if let Some(promise) = promise.and_then(Option::take) {
+                    promise.keep(answer);
+                }
+            }
+        }
+        any
+    }
+}

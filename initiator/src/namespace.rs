@@ -1,0 +1,266 @@
+//! A namespace, as much of it as it takes to use it.
+
+use nvme_proto::wire::identify::{
+    Cns, IDENTIFY_BYTES, IdentifyNamespace, NamespaceDescriptor, NamespaceList,
+    namespace_descriptors,
+};
+use nvme_proto::wire::log::LogPage;
+use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe};
+
+use crate::command;
+use crate::error::HostError;
+use crate::host::Host;
+
+/// A namespace of a controller: what it is called, how large it is, and the
+/// commands for it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Namespace {
+    /// NSID: its number at this subsystem.
+    pub nsid: u32,
+    /// NSZE: its size, in logical blocks.
+    pub blocks: u64,
+    /// Bytes of a logical block.
+    pub block_bytes: u32,
+    /// UUID, if it has one: the same wherever the namespace is seen.
+    pub uuid: Option<[u8; 16]>,
+    /// NGUID, if it has one: the same wherever the namespace is seen.
+    pub nguid: Option<[u8; 16]>,
+    /// EUI64, if it has one: the same wherever the namespace is seen.
+    pub eui64: Option<[u8; 8]>,
+    /// ANAGRPID: the group whose ANA state is the namespace's; 0 if in none.
+    pub anagrpid: u32,
+    /// NMIC: it may be attached to several controllers.
+    pub shared: bool,
+    /// NSATTR: it is write protected.
+    pub write_protected: bool,
+}
+
+impl Namespace {
+    /// Makes sense of Identify Namespace and of the namespace's identification
+    /// descriptors (CNS 03h), which may be empty.
+    ///
+    /// # Errors
+    /// The namespace is not active, its format does not exist, or has metadata.
+    pub fn parse(
+        nsid: u32,
+        identify: &IdentifyNamespace,
+        descriptors: &[u8],
+    ) -> Result<Self, HostError> {
+        let unusable = |why: &str| HostError::Unsupported(format!("namespace {nsid} {why}"));
+        if identify.nsze.get() == 0 {
+            return Err(unusable("is not active; `list` shows those that are"));
+        }
+        let format = identify
+            .lba_format()
+            .filter(|f| (9..=16).contains(&f.lbads));
+        let format = format.ok_or_else(|| unusable("has no LBA format of 512 B to 64 KiB"))?;
+        if format.ms.get() != 0 {
+            return Err(unusable(
+                "has metadata, which this host does not transfer; format it without",
+            ));
+        }
+        let mut namespace = Self {
+            nsid,
+            blocks: identify.nsze.get(),
+            block_bytes: 1 << format.lbads,
+            uuid: None,
+            nguid: some(identify.nguid),
+            eui64: None,
+            anagrpid: identify.anagrpid.get(),
+            shared: identify.nmic & IdentifyNamespace::NMIC_SHARED != 0,
+            write_protected: identify.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0,
+        };
+        for descriptor in namespace_descriptors(descriptors) {
+            match descriptor {
+                NamespaceDescriptor::Uuid(uuid) => namespace.uuid = some(uuid),
+                NamespaceDescriptor::Nguid(nguid) => namespace.nguid = some(nguid),
+                NamespaceDescriptor::Eui64(eui64) => namespace.eui64 = some(eui64),
+                NamespaceDescriptor::Csi(_) | NamespaceDescriptor::Other { .. } => {}
+            }
+        }
+        Ok(namespace)
+    }
+
+    /// Its size, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u128 {
+        u128::from(self.blocks) * u128::from(self.block_bytes)
+    }
+
+    /// Whether both are one namespace, seen by two ways.
+    #[must_use]
+    pub fn is_same(&self, other: &Self) -> bool {
+        let alike = match (self.uuid, other.uuid) {
+            (Some(ours), Some(theirs)) => ours == theirs,
+            _ => match (self.nguid, other.nguid) {
+                (Some(ours), Some(theirs)) => ours == theirs,
+                _ => self.eui64.is_some() && self.eui64 == other.eui64,
+            },
+        };
+        alike && self.block_bytes == other.block_bytes
+    }
+
+    /// Read.
+    #[must_use]
+    pub fn read(&self, slba: u64, blocks: u32) -> Sqe {
+        command::read(self.nsid, slba, blocks)
+    }
+
+    /// Write.
+    #[must_use]
+    pub fn write(&self, slba: u64, blocks: u32) -> Sqe {
+        command::write(self.nsid, slba, blocks)
+    }
+
+    /// Compare.
+    #[must_use]
+    pub fn compare(&self, slba: u64, blocks: u32) -> Sqe {
+        command::compare(self.nsid, slba, blocks)
+    }
+
+    /// Verify.
+    #[must_use]
+    pub fn verify(&self, slba: u64, blocks: u32) -> Sqe {
+        command::verify(self.nsid, slba, blocks)
+    }
+
+    /// Write Zeroes, which may deallocate the blocks if so said.
+    #[must_use]
+    pub fn write_zeroes(&self, slba: u64, blocks: u32, deallocate: bool) -> Sqe {
+        command::write_zeroes(self.nsid, slba, blocks, deallocate)
+    }
+
+    /// Flush.
+    #[must_use]
+    pub fn flush(&self) -> Sqe {
+        command::flush(self.nsid)
+    }
+
+    /// Dataset Management that deallocates as many ranges as its data name.
+    #[must_use]
+    pub fn deallocate(&self, ranges: u32) -> Sqe {
+        command::deallocate(self.nsid, ranges)
+    }
+}
+
+/// An identifier, unless it is the one that stands for none.
+fn some<const N: usize>(id: [u8; N]) -> Option<[u8; N]> {
+    (id != [0; N]).then_some(id)
+}
+
+impl Host {
+    /// The namespace `nsid`, ready to use. Blocks.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), or this host cannot use it.
+    pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
+        let identify = self.namespace(nsid)?;
+        // Controllers before NVMe 1.3 have no descriptors; that is no failure.
+        let descriptors = match self.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid) {
+            Ok(bytes) => bytes,
+            Err(HostError::Status { .. }) => vec![0; IDENTIFY_BYTES],
+            Err(other) => return Err(other),
+        };
+        Namespace::parse(nsid, &identify, &descriptors)
+    }
+
+    /// All active namespaces that this host can use. Blocks.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn open_namespaces(&mut self) -> Result<Vec<Namespace>, HostError> {
+        let mut all = Vec::new();
+        for nsid in self.active_namespaces()? {
+            match self.open_namespace(nsid) {
+                Ok(namespace) => all.push(namespace),
+                Err(HostError::Unsupported(_)) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The namespaces that changed since this was asked last (log page 04h), which
+    /// arms the event again. `None`: too many to name; look at all. Blocks.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
+        let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;
+        let list = NamespaceList::read_from_bytes(&bytes).expect("as long as was asked for");
+        let changed: Vec<u32> = list.iter().collect();
+        Ok((changed.first() != Some(&NSID_ALL)).then_some(changed))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nvme_proto::wire::FromZeros;
+
+    fn identify(lbads: u8) -> IdentifyNamespace {
+        let mut identify = IdentifyNamespace::new_zeroed();
+        identify.nsze.set(1000);
+        identify.lbaf[0].lbads = lbads;
+        identify
+    }
+
+    fn descriptors(all: &[NamespaceDescriptor<'_>]) -> Vec<u8> {
+        let mut bytes = vec![0; IDENTIFY_BYTES];
+        let mut rest = &mut bytes[..];
+        for descriptor in all {
+            rest = descriptor.write(rest).unwrap();
+        }
+        bytes
+    }
+
+    #[test]
+    fn names_come_from_the_descriptors() {
+        let names = descriptors(&[
+            NamespaceDescriptor::Uuid([3; 16]),
+            NamespaceDescriptor::Eui64([0; 8]),
+        ]);
+        let found = Namespace::parse(7, &identify(12), &names).unwrap();
+        assert_eq!(
+            (found.uuid, found.nguid, found.eui64),
+            (Some([3; 16]), None, None)
+        );
+        assert_eq!((found.block_bytes, found.bytes()), (4096, 4_096_000));
+    }
+
+    #[test]
+    fn what_cannot_be_used_is_said() {
+        let mut gone = identify(12);
+        gone.nsze.set(0);
+        let mut metadata = identify(12);
+        metadata.lbaf[0].ms.set(8);
+        for (identify, why) in [
+            (gone, "not active"),
+            (identify(3), "LBA format"),
+            (identify(200), "LBA format"),
+            (metadata, "metadata"),
+        ] {
+            let error = Namespace::parse(9, &identify, &[]).unwrap_err().to_string();
+            assert!(
+                error.contains("namespace 9") && error.contains(why),
+                "{error}"
+            );
+        }
+    }
+
+    #[test]
+    fn one_namespace_has_one_name() {
+        let named = |id: u8| {
+            let names = descriptors(&[NamespaceDescriptor::Nguid([id; 16])]);
+            Namespace::parse(id.into(), &identify(9), &names).unwrap()
+        };
+        assert!(named(1).is_same(&named(1)) && !named(1).is_same(&named(2)));
+        let nameless = Namespace::parse(1, &identify(9), &[]).unwrap();
+        assert!(!nameless.is_same(&nameless));
+        let other_format = Namespace {
+            block_bytes: 4096,
+            ..named(1)
+        };
+        assert!(!named(1).is_same(&other_format));
+    }
+}

@@ -1,0 +1,78 @@
+//! The examples of the initiator do what they say.
+
+#[allow(dead_code)] // its main
+#[path = "../../../initiator/examples/copy.rs"]
+mod copy;
+#[allow(dead_code)] // its main
+#[path = "../../../initiator/examples/hello.rs"]
+mod hello;
+#[allow(dead_code)] // its main
+#[path = "../../../initiator/examples/verify.rs"]
+mod verify;
+
+use cairn_initiator::{AsyncHost, HostError, Part, command};
+use cairn_tests::harness::TestTarget;
+
+use crate::verified::{Disk, Way, bytes};
+
+#[test]
+fn hello_comes_back() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB"]);
+    let came = hello::run(&*target.provider(), target.options("a")).unwrap();
+    assert_eq!(came, "hello over RDMA");
+    target.stop();
+}
+
+#[test]
+fn copies_are_alike() {
+    const BYTES: usize = 1000 * 512;
+    let disk = format!("mem:{BYTES} block_size = 512");
+    let target = TestTarget::with_namespaces(&[&disk, &disk]);
+    let mut host = target.connect("a");
+    for at in 0..10 {
+        Disk::new(&mut host, 1).write(at * 100, &bytes(at, 51_200), Way::Keyed);
+    }
+    let copied = copy::run(&*target.provider(), target.options("b")).unwrap();
+    assert_eq!(copied, 1000);
+    for at in 0..10 {
+        let found = Disk::new(&mut host, 2).read(at * 100, 51_200, Way::Keyed);
+        assert!(found == bytes(at, 51_200), "part {at}");
+    }
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn every_block_is_verified_by_many_tasks() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);
+    let verified = verify::run(target.provider(), target.options("a")).unwrap();
+    assert_eq!(verified, 2048);
+    target.stop();
+}
+
+/// Nobody waits for ever: neither for a target that stops, nor for a thread that is
+/// gone.
+#[test]
+fn every_future_has_an_end() {
+    let target = TestTarget::with_namespaces(&["mem:1MiB block_size = 512"]);
+    let runtime = tokio::runtime::Builder::new_current_thread().build();
+    runtime.unwrap().block_on(async {
+        let connected = AsyncHost::connect(target.provider(), target.options("a")).await;
+        let host = connected.unwrap();
+        let buffer = host.buffer(512).unwrap();
+        // More than the queue holds.
+        let part = || Some(Part::start_of(&buffer, 512));
+        let read = command::read(1, 0, 1);
+        let many: Vec<_> = (0..1000).map(|_| host.submit(1, read, part())).collect();
+        for answer in many {
+            assert!(answer.await.unwrap().cqe.status().is_success());
+        }
+        target.stop();
+        let lost = host.run(read, part()).await;
+        assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
+        let event = command::async_event_request();
+        let waits = host.submit(0, event, None);
+        drop(host);
+        assert!(waits.await.is_err());
+    });
+}
