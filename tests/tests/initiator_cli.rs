@@ -165,6 +165,8 @@ fn shows(command: &str) -> &'static str {
         "bench" => "READ: bw=",
         "verify" => "4096 blocks of 4k right, 0 bad",
         "ping" => "verdict",
+        "fabric" => "locked memory: ",
+        "doctor" => " rules: ",
         other => panic!("say what {other} shows"),
     }
 }

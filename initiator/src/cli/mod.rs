@@ -29,9 +29,12 @@ use output::Output;
 /// What went wrong, in words for whoever typed the command.
 type Result<T> = std::result::Result<T, String>;
 
+/// The name that people type.
+const PROGRAM: &str = "cairn-initiator";
+
 #[derive(Debug, Parser)]
 #[command(
-    name = "cairn-initiator",
+    name = PROGRAM,
     version,
     about = "A host of NVMe over Fabrics on RDMA, in user space: looks at controllers, moves \
              blocks, measures and verifies",
@@ -131,6 +134,18 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator ping -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
     Ping(ping::Ping),
+    /// Shows what RoCE looks like on this machine, and sets what may be set
+    #[command(
+        after_help = "EXAMPLES:\n  cairn-initiator fabric --all\n  cairn-initiator fabric \
+                            -o json"
+    )]
+    Fabric(Box<cairn_fabric::cli::FabricArgs>),
+    /// Says what is wrong with RoCE on this machine, and what mends it
+    #[command(
+        after_help = "EXAMPLE:\n  cairn-initiator doctor --peer 192.0.2.1 || echo \"exit \
+                            code $?: 1 is a warning, 2 an error\""
+    )]
+    Doctor(Box<cairn_fabric::cli::DoctorArgs>),
 }
 
 /// Which controller, and how to show what it says.
@@ -180,6 +195,11 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(command) => return command.run(),
         Command::Verify(command) => return command.run(),
         Command::Ping(command) => command.run()?,
+        Command::Fabric(args) => return Ok(cairn_fabric::cli::fabric(&args, PROGRAM)),
+        Command::Doctor(args) => {
+            let intent = cairn_fabric::doctor::Intent::of(PROGRAM);
+            return Ok(cairn_fabric::cli::doctor(&args, intent));
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

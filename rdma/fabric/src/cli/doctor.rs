@@ -62,14 +62,15 @@ fn describe(findings: &[Finding]) -> String {
         }
         text.push('\n');
     }
-    let count = |severity| {
-        findings
+    let count = |severity: Severity| {
+        let number = findings
             .iter()
             .filter(|one| one.severity == severity)
-            .count()
+            .count();
+        format!("{number} {severity}{}", if number == 1 { "" } else { "s" })
     };
     text.push_str(&format!(
-        "{} rules: {} errors, {} warnings, {} notes\n",
+        "{} rules: {}, {}, {}\n",
         RULES.len(),
         count(Severity::Error),
         count(Severity::Warning),

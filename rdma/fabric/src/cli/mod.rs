@@ -12,7 +12,7 @@ mod watch;
 
 use std::io::Write;
 use std::net::IpAddr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -226,12 +226,6 @@ impl MachineArgs {
         if root.is_dir() {
             return Ok(Box::new(Live::tree(root)));
         }
-        Ok(Box::new(recording(root)?))
+        Ok(Box::new(Recording::open(root)?))
     }
-}
-
-fn recording(file: &Path) -> Result<Recording, Failure> {
-    let text = std::fs::read_to_string(file)
-        .map_err(|error| format!("cannot read {}: {error}", file.display()))?;
-    Recording::parse(&text).map_err(|error| format!("{}: {error}", file.display()))
 }

@@ -62,7 +62,7 @@ impl<'a> Setting<'a> {
         for port in ports {
             let file = directory.path.join(format!("ports/{port}/{}", self.file));
             let error = |what: &str, error: std::io::Error| {
-                format!("cannot {what} {}: {error}; be root", file.display())
+                format!("cannot {what} {}: {}", file.display(), remedy(&error))
             };
             let before = fs::read_to_string(&file).map_err(|e| error("read", e))?;
             fs::write(&file, &self.value).map_err(|e| error("write", e))?;
@@ -137,6 +137,17 @@ impl<'a> Setting<'a> {
     }
 }
 
+/// An error, and what to do about it.
+fn remedy(error: &std::io::Error) -> String {
+    match error.kind() {
+        ErrorKind::PermissionDenied => format!("{error}; be root"),
+        ErrorKind::InvalidInput => {
+            format!("{error}: the port cannot do that; `fabric` shows what its GIDs can")
+        }
+        _ => error.to_string(),
+    }
+}
+
 /// A device's directory in configfs. One that was not there is taken away again:
 /// the values stay in the kernel, and nobody finds what they did not make.
 struct Directory {
@@ -160,7 +171,11 @@ impl Directory {
                 "{RDMA_CM} is not there: modprobe rdma_cm, and mount -t configfs none \
                  /sys/kernel/config"
             )),
-            Err(error) => Err(format!("cannot make {}: {error}; be root", path.display())),
+            Err(error) => Err(format!(
+                "cannot make {}: {}",
+                path.display(),
+                remedy(&error)
+            )),
         }
     }
 }

@@ -109,10 +109,7 @@ fn describe_port(fabric: &Fabric, device: &Device, port: &Port, all: bool) -> St
         "    forced traffic class: {}\n",
         forced_class(port)
     ));
-    text.push_str(&format!(
-        "    forced hop limit: {}\n",
-        optional(&port.forced_ttl)
-    ));
+    text.push_str(&format!("    forced hop limit: {}\n", forced_ttl(port)));
     if let Some(pkeys) = port.pkeys.get() {
         text.push_str(&format!("    P_Keys: {}\n", pkeys.join(" ")));
     }
@@ -137,6 +134,14 @@ fn forced_class(port: &Port) -> String {
     }
 }
 
+fn forced_ttl(port: &Port) -> String {
+    match &port.forced_ttl {
+        Known::Is(None) => "the driver cannot".to_owned(),
+        Known::Is(Some(ttl)) if ttl.starts_with('-') => "none".to_owned(),
+        ttl => optional(ttl),
+    }
+}
+
 fn gids(port: &Port) -> String {
     let gids = match &port.gids {
         Known::Is(gids) => gids,
@@ -145,6 +150,11 @@ fn gids(port: &Port) -> String {
     if gids.is_empty() {
         return format!("    GIDs: none, of {} possible\n", port.gid_table_size);
     }
+    let taken = format!(
+        "    GID table: {} of {} entries taken\n",
+        gids.len(),
+        port.gid_table_size
+    );
     let mut table = Table::new(&["INDEX", "GID", "ADDRESS", "ROCE", "NETDEV", "IN USE"]);
     for gid in gids {
         table.row(vec![
@@ -157,7 +167,7 @@ fn gids(port: &Port) -> String {
             if gid.in_use { "yes" } else { "" }.to_owned(),
         ]);
     }
-    table.text("    ")
+    taken + &table.text("    ")
 }
 
 fn counters(title: &str, counters: &Known<Counters>, all: bool) -> String {

@@ -15,7 +15,7 @@ struct Symptom {
 }
 
 /// What drivers call the same differs: each name has a line.
-const SYMPTOMS: [Symptom; 21] = [
+const SYMPTOMS: [Symptom; 22] = [
     symptom("port_rcv_errors", "packets arrive damaged", WIRE, CABLE),
     symptom(
         "symbol_error",
@@ -57,6 +57,12 @@ const SYMPTOMS: [Symptom; 21] = [
     symptom(
         "out_of_sequence",
         "packets arrive out of order: some were lost",
+        LOST,
+        FLOW,
+    ),
+    symptom(
+        "out_of_seq_request",
+        "requests arrive out of order: some were lost",
         LOST,
         FLOW,
     ),

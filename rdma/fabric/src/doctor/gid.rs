@@ -143,10 +143,16 @@ fn netdev_without_address(
     if has_address || has_above || !port.is_active() {
         return None;
     }
+    // A port that nobody set up is no fault where another one is.
+    let severity = if examination.addresses().is_empty() {
+        Severity::Warning
+    } else {
+        Severity::Note
+    };
     Some(
         Finding::new(
             NAME,
-            Severity::Warning,
+            severity,
             &netdev.name,
             format!(
                 "it has no IP address: {} has link-local GIDs alone",

@@ -6,7 +6,7 @@ use crate::facts::NET;
 pub(super) const NAME: &str = "lag";
 
 /// What entering or leaving a bond does to programs.
-const CONSEQUENCE: &str = "entering or leaving RoCE LAG removes the devices: every queue pair and \
+const CONSEQUENCE: &str = "Entering or leaving RoCE LAG removes the devices: every queue pair and \
                            registration on them is lost, and hosts reconnect";
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {

@@ -41,7 +41,11 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                 terms.join("; ")
             ),
         )
-        .because("an adapter reads and writes locked memory alone: registering it is going to fail")
+        .because(format!(
+            "an adapter reads and writes locked memory alone: registering it is going to fail. \
+             This is the limit of the shell that asks; a service has its own (systemctl show \
+             {program} -p LimitMEMLOCK)"
+        ))
         .seen("/proc/self/limits", &memlock.line)
         .mended_by(format!(
             "systemctl edit {program}, and add: [Service] LimitMEMLOCK=infinity"

@@ -49,6 +49,18 @@ pub struct Intent {
 }
 
 impl Intent {
+    /// Of a program that wants nothing special.
+    #[must_use]
+    pub fn of(program: &'static str) -> Self {
+        Self {
+            program,
+            addresses: Vec::new(),
+            tos: None,
+            memory: Vec::new(),
+            is_soft: false,
+        }
+    }
+
     /// Bytes that it locks.
     #[must_use]
     pub fn memory_bytes(&self) -> u64 {

@@ -83,14 +83,25 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
         {
             continue;
         }
+        // Of the others, some models can and some cannot.
+        let is_sure = core.starts_with("mlx") && !examination.intent.is_soft;
+        let severity = if is_sure {
+            Severity::Error
+        } else {
+            Severity::Note
+        };
         found.push(
             Finding::new(
                 NAME,
-                Severity::Error,
+                severity,
                 &netdev.name,
                 format!("an adapter of driver {core} has no RDMA device: {module} is not loaded"),
             )
-            .because("the adapter can do RDMA, and nothing uses it")
+            .because(if is_sure {
+                "the adapter can do RDMA, and nothing uses it"
+            } else {
+                "some adapters of this driver can do RDMA"
+            })
             .seen("/sys/module", format!("no {module}"))
             .safely_mended_by(&["modprobe", module]),
         );

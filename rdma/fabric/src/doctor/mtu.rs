@@ -14,7 +14,9 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         let Some(mtu) = netdev.mtu.get().copied() else {
             continue;
         };
-        findings.extend(small(netdev, port, mtu));
+        if port.is_active() {
+            findings.extend(small(netdev, port, mtu));
+        }
         findings.extend(lagging_port(netdev, device, port, mtu));
         findings.extend(larger_than_parent(examination, netdev, mtu));
     }
@@ -35,9 +37,10 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
             ),
         )
         .because(format!(
-            "a quarter of the packets or less for the same data, and {:.1} % of the wire for it \
+            "{} times fewer packets for the same data, and {:.1} % of the wire for it \
              instead of {:.1} %. With RoCE in software the gain is several times that, since each \
              packet costs CPU time. Switches and hosts must carry jumbo frames, too",
+            largest / now,
             efficiency_percent(largest),
             efficiency_percent(now),
         )),

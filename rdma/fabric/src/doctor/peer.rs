@@ -70,6 +70,10 @@ fn the_way(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
     )
     .because("a connection takes this source address, and the GID that stands for it")
     .seen(format!("route {}", peer.address), text(route))
+    .mended_by(format!(
+        "nvme discover -t rdma -a {} -s 4420  # whether a target listens there: only a connection tells",
+        peer.address
+    ))
 }
 
 fn source_gid(examination: &Examination, peer: &Peer, route: &Route) -> Option<Finding> {

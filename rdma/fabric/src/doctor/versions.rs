@@ -16,10 +16,12 @@ pub(super) fn can_connect(client: RoceVersion, server: RoceVersion) -> bool {
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     for (device, port) in examination.fabric.ports() {
-        if !port.is_ethernet() || !Examination::is_v1(port) {
+        // A port without GIDs has another rule's attention.
+        let versions = port.versions();
+        if !port.is_ethernet() || versions.is_empty() || !Examination::is_v1(port) {
             continue;
         }
-        let cannot_v2 = port.versions() == [RoceVersion::V1];
+        let cannot_v2 = versions == [RoceVersion::V1];
         findings.push(v1(examination, device, port, cannot_v2));
     }
 }

@@ -133,9 +133,14 @@ impl User {
 }
 
 fn modules(source: &dyn Source) -> Result<Vec<String>, Unknown> {
-    let loaded = source.list("/sys/module")?;
-    let known = MODULES.into_iter().map(str::to_owned);
-    Ok(known.filter(|module| loaded.contains(module)).collect())
+    let mut loaded = Vec::new();
+    for module in MODULES {
+        // A directory for each, and nothing else that is worth reading.
+        if unless_absent(source.list(&format!("/sys/module/{module}")))?.is_some() {
+            loaded.push(module.to_owned());
+        }
+    }
+    Ok(loaded)
 }
 
 fn memlock(source: &dyn Source) -> Result<Memlock, Unknown> {

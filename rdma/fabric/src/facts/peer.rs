@@ -6,7 +6,7 @@ use serde::Serialize;
 
 use super::{Fabric, ROCE_PORT};
 use crate::mtu::ROCE_MTUS;
-use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source, Unknown};
+use crate::source::{Echo, Known, Neighbour, Question, Reached, Route, Source};
 
 /// What the largest RoCE packet has besides its payload, and a few bytes more.
 const HEADER_BYTES: u32 = 96;
@@ -30,7 +30,8 @@ impl Peer {
     /// Looks for the way to a peer. This sends packets to it.
     #[must_use]
     pub fn read(source: &dyn Source, fabric: &Fabric, address: IpAddr) -> Self {
-        let route: Result<Route, Unknown> = source.answer(&Question::Route(address));
+        let route = source.answer(&Question::Route(address));
+        let route = route.map(|route| by_its_own_netdev(fabric, address, route));
         let mtu = route.as_ref().ok().and_then(|route| {
             let netdev = fabric.netdev(&route.netdev)?;
             netdev.mtu.get().copied()
@@ -71,6 +72,19 @@ impl Peer {
     #[must_use]
     pub fn largest_tried(&self) -> Option<u32> {
         self.echoes.last().map(|(bytes, _)| *bytes)
+    }
+}
+
+/// The kernel takes packets to its own addresses through the loopback device;
+/// RDMA takes them through the adapter.
+fn by_its_own_netdev(fabric: &Fabric, address: IpAddr, route: Route) -> Route {
+    let own = fabric.addresses.each().find(|own| own.address == address);
+    match own {
+        Some(own) => Route {
+            netdev: own.netdev.clone(),
+            ..route
+        },
+        None => route,
     }
 }
 

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::source::{Source, Unknown, unless_absent};
+use crate::source::{Question, Source, Unknown, unless_absent};
 
 /// RoCE v2's UDP port.
 pub const ROCE_PORT: u16 = 4791;
@@ -21,7 +21,8 @@ pub struct UdpHolder {
 }
 
 impl UdpHolder {
-    /// The lines of /proc/net/udp and udp6 that are about the port.
+    /// The lines of /proc/net/udp and udp6 that are about the port, one for each
+    /// that holds it.
     pub(super) fn read_all(source: &dyn Source) -> Result<Vec<Self>, Unknown> {
         let mut holders = Vec::new();
         for path in ["/proc/net/udp", "/proc/net/udp6"] {
@@ -29,7 +30,17 @@ impl UdpHolder {
                 continue;
             };
             for line in table.lines() {
-                holders.extend(Self::parse(source, path, line));
+                let holder = Self::parse(source, path, line);
+                // rdma_rxe has one socket for each version of IP.
+                let is_known = |holder: &Self| {
+                    let mut known = holders.iter();
+                    known.any(|other: &Self| {
+                        (other.uid, &other.process) == (holder.uid, &holder.process)
+                    })
+                };
+                if let Some(holder) = holder.filter(|holder| !is_known(holder)) {
+                    holders.push(holder);
+                }
             }
         }
         Ok(holders)
@@ -47,28 +58,11 @@ impl UdpHolder {
             path: path.to_owned(),
             line: line.trim().to_owned(),
             uid: fields.get(7)?.parse().ok()?,
-            process: process(source, inode),
+            process: source
+                .answer(&Question::SocketHolder(inode))
+                .unwrap_or_default(),
         })
     }
-}
-
-/// The process that has a socket open: nobody for a socket of the kernel's.
-fn process(source: &dyn Source, inode: u64) -> Option<String> {
-    if inode == 0 {
-        return None;
-    }
-    let wanted = format!("socket:[{inode}]");
-    let processes = source.list("/proc").ok()?;
-    let mut processes = processes
-        .into_iter()
-        .filter(|name| name.bytes().all(|byte| byte.is_ascii_digit()));
-    processes.find_map(|process| {
-        let directory = format!("/proc/{process}/fd");
-        let mut open = source.list(&directory).ok()?.into_iter();
-        open.find(|fd| source.link(&format!("{directory}/{fd}")).ok().as_ref() == Some(&wanted))?;
-        let name = source.text(&format!("/proc/{process}/comm")).ok();
-        Some(format!("{} (pid {process})", name.unwrap_or_default()))
-    })
 }
 
 #[cfg(test)]
@@ -78,13 +72,17 @@ mod tests {
 
     #[test]
     fn the_holder_of_the_port_is_found_by_its_socket() {
-        let recording = Recording::parse(
-            "[/proc]\nnet/udp = sl local rem st\\n 7: 00000000:12B7 00000000:0000 07 00000000:00000000 00:00000000 00000000 33 0 4711 2 0 0\\n 8: 00000000:0044 00000000:0000 07 0:0 00:0 0 0 0 4712 2\n\
-             41/fd/3 -> socket:[4711]\n41/comm = other\nuptime = 1\n",
-        )
-        .unwrap();
-        let holders = UdpHolder::read_all(&recording).unwrap();
-        assert_eq!(holders.len(), 1);
+        let line =
+            |inode| format!("7: 00000000:12B7 00000000:0000 07 0:0 00:0 0 33 0 {inode} 2 0 0");
+        let other = " 8: 00000000:0044 00000000:0000 07 0:0 00:0 0 0 0 4712 2";
+        let recording = Recording::parse(&format!(
+            "[/proc/net]\nudp = sl local rem st\\n{}\\n{other}\nudp6 = sl\\n{}\n[?]\n\
+             socket 4711 = \"other (pid 41)\"\nsocket 4712 = \"other (pid 41)\"\n",
+            line(4711),
+            line(4712)
+        ));
+        let holders = UdpHolder::read_all(&recording.unwrap()).unwrap();
+        assert_eq!(holders.len(), 1, "one program, two sockets");
         assert_eq!(holders[0].uid, 33);
         assert_eq!(holders[0].process.as_deref(), Some("other (pid 41)"));
     }

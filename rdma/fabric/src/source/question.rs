@@ -30,6 +30,9 @@ pub enum Question {
     /// Whether a packet of that many bytes, IP header included, gets to a peer
     /// and back in one piece: [`super::Echo`].
     Echo(IpAddr, u32),
+    /// The process that has the socket of that inode open; null for the kernel's own:
+    /// "NAME (pid N)".
+    SocketHolder(u64),
     /// What a datagram to a UDP port of a peer brings: [`super::Reached`].
     Udp(IpAddr, u16),
 }
@@ -48,6 +51,7 @@ impl fmt::Display for Question {
             Self::Route(peer) => write!(f, "route {peer}"),
             Self::Neighbour(netdev, peer) => write!(f, "neighbour {netdev} {peer}"),
             Self::Echo(peer, bytes) => write!(f, "echo {peer} {bytes}"),
+            Self::SocketHolder(inode) => write!(f, "socket {inode}"),
             Self::Udp(peer, port) => write!(f, "udp {peer} {port}"),
         }
     }

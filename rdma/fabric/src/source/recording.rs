@@ -19,19 +19,25 @@
 //! ```
 //!
 //! A path in brackets goes before the names below it. `=` is a file with its
-//! content (`\n` is a new line), `->` a link, `@` a device node with mode, owner
-//! and group, `!` what cannot be read and why, and a name ending in `/` an empty
+//! content, `->` a link, `@` a device node with mode, owner and group, `!` what cannot be read and why, and a name ending in `/` an empty
 //! directory. Below `[?]` stand the kernel's answers. What follows `[later]`
-//! replaces what came before once time has passed.
+//! replaces what came before once time has passed. `< FILE` begins with what
+//! another recording has, and `- PATH` forgets a path with all that is below it,
+//! or an answer. In a content, `\n` and `\t` are a new line and a tab.
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
+use std::fs;
+use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 
 use super::{Node, Question, Reason, Source, Unknown};
+
+/// Recordings that may begin with one another.
+const DEPTH_MAX: u32 = 8;
 
 /// A recorded machine.
 #[derive(Clone, Debug, Default)]
@@ -74,7 +80,29 @@ impl fmt::Display for RecordingError {
 impl std::error::Error for RecordingError {}
 
 impl Recording {
-    /// Reads a recording.
+    /// Reads a recording from a file, and those that it begins with.
+    pub fn open(file: &Path) -> Result<Self, String> {
+        Self::open_within(file, DEPTH_MAX)
+    }
+
+    fn open_within(file: &Path, depth: u32) -> Result<Self, String> {
+        let name = file.display();
+        let depth = depth
+            .checked_sub(1)
+            .ok_or_else(|| format!("{name}: recordings begin with one another without end"))?;
+        let text =
+            fs::read_to_string(file).map_err(|error| format!("cannot read {name}: {error}"))?;
+        let base = text.lines().find_map(|line| line.strip_prefix("< "));
+        let mut this = match base {
+            Some(base) => Self::open_within(&file.with_file_name(base.trim()), depth)?,
+            None => Self::default(),
+        };
+        this.amend(&text)
+            .map_err(|error| format!("{name}: {error}"))?;
+        Ok(this)
+    }
+
+    /// Reads a recording that begins with no other.
     pub fn parse(text: &str) -> Result<Self, RecordingError> {
         let mut this = Self::default();
         this.amend(text)?;
@@ -84,17 +112,24 @@ impl Recording {
     /// Reads more of it: what is said again is replaced.
     pub fn amend(&mut self, text: &str) -> Result<(), RecordingError> {
         let mut base = String::new();
-        let mut moment = &mut self.first;
+        let mut is_later = false;
         for (number, line) in text.lines().enumerate() {
             let line = line.trim();
-            if line.is_empty() || line.starts_with('#') {
+            if line.is_empty() || line.starts_with('#') || line.starts_with("< ") {
                 continue;
             }
             if line == "[later]" {
-                moment = &mut self.later;
+                is_later = true;
+            } else if let Some(path) = line.strip_prefix("- ") {
+                self.forget(path);
             } else if let Some(path) = line.strip_prefix('[').and_then(|l| l.strip_suffix(']')) {
                 path.clone_into(&mut base);
             } else {
+                let moment = if is_later {
+                    &mut self.later
+                } else {
+                    &mut self.first
+                };
                 moment.add(&base, line).map_err(|what| RecordingError {
                     line: number + 1,
                     what,
@@ -155,7 +190,7 @@ impl Moment {
             return Err(format!("{path:?} is not an absolute path"));
         }
         let entry = match sign {
-            "=" => Entry::File(value.replace("\\n", "\n")),
+            "=" => Entry::File(value.replace("\\n", "\n").replace("\\t", "\t")),
             "->" => Entry::Link(value.to_owned()),
             "!" => Entry::Unreadable(reason(value)),
             "@" => Entry::Node(node(value)?),
@@ -168,15 +203,15 @@ impl Moment {
 
 /// Name, sign, value.
 fn split(line: &str) -> Result<(&str, &str, &str), String> {
-    if let Some(directory) = line.strip_suffix('/') {
-        return Ok((directory, "/", ""));
-    }
     // The sign that comes first counts: values may contain the others.
     let line_end = format!("{line} ");
     let sign = ["=", "->", "!", "@"]
         .into_iter()
         .filter_map(|sign| Some((line_end.find(&format!(" {sign} "))?, sign)))
         .min();
+    if let (None, Some(directory)) = (sign, line.strip_suffix('/')) {
+        return Ok((directory, "/", ""));
+    }
     let (at, sign) = sign.ok_or_else(|| format!("{line:?} has no sign (=, ->, !, @ or /)"))?;
     let value = line.get(at + sign.len() + 2..).unwrap_or_default();
     Ok((line[..at].trim_end(), sign, value))
@@ -279,7 +314,7 @@ impl fmt::Display for Moment {
             }
             match entry {
                 Entry::File(content) => {
-                    writeln!(f, "{name} = {}", content.trim().replace('\n', "\\n"))
+                    writeln!(f, "{name} = {}", escaped(content))
                 }
                 Entry::Link(target) => writeln!(f, "{name} -> {target}"),
                 Entry::Node(Node { mode, uid, gid }) => {
@@ -298,6 +333,10 @@ impl fmt::Display for Moment {
         }
         Ok(())
     }
+}
+
+fn escaped(content: &str) -> String {
+    content.trim().replace('\n', "\\n").replace('\t', "\\t")
 }
 
 /// As [`reason`] reads it.
@@ -356,6 +395,28 @@ mod tests {
             let error = Recording::parse(wrong).unwrap_err();
             assert_eq!(error.line, wrong.lines().count(), "{error}");
         }
+    }
+
+    #[test]
+    fn recordings_begin_with_others_and_forget() {
+        let folder = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = folder.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        file("base", TEXT);
+        let top = file(
+            "top",
+            "# more\n< base\n- /a/b/to\n- addresses\n[/a/b]\nnew = 1\n",
+        );
+        let recording = Recording::open(&top).unwrap();
+        assert_eq!(recording.read("/a/b/new").unwrap(), "1");
+        assert_eq!(recording.read("/a/b/empty").unwrap(), "");
+        assert!(recording.link("/a/b/to").is_err());
+        assert!(recording.ask(&Question::Addresses).is_err());
+        let endless = file("endless", "< endless\n");
+        assert!(Recording::open(&endless).unwrap_err().contains("end"));
     }
 
     #[test]

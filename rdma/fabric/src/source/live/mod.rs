@@ -4,6 +4,7 @@ mod dcb;
 mod ethtool;
 mod netlink;
 mod peer;
+mod processes;
 mod sys;
 mod verbs;
 
@@ -103,6 +104,7 @@ impl Source for Live {
             Question::Route(peer) => value(netlink::route(*peer)),
             Question::Neighbour(netdev, peer) => value(netlink::neighbour(netdev, *peer)),
             Question::Echo(peer, bytes) => value(peer::echo(*peer, *bytes)),
+            Question::SocketHolder(inode) => value(processes::holder_of(*inode)),
             Question::Udp(peer, port) => value(peer::udp(*peer, *port)),
         };
         answer.map_err(|error| Unknown::io(&name, &error))

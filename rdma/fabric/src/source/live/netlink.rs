@@ -123,7 +123,7 @@ fn address(body: &[u8]) -> Option<Address> {
     let attributes = attributes(body.get(8..)?);
     let value = |wanted: u16| find(&attributes, wanted).and_then(ip);
     Some(Address {
-        netdev: name_of(u32_at(body, 4)?)?,
+        netdev: sys::name_of(u32_at(body, 4)?)?,
         // On a point-to-point link IFA_ADDRESS is the other end's.
         address: value(IFA_LOCAL).or_else(|| value(IFA_ADDRESS))?,
         prefix: body[1],
@@ -146,7 +146,7 @@ pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     let netdev = find(&attributes, RTA_OIF).and_then(|value| u32_at(value, 0));
     let metrics = find(&attributes, RTA_METRICS).map(self::attributes);
     Ok(Route {
-        netdev: netdev.and_then(name_of).ok_or_else(unreachable)?,
+        netdev: netdev.and_then(sys::name_of).ok_or_else(unreachable)?,
         source: address(RTA_PREFSRC),
         gateway: address(RTA_GATEWAY),
         mtu: metrics.and_then(|metrics| u32_at(find(&metrics, RTAX_MTU)?, 0)),
@@ -199,17 +199,6 @@ fn ip(octets: &[u8]) -> Option<IpAddr> {
     }
     let v6 = <[u8; 16]>::try_from(octets).ok()?;
     Some(Ipv6Addr::from(v6).into())
-}
-
-/// The netdev of an index.
-fn name_of(index: u32) -> Option<String> {
-    // Few netdevs, asked rarely: the list in sysfs does.
-    let entries = std::fs::read_dir("/sys/class/net").ok()?;
-    entries.flatten().find_map(|entry| {
-        let text = std::fs::read_to_string(entry.path().join("ifindex")).ok()?;
-        let is_it = text.trim().parse() == Ok(index);
-        is_it.then(|| entry.file_name().to_string_lossy().into_owned())
-    })
 }
 
 pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {

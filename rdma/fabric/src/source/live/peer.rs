@@ -130,10 +130,12 @@ pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
         IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    socket.connect(SocketAddr::new(peer, port))?;
     socket.set_read_timeout(Some(PATIENCE))?;
     // Too short for a BTH: whoever speaks RoCE drops it without a word.
-    let outcome = socket.send(&[0]).and_then(|_| socket.recv(&mut [0; 64]));
+    let outcome = socket
+        .connect(SocketAddr::new(peer, port))
+        .and_then(|()| socket.send(&[0]))
+        .and_then(|_| socket.recv(&mut [0; 64]));
     match outcome {
         Ok(_) => Ok(Reached::Silent),
         Err(error) if is_time_out(&error) => Ok(Reached::Silent),

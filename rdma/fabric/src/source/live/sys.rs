@@ -103,3 +103,20 @@ pub(super) fn index_of(netdev: &str) -> io::Result<u32> {
         index => Ok(index),
     }
 }
+
+/// The netdev of an index.
+pub(super) fn name_of(index: u32) -> Option<String> {
+    let mut name = [0; libc::IF_NAMESIZE];
+    // SAFETY: the array is as long as a netdev's name may be, zero included.
+    let found = unsafe { libc::if_indextoname(index, name.as_mut_ptr()) };
+    if found.is_null() {
+        return None;
+    }
+    // c_char is signed on some processors and unsigned on others.
+    #[allow(clippy::unnecessary_cast)]
+    let bytes = name
+        .iter()
+        .map(|&byte| byte as u8)
+        .take_while(|byte| *byte != 0);
+    String::from_utf8(bytes.collect()).ok()
+}

@@ -1,0 +1,120 @@
+//! Recorded machines, and what the doctor says of them.
+
+#![allow(dead_code)] // Each test program uses its part.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use cairn_fabric::cli::{DoctorArgs, FabricArgs, run_doctor, run_fabric};
+use cairn_fabric::doctor::{Examination, Finding, Intent};
+use cairn_fabric::source::{Recording, Source};
+use clap::Parser;
+
+/// The program that findings name.
+pub(crate) const PROGRAM: &str = "cairn-target";
+/// A neighbour of the recorded machines.
+pub(crate) const PEER: &str = "192.0.2.9";
+
+pub(crate) fn folder() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/recordings")
+}
+
+/// A recorded machine by its name.
+pub(crate) fn recorded(name: &str) -> Recording {
+    Recording::open(&folder().join(format!("{name}.txt"))).unwrap()
+}
+
+/// The same with something changed.
+pub(crate) fn changed(name: &str, changes: &str) -> Recording {
+    let mut recording = recorded(name);
+    recording.amend(changes).unwrap();
+    recording
+}
+
+/// What a target of 40 MiB wants.
+pub(crate) fn intent() -> Intent {
+    Intent {
+        program: PROGRAM,
+        addresses: Vec::new(),
+        tos: None,
+        memory: vec![
+            ("data buffers of 2 reactors".to_owned(), 32 << 20),
+            ("1024 receives of 2 reactors".to_owned(), 8 << 20),
+        ],
+        is_soft: false,
+    }
+}
+
+/// The findings about a machine.
+pub(crate) fn findings(source: &dyn Source) -> Vec<Finding> {
+    findings_with(source, intent(), None)
+}
+
+/// The findings about a machine and the way to the peer.
+pub(crate) fn findings_with_peer(source: &dyn Source) -> Vec<Finding> {
+    findings_with(source, intent(), Some(PEER))
+}
+
+pub(crate) fn findings_with(
+    source: &dyn Source,
+    intent: Intent,
+    peer: Option<&str>,
+) -> Vec<Finding> {
+    let peer = peer.map(|peer| peer.parse().unwrap());
+    Examination::of(source, intent, peer, Duration::from_secs(1)).findings()
+}
+
+/// A finding as one text.
+pub(crate) fn text(finding: &Finding) -> String {
+    let evidence = finding.evidence.iter();
+    let seen: Vec<String> = evidence
+        .map(|evidence| format!("{}: {}", evidence.path, evidence.value))
+        .collect();
+    let mend: Vec<&str> = finding
+        .mend
+        .iter()
+        .map(|mend| mend.command.as_str())
+        .collect();
+    format!(
+        "{} [{}] {}: {}\n{}\n{}\n{}",
+        finding.severity,
+        finding.rule,
+        finding.subject,
+        finding.what,
+        finding.why,
+        seen.join("\n"),
+        mend.join("\n")
+    )
+}
+
+/// Asserts that a rule has a finding whose text has all of these parts.
+pub(crate) fn assert_found(findings: &[Finding], rule: &str, parts: &[&str]) {
+    let of_rule: Vec<String> = findings
+        .iter()
+        .filter(|finding| finding.rule == rule)
+        .map(text)
+        .collect();
+    let has_all = |text: &String| parts.iter().all(|part| text.contains(part));
+    assert!(
+        of_rule.iter().any(has_all),
+        "no finding of {rule} with {parts:?} in:\n{}",
+        of_rule.join("\n\n")
+    );
+}
+
+#[derive(Debug, Parser)]
+enum Cli {
+    Fabric(FabricArgs),
+    Doctor(DoctorArgs),
+}
+
+/// Runs a command line of ours: its output, and its exit code.
+pub(crate) fn run(command: &str) -> (String, Result<u8, String>) {
+    let mut out = Vec::new();
+    let result = match Cli::try_parse_from(command.split_whitespace()) {
+        Ok(Cli::Fabric(args)) => run_fabric(&args, PROGRAM, &mut out).map(|()| 0),
+        Ok(Cli::Doctor(args)) => run_doctor(&args, intent(), &mut out),
+        Err(error) => panic!("{command}: {error}"),
+    };
+    (String::from_utf8(out).unwrap(), result)
+}

@@ -1,0 +1,137 @@
+//! The pages in docs/roce: their commands run and say what they show, and the
+//! tests that they name are there.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use cairn_fabric::doctor::RULES;
+
+fn workspace() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
+}
+
+fn pages() -> Vec<(String, String)> {
+    let entries = fs::read_dir(workspace().join("docs/roce")).unwrap();
+    let pages = entries.map(|entry| {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy().into_owned();
+        (name, fs::read_to_string(path).unwrap())
+    });
+    pages.collect()
+}
+
+/// The commands of a page, each with the lines that it shows.
+fn commands(page: &str) -> Vec<(String, Vec<String>)> {
+    let mut commands: Vec<(String, Vec<String>)> = Vec::new();
+    let mut is_console = false;
+    for line in page.lines() {
+        if let Some(kind) = line.strip_prefix("```") {
+            is_console = kind == "console";
+        } else if let Some(command) = line.strip_prefix("$ ").filter(|_| is_console) {
+            commands.push((command.to_owned(), Vec::new()));
+        } else if is_console && line != "..." {
+            let (_, shown) = commands.last_mut().expect("a command before what it shows");
+            shown.push(line.to_owned());
+        }
+    }
+    commands
+}
+
+#[test]
+fn each_command_of_a_page_says_what_the_page_shows() {
+    std::env::set_current_dir(workspace()).unwrap();
+    let mut run = 0;
+    for (page, text) in pages() {
+        for (command, shown) in commands(&text) {
+            let (out, result) = common::run(&command);
+            assert!(result.is_ok(), "{page}: {command}: {result:?}");
+            // In this order, whatever stands between.
+            let mut lines = out.lines();
+            for line in &shown {
+                assert!(
+                    lines.any(|own| own.trim_end() == line.trim_end()),
+                    "{page}: {command} does not say (there)\n{line}\nbut\n{out}"
+                );
+            }
+            assert!(!shown.is_empty(), "{page}: {command} shows nothing");
+            run += 1;
+        }
+    }
+    assert!(run >= 12, "{run} commands");
+}
+
+#[test]
+fn each_topic_has_a_page_with_a_command() {
+    let pages = pages();
+    for topic in [
+        "versions",
+        "gids",
+        "tos-dscp-pfc",
+        "lag",
+        "counters",
+        "troubleshooting",
+    ] {
+        let name = format!("{topic}.md");
+        let (_, text) = pages.iter().find(|(page, _)| *page == name).unwrap();
+        assert!(!commands(text).is_empty(), "{name}");
+    }
+}
+
+/// All Rust sources of this crate.
+fn sources(folder: &Path, text: &mut String) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, text);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            text.push_str(&fs::read_to_string(path).unwrap());
+        }
+    }
+}
+
+#[test]
+fn each_test_and_each_rule_in_the_table_is_there() {
+    let (_, table) = pages()
+        .into_iter()
+        .find(|(name, _)| name == "rules.md")
+        .unwrap();
+    let mut code = String::new();
+    let crate_folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+    sources(&crate_folder.join("src"), &mut code);
+    sources(&crate_folder.join("tests"), &mut code);
+    let mut named = 0;
+    for test in table
+        .split('`')
+        .filter(|word| word.contains('_') && !word.contains([' ', '/']))
+    {
+        assert!(code.contains(&format!("fn {test}()")), "no test {test}");
+        named += 1;
+    }
+    assert!(named > 40, "{named} tests in the table");
+    for rule in &RULES {
+        assert!(
+            table.contains(rule.name),
+            "rule {} is not in the table",
+            rule.name
+        );
+        assert!(!rule.about.is_empty());
+    }
+}
+
+#[test]
+fn every_error_name_has_a_line_in_troubleshooting() {
+    let (_, page) = pages()
+        .into_iter()
+        .find(|(name, _)| name == "troubleshooting.md")
+        .unwrap();
+    for error in [
+        "transport retry counter exceeded",
+        "RNR retry counter exceeded",
+        "remote access error",
+        "local length error",
+    ] {
+        assert!(page.contains(error), "{error}");
+    }
+}
