@@ -90,11 +90,11 @@ fn power_state(state: &PowerState) -> Object {
 
 #[derive(Debug, Args)]
 pub(super) struct IdNs {
-    #[command(flatten)]
-    controller: Controller,
     /// Which namespace; needed only if there are several
     #[arg(short = 'N', long, value_name = "NSID")]
     namespace_id: Option<u32>,
+    #[command(flatten)]
+    controller: Controller,
 }
 
 impl IdNs {

@@ -28,8 +28,6 @@ const CONNECTIONS: usize = 5;
 
 #[derive(Debug, Args)]
 pub(super) struct Ping {
-    #[command(flatten)]
-    controller: Controller,
     /// Which namespace to read from; needed only if there are several
     #[arg(short = 'N', long, value_name = "NSID")]
     namespace_id: Option<u32>,
@@ -39,6 +37,8 @@ pub(super) struct Ping {
     /// Where Cairn's responder runs beside the target, to measure the bare link
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_responder)]
     responder: Option<SocketAddr>,
+    #[command(flatten)]
+    controller: Controller,
 }
 
 fn parse_responder(text: &str) -> Result<SocketAddr> {
