@@ -226,11 +226,11 @@ impl Scenario {
     fn settle(&mut self) {
         let until = world::now() + LETTING_GO;
         let holdings = || world::with(|world| world.holdings());
-        while holdings() != Holdings::default() {
+        while holdings() != (Holdings::default(), [0, 0]) {
+            let held = holdings();
             assert!(
                 world::now() < until,
-                "after {LETTING_GO:?} the target still holds {:?}",
-                holdings()
+                "after {LETTING_GO:?} there still are {held:?}"
             );
             world::with(|world| world.advance(until));
         }
