@@ -8,6 +8,8 @@
 //! A discovery subsystem ([`Subsystem::discovery`]) is one without namespaces and
 //! I/O queues, whose controllers show log page 70h.
 
+mod changes;
+
 use alloc::collections::BTreeMap;
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -20,11 +22,10 @@ use crate::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Outcome, Refusal,
     Termination, identify,
 };
-use crate::discovery::{DiscoveryLog, Exported, Listener, LocalAddress};
+use crate::discovery::{DiscoveryLog, LocalAddress};
 use crate::io::IoLimits;
 use crate::limits::Limits;
-use crate::namespace::{Namespace, NamespaceError, Namespaces};
-use crate::wire::aen::AsyncEvent;
+use crate::namespace::{Namespace, Namespaces};
 use crate::wire::cm::RequestData;
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
@@ -474,156 +475,6 @@ impl Subsystem {
         let reason = Termination::KeepAliveExpired;
         for (&cntlid, controller) in &mut self.controllers {
             if controller.expires(now, || io_traffic(cntlid)) {
-                actions.push(Action::Terminate { cntlid, reason });
-            }
-        }
-    }
-}
-
-/// What the administrator and the machine change.
-impl Subsystem {
-    /// Adds a namespace.
-    ///
-    /// # Errors
-    /// Why it cannot be.
-    pub fn add_namespace(
-        &mut self,
-        namespace: Namespace,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), NamespaceError> {
-        assert_eq!(self.common.kind, Kind::Nvm, "discovery has no namespaces");
-        self.common
-            .namespaces
-            .add(namespace, self.common.settings.limits.namespaces)?;
-        self.namespace_changed(namespace.nsid, actions);
-        Ok(())
-    }
-
-    /// Takes a namespace away.
-    ///
-    /// # Errors
-    /// Why it cannot be.
-    pub fn remove_namespace(
-        &mut self,
-        nsid: u32,
-        actions: &mut Vec<Action>,
-    ) -> Result<Namespace, NamespaceError> {
-        let removed = self.common.namespaces.remove(nsid)?;
-        self.namespace_changed(nsid, actions);
-        Ok(removed)
-    }
-
-    /// Changes the size of a namespace.
-    ///
-    /// # Errors
-    /// Why it cannot be.
-    pub fn resize_namespace(
-        &mut self,
-        nsid: u32,
-        blocks: u64,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), NamespaceError> {
-        if self.common.namespaces.resize(nsid, blocks)? {
-            self.namespace_changed(nsid, actions);
-        }
-        Ok(())
-    }
-
-    /// Moves a namespace to an ANA group.
-    ///
-    /// # Errors
-    /// Why it cannot be.
-    pub fn set_ana_group(
-        &mut self,
-        nsid: u32,
-        anagrpid: u32,
-        actions: &mut Vec<Action>,
-    ) -> Result<(), NamespaceError> {
-        if self.common.namespaces.set_ana_group(nsid, anagrpid)? {
-            // Not a change of the namespace's attributes (Base, figure 146).
-            self.raise(AsyncEvent::NOTICE_ANA_CHANGED, actions);
-        }
-        Ok(())
-    }
-
-    /// Sets the ANA states at a port. Hosts that came by it hear of it if it
-    /// concerns a namespace.
-    pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
-        let groups = self.common.namespaces.by_ana_group();
-        for controller in self.controllers.values_mut() {
-            if controller.port() == port {
-                controller.ana_changed(states, |group| groups.contains_key(&group), actions);
-            }
-        }
-    }
-
-    /// Sets the state of the media. New warnings are events.
-    pub fn set_health(&mut self, health: Health, actions: &mut Vec<Action>) {
-        let old = core::mem::replace(&mut self.common.health, health);
-        for controller in self.controllers.values_mut() {
-            controller.health_changed(&old, &health, actions);
-        }
-    }
-
-    /// Something in the target broke, for good or for a moment.
-    pub fn internal_error(&mut self, persistent: bool, actions: &mut Vec<Action>) {
-        let event = match persistent {
-            true => AsyncEvent::ERROR_PERSISTENT_INTERNAL,
-            false => AsyncEvent::ERROR_TRANSIENT_INTERNAL,
-        };
-        self.raise(event, actions);
-    }
-
-    /// Sets which hosts may connect; those that no longer may are disconnected.
-    pub fn set_hosts(&mut self, hosts: HostAccess, actions: &mut Vec<Action>) {
-        let unwelcome = |controller: &Controller| !hosts.allows(&controller.host().nqn);
-        self.terminate(unwelcome, Termination::HostNotAllowed, actions);
-        self.common.settings.hosts = hosts;
-    }
-
-    /// Ends all associations. To refuse new ones is the target's matter.
-    pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
-        self.terminate(|_| true, Termination::SubsystemRemoved, actions);
-    }
-
-    /// Sets what discovery shows. If that changes anything, hosts with a
-    /// persistent connection hear of it.
-    pub fn set_discovery(
-        &mut self,
-        listeners: Vec<Listener>,
-        exported: Vec<Exported>,
-        actions: &mut Vec<Action>,
-    ) {
-        assert_eq!(
-            self.common.kind,
-            Kind::Discovery,
-            "log page 70h is discovery's"
-        );
-        if self.common.discovery.set(listeners, exported) {
-            self.raise(AsyncEvent::NOTICE_DISCOVERY_CHANGED, actions);
-        }
-    }
-
-    fn namespace_changed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
-        for controller in self.controllers.values_mut() {
-            controller.namespace_changed(nsid, actions);
-        }
-    }
-
-    fn raise(&mut self, event: AsyncEvent, actions: &mut Vec<Action>) {
-        for controller in self.controllers.values_mut() {
-            controller.raise(event, actions);
-        }
-    }
-
-    fn terminate(
-        &mut self,
-        which: impl Fn(&Controller) -> bool,
-        reason: Termination,
-        actions: &mut Vec<Action>,
-    ) {
-        for (&cntlid, controller) in &mut self.controllers {
-            if which(controller) && controller.condemn() {
                 actions.push(Action::Terminate { cntlid, reason });
             }
         }

@@ -15,6 +15,7 @@ pub mod bad_peer;
 pub mod case;
 pub mod fabric;
 pub mod harness;
+pub mod load;
 mod node;
 pub mod provider;
 pub mod random;

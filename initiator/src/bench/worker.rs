@@ -15,6 +15,8 @@ use super::stats::{JobStats, Times};
 
 /// How long a wait for answers lasts before the stop flag is looked at again.
 const GLANCE: Duration = Duration::from_millis(100);
+/// How long answers are waited for once someone has said stop.
+const LAST_CALL: Duration = Duration::from_secs(5);
 /// Bad blocks that are told of one by one; the rest are counted.
 const COMPLAINTS_MAX: usize = 10;
 
@@ -169,8 +171,13 @@ impl<'a> Worker<'a> {
         ends: Option<Instant>,
     ) -> Result<(), JobError> {
         let mut more = true;
+        let mut last_call = None;
         loop {
             let now = Instant::now();
+            if self.stopped() && now > *last_call.get_or_insert(now + LAST_CALL) {
+                let left = self.in_flight();
+                return Err(JobError::Io(format!("{left} commands were never answered")));
+            }
             if self.stopped() || ends.is_some_and(|ends| now >= ends) {
                 more = false;
                 self.held = None;

@@ -70,8 +70,6 @@ fn tell_event(event: &Event) {
 
 #[derive(Debug, Args)]
 pub(super) struct Bench {
-    #[command(flatten)]
-    place: Where,
     /// Job file, in fio's syntax; its jobs come before those of the command line
     #[arg(value_name = "JOBFILE")]
     file: Option<PathBuf>,
@@ -95,6 +93,8 @@ pub(super) struct Bench {
     destroy_data: bool,
     #[command(flatten)]
     keys: JobKeys,
+    #[command(flatten)]
+    place: Where,
 }
 
 /// Forms of fio.
@@ -321,8 +321,6 @@ impl Audience for Nobody {
 
 #[derive(Debug, Args)]
 pub(super) struct Verify {
-    #[command(flatten)]
-    place: Where,
     /// Bytes of the blocks that were written
     #[arg(long, value_name = "SIZE", default_value = "4k")]
     bs: String,
@@ -338,6 +336,8 @@ pub(super) struct Verify {
     /// Seed of the run that wrote them: finds blocks that other runs have left
     #[arg(long, value_name = "N")]
     randseed: Option<String>,
+    #[command(flatten)]
+    place: Where,
 }
 
 impl Verify {

@@ -39,8 +39,6 @@ fn number(text: &str) -> Result<u32> {
 #[derive(Debug, Args)]
 pub(super) struct GetFeature {
     #[command(flatten)]
-    controller: Controller,
-    #[command(flatten)]
     which: Which,
     /// Which of its values: 0 current, 1 default, 2 saved, 3 capabilities
     #[arg(short = 'S', long, value_name = "SEL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
@@ -51,6 +49,8 @@ pub(super) struct GetFeature {
     /// Length of the data of features that have data
     #[arg(long, value_name = "BYTES", default_value_t = 0)]
     data_len: u32,
+    #[command(flatten)]
+    controller: Controller,
 }
 
 impl GetFeature {
@@ -96,8 +96,6 @@ impl GetFeature {
 #[derive(Debug, Args)]
 pub(super) struct SetFeature {
     #[command(flatten)]
-    controller: Controller,
-    #[command(flatten)]
     which: Which,
     /// The value
     #[arg(short = 'V', long, value_name = "DWORD", value_parser = number)]
@@ -105,6 +103,8 @@ pub(super) struct SetFeature {
     /// Keep it over resets
     #[arg(long)]
     save: bool,
+    #[command(flatten)]
+    controller: Controller,
 }
 
 impl SetFeature {

@@ -36,9 +36,9 @@ fn controller(id: &IdentifyController) -> Object {
     let ieee = id.ieee.iter().rev();
     let ieee = ieee.fold(0u32, |all, &byte| all << 8 | u32::from(byte));
     let object = with_fields!(Object::new(), id; vid ssvid)
-        .with("sn", ascii(&id.sn))
-        .with("mn", ascii(&id.mn))
-        .with("fr", ascii(&id.fr));
+        .with("sn", padded(&id.sn))
+        .with("mn", padded(&id.mn))
+        .with("fr", padded(&id.fr));
     let object = with_fields!(object, id; rab).with("ieee", ieee);
     let object =
         with_fields!(object, id; cmic mdts cntlid ver rtd3r rtd3e oaes ctratt rrls cntrltype)
@@ -59,6 +59,12 @@ fn controller(id: &IdentifyController) -> Object {
     let states = id.psd.iter().take(usize::from(id.npss) + 1);
     with_fields!(object, id; ioccsz iorcsz icdoff fcatt msdbd ofcs)
         .with_list("psds", states.map(power_state))
+}
+
+/// Text with the spaces that it is padded with, as nvme-cli shows it.
+fn padded(field: &[u8]) -> String {
+    let text = String::from_utf8_lossy(field);
+    text.split('\0').next().unwrap_or_default().to_owned()
 }
 
 fn power_state(state: &PowerState) -> Object {
@@ -84,11 +90,11 @@ fn power_state(state: &PowerState) -> Object {
 
 #[derive(Debug, Args)]
 pub(super) struct IdNs {
-    #[command(flatten)]
-    controller: Controller,
     /// Which namespace; needed only if there are several
     #[arg(short = 'N', long, value_name = "NSID")]
     namespace_id: Option<u32>,
+    #[command(flatten)]
+    controller: Controller,
 }
 
 impl IdNs {

@@ -197,8 +197,6 @@ impl Flush {
 #[derive(Debug, Args)]
 pub(super) struct Read {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
     blocks: Blocks,
     /// Bytes to read; the rest of the last block is left out
     #[arg(short = 'z', long, value_name = "BYTES")]
@@ -206,6 +204,8 @@ pub(super) struct Read {
     /// File to write them to; else they go to stdout
     #[arg(short = 'd', long, value_name = "FILE")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Read {
@@ -246,8 +246,6 @@ impl Read {
 #[derive(Debug, Args)]
 pub(super) struct Write {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
     blocks: Blocks,
     /// Bytes to write; the rest of the last block becomes zero
     #[arg(short = 'z', long, value_name = "BYTES")]
@@ -257,6 +255,8 @@ pub(super) struct Write {
     data: Option<PathBuf>,
     #[command(flatten)]
     leave: Leave,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Write {
@@ -274,8 +274,6 @@ impl Write {
 #[derive(Debug, Args)]
 pub(super) struct Compare {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
     blocks: Blocks,
     /// Bytes to compare; the rest of the last block must be zero
     #[arg(short = 'z', long, value_name = "BYTES")]
@@ -283,6 +281,8 @@ pub(super) struct Compare {
     /// File that has them; else they come from stdin
     #[arg(short = 'd', long, value_name = "FILE")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Compare {
@@ -315,14 +315,14 @@ fn same(a: Status, b: Status) -> bool {
 #[derive(Debug, Args)]
 pub(super) struct WriteZeroes {
     #[command(flatten)]
-    target: Target,
-    #[command(flatten)]
     blocks: Blocks,
     /// The blocks may be deallocated
     #[arg(short = 'D', long)]
     deac: bool,
     #[command(flatten)]
     leave: Leave,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl WriteZeroes {
@@ -346,8 +346,6 @@ impl WriteZeroes {
 
 #[derive(Debug, Args)]
 pub(super) struct Dsm {
-    #[command(flatten)]
-    target: Target,
     /// First blocks of the ranges
     #[arg(long, value_name = "LBA,...", value_delimiter = ',', required = true)]
     slbs: Vec<u64>,
@@ -365,6 +363,8 @@ pub(super) struct Dsm {
     ad: bool,
     #[command(flatten)]
     leave: Leave,
+    #[command(flatten)]
+    target: Target,
 }
 
 impl Dsm {

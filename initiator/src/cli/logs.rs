@@ -28,8 +28,6 @@ const LENGTH: usize = 512;
 
 #[derive(Debug, Args)]
 pub(super) struct GetLog {
-    #[command(flatten)]
-    controller: Controller,
     /// Which: a number, or supported, error, smart, firmware, changed-ns, effects, ana, discovery
     #[arg(short = 'L', long, value_name = "LID", value_parser = parse_page)]
     log_id: LogPage,
@@ -48,6 +46,8 @@ pub(super) struct GetLog {
     /// The bytes as they are
     #[arg(short = 'b', long)]
     raw_binary: bool,
+    #[command(flatten)]
+    controller: Controller,
 }
 
 fn parse_page(text: &str) -> Result<LogPage> {

@@ -152,9 +152,9 @@ enum Command {
 #[derive(Debug, Args)]
 struct Controller {
     #[command(flatten)]
-    address: Address,
-    #[command(flatten)]
     output: Output,
+    #[command(flatten)]
+    address: Address,
 }
 
 /// Runs the command line of this process.

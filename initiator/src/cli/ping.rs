@@ -28,8 +28,6 @@ const CONNECTIONS: usize = 5;
 
 #[derive(Debug, Args)]
 pub(super) struct Ping {
-    #[command(flatten)]
-    controller: Controller,
     /// Which namespace to read from; needed only if there are several
     #[arg(short = 'N', long, value_name = "NSID")]
     namespace_id: Option<u32>,
@@ -39,6 +37,8 @@ pub(super) struct Ping {
     /// Where Cairn's responder runs beside the target, to measure the bare link
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_responder)]
     responder: Option<SocketAddr>,
+    #[command(flatten)]
+    controller: Controller,
 }
 
 fn parse_responder(text: &str) -> Result<SocketAddr> {
@@ -271,16 +271,28 @@ struct Verdict {
 impl Verdict {
     fn new(wire_us: Option<f64>, identify_us: f64, read_us: f64) -> Self {
         let without_disk = identify_us.min(read_us);
-        let wire_us = wire_us.map(|wire| wire.min(without_disk));
+        let target_us = without_disk - wire_us.unwrap_or(0.0);
         Self {
             read_us,
             wire_us,
-            target_us: without_disk - wire_us.unwrap_or(0.0),
+            target_us: target_us.max(0.0),
             disk_us: read_us - without_disk,
         }
     }
 
+    /// Whether the parts are more than the whole.
+    fn is_contradiction(&self) -> bool {
+        self.wire_us.is_some_and(|wire| wire > self.read_us)
+    }
+
     fn text(&self) -> String {
+        if self.is_contradiction() {
+            return format!(
+                "verdict: none. The bare link took longer than a small read did, {:.1} us: the \
+                 responder is another way, or these machines are busy with other things.",
+                self.read_us
+            );
+        }
         let share = |us: f64| format!("{us:.1} us ({:.0} %)", us * 100.0 / self.read_us);
         let mut parts = Vec::new();
         match self.wire_us {
@@ -378,6 +390,13 @@ mod tests {
             "{text}"
         );
         assert!(text.ends_with("Look at the disk first."), "{text}");
+    }
+
+    #[test]
+    fn a_wire_that_is_slower_than_the_whole_is_no_verdict() {
+        let verdict = Verdict::new(Some(90.0), 50.0, 60.0);
+        assert!(verdict.text().starts_with("verdict: none."));
+        assert_eq!(verdict.target_us, 0.0);
     }
 
     #[test]

@@ -567,6 +567,23 @@ fn a_peer_that_cannot_be_found_is_told_from_one_that_is_silent() {
 }
 
 #[test]
+fn packets_that_this_user_may_not_send_are_not_taken_for_an_answer() {
+    let denied =
+        "[?]\necho 192.0.2.9 84 ! permission denied\necho 192.0.2.9 4200 ! permission denied";
+    let findings = findings_with_peer(&changed("healthy", denied));
+    assert_found(&findings, "unreadable", &["warning", "echo 192.0.2.9 84"]);
+    let of_peer = findings.iter().filter(|finding| finding.rule == "peer");
+    for finding in of_peer {
+        assert_eq!(
+            finding.severity,
+            Severity::Note,
+            "{}",
+            common::text(finding)
+        );
+    }
+}
+
+#[test]
 fn a_way_that_leaves_by_another_netdev_is_named() {
     let other = "[?]\nroute 192.0.2.9 = {\"netdev\":\"eth9\",\"source\":\"198.51.100.7\",\"gateway\":null,\"mtu\":null}";
     let findings = findings_with_peer(&changed("healthy", other));

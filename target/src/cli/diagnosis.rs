@@ -68,13 +68,14 @@ fn memory(target: &Target) -> Vec<(String, u64)> {
     let in_capsule =
         u64::from(target.in_capsule_data_bytes).next_multiple_of(u64::from(PAGE_BYTES));
     let of_receives = receives * (SQE_BYTES + RESPONSE_BYTES + in_capsule);
+    let plural = if reactors == 1 { "" } else { "s" };
     vec![
         (
-            format!("data buffers of {reactors} reactors"),
+            format!("data buffers of {reactors} reactor{plural}"),
             reactors * target.data_buffers_bytes,
         ),
         (
-            format!("{receives} receives of {reactors} reactors"),
+            format!("{receives} receives of {reactors} reactor{plural}"),
             reactors * of_receives,
         ),
     ]
@@ -108,6 +109,6 @@ mod tests {
         );
         assert_eq!(intent.tos, Some(Tos(96)));
         assert!(intent.is_soft);
-        assert!(intent.memory[0].0.contains("1 reactors"));
+        assert!(intent.memory[0].0.ends_with("of 1 reactor"));
     }
 }

@@ -19,6 +19,9 @@ pub(super) struct Capsule {
 impl Reactor {
     /// A receive completed.
     pub(super) fn capsule_arrived(&mut self, port: usize, slot: u32, completion: &Completion) {
+        if let Some(port) = &mut self.ports[port] {
+            port.slot_filled();
+        }
         match self.accept_capsule(port, slot, completion) {
             Some(capsule) if self.requests.is_full() || !self.backlog.is_empty() => {
                 self.backlog.push_back(capsule);

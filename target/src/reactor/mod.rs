@@ -394,6 +394,12 @@ impl Reactor {
         sum.requests += self.requests.in_use();
         sum.buffer_bytes += self.arena.taken_bytes();
         sum.capsules += self.backlog.len() + self.late.len();
+        sum.receives += self
+            .ports
+            .iter()
+            .flatten()
+            .map(Port::slots_out)
+            .sum::<usize>();
         sum.shares += self.shares.count();
     }
 

@@ -24,6 +24,8 @@ pub(crate) struct Port {
     arena: Region,
     slots: ReceiveSlots,
     slots_region: Region,
+    /// Receive slots that are not posted.
+    slots_out: u32,
     /// Receives to post at the end of the round.
     reposts: Vec<RecvWork>,
     /// By the endpoint's slot for a queue pair: what we call it. The endpoint may
@@ -68,6 +70,7 @@ impl Port {
             endpoint,
             arena,
             reposts: Vec::with_capacity(sizes.receives as usize),
+            slots_out: slots.count(),
             slots,
             slots_region,
             qpairs: vec![Vec::new(); usize::from(sizes.queue_pairs)],
@@ -120,12 +123,23 @@ impl Port {
             .push(self.slots.receive(slot, self.slots_region.lkey()));
     }
 
+    /// A receive slot was filled.
+    pub(crate) fn slot_filled(&mut self) {
+        self.slots_out += 1;
+    }
+
+    /// Receive slots that are not posted.
+    pub(crate) fn slots_out(&self) -> usize {
+        self.slots_out as usize
+    }
+
     /// Posts the receives of this round.
     pub(crate) fn flush_receives(&mut self) -> Result<(), PostError> {
         if self.reposts.is_empty() {
             return Ok(());
         }
         let result = self.endpoint.post_receives(&self.reposts);
+        self.slots_out -= self.reposts.len() as u32;
         self.reposts.clear();
         match result {
             Err(PostError::Full) => panic!("more receives than there are slots"),

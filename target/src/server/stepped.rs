@@ -31,6 +31,8 @@ pub struct Holdings {
     pub buffer_bytes: usize,
     /// Capsules that wait for a request.
     pub capsules: usize,
+    /// Receive slots that are not posted.
+    pub receives: usize,
     /// Hosts with a share of the data buffers.
     pub shares: usize,
 }

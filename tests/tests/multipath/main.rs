@@ -2,18 +2,17 @@
 //! user-space RoCE, of which now and then one is killed.
 
 mod bench;
-mod load;
 mod process;
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_initiator::multipath::{Link, Multipath, MultipathOptions, PathEvent, PathState, Policy};
-use cairn_initiator::{HostError, HostOptions, Recovery, command};
+use cairn_initiator::{Event, HostError, HostOptions, Recovery, command};
 use cairn_roce::Soft;
-use cairn_tests::harness::Scratch;
+use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
+use cairn_tests::load::Load;
 use nvme_proto::wire::log::AnaState;
 
-use load::Load;
 use process::Process;
 
 const DISK_BYTES: u64 = 4 << 20;
@@ -106,6 +105,46 @@ fn io_follows_the_ana_states_that_a_reload_sets() {
     two.set_ana("optimized");
     load.run(200);
     load.finish().close().unwrap();
+}
+
+#[test]
+fn a_transition_that_never_ends_resets_the_controller() {
+    let toml = subsystem(NQN, &["mem:1MiB"]);
+    let target = TestTarget::start_as(&toml, "ana = \"change\"");
+    let options = target.options("a");
+    let device = target.provider().device_for(options.remote, options.local);
+    let mut now = Instant::now();
+    let paths = [(device.unwrap(), options)];
+    let mut disk = Multipath::begin(paths, MultipathOptions::new(1), now).unwrap();
+    let ticket = disk.submit(command::flush(1), None).unwrap();
+    // The clock is ours: it stands still until it jumps.
+    let poll_until = |disk: &mut Multipath, now, ready: &dyn Fn(&PathEvent) -> bool| {
+        let patience = Instant::now() + Duration::from_secs(20);
+        while !std::iter::from_fn(|| disk.take_event()).any(|(_, event)| ready(&event)) {
+            assert!(Instant::now() < patience, "{disk:?}");
+            if !disk.poll(now) {
+                std::thread::yield_now();
+            }
+        }
+    };
+    let is_live = |event: &PathEvent| matches!(event, PathEvent::Controller(Event::Live { .. }));
+    poll_until(&mut disk, now, &|event| {
+        matches!(event, PathEvent::Ana(Some(AnaState::CHANGE)))
+    });
+    // ANATT is 10 s, and it has twice that.
+    now += Duration::from_secs(19);
+    disk.poll(now);
+    assert_eq!(disk.paths().next().unwrap().link, Link::Live);
+    now += Duration::from_secs(2);
+    poll_until(&mut disk, now, &is_live);
+    assert_eq!(disk.waiting(), 1, "the command waits for what comes of it");
+    target.reload_as(&toml, "ana = \"optimized\"");
+    poll_until(&mut disk, now, &|event| {
+        matches!(event, PathEvent::Ana(Some(AnaState::OPTIMIZED)))
+    });
+    let answer = disk.wait(ticket).unwrap();
+    assert!(answer.cqe.status().is_success());
+    disk.close().unwrap();
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! What hosts do in one run.
 
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_initiator::HostError;
@@ -45,13 +46,16 @@ pub(crate) struct Scenario {
 
 impl Scenario {
     pub(crate) fn new(seed: u64, trouble: Trouble) -> Self {
+        /// Tests of one process run side by side.
+        static RUNS: AtomicU64 = AtomicU64::new(0);
+        let run = RUNS.fetch_add(1, Ordering::Relaxed);
         let mut random = Random::new(seed);
         Self {
             seed,
             trouble,
             mdts_bytes: 8192 << random.below(4),
             disks: vec![Disk::new(1, 512, 200), Disk::new(2, 4096, 24)],
-            file: Scratch::in_memory(&format!("simulation-{seed}"), 24 * 4096),
+            file: Scratch::in_memory(&format!("simulation-{run}"), 24 * 4096),
             next_host: 1,
             random,
         }
@@ -226,11 +230,11 @@ impl Scenario {
     fn settle(&mut self) {
         let until = world::now() + LETTING_GO;
         let holdings = || world::with(|world| world.holdings());
-        while holdings() != Holdings::default() {
+        while holdings() != (Holdings::default(), [0, 0]) {
+            let held = holdings();
             assert!(
                 world::now() < until,
-                "after {LETTING_GO:?} the target still holds {:?}",
-                holdings()
+                "after {LETTING_GO:?} there still are {held:?}"
             );
             world::with(|world| world.advance(until));
         }

@@ -2,6 +2,8 @@
 
 use std::panic::RefUnwindSafe;
 
+use crate::world;
+
 fn number(variable: &str) -> Option<u64> {
     let value = std::env::var(variable).ok()?;
     let number = value.parse();
@@ -29,6 +31,7 @@ pub(crate) fn for_each_seed(test: &str, default: u64, case: impl Fn(u64) + RefUn
     };
     for seed in seeds {
         if std::panic::catch_unwind(|| case(seed)).is_err() {
+            world::abandon();
             panic!(
                 "seed {seed} fails; to see it packet by packet: \
                  CAIRN_SEED={seed} cargo test -p cairn-tests --test simulation {test} -- --nocapture"

@@ -66,6 +66,12 @@ pub(crate) fn end() {
     drop(WORLD.with(|slot| slot.borrow_mut().take()));
 }
 
+/// Leaves this thread's world as it is, for ever: in one that has failed, commands
+/// are unanswered, which it must not complain about on top.
+pub(crate) fn abandon() {
+    std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
+}
+
 /// Does something to this thread's world.
 pub(crate) fn with<T>(job: impl FnOnce(&mut World) -> T) -> T {
     WORLD.with(|slot| job(slot.borrow_mut().as_mut().expect("the world has begun")))
@@ -140,9 +146,11 @@ impl World {
         self.host_side.clone()
     }
 
-    /// What the target holds.
-    pub(crate) fn holdings(&self) -> Holdings {
-        self.target.holdings()
+    /// What the target holds, and connections that the target's and the hosts'
+    /// managers have not forgotten.
+    pub(crate) fn holdings(&self) -> (Holdings, [usize; 2]) {
+        let connections = [&self.target_side, &self.host_side].map(Soft::connections);
+        (self.target.holdings(), connections)
     }
 
     /// Since the beginning.

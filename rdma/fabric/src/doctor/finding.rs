@@ -53,7 +53,7 @@ pub struct Mend {
     /// To be typed, or to be put where the text says.
     pub command: String,
     /// The words of the command, if it harms nobody to run it: no traffic stops,
-    /// nothing that somebody set is lost.
+    /// and what it changes is said, so that it can be set back.
     pub safe: Option<Vec<String>>,
 }
 

@@ -12,7 +12,8 @@ const EXAMPLES: usize = 4;
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     let mut denied = Vec::new();
     // Whatever is unknown says so in JSON, wherever it stands.
-    if let Ok(value) = serde_json::to_value(&examination.fabric) {
+    let read = (&examination.fabric, &examination.peer);
+    if let Ok(value) = serde_json::to_value(read) {
         collect(&value, &mut denied);
     }
     denied.sort_unstable();

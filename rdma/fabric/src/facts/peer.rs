@@ -68,10 +68,12 @@ impl Peer {
             .map(|(bytes, _)| *bytes)
     }
 
-    /// The largest packet that was tried.
+    /// The largest packet of which it is known what became.
     #[must_use]
     pub fn largest_tried(&self) -> Option<u32> {
-        self.echoes.last().map(|(bytes, _)| *bytes)
+        let known = |(_, echo): &&(u32, Known<Echo>)| echo.get().is_some();
+        let last = self.echoes.iter().rev().find(known);
+        last.map(|(bytes, _)| *bytes)
     }
 }
 

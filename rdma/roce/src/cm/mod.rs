@@ -95,6 +95,12 @@ impl Manager {
         }
     }
 
+    /// Connections that are there, coming or going.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
     /// Requests that were ignored because too many waited.
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {

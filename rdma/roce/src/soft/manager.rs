@@ -163,6 +163,10 @@ impl ConnectionManager {
         });
     }
 
+    pub(super) fn connections(&self) -> usize {
+        lock(&self.state).desk.manager.connections()
+    }
+
     /// What connection management has counted.
     pub(super) fn counters(&self) -> Counters {
         let desk = &lock(&self.state).desk;

@@ -105,6 +105,19 @@ impl Soft {
         devices.into_iter().map(counted).collect()
     }
 
+    /// Connections that are there, coming or going, of all open devices.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        let devices: Vec<_> = lock(&self.shared.devices)
+            .values()
+            .filter_map(Weak::upgrade)
+            .collect();
+        devices
+            .iter()
+            .map(|device| device.manager.connections())
+            .sum()
+    }
+
     /// Manages connections as far as can be done now, where no thread does, and
     /// says when to come again if nothing happens before.
     #[must_use]

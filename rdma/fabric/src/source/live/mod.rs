@@ -118,10 +118,15 @@ impl Source for Live {
 impl Live {
     /// Reads the connection manager's defaults of a port that nobody has a
     /// directory for: makes it, reads, and takes it away. The values themselves
-    /// live in the kernel, with or without the directory.
+    /// live in the kernel, with or without the directory. If somebody makes it
+    /// in the same moment, it is theirs, and stays.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
-        fs::create_dir(&directory)?;
+        let made = fs::create_dir(&directory);
+        let is_ours = match made {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => false,
+            made => made.map(|()| true)?,
+        };
         let port = directory.join(format!("ports/{port}"));
         let read = || -> io::Result<Defaults> {
             let tos = fs::read_to_string(port.join("default_roce_tos"))?;
@@ -136,8 +141,10 @@ impl Live {
             })
         };
         let defaults = read();
-        // configfs removes the attributes along with their directory.
-        let _ = fs::remove_dir(&directory);
+        if is_ours {
+            // configfs removes the attributes along with their directory.
+            let _ = fs::remove_dir(&directory);
+        }
         defaults
     }
 }

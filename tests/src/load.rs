@@ -1,10 +1,12 @@
-//! I/O at depth whose every block is checked, and which must not see an error.
+//! I/O by several paths, at depth, whose every block is checked, and which must not
+//! see an error.
 
 use std::time::{Duration, Instant};
 
 use cairn_initiator::command;
 use cairn_initiator::multipath::{Multipath, PathBuffer, PathTicket};
-use cairn_tests::random::Random;
+
+use crate::random::Random;
 
 /// Bytes of a command's data.
 const BYTES: usize = 8192;
@@ -32,8 +34,9 @@ impl Job {
 
 /// Random reads and writes, and what the disk must contain.
 #[derive(Debug)]
-pub(crate) struct Load {
-    pub(crate) disk: Multipath,
+pub struct Load {
+    /// The disk.
+    pub disk: Multipath,
     buffer: PathBuffer,
     random: Random,
     /// The seed of what is in each place; 0 for zeroes.
@@ -41,11 +44,16 @@ pub(crate) struct Load {
     /// By slot of the ticket.
     jobs: Vec<Option<(PathTicket, Job)>>,
     /// Commands that were answered.
-    pub(crate) done: u64,
+    pub done: u64,
 }
 
 impl Load {
-    pub(crate) fn new(disk: Multipath) -> Self {
+    /// On a disk that reads as zeroes.
+    ///
+    /// # Panics
+    /// If there is no memory for it.
+    #[must_use]
+    pub fn new(disk: Multipath) -> Self {
         Self {
             buffer: disk.buffer(128 * BYTES).unwrap(),
             disk,
@@ -57,7 +65,11 @@ impl Load {
     }
 
     /// Goes on until `enough`, for as many commands as it takes.
-    pub(crate) fn run_until(&mut self, what: &str, mut enough: impl FnMut(&mut Self) -> bool) {
+    ///
+    /// # Panics
+    /// If a command fails, a block has other contents than it must have, or it takes
+    /// longer than a minute.
+    pub fn run_until(&mut self, what: &str, mut enough: impl FnMut(&mut Self) -> bool) {
         let deadline = Instant::now() + PATIENCE;
         while !enough(self) {
             self.fill();
@@ -66,13 +78,21 @@ impl Load {
     }
 
     /// Goes on for so many commands.
-    pub(crate) fn run(&mut self, commands: u64) {
+    ///
+    /// # Panics
+    /// If a command fails, a block has other contents than it must have, or it takes
+    /// longer than a minute.
+    pub fn run(&mut self, commands: u64) {
         let end = self.done + commands;
         self.run_until("commands", |load| load.done >= end);
     }
 
     /// Waits for all that is outstanding.
-    pub(crate) fn drain(&mut self) {
+    ///
+    /// # Panics
+    /// If a command fails, a block has other contents than it must have, or it takes
+    /// longer than a minute.
+    pub fn drain(&mut self) {
         let deadline = Instant::now() + PATIENCE;
         while self.disk.outstanding() > 0 {
             self.step("the last commands", deadline);
@@ -80,7 +100,12 @@ impl Load {
     }
 
     /// Reads everything, and ends.
-    pub(crate) fn finish(mut self) -> Multipath {
+    ///
+    /// # Panics
+    /// If a command fails, a block has other contents than it must have, or it takes
+    /// longer than a minute.
+    #[must_use]
+    pub fn finish(mut self) -> Multipath {
         self.drain();
         for place in 0..PLACES {
             self.begin(Job::Read { place });

@@ -1,0 +1,76 @@
+//! `cairn-multipath-load`: verified I/O to namespace 1 of a subsystem by several
+//! paths, for scripts that take the paths away and give them back.
+//!
+//! It says what becomes of the paths, and each second which of them had commands.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use cairn_initiator::multipath::{Multipath, MultipathOptions};
+use cairn_initiator::{HostOptions, Recovery};
+use cairn_tests::harness::{host_nqn, nqn};
+use cairn_tests::load::Load;
+use cairn_tests::provider::ProviderName;
+use clap::Parser;
+
+/// Verified I/O by several paths.
+#[derive(Debug, Parser)]
+struct Arguments {
+    /// Over which fabric.
+    #[arg(long, value_enum, default_value = "soft")]
+    provider: ProviderName,
+    /// The subsystem.
+    #[arg(long)]
+    nqn: String,
+    /// Once this file is there, everything is read back and that is the end.
+    #[arg(long)]
+    until: PathBuf,
+    /// Where the paths lead.
+    #[arg(required = true)]
+    paths: Vec<SocketAddr>,
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let provider = arguments.provider.open()?;
+    let paths = arguments.paths.iter().map(|&remote| HostOptions {
+        kato_ms: 2000,
+        recovery: Recovery {
+            reconnect_delay: Duration::from_secs(1),
+            ..Recovery::default()
+        },
+        ..HostOptions::new(remote, nqn(&arguments.nqn), host_nqn("multipath"))
+    });
+    let disk = Multipath::connect(&*provider, paths, MultipathOptions::new(1))
+        .context("no path to the namespace")?;
+    let mut load = Load::new(disk);
+    while !arguments.until.exists() {
+        let end = Instant::now() + Duration::from_secs(1);
+        let before: Vec<u64> = load.disk.paths().map(|path| path.commands).collect();
+        load.run_until("a second", |load| {
+            tell_events(load);
+            Instant::now() >= end
+        });
+        for (path, before) in load.disk.paths().zip(before) {
+            let ana = path.ana.map_or("unknown".to_owned(), |ana| ana.to_string());
+            let commands = path.commands - before;
+            println!(
+                "{} {:?} {ana}: {commands} commands",
+                path.remote.ip(),
+                path.link
+            );
+        }
+        println!("{} done, {} wait", load.done, load.disk.waiting());
+    }
+    load.finish().close().context("leaving")?;
+    println!("right to the last block");
+    Ok(())
+}
+
+fn tell_events(load: &mut Load) {
+    while let Some((path, event)) = load.disk.take_event() {
+        println!("path {path}: {event:?}");
+    }
+}
