@@ -1,0 +1,60 @@
+#!/bin/bash
+# cairn-initiator uses cairn-target: each by libibverbs over rxe, or by RoCE in user space.
+# vm: programs=cairn-target,cairn-initiator timeout=300
+
+# Where the host runs, and by what.
+HOST_PREFIX=()
+HOST_PROVIDER=verbs
+
+# initiator COMMAND ADDR [OPTION...]
+initiator() {
+    local command=$1 address=$2
+    shift 2
+    "${HOST_PREFIX[@]}" cairn-initiator "$command" --provider "$HOST_PROVIDER" -a "$address" "$@"
+}
+
+# bench NAME ADDR [OPTION...]: a verified job, which must end well.
+bench() {
+    local name=$1 log=$OUT/bench-$1
+    shift
+    if ! initiator bench "$@" -n "$NQN" --verify=crc32c --destroy-data > "$log.txt" 2> "$log.log"; then
+        tail -n 20 "$log.txt" "$log.log"
+        fail "bench $name"
+    fi
+    assert_contains "bench $name" ", 0 bad" "$(grep verified "$log.txt")"
+}
+
+# exchange NAME ADDR: discovery, identification, and data of all sizes.
+exchange() {
+    initiator discover "$2" > "$OUT/$1-discover.txt"
+    assert_contains "discovery by $1" "$NQN" "$(cat "$OUT/$1-discover.txt")"
+    initiator id-ctrl "$2" -n "$NQN" -o json | jq -e '.maxcmd > 0' > /dev/null ||
+        fail "id-ctrl by $1"
+    bench "$1-4k" "$2" --rw=randrw --bs=4k --iodepth=32 --size=8m
+    bench "$1-1m" "$2" --rw=write --bs=1m --iodepth=4 --size=32m
+    bench "$1-mixed" "$2" --rw=randrw --bsrange=4k-256k --iodepth=8 --size=16m
+}
+
+serve() {
+    launch_target --listen "$1:$PORT" --nqn "$NQN" --provider "$TARGET_PROVIDER" --export mem:64M
+}
+
+setup_rxe_and_cable
+
+step "A target on rxe, a host on the same"
+serve "$HOST_ADDR"
+exchange verbs-verbs "$HOST_ADDR"
+
+step "A target on rxe, a host in user space"
+HOST_PREFIX=(ip netns exec "$SOFT_NETNS")
+HOST_PROVIDER=soft
+exchange soft-verbs "$HOST_ADDR"
+stop_target
+
+step "A target in user space, a host on rxe"
+use_soft_target
+HOST_PREFIX=()
+HOST_PROVIDER=verbs
+serve "$FABRIC_ADDR"
+exchange verbs-soft "$FABRIC_ADDR"
+stop_target
