@@ -10,7 +10,7 @@ use cairn_rdma::{Access, Device, Endpoint, EndpointOptions, FabricError, Mapping
 
 use super::endpoint::SoftEndpoint;
 use super::manager::ConnectionManager;
-use super::slots::{INDEX_BITS, SLOT_BITS, SLOTS};
+use super::slots::{INDEX_BITS, Numbers, SLOT_BITS, SLOTS};
 use super::{Shared, SoftOptions, lock};
 use crate::chance::Chance;
 use crate::cm::{Identity, Manager};
@@ -54,9 +54,8 @@ struct Counted {
 struct Leased {
     inlet: Arc<Inlet>,
     taken: bool,
-    /// What its next endpoint's queue pair numbers begin with: a peer must not
-    /// take them for those of the last one (IBTA 12.9.8.3.1, "stale").
-    generation: u16,
+    /// What its next endpoint's queue pair numbers begin with.
+    numbers: Numbers,
 }
 
 /// What an endpoint gets of its device.
@@ -64,7 +63,7 @@ pub(super) struct Lease {
     /// The top bits of its queue pair numbers.
     pub(super) index: u32,
     pub(super) inlet: Arc<Inlet>,
-    pub(super) generation: u16,
+    pub(super) numbers: Numbers,
 }
 
 impl fmt::Debug for SoftDevice {
@@ -150,7 +149,10 @@ impl SoftDevice {
         inlets.push(Leased {
             inlet: Arc::new(inlet),
             taken: true,
-            generation: self.options.chance.draw() as u16,
+            numbers: Numbers {
+                generation: self.options.chance.draw() as u16,
+                base: 0,
+            },
         });
         let index = inlets.len() - 1;
         Ok(inlets[index].lease(index))
@@ -171,7 +173,7 @@ impl SoftDevice {
         sum
     }
 
-    pub(super) fn give_back(&self, index: u32, generation: u16) {
+    pub(super) fn give_back(&self, index: u32, numbers: Numbers) {
         let mut counted = lock(&self.counted);
         if let Some(last) = counted.open.remove(&index) {
             counted.past.add(&last);
@@ -179,7 +181,7 @@ impl SoftDevice {
         drop(counted);
         let leased = &mut lock(&self.inlets)[index as usize - 1];
         leased.taken = false;
-        leased.generation = generation;
+        leased.numbers = numbers;
     }
 }
 
@@ -188,7 +190,7 @@ impl Leased {
         Lease {
             index: at as u32 + 1,
             inlet: Arc::clone(&self.inlet),
-            generation: self.generation,
+            numbers: self.numbers,
         }
     }
 }

@@ -40,8 +40,6 @@ pub(super) struct SoftEndpoint {
     device: Arc<SoftDevice>,
     as_device: Arc<dyn Device>,
     index: u32,
-    /// Of the first queue pairs.
-    generation: u16,
     inlet: Arc<Inlet>,
     /// Where queue pairs send from.
     outlets: Outlets,
@@ -79,7 +77,7 @@ impl SoftEndpoint {
         let Lease {
             index,
             inlet,
-            generation,
+            numbers,
         } = device.lease()?;
         let (mailbox, letters) = crossbeam_channel::unbounded();
         let count = usize::from(options.queue_pairs);
@@ -94,7 +92,6 @@ impl SoftEndpoint {
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
             index,
-            generation,
             inlet,
             outlets: Outlets::new(
                 device.options.network.clone(),
@@ -103,7 +100,7 @@ impl SoftEndpoint {
             ),
             inbox: Inbox { mailbox, wake },
             letters,
-            slots: Slots::new(index, options.queue_pairs, generation),
+            slots: Slots::new(index, options.queue_pairs, numbers),
             memory: device.regions.reader(),
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
@@ -132,8 +129,7 @@ impl Drop for SoftEndpoint {
             self.device.manager.disconnect(conn);
         }
         self.device.publish(self.index, &self.counters);
-        let generation = self.slots.next_generation(self.generation);
-        self.device.give_back(self.index, generation);
+        self.device.give_back(self.index, self.slots.next_numbers());
     }
 }
 

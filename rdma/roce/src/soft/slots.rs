@@ -18,6 +18,16 @@ pub(super) const SLOT_BITS: u32 = 10;
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
 
+/// Which numbers an endpoint's queue pairs begin with. A peer must not take them
+/// for those of an endpoint that was here before (IBTA 12.9.8.3.1, "stale"), so
+/// they move on: past the slots that were used, and then to the next generation.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Numbers {
+    pub(super) generation: u16,
+    /// The number of the first slot.
+    pub(super) base: u16,
+}
+
 /// Where a queue pair stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Phase {
@@ -59,6 +69,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Slots {
     index: u32,
+    first: Numbers,
     limit: usize,
     /// Where to look for a vacancy first.
     turn: usize,
@@ -74,16 +85,20 @@ struct Slot {
 }
 
 impl Slots {
-    /// For the endpoint whose turn is `index`. Generations begin with
-    /// `generation`, which no queue pair of an endpoint before it has had.
-    pub(super) fn new(index: u32, limit: u16, generation: u16) -> Self {
+    /// For the endpoint whose turn is `index`.
+    pub(super) fn new(index: u32, limit: u16, mut first: Numbers) -> Self {
+        if usize::from(first.base) + usize::from(limit) > SLOTS {
+            first.base = 0;
+            first.generation = first.generation.wrapping_add(1);
+        }
         let slots = (0..limit).map(|_| Slot {
-            generation,
+            generation: first.generation,
             unheard: false,
             entry: None,
         });
         Self {
             index,
+            first,
             limit: usize::from(limit),
             turn: 0,
             slots: slots.collect(),
@@ -107,7 +122,8 @@ impl Slots {
 
     fn qpn(&self, slot: usize, generation: u16) -> u32 {
         let generation = u32::from(generation) & ((1 << GENERATION_BITS) - 1);
-        self.index << (24 - INDEX_BITS) | generation << SLOT_BITS | slot as u32
+        let number = u32::from(self.first.base) + slot as u32;
+        self.index << (24 - INDEX_BITS) | generation << SLOT_BITS | number
     }
 
     pub(super) fn insert(&mut self, id: QpId, entry: Entry) {
@@ -126,7 +142,8 @@ impl Slots {
 
     /// The queue pair with this number on the wire.
     pub(super) fn by_qpn(&mut self, qpn: u32) -> Option<(QpId, &mut Entry)> {
-        let at = qpn as usize & (SLOTS - 1);
+        let number = qpn as usize & (SLOTS - 1);
+        let at = number.checked_sub(usize::from(self.first.base))?;
         let slot = self.slots.get_mut(at)?;
         let entry = slot.entry.as_mut().filter(|entry| entry.qpn == qpn)?;
         Some((QpId::new(at as u16, slot.generation), entry))
@@ -151,11 +168,24 @@ impl Slots {
         self.slots[id.slot()].unheard = false;
     }
 
-    /// A generation that none of the queue pairs so far has had.
-    pub(super) fn next_generation(&self, first: u16) -> u16 {
-        let lived = |slot: &Slot| slot.generation.wrapping_sub(first);
-        let most = self.slots.iter().map(lived).max().unwrap_or(0);
-        first.wrapping_add(most).wrapping_add(1)
+    /// Numbers that none of the queue pairs so far has had.
+    pub(super) fn next_numbers(&self) -> Numbers {
+        let first = self.first;
+        let lived = |slot: &Slot| {
+            let ended = slot.generation.wrapping_sub(first.generation);
+            ended + u16::from(slot.entry.is_some())
+        };
+        match self.slots.iter().map(lived).max().unwrap_or(0) {
+            0 => first,
+            1 => Numbers {
+                base: first.base + self.limit as u16,
+                ..first
+            },
+            most => Numbers {
+                generation: first.generation.wrapping_add(most),
+                ..first
+            },
+        }
     }
 
     pub(super) fn connections(&self) -> impl Iterator<Item = ConnId> {
@@ -169,13 +199,45 @@ impl Slots {
 mod tests {
     use super::*;
 
+    const FIRST: Numbers = Numbers {
+        generation: u16::MAX,
+        base: 0,
+    };
+
     #[test]
     fn numbers_tell_endpoint_and_slot() {
-        let slots = Slots::new(3, 1024, u16::MAX);
+        let slots = Slots::new(3, 1024, FIRST);
         let (id, qpn) = slots.vacancy().unwrap();
         assert_eq!(id.slot(), 0);
         assert_eq!(qpn >> (24 - INDEX_BITS), 3);
         assert!(qpn < 1 << 24);
-        assert_eq!(slots.next_generation(u16::MAX), 0);
+        assert_eq!(slots.next_numbers(), FIRST);
+    }
+
+    #[test]
+    fn endpoints_after_one_another_have_other_numbers() {
+        let (mut seen, mut next) = (std::collections::HashSet::new(), FIRST);
+        for _ in 0..10_000 {
+            let mut slots = Slots::new(1, 3, next);
+            for _ in 0..2 {
+                let (id, qpn) = slots.vacancy().unwrap();
+                assert!(seen.insert(qpn), "{qpn:#x} was another's");
+                slots.turn = id.slot() + 1;
+                slots.remove(id);
+            }
+            next = slots.next_numbers();
+        }
+    }
+
+    #[test]
+    fn a_slot_used_twice_costs_a_generation() {
+        let mut slots = Slots::new(1, 1, FIRST);
+        for _ in 0..2 {
+            let (id, _) = slots.vacancy().unwrap();
+            slots.remove(id);
+            slots.heard(id);
+        }
+        let (generation, base) = (1, 0);
+        assert_eq!(slots.next_numbers(), Numbers { generation, base });
     }
 }
