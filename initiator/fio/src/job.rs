@@ -21,6 +21,8 @@ use crate::filename::Filename;
 const QID: u16 = 1;
 /// Commands at a time; targets may allow fewer.
 const DEPTH: u16 = 1023;
+/// How long what was queued may wait for what is queued next.
+const GATHER: Duration = Duration::from_micros(20);
 /// How long to poll for an event before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
 /// How long to sleep at most: Keep Alives want their turn.
@@ -36,6 +38,8 @@ pub(crate) struct Job {
     nsid: u32,
     block_bytes: u64,
     blocks: u64,
+    /// When things were last moved along.
+    polled_at: Instant,
     /// By CID.
     underway: Vec<*mut IoUnit>,
     /// Over, and not yet given to fio.
@@ -67,6 +71,7 @@ impl Job {
             nsid: filename.nsid,
             block_bytes: 1 << format.lbads,
             blocks: namespace.nsze.get(),
+            polled_at: Instant::now(),
             underway: vec![std::ptr::null_mut(); depth + 1],
             over: Vec::with_capacity(depth),
             given: Vec::with_capacity(depth),
@@ -107,10 +112,16 @@ impl Job {
         }
     }
 
-    /// Moves things along: what was queued leaves.
+    /// Moves things along: what was queued leaves, at the latest [`GATHER`] after
+    /// what left before. fio commits each I/O by itself; those that it queues in a
+    /// row, before it asks for events, leave together.
     pub(crate) fn commit(&mut self) {
-        self.host.poll();
-        self.collect();
+        let now = Instant::now();
+        if now - self.polled_at >= GATHER {
+            self.polled_at = now;
+            self.host.poll();
+            self.collect();
+        }
     }
 
     /// Waits until at least `min` I/Os are over, or `patience` is, and says how many
@@ -131,6 +142,7 @@ impl Job {
             let progress = self.host.poll();
             self.collect();
             let now = Instant::now();
+            self.polled_at = now;
             let waited = now - started;
             if self.over.len() >= min || patience.is_some_and(|patience| waited >= patience) {
                 let count = self.over.len().min(max);
