@@ -1,0 +1,115 @@
+//! After connect, nothing on the way of an I/O allocates: not the host, not the
+//! target, not RoCE in user space between them. A test of its own binary, because
+//! it counts the whole process's allocations.
+//!
+//! Why `unsafe` here: an allocator is.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cairn_initiator::{Buffer, Data, Host, command};
+use cairn_roce::Soft;
+use cairn_tests::harness::{NQN, TestTarget, subsystem};
+
+/// The system's allocator, which counts.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: everything is passed on as it comes.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are the system's conditions.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// Commands at a time.
+const DEPTH: u32 = 32;
+/// Commands before the count begins: what grows to its size has done so by then.
+const WARM_UP: u32 = 2_000;
+const COUNTED: u32 = 10_000;
+const BLOCK: u32 = 512;
+/// Keyed data, of more than one packet.
+const BYTES: u32 = 16 * 1024;
+
+/// A job's next command: reads and writes, in capsules and by key, of memory and of
+/// a file.
+fn submit(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], turn: u32) {
+    let nsid = 1 + turn % 2;
+    let slba = u64::from(turn % 100) * u64::from(BYTES / BLOCK);
+    let keyed = Data::part_of(buffer, (turn % DEPTH * BYTES) as usize, BYTES);
+    let (sqe, data) = match turn % 5 {
+        0 | 1 => (command::read(nsid, slba, BYTES / BLOCK), keyed),
+        2 => (command::write(nsid, slba, BYTES / BLOCK), keyed),
+        3 => {
+            let blocks = in_capsule.len() as u32 / BLOCK;
+            (
+                command::write(nsid, slba, blocks),
+                Data::InCapsule(in_capsule),
+            )
+        }
+        _ => (command::flush(nsid), Data::None),
+    };
+    host.submit(1, sqe, data).expect("the queue holds as many");
+}
+
+/// Keeps the queue full until `count` commands are over.
+fn run(host: &mut Host, buffer: &Buffer, in_capsule: &[u8], count: u32) {
+    (0..DEPTH).for_each(|turn| submit(host, buffer, in_capsule, turn));
+    let (mut begun, mut over) = (DEPTH, 0);
+    while over < begun {
+        host.poll();
+        while let Some((_, result)) = host.reap(1) {
+            let response = result.expect("the connection holds");
+            assert!(response.cqe.status().is_success(), "{response:?}");
+            over += 1;
+            if begun < count {
+                submit(host, buffer, in_capsule, begun);
+                begun += 1;
+            }
+        }
+    }
+}
+
+fn allocations_of(target: &TestTarget) -> u64 {
+    let mut host = target.connect("frugal");
+    let buffer = host.buffer((DEPTH * BYTES) as usize).expect("memory");
+    let in_capsule = vec![0x5a; 4096];
+    run(&mut host, &buffer, &in_capsule, WARM_UP);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    run(&mut host, &buffer, &in_capsule, COUNTED);
+    let after = ALLOCATIONS.load(Ordering::Relaxed);
+    host.shutdown().expect("an orderly end");
+    after - before
+}
+
+#[test]
+fn an_io_over_user_space_roce_allocates_nothing() {
+    let file = cairn_tests::harness::Scratch::new("no-allocation", 4 << 20);
+    let disks = subsystem(NQN, &["mem:4MiB block_size = 512", &file.export(BLOCK)]);
+    let target = TestTarget::start_on_soft(Soft::default(), &disks);
+    // The counter counts.
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    drop(Box::new(before));
+    assert!(ALLOCATIONS.load(Ordering::Relaxed) > before);
+
+    let count = allocations_of(&target);
+    assert_eq!(count, 0, "allocations of {COUNTED} commands");
+    target.stop();
+}
