@@ -310,7 +310,20 @@ impl SoftEndpoint {
         };
         if entry.timer_at.is_none_or(|earlier| at < earlier) {
             entry.timer_at = Some(at);
+            if self.timers.len() == self.timers.capacity() {
+                self.forget_old_timers();
+            }
             self.timers.push(Reverse((at, id.slot() as u16)));
         }
+    }
+
+    /// Takes the timers out of the heap that earlier ones have replaced: one of each
+    /// queue pair stays, and there is room for more without another allocation.
+    fn forget_old_timers(&mut self) {
+        let slots = &mut self.slots;
+        self.timers.retain(|Reverse((at, slot))| {
+            let entry = slots.by_slot(*slot);
+            entry.is_some_and(|(_, entry)| entry.timer_at == Some(*at))
+        });
     }
 }
