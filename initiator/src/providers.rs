@@ -66,7 +66,7 @@ pub struct Provided {
     /// Its device.
     pub device: Arc<dyn Device>,
     /// Keeps the provider for as long as its device.
-    _provider: Arc<dyn Provider>,
+    provider: Arc<dyn Provider>,
 }
 
 impl Provided {
@@ -88,6 +88,12 @@ impl Provided {
                 })
             }),
         }
+    }
+
+    /// The provider itself, for devices that lead elsewhere.
+    #[must_use]
+    pub fn provider(&self) -> &Arc<dyn Provider> {
+        &self.provider
     }
 
     fn verbs(remote: SocketAddr, local: Option<IpAddr>) -> Result<Self, String> {
@@ -113,7 +119,7 @@ impl Provided {
         Ok(Self {
             name: provider.name(),
             device,
-            _provider: provider,
+            provider,
         })
     }
 }

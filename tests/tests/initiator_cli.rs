@@ -6,10 +6,11 @@
 //! processes, and run as they are written.
 
 use std::fs;
+use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Child, Command, ExitCode, Output, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -38,9 +39,10 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 5] = [
+    let others: [(&str, Test); 6] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
+        ("one_of_two_ways_dies_under_a_benchmark", two_ways),
         ("damage_is_found_and_named", damage),
         ("a_job_file_of_fio_runs", job_file),
         ("what_destroys_data_asks_first", asks_first),
@@ -267,12 +269,7 @@ fn interrupt() -> Result<(), Failed> {
             bench.folder.path().join("live"),
         )?))
         .spawn()?;
-    let live = || fs::read_to_string(bench.folder.path().join("live")).unwrap_or_default();
-    let deadline = Instant::now() + Duration::from_secs(60);
-    while !live().contains("IOPS") {
-        assert!(Instant::now() < deadline, "no live line: {}", live());
-        std::thread::sleep(Duration::from_millis(50));
-    }
+    until_live(&bench);
     Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status()?;
@@ -285,6 +282,93 @@ fn interrupt() -> Result<(), Failed> {
         "{stdout}"
     );
     bench.stop()
+}
+
+/// One of several targets of a disk, a file that they share.
+const SHARING_TARGET: &str = r#"
+[target]
+reactors = 1
+mdts = "1MiB"
+data_buffers = "4MiB"
+provider = "soft"
+
+[[listener]]
+address = "ADDRESS"
+port_id = PORT_ID
+
+[[subsystem]]
+nqn = "nqn.2024-01.com.example:shared"
+allow_any_host = true
+controller_ids = "PORT_ID00-PORT_ID99"
+
+[[subsystem.namespace]]
+nsid = 1
+export = "DISK"
+shared = true
+"#;
+
+fn two_ways() -> Result<(), Failed> {
+    let bench = Bench::new();
+    let disk = bench.folder.path().join("disk.img");
+    fs::File::create(&disk)?.set_len(32 << 20)?;
+    let (mut targets, mut addresses) = (Vec::new(), Vec::new());
+    for port_id in ["1", "2"] {
+        let address = own_loopback_address().to_string();
+        let config = SHARING_TARGET
+            .replace("ADDRESS", &address)
+            .replace("PORT_ID", port_id)
+            .replace("DISK", &disk.display().to_string());
+        fs::write(bench.folder.path().join(format!("{port_id}.toml")), config)?;
+        let line = format!("exec cairn-target serve --log warn --config {port_id}.toml");
+        let child = bench.command(&line).stdout(Stdio::piped()).spawn()?;
+        targets.push(ready(child));
+        addresses.push(address);
+    }
+    let line = format!(
+        "exec cairn-initiator bench -a {} --path {} --iopolicy queue-depth --rw=randrw --bs=4k \
+         --iodepth=8 --size=4m --runtime=5 --time_based --verify=crc32c --destroy-data",
+        addresses[0], addresses[1]
+    );
+    let child = bench
+        .command(&line)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(fs::File::create(
+            bench.folder.path().join("live"),
+        )?))
+        .spawn()?;
+    until_live(&bench);
+    targets[0].kill()?;
+    let output = child.wait_with_output()?;
+    let (stdout, _) = texts(&output);
+    targets[1].kill()?;
+    for mut target in targets {
+        target.wait()?;
+    }
+    let live = fs::read_to_string(bench.folder.path().join("live"))?;
+    assert!(output.status.success(), "{stdout}\n{live}");
+    assert!(stdout.contains(", 0 bad"), "{stdout}");
+    bench.stop()
+}
+
+/// A target, once hosts can connect to it.
+fn ready(mut target: Child) -> Child {
+    let stdout = BufReader::new(target.stdout.take().expect("it is a pipe"));
+    let mut lines = stdout.lines().map_while(Result::ok);
+    assert!(
+        lines.any(|line| line == "ready"),
+        "the target does not start"
+    );
+    target
+}
+
+/// Waits until a benchmark shows its first line, in the file `live`.
+fn until_live(bench: &Bench) {
+    let live = || fs::read_to_string(bench.folder.path().join("live")).unwrap_or_default();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !live().contains("IOPS") {
+        assert!(Instant::now() < deadline, "no live line: {}", live());
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn damage() -> Result<(), Failed> {

@@ -124,13 +124,26 @@ impl Address {
     }
 
     fn remote(&self) -> Result<SocketAddr> {
-        let host = self.traddr.trim_start_matches('[').trim_end_matches(']');
-        let found = (host, self.trsvcid).to_socket_addrs();
-        let mut found = found.map_err(|error| format!("-a {}: {error}", self.traddr))?;
-        found
-            .next()
-            .ok_or_else(|| format!("-a {}: the name has no address", self.traddr))
+        resolve("-a", &self.traddr, self.trsvcid)
     }
+
+    /// Another address of the target, with the same port if it names none.
+    pub(super) fn other_remote(&self, text: &str) -> Result<SocketAddr> {
+        if let Ok(complete) = text.parse() {
+            return Ok(complete);
+        }
+        resolve("--path", text, self.trsvcid)
+    }
+}
+
+/// The first address of a name.
+fn resolve(option: &str, name: &str, port: u16) -> Result<SocketAddr> {
+    let host = name.trim_start_matches('[').trim_end_matches(']');
+    let found = (host, port).to_socket_addrs();
+    let mut found = found.map_err(|error| format!("{option} {name}: {error}"))?;
+    found
+        .next()
+        .ok_or_else(|| format!("{option} {name}: the name has no address"))
 }
 
 fn parse_nqn(option: &str, nqn: &str) -> Result<Nqn> {

@@ -14,9 +14,10 @@ use super::Result;
 use super::address::Address;
 use super::output::print;
 use super::session::{Session, namespace, text};
-use crate::Event;
 use crate::bench::keys::{self, KEYS, Key};
-use crate::bench::{Audience, BenchResult, Glimpse, Job, NvmeLanes, job_file, report, run};
+use crate::bench::{Audience, BenchResult, Glimpse, Job, Lanes, NvmeLanes, job_file, report, run};
+use crate::multipath::{MultipathLanes, MultipathOptions, Policy};
+use crate::{Event, HostOptions};
 
 /// Which namespace.
 #[derive(Debug, Args)]
@@ -30,7 +31,7 @@ struct Where {
 
 impl Where {
     /// Connects once, to see what there is; says so if asked to.
-    fn lanes(&self, tell: bool) -> Result<NvmeLanes> {
+    fn lanes(&self, tell: bool) -> Result<(Session, NvmeLanes)> {
         let session = Session::new(&self.address)?;
         let subsystem = session.subsystem()?;
         let mut host = session.connect_to(subsystem, 1)?;
@@ -47,14 +48,15 @@ impl Where {
                 session.provided.name
             );
         }
-        Ok(NvmeLanes {
+        let lanes = NvmeLanes {
             device: Arc::clone(&session.provided.device),
             options: session.options(subsystem)?,
             nsid: namespace.nsid,
             format,
             reset_interval: None,
             on_event: tell_event,
-        })
+        };
+        Ok((session, lanes))
     }
 }
 
@@ -85,6 +87,17 @@ pub(super) struct Bench {
     /// Whether to show a line each second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
+    /// Another way to the same namespace, beside -a; each --path adds one. Whatever happens to one
+    /// way, I/O goes on by the others
+    #[arg(
+        long = "path",
+        value_name = "ADDR[:PORT]",
+        conflicts_with = "reset_interval"
+    )]
+    paths: Vec<String>,
+    /// Which way the next I/O takes, with --path, in Linux's words
+    #[arg(long, value_enum, default_value_t = IoPolicy::RoundRobin, requires = "paths")]
+    iopolicy: IoPolicy,
     /// Reset the controller that often while jobs run, in seconds, to see that nothing is lost
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     reset_interval: Option<u64>,
@@ -112,6 +125,24 @@ enum Eta {
     Always,
     /// Nothing before the report
     Never,
+}
+
+/// Policies of Linux's native multipath.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum IoPolicy {
+    /// One after the other
+    RoundRobin,
+    /// The one with the fewest I/Os on it
+    QueueDepth,
+}
+
+impl From<IoPolicy> for Policy {
+    fn from(policy: IoPolicy) -> Self {
+        match policy {
+            IoPolicy::RoundRobin => Self::RoundRobin,
+            IoPolicy::QueueDepth => Self::QueueDepth,
+        }
+    }
 }
 
 /// The keys of jobs on the command line, in its order.
@@ -233,15 +264,38 @@ impl Bench {
                 job.name, job.rw.name
             ));
         }
-        let mut lanes = self.place.lanes(self.eta != Eta::Never)?;
-        lanes.reset_interval = self.reset_interval.map(Duration::from_secs);
-        let result = run_until_interrupted(&jobs, &lanes, self.eta != Eta::Never)?;
+        let live = self.eta != Eta::Never;
+        let result = if self.paths.is_empty() {
+            let mut lanes = self.place.lanes(live)?.1;
+            lanes.reset_interval = self.reset_interval.map(Duration::from_secs);
+            run_until_interrupted(&jobs, &lanes, live)?
+        } else {
+            run_until_interrupted(&jobs, &self.by_several_paths(live)?, live)?
+        };
         self.report(&result)?;
         Ok(if result.is_success() {
             ExitCode::SUCCESS
         } else {
             ExitCode::FAILURE
         })
+    }
+
+    /// By -a, which is asked what there is, and by each --path.
+    fn by_several_paths(&self, live: bool) -> Result<MultipathLanes> {
+        let (session, first) = self.place.lanes(live)?;
+        let mut paths = vec![first.options.clone()];
+        for path in &self.paths {
+            paths.push(HostOptions {
+                remote: self.place.address.other_remote(path)?,
+                ..first.options.clone()
+            });
+        }
+        let options = MultipathOptions {
+            policy: self.iopolicy.into(),
+            ..MultipathOptions::new(first.nsid)
+        };
+        let provider = Arc::clone(session.provided.provider());
+        MultipathLanes::find(provider, paths, options).map_err(text)
     }
 
     fn jobs(&self) -> Result<Vec<Job>> {
@@ -298,7 +352,7 @@ fn read_jobs(path: &Path) -> Result<job_file::JobFile> {
 }
 
 /// Ctrl-C once ends the jobs, and there is a report; twice ends the program.
-fn run_until_interrupted(jobs: &[Job], lanes: &NvmeLanes, live: bool) -> Result<BenchResult> {
+fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<BenchResult> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
         signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
@@ -357,7 +411,7 @@ impl Verify {
         }
         job.set("verify", Some("crc32c"))?;
         job.set("verify_only", Some("1"))?;
-        let lanes = self.place.lanes(true)?;
+        let (_session, lanes) = self.place.lanes(true)?;
         let result = run_until_interrupted(&[job], &lanes, true)?;
         for job in &result.jobs {
             for complaint in &job.complaints {
