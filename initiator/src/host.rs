@@ -14,9 +14,8 @@ use crate::error::HostError;
 use crate::event::Event;
 use crate::options::HostOptions;
 use crate::queue::{Response, Ticket};
+use crate::waiting::{self, Waiting};
 
-/// How long a wait spins before it sleeps: about what a local target takes.
-const SPIN: Duration = Duration::from_micros(50);
 /// Bytes of the host's own buffer, for the admin commands that it makes.
 pub(crate) const SCRATCH_BYTES: usize = 64 * 1024;
 
@@ -139,30 +138,10 @@ impl Host {
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
-        mut ready: impl FnMut(&mut Self) -> Option<T>,
+        ready: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, HostError> {
         let timeout = self.timeout;
-        let deadline = Instant::now() + timeout;
-        let mut idle_since = Instant::now();
-        loop {
-            let progress = self.poll();
-            if let Some(value) = ready(self) {
-                // Nobody may poll for a while: the acknowledgements that are owed
-                // to the target go out now. A device that is gone owes nothing.
-                let _ = self.endpoint().arm();
-                return Ok(value);
-            }
-            let now = Instant::now();
-            if now >= deadline {
-                let what = what.into();
-                return Err(HostError::Timeout { what, timeout });
-            }
-            if progress {
-                idle_since = now;
-            } else if now - idle_since > SPIN {
-                self.sleep(deadline)?;
-            }
-        }
+        waiting::wait_until(self, what, timeout, ready)
     }
 
     /// Shuts the controller down in order, then ends all connections. Blocks.
@@ -237,14 +216,25 @@ impl Host {
 
     fn poll_or_sleep(&mut self, latest: Instant) -> Result<(), HostError> {
         if !self.poll() {
-            self.sleep(latest)?;
+            self.sleep_until(latest)?;
         }
         Ok(())
     }
+}
 
-    fn sleep(&mut self, latest: Instant) -> Result<(), HostError> {
+impl Waiting for Host {
+    fn poll_now(&mut self) -> bool {
+        self.poll()
+    }
+
+    fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError> {
         let wake = self.next_deadline().unwrap_or(latest).min(latest);
         Ok(sleep_until_ready(self.endpoint(), wake)?)
+    }
+
+    fn settle(&mut self) {
+        // A device that is gone owes nothing.
+        let _ = self.endpoint().arm();
     }
 }
 

@@ -86,6 +86,7 @@ mod object;
 mod options;
 pub mod providers;
 mod queue;
+mod waiting;
 
 pub use buffer::{Buffer, Data};
 pub use controller::Controller;

@@ -12,9 +12,7 @@ use crate::event::Event;
 use crate::host::command_name;
 use crate::options::HostOptions;
 use crate::queue::Response;
-
-/// How long a wait spins before it sleeps: about what a local target takes.
-const SPIN: Duration = Duration::from_micros(50);
+use crate::waiting::{self, Waiting};
 
 impl Multipath {
     /// Connects each of `paths`, and waits until one of them is usable and the others
@@ -140,27 +138,10 @@ impl Multipath {
     pub fn wait_until<T>(
         &mut self,
         what: impl Into<String>,
-        mut ready: impl FnMut(&mut Self) -> Option<T>,
+        ready: impl FnMut(&mut Self) -> Option<T>,
     ) -> Result<T, HostError> {
         let timeout = self.timeout;
-        let mut idle_since = Instant::now();
-        let deadline = idle_since + timeout;
-        loop {
-            let progress = self.poll(Instant::now());
-            if let Some(value) = ready(self) {
-                return Ok(value);
-            }
-            let now = Instant::now();
-            if now >= deadline {
-                let what = what.into();
-                return Err(HostError::Timeout { what, timeout });
-            }
-            if progress {
-                idle_since = now;
-            } else if now - idle_since > SPIN {
-                self.sleep(deadline)?;
-            }
-        }
+        waiting::wait_until(self, what, timeout, ready)
     }
 
     /// Sleeps until there is something to poll, or until `latest`. It may return early;
@@ -185,5 +166,22 @@ impl Multipath {
             let gone = |path: &super::Path| path.controller.state() == State::Gone;
             multipath.paths.iter().all(gone).then_some(())
         })
+    }
+}
+
+impl Waiting for Multipath {
+    fn poll_now(&mut self) -> bool {
+        self.poll(Instant::now())
+    }
+
+    fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError> {
+        self.sleep(latest)
+    }
+
+    fn settle(&mut self) {
+        for path in &mut self.paths {
+            // A device that is gone owes nothing.
+            let _ = path.controller.endpoint().arm();
+        }
     }
 }

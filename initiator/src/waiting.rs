@@ -1,0 +1,49 @@
+//! Blocking until something is so: the same for a host by one path and by several.
+
+use std::time::{Duration, Instant};
+
+use crate::error::HostError;
+
+/// How long a wait spins before it sleeps: about what a local target takes.
+pub(crate) const SPIN: Duration = Duration::from_micros(50);
+
+/// What can be polled, and slept with.
+pub(crate) trait Waiting {
+    /// Moves everything along that can be; whether anything was.
+    fn poll_now(&mut self) -> bool;
+
+    /// Sleeps until there is something to poll, or until `latest`. It may return
+    /// early.
+    fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
+
+    /// Sends what is owed to targets: nobody may poll for a while.
+    fn settle(&mut self);
+}
+
+/// Polls until `ready` gives something, and sleeps where polling is in vain.
+pub(crate) fn wait_until<H: Waiting, T>(
+    host: &mut H,
+    what: impl Into<String>,
+    timeout: Duration,
+    mut ready: impl FnMut(&mut H) -> Option<T>,
+) -> Result<T, HostError> {
+    let mut idle_since = Instant::now();
+    let deadline = idle_since + timeout;
+    loop {
+        let progress = host.poll_now();
+        if let Some(value) = ready(host) {
+            host.settle();
+            return Ok(value);
+        }
+        let now = Instant::now();
+        if now >= deadline {
+            let what = what.into();
+            return Err(HostError::Timeout { what, timeout });
+        }
+        if progress {
+            idle_since = now;
+        } else if now - idle_since > SPIN {
+            host.sleep_until(deadline)?;
+        }
+    }
+}
