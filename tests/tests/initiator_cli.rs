@@ -262,14 +262,7 @@ fn interrupt() -> Result<(), Failed> {
         "exec cairn-initiator bench -a {EXAMPLE_ADDRESS} --rw=randread --iodepth=4 --runtime=1h \
          --time_based"
     );
-    let child = bench
-        .command(&line)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::from(fs::File::create(
-            bench.folder.path().join("live"),
-        )?))
-        .spawn()?;
-    until_live(&bench);
+    let child = running(&bench, &line)?;
     Command::new("kill")
         .args(["-INT", &child.id().to_string()])
         .status()?;
@@ -329,14 +322,7 @@ fn two_ways() -> Result<(), Failed> {
          --iodepth=8 --size=4m --runtime=5 --time_based --verify=crc32c --destroy-data",
         addresses[0], addresses[1]
     );
-    let child = bench
-        .command(&line)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::from(fs::File::create(
-            bench.folder.path().join("live"),
-        )?))
-        .spawn()?;
-    until_live(&bench);
+    let child = running(&bench, &line)?;
     targets[0].kill()?;
     let output = child.wait_with_output()?;
     let (stdout, _) = texts(&output);
@@ -361,14 +347,21 @@ fn ready(mut target: Child) -> Child {
     target
 }
 
-/// Waits until a benchmark shows its first line, in the file `live`.
-fn until_live(bench: &Bench) {
-    let live = || fs::read_to_string(bench.folder.path().join("live")).unwrap_or_default();
+/// Starts a benchmark, and waits until its first line is in the file `live`.
+fn running(bench: &Bench, line: &str) -> Result<Child, Failed> {
+    let path = bench.folder.path().join("live");
+    let child = bench
+        .command(line)
+        .stdout(Stdio::piped())
+        .stderr(Stdio::from(fs::File::create(&path)?))
+        .spawn()?;
+    let live = || fs::read_to_string(&path).unwrap_or_default();
     let deadline = Instant::now() + Duration::from_secs(60);
     while !live().contains("IOPS") {
         assert!(Instant::now() < deadline, "no live line: {}", live());
         std::thread::sleep(Duration::from_millis(50));
     }
+    Ok(child)
 }
 
 fn damage() -> Result<(), Failed> {
