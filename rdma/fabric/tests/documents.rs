@@ -139,10 +139,17 @@ fn every_error_name_has_a_line_in_troubleshooting() {
 fn error_tables() -> String {
     let mut text = String::new();
     for (title, table) in trouble::tables() {
-        text.push_str(&format!("\n## {}{}\n\n", title[..1].to_uppercase(), &title[1..]));
+        text.push_str(&format!(
+            "\n## {}{}\n\n",
+            title[..1].to_uppercase(),
+            &title[1..]
+        ));
         text.push_str("| error | what it means | causes, the likeliest first | next |\n");
         text.push_str("|---|---|---|---|\n");
-        for trouble in table.iter().filter(|trouble| trouble.name != "IBV_WC_SUCCESS") {
+        for trouble in table
+            .iter()
+            .filter(|trouble| trouble.name != "IBV_WC_SUCCESS")
+        {
             text.push_str(&format!(
                 "| {} ({}) | {} | {} | {} |\n",
                 trouble.name,

@@ -253,7 +253,11 @@ mod tests {
         let by_name = search("rnr_retry");
         assert_eq!(by_name.len(), 1, "{by_name:?}");
         assert_eq!(by_name[0].1.code, 13);
-        assert!(search("8").iter().any(|(_, found)| found.name == "Invalid ORD"));
+        assert!(
+            search("8")
+                .iter()
+                .any(|(_, found)| found.name == "Invalid ORD")
+        );
         assert!(search("no such word").is_empty());
     }
 }

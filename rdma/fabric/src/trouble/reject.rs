@@ -63,7 +63,11 @@ pub const CM_REJECTS: [Trouble; 34] = [
         ],
         next: Next::OtherLog,
     },
-    bug(2, "CM reject 2, No EEC available", "the other end has no end-to-end context left"),
+    bug(
+        2,
+        "CM reject 2, No EEC available",
+        "the other end has no end-to-end context left",
+    ),
     Trouble {
         code: 3,
         name: "CM reject 3, No resources available",
@@ -84,8 +88,16 @@ pub const CM_REJECTS: [Trouble; 34] = [
             "this machine is overloaded, so that it answered late",
         ],
     ),
-    bug(5, "CM reject 5, Unsupported request", "the other end does not know this kind of request"),
-    bug(6, "CM reject 6, Invalid communication ID", "the other end does not know the connection"),
+    bug(
+        5,
+        "CM reject 5, Unsupported request",
+        "the other end does not know this kind of request",
+    ),
+    bug(
+        6,
+        "CM reject 6, Invalid communication ID",
+        "the other end does not know the connection",
+    ),
     bug(
         7,
         "CM reject 7, Invalid communication instance",
@@ -107,7 +119,11 @@ pub const CM_REJECTS: [Trouble; 34] = [
                      shows its listeners",
         },
     },
-    bug(9, "CM reject 9, Invalid transport service type", "the other end does not do reliable connections"),
+    bug(
+        9,
+        "CM reject 9, Invalid transport service type",
+        "the other end does not do reliable connections",
+    ),
     path(
         10,
         "CM reject 10, Stale connection",
@@ -118,7 +134,11 @@ pub const CM_REJECTS: [Trouble; 34] = [
             "two machines have the same IP address or GUID",
         ],
     ),
-    bug(11, "CM reject 11, RDC does not exist", "there is no such reliable datagram channel"),
+    bug(
+        11,
+        "CM reject 11, RDC does not exist",
+        "there is no such reliable datagram channel",
+    ),
     path(
         12,
         "CM reject 12, Primary remote port GID rejected",
@@ -129,7 +149,12 @@ pub const CM_REJECTS: [Trouble; 34] = [
             "the other end's GID table is full, so that its address has no GID",
         ],
     ),
-    path(13, "CM reject 13, Primary remote port LID rejected", "the other end refuses the LID", INFINIBAND),
+    path(
+        13,
+        "CM reject 13, Primary remote port LID rejected",
+        "the other end refuses the LID",
+        INFINIBAND,
+    ),
     path(
         14,
         "CM reject 14, Invalid primary SL",
@@ -154,22 +179,48 @@ pub const CM_REJECTS: [Trouble; 34] = [
         "the other end refuses the packet rate",
         &["the ends' adapters have rates that they cannot agree on: update their firmware"],
     ),
-    alternate(18, "CM reject 18, Alternate remote port GID rejected", "the alternate path's GID is refused"),
-    alternate(19, "CM reject 19, Alternate remote port LID rejected", "the alternate path's LID is refused"),
-    alternate(20, "CM reject 20, Invalid alternate SL", "the alternate path's service level is refused"),
+    alternate(
+        18,
+        "CM reject 18, Alternate remote port GID rejected",
+        "the alternate path's GID is refused",
+    ),
+    alternate(
+        19,
+        "CM reject 19, Alternate remote port LID rejected",
+        "the alternate path's LID is refused",
+    ),
+    alternate(
+        20,
+        "CM reject 20, Invalid alternate SL",
+        "the alternate path's service level is refused",
+    ),
     alternate(
         21,
         "CM reject 21, Invalid alternate traffic class",
         "the alternate path's traffic class is refused",
     ),
-    alternate(22, "CM reject 22, Invalid alternate hop limit", "the alternate path's hop limit is refused"),
+    alternate(
+        22,
+        "CM reject 22, Invalid alternate hop limit",
+        "the alternate path's hop limit is refused",
+    ),
     alternate(
         23,
         "CM reject 23, Invalid alternate packet rate",
         "the alternate path's packet rate is refused",
     ),
-    path(24, "CM reject 24, Port and CM redirection", "the other end sends us to another port", INFINIBAND),
-    path(25, "CM reject 25, Port redirection", "the other end sends us to another port of its own", INFINIBAND),
+    path(
+        24,
+        "CM reject 24, Port and CM redirection",
+        "the other end sends us to another port",
+        INFINIBAND,
+    ),
+    path(
+        25,
+        "CM reject 25, Port redirection",
+        "the other end sends us to another port of its own",
+        INFINIBAND,
+    ),
     path(
         26,
         "CM reject 26, Invalid path MTU",
@@ -224,7 +275,11 @@ pub const CM_REJECTS: [Trouble; 34] = [
         "the other end refuses the flow label",
         &["an adapter or router that does not take RoCE's flow labels"],
     ),
-    alternate(33, "CM reject 33, Invalid alternate flow label", "the alternate path's flow label is refused"),
+    alternate(
+        33,
+        "CM reject 33, Invalid alternate flow label",
+        "the alternate path's flow label is refused",
+    ),
     Trouble {
         code: 35,
         name: "CM reject 35, Vendor option not supported",
