@@ -173,7 +173,7 @@ impl Desk {
         }
     }
 
-    fn complain(&self, peer: SocketAddr, reason: String) {
+    fn complain(&self, peer: SocketAddr, reason: &str) {
         let admitted = self
             .complaints
             .borrow_mut()
@@ -194,7 +194,7 @@ impl Desk {
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.backlog {
             self.complain(
                 peer,
-                format!(
+                &format!(
                     "{} connection requests wait for an answer already, which is the backlog; \
                      hosts try again by themselves; if it lasts, raise the listener's backlog",
                     self.backlog
@@ -205,7 +205,7 @@ impl Desk {
         let device = match self.devices.of(handle.id()) {
             Ok(device) => device,
             Err(error) => {
-                self.complain(peer, error.to_string());
+                self.complain(peer, &error.to_string());
                 return;
             }
         };
