@@ -5,6 +5,7 @@ mod arena;
 mod backend;
 pub mod cli;
 mod complaints;
+mod marking;
 mod memlock;
 mod namespace;
 mod pool;
