@@ -215,6 +215,16 @@ impl Prefix {
     }
 }
 
+impl From<IpAddr> for Prefix {
+    /// That address alone.
+    fn from(address: IpAddr) -> Self {
+        Self {
+            address,
+            bits: width(address),
+        }
+    }
+}
+
 fn width(address: IpAddr) -> u8 {
     if address.is_ipv4() { 32 } else { 128 }
 }

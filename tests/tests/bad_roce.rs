@@ -121,9 +121,9 @@ impl Peer {
             path_mtu: 3,
             ack_timeout: 14,
             marked: Marked {
-            traffic_class: 0,
-            hop_limit: 64,
-        },
+                traffic_class: 0,
+                hop_limit: 64,
+            },
             private_data,
             timeout: PATIENCE,
         };

@@ -42,7 +42,7 @@ impl Manager {
                 }
             }
             Message::Dreq(dreq) => {
-                self.handle_dreq(now, path, marked, header.transaction_id, &dreq)
+                self.handle_dreq(now, path, marked, header.transaction_id, &dreq);
             }
             Message::Drep(drep) => {
                 let found = self.find(path, drep.ids);
