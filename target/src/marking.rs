@@ -22,7 +22,7 @@ pub(crate) struct MarkingPolicy {
     pub(crate) local: IpAddr,
     /// The host's end.
     pub(crate) peer: IpAddr,
-    /// Whether a VLAN's interface has our end, which has the kernel tag.
+    /// Whether packets have a tag, and so a priority.
     pub(crate) tagged: bool,
 }
 

@@ -1,8 +1,10 @@
 //! Connection requests: looked at here, accepted by a reactor.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use cairn_config::Roce;
+use cairn_fabric::trouble::{self, End};
 use cairn_rdma::ConnRequest;
 use nvme_proto::controller::connect;
 use nvme_proto::wire::IntoBytes;
@@ -21,11 +23,12 @@ impl Control {
         shared: Arc<ListenerShared>,
         mut request: ConnRequest,
     ) {
-        let policy = self.marking_policy(listener, &request);
+        let mut policy = self.marking_policy(listener, &request);
         request.mark(policy.choose(None));
         match self.examine(&request) {
             Ok((reactor, cm, reply)) => {
                 self.introduce_device(&request);
+                policy.tagged = self.is_tagged(policy.local);
                 let host = self.host_behind(&cm, &policy);
                 let marking = policy.choose(host.as_deref());
                 request.mark(marking);
@@ -42,8 +45,10 @@ impl Control {
             Err(status) => {
                 let now = self.clock.now();
                 if let Some(unreported) = self.complaints.admit(request.peer.ip(), now) {
+                    let reason = trouble::of_nvme_reject(status.0);
+                    let reason = reason.line(End::Target, request.peer.ip());
                     tracing::warn!(
-                        address = %request.peer, local = %request.local, reason = %status,
+                        address = %request.peer, local = %request.local, reason,
                         unreported, "connection request refused"
                     );
                 }
@@ -57,15 +62,18 @@ impl Control {
         listener: &cairn_config::Listener,
         request: &ConnRequest,
     ) -> MarkingPolicy {
-        let local = request.local.ip();
-        let own_tag = matches!(self.config.target.roce, Roce::V1 { vlan: Some(_) });
         MarkingPolicy {
             rules: Arc::clone(&self.config.marking),
             listener: listener.marking(),
-            local,
+            local: request.local.ip(),
             peer: request.peer.ip(),
-            tagged: own_tag || marking::is_tagged(local),
+            tagged: false,
         }
+    }
+
+    /// Whether packets from this address get a tag: RoCE v1's own, or the kernel's.
+    fn is_tagged(&self, local: IpAddr) -> bool {
+        matches!(self.config.target.roce, Roce::V1 { vlan: Some(_) }) || marking::is_tagged(local)
     }
 
     /// The name of the host that asks for an I/O queue, if a rule wants to know it:
