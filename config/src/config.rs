@@ -22,12 +22,16 @@ pub const NSID_MAX: u32 = NAMESPACES_MAX;
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 /// Reactors of one target.
 pub const REACTORS_MAX: usize = 64;
+/// The port at which metrics are asked for, unless another is given.
+pub const METRICS_PORT_DEFAULT: u16 = 9464;
 
 /// A whole configuration, every part of it checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// What concerns the process as a whole.
     pub target: Target,
+    /// What is told of what the target does.
+    pub metrics: Metrics,
     /// The addresses that hosts connect to: at least one, no two alike.
     pub listeners: Vec<Listener>,
     /// What hosts connect to: no two with one NQN.
@@ -58,6 +62,13 @@ pub struct Target {
     pub roce: Roce,
     /// What is logged, and how.
     pub log: Log,
+}
+
+/// What is told of what the target does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where they can be asked for; `None`: nowhere. Port 0 leaves it to the system.
+    pub listen: Option<SocketAddr>,
 }
 
 /// What [`Provider::Soft`] puts on the wire.

@@ -57,7 +57,7 @@ use serde::Deserialize;
 
 pub use config::{
     ALLOWED_HOSTS_MAX, Access, Backing, BlockSize, Config, LISTENERS_MAX, Listener, Log, LogFormat,
-    NSID_MAX, Namespace, PORT_DEFAULT, Provider, REACTORS_MAX, Reactors, Roce, SUBSYSTEMS_MAX,
+    METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace, PORT_DEFAULT, Provider, REACTORS_MAX, Reactors, Roce, SUBSYSTEMS_MAX,
     Subsystem, Target,
 };
 pub use flags::Flags;

@@ -4,6 +4,7 @@
 
 mod ana;
 mod listener;
+mod metrics;
 mod namespace;
 mod subsystem;
 mod target;
@@ -37,6 +38,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let provider = target::provider(check, &root.key("target"), &file.target);
     Config {
         target,
+        metrics: metrics::check(check, &root.key("metrics"), &file.metrics),
         listeners: listener::check(check, &root.key("listener"), &file.listener, provider),
         subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),
     }
