@@ -6,6 +6,7 @@ mod backend;
 pub mod cli;
 mod complaints;
 mod memlock;
+mod metrics;
 mod namespace;
 mod pool;
 mod qpair;

@@ -34,7 +34,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Exports disks until told to stop (SIGTERM); SIGHUP reads the configuration anew
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Says whether a configuration file is right, and if not, what is wrong
     Check {
         /// The configuration file

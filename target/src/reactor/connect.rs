@@ -1,5 +1,7 @@
 //! The first command of a connection: Connect makes it a queue of a controller.
 
+use std::sync::Arc;
+
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
@@ -7,8 +9,9 @@ use nvme_proto::wire::fabrics::ConnectData;
 use nvme_proto::wire::{FromZeros, IntoBytes};
 
 use super::Reactor;
+use crate::metrics::QueueCounters;
 use crate::qpair::Association;
-use crate::registry::Way;
+use crate::registry::{QueueShared, Way};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
@@ -51,6 +54,8 @@ impl Reactor {
         let subsystem = self.registry.find(&request.subnqn);
         let subsystem = subsystem.ok_or_else(ConnectRequest::unknown_subsystem)?;
         let address = self.address(qpair);
+        let port = self.port(self.qpairs[qpair].port);
+        let device = port.device().name().to_owned();
         let queue = &mut self.qpairs[qpair];
         let way = Way {
             address,
@@ -69,10 +74,21 @@ impl Reactor {
             reactor = self.index,
             "connected"
         );
+        let shown = Arc::new(QueueShared {
+            peer: queue.peer,
+            local: queue.local,
+            reactor: self.index,
+            device,
+            provider: queue.listener.provider,
+            entries: connected.sq_entries,
+            counters: QueueCounters::default(),
+        });
+        subsystem.show(connected.cntlid, connected.qid, Arc::clone(&shown));
         let association = Association {
             subsystem,
             controller,
             qid: connected.qid,
+            queue: shown,
         };
         let share = self
             .shares
@@ -91,7 +107,8 @@ impl Reactor {
         let request = &mut self.requests[id];
         request.close_after = true;
         let queue = &self.qpairs[request.qpair];
-
+        let code = refusal.status.code().bits();
+        self.counters.refused.add(code);
         if let Some(unreported) = self.complaints.admit(queue.peer.ip(), self.now) {
             tracing::warn!(
                 address = %queue.peer,

@@ -17,6 +17,7 @@ use super::shares::Shares;
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::complaints::Complaints;
+use crate::metrics::{Doing, ReactorCounters};
 use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::{List, RequestTable};
@@ -70,6 +71,8 @@ pub(crate) struct Start {
     pub(crate) control: UnboundedSender<ControlMessage>,
     /// What tells it the time.
     pub(crate) clock: Clock,
+    /// Where it counts.
+    pub(crate) counters: Arc<ReactorCounters>,
 }
 
 /// Starts a reactor, and returns once it runs.
@@ -106,6 +109,7 @@ impl Reactor {
             inbox,
             control,
             clock,
+            counters,
         } = begin;
         if let Some(core) = core {
             pin(core);
@@ -114,6 +118,8 @@ impl Reactor {
         let mut ring = Ring::new(requests + RING_SPARE)?;
         let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
         arena.set_slot(ring.add_buffer(arena.mapping())?);
+        counters.requests_max.set(requests.into());
+        counters.buffer_bytes.set(arena.data_bytes() as u64);
         let now = clock.now();
         Ok(Self {
             index,
@@ -123,7 +129,7 @@ impl Reactor {
             requests: RequestTable::new(requests),
             qpairs: Qpairs::default(),
             ports: Vec::new(),
-            disks: Disks::default(),
+            disks: Disks::new(index),
             registry,
             inbox,
             control,
@@ -132,7 +138,11 @@ impl Reactor {
             backlog: VecDeque::with_capacity(sizes.receives as usize),
             late: VecDeque::new(),
             dirty: Vec::new(),
+            counters,
+            doing: Doing::Poll,
+            started: now,
             now,
+            now_ns: 0,
             next_tick: now + TICK,
             next_check: now,
             batch: vec![Completion::EMPTY; POLL_BATCH].into(),
