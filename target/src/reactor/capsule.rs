@@ -7,6 +7,7 @@ use super::Reactor;
 use crate::metrics::Way;
 use crate::qpair::{Ending, QpairId};
 use crate::request::Task;
+use crate::work_id::WorkKind;
 
 /// A command capsule in its receive slot.
 #[derive(Debug, Clone, Copy)]
@@ -52,7 +53,7 @@ impl Reactor {
             WorkStatus::Flushed => return None,
             // A capsule that is too long breaks the queue pair by itself.
             failed => {
-                self.close(qpair, Ending::Fault(failed.explain()));
+                self.close(qpair, Ending::Work(WorkKind::Receive, failed));
                 return None;
             }
         }
