@@ -4,6 +4,7 @@
 
 mod ana;
 mod listener;
+mod marking;
 mod metrics;
 mod namespace;
 mod subsystem;
@@ -12,6 +13,7 @@ mod target;
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use crate::config::Config;
 use crate::document::Document;
@@ -38,6 +40,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let provider = target::provider(check, &root.key("target"), &file.target);
     Config {
         target,
+        marking: Arc::new(marking::check(check, &root.key("marking"), &file.marking)),
         metrics: metrics::check(check, &root.key("metrics"), &file.metrics),
         listeners: listener::check(check, &root.key("listener"), &file.listener, provider),
         subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),

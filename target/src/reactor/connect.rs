@@ -9,8 +9,9 @@ use nvme_proto::wire::fabrics::ConnectData;
 use nvme_proto::wire::{FromZeros, IntoBytes};
 
 use super::Reactor;
+use crate::marking::Shown;
 use crate::metrics::QueueCounters;
-use crate::qpair::Association;
+use crate::qpair::{Association, QpairId};
 use crate::registry::{QueueShared, Way};
 use crate::request::{RequestId, Task};
 
@@ -61,9 +62,12 @@ impl Reactor {
             address,
             cm: &queue.cm,
             local: queue.local.ip(),
+            peer: queue.peer.ip(),
             listener: &queue.listener,
         };
         let (connected, controller) = subsystem.connect(&request, &way)?;
+        let marked = self.settle_marking(qpair, controller.host_nqn());
+        let queue = &mut self.qpairs[qpair];
         tracing::info!(
             host = controller.host_nqn(),
             address = %queue.peer,
@@ -72,6 +76,11 @@ impl Reactor {
             qid = connected.qid,
             entries = connected.sq_entries,
             reactor = self.index,
+            tos = marked.tos,
+            dscp = marked.dscp,
+            sl = marked.sl,
+            pcp = marked.pcp,
+            hop_limit = marked.hop_limit,
             "connected"
         );
         let shown = Arc::new(QueueShared {
@@ -81,6 +90,7 @@ impl Reactor {
             device,
             provider: queue.listener.provider,
             entries: connected.sq_entries,
+            marked,
             counters: QueueCounters::default(),
         });
         subsystem.show(connected.cntlid, connected.qid, Arc::clone(&shown));
@@ -100,6 +110,20 @@ impl Reactor {
             connected.flow_control,
         );
         Ok(connected.completion.result)
+    }
+
+    /// Has a queue's packets carry what rules say of its host, which is known by name
+    /// now; returns what they do carry.
+    fn settle_marking(&mut self, qpair: QpairId, host_nqn: &str) -> Shown {
+        let queue = &mut self.qpairs[qpair];
+        let marking = queue.policy.choose(Some(host_nqn));
+        let Some(port) = &mut self.ports[queue.port] else {
+            return Shown::default();
+        };
+        if marking != queue.marking && port.endpoint().remark(queue.qp, marking) {
+            queue.marking = marking;
+        }
+        Shown::of(port.endpoint().marked(queue.qp), queue.policy.tagged)
     }
 
     /// Refuses; the connection is closed when the host has read why.

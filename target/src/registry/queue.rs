@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use crate::marking::Shown;
 use crate::metrics::QueueCounters;
 
 /// What is known of a connected queue pair, and what it counts.
@@ -19,6 +20,8 @@ pub(crate) struct QueueShared {
     pub(crate) provider: &'static str,
     /// Entries of the submission queue, 1-based.
     pub(crate) entries: u16,
+    /// What its packets carry.
+    pub(crate) marked: Shown,
     /// What it counts.
     pub(crate) counters: QueueCounters,
 }

@@ -1,5 +1,6 @@
 //! Metrics say what was done: exactly, of whom, and no longer than they are there.
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -125,6 +126,9 @@ fn what_was_done_is_counted_by_namespace_host_and_queue() {
     assert_eq!(page.count("cairn_host_queues", &[of_host]), 3);
     let live = page.count("cairn_connection_info", &[of_host, ("qid", "2")]);
     assert_eq!(live, 1);
+    if page.values("provider").contains("soft") {
+        assert_eq!(page.values("tos"), BTreeSet::from(["0"]));
+    }
     host.shutdown().unwrap();
     target.stop();
 }

@@ -163,6 +163,15 @@ fn tell_queue(teller: &Teller<'_>, host: [Label<'_>; 3], qid: &str, queue: &Queu
     teller.gauge(&families::QUEUE_DEPTH, &labels, counters.depth.get());
     teller.gauge(&families::QUEUE_ENTRIES, &labels, queue.entries.into());
     let [remote, local] = [queue.peer, queue.local].map(|address| address.to_string());
+    let marked = &queue.marked;
+    let [tos, dscp, sl, pcp, hop_limit] = [
+        marked.tos,
+        marked.dscp,
+        marked.sl,
+        marked.pcp,
+        marked.hop_limit,
+    ]
+    .map(|value| value.map_or_else(String::new, |value| value.to_string()));
     let info = [
         nqn,
         host_nqn,
@@ -173,10 +182,11 @@ fn tell_queue(teller: &Teller<'_>, host: [Label<'_>; 3], qid: &str, queue: &Queu
         ("provider", queue.provider),
         ("device", &queue.device),
         ("reactor", &queue.reactor.to_string()),
-        ("tos", ""),
-        ("dscp", ""),
-        ("sl", ""),
-        ("hop_limit", ""),
+        ("tos", &tos),
+        ("dscp", &dscp),
+        ("sl", &sl),
+        ("pcp", &pcp),
+        ("hop_limit", &hop_limit),
     ];
     teller.info(&families::CONNECTION_INFO, &info);
 }
