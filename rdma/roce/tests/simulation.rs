@@ -16,7 +16,7 @@ use cairn_roce::qp::memory::{Memory, Regions};
 use cairn_roce::qp::work::{CompletionQueue, ReceiveQueue, Request, Work};
 use cairn_roce::qp::{Context, Qp, QpConfig};
 use cairn_roce::wire::icrc::{self, Identity, Route};
-use cairn_roce::wire::{Ieth, Opcode, Packet, Reth, Syndrome};
+use cairn_roce::wire::{Aeth, Ieth, Opcode, Packet, Reth, Syndrome};
 use sim::{Network, Random, Weather, for_each_seed};
 
 /// Bytes of the longest message.
@@ -61,6 +61,7 @@ struct Expected {
     kind: CompletionKind,
     bytes: Vec<u8>,
     fetch: bool,
+    signaled: bool,
 }
 
 const ID: QpId = QpId::new(0, 0);
@@ -148,20 +149,27 @@ impl End {
                 self.receive_slots.push(completion.id);
                 continue;
             }
+            // It speaks for unsignaled work before it.
+            while let Some(expected) = self.expected.pop_front_if(|e| !e.signaled) {
+                self.end(expected);
+            }
             let expected = self.expected.pop_front().expect("a completion too many");
             assert_eq!(
                 (completion.id, completion.kind),
                 (expected.id, expected.kind)
             );
-            self.ended += 1;
-            if expected.kind == CompletionKind::Write {
-                self.written.push((expected.slot, expected.bytes));
-                continue;
-            }
-            if expected.fetch {
-                let landed = self.bytes(LOCAL + expected.slot * MAX_LEN, expected.bytes.len());
-                assert!(landed == expected.bytes, "fetched bytes are mangled");
-            }
+            self.end(expected);
+        }
+    }
+
+    /// An operation has ended well.
+    fn end(&mut self, expected: Expected) {
+        self.ended += 1;
+        if expected.kind == CompletionKind::Write {
+            self.written.push((expected.slot, expected.bytes));
+        } else if expected.fetch {
+            let landed = self.bytes(LOCAL + expected.slot * MAX_LEN, expected.bytes.len());
+            assert!(landed == expected.bytes, "fetched bytes are mangled");
         }
     }
 }
@@ -191,6 +199,7 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
         kind: CompletionKind::Send,
         bytes,
         fetch: false,
+        signaled: true,
     };
     let request = match random.below(5) {
         0 | 1 => {
@@ -232,11 +241,13 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
             }
         }
     };
+    // Who signals nothing would never learn that there is room again.
+    expected.signaled = expected.fetch || id % 4 == 1 || random.chance(500);
     let work = Work {
         id,
         request,
         sges,
-        signaled: true,
+        signaled: expected.signaled,
     };
     let posted = ends[from].with(|qp, cx| qp.post([work].into_iter(), cx));
     posted.expect("there is room");
@@ -408,6 +419,60 @@ fn silence_is_noticed() {
         .map(|done| (done.completion.id, done.completion.status));
     let expected = [(1, WorkStatus::RetryExceeded), (2, WorkStatus::Flushed)];
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
+}
+
+/// What nobody waits for the end of is not acknowledged one by one, and when all
+/// falls silent it takes one packet to find out that it has arrived.
+#[test]
+fn unsignaled_work_asks_seldom_and_in_the_end() {
+    let mut now = Instant::now();
+    let config = QpConfig {
+        send_work: 64,
+        ..configs(&mut Random::new(1))[0]
+    };
+    let mut end = End::new(&config, now);
+    let work = Work {
+        id: 0,
+        request: Request::Send {
+            invalidate: None,
+            immediate: None,
+        },
+        sges: end.sge(LOCAL, 100).into(),
+        signaled: false,
+    };
+    let mut out = [0; 4096 + 64];
+    let mut asked = Vec::new();
+    for _ in 0..40 {
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            let packet = Packet::parse(&out[..length]).expect("it is well-formed");
+            if packet.bth.ack_req {
+                asked.push(packet.bth.psn);
+            }
+        }
+        now += Duration::from_micros(10);
+    }
+    let psn = |sequence: u32| (config.send_psn + sequence) & 0xff_ffff;
+    assert_eq!(asked, [psn(31)]);
+    let acknowledge = |sequence| {
+        let mut packet = Packet::new(Opcode::Acknowledge, 0, psn(sequence));
+        packet.aeth = Some(Aeth {
+            syndrome: Syndrome::Ack.code(),
+            msn: 0,
+        });
+        packet
+    };
+    end.with(|qp, cx| qp.handle_packet(&acknowledge(31), false, now, cx));
+
+    now = end.qp.poll_timeout().expect("it will ask for the rest");
+    end.with(|qp, cx| qp.handle_timeout(now, cx));
+    let length = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx));
+    let packet = Packet::parse(&out[..length.unwrap()]).expect("it is well-formed");
+    assert_eq!((packet.bth.psn, packet.bth.ack_req), (psn(39), true));
+    assert!(end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx).is_none()));
+    end.with(|qp, cx| qp.handle_packet(&acknowledge(39), false, now, cx));
+    assert_eq!(end.qp.poll_timeout(), None);
+    assert_eq!(end.counters.local_ack_timeout_err, 0);
 }
 
 /// A peer repeats a READ in vain, since its data are on their way already, and then

@@ -43,8 +43,10 @@ pub(super) struct Requester {
     sent: u64,
     /// What the next posted work starts with.
     end: u64,
-    /// The last packet that asked for an acknowledgement.
+    /// One past the last packet that asked for an acknowledgement.
     asked: u64,
+    /// Work whose end its owner waits for has left since.
+    awaited: bool,
     /// READ and atomic requests whose answers are not all there: where each ends.
     requests: VecDeque<u64>,
     /// The gap in READ data that was last asked for again.
@@ -112,6 +114,7 @@ impl Requester {
             sent: start,
             end: start,
             asked: start,
+            awaited: false,
             requests: VecDeque::with_capacity(usize::from(config.initiator_depth)),
             refetched: None,
             round_trip: RoundTrip::new(config.ack_timeout),

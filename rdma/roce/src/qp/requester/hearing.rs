@@ -253,7 +253,15 @@ impl Requester {
         if self.paced_until.is_some_and(|until| until <= now) {
             self.paced_until = None;
         }
-        if self.deadline.is_some_and(|deadline| deadline <= now) {
+        if self.deadline.is_none_or(|deadline| deadline > now) {
+            return;
+        }
+        if self.asked <= self.unacked && self.next == self.sent {
+            // Nobody was asked. The last packet once more, with that question: a
+            // peer that has it acknowledges it again, one that missed something
+            // says so (IBTA 9.7.5.1.2, 9.7.5.1.3).
+            self.rewind(self.sent - 1, now);
+        } else {
             cx.counters.local_ack_timeout_err += 1;
             self.round_trip.expired();
             self.refetched = None;

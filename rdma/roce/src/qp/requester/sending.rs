@@ -39,13 +39,14 @@ impl Requester {
         if self.paced_until.is_some() {
             return None;
         }
+        let silent = self.deadline.is_none();
         let length = if self.queue[self.cursor].work.request.fetches() {
             self.emit_fetch(now, out)
         } else {
             self.emit_segment(now, out, cx)?
         };
         self.window.sent(length, now);
-        if self.deadline.is_none() {
+        if silent {
             self.deadline = Some(now + self.round_trip.timeout());
             self.progress_at = now;
         }
@@ -99,7 +100,7 @@ impl Requester {
             self.round_trip.sent(sequence, now);
         }
         self.advance(end);
-        self.asked = end - 1;
+        self.note_asked(end, now);
         packet.emit(out)
     }
 
@@ -156,27 +157,40 @@ impl Requester {
         }
         let pad = usize::from(out[1] >> 4 & 3);
         out[end..end + pad].fill(0);
+        self.awaited |= last && entry.work.signaled;
         if ask {
-            self.asked = sequence;
             if sequence >= self.sent {
                 self.round_trip.sent(sequence, now);
             }
+            self.note_asked(sequence + 1, now);
         }
         self.advance(sequence + 1);
         Some(end + pad)
     }
 
-    /// Whether to set AckReq: where sending pauses, and now and then before.
-    /// Not on every message: each one that is set costs a packet.
+    /// Whether to set AckReq: where sending pauses and somebody waits for its end,
+    /// or sending for its acknowledgement; and now and then before. Not on every
+    /// message: each one that is set costs a packet (IBTA 9.7.5.1).
     fn shall_ask(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
         let next = if last { self.cursor + 1 } else { self.cursor };
-        let pauses = next == self.queue.len()
-            || self.queue[next].fault.is_some()
-            || !self.may_send(next, sequence + 1)
-            || self.window.is_paced();
-        pauses || sequence >= self.asked + ACK_EVERY
+        let pauses = if next == self.queue.len() {
+            self.awaited || entry.work.signaled
+        } else {
+            self.queue[next].fault.is_some() || !self.may_send(next, sequence + 1)
+        };
+        pauses || self.window.is_paced() || sequence + 1 >= self.asked + ACK_EVERY
+    }
+
+    /// An acknowledgement of everything before `end` has been asked for. Only now
+    /// does the peer's silence tell anything.
+    fn note_asked(&mut self, end: u64, now: Instant) {
+        if self.asked <= self.unacked {
+            self.deadline = Some(now + self.round_trip.timeout());
+        }
+        self.asked = end;
+        self.awaited = false;
     }
 
     fn advance(&mut self, next: u64) {
@@ -193,6 +207,7 @@ impl Requester {
         self.cursor = at.unwrap_or(self.queue.len());
         self.next = sequence;
         self.asked = sequence;
+        self.awaited = true;
         while self.requests.pop_back_if(|end| *end > sequence).is_some() {}
         self.round_trip.rewound();
         self.deadline = (sequence < self.sent).then(|| now + self.round_trip.timeout());
