@@ -20,8 +20,22 @@ pub(crate) trait Waiting {
     fn settle(&mut self);
 }
 
-/// Polls until `ready` gives something, and sleeps where polling is in vain.
+/// Polls until `ready` gives something, and sleeps where polling is in vain. Then
+/// sends what is owed.
 pub(crate) fn wait_until<H: Waiting, T>(
+    host: &mut H,
+    what: impl Into<String>,
+    timeout: Duration,
+    ready: impl FnMut(&mut H) -> Option<T>,
+) -> Result<T, HostError> {
+    let value = poll_until(host, what, timeout, ready)?;
+    host.settle();
+    Ok(value)
+}
+
+/// As [`wait_until`], for callers who poll again before long: what is owed leaves
+/// with what they send next.
+pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,
     timeout: Duration,
@@ -32,7 +46,6 @@ pub(crate) fn wait_until<H: Waiting, T>(
     loop {
         let progress = host.poll_now();
         if let Some(value) = ready(host) {
-            host.settle();
             return Ok(value);
         }
         let now = Instant::now();

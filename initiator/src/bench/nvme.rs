@@ -10,6 +10,7 @@ use nvme_proto::wire::{IntoBytes, U32, U64};
 
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
+use crate::waiting;
 use crate::{
     Buffer, Controller, Data, Event, Host, HostError, HostOptions, Response, Ticket, command,
 };
@@ -235,8 +236,8 @@ impl Lane for NvmeLane {
         self.take(done);
         if done.is_empty() {
             let patience = deadline.saturating_duration_since(Instant::now());
-            self.host.set_timeout(patience);
-            match self.host.wait_until("an answer", |host| host.reap(QUEUE)) {
+            let answer = |host: &mut Host| host.reap(QUEUE);
+            match waiting::poll_until(&mut self.host, "an answer", patience, answer) {
                 Ok((ticket, answer)) => done.push(self.landed(ticket, answer)),
                 Err(HostError::Timeout { .. }) => {}
                 Err(error) => return Err(error.into()),

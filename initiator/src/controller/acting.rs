@@ -46,7 +46,7 @@ impl Controller {
             remote: self.options.remote,
             local: self.options.local,
             qp: QpOptions {
-                send_work: spec.depth.into(),
+                send_work: Queue::send_work(spec.depth),
                 // The controller reads and writes our memory, never we its.
                 initiator_depth: 0,
                 rnr_retry_count: RNR_RETRY_FOR_EVER,

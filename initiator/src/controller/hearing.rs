@@ -54,8 +54,10 @@ impl Controller {
         if !completion.status.is_success() {
             return self.broken(qid, Loss::Transport(completion.status));
         }
-        let ended = self.queues[usize::from(qid)].sent(completion.id as u16);
-        self.ended(ended);
+        self.queues[usize::from(qid)].sent(completion.id as u16);
+        while let Some(ended) = self.queues[usize::from(qid)].next_over() {
+            self.ended(ended);
+        }
     }
 
     fn received(&mut self, completion: &Completion) {

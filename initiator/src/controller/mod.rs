@@ -87,10 +87,12 @@ impl Controller {
         let queue_entries = u32::from(options.queue_entries.max(2));
         let io_entries = u32::from(options.io_queues) * queue_entries;
         let entries = u32::from(ADMIN_ENTRIES) + io_entries;
+        let io_sends = u32::from(options.io_queues) * Queue::send_work(queue_entries as u16);
+        let sends = Queue::send_work(ADMIN_ENTRIES) + io_sends;
         let endpoint = Arc::clone(device).open(&EndpointOptions {
             receives: entries,
-            // Each command has one send and one receive.
-            completions: 2 * entries,
+            // Of sends, all fail with their connection.
+            completions: entries + sends,
             queue_pairs: 1 + options.io_queues,
         })?;
         let bytes = entries as usize * RESPONSE_BYTES;

@@ -14,6 +14,7 @@ use crate::command;
 use crate::error::HostError;
 use crate::options::HostOptions;
 use crate::queue::Response;
+use crate::waiting;
 
 /// A namespace and its paths. Each lane has controllers of its own, one a path.
 pub struct MultipathLanes {
@@ -174,8 +175,7 @@ impl Lane for MultipathLane {
 
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
         let patience = deadline.saturating_duration_since(Instant::now());
-        self.disk.set_timeout(patience);
-        match self.disk.wait_until("an answer", Multipath::reap) {
+        match waiting::poll_until(&mut self.disk, "an answer", patience, Multipath::reap) {
             Ok((ticket, answer)) => done.push(self.landed(ticket, answer)),
             Err(HostError::Timeout { .. }) => {}
             Err(error) => return Err(LaneError(error.to_string())),

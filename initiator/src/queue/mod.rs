@@ -5,21 +5,24 @@
 //! fabric says that nothing can touch its memory any more. Then it is parked, to
 //! be sent again on the next connection, or it ends.
 
+mod capsules;
 mod done;
 mod slot;
 #[cfg(test)]
 mod tests;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cairn_rdma::{Access, Device, FabricError, Operation, QpId, SendWork, Sge};
+use cairn_rdma::{Device, FabricError, QpId, SendWork};
 use nvme_proto::host::{Duty, OWN_COMMANDS, QueueSpec, requeue};
 use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, IntoBytes, SglDescriptor, Sqe, U16};
 
-use crate::buffer::{Buffer, Data};
+use crate::buffer::Data;
 use crate::error::{HostError, Loss};
 
+use capsules::Capsules;
 use done::Done;
 use slot::{Phase, Slot};
 
@@ -45,9 +48,7 @@ pub(crate) struct Queue {
     pub(crate) link: Link,
     /// Whether it was let go for good.
     pub(crate) released: bool,
-    capsules: Buffer,
-    /// Bytes of `capsules` for each slot.
-    stride: usize,
+    capsules: Capsules,
     /// Bytes of a capsule that the controller takes: on a later connection maybe
     /// less than the stride.
     capsule_bytes: usize,
@@ -60,6 +61,8 @@ pub(crate) struct Queue {
     /// Slots without a command; the next to use is last.
     free: Vec<u16>,
     done: Done,
+    /// Commands that are answered, but must wait for the end of their SENDs.
+    waiting: VecDeque<u16>,
     unanswered: usize,
 }
 
@@ -82,18 +85,17 @@ impl Queue {
         qp: QpId,
     ) -> Result<Self, FabricError> {
         let slots = spec.depth + 1;
-        let bytes = usize::from(slots) * spec.capsule_bytes;
         Ok(Self {
             qid: spec.qid,
             link: Link::Connecting(qp),
             released: false,
-            capsules: Buffer::with_access(device, bytes, Access::LOCAL_READ)?,
-            stride: spec.capsule_bytes,
+            capsules: Capsules::new(device, slots, spec.capsule_bytes)?,
             capsule_bytes: spec.capsule_bytes,
             depth: spec.depth,
             slots: (0..slots).map(|_| Slot::default()).collect(),
             free: (0..spec.depth).rev().collect(),
             done: Done::default(),
+            waiting: VecDeque::with_capacity(slots.into()),
             unanswered: 0,
         })
     }
@@ -103,7 +105,7 @@ impl Queue {
     pub(crate) fn reconnect(&mut self, spec: &QueueSpec, qp: QpId, loss: &Loss) {
         self.link = Link::Connecting(qp);
         self.depth = spec.depth.min(self.slots.len() as u16 - 1);
-        self.capsule_bytes = spec.capsule_bytes.min(self.stride);
+        self.capsule_bytes = spec.capsule_bytes.min(self.capsules.stride());
         for cid in 0..self.slots.len() as u16 {
             let slot = &self.slots[usize::from(cid)];
             let fits = cid < self.depth && slot.capsule_bytes as usize <= self.capsule_bytes;
@@ -129,8 +131,8 @@ impl Queue {
         sqe.cid = U16::new(cid);
         sqe.flags |= Sqe::FLAGS_SGL;
         sqe.dptr = descriptor(&data);
-        let start = usize::from(cid) * self.stride;
-        self.capsules.write(start, sqe.as_bytes());
+        let place = self.capsules.take(cid);
+        self.capsules.write(place, 0, sqe.as_bytes());
         let mut length = SQE_BYTES;
         let mut held = None;
         match data {
@@ -143,7 +145,7 @@ impl Queue {
                     bytes.len(),
                     self.capsule_bytes
                 );
-                self.capsules.write(start + SQE_BYTES, bytes);
+                self.capsules.write(place, SQE_BYTES, bytes);
                 length += bytes.len();
             }
         }
@@ -153,6 +155,7 @@ impl Queue {
         slot.phase = Phase::Parked;
         slot.owner = owner;
         slot.held = held;
+        slot.place = Some(place);
         slot.capsule_bytes = length as u32;
         slot.requeue = qid != 0 && owner == Owner::Caller && requeue::is_safe(&sqe);
         slot.timed = owner == Owner::Caller && !waits_for_ever;
@@ -166,27 +169,12 @@ impl Queue {
     /// The work that sends a prepared capsule.
     pub(crate) fn send(&mut self, cid: u16) -> SendWork {
         let slot = &mut self.slots[usize::from(cid)];
-        slot.phase = Phase::Outstanding {
-            sent: false,
-            response: None,
-        };
+        slot.phase = Phase::Outstanding { response: None };
         slot.age = 0;
         slot.aborted = false;
         self.unanswered += 1;
-        let length = slot.capsule_bytes;
-        let region = self.capsules.region();
-        let start = u64::from(cid) * self.stride as u64;
-        let sge = Sge {
-            addr: region.mapping().addr() + start,
-            length,
-            lkey: region.lkey(),
-        };
-        SendWork {
-            id: u64::from(cid),
-            op: Operation::Send,
-            sges: sge.into(),
-            signaled: true,
-        }
+        let (place, length) = (slot.place(), slot.capsule_bytes);
+        self.capsules.post(place, length)
     }
 
     /// A command that waits for a connection.
@@ -200,12 +188,20 @@ impl Queue {
         self.slots[usize::from(cid)].requeue
     }
 
-    /// The capsule of command `cid` has left, or never will.
-    pub(crate) fn sent(&mut self, cid: u16) -> Ended {
-        if let Phase::Outstanding { sent, .. } = &mut self.slots[usize::from(cid)].phase {
-            *sent = true;
-        }
-        self.end_if_over(cid)
+    /// The SEND of a capsule has ended. [`Self::next_over`] says which commands have
+    /// waited for that.
+    pub(crate) fn sent(&mut self, place: u16) {
+        self.capsules.sent(place);
+    }
+
+    /// The end of a command that was answered and had to wait.
+    pub(crate) fn next_over(&mut self) -> Option<Ended> {
+        let may_leave = |cid: &mut u16| {
+            let slot = &self.slots[usize::from(*cid)];
+            self.capsules.may_leave(slot.place())
+        };
+        let cid = self.waiting.pop_front_if(may_leave)?;
+        Some(self.end(cid))
     }
 
     /// A response capsule has come.
@@ -225,22 +221,27 @@ impl Queue {
                 "a response to command {cid:#x}, which is not outstanding"
             )));
         };
-        if let Phase::Outstanding { response, .. } = &mut slot.phase {
-            *response = Some(Response {
-                cqe,
-                invalidated_rkey,
-            });
-        }
+        let response = Some(Response {
+            cqe,
+            invalidated_rkey,
+        });
+        slot.phase = Phase::Outstanding { response };
         self.unanswered -= 1;
-        Ok(self.end_if_over(cid))
+        if self.capsules.may_leave(slot.place()) {
+            return Ok(self.end(cid));
+        }
+        self.waiting.push_back(cid);
+        Ok(Ended::No)
     }
 
     /// Nothing more will come: every command that is in here is answered, parked
     /// if it may and `park` says so, or lost.
     pub(crate) fn closed(&mut self, loss: Loss, park: bool) {
+        self.capsules.closed();
+        self.waiting.clear();
         for cid in 0..self.slots.len() as u16 {
             let slot = &mut self.slots[usize::from(cid)];
-            let Phase::Outstanding { response, .. } = slot.phase else {
+            let Phase::Outstanding { response } = slot.phase else {
                 continue;
             };
             match (slot.owner, response) {
@@ -334,6 +335,11 @@ impl Queue {
         self.unanswered
     }
 
+    /// SENDs that the fabric may have of a queue of this depth at a time.
+    pub(crate) fn send_work(depth: u16) -> u32 {
+        Capsules::places(depth + 1)
+    }
+
     /// Commands it holds at most.
     pub(crate) fn depth(&self) -> u16 {
         self.depth
@@ -354,15 +360,14 @@ impl Queue {
         }
     }
 
-    /// Ends a command that is over on both sides.
-    fn end_if_over(&mut self, cid: u16) -> Ended {
+    /// Ends a command that was answered.
+    fn end(&mut self, cid: u16) -> Ended {
         let slot = &self.slots[usize::from(cid)];
         let Phase::Outstanding {
-            sent: true,
             response: Some(response),
         } = slot.phase
         else {
-            return Ended::No;
+            unreachable!("only a response ends a command on a connection")
         };
         match slot.owner {
             Owner::Caller => {
@@ -384,6 +389,9 @@ impl Queue {
         let slot = &mut self.slots[usize::from(cid)];
         slot.phase = Phase::Done(result);
         slot.held = None;
+        if let Some(place) = slot.place.take() {
+            self.capsules.leave(place);
+        }
         self.done.push(&mut self.slots, cid);
     }
 
@@ -391,6 +399,9 @@ impl Queue {
         let slot = &mut self.slots[usize::from(cid)];
         slot.phase = Phase::Free;
         slot.held = None;
+        if let Some(place) = slot.place.take() {
+            self.capsules.leave(place);
+        }
         if cid < self.depth {
             self.free.push(cid);
         }

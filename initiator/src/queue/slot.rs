@@ -57,10 +57,9 @@ pub(crate) enum Owner {
 pub(super) enum Phase {
     #[default]
     Free,
-    /// A command is over when its capsule has left *and* its response has come:
-    /// only then is the capsule's memory ours again.
+    /// Answered and still here while too many capsules have outlived their
+    /// commands.
     Outstanding {
-        sent: bool,
         response: Option<Response>,
     },
     /// Waits for a connection to be sent, or sent again, on.
@@ -75,6 +74,8 @@ pub(super) struct Slot {
     pub(super) owner: Owner,
     /// Keeps the data registered while the controller may reach for it.
     pub(super) held: Option<Arc<Region>>,
+    /// Where its capsule lies, from its preparation to its end.
+    pub(super) place: Option<u16>,
     pub(super) capsule_bytes: u32,
     /// May be sent again if its connection breaks.
     pub(super) requeue: bool,
@@ -90,7 +91,13 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    /// Where the capsule of a command lies that is not done.
+    pub(super) fn place(&self) -> u16 {
+        self.place
+            .expect("a command that is not done has a capsule")
+    }
+
     pub(super) fn unanswered(&self) -> bool {
-        matches!(self.phase, Phase::Outstanding { response: None, .. })
+        matches!(self.phase, Phase::Outstanding { response: None })
     }
 }

@@ -6,6 +6,7 @@ use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{NSID_ALL, Status};
 
 use super::*;
+use crate::buffer::Buffer;
 use crate::command;
 
 const QP: QpId = QpId::new(0, 0);
@@ -47,19 +48,53 @@ fn answer(queue: &mut Queue, cid: u16) -> Result<Ended, Loss> {
 }
 
 #[test]
-fn a_command_ends_when_it_was_sent_and_answered_in_either_order() {
+fn a_command_ends_with_its_response() {
     let mut queue = queue(2);
     let (first, second) = (flush(&mut queue), flush(&mut queue));
     let third = prepare(&mut queue, command::flush(1), Data::None);
     assert!(matches!(third, Err(HostError::QueueFull { qid: 1 })));
 
-    queue.sent(first.cid());
     answer(&mut queue, second.cid()).unwrap();
-    assert!(queue.take(first).is_none() && queue.take(second).is_none());
+    assert!(queue.take(first).is_none() && queue.take(second).unwrap().is_ok());
     answer(&mut queue, first.cid()).unwrap();
-    queue.sent(second.cid());
-    assert!(queue.take(first).unwrap().is_ok() && queue.take(second).unwrap().is_ok());
+    assert!(queue.take(first).unwrap().is_ok());
     assert_eq!((queue.outstanding(), queue.unanswered()), (0, 0));
+}
+
+#[test]
+fn capsules_outlive_their_commands_but_not_too_many() {
+    let mut queue = queue(2);
+    let places = queue.capsules.free();
+    let mut signaled = Vec::new();
+    let mut ended = 0;
+    let waiting = loop {
+        let ticket = flush_signaled(&mut queue, &mut signaled);
+        answer(&mut queue, ticket.cid()).unwrap();
+        if queue.take(ticket).is_none() {
+            break ticket;
+        }
+        ended += 1;
+    };
+    // All but those of the three commands that a queue of depth 2 has room for.
+    assert_eq!(ended, places - 3);
+    assert!(queue.next_over().is_none());
+    // One SEND speaks for those before it.
+    assert!(ended >= 2 * signaled.len() && signaled.len() >= 2);
+    queue.sent(signaled[0]);
+    assert!(matches!(queue.next_over(), Some(Ended::ForCaller)));
+    assert!(queue.take(waiting).unwrap().is_ok());
+    assert!(queue.next_over().is_none());
+    queue.closed(Loss::Closed, false);
+    assert_eq!(queue.capsules.free(), places);
+}
+
+fn flush_signaled(queue: &mut Queue, signaled: &mut Vec<u16>) -> Ticket {
+    let ticket = prepare(queue, command::flush(1), Data::None).unwrap();
+    let work = queue.send(ticket.cid());
+    if work.signaled {
+        signaled.push(work.id as u16);
+    }
+    ticket
 }
 
 #[test]
@@ -67,7 +102,6 @@ fn answers_are_taken_by_ticket_or_oldest_first() {
     let mut queue = queue(4);
     let tickets: Vec<_> = (0..4).map(|_| flush(&mut queue)).collect();
     for cid in [3, 1, 0, 2] {
-        queue.sent(cid);
         answer(&mut queue, cid).unwrap();
     }
     assert!(queue.take(tickets[1]).is_some());
@@ -103,7 +137,6 @@ fn a_forgotten_command_keeps_its_slot_until_it_is_over() {
     let ticket = flush(&mut queue);
     queue.forget(ticket);
     assert!(prepare(&mut queue, command::flush(1), Data::None).is_err());
-    queue.sent(0);
     answer(&mut queue, 0).unwrap();
     assert!(queue.take_oldest().is_none());
     assert!(prepare(&mut queue, command::flush(1), Data::None).is_ok());
@@ -134,7 +167,6 @@ fn a_closed_connection_answers_parks_or_loses_each_command() {
     let unsafe_sqe = command::plain(0xc1, NSID_ALL);
     let lost = prepare(&mut queue, unsafe_sqe, Data::None).unwrap();
     queue.send(lost.cid());
-    // The response is here, the end of the send is not.
     answer(&mut queue, answered.cid()).unwrap();
     queue.closed(Loss::Closed, true);
     assert!(queue.take(answered).unwrap().is_ok());
@@ -146,10 +178,9 @@ fn a_closed_connection_answers_parks_or_loses_each_command() {
     queue.reconnect(&spec(4, 128), QP, &Loss::Closed);
     let work = queue.send(waiting.cid());
     assert_eq!(work.sges.total_len(), 64);
-    let capsule = queue.capsules.bytes(usize::from(waiting.cid()) * 128, 64);
+    let capsule = queue.capsules.bytes(work.id as u16, 64);
     let (sqe, _) = Sqe::split_capsule(&capsule).unwrap();
     assert_eq!((sqe.opc, sqe.cid.get()), (0, waiting.cid()));
-    queue.sent(waiting.cid());
     answer(&mut queue, waiting.cid()).unwrap();
     assert!(queue.take(waiting).unwrap().is_ok());
     assert_eq!(queue.free.len(), 4);
@@ -209,7 +240,6 @@ fn commands_age_by_sweeps() {
 fn a_ticket_is_good_for_one_answer() {
     let mut queue = queue(1);
     let ticket = flush(&mut queue);
-    queue.sent(0);
     answer(&mut queue, 0).unwrap();
     queue.take(ticket);
     queue.take(ticket);
@@ -222,7 +252,7 @@ fn the_capsule_holds_sqe_and_data() {
     let ticket = prepare(&mut queue, command::write(1, 9, 1), data).unwrap();
     let work = queue.send(ticket.cid());
     assert_eq!(work.sges.total_len(), 64 + 32);
-    let capsule = queue.capsules.bytes(0, 96);
+    let capsule = queue.capsules.bytes(work.id as u16, 96);
     let (sqe, rest) = Sqe::split_capsule(&capsule).unwrap();
     assert_eq!(sqe.cid.get(), ticket.cid());
     assert_eq!(sqe.dptr, SglDescriptor::in_capsule(0, 32));
