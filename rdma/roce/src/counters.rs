@@ -30,6 +30,16 @@ counters! {
     sent_bytes,
     /// Bytes received, transport headers included.
     rcvd_bytes,
+    /// Datagrams sent: a super-packet is one, and one trip through the stack.
+    sent_datagrams,
+    /// Datagrams received.
+    rcvd_datagrams,
+    /// System calls that sent.
+    send_calls,
+    /// System calls that received.
+    rcv_calls,
+    /// System calls that found nothing to receive.
+    rcv_calls_in_vain,
     /// Requests for RDMA READ received.
     rx_read_requests,
     /// Requests for RDMA WRITE received: first packets.

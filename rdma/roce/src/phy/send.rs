@@ -22,6 +22,7 @@ use super::socket::{check, to_storage};
 use super::wire::{Frame, Wire};
 use super::{Network, Version};
 use crate::capture::Capture;
+use crate::counters::Counters;
 use crate::wire::icrc::{self, Identity, Route};
 use crate::wire::udp::ROCE_PORT;
 
@@ -77,6 +78,26 @@ struct Group {
     route: Route,
 }
 
+/// What has become of packets.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Tally {
+    /// System calls.
+    calls: u64,
+    /// Datagrams, or frames, that the system took.
+    datagrams: u64,
+    /// Packets that it did not take.
+    dropped: u64,
+}
+
+impl Tally {
+    /// Adds it to an endpoint's.
+    pub fn add_to(self, counters: &mut Counters) {
+        counters.send_calls += self.calls;
+        counters.sent_datagrams += self.datagrams;
+        counters.send_err += self.dropped;
+    }
+}
+
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
@@ -100,8 +121,7 @@ pub struct Sender {
     version: Version,
     fault: Option<Fault>,
     capture: Option<Arc<Capture>>,
-    /// Packets that the system did not take.
-    dropped: u64,
+    tally: Tally,
     /// Whether segmentation works on this path.
     offload: bool,
 }
@@ -134,13 +154,13 @@ impl Sender {
             version: network.version(),
             fault,
             capture,
-            dropped: 0,
+            tally: Tally::default(),
         }
     }
 
-    /// Packets that the system did not take since the last call.
-    pub fn take_dropped(&mut self) -> u64 {
-        std::mem::take(&mut self.dropped)
+    /// What has become of packets since the last call.
+    pub fn take_tally(&mut self) -> Tally {
+        std::mem::take(&mut self.tally)
     }
 
     /// Room for the next packet. [`Sender::commit`] makes it one.
@@ -212,8 +232,7 @@ impl Sender {
                 group.count - 1
             }
             None => {
-                if self.used - self.groups.first().map_or(self.used, |group| group.start) >= ENOUGH
-                {
+                if self.is_enough(sealed) {
                     self.leave();
                 }
                 let source = SocketAddr::new(flow.local, flow.source_port);
@@ -239,6 +258,16 @@ impl Sender {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.groups.is_empty()
+    }
+
+    /// Whether what waits leaves before a packet of so many bytes, which begins a
+    /// super-packet. What is shorter goes along: it ends something, as responses do
+    /// behind their data, and is not worth a call of its own.
+    fn is_enough(&self, sealed: usize) -> bool {
+        let (Some(first), Some(last)) = (self.groups.first(), self.groups.last()) else {
+            return false;
+        };
+        sealed >= last.segment && self.used - first.start >= ENOUGH
     }
 
     /// Sends everything. What the system does not take is lost, as on any wire.
@@ -302,8 +331,12 @@ impl Sender {
     fn send(&mut self, fd: RawFd, mut from: usize, to: usize) {
         let mut patience = MAX_WAITS;
         while from < to {
+            self.tally.calls += 1;
             match self.send_some(fd, from, to) {
-                Ok(count) => from += count,
+                Ok(count) => {
+                    self.tally.datagrams += count as u64;
+                    from += count;
+                }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && patience > 0 => {
                     patience -= 1;
@@ -320,7 +353,7 @@ impl Sender {
                     if refused && group.count > 1 {
                         self.offload = false;
                     }
-                    self.dropped += u64::from(group.count);
+                    self.tally.dropped += u64::from(group.count);
                     from += 1;
                 }
             }
@@ -336,7 +369,7 @@ impl Sender {
             (&group.flow, bytes)
         });
         let (settled, lost) = frames.send(fd, packets)?;
-        self.dropped += lost;
+        self.tally.dropped += lost;
         Ok(settled)
     }
 

@@ -353,6 +353,6 @@ impl Desk {
             self.sender.commit(&flow, length);
         }
         self.sender.flush();
-        self.counters.send_err += self.sender.take_dropped();
+        self.sender.take_tally().add_to(&mut self.counters);
     }
 }

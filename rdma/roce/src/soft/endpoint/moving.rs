@@ -10,8 +10,10 @@ use super::{Context, SoftEndpoint, context};
 use crate::phy::receive::{ENOUGH, Received};
 use crate::wire::{Bth, Header, Packet};
 
-/// Packets of a queue pair that leave before it is another's turn.
-const BURST: usize = 64;
+/// Packets of a queue pair that leave before it is another's turn. Of the largest
+/// packets a datagram takes 15: four of these, or two and the responses to them, and
+/// none that is cut off.
+const BURST: usize = 60;
 /// Batches that are taken from the socket before answers go out.
 const BATCHES: usize = 4;
 
@@ -23,9 +25,12 @@ impl SoftEndpoint {
             // A socket that reports an error (of an ICMP message) has none the
             // next time.
             let count = receiver.receive(&self.inlet).unwrap_or(0);
+            self.counters.rcv_calls += 1;
             if count == 0 {
+                self.counters.rcv_calls_in_vain += 1;
                 break;
             }
+            self.counters.rcvd_datagrams += count as u64;
             // News that let the peer send these packets comes first.
             self.read_news(now);
             for datagram in 0..count {
@@ -150,7 +155,7 @@ impl SoftEndpoint {
         if !self.sender.is_empty() {
             self.sender.flush();
         }
-        self.counters.send_err += self.sender.take_dropped();
+        self.sender.take_tally().add_to(&mut self.counters);
     }
 
     /// After anything that a queue pair has been through.
