@@ -2,37 +2,49 @@
 
 use cairn_rdma::{Operation, SendWork};
 
-/// Work of this round, not yet posted: RDMA WRITEs first, then all else.
+/// Work of this round, not yet posted, in trains: RDMA WRITEs first, then all else.
 ///
 /// A response must follow its data, and no more than that: with the data of
 /// several commands together and their responses together, packets of one size
-/// are neighbours, which a network stack sends at the price of one.
+/// are neighbours, which a network stack sends at the price of one. But no more
+/// than it takes at a time: the host works on one train while the next is made.
 ///
 /// A long transfer fills such batches by itself. Its response goes right behind
-/// it, so that the host works on what it has while the next one is on its way:
-/// otherwise both ends take turns.
+/// it, and those to what came before do not wait for it.
 #[derive(Debug)]
 pub(crate) struct Outbox {
+    /// Trains that are complete.
+    trains: Vec<SendWork>,
+    /// Of the train that is being made.
     writes: Vec<SendWork>,
+    write_bytes: u64,
     others: Vec<SendWork>,
 }
 
 impl Outbox {
     /// The most work that one post takes.
-    pub(crate) const MAX: usize = 64;
+    pub(crate) const MAX: usize = 120;
+
+    /// WRITEs of a train, and what else there is in it.
+    const TRAIN_MAX: usize = 32;
+
+    /// Bytes of a train's WRITEs: what one datagram holds.
+    const TRAIN_BYTES: u64 = 60 << 10;
 
     /// Bytes of a transfer that is long: half of what the largest IP packet holds.
     const LONG: u64 = 32 << 10;
 
     pub(crate) fn new() -> Self {
         Self {
-            writes: Vec::with_capacity(Self::MAX),
-            others: Vec::with_capacity(Self::MAX),
+            trains: Vec::with_capacity(Self::MAX),
+            writes: Vec::with_capacity(Self::TRAIN_MAX),
+            write_bytes: 0,
+            others: Vec::with_capacity(Self::TRAIN_MAX),
         }
     }
 
     pub(crate) fn len(&self) -> usize {
-        self.writes.len() + self.others.len()
+        self.trains.len() + self.writes.len() + self.others.len()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -46,14 +58,8 @@ impl Outbox {
         );
         for &work in chain {
             match work.op {
-                Operation::Write(_) => {
-                    if work.sges.total_len() >= Self::LONG {
-                        // Responses to what came before do not wait for it.
-                        self.writes.append(&mut self.others);
-                    }
-                    self.writes.push(work);
-                }
-                _ => self.others.push(work),
+                Operation::Write(_) => self.push_write(work),
+                _ => self.push_other(work),
             }
         }
     }
@@ -61,13 +67,36 @@ impl Outbox {
     /// All there is, in the order in which to post it. [`Self::give_back`] takes
     /// the memory back.
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
-        self.writes.append(&mut self.others);
-        std::mem::take(&mut self.writes)
+        self.end_train();
+        std::mem::take(&mut self.trains)
     }
 
     pub(crate) fn give_back(&mut self, mut taken: Vec<SendWork>) {
         taken.clear();
-        self.writes = taken;
+        self.trains = taken;
+    }
+
+    fn push_write(&mut self, work: SendWork) {
+        let bytes = work.sges.total_len();
+        let is_full = self.write_bytes + bytes > Self::TRAIN_BYTES;
+        if is_full || bytes >= Self::LONG || self.writes.len() == Self::TRAIN_MAX {
+            self.end_train();
+        }
+        self.write_bytes += bytes;
+        self.writes.push(work);
+    }
+
+    fn push_other(&mut self, work: SendWork) {
+        if self.others.len() == Self::TRAIN_MAX {
+            self.end_train();
+        }
+        self.others.push(work);
+    }
+
+    fn end_train(&mut self) {
+        self.trains.append(&mut self.writes);
+        self.trains.append(&mut self.others);
+        self.write_bytes = 0;
     }
 }
 
@@ -110,6 +139,16 @@ mod tests {
     }
 
     #[test]
+    fn no_more_data_goes_together_than_a_datagram_holds() {
+        let mut outbox = Outbox::new();
+        for id in 0..16 {
+            outbox.push(&[work(id, WRITE, 4096), work(100 + id, Operation::Send, 16)]);
+        }
+        let trains = (0..15).chain(100..115).chain([15, 115]);
+        assert_eq!(ids(&mut outbox), trains.collect::<Vec<u64>>());
+    }
+
+    #[test]
     fn a_long_transfer_holds_up_no_response() {
         let mut outbox = Outbox::new();
         let long = Outbox::LONG;
@@ -118,5 +157,23 @@ mod tests {
         outbox.push(&[work(5, WRITE, long), work(6, Operation::Send, 16)]);
         outbox.push(&[work(7, WRITE, 4096), work(8, Operation::Send, 16)]);
         assert_eq!(ids(&mut outbox), [1, 2, 3, 4, 5, 7, 6, 8]);
+    }
+
+    #[test]
+    fn it_never_grows() {
+        let mut outbox = Outbox::new();
+        for chain in [
+            &[work(0, Operation::Send, 16)][..],
+            &[work(0, WRITE, 512), work(1, Operation::Send, 16)],
+        ] {
+            while outbox.len() + chain.len() <= Outbox::MAX {
+                outbox.push(chain);
+            }
+            let taken = outbox.take();
+            assert_eq!((taken.len(), taken.capacity()), (Outbox::MAX, Outbox::MAX));
+            outbox.give_back(taken);
+        }
+        let capacities = (outbox.writes.capacity(), outbox.others.capacity());
+        assert_eq!(capacities, (Outbox::TRAIN_MAX, Outbox::TRAIN_MAX));
     }
 }
