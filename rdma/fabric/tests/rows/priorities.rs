@@ -1,0 +1,81 @@
+//! ToS, DSCP, priorities and hop limits.
+
+use cairn_fabric::tos::Tos;
+
+use crate::common::{assert_found, changed, findings, findings_with, intent, recorded};
+
+#[test]
+fn tos_is_explained_where_it_becomes_a_vlan_priority() {
+    let findings = findings(&recorded("vlan"));
+    let parts = [
+        "note",
+        "eth2.100",
+        "VLAN 100 with priority 3",
+        "ToS 96 (DSCP 24, SL 3)",
+        "egress map 0:3",
+    ];
+    assert_found(&findings, "tos", &parts);
+    // The tag's priority is what PFC goes by there: 3, which is protected.
+    assert!(findings.iter().all(|finding| finding.rule != "pfc"));
+}
+
+#[test]
+fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
+    let mut intent = intent();
+    intent.tos = Some(Tos(32));
+    let findings = findings_with(&recorded("healthy"), intent, None);
+    let parts = [
+        "warning",
+        "ToS 32 (DSCP 8, SL 1), which is priority 1",
+        "cairn-target is told to use it",
+    ];
+    assert_found(&findings, "pfc", &parts);
+}
+
+#[test]
+fn a_tos_that_claims_congestion_is_refused() {
+    let mut intent = intent();
+    intent.tos = Some(Tos(99));
+    let findings = findings_with(&recorded("healthy"), intent, None);
+    assert_found(
+        &findings,
+        "tos",
+        &["warning", "ToS 99", "set-tos mlx5_0 96 --port 1"],
+    );
+}
+
+#[test]
+fn a_forced_traffic_class_is_shown_and_beats_ours() {
+    let mut intent = intent();
+    intent.tos = Some(Tos(96));
+    let findings = findings_with(&recorded("forced-class"), intent, None);
+    let path = "/sys/class/infiniband/mlx5_0/tc/1/traffic_class";
+    let parts = [
+        "warning",
+        "ToS 104 (DSCP 26, SL 3)",
+        "not ToS 96",
+        &format!("echo -1 > {path}"),
+    ];
+    assert_found(&findings, "tos", &parts);
+    let rule = "tclass=16,src_ip=192.0.2.1,dst_ip=192.0.2.0/24";
+    assert_found(
+        &findings,
+        "tos",
+        &["note", "mlx5_1 port 1", "2 rules", rule],
+    );
+    // It is what goes out: priority 3 by DSCP 26's upper bits, which PFC protects.
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.rule != "pfc" || finding.subject != "eth2")
+    );
+}
+
+#[test]
+fn a_forced_hop_limit_of_one_passes_no_router() {
+    let findings = findings(&recorded("forced-class"));
+    assert_found(&findings, "tos", &["warning", "hop limit 1", "tc/1/ttl"]);
+    let far = "[/sys/class/infiniband]\nmlx5_0/tc/1/ttl = 64";
+    let findings = self::findings(&changed("healthy", far));
+    assert_found(&findings, "tos", &["note", "hop limit 64"]);
+}
