@@ -320,7 +320,7 @@ fn there_is_no_automatic_path_migration() {
     let req = pair.managers[HOST].poll_transmit().unwrap().mad;
     // The alternate path of a REQ (IBTA 12.6.5, table 106), behind the MAD header.
     assert_eq!(req[24 + 96..24 + 140], [0; 44]);
-    pair.managers[TARGET].handle_mad(pair.now, path(TARGET), &req);
+    pair.managers[TARGET].handle_mad(pair.now, path(TARGET), 0, &req);
     assert!(pair.run(Duration::ZERO, |pair| pair.request().is_some()));
     let (id, now) = (pair.request().unwrap(), pair.now);
     let target = &mut pair.managers[TARGET];
@@ -340,9 +340,9 @@ fn there_is_no_automatic_path_migration() {
         remote: "10.0.0.66".parse().unwrap(),
         ..path(TARGET)
     };
-    target.handle_mad(now, stranger, &lap.emit(78));
+    target.handle_mad(now, stranger, 0, &lap.emit(78));
     assert!(target.poll_transmit().is_none());
-    target.handle_mad(now, path(TARGET), &lap.emit(78));
+    target.handle_mad(now, path(TARGET), 0, &lap.emit(78));
     let apr = target.poll_transmit().expect("an answer").mad;
     let Some((header, Message::Apr(apr))) = Message::parse(&apr) else {
         panic!("the answer is an APR");
