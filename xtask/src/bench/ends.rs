@@ -15,14 +15,15 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cell::{Backend, Cell, Provider};
+use super::counters::Counters;
 use super::cpu_time::CpuTime;
 use super::sample::Sample;
 
 /// How long a target may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of the exported disk: more than any cache of a processor.
-pub(super) const DISK: &str = "256MiB";
+/// Bytes of the disks that are no file.
+const DISK: &str = "256MiB";
 
 /// Where the two ends are, and what they are.
 pub(super) struct Stage {
@@ -35,35 +36,61 @@ pub(super) struct Stage {
     /// Of the target's reactor, and of the host.
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
+    /// What a target counts while its memory disk is filled: no part of a sample.
+    pub(super) filling: Counters,
 }
 
 impl Stage {
     /// Measures a cell once.
     pub(super) fn measure(&self, cell: &Cell) -> Result<Sample> {
         let target = Target::start(self, cell)?;
+        if cell.backend == Backend::Mem {
+            self.fill(cell)?;
+        }
         let before = CpuTime::of_process(target.child.id());
-        let report = self.run_host(cell)?;
+        let keys = [
+            format!("--bs={}", cell.size.0),
+            format!("--iodepth={}", cell.depth.0),
+            format!("--numjobs={}", cell.queue_pairs.0),
+            format!("--runtime={}us", (self.seconds * 1e6) as u64),
+        ];
+        let fixed = ["--time_based", "--norandommap", "--group_reporting"];
+        let keys = keys.iter().map(String::as_str).chain(fixed);
+        let report = self.run_host(cell, keys.chain(cell.workload.keys().iter().copied()))?;
         let busy = CpuTime::of_process(target.child.id()) - before;
         let log = target.stop()?;
-        Sample::read(&report, busy, &log)
+        let mut counters = Counters::of_log(&log);
+        if cell.backend == Backend::Mem {
+            counters = counters.without(&self.filling);
+        }
+        Sample::read(&report, busy, counters)
             .with_context(|| format!("the report of cairn-initiator bench: {report}"))
     }
 
+    /// Learns what the filling of a memory disk counts.
+    pub(super) fn learn_filling(&mut self, cell: &Cell) -> Result<()> {
+        let target = Target::start(self, cell)?;
+        self.fill(cell)?;
+        self.filling = Counters::of_log(&target.stop()?);
+        Ok(())
+    }
+
+    /// Writes all of a memory disk. Its pages are there then: reads do not all
+    /// find the one page of zeroes, and writes do not wait for new ones.
+    fn fill(&self, cell: &Cell) -> Result<()> {
+        let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
+        self.run_host(cell, keys.into_iter()).map(drop)
+    }
+
     /// Runs the host to its end, and gives its report.
-    fn run_host(&self, cell: &Cell) -> Result<String> {
+    fn run_host<'a>(&self, cell: &Cell, keys: impl Iterator<Item = &'a str>) -> Result<String> {
         let (target, host) = self.addresses;
         let mut command = self.pinned(self.cores.1, "cairn-initiator");
         command
             .arg("bench")
             .args(["-a", &target.to_string(), "-w", &host.to_string()])
             .args(["--provider", &cell.provider.to_string()])
-            .args(cell.workload.keys())
-            .arg(format!("--bs={}", cell.size.0))
-            .arg(format!("--iodepth={}", cell.depth.0))
-            .arg(format!("--numjobs={}", cell.queue_pairs.0))
-            .arg("--group_reporting")
-            .args(["--norandommap", "--time_based"])
-            .arg(format!("--runtime={}us", (self.seconds * 1e6) as u64))
+            .args(keys)
             .args(["--eta=never", "--output-format=json"]);
         let output = command
             .stdin(Stdio::null())

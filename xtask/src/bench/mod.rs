@@ -6,6 +6,7 @@
 
 mod cell;
 mod compare;
+mod counters;
 mod cpu_time;
 mod ends;
 mod matrix;
@@ -25,6 +26,7 @@ use clap::Subcommand;
 use crate::results::{Machine, Marks, Results, terminal};
 use crate::vm::tree::create_dir;
 use cell::{Backend, Cell};
+use counters::Counters;
 use ends::Stage;
 use matrix::Choice;
 
@@ -92,7 +94,10 @@ impl Args {
             ends::check_device(cell.provider, Path::new("/sys"))?;
         }
         let programs = programs::build(self.debug, self.no_build)?;
-        let stage = self.stage(programs)?;
+        let mut stage = self.stage(programs)?;
+        if let Some(cell) = cells.iter().find(|cell| cell.backend == Backend::Mem) {
+            stage.learn_filling(cell)?;
+        }
         if cells.iter().any(|cell| cell.backend == Backend::File) {
             programs::write_image(&stage.disk_image())?;
         }
@@ -162,6 +167,7 @@ impl Args {
             folder,
             addresses: self.addresses(),
             cores: (0, usize::from(several)),
+            filling: Counters::default(),
             seconds: self
                 .seconds
                 .unwrap_or(if self.choice.quick { 0.4 } else { 0.7 }),

@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
+use super::counters::Counters;
 use super::cpu_time::CpuTime;
 use crate::results::{Better, Metric};
 
@@ -57,13 +58,13 @@ pub(super) struct Sample {
     target: CpuTime,
     runtime: Duration,
     host_cpu: Duration,
-    /// What the target's RoCE endpoints counted, by name.
-    counters: Vec<(String, u64)>,
+    counters: Counters,
 }
 
 impl Sample {
-    /// From the host's report, what the target's threads had of the processor, and its log.
-    pub(super) fn read(report: &str, target: CpuTime, target_log: &str) -> Result<Self> {
+    /// From the host's report, what the target's threads had of the processor, and
+    /// what its endpoints counted.
+    pub(super) fn read(report: &str, target: CpuTime, counters: Counters) -> Result<Self> {
         let report: Report = serde_json::from_str(report)?;
         let job = report.jobs.into_iter().next().context("no job")?;
         ensure!(job.error == 0, "error {}", job.error);
@@ -86,7 +87,7 @@ impl Sample {
             target,
             runtime,
             host_cpu,
-            counters: counters(target_log),
+            counters,
         })
     }
 
@@ -107,9 +108,10 @@ impl Sample {
             let us = time.as_secs_f64() * 1e6 / self.ios;
             metrics.push(Metric::once(name, "us/IO", Lower, us));
         }
-        for (counter, name) in COUNTERS {
-            if let Some((_, value)) = self.counters.iter().find(|(own, _)| own == counter) {
-                metrics.push(Metric::once(name, "1/IO", Lower, *value as f64 / self.ios));
+        if !self.counters.is_empty() {
+            for (counter, name) in COUNTERS {
+                let value = self.counters.get(counter) as f64 / self.ios;
+                metrics.push(Metric::once(name, "1/IO", Lower, value));
             }
         }
         let percent = self.target.waited.as_secs_f64() * 100.0 / self.runtime.as_secs_f64();
@@ -121,25 +123,6 @@ impl Sample {
 /// Counters of the target that have a column, and its head.
 const COUNTERS: [(&str, &str); 2] = [("sent_pkts", "sent"), ("rcvd_pkts", "received")];
 
-/// What the target's last words say that its RoCE endpoints counted.
-fn counters(log: &str) -> Vec<(String, u64)> {
-    let lines = log
-        .lines()
-        .filter_map(|line| line.split_once("RoCE has counted "));
-    let pairs = lines.flat_map(|(_, rest)| rest.split(' '));
-    let mut counters: Vec<(String, u64)> = Vec::new();
-    for (name, value) in pairs.filter_map(|pair| pair.split_once('=')) {
-        let Ok(value) = value.parse::<u64>() else {
-            continue;
-        };
-        match counters.iter_mut().find(|(known, _)| known == name) {
-            Some((_, sum)) => *sum += value,
-            None => counters.push((name.to_owned(), value)),
-        }
-    }
-    counters
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -149,9 +132,9 @@ mod tests {
             {"min": 1, "percentile": {"50.000000": 10000, "99.000000": 20000, "99.900000": 30000}}},
         "write": {"total_ios": 300, "iops": 300.0, "bw_bytes": 1228800, "clat_ns": {"min": 0}}}]}"#;
 
-    const LOG: &str = "INFO connected host=\"x\" qid=1\n\
-        2026 INFO RoCE has counted sent_pkts=2500 rcvd_pkts=1000 device=\"soft-127.0.0.1\"\n\
-        2026 INFO RoCE has counted sent_pkts=500 device=\"soft-127.0.0.9\"\n";
+    fn counters() -> Counters {
+        Counters::of_log("RoCE has counted sent_pkts=3000 rcvd_pkts=1000")
+    }
 
     const TIME: CpuTime = CpuTime {
         on_cpu: Duration::from_millis(5),
@@ -165,7 +148,7 @@ mod tests {
 
     #[test]
     fn both_ends_are_counted_per_io() {
-        let sample = Sample::read(REPORT, TIME, LOG).unwrap();
+        let sample = Sample::read(REPORT, TIME, counters()).unwrap();
         let metrics = sample.metrics();
         assert_eq!(metrics[0].name, "IOPS");
         for (name, expected) in [
@@ -194,7 +177,7 @@ mod tests {
             (&failed, "error 5"),
             ("{", "EOF"),
         ] {
-            let error = Sample::read(report, TIME, "").unwrap_err();
+            let error = Sample::read(report, TIME, Counters::default()).unwrap_err();
             assert!(error.to_string().contains(hint), "{error}");
         }
     }
