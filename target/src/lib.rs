@@ -3,11 +3,12 @@
 mod ana;
 mod arena;
 mod backend;
+mod bare_disk;
 pub mod cli;
 mod complaints;
 mod memlock;
 mod namespace;
-mod pool;
+pub mod pool;
 mod qpair;
 mod reactor;
 mod registry;
@@ -17,4 +18,5 @@ mod server;
 mod work_id;
 
 pub use backend::OpenError;
+pub use bare_disk::BareDisk;
 pub use server::{Holdings, ReloadError, StartError, SteppedTarget, Target};

@@ -42,7 +42,7 @@ use crate::work_id::{WorkId, WorkKind};
 
 use capsule::Capsule;
 use disks::Disks;
-use idle::Idle;
+pub(crate) use idle::Idle;
 use port::Port;
 use shares::Shares;
 
