@@ -5,7 +5,6 @@ mod arena;
 mod backend;
 mod bare_disk;
 pub mod cli;
-mod complaints;
 mod memlock;
 mod namespace;
 pub mod pool;
