@@ -10,6 +10,9 @@ use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
 
+/// Longer ones count as this.
+const LATENCY_MAX_NS: u64 = 60_000_000_000;
+
 /// Measures random I/O on a file or block device.
 #[derive(Debug, Parser)]
 #[command(version)]
@@ -61,7 +64,8 @@ fn run(args: &Args) -> Result<Value, String> {
     if places == 0 {
         return Err(format!("{} is too small", args.filename.display()));
     }
-    let mut latencies = Histogram::<u64>::new(3).expect("three digits are few");
+    let mut latencies =
+        Histogram::<u64>::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("these bounds are fine");
     let began = Instant::now();
     let end = began + Duration::from_millis(args.runtime_ms);
     let mut random = 0x9e37_79b9_7f4a_7c15_u64;
