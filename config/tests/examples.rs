@@ -31,7 +31,7 @@ fn every_value_arrives() {
     let config = parse(EVERYTHING);
     let target = &config.target;
     assert_eq!(target.reactors, Reactors::Auto);
-    assert_eq!(target.poll_idle, Duration::from_micros(50));
+    assert_eq!(target.poll_idle, Duration::from_micros(500));
     assert_eq!(target.data_buffers_bytes, 16 << 20);
     assert_eq!(target.receives, 1024);
     assert_eq!(target.in_capsule_data_bytes, 4096);
@@ -41,6 +41,16 @@ fn every_value_arrives() {
     assert_eq!(
         (target.log.filter.as_str(), target.log.format),
         ("info", LogFormat::Text)
+    );
+
+    let rules: Vec<String> = config.marking.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        rules,
+        [
+            "tclass=32,host_nqn=nqn.2024-01.com.example:a-host",
+            "tclass=96,hop_limit=2,src_ip=192.0.2.1,dst_ip=192.0.2.0/25",
+            "tclass=104",
+        ]
     );
 
     let listener = &config.listeners[0];

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use cairn_rdma::Mapping;
 
 use crate::backend::{Backend, BlockIo, BlockOp, Claim, Errno, OpenError, Progress};
-use crate::reactor::Idle;
+use crate::reactor::{Idle, Pause};
 use crate::ring::{FileSlot, Finished, Ring, Span};
 
 /// How long to poll before sleeping: the configuration's default.
@@ -125,9 +125,15 @@ impl BareDisk {
             self.ring.submit()?;
             if busy {
                 idle.worked();
-            } else if idle.should_sleep(now) {
-                self.ring.wait(None)?;
-                idle.slept(now.elapsed());
+                continue;
+            }
+            match idle.pause(now) {
+                Pause::Spin => std::hint::spin_loop(),
+                Pause::Yield => std::thread::yield_now(),
+                Pause::Sleep => {
+                    self.ring.wait(None)?;
+                    idle.slept(Instant::now());
+                }
             }
         }
         self.under_way.clear();

@@ -5,6 +5,7 @@ mod arena;
 mod backend;
 mod bare_disk;
 pub mod cli;
+mod marking;
 mod memlock;
 mod namespace;
 pub mod pool;

@@ -41,7 +41,7 @@ use crate::work_id::{WorkId, WorkKind};
 
 use capsule::Capsule;
 use disks::Disks;
-pub(crate) use idle::Idle;
+pub(crate) use idle::{Idle, Pause};
 use port::Port;
 use shares::Shares;
 
@@ -101,7 +101,9 @@ pub(crate) enum Rest {
     /// Another round: there may be more to do.
     None,
     /// Another round, though there was nothing to do.
-    Pause,
+    Spin,
+    /// The same, after whoever else wants the core.
+    Yield,
     /// To sleep until something happens or this time, if any, comes.
     Until(Option<Instant>),
 }
@@ -154,7 +156,8 @@ impl Reactor {
             let now = self.clock.now();
             match self.step(now) {
                 Rest::None => {}
-                Rest::Pause => std::hint::spin_loop(),
+                Rest::Spin => std::hint::spin_loop(),
+                Rest::Yield => std::thread::yield_now(),
                 Rest::Until(deadline) => self.sleep(deadline),
             }
         }
@@ -175,10 +178,11 @@ impl Reactor {
             self.idle.worked();
             return Rest::None;
         }
-        if !self.idle.should_sleep(now) {
-            return Rest::Pause;
+        match self.idle.pause(now) {
+            Pause::Spin => Rest::Spin,
+            Pause::Yield => Rest::Yield,
+            Pause::Sleep => self.prepare_sleep().map_or(Rest::None, Rest::Until),
         }
-        self.prepare_sleep().map_or(Rest::None, Rest::Until)
     }
 
     /// One round; whether there was anything to do.
@@ -361,7 +365,7 @@ impl Reactor {
         if let Err(error) = self.ring.wait(timeout) {
             panic!("io_uring no longer waits: {error}");
         }
-        self.idle.slept(self.clock.now().duration_since(before));
+        self.idle.slept(self.clock.now());
     }
 
     /// Gives those that wait what has become free, first come first served.
