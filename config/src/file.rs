@@ -13,6 +13,8 @@ use serde::Deserialize;
 pub(crate) struct File {
     /// What concerns the process as a whole.
     pub(crate) target: TargetTable,
+    /// What is told of what the target does.
+    pub(crate) metrics: MetricsTable,
     /// What the packets to each host carry.
     pub(crate) marking: MarkingTable,
     /// The addresses that hosts connect to.
@@ -80,6 +82,17 @@ pub(crate) struct TargetTable {
     /// How it is logged.
     #[schemars(extend("default" = "text", "enum" = ["text", "json"]))]
     pub(crate) log_format: Option<String>,
+}
+
+/// What is told of what the target does.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MetricsTable {
+    /// ADDRESS or ADDRESS:PORT at which Prometheus can ask for metrics by HTTP; the
+    /// port is 9464 if none is given. Without it there is no such port. Whoever can
+    /// reach it can read the names of hosts and disks: use loopback, or an address
+    /// of a management network.
+    pub(crate) listen: Option<String>,
 }
 
 /// A number of reactors, or "auto".
