@@ -15,6 +15,7 @@ mod registry;
 mod request;
 mod ring;
 mod server;
+mod top;
 mod work_id;
 
 pub use backend::OpenError;

@@ -80,7 +80,7 @@ impl Top {
         };
         let config = cairn_config::Config::from_file(file, &cairn_config::Flags::default())
             .map_err(|error| error.to_string())?;
-        config.metrics.map(|metrics| metrics.listen).ok_or_else(|| {
+        config.metrics.listen.ok_or_else(|| {
             format!(
                 "{}: no [metrics] section, so a target that runs with it tells nothing: add \
                  [metrics] listen = \"127.0.0.1:9464\"",

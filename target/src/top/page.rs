@@ -50,7 +50,9 @@ impl Sample {
     }
 
     pub(super) fn has(&self, labels: &[(&str, &str)]) -> bool {
-        labels.iter().all(|(name, value)| self.label(name) == *value)
+        labels
+            .iter()
+            .all(|(name, value)| self.label(name) == *value)
     }
 }
 

@@ -130,7 +130,12 @@ impl Change<'_> {
     }
 
     /// Rates by the values of a label, without those that stand still.
-    fn by_label(&self, name: &str, labels: &Labels<'_>, label: &'static str) -> BTreeMap<String, f64> {
+    fn by_label(
+        &self,
+        name: &str,
+        labels: &Labels<'_>,
+        label: &'static str,
+    ) -> BTreeMap<String, f64> {
         let all = self.after.all(name).iter();
         let values = all
             .filter(|sample| sample.has(labels))
@@ -189,7 +194,8 @@ impl Change<'_> {
         let values = |name| distinct(connections.iter().map(|one| one.label(name)));
         let remotes = connections.iter().map(|one| one.label("remote"));
         // Queue pairs differ in their ports.
-        let remotes = distinct(remotes.map(|remote| remote.rsplit_once(':').map_or(remote, |r| r.0)));
+        let remotes =
+            distinct(remotes.map(|remote| remote.rsplit_once(':').map_or(remote, |r| r.0)));
         Host {
             subsystem: label("subsystem").to_owned(),
             host_nqn: label("host_nqn").to_owned(),

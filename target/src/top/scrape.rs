@@ -23,7 +23,9 @@ pub(super) fn scrape(from: SocketAddr) -> Result<String, String> {
     };
     let mut stream = TcpStream::connect_timeout(&from, PATIENCE).map_err(no_answer)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(no_answer)?;
-    stream.set_write_timeout(Some(PATIENCE)).map_err(no_answer)?;
+    stream
+        .set_write_timeout(Some(PATIENCE))
+        .map_err(no_answer)?;
     let request = format!("GET {PATH} HTTP/1.0\r\nHost: {from}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).map_err(no_answer)?;
     let mut answer = Vec::new();

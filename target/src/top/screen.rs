@@ -36,7 +36,14 @@ fn section(title: &str, table: &Table) -> String {
 
 fn reactors(all: &[Reactor]) -> Table {
     let mut table = Table::new(&[
-        "REACTOR", "BUSY", "POLLING", "ASLEEP", "QPS", "COMMANDS", "BUFFERS MiB", "WAITS/s",
+        "REACTOR",
+        "BUSY",
+        "POLLING",
+        "ASLEEP",
+        "QPS",
+        "COMMANDS",
+        "BUFFERS MiB",
+        "WAITS/s",
     ]);
     for one in all {
         let percent = |share: f64| format!("{:.1} %", share * 100.0);
@@ -47,7 +54,11 @@ fn reactors(all: &[Reactor]) -> Table {
             percent(one.sleeping),
             one.queue_pairs.to_string(),
             format!("{}/{}", one.requests, one.requests_max),
-            format!("{:.1}/{:.1}", one.buffer_used_bytes / MIB, one.buffer_bytes / MIB),
+            format!(
+                "{:.1}/{:.1}",
+                one.buffer_used_bytes / MIB,
+                one.buffer_bytes / MIB
+            ),
             rate(one.waits_per_s),
         ]);
     }
@@ -55,7 +66,15 @@ fn reactors(all: &[Reactor]) -> Table {
 }
 
 /// Columns of a [`Load`].
-const LOAD: [&str; 7] = ["READ/s", "WRITE/s", "READ MiB/s", "WRITE MiB/s", "P50 us", "P99 us", "ERR/s"];
+const LOAD: [&str; 7] = [
+    "READ/s",
+    "WRITE/s",
+    "READ MiB/s",
+    "WRITE MiB/s",
+    "P50 us",
+    "P99 us",
+    "ERR/s",
+];
 
 fn load(load: &Load) -> [String; 7] {
     [
