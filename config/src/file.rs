@@ -34,10 +34,10 @@ pub(crate) struct TargetTable {
     /// The cores that the reactors are pinned to, one each. Says how many
     /// reactors there are, too.
     pub(crate) cores: Option<Vec<i64>>,
-    /// Microseconds that a reactor goes on polling without work, at most,
+    /// Microseconds without work that a reactor bridges by polling, at most,
     /// before it sleeps. It adapts to what it sees. 0 sleeps at once; more buys
     /// latency with CPU time.
-    #[schemars(range(min = 0, max = 1_000_000), extend("default" = 50))]
+    #[schemars(range(min = 0, max = 1_000_000), extend("default" = 1000))]
     pub(crate) poll_idle_us: Option<i64>,
     /// Memory of each reactor for data on its way between disk and network: at
     /// least twice `mdts`.
