@@ -7,6 +7,7 @@ mod bare_disk;
 pub mod cli;
 mod marking;
 mod memlock;
+mod metrics;
 mod namespace;
 pub mod pool;
 mod qpair;
@@ -15,6 +16,7 @@ mod registry;
 mod request;
 mod ring;
 mod server;
+mod top;
 mod work_id;
 
 pub use backend::OpenError;
