@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_rdma::marking::{Marking, Rules};
+use cairn_rdma::marking::{Marking, Prefix, Rules};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
@@ -22,16 +22,22 @@ pub const SUBSYSTEMS_MAX: usize = 1024;
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
 /// Hosts that one subsystem may list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
+/// Addresses and prefixes that one listener may list.
+pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
 /// Rules of one target for the marking of packets.
 pub const MARKING_RULES_MAX: usize = 1024;
 /// Reactors of one target.
 pub const REACTORS_MAX: usize = 64;
+/// The port at which metrics are asked for, unless another is given.
+pub const METRICS_PORT_DEFAULT: u16 = 9464;
 
 /// A whole configuration, every part of it checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// What concerns the process as a whole.
     pub target: Target,
+    /// What is told of what the target does.
+    pub metrics: Metrics,
     /// What the packets to each host carry; what no rule says, the listener does.
     pub marking: Arc<Rules>,
     /// The addresses that hosts connect to: at least one, no two alike.
@@ -64,6 +70,13 @@ pub struct Target {
     pub roce: Roce,
     /// What is logged, and how.
     pub log: Log,
+}
+
+/// What is told of what the target does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where they can be asked for; `None`: nowhere. Port 0 leaves it to the system.
+    pub listen: Option<SocketAddr>,
 }
 
 /// What [`Provider::Soft`] puts on the wire.
@@ -133,6 +146,8 @@ pub struct Listener {
     pub traffic_class: Option<u8>,
     /// Hop limit of the packets sent; `None` is the provider's default.
     pub hop_limit: Option<u8>,
+    /// Where hosts may connect from; `None` is everywhere.
+    pub allowed_addresses: Option<Vec<Prefix>>,
     /// Connection requests that may wait to be answered.
     pub backlog: u32,
     /// PORTID of the NVM subsystem port; no two listeners with one.
@@ -228,6 +243,14 @@ impl Listener {
     #[must_use]
     pub fn socket_address(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
+    }
+
+    /// Whether hosts may connect from there.
+    #[must_use]
+    pub fn allows(&self, host: IpAddr) -> bool {
+        let host = host.to_canonical();
+        let allowed = self.allowed_addresses.as_deref();
+        allowed.is_none_or(|allowed| allowed.iter().any(|prefix| prefix.includes(host)))
     }
 
     /// What packets carry where no rule says it.

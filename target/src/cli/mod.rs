@@ -17,6 +17,8 @@ use cairn_config::{Config, Flags, Reactors};
 use cairn_fabric::cli::FabricArgs;
 use clap::{Args, Parser, Subcommand};
 
+use crate::top::{self, Top};
+
 /// The name that people type.
 const PROGRAM: &str = "cairn-target";
 
@@ -40,6 +42,8 @@ enum Command {
         /// The configuration file
         file: PathBuf,
     },
+    /// Shows what a running target does, as it does it
+    Top(Top),
     /// Prints the JSON schema of configuration files
     Schema,
     /// Shows what RoCE looks like on this machine, and sets what may be set
@@ -80,6 +84,9 @@ struct Serve {
     /// Threads that do the I/O
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: Option<u16>,
+    /// Where Prometheus can ask for metrics by HTTP; port 9464 if none is given
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    metrics: Option<String>,
     /// What is logged, as tracing's filters say it: info, cairn_target=debug, ...
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -98,6 +105,7 @@ impl Serve {
             provider: self.provider.clone(),
             roce: self.roce.clone(),
             vlan: self.vlan,
+            metrics: self.metrics.clone(),
             mark: self.mark.clone(),
             log: self.log.clone(),
             log_format: self.log_format.clone(),
@@ -121,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Check { file } => Config::from_file(&file, &Flags::default())
             .map(|config| print_line(&announce::summary(&config)))
             .map_err(|error| error.to_string()),
+        Command::Top(top) => top::run(&top),
         Command::Schema => {
             print_line(cairn_config::schema().trim_end());
             Ok(())

@@ -9,6 +9,7 @@ use nvme_proto::io::NamespaceView;
 
 use super::port::PORTS_MAX;
 use crate::backend::Backend;
+use crate::metrics::NamespaceCounters;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::ring::{FileSlot, Ring};
 
@@ -64,6 +65,11 @@ impl Disk {
         }
     }
 
+    fn show_users(&self, reactor: usize) {
+        let in_progress = &self.namespace.counters(reactor).in_progress;
+        in_progress.set(u64::from(self.users));
+    }
+
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
@@ -88,14 +94,31 @@ struct Table {
 }
 
 /// All namespaces of a reactor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Disks {
+    /// Whose they are.
+    reactor: usize,
     disks: Vec<Option<Disk>>,
     /// By the subsystem's id.
     tables: Vec<Table>,
 }
 
 impl Disks {
+    /// None as yet, of this reactor.
+    pub(crate) fn new(reactor: usize) -> Self {
+        Self {
+            reactor,
+            disks: Vec::new(),
+            tables: Vec::new(),
+        }
+    }
+
+    /// What is counted of a disk.
+    #[inline]
+    pub(crate) fn counters(&self, disk: u32) -> &NamespaceCounters {
+        self[disk].namespace.counters(self.reactor)
+    }
+
     /// The namespaces of a subsystem are these from now on.
     pub(crate) fn adopt(
         &mut self,
@@ -206,12 +229,16 @@ impl Disks {
 
     /// A request begins to work on a disk.
     pub(crate) fn enter(&mut self, disk: u32) {
+        let reactor = self.reactor;
         self[disk].users += 1;
+        self[disk].show_users(reactor);
     }
 
     /// A request has ended its work on a disk.
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
+        let reactor = self.reactor;
         self[disk].users -= 1;
+        self[disk].show_users(reactor);
         self.remove_if_unused(disk, ring);
     }
 

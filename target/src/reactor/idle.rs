@@ -111,7 +111,11 @@ mod tests {
             idle.slept(now);
             if window > 0 {
                 assert_ne!(idle.pause(now), Pause::Sleep, "{gap}");
-                assert_ne!(idle.pause(now + (window - 1) * MICRO), Pause::Sleep, "{gap}");
+                assert_ne!(
+                    idle.pause(now + (window - 1) * MICRO),
+                    Pause::Sleep,
+                    "{gap}"
+                );
             }
             assert_eq!(idle.pause(now + window * MICRO), Pause::Sleep, "{gap}");
             idle.worked();

@@ -28,6 +28,7 @@ impl Reactor {
             // Nothing but the response goes to the host.
             request.transfer = DataTransfer::None;
         }
+        self.count_end(id);
         self.release_receive(id);
         if !matches!(self.requests[id].transfer, DataTransfer::ToHost(_)) {
             self.release_buffers(id);
@@ -71,7 +72,7 @@ impl Reactor {
     fn post_response(&mut self, id: RequestId, qpair: QpairId) {
         let queue = &mut self.qpairs[qpair];
         queue.work_posted(self.now);
-        queue.outstanding -= 1;
+        queue.command_ends();
         let (port, sqhd) = (queue.port, queue.advance_sqhd());
         let mut chain = [None; RESPONSE_WORK];
         if let DataTransfer::ToHost(remote) = self.requests[id].transfer {
@@ -176,6 +177,8 @@ impl Reactor {
             self.work_failed(qpair, WorkKind::Send, status);
         } else if close_after {
             self.close(qpair, Ending::Orderly("its Connect was refused"));
+        } else {
+            self.count_way(id);
         }
         if self.qpairs[qpair].is_open() {
             self.pump(qpair);
@@ -193,6 +196,9 @@ impl Reactor {
 
     /// Work on a queue pair failed, so it is broken.
     pub(super) fn work_failed(&mut self, qpair: QpairId, kind: WorkKind, status: WorkStatus) {
+        if let Some(port) = &self.ports[self.qpairs[qpair].port] {
+            port.counters().work_failed(status);
+        }
         match status {
             // Only a consequence: the connection's own event says why.
             WorkStatus::Flushed => self.close_unexplained(qpair),

@@ -16,6 +16,7 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FromZeros, Sqe, Status};
 
 use crate::backend::BlockIo;
+use crate::metrics::Way;
 use crate::pool::Buffer;
 use crate::qpair::QpairId;
 use crate::work_id::{WorkId, WorkKind};
@@ -102,6 +103,8 @@ pub(crate) struct Request {
     pub(crate) steps_done: u32,
     /// Whether its time counts as busy.
     pub(crate) counted_busy: bool,
+    /// When it was where.
+    pub(crate) way: Way,
     /// How it ends.
     pub(crate) completion: Completion,
     /// Send-queue work requests that its response takes.
@@ -138,6 +141,7 @@ impl Request {
             block: None,
             steps_done: 0,
             counted_busy: false,
+            way: Way::default(),
             completion: UNFINISHED,
             send_work: 0,
             close_after: false,

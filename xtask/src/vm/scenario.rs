@@ -203,8 +203,9 @@ mod tests {
     #[test]
     fn names_choose_scenarios() {
         let headers = [("a", ""), ("b", ""), ("measures", "# vm: by-name\n")];
-        let known = headers
-            .map(|(name, more)| Scenario::parse(name.into(), &format!("# Shows.\n{more}")).unwrap());
+        let known = headers.map(|(name, more)| {
+            Scenario::parse(name.into(), &format!("# Shows.\n{more}")).unwrap()
+        });
         assert_eq!(choose(&known, &[]).unwrap().len(), 2);
         assert_eq!(choose(&known, &["measures".into()]).unwrap().len(), 1);
         assert_eq!(choose(&known, &["b".into()]).unwrap()[0].name, "b");
