@@ -16,6 +16,7 @@
 //! once the endpoint is open, but for connection set-up and tear-down.
 
 pub mod clock;
+pub mod complaints;
 pub mod connection;
 pub mod error;
 pub mod loopback;
@@ -26,6 +27,7 @@ pub mod wake;
 pub mod work;
 
 pub use clock::Clock;
+pub use complaints::Complaints;
 pub use connection::{
     ConnHandle, ConnRequest, ConnectOptions, DisconnectReason, Event, ListenOptions, ListenerEvent,
     PrivateData, QpOptions,

@@ -206,33 +206,43 @@ impl WorkStatus {
         self == Self::Success
     }
 
-    /// The likely cause and the next thing to look at, for a log line.
+    /// Its number in libibverbs (`ibv_wc_status`), by which it is known to other
+    /// programs, and to the table that explains it.
     #[must_use]
-    pub fn explain(self) -> &'static str {
+    pub fn code(self) -> u32 {
         match self {
-            Self::Success => "success",
-            Self::LocalLength => "local length error: the peer sent a longer message than agreed",
-            Self::LocalQpOperation => "local queue pair operation error",
-            Self::LocalProtection => "local protection error: a buffer lies outside its region",
-            Self::Flushed => "flushed: the connection was closing",
-            Self::BadResponse => "bad response from the peer",
-            Self::LocalAccess => "local access error: the peer used a key, range or right it lacks",
-            Self::RemoteInvalidRequest => "the peer called the request invalid",
-            Self::RemoteAccess => {
-                "remote access error: the peer's key, address range or right does not match"
-            }
-            Self::RemoteOperation => "the peer failed to carry out the request",
-            Self::RetryExceeded => {
-                "transport retry counter exceeded: no acknowledgement from the peer; \
-                 check that it is alive, cabling, and flow control on the path"
-            }
-            Self::RnrRetryExceeded => {
-                "receiver-not-ready retries exceeded: the peer posts no receive for its answers"
-            }
-            Self::Other(_) => "unknown completion error",
+            Self::Other(code) => code,
+            known => KNOWN
+                .iter()
+                .find(|(_, status)| *status == known)
+                .map(|(code, _)| *code)
+                .expect("each status but Other is in the table"),
         }
     }
+
+    /// The status of that number.
+    #[must_use]
+    pub fn of_code(code: u32) -> Self {
+        let known = KNOWN.iter().find(|(known, _)| *known == code);
+        known.map_or(Self::Other(code), |(_, status)| *status)
+    }
 }
+
+/// libibverbs' numbers of the statuses that a reliable connection's work ends in.
+const KNOWN: [(u32, WorkStatus); 12] = [
+    (0, WorkStatus::Success),
+    (1, WorkStatus::LocalLength),
+    (2, WorkStatus::LocalQpOperation),
+    (4, WorkStatus::LocalProtection),
+    (5, WorkStatus::Flushed),
+    (7, WorkStatus::BadResponse),
+    (8, WorkStatus::LocalAccess),
+    (9, WorkStatus::RemoteInvalidRequest),
+    (10, WorkStatus::RemoteAccess),
+    (11, WorkStatus::RemoteOperation),
+    (12, WorkStatus::RetryExceeded),
+    (13, WorkStatus::RnrRetryExceeded),
+];
 
 /// A work request has ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -261,4 +271,18 @@ impl Completion {
         byte_len: 0,
         invalidated_rkey: None,
     };
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_and_their_numbers_go_both_ways() {
+        for code in 0..=30 {
+            assert_eq!(WorkStatus::of_code(code).code(), code);
+        }
+        assert_eq!(WorkStatus::RnrRetryExceeded.code(), 13);
+        assert_eq!(WorkStatus::of_code(19), WorkStatus::Other(19));
+    }
 }

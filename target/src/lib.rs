@@ -4,7 +4,6 @@ mod ana;
 mod arena;
 mod backend;
 pub mod cli;
-mod complaints;
 mod memlock;
 mod namespace;
 mod pool;

@@ -19,6 +19,19 @@ pub(crate) enum WorkKind {
     Block,
 }
 
+impl WorkKind {
+    /// What was being done, for the log.
+    pub(crate) fn doing(self) -> &'static str {
+        match self {
+            Self::Receive => "receiving a capsule",
+            Self::Read => "fetching a command's data (RDMA READ)",
+            Self::Write => "writing a command's data (RDMA WRITE)",
+            Self::Send => "sending a response",
+            Self::Block => "block I/O",
+        }
+    }
+}
+
 /// A name for a work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct WorkId {

@@ -1,6 +1,8 @@
 //! The project's chores. `cargo xtask --help` lists them.
 
+mod bench;
 mod bindings;
+mod results;
 mod test;
 mod vm;
 
@@ -17,6 +19,8 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Chore {
+    /// Measure target and host on this machine, and compare what was measured
+    Bench(Box<bench::Args>),
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
     Bindings,
     /// Run every test there is; its last line sums them up
@@ -27,6 +31,7 @@ enum Chore {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
+        Chore::Bench(args) => bench::run(&args),
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),

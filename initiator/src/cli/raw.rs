@@ -9,6 +9,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_fabric::trouble::{self, End};
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping,
     Operation, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge, sleep_until_ready,
@@ -42,6 +43,7 @@ const RECEIVE: u64 = 1 << 63;
 
 /// A connection.
 pub(super) struct Link {
+    remote: SocketAddr,
     endpoint: Box<dyn Endpoint>,
     region: Region,
     qp: QpId,
@@ -104,6 +106,7 @@ impl Link {
         };
         let qp = endpoint.connect(&connect, private).map_err(text)?;
         let mut link = Self {
+            remote,
             endpoint,
             region,
             qp,
@@ -113,7 +116,8 @@ impl Link {
         link.wait_event(|event| match event {
             Event::Established { .. } => Some(Ok(())),
             Event::Rejected { reason, .. } => Some(Err(format!(
-                "{remote} rejects the connection (reason {reason})"
+                "{remote} rejects the connection: {}",
+                trouble::of_reject(*reason).line(End::Host, remote.ip())
             ))),
             Event::ConnectFailed { reason, .. } => Some(Err(reason.clone())),
             _ => None,
@@ -223,7 +227,8 @@ impl Link {
         if completion.status.is_success() {
             Ok(completion)
         } else {
-            Err(completion.status.explain().to_owned())
+            let trouble = trouble::of_completion(completion.status.code());
+            Err(trouble.line(End::Host, self.remote.ip()))
         }
     }
 

@@ -13,8 +13,6 @@ use crate::queue::{Ended, Link, Response};
 
 /// Completions taken from the endpoint at a time.
 const BATCH: usize = 32;
-/// CM reject reason: no such service (IBTA 12.6.7.2).
-const NO_SUCH_SERVICE: u16 = 8;
 
 impl Controller {
     /// Takes what has completed. Says whether anything had.
@@ -203,15 +201,10 @@ fn refusal(data: &PrivateData, reason: u16, remote: SocketAddr, qid: u16) -> Hos
             qid,
             status: reject.status(),
         },
-        _ => HostError::Unreachable {
+        _ => HostError::Refused {
             remote,
             qid,
-            reason: match reason {
-                NO_SUCH_SERVICE => "nobody listens there (CM reject 8); is the target running, \
-                                    and is this its port?"
-                    .to_owned(),
-                _ => format!("rejected without a word (CM reject {reason})"),
-            },
+            reason,
         },
     }
 }

@@ -395,15 +395,28 @@ impl Controller {
 
     /// A queue's connection is of no more use.
     fn broken(&mut self, qid: u16, loss: Loss) {
+        let remote = self.options.remote;
         let queue = &mut self.queues[usize::from(qid)];
-        if let Link::Connecting(qp) | Link::Up(qp) = queue.link {
-            self.trouble.get_or_insert(HostError::Lost {
-                remote: self.options.remote,
-                qid,
-                loss: loss.clone(),
-            });
-            queue.link = Link::Broken(qp, loss);
-            self.association.queue_lost(qid, self.time());
+        match &mut queue.link {
+            Link::Connecting(qp) | Link::Up(qp) => {
+                self.trouble.get_or_insert(HostError::Lost {
+                    remote,
+                    qid,
+                    loss: loss.clone(),
+                });
+                queue.link = Link::Broken(*qp, loss);
+                self.association.queue_lost(qid, self.time());
+            }
+            // What was heard first was a consequence: this is the cause.
+            Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
+                if let Some(HostError::Lost { loss: told, .. }) = &mut self.trouble
+                    && told == known
+                {
+                    *told = loss.clone();
+                }
+                *known = loss;
+            }
+            Link::Broken(..) | Link::Down(_) => {}
         }
     }
 

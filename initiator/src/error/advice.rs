@@ -1,9 +1,14 @@
 //! What to do about it: the end of an error's text, where there is something to say.
 
+use std::net::SocketAddr;
+
+use cairn_fabric::trouble::{self, End, Trouble};
 use cairn_rdma::DisconnectReason;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 use nvme_proto::wire::fabrics::ConnectInvalidParameter as Parameter;
+
+use super::Loss;
 
 /// For a command that was completed with an error: a leading colon, and the advice.
 pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static str {
@@ -41,39 +46,46 @@ pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static 
 }
 
 /// For a connection that the target rejected.
-pub(super) fn on_reject(status: RejectStatus) -> &'static str {
-    match status {
-        RejectStatus::NO_RESOURCES => {
-            "; the target is out of queue pairs or memory: ask for fewer I/O queues, or \
-             disconnect a host that is not needed"
-        }
-        RejectStatus::INVALID_HSQSIZE | RejectStatus::INVALID_HRQSIZE => {
-            "; ask for fewer entries a queue"
-        }
-        RejectStatus::INVALID_QID => "; ask for fewer I/O queues",
-        RejectStatus::INVALID_CNTLID => "; the controller is gone: connect anew",
-        _ => "",
-    }
+pub(super) fn on_reject(status: RejectStatus, remote: SocketAddr) -> String {
+    trouble::of_nvme_reject(status.0).line(End::Host, remote.ip())
 }
 
-/// Why a connection ended, in words.
-pub(super) fn on_disconnect(reason: DisconnectReason) -> &'static str {
+/// For a connection that the target's machine rejected.
+pub(super) fn on_refusal(reason: u16, remote: SocketAddr) -> String {
+    trouble::of_reject(reason).line(End::Host, remote.ip())
+}
+
+/// For a connection that nobody answered: the provider's words, and the next step.
+pub(super) fn on_silence(reason: &str, remote: SocketAddr) -> String {
+    let next = trouble::NO_ANSWER.next.command(End::Host, remote.ip());
+    format!("{reason}; next: {next}")
+}
+
+/// For a queue that was there.
+pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
+    let trouble = match loss {
+        Loss::Disconnected(reason) => of_disconnect(*reason),
+        Loss::Transport(status) => trouble::of_completion(status.code()),
+        Loss::Protocol(_) | Loss::GivenUp(_) | Loss::Closed => return loss.to_string(),
+    };
+    trouble.line(End::Host, remote.ip())
+}
+
+/// Why a connection ended.
+pub(super) fn of_disconnect(reason: DisconnectReason) -> &'static Trouble {
     match reason {
-        DisconnectReason::Peer => {
-            "the target ended the connection; its log says why (a shutdown, a keep alive that \
-             came too late, a host that may no longer connect)"
-        }
-        DisconnectReason::Transport => {
-            "the transport gave up: check that the target is alive, and the path to it"
-        }
-        DisconnectReason::AddressChanged => "our address moved to another device: connect anew",
-        DisconnectReason::DeviceRemoved => "the device was removed: connect anew once it is back",
+        DisconnectReason::Peer => &trouble::PEER_LEFT,
+        DisconnectReason::Transport => &trouble::TRANSPORT_GAVE_UP,
+        DisconnectReason::AddressChanged => &trouble::ADDRESS_CHANGED,
+        DisconnectReason::DeviceRemoved => &trouble::DEVICE_REMOVED,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::error::{HostError, Loss};
+    use cairn_rdma::WorkStatus;
+
+    use crate::error::HostError;
 
     use super::*;
 
@@ -100,11 +112,29 @@ mod tests {
         let text = rejected.to_string();
         assert!(text.contains("192.0.2.1:4420") && text.contains("queue 3"));
         assert!(text.contains("fewer I/O queues"));
+        assert!(text.contains("likely (1) it is shutting down"), "{text}");
+        let refused = HostError::Refused {
+            remote,
+            qid: 0,
+            reason: 8,
+        };
+        assert!(refused.to_string().contains("nobody listens there"));
         let lost = HostError::Lost {
             remote,
             qid: 1,
             loss: Loss::Disconnected(DisconnectReason::Transport),
         };
-        assert!(lost.to_string().ends_with("and the path to it"));
+        let next = "next: cairn-initiator doctor --peer 192.0.2.1";
+        assert!(lost.to_string().ends_with(next), "{lost}");
+        let failed = HostError::Lost {
+            remote,
+            qid: 1,
+            loss: Loss::Transport(WorkStatus::RetryExceeded),
+        };
+        let text = failed.to_string();
+        assert!(
+            text.contains("IBV_WC_RETRY_EXC_ERR") && text.ends_with(next),
+            "{text}"
+        );
     }
 }

@@ -5,6 +5,7 @@ mod advice;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use cairn_fabric::trouble;
 use cairn_rdma::{DisconnectReason, FabricError, WorkStatus};
 use nvme_proto::host::Cause;
 use nvme_proto::wire::Status;
@@ -17,7 +18,7 @@ pub enum HostError {
     #[error(transparent)]
     Fabric(#[from] FabricError),
     /// The target rejected the connection and said why.
-    #[error("{remote} rejects queue {qid}: {status}{}", advice::on_reject(*status))]
+    #[error("{remote} rejects queue {qid}: {}", advice::on_reject(*status, *remote))]
     Rejected {
         /// Whom we asked.
         remote: SocketAddr,
@@ -26,8 +27,18 @@ pub enum HostError {
         /// Its reason.
         status: RejectStatus,
     },
-    /// The connection did not come about, and no target says why.
-    #[error("cannot connect queue {qid} to {remote}: {reason}")]
+    /// The target's machine, or its program without NVMe's words, rejected the connection.
+    #[error("{remote} rejects queue {qid}: {}", advice::on_refusal(*reason, *remote))]
+    Refused {
+        /// Whom we asked.
+        remote: SocketAddr,
+        /// For which queue.
+        qid: u16,
+        /// The connection manager's reason (IBTA 12.6.7.2).
+        reason: u16,
+    },
+    /// The connection did not come about, and nobody says why.
+    #[error("cannot connect queue {qid} to {remote}: {}", advice::on_silence(reason, *remote))]
     Unreachable {
         /// Whom we asked.
         remote: SocketAddr,
@@ -48,7 +59,7 @@ pub enum HostError {
     },
     /// A queue is gone, and the command with it: whether it was carried out is
     /// not known. Its buffers are its caller's again.
-    #[error("queue {qid} to {remote} is lost: {loss}")]
+    #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
         /// Whom it led to.
         remote: SocketAddr,
@@ -93,10 +104,10 @@ pub enum HostError {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Loss {
     /// The connection ended.
-    #[error("{}", advice::on_disconnect(*.0))]
+    #[error("{}", advice::of_disconnect(*.0))]
     Disconnected(DisconnectReason),
     /// A capsule could not be sent.
-    #[error("{}", .0.explain())]
+    #[error("{}", trouble::of_completion(.0.code()))]
     Transport(WorkStatus),
     /// The controller broke the protocol.
     #[error("the controller broke the protocol: {0}")]
@@ -107,4 +118,19 @@ pub enum Loss {
     /// This end let go of it.
     #[error("closed by this host")]
     Closed,
+}
+
+impl Loss {
+    /// Whether something else made it so, of which this does not tell.
+    pub(crate) fn is_consequence(&self) -> bool {
+        matches!(
+            self,
+            Self::Transport(WorkStatus::Flushed) | Self::Disconnected(DisconnectReason::Transport)
+        )
+    }
+
+    /// Whether it tells what began it.
+    pub(crate) fn is_cause(&self) -> bool {
+        !self.is_consequence() && *self != Self::Closed
+    }
 }

@@ -7,6 +7,7 @@
 //! * [`doctor`] applies rules to the facts, one family of them in each module,
 //!   and has findings: what, why it matters, the evidence, the command that mends.
 //! * [`cli`] is `fabric` and `doctor` on the command line of target and initiator.
+//! * [`trouble`] explains errors of connections and of work, for logs.
 //! * [`mtu`] and [`tos`] are the arithmetic of RoCE.
 //!
 //! Nothing here is on the way of an I/O, and nothing needs an RDMA device.
@@ -18,3 +19,4 @@ pub mod facts;
 pub mod mtu;
 pub mod source;
 pub mod tos;
+pub mod trouble;

@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cairn_fabric::doctor::RULES;
+use cairn_fabric::trouble::{self, End};
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -72,6 +73,7 @@ fn each_topic_has_a_page_with_a_command() {
         "lag",
         "counters",
         "troubleshooting",
+        "errors",
     ] {
         let name = format!("{topic}.md");
         let (_, text) = pages.iter().find(|(page, _)| *page == name).unwrap();
@@ -126,12 +128,51 @@ fn every_error_name_has_a_line_in_troubleshooting() {
         .into_iter()
         .find(|(name, _)| name == "troubleshooting.md")
         .unwrap();
-    for error in [
-        "transport retry counter exceeded",
-        "RNR retry counter exceeded",
-        "remote access error",
-        "local length error",
-    ] {
-        assert!(page.contains(error), "{error}");
+    for status in [12, 13, 10, 1] {
+        let what = trouble::of_completion(status).what;
+        let (name, _) = what.split_once(':').unwrap();
+        assert!(page.contains(name), "{name}");
+    }
+}
+
+/// The tables of docs/roce/errors.md, as they follow from the program's own.
+fn error_tables() -> String {
+    let mut text = String::new();
+    for (title, table) in trouble::tables() {
+        text.push_str(&format!(
+            "\n## {}{}\n\n",
+            title[..1].to_uppercase(),
+            &title[1..]
+        ));
+        text.push_str("| error | what it means | causes, the likeliest first | next |\n");
+        text.push_str("|---|---|---|---|\n");
+        for trouble in table
+            .iter()
+            .filter(|trouble| trouble.name != "IBV_WC_SUCCESS")
+        {
+            text.push_str(&format!(
+                "| {} ({}) | {} | {} | {} |\n",
+                trouble.name,
+                trouble.code,
+                trouble.what,
+                trouble.causes.join("; "),
+                trouble.next.command(End::Target, "ADDR")
+            ));
+        }
+    }
+    text
+}
+
+/// `BLESS=1 cargo test -p cairn-fabric --test documents` writes them.
+#[test]
+fn the_page_of_errors_has_the_programs_own_tables() {
+    const MARK: &str = "<!-- from rdma/fabric/src/trouble -->\n";
+    let path = workspace().join("docs/roce/errors.md");
+    let page = fs::read_to_string(&path).unwrap();
+    let (head, tables) = page.split_once(MARK).expect("the mark");
+    if std::env::var_os("BLESS").is_some() {
+        fs::write(&path, format!("{head}{MARK}{}", error_tables())).unwrap();
+    } else {
+        assert_eq!(tables, error_tables(), "run this test with BLESS=1");
     }
 }

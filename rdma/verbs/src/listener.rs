@@ -1,15 +1,16 @@
 //! A listening address, and the thread that waits there.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    ConnHandle, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, Sink,
+    Complaints, ConnHandle, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, Sink,
 };
 
 use crate::cm::{Channel, CmEvent, Id, LISTENING};
@@ -50,6 +51,7 @@ impl VerbsListener {
             address: options.address,
             backlog: options.backlog,
             waiting: Arc::default(),
+            complaints: RefCell::default(),
             sink,
         };
         let first = desk.listen()?;
@@ -104,6 +106,8 @@ struct Desk {
     backlog: u32,
     /// Requests that were handed on and are not answered yet.
     waiting: Arc<AtomicU32>,
+    /// A peer shall not fill the log.
+    complaints: RefCell<Complaints>,
     sink: Sink,
 }
 
@@ -169,6 +173,16 @@ impl Desk {
         }
     }
 
+    fn complain(&self, peer: SocketAddr, reason: &str) {
+        let admitted = self
+            .complaints
+            .borrow_mut()
+            .admit(peer.ip(), Instant::now());
+        if let Some(unreported) = admitted {
+            tracing::warn!(%peer, reason, unreported, "connection request refused");
+        }
+    }
+
     fn request(&self, id: Id, event: &CmEvent) {
         let local = id.local_addr();
         let peer = id.peer_addr();
@@ -178,13 +192,20 @@ impl Desk {
         };
         // The handle lowers the count again when it is answered or dropped.
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.backlog {
-            tracing::warn!(%peer, backlog = self.backlog, "too many connection requests wait: refused");
+            self.complain(
+                peer,
+                &format!(
+                    "{} connection requests wait for an answer already, which is the backlog; \
+                     hosts try again by themselves; if it lasts, raise the listener's backlog",
+                    self.backlog
+                ),
+            );
             return;
         }
         let device = match self.devices.of(handle.id()) {
             Ok(device) => device,
             Err(error) => {
-                tracing::warn!(%peer, %error, "connection request refused");
+                self.complain(peer, &error.to_string());
                 return;
             }
         };

@@ -3,11 +3,13 @@
 mod outbox;
 mod table;
 
-use std::net::SocketAddr;
+use std::borrow::Cow;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::QpId;
+use cairn_fabric::trouble::{self, End, Trouble};
+use cairn_rdma::{QpId, WorkStatus};
 use nvme_proto::wire::Cqe;
 use nvme_proto::wire::cm::RequestData;
 
@@ -18,6 +20,7 @@ use crate::ana::ListenerShared;
 use crate::reactor::ShareId;
 use crate::registry::{ControllerShared, SubsystemShared};
 use crate::request::List;
+use crate::work_id::WorkKind;
 
 /// From the connection request to a finished Connect command.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -52,6 +55,26 @@ pub(crate) enum Ending {
     Orderly(&'static str),
     /// Something is wrong: with the host, the path to it, or here.
     Fault(&'static str),
+    /// Work of this kind failed.
+    Work(WorkKind, WorkStatus),
+    /// The connection itself has a trouble that others know, too.
+    Trouble(&'static Trouble),
+}
+
+impl Ending {
+    /// In words. `None`: orderly.
+    pub(crate) fn fault(self, peer: IpAddr) -> Option<Cow<'static, str>> {
+        match self {
+            Self::Orderly(_) => None,
+            Self::Fault(reason) => Some(reason.into()),
+            Self::Work(kind, status) => {
+                let trouble = trouble::of_completion(status.code());
+                let line = trouble.line(End::Target, peer);
+                Some(format!("{}: {line}", kind.doing()).into())
+            }
+            Self::Trouble(trouble) => Some(trouble.line(End::Target, peer).into()),
+        }
+    }
 }
 
 /// What a connected queue is a queue of.

@@ -6,6 +6,7 @@ use nvme_proto::wire::sqe::SQE_BYTES;
 use super::Reactor;
 use crate::qpair::{Ending, QpairId};
 use crate::request::Task;
+use crate::work_id::WorkKind;
 
 /// A command capsule in its receive slot.
 #[derive(Debug, Clone, Copy)]
@@ -47,7 +48,7 @@ impl Reactor {
             WorkStatus::Flushed => return None,
             // A capsule that is too long breaks the queue pair by itself.
             failed => {
-                self.close(qpair, Ending::Fault(failed.explain()));
+                self.close(qpair, Ending::Work(WorkKind::Receive, failed));
                 return None;
             }
         }

@@ -129,7 +129,7 @@ impl Reactor {
         queue.send_credits += 1;
         queue.work_returned(self.now);
         if !status.is_success() {
-            self.work_failed(qpair, status);
+            self.work_failed(qpair, WorkKind::Read, status);
         }
         if self.qpairs[qpair].is_open() {
             self.pump(qpair);

@@ -1,7 +1,9 @@
 //! Queue pairs and devices come and go.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 
+use cairn_fabric::trouble::{self, End};
 use cairn_rdma::{Device, DisconnectReason, Event, QpOptions};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus};
@@ -37,9 +39,19 @@ impl Reactor {
             }
         };
         if let Err(reason) = result {
-            tracing::warn!(address = %peer, device = device.name(), reason, "connection refused");
             self.inbox.unload();
+            self.explain_refusal(peer, device.name(), &reason);
         }
+    }
+
+    /// The host is told "No Resources"; here is what is short.
+    fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
+        let Some(unreported) = self.complaints.admit(address.ip(), self.now) else {
+            return;
+        };
+        let told = trouble::of_nvme_reject(RejectStatus::NO_RESOURCES.0);
+        let reason = format!("{reason}; {}", told.line(End::Target, address.ip()));
+        tracing::warn!(%address, device, reason, unreported, "connection refused");
     }
 
     fn accept_on(&mut self, port: usize, admitted: Admitted) -> Result<(), String> {
@@ -153,14 +165,20 @@ impl Reactor {
             Event::Established { qp, .. } => {
                 tracing::trace!(?qp, "established");
             }
-            Event::Rejected { qp, .. } | Event::ConnectFailed { qp, .. } => {
+            Event::Rejected { qp, reason, .. } => {
                 if let Some(qpair) = find(qp) {
-                    self.close(qpair, Ending::Fault("the connection did not come about"));
+                    self.close(qpair, Ending::Trouble(trouble::of_reject(reason)));
+                }
+            }
+            Event::ConnectFailed { qp, reason } => {
+                if let Some(qpair) = find(qp) {
+                    tracing::debug!(?qp, reason, "the host did not confirm its connection");
+                    self.close(qpair, Ending::Trouble(&trouble::NO_ANSWER));
                 }
             }
             Event::Disconnected { qp, reason } => {
                 if let Some(qpair) = find(qp) {
-                    self.close(qpair, explain(reason));
+                    self.disconnected(qpair, reason);
                 }
             }
             Event::Closed { qp } => {
@@ -204,15 +222,31 @@ impl Reactor {
         let queue = &self.qpairs[qpair];
         let (host, subsystem) = (queue.host_nqn(), queue.subsystem_nqn());
         let (address, qid) = (queue.peer, queue.qid());
-        match ending {
-            Ending::Orderly(reason) => {
-                tracing::info!(host, %address, subsystem, qid, reason, "disconnected");
+        if let Ending::Orderly(reason) = ending {
+            tracing::info!(host, %address, subsystem, qid, reason, "disconnected");
+            return;
+        }
+        let Some(unreported) = self.complaints.admit(address.ip(), self.now) else {
+            return;
+        };
+        let reason = ending.fault(address.ip());
+        let reason = reason.as_deref();
+        tracing::warn!(host, %address, subsystem, qid, reason, unreported, "disconnected");
+    }
+
+    /// The connection ended, and this is all that its transport says.
+    fn disconnected(&mut self, qpair: QpairId, reason: DisconnectReason) {
+        match reason {
+            DisconnectReason::Peer => {
+                self.close(qpair, Ending::Orderly("the host disconnected"));
             }
-            Ending::Fault(reason) => {
-                let Some(unreported) = self.complaints.admit(address.ip(), self.now) else {
-                    return;
-                };
-                tracing::warn!(host, %address, subsystem, qid, reason, unreported, "disconnected");
+            // The work that failed says more. If none does, `closed` speaks.
+            DisconnectReason::Transport => self.close_unexplained(qpair),
+            DisconnectReason::AddressChanged => {
+                self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
+            }
+            DisconnectReason::DeviceRemoved => {
+                self.close(qpair, Ending::Trouble(&trouble::DEVICE_REMOVED));
             }
         }
     }
@@ -265,7 +299,7 @@ impl Reactor {
 
     /// The device has forgotten a queue pair: all its work has come back.
     fn closed(&mut self, qpair: QpairId) {
-        self.close(qpair, Ending::Fault("the connection is gone"));
+        self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
         let queue = &mut self.qpairs[qpair];
         queue.state = State::Closed;
         let (port, qp) = (queue.port, queue.qp);
@@ -316,7 +350,7 @@ impl Reactor {
             .filter(|&id| self.qpairs[id].port == index)
             .collect();
         for qpair in lost {
-            self.close(qpair, Ending::Fault("its device was removed"));
+            self.close(qpair, Ending::Trouble(&trouble::DEVICE_REMOVED));
             let with_device = |stage| matches!(stage, Stage::Reading | Stage::Sending);
             let requests: Vec<RequestId> = self
                 .requests
@@ -391,18 +425,5 @@ impl Reactor {
         if self.draining && self.qpairs.len() == 0 {
             let _ = self.control.send(ControlMessage::Drained);
         }
-    }
-}
-
-fn explain(reason: DisconnectReason) -> Ending {
-    match reason {
-        DisconnectReason::Peer => Ending::Orderly("the host disconnected"),
-        DisconnectReason::Transport => {
-            Ending::Fault("the transport gave up: the host or the path to it is gone")
-        }
-        DisconnectReason::AddressChanged => {
-            Ending::Fault("the local address moved to another device")
-        }
-        DisconnectReason::DeviceRemoved => Ending::Fault("its device was removed"),
     }
 }

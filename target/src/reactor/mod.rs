@@ -27,12 +27,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Completion, Event};
+use cairn_rdma::{Clock, Complaints, Completion, Event};
 use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::arena::Arena;
-use crate::complaints::Complaints;
 use crate::qpair::{QpairId, Qpairs};
 use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
 use crate::request::{List, RequestTable};

@@ -173,7 +173,7 @@ impl Reactor {
         queue.send_credits += u32::from(request.send_work);
         queue.work_returned(self.now);
         if !status.is_success() {
-            self.work_failed(qpair, status);
+            self.work_failed(qpair, WorkKind::Send, status);
         } else if close_after {
             self.close(qpair, Ending::Orderly("its Connect was refused"));
         }
@@ -188,15 +188,15 @@ impl Reactor {
     pub(super) fn write_failed(&mut self, work: WorkId, status: WorkStatus) {
         assert!(!status.is_success(), "WRITEs are not signaled");
         let id = self.requests.find(work);
-        self.work_failed(self.requests[id].qpair, status);
+        self.work_failed(self.requests[id].qpair, WorkKind::Write, status);
     }
 
     /// Work on a queue pair failed, so it is broken.
-    pub(super) fn work_failed(&mut self, qpair: QpairId, status: WorkStatus) {
+    pub(super) fn work_failed(&mut self, qpair: QpairId, kind: WorkKind, status: WorkStatus) {
         match status {
             // Only a consequence: the connection's own event says why.
             WorkStatus::Flushed => self.close_unexplained(qpair),
-            _ => self.close(qpair, Ending::Fault(status.explain())),
+            _ => self.close(qpair, Ending::Work(kind, status)),
         }
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Completion};
+use cairn_rdma::{Clock, Complaints, Completion};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -16,7 +16,6 @@ use super::idle::Idle;
 use super::shares::Shares;
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
-use crate::complaints::Complaints;
 use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::{List, RequestTable};

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use cairn_fabric::trouble::{self, End};
 use cairn_rdma::ConnRequest;
 use nvme_proto::controller::connect;
 use nvme_proto::wire::IntoBytes;
@@ -35,8 +36,10 @@ impl Control {
             Err(status) => {
                 let now = self.clock.now();
                 if let Some(unreported) = self.complaints.admit(request.peer.ip(), now) {
+                    let reason = trouble::of_nvme_reject(status.0);
+                    let reason = reason.line(End::Target, request.peer.ip());
                     tracing::warn!(
-                        address = %request.peer, local = %request.local, reason = %status,
+                        address = %request.peer, local = %request.local, reason,
                         unreported, "connection request refused"
                     );
                 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_config::{Config, Nqn, Reactors};
-use cairn_rdma::{Clock, Device, ListenerEvent, Provider};
+use cairn_rdma::{Clock, Complaints, Device, ListenerEvent, Provider};
 use nvme_proto::limits::Limits;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -17,7 +17,6 @@ use super::export::Export;
 use super::listeners::{ListenerId, OpenListener};
 use super::shutdown::STOP_TIMEOUT;
 use super::{Order, StartError};
-use crate::complaints::Complaints;
 use crate::reactor::{self, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
 

@@ -232,7 +232,7 @@ impl End {
         let mut landed = Vec::new();
         for done in &out[..count] {
             if !done.status.is_success() {
-                println!("failed {:?}: {}", done.kind, done.status.explain());
+                println!("failed {:?}: {:?}", done.kind, done.status);
             }
             if done.kind == CompletionKind::Recv {
                 let again = receive(&self.region, done.id as usize);

@@ -18,7 +18,7 @@ mod qemu;
 mod report;
 mod root;
 mod scenario;
-mod tree;
+pub(crate) mod tree;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};

@@ -4,6 +4,7 @@
 //! subcommands and call [`fabric`] and [`doctor`].
 
 mod doctor;
+mod explain;
 mod output;
 mod set;
 mod show;
@@ -51,6 +52,15 @@ enum Action {
         /// Stop after that many readings
         #[arg(long, value_name = "N")]
         count: Option<u64>,
+    },
+    /// What an error of a connection or of work means, what causes it, and what to type
+    Explain {
+        /// A name, a part of one, or a number: "IBV_WC_RETRY_EXC_ERR", "rnr", "12"; every
+        /// error, if none is given
+        error: Option<String>,
+        /// Whom the connection was with
+        #[arg(long, value_name = "ADDR")]
+        peer: Option<IpAddr>,
     },
     /// Set the RoCE version of connections that do not choose
     SetMode {
@@ -182,6 +192,10 @@ pub fn run_fabric(args: &FabricArgs, program: &str, out: &mut dyn Write) -> Resu
         }
         Some(Action::SetTos { device, tos, port }) => {
             set::Setting::tos(program, device, *tos).apply(root, *port, out)
+        }
+        Some(Action::Explain { error, peer }) => {
+            let end = explain::end_of(program);
+            explain::run(error.as_deref(), end, *peer, args.machine.output, out)
         }
         Some(Action::Watch { interval, count }) => {
             let source = args.machine.source()?;

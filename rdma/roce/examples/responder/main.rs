@@ -149,7 +149,7 @@ impl Responder {
             return Ok(()); // flushed, after the goodbye
         };
         if !completion.status.is_success() {
-            println!("{}: {}", connection.peer, completion.status.explain());
+            println!("{}: {:?}", connection.peer, completion.status);
             self.station.disconnect(qp);
             return Ok(());
         }

@@ -222,6 +222,11 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn disconnect(&mut self, id: QpId) {
+        // The refusal of a peer's packet says why it ends, if it leaves before the DREQ.
+        let broken = self.slots.get(id).map(|entry| entry.phase) == Some(Phase::Broken);
+        if broken {
+            self.transmit(self.device.options.clock.now());
+        }
         let closing = |phase: Phase| phase == Phase::Closing;
         let Some(entry) = self.slots.get(id).filter(|entry| !closing(entry.phase)) else {
             return;

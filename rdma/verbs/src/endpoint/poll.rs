@@ -142,7 +142,7 @@ impl VerbsEndpoint {
 
     /// None: the completion is of nobody's concern any more.
     fn translate(&mut self, wc: &sys::ibv_wc) -> Option<Completion> {
-        let status = status(wc.status);
+        let status = WorkStatus::of_code(wc.status);
         let completion = match WorkId::from_raw(wc.wr_id).owner() {
             Owner::Receive(slot) => self.received(slot, wc, status)?,
             Owner::Send {
@@ -201,20 +201,31 @@ impl VerbsEndpoint {
     }
 }
 
-fn status(code: sys::ibv_wc_status) -> WorkStatus {
-    match code {
-        sys::IBV_WC_SUCCESS => WorkStatus::Success,
-        sys::IBV_WC_LOC_LEN_ERR => WorkStatus::LocalLength,
-        sys::IBV_WC_LOC_QP_OP_ERR => WorkStatus::LocalQpOperation,
-        sys::IBV_WC_LOC_PROT_ERR => WorkStatus::LocalProtection,
-        sys::IBV_WC_WR_FLUSH_ERR => WorkStatus::Flushed,
-        sys::IBV_WC_BAD_RESP_ERR => WorkStatus::BadResponse,
-        sys::IBV_WC_LOC_ACCESS_ERR => WorkStatus::LocalAccess,
-        sys::IBV_WC_REM_INV_REQ_ERR => WorkStatus::RemoteInvalidRequest,
-        sys::IBV_WC_REM_ACCESS_ERR => WorkStatus::RemoteAccess,
-        sys::IBV_WC_REM_OP_ERR => WorkStatus::RemoteOperation,
-        sys::IBV_WC_RETRY_EXC_ERR => WorkStatus::RetryExceeded,
-        sys::IBV_WC_RNR_RETRY_EXC_ERR => WorkStatus::RnrRetryExceeded,
-        other => WorkStatus::Other(other),
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn statuses_have_the_headers_numbers() {
+        for (code, status) in [
+            (sys::IBV_WC_SUCCESS, WorkStatus::Success),
+            (sys::IBV_WC_LOC_LEN_ERR, WorkStatus::LocalLength),
+            (sys::IBV_WC_LOC_QP_OP_ERR, WorkStatus::LocalQpOperation),
+            (sys::IBV_WC_LOC_PROT_ERR, WorkStatus::LocalProtection),
+            (sys::IBV_WC_WR_FLUSH_ERR, WorkStatus::Flushed),
+            (sys::IBV_WC_BAD_RESP_ERR, WorkStatus::BadResponse),
+            (sys::IBV_WC_LOC_ACCESS_ERR, WorkStatus::LocalAccess),
+            (
+                sys::IBV_WC_REM_INV_REQ_ERR,
+                WorkStatus::RemoteInvalidRequest,
+            ),
+            (sys::IBV_WC_REM_ACCESS_ERR, WorkStatus::RemoteAccess),
+            (sys::IBV_WC_REM_OP_ERR, WorkStatus::RemoteOperation),
+            (sys::IBV_WC_RETRY_EXC_ERR, WorkStatus::RetryExceeded),
+            (sys::IBV_WC_RNR_RETRY_EXC_ERR, WorkStatus::RnrRetryExceeded),
+            (sys::IBV_WC_GENERAL_ERR, WorkStatus::Other(21)),
+        ] {
+            assert_eq!(WorkStatus::of_code(code), status);
+        }
     }
 }

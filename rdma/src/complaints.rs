@@ -23,14 +23,15 @@ struct Peer {
 
 /// Who was complained about lately.
 #[derive(Debug, Default)]
-pub(crate) struct Complaints {
+pub struct Complaints {
     peers: Vec<Peer>,
 }
 
 impl Complaints {
     /// Whether to complain about `address` now; if so, how many complaints were
     /// passed over since the last.
-    pub(crate) fn admit(&mut self, address: IpAddr, now: Instant) -> Option<u64> {
+    #[must_use]
+    pub fn admit(&mut self, address: IpAddr, now: Instant) -> Option<u64> {
         if let Some(peer) = self.peers.iter_mut().find(|peer| peer.address == address) {
             if now < peer.last + INTERVAL {
                 peer.unreported += 1;

@@ -1,0 +1,110 @@
+//! What a target costs as it grows, and at rest: both ends are ours, over RoCE in
+//! user space on the loopback interface.
+//!
+//! It starts `cairn-target` as a process of its own, is all of its hosts itself, and
+//! prints a table, or JSON. `cargo xtask bench scale` builds and runs it.
+
+mod depth;
+mod growth;
+mod hosts;
+mod idle;
+mod report;
+mod served;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::Parser;
+
+use report::Report;
+use served::Program;
+
+/// Cost as it grows, and at rest: throughput by queue pairs, memory, connecting, idling.
+#[derive(Debug, Parser)]
+#[command(name = "cairn-scale")]
+struct Cli {
+    /// The target's program
+    #[arg(long, value_name = "FILE")]
+    target: Option<PathBuf>,
+    /// What to measure; everything, if nothing is said
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Seconds of each run that is timed
+    #[arg(long, default_value_t = 2.0)]
+    seconds: f64,
+    /// Commands outstanding, whatever the number of queue pairs
+    #[arg(long, default_value_t = 128)]
+    depth: u16,
+    /// Numbers of I/O queue pairs to spread them over
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 4, 16, 64, 256])]
+    queue_pairs: Vec<u16>,
+    /// Controllers that the queue pairs belong to
+    #[arg(long, default_value_t = 1)]
+    hosts: u16,
+    /// Hosts that are connected and have nothing to do
+    #[arg(long, default_value_t = 32)]
+    idle_hosts: u16,
+    /// Print JSON instead of a table
+    #[arg(long)]
+    json: bool,
+}
+
+/// What there is to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Part {
+    /// From start to listening, and memory by then
+    Start,
+    /// Throughput at a fixed depth, by queue pairs
+    Depth,
+    /// Memory of queue pairs and controllers, and how long a thousand take to connect
+    Growth,
+    /// Processor time of connected hosts at rest, and the first command after it
+    Idle,
+}
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    match run(&cli) {
+        Ok(report) => {
+            print!(
+                "{}",
+                if cli.json {
+                    report.json()
+                } else {
+                    report.table()
+                }
+            );
+            ExitCode::SUCCESS
+        }
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(cli: &Cli) -> anyhow::Result<Report> {
+    let program = Program::new(cli.target.clone())?;
+    let seconds = Duration::from_secs_f64(cli.seconds);
+    let wanted = |part| cli.only.is_empty() || cli.only.contains(&part);
+    let mut report = Report::default();
+    if wanted(Part::Start) {
+        idle::start(&program, &mut report)?;
+    }
+    if wanted(Part::Depth) {
+        let load = depth::Load {
+            depth: cli.depth,
+            hosts: cli.hosts,
+            seconds,
+        };
+        depth::measure(&program, &load, &cli.queue_pairs, &mut report)?;
+    }
+    if wanted(Part::Growth) {
+        growth::measure(&program, &mut report)?;
+    }
+    if wanted(Part::Idle) {
+        idle::measure(&program, cli.idle_hosts, seconds, &mut report)?;
+    }
+    Ok(report)
+}

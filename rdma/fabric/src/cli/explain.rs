@@ -1,0 +1,77 @@
+//! `fabric explain`: the tables of errors, as a log line means them.
+
+use std::io::Write;
+use std::net::IpAddr;
+
+use serde::Serialize;
+
+use super::{Failure, Format, output};
+use crate::trouble::{self, End, Trouble};
+
+/// Which end a program is.
+pub(super) fn end_of(program: &str) -> End {
+    if program == End::Host.program() {
+        End::Host
+    } else {
+        End::Target
+    }
+}
+
+/// An error, for one end of one connection.
+#[derive(Serialize)]
+struct Explained {
+    table: &'static str,
+    code: u16,
+    name: &'static str,
+    what: &'static str,
+    causes: &'static [&'static str],
+    next: String,
+}
+
+/// Explains what goes by `word`, or all there is.
+pub(super) fn run(
+    word: Option<&str>,
+    end: End,
+    peer: Option<IpAddr>,
+    format: Format,
+    out: &mut dyn Write,
+) -> Result<(), Failure> {
+    let peer = peer.map_or_else(|| "ADDR".to_owned(), |peer| peer.to_string());
+    let explain = |(table, trouble): (_, &Trouble)| Explained {
+        table,
+        code: trouble.code,
+        name: trouble.name,
+        what: trouble.what,
+        causes: trouble.causes,
+        next: trouble.next.command(end, &peer),
+    };
+    let word = word.unwrap_or_default();
+    let found: Vec<Explained> = trouble::search(word).into_iter().map(explain).collect();
+    match (found.is_empty(), format) {
+        (true, _) => Err(format!(
+            "no error goes by {word:?}: `{} fabric explain` lists those there are",
+            end.program()
+        )),
+        (false, Format::Json) => output::json(&found, out),
+        (false, Format::Table) => {
+            let texts = found.iter().map(Explained::text);
+            output::text(&texts.collect::<Vec<_>>().join("\n"), out)
+        }
+    }
+}
+
+impl Explained {
+    fn text(&self) -> String {
+        let causes = self.causes.iter().enumerate();
+        let causes = causes.map(|(index, cause)| format!("  likely ({}): {cause}\n", index + 1));
+        format!(
+            "{} ({}; {})\n  what: {}\n{}  next: {}\n",
+            self.name,
+            self.code,
+            self.table,
+            self.what,
+            causes.collect::<String>(),
+            self.next
+        )
+    }
+}

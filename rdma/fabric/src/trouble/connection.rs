@@ -1,0 +1,84 @@
+//! How connections end, and fail to begin, without anyone's number for it.
+
+use super::{Next, Trouble};
+
+/// A request that nobody answered.
+pub const NO_ANSWER: Trouble = Trouble {
+    code: 1,
+    name: "no answer",
+    what: "connection management got no answer from the other end",
+    causes: &[
+        "the other end is down, or has another address",
+        "nothing speaks RoCE there: the target is not running, or its address is on no RDMA device",
+        "a filter drops UDP port 4791, in either direction",
+        "the ends use different RoCE versions: a client of v2 cannot reach a server of v1",
+    ],
+    next: Next::Path,
+};
+
+/// The transport gave up, and no work says why.
+pub const TRANSPORT_GAVE_UP: Trouble = Trouble {
+    code: 2,
+    name: "transport",
+    what: "the transport gave up, without a work request that says why",
+    causes: &[
+        "the other end refused one of our packets, or broke its queue pair",
+        "the peer or the way to it is down",
+    ],
+    next: Next::Path,
+};
+
+/// The other end said goodbye.
+pub const PEER_LEFT: Trouble = Trouble {
+    code: 3,
+    name: "peer",
+    what: "the other end ended the connection",
+    causes: &[
+        "it was shut down or restarted",
+        "its keep alive expired: it did not hear from this end in time",
+        "it does not take this end any more (allowed hosts, a subsystem that was removed)",
+    ],
+    next: Next::OtherLog,
+};
+
+/// Our address went to another device.
+pub const ADDRESS_CHANGED: Trouble = Trouble {
+    code: 4,
+    name: "address change",
+    what: "the local address moved to another RDMA device",
+    causes: &[
+        "a bond failed over to its other port",
+        "the address was taken from one netdev and given to another",
+    ],
+    next: Next::Own {
+        host: "nothing if it connects again by itself; cairn-initiator fabric shows which device \
+               has the address now",
+        target: "nothing: hosts connect again; cairn-target fabric shows which device has the \
+                 address now",
+    },
+};
+
+/// The device went away.
+pub const DEVICE_REMOVED: Trouble = Trouble {
+    code: 5,
+    name: "device removed",
+    what: "the RDMA device was removed",
+    causes: &[
+        "its driver was unloaded, or the adapter was reset",
+        "it entered or left a bond (RoCE LAG), which makes another device of it",
+        "rdma link delete, for rdma_rxe",
+    ],
+    next: Next::Own {
+        host: "rdma link, and dmesg | tail -50",
+        target: "rdma link, and dmesg | tail -50: the listener waits for it, and hosts connect again",
+    },
+};
+
+/// All of them.
+pub const ENDINGS: [Trouble; 5] = [
+    NO_ANSWER,
+    TRANSPORT_GAVE_UP,
+    PEER_LEFT,
+    ADDRESS_CHANGED,
+    DEVICE_REMOVED,
+];

@@ -1,0 +1,290 @@
+//! Why a machine's connection manager refuses (IBTA 12.6.7.2, table 109).
+
+use super::{Next, Trouble};
+
+/// A number that this table does not know.
+pub(super) const UNKNOWN: Trouble = Trouble {
+    code: u16::MAX,
+    name: "unknown CM reject reason",
+    what: "the connection was refused for a reason that is not in the specification",
+    causes: &["the other end is newer than this program, or broken"],
+    next: Next::OtherLog,
+};
+
+/// RoCE never sets an alternate path; LAG or NVMe multipath do its job.
+const ALTERNATE: &[&str] = &["a middlebox or a bug: RoCE has no alternate paths"];
+const INFINIBAND: &[&str] =
+    &["one of the ends speaks InfiniBand: RoCE's requests have no such field"];
+
+const fn bug(code: u16, name: &'static str, what: &'static str) -> Trouble {
+    Trouble {
+        code,
+        name,
+        what,
+        causes: &["a bug in either end's connection manager"],
+        next: Next::Report,
+    }
+}
+
+const fn alternate(code: u16, name: &'static str, what: &'static str) -> Trouble {
+    Trouble {
+        code,
+        name,
+        what,
+        causes: ALTERNATE,
+        next: Next::Report,
+    }
+}
+
+const fn path(
+    code: u16,
+    name: &'static str,
+    what: &'static str,
+    causes: &'static [&'static str],
+) -> Trouble {
+    Trouble {
+        code,
+        name,
+        what,
+        causes,
+        next: Next::Path,
+    }
+}
+
+/// All reasons of the specification.
+pub const CM_REJECTS: [Trouble; 34] = [
+    Trouble {
+        code: 1,
+        name: "CM reject 1, No QP available",
+        what: "the other end's machine has no queue pair left",
+        causes: &[
+            "it has too many connections for its adapter, or for its limits",
+            "queue pairs of hosts that vanished are not given up yet",
+        ],
+        next: Next::OtherLog,
+    },
+    bug(
+        2,
+        "CM reject 2, No EEC available",
+        "the other end has no end-to-end context left",
+    ),
+    Trouble {
+        code: 3,
+        name: "CM reject 3, No resources available",
+        what: "the other end's machine has no room for the connection",
+        causes: &[
+            "its listener's backlog is full: many hosts connect at once, and will get in later",
+            "it has too many connections",
+            "it is short of memory, or of memory that it may lock",
+        ],
+        next: Next::OtherLog,
+    },
+    path(
+        4,
+        "CM reject 4, Timeout",
+        "the other end waited for our answer for too long",
+        &[
+            "packets of connection management are lost on the way: congestion, a filter",
+            "this machine is overloaded, so that it answered late",
+        ],
+    ),
+    bug(
+        5,
+        "CM reject 5, Unsupported request",
+        "the other end does not know this kind of request",
+    ),
+    bug(
+        6,
+        "CM reject 6, Invalid communication ID",
+        "the other end does not know the connection",
+    ),
+    bug(
+        7,
+        "CM reject 7, Invalid communication instance",
+        "the other end knows another connection by that name",
+    ),
+    Trouble {
+        code: 8,
+        name: "CM reject 8, Invalid service ID",
+        what: "nobody listens there",
+        causes: &[
+            "the target is not running, or still starting",
+            "the port or address is another one than the target's listener has",
+            "the target listens by TCP, or by another of the machine's RDMA devices",
+        ],
+        next: Next::Own {
+            host: "on the target: systemctl status cairn-target, and `cairn-target check` of its \
+                   configuration shows its listeners",
+            target: "systemctl status cairn-target, and `cairn-target check` of its configuration \
+                     shows its listeners",
+        },
+    },
+    bug(
+        9,
+        "CM reject 9, Invalid transport service type",
+        "the other end does not do reliable connections",
+    ),
+    path(
+        10,
+        "CM reject 10, Stale connection",
+        "the other end still has an old connection of the same numbers",
+        &[
+            "one end was restarted, and the other has not noticed yet: the next try gets in",
+            "packets of the old connection's end were lost",
+            "two machines have the same IP address or GUID",
+        ],
+    ),
+    bug(
+        11,
+        "CM reject 11, RDC does not exist",
+        "there is no such reliable datagram channel",
+    ),
+    path(
+        12,
+        "CM reject 12, Primary remote port GID rejected",
+        "the other end does not have the GID that we asked for",
+        &[
+            "the address moved to another machine or device, and our neighbour table is old",
+            "the ends use different RoCE versions",
+            "the other end's GID table is full, so that its address has no GID",
+        ],
+    ),
+    path(
+        13,
+        "CM reject 13, Primary remote port LID rejected",
+        "the other end refuses the LID",
+        INFINIBAND,
+    ),
+    path(
+        14,
+        "CM reject 14, Invalid primary SL",
+        "the other end refuses the service level",
+        &["the other end's adapter does not take this ToS: SL is its upper three bits"],
+    ),
+    path(
+        15,
+        "CM reject 15, Invalid primary traffic class",
+        "the other end refuses the traffic class",
+        &["the other end's adapter does not take this ToS"],
+    ),
+    path(
+        16,
+        "CM reject 16, Invalid primary hop limit",
+        "the other end refuses the hop limit",
+        &["the hop limit is 0 or 1, and the peer is behind a router"],
+    ),
+    path(
+        17,
+        "CM reject 17, Invalid primary packet rate",
+        "the other end refuses the packet rate",
+        &["the ends' adapters have rates that they cannot agree on: update their firmware"],
+    ),
+    alternate(
+        18,
+        "CM reject 18, Alternate remote port GID rejected",
+        "the alternate path's GID is refused",
+    ),
+    alternate(
+        19,
+        "CM reject 19, Alternate remote port LID rejected",
+        "the alternate path's LID is refused",
+    ),
+    alternate(
+        20,
+        "CM reject 20, Invalid alternate SL",
+        "the alternate path's service level is refused",
+    ),
+    alternate(
+        21,
+        "CM reject 21, Invalid alternate traffic class",
+        "the alternate path's traffic class is refused",
+    ),
+    alternate(
+        22,
+        "CM reject 22, Invalid alternate hop limit",
+        "the alternate path's hop limit is refused",
+    ),
+    alternate(
+        23,
+        "CM reject 23, Invalid alternate packet rate",
+        "the alternate path's packet rate is refused",
+    ),
+    path(
+        24,
+        "CM reject 24, Port and CM redirection",
+        "the other end sends us to another port",
+        INFINIBAND,
+    ),
+    path(
+        25,
+        "CM reject 25, Port redirection",
+        "the other end sends us to another port of its own",
+        INFINIBAND,
+    ),
+    path(
+        26,
+        "CM reject 26, Invalid path MTU",
+        "the other end cannot take packets as large as we asked for",
+        &[
+            "the ends' netdevs have different MTUs",
+            "the other end's RDMA port did not follow its netdev's MTU",
+        ],
+    ),
+    Trouble {
+        code: 27,
+        name: "CM reject 27, Insufficient responder resources",
+        what: "the other end answers fewer RDMA READs than we asked for",
+        causes: &["its adapter is smaller than ours, and its software does not lower the number"],
+        next: Next::OtherLog,
+    },
+    Trouble {
+        code: 28,
+        name: "CM reject 28, Consumer reject",
+        what: "the program at the other end refuses the connection",
+        causes: &[
+            "it is shutting down",
+            "it is not an NVMe target: another service has this port",
+            "it does not take this host, or not now, which its log says",
+        ],
+        next: Next::OtherLog,
+    },
+    Trouble {
+        code: 29,
+        name: "CM reject 29, RNR retry count reject",
+        what: "the other end does not accept the RNR retry count",
+        causes: &["it insists on flow control of its own: it is not an NVMe target"],
+        next: Next::OtherLog,
+    },
+    path(
+        30,
+        "CM reject 30, Duplicate local communication ID",
+        "the other end has a request of the same number from this machine already",
+        &[
+            "one end was restarted at this moment: the next try gets in",
+            "two machines have the same IP address or GUID",
+        ],
+    ),
+    bug(
+        31,
+        "CM reject 31, Invalid class version",
+        "the other end speaks another version of connection management",
+    ),
+    path(
+        32,
+        "CM reject 32, Invalid primary flow label",
+        "the other end refuses the flow label",
+        &["an adapter or router that does not take RoCE's flow labels"],
+    ),
+    alternate(
+        33,
+        "CM reject 33, Invalid alternate flow label",
+        "the alternate path's flow label is refused",
+    ),
+    Trouble {
+        code: 35,
+        name: "CM reject 35, Vendor option not supported",
+        what: "the other end lacks a vendor's option",
+        causes: &["an adapter of another make, and a driver that insists on its own's options"],
+        next: Next::OtherLog,
+    },
+];

@@ -1,0 +1,89 @@
+//! A listener that answers connection requests as it is told, and no NVMe at all.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use cairn_rdma::{
+    Access, ConnRequest, Endpoint, EndpointOptions, ListenOptions, Listener, ListenerEvent,
+    Mapping, QpOptions, RecvWork, Region, Sge,
+};
+use crossbeam_channel::Receiver;
+use nvme_proto::wire::IntoBytes;
+use nvme_proto::wire::cm::ReplyData;
+
+use super::{PATIENCE, Place};
+
+/// It listens as long as it is held.
+pub(crate) struct Fake {
+    listener: Box<dyn Listener>,
+    requests: Receiver<ConnRequest>,
+}
+
+/// What it has accepted by.
+pub(crate) struct Accepted {
+    pub(crate) endpoint: Box<dyn Endpoint>,
+    _region: Region,
+}
+
+impl Fake {
+    pub(crate) fn open(place: &Place) -> Self {
+        let (sender, requests) = crossbeam_channel::unbounded();
+        let options = ListenOptions {
+            address: SocketAddr::new(place.target, 0),
+            backlog: 16,
+        };
+        let sink = Box::new(move |event| {
+            if let ListenerEvent::Request(request) = event {
+                // A test that is over takes none.
+                let _ = sender.send(*request);
+            }
+        });
+        Self {
+            listener: place.provider.listen(&options, sink).unwrap(),
+            requests,
+        }
+    }
+
+    pub(crate) fn port(&self) -> u16 {
+        self.listener.local_addr().port()
+    }
+
+    pub(crate) fn request(&self) -> ConnRequest {
+        self.requests.recv_timeout(PATIENCE).unwrap()
+    }
+
+    /// Accepts, with receives of `bytes` bytes; none, if that is 0.
+    pub(crate) fn accept(&self, bytes: u32) -> Accepted {
+        let request = self.request();
+        let device = Arc::clone(&request.device);
+        let mapping = Arc::new(Mapping::anonymous(1 << 16).unwrap());
+        let addr = mapping.addr();
+        let region = device.register(mapping, Access::LOCAL_WRITE).unwrap();
+        let options = EndpointOptions {
+            receives: 4,
+            completions: 64,
+            queue_pairs: 4,
+        };
+        let mut endpoint = device.open(&options).unwrap();
+        if bytes > 0 {
+            let sge = Sge {
+                addr,
+                length: bytes,
+                lkey: region.lkey(),
+            };
+            let receive = RecvWork {
+                id: 0,
+                sges: sge.into(),
+            };
+            endpoint.post_receives(&[receive]).unwrap();
+        }
+        let reply = ReplyData::new(32);
+        endpoint
+            .accept(request, &QpOptions::default(), reply.as_bytes())
+            .unwrap();
+        Accepted {
+            endpoint,
+            _region: region,
+        }
+    }
+}

@@ -1,0 +1,59 @@
+//! Errors explain themselves: each is provoked for real, over the loopback provider and
+//! over RoCE in user space, and the one line that an admin gets of it is read.
+
+mod at_the_host;
+mod at_the_target;
+mod fake;
+mod log;
+
+use std::net::{IpAddr, Ipv4Addr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_initiator::{HostOptions, Recovery};
+use cairn_rdma::Provider;
+use cairn_rdma::loopback::Loopback;
+use cairn_roce::Soft;
+use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
+
+/// Longer than the transport's retries take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A network with a place for a target, and one for hosts.
+struct Place {
+    provider: Arc<dyn Provider>,
+    target: IpAddr,
+    hosts: Option<IpAddr>,
+}
+
+impl Place {
+    fn loopback() -> Self {
+        Self {
+            provider: Arc::new(Loopback::new()),
+            target: Ipv4Addr::new(192, 0, 2, 1).into(),
+            hosts: Some(Ipv4Addr::new(192, 0, 2, 2).into()),
+        }
+    }
+
+    fn soft() -> Self {
+        Self {
+            provider: Arc::new(Soft::default()),
+            target: own_loopback_address().into(),
+            hosts: None,
+        }
+    }
+
+    fn both() -> [Self; 2] {
+        [Self::loopback(), Self::soft()]
+    }
+
+    /// How a host connects from here to `port`.
+    fn options(&self, port: u16) -> HostOptions {
+        HostOptions {
+            local: self.hosts,
+            timeout: PATIENCE,
+            recovery: Recovery::NONE,
+            ..HostOptions::new((self.target, port).into(), nqn(NQN), host_nqn("errors"))
+        }
+    }
+}

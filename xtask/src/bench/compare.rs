@@ -1,0 +1,58 @@
+//! `cargo xtask bench compare`: did it get better?
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use anyhow::{Result, ensure};
+
+use super::programs;
+use crate::results::{Comparison, Results};
+
+/// Which two runs.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// A run's name in build/bench, its folder, or its results.json
+    before: PathBuf,
+    /// The other
+    after: PathBuf,
+    /// All figures of each row, not its first alone
+    #[arg(long)]
+    all: bool,
+    /// Percent by which two runs of the same may differ
+    #[arg(long, value_name = "PERCENT", default_value_t = 2.0)]
+    noise: f64,
+    /// End with exit code 1 if something is worse
+    #[arg(long)]
+    fail_on_worse: bool,
+}
+
+/// Prints the comparison.
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    ensure!(
+        (0.0..100.0).contains(&args.noise),
+        "--noise {} is no percentage below 100",
+        args.noise
+    );
+    let (before, after) = (load(&args.before)?, load(&args.after)?);
+    println!("before: {}: {}", before.name, before.machine.summary());
+    println!("after:  {}: {}\n", after.name, after.machine.summary());
+    let comparison = Comparison::new(&before, &after, args.all, args.noise / 100.0);
+    print!("{}", comparison.table());
+    if before.machine.cpu != after.machine.cpu {
+        println!("\nThese are two machines: ratios say little.");
+    }
+    Ok(match args.fail_on_worse && comparison.is_worse() {
+        true => ExitCode::FAILURE,
+        false => ExitCode::SUCCESS,
+    })
+}
+
+/// By path, or by name.
+fn load(run: &Path) -> Result<Results> {
+    let named = programs::results().join(run);
+    Results::load(if !run.exists() && named.exists() {
+        &named
+    } else {
+        run
+    })
+}
