@@ -3,8 +3,10 @@
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_rdma::marking::{Marking, Rules};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
@@ -20,6 +22,8 @@ pub const SUBSYSTEMS_MAX: usize = 1024;
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
 /// Hosts that one subsystem may list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
+/// Rules of one target for the marking of packets.
+pub const MARKING_RULES_MAX: usize = 1024;
 /// Reactors of one target.
 pub const REACTORS_MAX: usize = 64;
 
@@ -28,6 +32,8 @@ pub const REACTORS_MAX: usize = 64;
 pub struct Config {
     /// What concerns the process as a whole.
     pub target: Target,
+    /// What the packets to each host carry; what no rule says, the listener does.
+    pub marking: Arc<Rules>,
     /// The addresses that hosts connect to: at least one, no two alike.
     pub listeners: Vec<Listener>,
     /// What hosts connect to: no two with one NQN.
@@ -222,6 +228,15 @@ impl Listener {
     #[must_use]
     pub fn socket_address(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
+    }
+
+    /// What packets carry where no rule says it.
+    #[must_use]
+    pub fn marking(&self) -> Marking {
+        Marking {
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        }
     }
 }
 

@@ -13,6 +13,8 @@ use serde::Deserialize;
 pub(crate) struct File {
     /// What concerns the process as a whole.
     pub(crate) target: TargetTable,
+    /// What the packets to each host carry.
+    pub(crate) marking: MarkingTable,
     /// The addresses that hosts connect to.
     pub(crate) listener: Vec<ListenerTable>,
     /// What hosts connect to: a name, who may use it, and its disks.
@@ -88,6 +90,17 @@ pub(crate) enum ReactorCount {
     Number(i64),
     /// "auto".
     Word(String),
+}
+
+/// What the packets to each host carry, for the switches and routers on their way.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MarkingTable {
+    /// Rules such as "tclass=104,src_ip=192.0.2.1,dst_ip=192.0.2.0/24", as the
+    /// drivers' force-DSCP files take them; host_nqn and hop_limit are known, too.
+    /// The most specific one counts, whatever their order. What no rule says, the
+    /// listener does.
+    pub(crate) rules: Option<Vec<String>>,
 }
 
 /// An address that hosts connect to.

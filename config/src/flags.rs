@@ -30,6 +30,8 @@ pub struct Flags {
     pub roce: Option<String>,
     /// `--vlan VID`.
     pub vlan: Option<u16>,
+    /// `--mark RULE`: each is one more rule.
+    pub mark: Vec<String>,
     /// `--log FILTER`.
     pub log: Option<String>,
     /// `--log-format text|json`.
@@ -60,6 +62,7 @@ impl Flags {
     pub(crate) fn apply(&self, file: &mut File, problems: &mut Vec<Problem>) -> Origins {
         let mut origins = Origins::default();
         self.apply_words(file, &mut origins);
+        self.apply_marks(file, &mut origins);
         self.apply_listeners(file, &mut origins, problems);
         if !self.export.is_empty() {
             self.apply_exports(file, &mut origins);
@@ -105,6 +108,15 @@ impl Flags {
             for listener in &mut file.listener {
                 listener.provider = None;
             }
+        }
+    }
+
+    fn apply_marks(&self, file: &mut File, origins: &mut Origins) {
+        let place = Place::root().key("marking").key("rules");
+        for rule in &self.mark {
+            let rules = file.marking.rules.get_or_insert_default();
+            origins.record(place.index(rules.len()), "--mark", rule);
+            rules.push(rule.clone());
         }
     }
 

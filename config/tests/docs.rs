@@ -4,6 +4,7 @@ use cairn_config::{Config, Flags};
 
 const README: &str = include_str!("../../README.md");
 const GUIDE: &str = include_str!("../../docs/guide-target.md");
+const MARKING: &str = include_str!("../../docs/roce/marking.md");
 
 /// The ```toml blocks of a page.
 fn toml_blocks(page: &str) -> impl Iterator<Item = &str> {
@@ -15,7 +16,7 @@ fn toml_blocks(page: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_example_in_the_documentation_is_right() {
     let mut count = 0;
-    for page in [README, GUIDE] {
+    for page in [README, GUIDE, MARKING] {
         for block in toml_blocks(page) {
             if let Err(error) = Config::parse("example", block, &Flags::default()) {
                 panic!("{error}\nin\n{block}");
@@ -23,7 +24,7 @@ fn every_example_in_the_documentation_is_right() {
             count += 1;
         }
     }
-    assert_eq!(count, 3);
+    assert_eq!(count, 4);
 }
 
 /// Each key has a row in its table's section of the guide, with its default.
@@ -32,6 +33,7 @@ fn the_guide_has_every_key_and_its_default() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();
     for (header, definition) in [
         ("### `[target]`", "TargetTable"),
+        ("### `[marking]`", "MarkingTable"),
         ("### `[[listener]]`", "ListenerTable"),
         ("### `[[listener.ana_group]]`", "AnaGroupTable"),
         ("### `[[subsystem]]`", "SubsystemTable"),

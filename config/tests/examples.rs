@@ -43,6 +43,16 @@ fn every_value_arrives() {
         ("info", LogFormat::Text)
     );
 
+    let rules: Vec<String> = config.marking.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        rules,
+        [
+            "tclass=32,host_nqn=nqn.2024-01.com.example:a-host",
+            "tclass=96,hop_limit=2,src_ip=192.0.2.1,dst_ip=192.0.2.0/25",
+            "tclass=104",
+        ]
+    );
+
     let listener = &config.listeners[0];
     assert_eq!(listener.socket_address(), "192.0.2.1:4420".parse().unwrap());
     assert_eq!(listener.provider, Provider::Verbs);

@@ -1,8 +1,10 @@
 //! Whom to connect to, as whom, and how.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
+use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_rdma::marking::{Marking, Rules};
 use nvme_proto::host::{Recovery, Settings, all_notices};
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::feature::AsyncEventConfig;
@@ -32,6 +34,10 @@ pub struct HostOptions {
     pub disable_sq_flow_control: bool,
     /// Traffic class (ToS) of our packets. `None`: the fabric's default.
     pub traffic_class: Option<u8>,
+    /// Hop limit of our packets. `None`: the fabric's default.
+    pub hop_limit: Option<u8>,
+    /// Rules for both; what none of them says, `traffic_class` and `hop_limit` do.
+    pub marking_rules: Arc<Rules>,
     /// Events to hear of, as far as the controller offers them.
     pub events: AsyncEventConfig,
     /// Patience with connections, with each step on the way up, and of the
@@ -64,12 +70,33 @@ impl HostOptions {
             kato_ms: 0,
             disable_sq_flow_control: false,
             traffic_class: None,
+            hop_limit: None,
+            marking_rules: Arc::default(),
             events: all_notices(),
             timeout: Duration::from_secs(10),
             command_timeout: Duration::from_secs(30),
             recovery: Recovery::default(),
             requeue: true,
         }
+    }
+
+    /// What our packets are to carry.
+    pub(crate) fn marking(&self) -> Marking {
+        let otherwise = Marking {
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        };
+        if self.marking_rules.iter().next().is_none() {
+            return otherwise;
+        }
+        let remote = self.remote.ip();
+        // Without a way there, connecting fails anyhow, and says so.
+        let local = self.local.or_else(|| local_for(self.remote));
+        let local = local.unwrap_or(remote);
+        let host_nqn = Some(self.hostnqn.as_str());
+        self.marking_rules
+            .choose(local, remote, host_nqn)
+            .or(otherwise)
     }
 
     /// What of it concerns the association, not its driver.
@@ -86,5 +113,55 @@ impl HostOptions {
             step_timeout: self.timeout,
             recovery: self.recovery,
         }
+    }
+}
+
+/// The address from which this machine reaches another. Connecting a UDP socket
+/// sends nothing: it only looks up the route.
+fn local_for(remote: SocketAddr) -> Option<IpAddr> {
+    let any: IpAddr = match remote {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
+    };
+    let socket = UdpSocket::bind((any, 0)).ok()?;
+    socket.connect(remote).ok()?;
+    Some(socket.local_addr().ok()?.ip())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_know_both_ends_and_who_we_are() {
+        let remote = "127.0.0.9:4420".parse().unwrap();
+        let name = |text: &str| Nqn::parse(text).unwrap();
+        let host = name("nqn.2024-01.com.example:a-host");
+        let lines = [
+            "tclass=8,src_ip=127.0.0.0/8,dst_ip=127.0.0.0/8",
+            "tclass=16,dst_ip=127.0.0.10",
+            "tclass=24,host_nqn=nqn.2024-01.com.example:b-host",
+            "hop_limit=3,src_ip=192.0.2.0/24",
+        ];
+        let mut options = HostOptions {
+            traffic_class: Some(96),
+            hop_limit: Some(64),
+            marking_rules: Arc::new(Rules::parse(lines).unwrap()),
+            ..HostOptions::new(remote, name("nqn.2024-01.com.example:disks"), host)
+        };
+        let class = |options: &HostOptions| options.marking().traffic_class;
+        assert_eq!(
+            class(&options),
+            Some(8),
+            "the route says which address is ours"
+        );
+        assert_eq!(options.marking().hop_limit, Some(64));
+        options.local = Some([192, 0, 2, 1].into());
+        assert_eq!(class(&options), Some(96), "no rule is about that");
+        assert_eq!(options.marking().hop_limit, Some(3));
+        options.remote = "127.0.0.10:4420".parse().unwrap();
+        assert_eq!(class(&options), Some(16));
+        options.hostnqn = name("nqn.2024-01.com.example:b-host");
+        assert_eq!(class(&options), Some(24));
     }
 }

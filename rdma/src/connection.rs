@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::marking::Marking;
 use crate::provider::Device;
 use crate::work::QpId;
 
@@ -94,6 +95,12 @@ pub struct ConnRequest {
 }
 
 impl ConnRequest {
+    /// Says what an answer shall carry, a refusal included. What accepts it says so
+    /// once more, by [`QpOptions`].
+    pub fn mark(&mut self, marking: Marking) {
+        self.handle.mark(marking);
+    }
+
     /// Refuses, with the consumer's private data.
     pub fn reject(self, private_data: &[u8]) {
         self.handle.reject(private_data);
@@ -102,6 +109,8 @@ impl ConnRequest {
 
 /// A provider's half of a [`ConnRequest`].
 pub trait ConnHandle: Any + Send + fmt::Debug {
+    /// Has refusals carry that, if the provider is who sends them.
+    fn mark(&mut self, marking: Marking);
     /// Sends the REJ.
     fn reject(self: Box<Self>, private_data: &[u8]);
     /// For the provider's own `accept`, which takes its own type back.
@@ -129,6 +138,17 @@ pub struct QpOptions {
     /// What we tell a peer to wait when no receive is posted here: the code of
     /// IBTA table 45 (1 is 10 us, 12 is 0.64 ms, 0 is 655 ms).
     pub min_rnr_timer: u8,
+}
+
+impl QpOptions {
+    /// What its packets shall carry.
+    #[must_use]
+    pub fn marking(&self) -> Marking {
+        Marking {
+            traffic_class: self.traffic_class,
+            hop_limit: self.hop_limit,
+        }
+    }
 }
 
 impl Default for QpOptions {

@@ -20,6 +20,7 @@ pub mod complaints;
 pub mod connection;
 pub mod error;
 pub mod loopback;
+pub mod marking;
 pub mod memory;
 pub mod provider;
 pub mod sleep;
@@ -33,6 +34,7 @@ pub use connection::{
     PrivateData, QpOptions,
 };
 pub use error::{FabricError, PostError};
+pub use marking::{Marked, Marking};
 pub use memory::{Access, Mapping, Region};
 pub use provider::{Device, Endpoint, EndpointLimits, EndpointOptions, Listener, Provider, Sink};
 pub use sleep::{sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken};

@@ -10,6 +10,7 @@ use crate::connection::{
     ConnRequest, ConnectOptions, Event, ListenOptions, ListenerEvent, QpOptions,
 };
 use crate::error::{FabricError, PostError};
+use crate::marking::{Marked, Marking};
 use crate::memory::{Access, Mapping, Region};
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
@@ -131,6 +132,15 @@ pub trait Endpoint {
         options: &ConnectOptions,
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
+
+    /// What the packets of a queue pair carry, once both ends are known. `None`: it
+    /// cannot be told. Asks the system, so it is not for the data path.
+    fn marked(&mut self, qp: QpId) -> Option<Marked>;
+
+    /// Has a queue pair's packets, and its connection's, carry something else from
+    /// now on; what `marking` leaves open stays as it is. `false` if that cannot be:
+    /// with adapters it is settled when the queue pair begins.
+    fn remark(&mut self, qp: QpId, marking: Marking) -> bool;
 
     /// Posts a chain of work on a queue pair, in order, whole or not at all.
     ///

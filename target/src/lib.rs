@@ -4,6 +4,7 @@ mod ana;
 mod arena;
 mod backend;
 pub mod cli;
+mod marking;
 mod memlock;
 mod namespace;
 mod pool;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Host, HostOptions, command};
-use cairn_rdma::Provider;
+use cairn_rdma::{Marked, Provider};
 use cairn_roce::Soft;
 use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce::counters::Counters;
@@ -120,8 +120,10 @@ impl Peer {
             retry_count: 7,
             path_mtu: 3,
             ack_timeout: 14,
-            traffic_class: 0,
-            hop_limit: 64,
+            marked: Marked {
+                traffic_class: 0,
+                hop_limit: 64,
+            },
             private_data,
             timeout: PATIENCE,
         };
@@ -166,7 +168,7 @@ impl Peer {
             let opened = self.checker.open(&route, 0, &bytes[..length]);
             let packet = Packet::parse(opened.expect("its ICRC is right")).unwrap();
             let now = Instant::now();
-            self.manager.handle_mad(now, self.path, packet.payload);
+            self.manager.handle_mad(now, self.path, 0, packet.payload);
             // What a good peer would say now.
             while self.manager.poll_transmit().is_some() {}
         }

@@ -4,6 +4,7 @@
 
 mod ana;
 mod listener;
+mod marking;
 mod namespace;
 mod subsystem;
 mod target;
@@ -11,6 +12,7 @@ mod target;
 use std::collections::HashSet;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
+use std::sync::Arc;
 
 use crate::config::Config;
 use crate::document::Document;
@@ -37,6 +39,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let provider = target::provider(check, &root.key("target"), &file.target);
     Config {
         target,
+        marking: Arc::new(marking::check(check, &root.key("marking"), &file.marking)),
         listeners: listener::check(check, &root.key("listener"), &file.listener, provider),
         subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),
     }

@@ -1,8 +1,10 @@
 //! Which controller, as whom, and how: the options of `nvme connect`.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_rdma::marking::Rules;
 use clap::{Args, ValueEnum};
 use nvme_proto::wire::Nqn;
 
@@ -66,6 +68,12 @@ pub(super) struct Address {
     /// Type of service of what this host sends: DSCP in bits 7 to 2
     #[arg(short = 'T', long, value_name = "TOS")]
     tos: Option<u8>,
+    /// Hop limit (TTL) of what this host sends
+    #[arg(long, value_name = "HOPS", value_parser = clap::value_parser!(u8).range(1..))]
+    hop_limit: Option<u8>,
+    /// What packets carry, by rules such as tclass=104,dst_ip=192.0.2.0/24; they come before -T
+    #[arg(long, value_name = "RULE")]
+    mark: Vec<String>,
     #[command(flatten)]
     way: Way,
 }
@@ -105,6 +113,8 @@ impl Address {
                 .transpose()?,
             self.hostid.as_deref(),
         )?;
+        let rules = Rules::parse(self.mark.iter().map(String::as_str));
+        let rules = rules.map_err(|error| format!("--mark: {error}"))?;
         let seconds = Duration::from_secs;
         let recovery = Recovery {
             ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(seconds),
@@ -118,6 +128,8 @@ impl Address {
             queue_entries: self.queue_size.unwrap_or(QUEUE_ENTRIES),
             kato_ms: self.keep_alive_tmo.saturating_mul(1000),
             traffic_class: self.tos,
+            hop_limit: self.hop_limit,
+            marking_rules: Arc::new(rules),
             recovery,
             ..HostOptions::new(self.remote()?, subnqn, nqn)
         })

@@ -1,5 +1,6 @@
 //! `discover`, `connect-check`.
 
+use cairn_fabric::tos::Tos;
 use clap::Args;
 use nvme_proto::wire::FromBytes;
 use nvme_proto::wire::log::{
@@ -169,6 +170,14 @@ impl ConnectCheck {
             .with("queue_depth", host.depth(1))
             .with("in_capsule_bytes", host.in_capsule_max(1))
             .with("transfer_max_bytes", host.transfer_max());
+        if let Some(marked) = host.marked(1) {
+            let tos = Tos(marked.traffic_class);
+            object = object
+                .with("tos", tos.0)
+                .with("dscp", tos.dscp())
+                .with("sl", tos.sl())
+                .with("hop_limit", marked.hop_limit);
+        }
         let namespaces = host.active_namespaces().map_err(text)?;
         object = object.with("namespaces", &namespaces);
         for &nsid in &namespaces {

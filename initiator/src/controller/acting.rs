@@ -41,6 +41,7 @@ impl Controller {
     }
 
     fn try_connect_queue(&mut self, spec: &QueueSpec) -> Result<(), HostError> {
+        let marking = self.options.marking();
         let options = ConnectOptions {
             remote: self.options.remote,
             local: self.options.local,
@@ -49,7 +50,8 @@ impl Controller {
                 // The controller reads and writes our memory, never we its.
                 initiator_depth: 0,
                 rnr_retry_count: RNR_RETRY_FOR_EVER,
-                traffic_class: self.options.traffic_class,
+                traffic_class: marking.traffic_class,
+                hop_limit: marking.hop_limit,
                 ..QpOptions::default()
             },
             timeout: self.options.timeout,

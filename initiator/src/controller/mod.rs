@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Access, Device, Endpoint, EndpointOptions, FabricError, PostError, QpId, RecvWork, Sge,
+    Access, Device, Endpoint, EndpointOptions, FabricError, Marked, PostError, QpId, RecvWork, Sge,
     WorkStatus,
 };
 use nvme_proto::host::{ADMIN_ENTRIES, Association, State};
@@ -355,6 +355,15 @@ impl Controller {
     /// The fabric's side of it: what to wait on while there is nothing to do.
     pub fn endpoint(&mut self) -> &mut dyn Endpoint {
         &mut *self.endpoint
+    }
+
+    /// What the packets of queue `qid` carry, if it has a connection and the fabric
+    /// can tell.
+    pub fn marked(&mut self, qid: u16) -> Option<Marked> {
+        match self.queues.get(usize::from(qid))?.link {
+            Link::Up(qp) => self.endpoint.marked(qp),
+            _ => None,
+        }
     }
 
     /// How it was connected.

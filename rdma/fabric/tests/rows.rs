@@ -3,8 +3,10 @@
 
 mod common;
 
+use cairn_fabric::doctor::Choice;
 use cairn_fabric::doctor::Severity;
 use cairn_fabric::tos::Tos;
+use cairn_rdma::marking::Rule;
 use common::{
     PEER, assert_found, changed, findings, findings_with, findings_with_peer, intent, recorded,
 };
@@ -190,7 +192,7 @@ fn tos_is_explained_where_it_becomes_a_vlan_priority() {
 #[test]
 fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
     let mut intent = intent();
-    intent.tos = Some(Tos(32));
+    intent.tos = vec![told(32)];
     let findings = findings_with(&recorded("healthy"), intent, None);
     let parts = [
         "warning",
@@ -200,22 +202,70 @@ fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
     assert_found(&findings, "pfc", &parts);
 }
 
+/// What is told on the command line, and in no configuration.
+fn told(tos: u8) -> Choice {
+    Choice {
+        tos: Tos(tos),
+        by: "cairn-target is told to use it".to_owned(),
+        source: None,
+    }
+}
+
+/// Rules give hosts a class each: all of them are held against PFC, but for those of
+/// addresses that are not the adapter's.
+#[test]
+fn every_class_in_use_is_held_against_pfc() {
+    let by_rule = |text: &str| {
+        let rule = Rule::parse(text).unwrap();
+        Choice {
+            tos: Tos(rule.marking.traffic_class.unwrap()),
+            by: format!("the rule \"{rule}\""),
+            source: rule.scope.source,
+        }
+    };
+    let mut intent = intent();
+    intent.tos = [
+        "96,dst_ip=192.0.2.0/25",
+        "32,host_nqn=nqn.2024-01.com.example:a,src_ip=192.0.2.0/24",
+        "64,dst_ip=192.0.2.128/25",
+        "160,src_ip=203.0.113.1",
+    ]
+    .map(by_rule)
+    .to_vec();
+    let findings = findings_with(&recorded("healthy"), intent, None);
+    let wrong: Vec<_> = findings.iter().filter(|one| one.rule == "pfc").collect();
+    let of_eth2: Vec<_> = wrong.iter().filter(|one| one.subject == "eth2").collect();
+    let [one, other] = &of_eth2[..] else {
+        panic!("{wrong:#?}")
+    };
+    assert!(one.what.contains("ToS 32 (DSCP 8, SL 1)"), "{one:?}");
+    assert!(
+        one.why.contains("host_nqn=nqn.2024-01.com.example:a"),
+        "{one:?}"
+    );
+    assert!(other.what.contains("ToS 64 (DSCP 16, SL 2)"), "{other:?}");
+    assert!(
+        other.mend[0].command.contains("tclass=96 in the rule"),
+        "{other:?}"
+    );
+}
+
 #[test]
 fn a_tos_that_claims_congestion_is_refused() {
     let mut intent = intent();
-    intent.tos = Some(Tos(99));
+    intent.tos = vec![told(99)];
     let findings = findings_with(&recorded("healthy"), intent, None);
     assert_found(
         &findings,
         "tos",
-        &["warning", "ToS 99", "set-tos mlx5_0 96 --port 1"],
+        &["warning", "ToS 99", "tos = 96 in the [[listener]]"],
     );
 }
 
 #[test]
 fn a_forced_traffic_class_is_shown_and_beats_ours() {
     let mut intent = intent();
-    intent.tos = Some(Tos(96));
+    intent.tos = vec![told(96)];
     let findings = findings_with(&recorded("forced-class"), intent, None);
     let path = "/sys/class/infiniband/mlx5_0/tc/1/traffic_class";
     let parts = [

@@ -86,7 +86,7 @@ impl Capture {
             source: received.source.ip().to_canonical(),
             destination: received.local.to_canonical(),
             source_port: received.source.port(),
-            traffic_class: if received.congested { 3 } else { 0 },
+            traffic_class: received.traffic_class,
             hop_limit: 64,
         };
         let macs = (PEER_MAC, OUR_MAC);

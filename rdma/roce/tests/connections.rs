@@ -4,6 +4,7 @@ mod sim;
 
 use std::time::{Duration, Instant};
 
+use cairn_rdma::Marked;
 use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce::wire::cm::{Message, RejReason, Req, SidrReq};
 use sim::{Network, Random, Weather, for_each_seed};
@@ -39,8 +40,10 @@ fn wish(qpn: u32) -> Connect {
         retry_count: 7,
         path_mtu: 5,
         ack_timeout: 17,
-        traffic_class: 96,
-        hop_limit: 64,
+        marked: Marked {
+            traffic_class: 96,
+            hop_limit: 64,
+        },
         private_data: [7; 56],
         timeout: Duration::from_secs(30),
     }
@@ -90,7 +93,7 @@ impl Pair {
             }
             self.now = self.now.max(next);
             while let Some((to, mad)) = self.network.receive(self.now) {
-                self.managers[to].handle_mad(self.now, path(to), &mad);
+                self.managers[to].handle_mad(self.now, path(to), 0, &mad);
             }
             for manager in &mut self.managers {
                 manager.handle_timeout(self.now);
@@ -265,14 +268,23 @@ fn a_queue_pair_is_in_one_connection() {
     );
 }
 
+/// The class that a stranger's message comes in.
+const MIRRORED: u8 = 0x44;
+
 /// What a target says to one message.
 fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
     let mut target = Manager::new(Identity::new(3));
-    target.handle_mad(Instant::now(), path(TARGET), &message.emit(77));
+    target.handle_mad(Instant::now(), path(TARGET), MIRRORED, &message.emit(77));
     let transmits = std::iter::from_fn(|| target.poll_transmit());
     let answers = transmits.map(|transmit| {
         let (header, message) = Message::parse(&transmit.mad).unwrap();
         assert_eq!((header.transaction_id, transmit.path), (77, path(TARGET)));
+        let asked = match message {
+            // A REQ says which class it wants.
+            Message::Rej(_) => 96,
+            _ => MIRRORED,
+        };
+        assert_eq!(transmit.marked.traffic_class, asked, "{message:?}");
         message
     });
     let answers = answers.collect();
@@ -331,6 +343,53 @@ fn a_flood_of_requests_is_bounded() {
     assert!(pair.managers[TARGET].dropped_requests() > 4000);
 }
 
+/// What a connection says carries what it was told to, from its first message to its
+/// last; a refusal, too.
+#[test]
+fn all_messages_of_a_connection_carry_its_marking() {
+    let ours = Marked {
+        traffic_class: 0x20,
+        hop_limit: 7,
+    };
+    let later = Marked {
+        traffic_class: 0x88,
+        hop_limit: 9,
+    };
+    let says = |pair: &mut Pair| {
+        let transmit = pair.managers[TARGET].poll_transmit().unwrap();
+        (Message::parse(&transmit.mad).unwrap().1, transmit.marked)
+    };
+    for refuses in [true, false] {
+        let mut pair = Pair::new(7, FAIR);
+        pair.managers[HOST].connect(pair.now, &wish(5));
+        pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
+        let (id, now) = (pair.request().unwrap(), pair.now);
+        let target = &mut pair.managers[TARGET];
+        target.mark(id, ours);
+        if refuses {
+            let reason = RejReason::Consumer;
+            target.reject(id, reason, &[], &[]).unwrap();
+            let (message, marked) = says(&mut pair);
+            assert!(matches!(message, Message::Rej(_)));
+            assert_eq!(marked, ours);
+            continue;
+        }
+        target.accept(now, id, &terms(9), &[]).unwrap();
+        target.mark(id, later);
+        target.handle_timeout(now + Duration::from_millis(300));
+        let (message, marked) = says(&mut pair);
+        assert!(matches!(message, Message::Rep(_)));
+        assert_eq!(marked, ours);
+        let (message, marked) = says(&mut pair);
+        assert!(matches!(message, Message::Rep(_)), "said again");
+        assert_eq!(marked, later);
+        pair.managers[TARGET].disconnect(now, id);
+        let (message, marked) = says(&mut pair);
+        assert!(matches!(message, Message::Dreq(_)));
+        assert_eq!(marked, later);
+    }
+}
+
 /// Messages with right numbers from a wrong address change nothing, and
 /// arbitrary ones do no harm.
 #[test]
@@ -358,7 +417,7 @@ fn strangers_change_nothing() {
         goodbye.managers[HOST].disconnect(now, host);
         while let Some(transmit) = goodbye.managers[HOST].poll_transmit() {
             assert!(Message::parse(&transmit.mad).is_some());
-            pair.managers[TARGET].handle_mad(now, stranger, &transmit.mad);
+            pair.managers[TARGET].handle_mad(now, stranger, 0, &transmit.mad);
         }
         for _ in 0..200 {
             let mut mad = [0_u8; 256];
@@ -368,8 +427,8 @@ fn strangers_change_nothing() {
             mad[..4].copy_from_slice(&[1, 7, 2, 3]);
             mad[16] = 0;
             mad[17] = 0x10 + random.below(11) as u8;
-            pair.managers[TARGET].handle_mad(now, path(TARGET), &mad);
-            pair.managers[TARGET].handle_mad(now, stranger, &mad);
+            pair.managers[TARGET].handle_mad(now, path(TARGET), 0, &mad);
+            pair.managers[TARGET].handle_mad(now, stranger, 0, &mad);
         }
         while let Some(event) = pair.managers[TARGET].poll_event() {
             pair.events[TARGET].push(event);

@@ -9,6 +9,7 @@ use crate::connection::{
     ConnRequest, ConnectOptions, Event, ListenerEvent, PrivateData, QpOptions,
 };
 use crate::error::{FabricError, PostError};
+use crate::marking::{Marked, Marking};
 use crate::provider::{Device, Endpoint, EndpointLimits, EndpointOptions};
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
@@ -134,6 +135,15 @@ impl Endpoint for LoopbackEndpoint {
         };
         sink(ListenerEvent::Request(Box::new(request)));
         Ok(from.qp)
+    }
+
+    /// There are no packets.
+    fn marked(&mut self, _: QpId) -> Option<Marked> {
+        None
+    }
+
+    fn remark(&mut self, _: QpId, _: Marking) -> bool {
+        false
     }
 
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError> {

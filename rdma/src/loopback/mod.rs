@@ -23,6 +23,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::connection::{ConnHandle, ListenOptions, ListenerEvent, PrivateData};
 use crate::error::FabricError;
+use crate::marking::Marking;
 use crate::memory::{Access, Mapping, Region};
 use crate::provider::{Device, Endpoint, EndpointOptions, Listener, Provider, Sink};
 
@@ -289,6 +290,9 @@ impl LoopbackRequest {
 }
 
 impl ConnHandle for LoopbackRequest {
+    /// There are no packets.
+    fn mark(&mut self, _: Marking) {}
+
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
         self.refuse(private_data);
     }

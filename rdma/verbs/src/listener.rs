@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Complaints, ConnHandle, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, Sink,
+    Complaints, ConnHandle, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent,
+    Marking, Sink,
 };
 
 use crate::cm::{Channel, CmEvent, Id, LISTENING};
@@ -243,6 +244,9 @@ impl VerbsRequest {
 }
 
 impl ConnHandle for VerbsRequest {
+    /// The kernel sends them, in the class that the request asked for.
+    fn mark(&mut self, _: Marking) {}
+
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
         if let Some(mut id) = self.id.take() {
             refuse(&mut id, private_data);

@@ -15,7 +15,7 @@ use std::ptr;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use cairn_rdma::{Access, FabricError, MAX_SGE, Mapping};
+use cairn_rdma::{Access, FabricError, MAX_SGE, Mapping, Marked};
 
 use crate::chain::{ReceiveChain, SendChain};
 use crate::cm::{DeviceHandle, set_nonblocking};
@@ -465,8 +465,8 @@ impl QueuePair {
         errno("ibv_modify_qp", code)
     }
 
-    /// The hop limit of its packets, as the kernel has it.
-    pub(crate) fn hop_limit(&self) -> Result<u8, FabricError> {
+    /// What its packets carry, as the kernel has it.
+    pub(crate) fn marked(&self) -> Result<Marked, FabricError> {
         // SAFETY: all-zero bytes are valid attributes.
         let (mut attributes, mut initial): (sys::ibv_qp_attr, sys::ibv_qp_init_attr) =
             unsafe { (std::mem::zeroed(), std::mem::zeroed()) };
@@ -480,7 +480,11 @@ impl QueuePair {
             )
         };
         errno("ibv_query_qp", code)?;
-        Ok(attributes.ah_attr.grh.hop_limit)
+        let route = &attributes.ah_attr.grh;
+        Ok(Marked {
+            traffic_class: route.traffic_class,
+            hop_limit: route.hop_limit,
+        })
     }
 
     /// Stops the queue pair: what is outstanding completes as flushed.

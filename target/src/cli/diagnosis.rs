@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use cairn_config::{Config, ConfigError, Flags, Provider, Target};
 use cairn_fabric::cli::DoctorArgs;
-use cairn_fabric::doctor::Intent;
+use cairn_fabric::doctor::{Choice, Intent};
 use cairn_fabric::tos::Tos;
 use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
@@ -39,7 +39,7 @@ pub(super) fn intent(file: Option<&Path>) -> Result<Intent, ConfigError> {
         return Ok(Intent {
             program: PROGRAM,
             addresses: Vec::new(),
-            tos: None,
+            tos: Vec::new(),
             memory: memory(&Config::from_flags(&anywhere)?.target),
             is_soft: false,
         });
@@ -52,13 +52,29 @@ pub(super) fn intent(file: Option<&Path>) -> Result<Intent, ConfigError> {
         addresses: addresses
             .filter(|address| !address.is_unspecified())
             .collect(),
-        tos: listeners
-            .clone()
-            .find_map(|listener| listener.traffic_class)
-            .map(Tos),
+        tos: choices(&config),
         memory: memory(&config.target),
         is_soft: listeners.all(|listener| listener.provider == Provider::Soft),
     })
+}
+
+/// Every ToS that hosts may get: by rules, and by listeners.
+fn choices(config: &Config) -> Vec<Choice> {
+    let by_rules = config.marking.iter().filter_map(|rule| {
+        Some(Choice {
+            tos: Tos(rule.marking.traffic_class?),
+            by: format!("the rule \"{rule}\""),
+            source: rule.scope.source,
+        })
+    });
+    let by_listeners = config.listeners.iter().filter_map(|listener| {
+        Some(Choice {
+            tos: Tos(listener.traffic_class?),
+            by: format!("the listener {}", listener.socket_address()),
+            source: (!listener.address.is_unspecified()).then(|| listener.address.into()),
+        })
+    });
+    by_rules.chain(by_listeners).collect()
 }
 
 /// The memory of the data path with one device, as the guide has it.
@@ -98,6 +114,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("target.toml");
         let text = "[target]\nprovider = \"soft\"\nreactors = 1\n\
+                    [marking]\nrules = [\"200\", \"16,src_ip=192.0.2.1\", \"hop_limit=9\"]\n\
                     [[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\n\
                     [[listener]]\naddress = \"0.0.0.0\"\nport = 4421\n\
                     [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
@@ -107,7 +124,13 @@ mod tests {
             intent.addresses,
             ["192.0.2.1".parse::<std::net::IpAddr>().unwrap()]
         );
-        assert_eq!(intent.tos, Some(Tos(96)));
+        let classes: Vec<u8> = intent.tos.iter().map(|choice| choice.tos.0).collect();
+        assert_eq!(classes, [16, 200, 96], "all that hosts may get");
+        let [near, everywhere, listener] = &intent.tos[..] else {
+            panic!("three")
+        };
+        assert!(near.source.is_some() && everywhere.source.is_none());
+        assert_eq!(listener.by, "the listener 192.0.2.1:4420");
         assert!(intent.is_soft);
         assert!(intent.memory[0].0.ends_with("of 1 reactor"));
     }

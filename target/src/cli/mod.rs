@@ -34,7 +34,7 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Exports disks until told to stop (SIGTERM); SIGHUP reads the configuration anew
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Says whether a configuration file is right, and if not, what is wrong
     Check {
         /// The configuration file
@@ -68,6 +68,9 @@ struct Serve {
     /// Have RoCE v1 write tags with this VID, on an interface that is no VLAN's; 0: priority alone
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
+    /// What packets carry, such as tclass=104,dst_ip=192.0.2.0/24: see docs/roce/marking.md
+    #[arg(long, value_name = "RULE")]
+    mark: Vec<String>,
     /// Write what RoCE in user space sends and receives, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
@@ -95,6 +98,7 @@ impl Serve {
             provider: self.provider.clone(),
             roce: self.roce.clone(),
             vlan: self.vlan,
+            mark: self.mark.clone(),
             log: self.log.clone(),
             log_format: self.log_format.clone(),
         };

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_fabric::trouble::{self, End, Trouble};
-use cairn_rdma::{QpId, WorkStatus};
+use cairn_rdma::{Marking, QpId, WorkStatus};
 use nvme_proto::wire::Cqe;
 use nvme_proto::wire::cm::RequestData;
 
@@ -17,6 +17,7 @@ pub(crate) use outbox::Outbox;
 pub(crate) use table::{QpairId, Qpairs};
 
 use crate::ana::ListenerShared;
+use crate::marking::MarkingPolicy;
 use crate::reactor::ShareId;
 use crate::registry::{ControllerShared, SubsystemShared};
 use crate::request::List;
@@ -103,6 +104,10 @@ pub(crate) struct QueuePair {
     pub(crate) listener: Arc<ListenerShared>,
     /// The private data of its connection request.
     pub(crate) cm: RequestData,
+    /// What its packets shall carry, as far as its host is known.
+    pub(crate) marking: Marking,
+    /// What decides that.
+    pub(crate) policy: MarkingPolicy,
     /// Where it is in its life.
     pub(crate) state: State,
     /// Whether its one Connect command has come.
@@ -145,6 +150,8 @@ impl QueuePair {
             local: accepted.local,
             listener: accepted.listener,
             cm: accepted.cm,
+            marking: accepted.marking,
+            policy: accepted.policy,
             state: State::Connecting {
                 deadline: now + CONNECT_TIMEOUT,
             },
@@ -264,6 +271,10 @@ pub(crate) struct Accepted {
     pub(crate) local: SocketAddr,
     /// The private data of the request.
     pub(crate) cm: RequestData,
+    /// What its packets shall carry.
+    pub(crate) marking: Marking,
+    /// What decides that once the host is known by name.
+    pub(crate) policy: MarkingPolicy,
     /// Send-queue work requests it has room for.
     pub(crate) send_work: u32,
     /// RDMA READs outstanding at a time.
@@ -286,6 +297,14 @@ mod tests {
             peer: "192.0.2.1:1".parse().unwrap(),
             local: "192.0.2.2:4420".parse().unwrap(),
             cm: RequestData::new(1, hsqsize + 1, hsqsize, 0),
+            marking: Marking::default(),
+            policy: MarkingPolicy {
+                rules: Arc::default(),
+                listener: Marking::default(),
+                local: [192, 0, 2, 2].into(),
+                peer: [192, 0, 2, 1].into(),
+                tagged: false,
+            },
             send_work: 8,
             reads: 4,
             listener: Arc::new(ListenerShared {

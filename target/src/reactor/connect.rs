@@ -7,7 +7,8 @@ use nvme_proto::wire::fabrics::ConnectData;
 use nvme_proto::wire::{FromZeros, IntoBytes};
 
 use super::Reactor;
-use crate::qpair::Association;
+use crate::marking::Shown;
+use crate::qpair::{Association, QpairId};
 use crate::registry::Way;
 use crate::request::{RequestId, Task};
 
@@ -56,9 +57,12 @@ impl Reactor {
             address,
             cm: &queue.cm,
             local: queue.local.ip(),
+            peer: queue.peer.ip(),
             listener: &queue.listener,
         };
         let (connected, controller) = subsystem.connect(&request, &way)?;
+        let marked = self.settle_marking(qpair, controller.host_nqn());
+        let queue = &mut self.qpairs[qpair];
         tracing::info!(
             host = controller.host_nqn(),
             address = %queue.peer,
@@ -67,6 +71,11 @@ impl Reactor {
             qid = connected.qid,
             entries = connected.sq_entries,
             reactor = self.index,
+            tos = marked.tos,
+            dscp = marked.dscp,
+            sl = marked.sl,
+            pcp = marked.pcp,
+            hop_limit = marked.hop_limit,
             "connected"
         );
         let association = Association {
@@ -84,6 +93,20 @@ impl Reactor {
             connected.flow_control,
         );
         Ok(connected.completion.result)
+    }
+
+    /// Has a queue's packets carry what rules say of its host, which is known by name
+    /// now; returns what they do carry.
+    fn settle_marking(&mut self, qpair: QpairId, host_nqn: &str) -> Shown {
+        let queue = &mut self.qpairs[qpair];
+        let marking = queue.policy.choose(Some(host_nqn));
+        let Some(port) = &mut self.ports[queue.port] else {
+            return Shown::default();
+        };
+        if marking != queue.marking && port.endpoint().remark(queue.qp, marking) {
+            queue.marking = marking;
+        }
+        Shown::of(port.endpoint().marked(queue.qp), queue.policy.tagged)
     }
 
     /// Refuses; the connection is closed when the host has read why.

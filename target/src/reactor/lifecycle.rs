@@ -59,8 +59,8 @@ impl Reactor {
             request,
             cm,
             reply,
-            traffic_class,
-            hop_limit,
+            marking,
+            policy,
             listener,
         } = admitted;
         let limits = *self.port(port).limits();
@@ -76,8 +76,8 @@ impl Reactor {
             initiator_depth: reads,
             // No host READs from us.
             responder_resources: request.peer_initiator_depth.min(limits.responder_resources),
-            traffic_class,
-            hop_limit,
+            traffic_class: marking.traffic_class,
+            hop_limit: marking.hop_limit,
             // A host that posts no receives is given up by our own deadline.
             rnr_retry_count: 7,
             ..QpOptions::default()
@@ -96,6 +96,8 @@ impl Reactor {
             peer,
             local,
             cm,
+            marking,
+            policy,
             send_work,
             reads: u32::from(reads),
             listener,

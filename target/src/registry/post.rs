@@ -9,13 +9,14 @@ use std::os::fd::{AsRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use cairn_rdma::ConnRequest;
+use cairn_rdma::{ConnRequest, Marking};
 use crossbeam_channel::{Receiver, Sender};
 use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
 use crate::ana::ListenerShared;
+use crate::marking::MarkingPolicy;
 use crate::namespace::NamespaceTable;
 use crate::qpair::{Ending, QpairId};
 
@@ -37,10 +38,10 @@ pub(crate) struct Admitted {
     pub(crate) cm: RequestData,
     /// The private data of the reply.
     pub(crate) reply: ReplyData,
-    /// Traffic class of our packets; `None` mirrors the host's.
-    pub(crate) traffic_class: Option<u8>,
-    /// Hop limit of our packets; `None` is the provider's default.
-    pub(crate) hop_limit: Option<u8>,
+    /// What our packets shall carry.
+    pub(crate) marking: Marking,
+    /// What decides that once the host is known by name.
+    pub(crate) policy: MarkingPolicy,
     /// Where it came in.
     pub(crate) listener: Arc<ListenerShared>,
 }

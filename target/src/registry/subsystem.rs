@@ -29,6 +29,8 @@ use crate::qpair::Ending;
 pub(crate) struct ControllerShared {
     cntlid: u16,
     host_nqn: String,
+    /// The host's address.
+    peer: IpAddr,
     /// Whether an I/O command came in since the keep alive timer last looked.
     io_traffic: AtomicBool,
     /// Whether writes may complete from a volatile cache.
@@ -75,6 +77,8 @@ pub(crate) struct Way<'a> {
     pub(crate) cm: &'a RequestData,
     /// Where the host connected to.
     pub(crate) local: IpAddr,
+    /// Where it connected from.
+    pub(crate) peer: IpAddr,
     /// By which listener.
     pub(crate) listener: &'a Arc<ListenerShared>,
 }
@@ -208,6 +212,7 @@ impl SubsystemShared {
                 shared: Arc::new(ControllerShared {
                     cntlid: connected.cntlid,
                     host_nqn: request.hostnqn.to_string(),
+                    peer: way.peer,
                     io_traffic: AtomicBool::new(false),
                     write_cache: AtomicBool::new(write_cache),
                     listener: Arc::clone(way.listener),
@@ -221,6 +226,13 @@ impl SubsystemShared {
             self.tell_control(ControlMessage::TimersChanged);
         }
         Ok((connected, Arc::clone(&controller.shared)))
+    }
+
+    /// HOSTNQN of the host at that address that has this controller.
+    pub(crate) fn host_of(&self, cntlid: u16, peer: IpAddr) -> Option<String> {
+        let state = self.lock();
+        let controller = &state.controllers.get(&cntlid)?.shared;
+        (controller.peer == peer).then(|| controller.host_nqn.clone())
     }
 
     /// A queue that was connected is gone, and none of its commands is left.

@@ -1,7 +1,9 @@
 //! Connection requests: looked at here, accepted by a reactor.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
+use cairn_config::Roce;
 use cairn_fabric::trouble::{self, End};
 use cairn_rdma::ConnRequest;
 use nvme_proto::controller::connect;
@@ -10,6 +12,7 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 
 use super::control::{Control, QUEUE_PAIRS_MAX};
 use crate::ana::ListenerShared;
+use crate::marking::{self, MarkingPolicy};
 use crate::registry::Admitted;
 
 impl Control {
@@ -18,17 +21,23 @@ impl Control {
         &mut self,
         listener: &cairn_config::Listener,
         shared: Arc<ListenerShared>,
-        request: ConnRequest,
+        mut request: ConnRequest,
     ) {
+        let mut policy = self.marking_policy(listener, &request);
+        request.mark(policy.choose(None));
         match self.examine(&request) {
             Ok((reactor, cm, reply)) => {
                 self.introduce_device(&request);
+                policy.tagged = self.is_tagged(policy.local);
+                let host = self.host_behind(&cm, &policy);
+                let marking = policy.choose(host.as_deref());
+                request.mark(marking);
                 let admitted = Admitted {
                     request,
                     cm,
                     reply,
-                    traffic_class: listener.traffic_class,
-                    hop_limit: listener.hop_limit,
+                    marking,
+                    policy,
                     listener: shared,
                 };
                 self.mailboxes[reactor].accept(Box::new(admitted));
@@ -46,6 +55,40 @@ impl Control {
                 request.reject(RejectData::new(status).as_bytes());
             }
         }
+    }
+
+    fn marking_policy(
+        &self,
+        listener: &cairn_config::Listener,
+        request: &ConnRequest,
+    ) -> MarkingPolicy {
+        MarkingPolicy {
+            rules: Arc::clone(&self.config.marking),
+            listener: listener.marking(),
+            local: request.local.ip(),
+            peer: request.peer.ip(),
+            tagged: false,
+        }
+    }
+
+    /// Whether packets from this address get a tag: RoCE v1's own, or the kernel's.
+    fn is_tagged(&self, local: IpAddr) -> bool {
+        matches!(self.config.target.roce, Roce::V1 { vlan: Some(_) }) || marking::is_tagged(local)
+    }
+
+    /// The name of the host that asks for an I/O queue, if a rule wants to know it:
+    /// the request tells the controller, and that its host. With several such
+    /// controllers at one address, it is not known before Connect.
+    fn host_behind(&self, cm: &RequestData, policy: &MarkingPolicy) -> Option<String> {
+        if cm.qid.get() == 0 || !policy.rules.name_hosts() {
+            return None;
+        }
+        let subsystems = self.registry.all();
+        let mut hosts = subsystems
+            .iter()
+            .filter_map(|subsystem| subsystem.host_of(cm.cntlid.get(), policy.peer));
+        let host = hosts.next()?;
+        hosts.all(|other| other == host).then_some(host)
     }
 
     /// The reactor to go to, and what was asked for and is to be replied.

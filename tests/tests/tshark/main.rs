@@ -3,6 +3,7 @@
 
 mod dissection;
 mod frames;
+mod marking;
 mod session;
 
 use std::path::Path;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
-use crate::doctor::Intent;
+use crate::doctor::{Choice, Intent};
 use crate::facts::{Fabric, RoceVersion};
 use crate::source::{Live, Recorder, Recording, Source};
 
@@ -227,7 +227,13 @@ pub fn run_doctor(
     if !args.address.is_empty() {
         intent.addresses.clone_from(&args.address);
     }
-    intent.tos = args.tos.map(crate::tos::Tos).or(intent.tos);
+    if let Some(tos) = args.tos {
+        intent.tos = vec![Choice {
+            tos: crate::tos::Tos(tos),
+            by: format!("{} is told to use it", intent.program),
+            source: None,
+        }];
+    }
     intent.is_soft |= args.soft;
     doctor::run(args, intent, out)
 }

@@ -1,8 +1,10 @@
 //! Congestion marks (ECN) and notifications (CNP).
 
+use std::collections::BTreeSet;
+
 use super::counters::growth;
 use super::{Examination, Finding, Severity, priority};
-use crate::facts::NET;
+use crate::facts::{CnpState, NET, Netdev};
 
 pub(super) const NAME: &str = "ecn";
 
@@ -11,37 +13,46 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         let Some(Some(ecn)) = netdev.ecn.get() else {
             continue;
         };
-        let (priority, _) = priority(examination, netdev, device, port);
-        for (role, what, states) in [
-            (
-                "roce_np",
-                "does not answer congestion marks with CNPs",
-                &ecn.notifies,
-            ),
-            (
-                "roce_rp",
-                "does not slow down when it gets CNPs",
-                &ecn.reacts,
-            ),
-        ] {
-            if states.get(&u32::from(priority)) != Some(&false) {
-                continue;
-            }
-            let path = format!("{NET}/{}/ecn/{role}/enable/{priority}", netdev.name);
-            findings.push(
-                Finding::new(
-                    NAME,
-                    Severity::Warning,
-                    &netdev.name,
-                    format!("on priority {priority}, which RoCE uses, the adapter {what}"),
-                )
-                .because("congestion is then met by pauses or by drops, not by sending slower")
-                .seen(&path, "0")
-                .mended_by(format!("echo 1 > {path}")),
-            );
+        let classes = examination.classes_of(device, port).into_iter();
+        let priorities: BTreeSet<u8> = classes
+            .map(|class| priority(examination, netdev, class.tos).0)
+            .collect();
+        for priority in priorities {
+            findings.extend(switched_off(netdev, ecn, priority));
         }
     }
     findings.extend(congestion(examination));
+}
+
+/// What an adapter does not do about congestion of a priority.
+fn switched_off(netdev: &Netdev, ecn: &CnpState, priority: u8) -> impl Iterator<Item = Finding> {
+    let roles = [
+        (
+            "roce_np",
+            "does not answer congestion marks with CNPs",
+            &ecn.notifies,
+        ),
+        (
+            "roce_rp",
+            "does not slow down when it gets CNPs",
+            &ecn.reacts,
+        ),
+    ];
+    let off = roles
+        .into_iter()
+        .filter(move |(_, _, states)| states.get(&u32::from(priority)) == Some(&false));
+    off.map(move |(role, what, _)| {
+        let path = format!("{NET}/{}/ecn/{role}/enable/{priority}", netdev.name);
+        Finding::new(
+            NAME,
+            Severity::Warning,
+            &netdev.name,
+            format!("on priority {priority}, which RoCE uses, the adapter {what}"),
+        )
+        .because("congestion is then met by pauses or by drops, not by sending slower")
+        .seen(&path, "0")
+        .mended_by(format!("echo 1 > {path}"))
+    })
 }
 
 /// CNPs that come in say that this machine sends more than the network takes.

@@ -4,6 +4,7 @@
 //! and pushes findings; it never reads the machine itself. `docs/roce/rules.md`
 //! says which rule and which test stand for which part of RoCE.
 
+mod classes;
 mod counters;
 mod ecn;
 mod finding;
@@ -27,6 +28,7 @@ mod vf;
 use std::net::IpAddr;
 use std::time::Duration;
 
+pub use classes::Choice;
 pub use finding::{Evidence, Finding, Mend, Severity};
 
 use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};
@@ -40,8 +42,8 @@ pub struct Intent {
     pub program: &'static str,
     /// Addresses that it uses; none named means every address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
-    /// The ToS that it sets; none means what the connection manager does.
-    pub tos: Option<Tos>,
+    /// Each ToS that it sets; none means what the connection manager does.
+    pub tos: Vec<Choice>,
     /// Memory that it locks: what for, and bytes.
     pub memory: Vec<(String, u64)>,
     /// Whether it is going to use RoCE in user space, whatever devices there are.
@@ -55,7 +57,7 @@ impl Intent {
         Self {
             program,
             addresses: Vec::new(),
-            tos: None,
+            tos: Vec::new(),
             memory: Vec::new(),
             is_soft: false,
         }
@@ -232,44 +234,19 @@ impl Examination {
         })
     }
 
-    /// The ToS of packets of a port, and who decides it.
-    fn tos_of(&self, device: &Device, port: &Port) -> (Tos, String) {
-        let forced = port.forced_class.get().and_then(Option::as_ref);
-        if let Some(global) = forced.and_then(|forced| forced.global) {
-            let path = format!("{}/tc/{}/traffic_class", device.path, port.number);
-            return (global, format!("the driver forces it ({path})"));
-        }
-        if let Some(tos) = self.intent.tos {
-            return (tos, format!("{} is told to use it", self.intent.program));
-        }
-        match port.defaults.get() {
-            Some(defaults) if defaults.tos != 0 => (
-                Tos(defaults.tos),
-                "the connection manager's default (default_roce_tos)".to_owned(),
-            ),
-            _ => (Tos(0), "nobody chose another".to_owned()),
-        }
-    }
-
     /// The version that a port's connections use.
     fn is_v1(port: &Port) -> bool {
         port.default_version() == Some(RoceVersion::V1)
     }
 }
 
-/// The priority of RoCE's packets on an adapter, and how it comes about.
-fn priority(
-    examination: &Examination,
-    netdev: &Netdev,
-    device: &Device,
-    port: &Port,
-) -> (u8, String) {
+/// The priority of packets with a ToS on an adapter, and how it comes about.
+fn priority(examination: &Examination, netdev: &Netdev, tos: Tos) -> (u8, String) {
     // If a VLAN on it carries the traffic, its tag counts.
     let mut above = examination.fabric.netdevs.each();
     let vlan = above.find_map(|other| {
         let vlan = other.vlan.get()?.as_ref()?;
         (vlan.parent == netdev.name && !other.addresses.is_empty()).then_some(vlan)
     });
-    let (tos, _) = examination.tos_of(device, port);
     netdev.priority_of(tos, vlan)
 }

@@ -1,8 +1,10 @@
 //! Lossless Ethernet: flow control for the priority in use.
 
+use super::classes::Class;
 use super::{Examination, Finding, Severity, priority};
 use crate::facts::{Device, Netdev, Port};
 use crate::source::Dcb;
+use crate::tos::Tos;
 
 pub(super) const NAME: &str = "pfc";
 
@@ -19,7 +21,10 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         if dcb.pfc.is_empty() {
             findings.extend(no_pfc(netdev));
         } else {
-            findings.extend(wrong_priority(examination, netdev, device, port, dcb));
+            for class in examination.classes_of(device, port) {
+                let port = (device, port);
+                findings.extend(wrong_priority(examination, netdev, port, dcb, &class));
+            }
             findings.extend(both(netdev, dcb));
         }
         findings.extend(paused_priority(examination, netdev, dcb));
@@ -70,13 +75,13 @@ fn no_pfc(netdev: &Netdev) -> Option<Finding> {
 fn wrong_priority(
     examination: &Examination,
     netdev: &Netdev,
-    device: &Device,
-    port: &Port,
+    port: (&Device, &Port),
     dcb: &Dcb,
+    class: &Class,
 ) -> Option<Finding> {
     let name = &netdev.name;
-    let (tos, by) = examination.tos_of(device, port);
-    let (priority, how) = priority(examination, netdev, device, port);
+    let Class { tos, by, .. } = class;
+    let (priority, how) = priority(examination, netdev, *tos);
     if dcb.pfc.contains(&priority) {
         return None;
     }
@@ -85,35 +90,24 @@ fn wrong_priority(
     // The DSCP that leads to the lossless priority.
     let mapped = dcb.dscp.iter().find(|(_, to)| **to == wanted);
     let dscp = mapped.map_or(wanted << 3, |(dscp, _)| *dscp);
-    Some(
-        Finding::new(
-            NAME,
-            Severity::Warning,
-            name,
-            format!(
-                "RoCE goes out with {tos}, which is priority {priority}; PFC protects {}",
-                lossless.join(", ")
-            ),
-        )
-        .because(format!(
-            "{how}; the ToS: {by}. Under load the packets are dropped like any others"
-        ))
-        .seen(
-            format!("dcb {name}"),
-            format!("PFC on {}", lossless.join(",")),
-        )
-        .seen("tos", tos.0)
-        .safely_mended_by(&[
-            examination.intent.program,
-            "fabric",
-            "set-tos",
-            &device.name,
-            &(dscp << 2).to_string(),
-            "--port",
-            &port.number.to_string(),
-        ])
-        .mended_by(format!("tos = {} in [[listener]]", dscp << 2)),
+    let finding = Finding::new(
+        NAME,
+        Severity::Warning,
+        name,
+        format!(
+            "RoCE goes out with {tos}, which is priority {priority}; PFC protects {}",
+            lossless.join(", ")
+        ),
     )
+    .because(format!(
+        "{how}; the ToS: {by}. Under load the packets are dropped like any others"
+    ))
+    .seen(
+        format!("dcb {name}"),
+        format!("PFC on {}", lossless.join(",")),
+    )
+    .seen("tos", tos.0);
+    Some(examination.mended_by_tos(finding, class, port, Tos(dscp << 2)))
 }
 
 fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {

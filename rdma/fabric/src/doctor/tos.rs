@@ -1,5 +1,8 @@
 //! Type of service: who decides it, and what becomes of it.
 
+use std::collections::BTreeSet;
+
+use super::classes::Class;
 use super::{Examination, Finding, Severity};
 use crate::facts::{Device, Netdev, Port};
 use crate::tos::Tos;
@@ -13,7 +16,9 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         findings.extend(ecn_bits(examination, device, port));
     }
     for (netdev, device, port) in examination.roce_netdevs() {
-        findings.extend(vlan_priority(examination, netdev, device, port));
+        for class in examination.classes_of(device, port) {
+            findings.extend(vlan_priority(examination, netdev, (device, port), &class));
+        }
     }
 }
 
@@ -27,15 +32,26 @@ fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Opti
     let subject = format!("{} port {}", device.name, port.number);
     let finding = match forced.global {
         Some(global) => {
-            let beaten = examination.intent.tos.filter(|tos| *tos != global);
-            let severity = if beaten.is_some() {
-                Severity::Warning
-            } else {
+            let choices = examination.choices_of(device, port).into_iter();
+            let beaten: BTreeSet<Tos> = choices
+                .map(|choice| choice.tos)
+                .filter(|tos| *tos != global)
+                .collect();
+            let severity = if beaten.is_empty() {
                 Severity::Note
+            } else {
+                Severity::Warning
             };
-            let instead = beaten.map_or_else(String::new, |tos| {
-                format!(", and not {tos} as {} is told", examination.intent.program)
-            });
+            let beaten: Vec<String> = beaten.iter().map(ToString::to_string).collect();
+            let instead = if beaten.is_empty() {
+                String::new()
+            } else {
+                format!(
+                    ", and not {} as {} is told",
+                    beaten.join(" or "),
+                    examination.intent.program
+                )
+            };
             let what = format!("the driver forces {global} on every queue pair{instead}");
             Finding::new(NAME, severity, subject, what)
                 .because(
@@ -87,38 +103,33 @@ fn forced_ttl(device: &Device, port: &Port) -> Option<Finding> {
 
 /// The two low bits are ECN's: NICs write their own.
 fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
-    let (tos, by) = examination.tos_of(device, port);
-    (tos.ecn() == 3).then(|| {
-        Finding::new(
-            NAME,
-            Severity::Warning,
-            format!("{} port {}", device.name, port.number),
-            format!("{tos} marks every packet as having met congestion"),
-        )
-        .because(format!(
-            "its two low bits are ECN's, and 3 means \"congestion experienced\": the other end \
+    let mut classes = examination.classes_of(device, port).into_iter();
+    let class = classes.find(|class| class.tos.ecn() == 3)?;
+    let Class { tos, by, .. } = &class;
+    let finding = Finding::new(
+        NAME,
+        Severity::Warning,
+        format!("{} port {}", device.name, port.number),
+        format!("{tos} marks every packet as having met congestion"),
+    )
+    .because(format!(
+        "its two low bits are ECN's, and 3 means \"congestion experienced\": the other end \
              slows this one down for nothing ({by})"
-        ))
-        .seen("tos", tos.0)
-        .mended_by(format!(
-            "{} fabric set-tos {} {} --port {}",
-            examination.intent.program,
-            device.name,
-            tos.0 & !3,
-            port.number
-        ))
-    })
+    ))
+    .seen("tos", tos.0);
+    let without = Tos(tos.0 & !3);
+    Some(examination.mended_by_tos(finding, &class, (device, port), without))
 }
 
 /// On a VLAN the ToS becomes the tag's priority; a map may stand between.
 fn vlan_priority(
     examination: &Examination,
     netdev: &Netdev,
-    device: &Device,
-    port: &Port,
+    (device, port): (&Device, &Port),
+    class: &Class,
 ) -> Option<Finding> {
     let vlan = netdev.vlan.get()?.as_ref()?;
-    let (tos, by) = examination.tos_of(device, port);
+    let Class { tos, by, .. } = class;
     let egress: Vec<String> = vlan
         .egress
         .iter()

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::net::IpAddr;
 
+use cairn_rdma::marking::{Rule, Scope};
 use serde::Serialize;
 
 use crate::tos::Tos;
@@ -33,9 +34,10 @@ impl ForcedClass {
     pub fn parse(text: &str) -> Self {
         let mut class = Self::default();
         for line in text.lines().map(str::trim) {
-            match line.strip_prefix("Global ") {
-                Some(global) => class.global = rule(global).map(|rule| rule.class),
-                None => class.rules.extend(rule(line)),
+            if line.starts_with("Global ") {
+                class.global = rule(line).map(|rule| rule.class);
+            } else {
+                class.rules.extend(rule(line));
             }
         }
         class
@@ -61,38 +63,22 @@ impl fmt::Display for ForcedRule {
     }
 }
 
+/// A rule in the language that is ours, too, as far as drivers know it.
 fn rule(line: &str) -> Option<ForcedRule> {
-    let mut class = None;
-    let mut source = None;
-    let mut destination = None;
-    for field in line.split(',').map(str::trim) {
-        // "tclass=" may be left out.
-        let (key, value) = field.split_once('=').unwrap_or(("tclass", field));
-        match key {
-            "tclass" => class = Some(Tos(value.parse().ok()?)),
-            "src_ip" => source = Some(value.parse().ok()?),
-            "dst_ip" => destination = Some(prefix(value)?),
-            _ => return None,
-        }
-    }
-    Some(ForcedRule {
-        class: class?,
+    let rule = Rule::parse(line).ok()?;
+    let Scope {
         source,
         destination,
+        host_nqn: None,
+    } = rule.scope
+    else {
+        return None;
+    };
+    Some(ForcedRule {
+        class: Tos(rule.marking.traffic_class?),
+        source: source.map(|prefix| prefix.address),
+        destination: destination.map(|prefix| (prefix.address, prefix.bits)),
     })
-}
-
-fn prefix(text: &str) -> Option<(IpAddr, u8)> {
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address.parse().ok()?, Some(bits.parse().ok()?)),
-        None => (text.parse().ok()?, None),
-    };
-    let all = if matches!(address, IpAddr::V4(_)) {
-        32
-    } else {
-        128
-    };
-    Some((address, bits.unwrap_or(all)))
 }
 
 #[cfg(test)]

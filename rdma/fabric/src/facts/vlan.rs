@@ -1,10 +1,11 @@
 //! VLAN netdevs: their GIDs make tagged frames.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 
 use serde::Serialize;
 
-use crate::source::{Source, Unknown, unless_absent};
+use crate::source::{Address, Question, Source, Unknown, unless_absent};
 
 /// What makes a netdev a VLAN.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -27,6 +28,18 @@ impl Vlan {
         let parsed = Self::parse(&text);
         let parsed = parsed.ok_or_else(|| Unknown::other(&path, "no VLAN in it".to_owned()))?;
         Ok(Some(parsed))
+    }
+
+    /// The VLAN whose netdev has an address. None: there is none, or it cannot be told.
+    #[must_use]
+    pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
+        // Absent without the module, and then there is nothing to ask for.
+        if !source.has_directory("/proc/net/vlan") {
+            return None;
+        }
+        let addresses: Vec<Address> = source.answer(&Question::Addresses).ok()?;
+        let own = addresses.iter().find(|own| own.address == address)?;
+        Self::read(source, &own.netdev).ok()?
     }
 
     fn parse(text: &str) -> Option<Self> {

@@ -3,6 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use cairn_rdma::Marked;
+
 use crate::wire::cm::ip_cm::CONSUMER_LEN;
 use crate::wire::cm::{CommIds, rej, rep};
 use crate::wire::mad::MAD_LEN;
@@ -52,10 +54,8 @@ pub struct Connect {
     pub path_mtu: u8,
     /// ACK timeout, as a code.
     pub ack_timeout: u8,
-    /// Traffic class of the connection's packets.
-    pub traffic_class: u8,
-    /// Hop limit of the connection's packets.
-    pub hop_limit: u8,
+    /// What the connection's packets carry.
+    pub marked: Marked,
     /// For the peer's consumer.
     pub private_data: [u8; CONSUMER_LEN],
     /// How long all of it may take.
@@ -143,6 +143,8 @@ pub enum CmEvent {
 pub struct Transmit {
     /// Addresses.
     pub path: Path,
+    /// What it is to carry.
+    pub marked: Marked,
     /// The datagram, for QP1.
     pub mad: [u8; MAD_LEN],
 }
@@ -163,6 +165,8 @@ pub(super) enum State {
 pub(super) struct Connection {
     pub(super) state: State,
     pub(super) path: Path,
+    /// What its messages carry.
+    pub(super) marked: Marked,
     pub(super) ids: CommIds,
     pub(super) transaction_id: u64,
     pub(super) local_qpn: u32,

@@ -3,10 +3,12 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
+use cairn_rdma::Marked;
+
 use super::connection::{CmEvent, ConnId, Connection, Path, QpTerms, RemoteQp, Request, State};
 use super::{
-    DECISION_TIME, FIRST_INTERVAL, MAX_CONNECTIONS, MAX_HALF_OPEN, MAX_HALF_OPEN_PER_PEER,
-    MAX_INTERVAL, Manager, rejection,
+    DECISION_TIME, DEFAULT_HOP_LIMIT, FIRST_INTERVAL, MAX_CONNECTIONS, MAX_HALF_OPEN,
+    MAX_HALF_OPEN_PER_PEER, MAX_INTERVAL, Manager, rejection,
 };
 use crate::wire::aeth::timeout_of_code;
 use crate::wire::bth::is_our_pkey;
@@ -19,8 +21,13 @@ use crate::wire::cm::{
 use crate::wire::grh::address_of;
 
 impl Manager {
-    /// A datagram that came to QP1 along `path`.
-    pub fn handle_mad(&mut self, now: Instant, path: Path, mad: &[u8]) {
+    /// A datagram that came to QP1 along `path`, and in which traffic class: what
+    /// belongs to no connection is answered in the same.
+    pub fn handle_mad(&mut self, now: Instant, path: Path, traffic_class: u8, mad: &[u8]) {
+        let marked = Marked {
+            traffic_class,
+            hop_limit: DEFAULT_HOP_LIMIT,
+        };
         let Some((header, message)) = Message::parse(mad) else {
             return;
         };
@@ -34,7 +41,9 @@ impl Manager {
                     self.heard(ConnId(id));
                 }
             }
-            Message::Dreq(dreq) => self.handle_dreq(now, path, header.transaction_id, &dreq),
+            Message::Dreq(dreq) => {
+                self.handle_dreq(now, path, marked, header.transaction_id, &dreq);
+            }
             Message::Drep(drep) => {
                 let found = self.find(path, drep.ids);
                 if let Some(id) = found.filter(|&id| self.state(id) == State::DreqSent) {
@@ -43,7 +52,7 @@ impl Manager {
             }
             Message::Lap(lap) => {
                 // No alternate paths on Ethernet (annex A16.4.3).
-                if self.find(path, lap.ids).is_some() {
+                if let Some(id) = self.find(path, lap.ids) {
                     let answer = Message::Apr(Apr {
                         ids: answering(lap.ids),
                         info_len: 0,
@@ -51,10 +60,13 @@ impl Manager {
                         info: padded(&[]),
                         private_data: padded(&[]),
                     });
-                    self.answer(path, header.transaction_id, &answer);
+                    let marked = self.connections[&id].marked;
+                    self.answer(path, marked, header.transaction_id, &answer);
                 }
             }
-            Message::SidrReq(sidr) => self.handle_sidr_req(path, header.transaction_id, &sidr),
+            Message::SidrReq(sidr) => {
+                self.handle_sidr_req(path, marked, header.transaction_id, &sidr);
+            }
             Message::Apr(_) | Message::SidrRep(_) => {}
         }
     }
@@ -72,9 +84,10 @@ impl Manager {
     }
 
     /// Answers a message without a connection.
-    fn answer(&mut self, path: Path, transaction_id: u64, message: &Message) {
+    fn answer(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         let mad = message.emit(transaction_id);
-        self.transmits.push_back(super::Transmit { path, mad });
+        self.transmits
+            .push_back(super::Transmit { path, marked, mad });
     }
 
     fn handle_req(&mut self, now: Instant, path: Path, transaction_id: u64, req: &Req) {
@@ -126,6 +139,7 @@ impl Manager {
         let connection = Connection {
             state: State::ReqReceived,
             path,
+            marked: marked_as_asked(req),
             ids: CommIds { local, remote },
             transaction_id,
             local_qpn: 0,
@@ -145,7 +159,7 @@ impl Manager {
     }
 
     /// There are no datagram services here (IBTA 12.11.2.3).
-    fn handle_sidr_req(&mut self, path: Path, transaction_id: u64, sidr: &SidrReq) {
+    fn handle_sidr_req(&mut self, path: Path, marked: Marked, transaction_id: u64, sidr: &SidrReq) {
         let answer = Message::SidrRep(SidrRep {
             request_id: sidr.request_id,
             status: STATUS_NO_SERVICE,
@@ -156,7 +170,7 @@ impl Manager {
             info: padded(&[]),
             private_data: padded(&[]),
         });
-        self.answer(path, transaction_id, &answer);
+        self.answer(path, marked, transaction_id, &answer);
     }
 
     fn refuse(&mut self, path: Path, transaction_id: u64, req: &Req, reason: RejReason) {
@@ -165,7 +179,7 @@ impl Manager {
             remote: req.local_comm_id,
         };
         let message = rejection(ids, Answered::Req, reason, &[], &[]);
-        self.answer(path, transaction_id, &message);
+        self.answer(path, marked_as_asked(req), transaction_id, &message);
     }
 
     fn handle_rep(&mut self, path: Path, rep: &Rep) {
@@ -253,8 +267,16 @@ impl Manager {
         self.events.push_back(event);
     }
 
-    fn handle_dreq(&mut self, now: Instant, path: Path, transaction_id: u64, dreq: &Dreq) {
+    fn handle_dreq(
+        &mut self,
+        now: Instant,
+        path: Path,
+        marked: Marked,
+        transaction_id: u64,
+        dreq: &Dreq,
+    ) {
         let found = self.find(path, dreq.ids);
+        let marked = found.map_or(marked, |id| self.connections[&id].marked);
         let ours = found.filter(|id| self.connections[id].local_qpn == dreq.remote_qpn);
         // Also to one that we know nothing of, or it would ask for long
         // (IBTA 12.9.8.4).
@@ -262,7 +284,7 @@ impl Manager {
             ids: answering(dreq.ids),
             private_data: padded(&[]),
         });
-        self.answer(path, transaction_id, &answer);
+        self.answer(path, marked, transaction_id, &answer);
         let Some(id) = ours else { return };
         match self.state(id) {
             State::Established => {}
@@ -280,6 +302,14 @@ fn answering(ids: CommIds) -> CommIds {
     CommIds {
         local: ids.remote,
         remote: ids.local,
+    }
+}
+
+/// What a peer asks the answers to its REQ to carry.
+fn marked_as_asked(req: &Req) -> Marked {
+    Marked {
+        traffic_class: req.primary.traffic_class,
+        hop_limit: DEFAULT_HOP_LIMIT,
     }
 }
 

@@ -20,6 +20,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
+use cairn_rdma::Marked;
 use connection::{Connection, RemoteQp, State};
 
 use crate::wire::bth::DEFAULT_PKEY;
@@ -59,6 +60,8 @@ const TARGET_ACK_DELAY: u8 = 15;
 const FAILOVER_UNSUPPORTED: u8 = 1;
 /// LIDs mean nothing on Ethernet (annex A16.4).
 const PERMISSIVE_LID: u16 = 0xffff;
+/// Hop limit of messages for which nobody chose another.
+pub const DEFAULT_HOP_LIMIT: u8 = 64;
 
 /// All connections of an address's connection manager.
 #[derive(Debug)]
@@ -146,9 +149,9 @@ impl Manager {
                 remote_gid: gid_of(wish.path.remote),
                 flow_label: 0,
                 rate: 0,
-                traffic_class: wish.traffic_class,
-                hop_limit: wish.hop_limit,
-                sl: wish.traffic_class >> 5,
+                traffic_class: wish.marked.traffic_class,
+                hop_limit: wish.marked.hop_limit,
+                sl: wish.marked.traffic_class >> 5,
                 subnet_local: true,
                 local_ack_timeout: wish.ack_timeout,
             },
@@ -157,6 +160,7 @@ impl Manager {
         let connection = Connection {
             state: State::ReqSent,
             path: wish.path,
+            marked: wish.marked,
             ids,
             transaction_id: self.identity.random(),
             local_qpn: wish.terms.qpn,
@@ -169,6 +173,13 @@ impl Manager {
         self.connections.insert(local, connection);
         self.say(local, &message, Some(now));
         ConnId(local)
+    }
+
+    /// Has all further messages of a connection carry this.
+    pub fn mark(&mut self, id: ConnId, marked: Marked) {
+        if let Some(connection) = self.connections.get_mut(&id.0) {
+            connection.marked = marked;
+        }
     }
 
     /// Sends a REP. [`CmEvent::Established`] or [`CmEvent::TimedOut`] follows.
@@ -354,8 +365,8 @@ impl Manager {
         let mad = message.emit(connection.transaction_id);
         connection.last = Some(Box::new(mad));
         connection.deadline = again.map(|now| now + connection.interval);
-        let path = connection.path;
-        self.transmits.push_back(Transmit { path, mad });
+        let (path, marked) = (connection.path, connection.marked);
+        self.transmits.push_back(Transmit { path, marked, mad });
     }
 
     /// Sends the latest message once more.
@@ -370,9 +381,9 @@ impl Manager {
             let next = now + connection.interval;
             connection.deadline = Some(next.min(connection.gives_up_at.max(now)));
         }
-        let path = connection.path;
+        let (path, marked) = (connection.path, connection.marked);
         self.transmits
-            .extend(last.map(|mad| Transmit { path, mad }));
+            .extend(last.map(|mad| Transmit { path, marked, mad }));
     }
 
     fn confirm(&mut self, id: u32) {

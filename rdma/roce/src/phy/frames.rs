@@ -13,7 +13,7 @@ use libc::{iovec, mmsghdr, sockaddr_ll};
 use super::interface::Interface;
 use super::neighbour::Neighbours;
 use super::packet::link_address;
-use super::send::Flow;
+use super::send::{ECN, Flow};
 use super::socket::check;
 use crate::wire::Header;
 use crate::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan};
@@ -23,8 +23,6 @@ use crate::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
 const BATCH: usize = 64;
 /// What stands in a tagged frame between the type 0x8100 and the BTH.
 const HEADERS: usize = Tag::LEN + grh::LEN;
-/// The two bits of a traffic class that are ECN's where there is IP.
-const ECN: u8 = 3;
 
 /// A sender's frames, on the interface that its flows leave by.
 pub struct Frames {

@@ -101,6 +101,20 @@ impl Outlets {
         })
     }
 
+    /// The outlet of a queue pair whose packets have another traffic class from now on.
+    ///
+    /// # Errors
+    /// As [`Outlets::take`]; then it keeps what it has.
+    pub fn retake(&mut self, outlet: Outlet, traffic_class: u8) -> io::Result<Outlet> {
+        Ok(match self.network {
+            Network::Ethernet { .. } => Outlet {
+                fd: self.of_priority(priority_of(traffic_class))?,
+                ..outlet
+            },
+            _ => outlet,
+        })
+    }
+
     /// A queue pair needs its outlet no more.
     pub fn give_back(&mut self, outlet: Outlet) {
         if let Some(place) = outlet.place {

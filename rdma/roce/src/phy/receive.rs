@@ -44,7 +44,7 @@ struct Info {
     source: Option<SocketAddr>,
     local: Option<IpAddr>,
     segment: usize,
-    congested: bool,
+    traffic_class: u8,
     /// Bytes before the first packet, and of all packets.
     header: usize,
     length: usize,
@@ -57,7 +57,7 @@ impl Info {
         source: None,
         local: None,
         segment: 0,
-        congested: false,
+        traffic_class: 0,
         header: 0,
         length: 0,
         version: Version::V2,
@@ -73,8 +73,8 @@ pub struct Received<'a> {
     pub source: SocketAddr,
     /// Destination address.
     pub local: IpAddr,
-    /// A router has marked it.
-    pub congested: bool,
+    /// Its type of service, or traffic class.
+    pub traffic_class: u8,
     /// Its place in the super-packet it came in: perhaps its identification.
     pub index: u16,
     /// BTH to ICRC.
@@ -86,6 +86,12 @@ impl Received<'_> {
     #[must_use]
     pub fn route(&self) -> Route {
         self.version.route(self.source, self.local)
+    }
+
+    /// A router has marked it. Marks are for IP (annex A17.9).
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
     }
 }
 
@@ -138,7 +144,7 @@ impl Receiver {
                 local: Some(frame.destination),
                 segment: frame.bytes.len(),
                 length: frame.bytes.len(),
-                congested: frame.traffic_class & ECN_CE == ECN_CE,
+                traffic_class: frame.traffic_class,
                 ..Info::UNKNOWN
             };
             count += 1;
@@ -220,7 +226,7 @@ impl Receiver {
                 version: info.version,
                 source,
                 local,
-                congested: info.congested,
+                traffic_class: info.traffic_class,
                 index,
                 bytes,
             })
@@ -238,8 +244,7 @@ fn read_grh(bytes: &[u8]) -> Info {
         local: Some(address_of(grh.destination)),
         segment: packet.len(),
         length: packet.len(),
-        // Marks are for IP (annex A17.9).
-        congested: false,
+        traffic_class: grh.traffic_class,
         header: grh::LEN,
         version: Version::V1,
     }
@@ -267,11 +272,10 @@ fn read_control(header: &msghdr) -> Info {
                     info.local = Some(IpAddr::from(value.ipi6_addr.s6_addr));
                 }
                 (libc::IPPROTO_IP, libc::IP_TOS) => {
-                    info.congested = data.cast::<u8>().read() & ECN_CE == ECN_CE;
+                    info.traffic_class = data.cast::<u8>().read();
                 }
                 (libc::IPPROTO_IPV6, libc::IPV6_TCLASS) => {
-                    let class = data.cast::<c_int>().read_unaligned() as u8;
-                    info.congested = class & ECN_CE == ECN_CE;
+                    info.traffic_class = data.cast::<c_int>().read_unaligned() as u8;
                 }
                 _ => {}
             }

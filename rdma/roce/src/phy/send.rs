@@ -36,6 +36,9 @@ const MAX_SEGMENTS: u16 = 64;
 /// Bytes in a super-packet: what fits an IP packet, for either version.
 const MAX_BYTES: usize = 65_000;
 
+/// The bits of a traffic class that are ECN's (RFC 3168, 5).
+pub const ECN: u8 = 3;
+
 /// Milliseconds that a flush waits at most for the adapter.
 const MAX_WAITS: u32 = 5;
 

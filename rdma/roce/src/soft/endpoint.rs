@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use cairn_rdma::{
     Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
-    Event, FabricError, PostError, QpId, QpOptions, RecvWork, SendWork,
+    Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork,
 };
 use crossbeam_channel::Receiver as Letters;
 
@@ -184,6 +184,14 @@ impl Endpoint for SoftEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         self.ask(options, private_data)
+    }
+
+    fn marked(&mut self, id: QpId) -> Option<Marked> {
+        self.flow_marked(id)
+    }
+
+    fn remark(&mut self, id: QpId, marking: Marking) -> bool {
+        self.remark_flow(id, marking)
     }
 
     fn post(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {

@@ -6,11 +6,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use cairn_rdma::{ConnHandle, ConnRequest, Listener, ListenerEvent, PrivateData, Sink};
+use cairn_rdma::{
+    ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PrivateData, Sink,
+};
 
 use super::device::SoftDevice;
 use super::{Shared, lock};
-use crate::cm::{ConnId, Request};
+use crate::cm::{ConnId, DEFAULT_HOP_LIMIT, Request};
 use crate::wire::cm::RejReason;
 
 /// Where requests for an address go.
@@ -68,6 +70,14 @@ impl fmt::Debug for SoftRequest {
 }
 
 impl ConnHandle for SoftRequest {
+    fn mark(&mut self, marking: Marking) {
+        let marked = Marked {
+            traffic_class: marking.traffic_class.unwrap_or(self.request.traffic_class),
+            hop_limit: marking.hop_limit.unwrap_or(DEFAULT_HOP_LIMIT),
+        };
+        self.device.manager.mark(self.id, marked);
+    }
+
     fn reject(mut self: Box<Self>, private_data: &[u8]) {
         self.answered = true;
         self.device

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use cairn_rdma::{Clock, FabricError, QpId};
+use cairn_rdma::{Clock, FabricError, Marked, QpId};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
@@ -19,7 +19,7 @@ use crate::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit
 use crate::counters::Counters;
 use crate::phy::Inlet;
 use crate::phy::receive::{Received, Receiver};
-use crate::phy::send::{Flow, Sender};
+use crate::phy::send::{ECN, Flow, Sender};
 use crate::wire::bth::is_our_pkey;
 use crate::wire::cm::RejReason;
 use crate::wire::icrc::Checker;
@@ -28,14 +28,20 @@ use crate::wire::udp::ROCE_PORT;
 use crate::wire::{Deth, Opcode, Packet};
 use cairn_rdma::wake::{Wake, wait_readable};
 
-/// Hop limit of connection messages.
-const HOP_LIMIT: u8 = 64;
-
 /// What an endpoint hears of its connections.
 #[derive(Debug)]
 pub(super) struct News {
     pub(super) qp: QpId,
     pub(super) event: CmEvent,
+}
+
+/// How a request is accepted.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Answer<'a> {
+    pub(super) terms: &'a QpTerms,
+    /// What it and all that follows carries.
+    pub(super) marked: Marked,
+    pub(super) private_data: &'a [u8],
 }
 
 /// An endpoint's letter box.
@@ -130,17 +136,27 @@ impl ConnectionManager {
     pub(super) fn accept(
         &self,
         id: ConnId,
-        terms: &QpTerms,
-        private_data: &[u8],
+        answer: &Answer<'_>,
         qp: QpId,
         inbox: &Inbox,
     ) -> Result<(), Gone> {
+        let Answer {
+            terms,
+            marked,
+            private_data,
+        } = *answer;
         self.with(|desk, now| {
+            desk.manager.mark(id, marked);
             desk.manager.accept(now, id, terms, private_data)?;
             let inbox = inbox.clone();
             desk.owners.insert(id, Owner { qp, inbox });
             Ok(())
         })
+    }
+
+    /// Has a connection's messages carry this from now on.
+    pub(super) fn mark(&self, id: ConnId, marked: Marked) {
+        lock(&self.state).desk.manager.mark(id, marked);
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
@@ -267,7 +283,8 @@ impl Desk {
                 local: received.local,
                 remote: received.source.ip(),
             };
-            self.manager.handle_mad(now, path, packet.payload);
+            let class = received.traffic_class & !ECN;
+            self.manager.handle_mad(now, path, class, packet.payload);
         } else {
             self.counters.rx_not_ours += 1;
         }
@@ -311,14 +328,15 @@ impl Desk {
 
     fn transmit(&mut self) {
         let fd = self.inlet.fd().unwrap_or(-1);
-        while let Some(Transmit { path, mad }) = self.manager.poll_transmit() {
+        while let Some(Transmit { path, marked, mad }) = self.manager.poll_transmit() {
             let flow = Flow {
                 fd,
                 source_port: ROCE_PORT,
                 local: path.local,
                 remote: path.remote,
-                traffic_class: 0,
-                hop_limit: HOP_LIMIT,
+                // Nobody looks for congestion marks on these.
+                traffic_class: marked.traffic_class & !ECN,
+                hop_limit: marked.hop_limit,
             };
             self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
             let mut packet = Packet::new(Opcode::UdSendOnly, GSI_QPN, self.psn);

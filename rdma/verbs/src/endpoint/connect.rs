@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, PrivateData, QpId,
-    QpOptions,
+    ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, Marked, PrivateData,
+    QpId, QpOptions,
 };
 
 use crate::cm::{CmEvent, Id, Terms};
@@ -314,11 +314,14 @@ impl VerbsEndpoint {
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {
             return;
         };
-        if let Ok(actual) = pair.hop_limit()
+        if let Ok(Marked {
+            hop_limit: actual, ..
+        }) = pair.marked()
             && actual != wanted
         {
             let message = format!(
-                "the kernel gives packets to {peer} hop limit {actual}, not {wanted}: it goes by                  the route; `ip route change ... hoplimit {wanted}` sets it",
+                "the kernel gives packets to {peer} hop limit {actual}, not {wanted}: it goes by the \
+                 route; `ip route change ... hoplimit {wanted}` sets it",
                 peer = qp.cm.peer_addr().ip()
             );
             self.say(Event::Notice { message });

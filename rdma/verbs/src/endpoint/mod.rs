@@ -22,7 +22,7 @@ use std::time::Instant;
 
 use cairn_rdma::{
     Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
-    Event, FabricError, PostError, QpId, QpOptions, RecvWork, SendWork,
+    Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork,
 };
 
 use crate::chain::{ReceiveChain, SendChain};
@@ -157,6 +157,16 @@ impl Endpoint for VerbsEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         self.begin_connect(options, private_data)
+    }
+
+    fn marked(&mut self, id: QpId) -> Option<Marked> {
+        self.table.get_mut(id)?.pair.as_ref()?.marked().ok()
+    }
+
+    /// The address vector of a queue pair that is ready to send can only be changed
+    /// while its send queue is drained (IBTA 10.3.1, SQD), which adapters do not offer.
+    fn remark(&mut self, _: QpId, _: Marking) -> bool {
+        false
     }
 
     fn post(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {

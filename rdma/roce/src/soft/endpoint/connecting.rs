@@ -4,18 +4,19 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Instant;
 
 use cairn_rdma::{
-    ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, PrivateData, QpId,
-    QpOptions,
+    ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, Marked, Marking,
+    PrivateData, QpId, QpOptions,
 };
 
 use super::super::listening::SoftRequest;
+use super::super::manager::Answer;
 use super::super::slots::{Entry, Phase};
 use super::{Context, MAX_DEPTH, SoftEndpoint, context};
-use crate::cm::{CmEvent, Connect, Path, QpTerms};
+use crate::cm::{CmEvent, Connect, DEFAULT_HOP_LIMIT, Path, QpTerms};
 use crate::phy::Version;
 use crate::phy::interface::mtu_of_code;
 use crate::phy::outlets::Outlet;
-use crate::phy::send::Flow;
+use crate::phy::send::{ECN, Flow};
 use crate::phy::socket::source_for;
 use crate::qp::{Qp, QpConfig};
 use crate::wire::aeth::timeout_of_code;
@@ -29,7 +30,6 @@ const ACK_TIMEOUTS: (u8, u8) = (14, 20);
 /// What peers are told about receives that are missing here: to try for ever. It
 /// is the peer's retry count that ends a connection, not ours.
 const RNR_RETRY_FOR_EVER: u8 = 7;
-const DEFAULT_HOP_LIMIT: u8 = 64;
 /// ECN's "capable transport" (RFC 3168, 5): routers may mark instead of drop.
 const ECN_CAPABLE: u8 = 2;
 /// Ports that active ends show. They mean nothing on the wire.
@@ -58,15 +58,15 @@ impl SoftEndpoint {
             initiator_depth: options.initiator_depth.min(theirs.responder_resources),
             ..self.terms(qpn, options)
         };
-        let class = options.traffic_class.unwrap_or(request.traffic_class);
-        let outlet = self.outlet(class)?;
+        let marked = marked(options, request.traffic_class);
+        let outlet = self.outlet(marked.traffic_class)?;
         let entry = Entry {
             phase: Phase::Accepted,
             conn: Some(handle.id),
             qpn,
             options: *options,
             terms,
-            flow: flow(outlet, request.path, class, options.hop_limit),
+            flow: flow(outlet, request.path, marked),
             outlet,
             qp: None,
             queued: false,
@@ -76,7 +76,12 @@ impl SoftEndpoint {
             ack_timeout: request.ack_timeout.clamp(ACK_TIMEOUTS.0, ACK_TIMEOUTS.1),
         };
         let manager = &self.device.manager;
-        let accepted = manager.accept(handle.id, &terms, private_data, id, &self.inbox);
+        let answer = Answer {
+            terms: &terms,
+            marked,
+            private_data,
+        };
+        let accepted = manager.accept(handle.id, &answer, id, &self.inbox);
         handle.answered = true;
         if accepted.is_err() {
             self.outlets.give_back(outlet);
@@ -102,9 +107,9 @@ impl SoftEndpoint {
         let (id, qpn) = self.slots.vacancy()?;
         let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
-        let class = options.qp.traffic_class.unwrap_or(0);
-        let outlet = self.outlet(class)?;
-        let flow = flow(outlet, path, class, options.qp.hop_limit);
+        let marked = marked(&options.qp, 0);
+        let outlet = self.outlet(marked.traffic_class)?;
+        let flow = flow(outlet, path, marked);
         let wish = Connect {
             path,
             local_port: ACTIVE_PORTS | self.device.options.chance.draw() as u16,
@@ -113,8 +118,7 @@ impl SoftEndpoint {
             retry_count: options.qp.retry_count,
             path_mtu,
             ack_timeout: ACK_TIMEOUT,
-            traffic_class: class,
-            hop_limit: flow.hop_limit,
+            marked,
             private_data: padded(private_data),
             timeout: options.timeout,
         };
@@ -279,6 +283,40 @@ impl SoftEndpoint {
         }
     }
 
+    /// What the flow of a queue pair carries, but for ECN's bits.
+    pub(super) fn flow_marked(&mut self, id: QpId) -> Option<Marked> {
+        let flow = self.slots.get(id)?.flow;
+        Some(Marked {
+            traffic_class: flow.traffic_class & !ECN,
+            hop_limit: flow.hop_limit,
+        })
+    }
+
+    /// Changes it, and what connection management says for it.
+    pub(super) fn remark_flow(&mut self, id: QpId, marking: Marking) -> bool {
+        let Some(now) = self.flow_marked(id) else {
+            return false;
+        };
+        let wanted = Marked {
+            traffic_class: marking.traffic_class.unwrap_or(now.traffic_class),
+            hop_limit: marking.hop_limit.unwrap_or(now.hop_limit),
+        };
+        let entry = self.slots.get(id).expect("it was just there");
+        let Ok(outlet) = self.outlets.retake(entry.outlet, wanted.traffic_class) else {
+            return false;
+        };
+        let path = Path {
+            local: entry.flow.local,
+            remote: entry.flow.remote,
+        };
+        entry.outlet = outlet;
+        entry.flow = flow(outlet, path, wanted);
+        if let Some(conn) = entry.conn {
+            self.device.manager.mark(conn, wanted);
+        }
+        true
+    }
+
     fn establish(&mut self, id: QpId, private_data: PrivateData) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if let Some(qp) = &mut entry.qp {
@@ -316,13 +354,21 @@ impl SoftEndpoint {
     }
 }
 
-fn flow(outlet: Outlet, path: Path, class: u8, hop_limit: Option<u8>) -> Flow {
+/// What a queue pair's packets are to carry; `asked` is the class to mirror.
+fn marked(options: &QpOptions, asked: u8) -> Marked {
+    Marked {
+        traffic_class: options.traffic_class.unwrap_or(asked),
+        hop_limit: options.hop_limit.unwrap_or(DEFAULT_HOP_LIMIT),
+    }
+}
+
+fn flow(outlet: Outlet, path: Path, marked: Marked) -> Flow {
     Flow {
         fd: outlet.fd,
         source_port: outlet.flow,
         local: path.local,
         remote: path.remote,
-        traffic_class: class & !3 | ECN_CAPABLE,
-        hop_limit: hop_limit.unwrap_or(DEFAULT_HOP_LIMIT),
+        traffic_class: marked.traffic_class & !ECN | ECN_CAPABLE,
+        hop_limit: marked.hop_limit,
     }
 }

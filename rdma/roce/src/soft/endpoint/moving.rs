@@ -82,7 +82,12 @@ impl SoftEndpoint {
                 self.device.manager.heard(conn);
             }
         }
-        qp.handle_packet(&packet, received.congested, now, &mut context!(self, id));
+        qp.handle_packet(
+            &packet,
+            received.is_congested(),
+            now,
+            &mut context!(self, id),
+        );
         self.look_after(id);
         self.make_ready(id);
     }

@@ -1,0 +1,30 @@
+//! The `[marking]` table: what packets to which hosts carry.
+
+use cairn_rdma::marking::{Rule, RuleError, Rules};
+use nvme_proto::wire::Nqn;
+
+use super::Check;
+use crate::config::MARKING_RULES_MAX;
+use crate::file::MarkingTable;
+use crate::place::Place;
+
+/// Carries out the lines one by one, so that each mistake is shown where it is.
+pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &MarkingTable) -> Rules {
+    let mut rules = Rules::default();
+    let lines = table.rules.as_deref().unwrap_or_default();
+    let place = place.key("rules");
+    check.count(&place, lines.len(), MARKING_RULES_MAX);
+    for (index, line) in lines.iter().enumerate() {
+        let at = place.index(index);
+        if let Err(RuleError { message, remedy }) = rules.add(line) {
+            check.wrong(&at, message).help(remedy);
+        } else if let Some(name) = Rule::parse(line).ok().and_then(|rule| rule.scope.host_nqn)
+            && let Err(error) = Nqn::parse(&name)
+        {
+            check
+                .wrong(&at, format!("host_nqn=\"{name}\": {error}"))
+                .help("write what the host has in /etc/nvme/hostnqn");
+        }
+    }
+    rules
+}

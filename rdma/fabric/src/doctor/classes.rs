@@ -1,0 +1,115 @@
+//! Which traffic classes packets go out with, and who chose each.
+
+use cairn_rdma::marking::Prefix;
+
+use super::{Examination, Finding};
+use crate::facts::{Device, Port};
+use crate::tos::Tos;
+
+/// A ToS that the program sets itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Which.
+    pub tos: Tos,
+    /// What says so: "the rule tclass=16", "the listener 192.0.2.1:4420".
+    pub by: String,
+    /// The addresses whose packets these are; none means every address.
+    pub source: Option<Prefix>,
+}
+
+/// A ToS that packets of a port go out with.
+pub(super) struct Class {
+    pub(super) tos: Tos,
+    /// Who decides it, in words.
+    pub(super) by: String,
+    /// Whether the program was told to.
+    is_chosen: bool,
+}
+
+impl Examination {
+    /// What packets of a port go out with: several, if the program tells hosts apart.
+    pub(super) fn classes_of(&self, device: &Device, port: &Port) -> Vec<Class> {
+        let forced = port.forced_class.get().and_then(Option::as_ref);
+        if let Some(global) = forced.and_then(|forced| forced.global) {
+            let path = format!("{}/tc/{}/traffic_class", device.path, port.number);
+            return vec![Class::of(global, format!("the driver forces it ({path})"))];
+        }
+        let mut classes: Vec<Class> = Vec::new();
+        for choice in self.choices_of(device, port) {
+            if classes.iter().all(|class| class.tos != choice.tos) {
+                classes.push(Class {
+                    tos: choice.tos,
+                    by: choice.by.clone(),
+                    is_chosen: true,
+                });
+            }
+        }
+        if !classes.is_empty() {
+            return classes;
+        }
+        vec![match port.defaults.get() {
+            Some(defaults) if defaults.tos != 0 => Class::of(
+                Tos(defaults.tos),
+                "the connection manager's default (default_roce_tos)".to_owned(),
+            ),
+            _ => Class::of(Tos(0), "nobody chose another".to_owned()),
+        }]
+    }
+
+    /// What the program chooses for packets of a port.
+    pub(super) fn choices_of(&self, device: &Device, port: &Port) -> Vec<&Choice> {
+        let own: Vec<_> = self
+            .fabric
+            .addresses
+            .each()
+            .filter(|address| {
+                let mut ports = self.fabric.ports_of(&address.netdev);
+                ports.any(|(of, at)| of.name == device.name && at.number == port.number)
+            })
+            .map(|address| address.address)
+            .collect();
+        let concerns = |choice: &&Choice| {
+            let source = choice.source;
+            source.is_none_or(|source| own.iter().any(|own| source.includes(*own)))
+        };
+        self.intent.tos.iter().filter(concerns).collect()
+    }
+
+    /// Adds what gives a class another ToS, where that one was decided.
+    pub(super) fn mended_by_tos(
+        &self,
+        finding: Finding,
+        class: &Class,
+        (device, port): (&Device, &Port),
+        tos: Tos,
+    ) -> Finding {
+        if class.is_chosen {
+            let Tos(tos) = tos;
+            return finding.mended_by(format!(
+                "tos = {tos} in the [[listener]], tclass={tos} in the rule, or --tos {tos}: where \
+                 it was chosen"
+            ));
+        }
+        finding
+            .safely_mended_by(&[
+                self.intent.program,
+                "fabric",
+                "set-tos",
+                &device.name,
+                &tos.0.to_string(),
+                "--port",
+                &port.number.to_string(),
+            ])
+            .mended_by(format!("tos = {} in [[listener]]", tos.0))
+    }
+}
+
+impl Class {
+    fn of(tos: Tos, by: String) -> Self {
+        Self {
+            tos,
+            by,
+            is_chosen: false,
+        }
+    }
+}

@@ -1,0 +1,116 @@
+//! What the packets of a connection shall carry: by the rules, else by its
+//! listener, else as its host asked.
+//!
+//! A host is known by name from its Connect on; its I/O queues name their
+//! controller before. Rules for names are applied as soon as there is one.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use cairn_fabric::facts::Vlan;
+use cairn_fabric::source::Live;
+use cairn_fabric::tos::Tos;
+use cairn_rdma::marking::{Marked, Marking, Rules};
+
+/// What decides over one connection, as it was configured when that was asked for.
+#[derive(Debug, Clone)]
+pub(crate) struct MarkingPolicy {
+    pub(crate) rules: Arc<Rules>,
+    /// What its listener says.
+    pub(crate) listener: Marking,
+    /// Our end.
+    pub(crate) local: IpAddr,
+    /// The host's end.
+    pub(crate) peer: IpAddr,
+    /// Whether packets have a tag, and so a priority.
+    pub(crate) tagged: bool,
+}
+
+impl MarkingPolicy {
+    /// What packets to this host shall carry.
+    pub(crate) fn choose(&self, host_nqn: Option<&str>) -> Marking {
+        let by_rule = self.rules.choose(self.local, self.peer, host_nqn);
+        by_rule.or(self.listener)
+    }
+}
+
+/// What packets carry, in the notations that people use, for log lines.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Shown {
+    pub(crate) tos: Option<u8>,
+    pub(crate) dscp: Option<u8>,
+    pub(crate) sl: Option<u8>,
+    /// Only tagged packets have one.
+    pub(crate) pcp: Option<u8>,
+    pub(crate) hop_limit: Option<u8>,
+}
+
+impl Shown {
+    /// `None` where nobody can tell.
+    pub(crate) fn of(marked: Option<Marked>, tagged: bool) -> Self {
+        let Some(marked) = marked else {
+            return Self::default();
+        };
+        let tos = Tos(marked.traffic_class);
+        Self {
+            tos: Some(tos.0),
+            dscp: Some(tos.dscp()),
+            sl: Some(tos.sl()),
+            pcp: tagged.then(|| tos.pcp()),
+            hop_limit: Some(marked.hop_limit),
+        }
+    }
+}
+
+/// Whether an address of this machine belongs to a VLAN's interface.
+pub(crate) fn is_tagged(address: IpAddr) -> bool {
+    Vlan::of_address(&Live::machine(), address).is_some()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rules_come_before_the_listener_and_it_before_the_host() {
+        let mut policy = MarkingPolicy {
+            rules: Arc::new(Rules::parse(["tclass=16,dst_ip=192.0.2.0/24"]).unwrap()),
+            listener: Marking {
+                traffic_class: Some(96),
+                hop_limit: Some(3),
+            },
+            local: [198, 51, 100, 1].into(),
+            peer: [192, 0, 2, 9].into(),
+            tagged: false,
+        };
+        let chosen = policy.choose(None);
+        assert_eq!(
+            (chosen.traffic_class, chosen.hop_limit),
+            (Some(16), Some(3))
+        );
+        policy.peer = [203, 0, 113, 9].into();
+        assert_eq!(policy.choose(None), policy.listener);
+        policy.listener = Marking::default();
+        assert_eq!(
+            policy.choose(None),
+            Marking::default(),
+            "the host's own choice"
+        );
+    }
+
+    #[test]
+    fn only_tagged_packets_have_a_priority() {
+        let marked = Some(Marked {
+            traffic_class: 104,
+            hop_limit: 7,
+        });
+        let shown = Shown::of(marked, true);
+        assert_eq!((shown.tos, shown.dscp), (Some(104), Some(26)));
+        assert_eq!(
+            (shown.sl, shown.pcp, shown.hop_limit),
+            (Some(3), Some(3), Some(7))
+        );
+        assert_eq!(Shown::of(marked, false).pcp, None);
+        assert_eq!(Shown::of(None, true).pcp, None);
+    }
+}
