@@ -40,6 +40,7 @@ impl Disk {
 
     /// The bytes that a device can move to or from the disk by itself: `None`
     /// if it needs a buffer for that, or does not know the disk's memory.
+    #[inline]
     pub(crate) fn window(&self, port: usize, write: bool, offset: u64, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(write, offset, length)?;
         let region = self.regions[port].as_ref()?;
@@ -190,6 +191,7 @@ impl Disks {
     }
 
     /// The disk of a namespace.
+    #[inline]
     pub(crate) fn find(&self, subsystem: u32, nsid: u32) -> Option<u32> {
         let table = self.tables.get(subsystem as usize)?;
         let slot = usize::try_from(nsid.checked_sub(1)?).ok()?;
@@ -205,18 +207,23 @@ impl Disks {
     }
 
     /// A request begins to work on a disk.
+    #[inline]
     pub(crate) fn enter(&mut self, disk: u32) {
         self[disk].users += 1;
     }
 
     /// A request has ended its work on a disk.
+    #[inline]
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
-        self[disk].users -= 1;
-        self.remove_if_unused(disk, ring);
+        let left = &mut self[disk];
+        left.users -= 1;
+        if left.retired {
+            self.remove_if_unused(disk, ring);
+        }
     }
 
     fn remove_if_unused(&mut self, disk: u32, ring: &mut Ring) {
-        if !self[disk].retired || self[disk].users > 0 {
+        if self[disk].users > 0 {
             return;
         }
         let removed = self.disks[disk as usize]
@@ -230,6 +237,7 @@ impl Disks {
     }
 
     /// An I/O command of a subsystem begins.
+    #[inline]
     pub(crate) fn io_begins(&mut self, subsystem: u32, now: Instant) {
         let table = &mut self.tables[subsystem as usize];
         table.active += 1;
@@ -237,6 +245,7 @@ impl Disks {
     }
 
     /// An I/O command has ended; returns the nanoseconds that are to be counted as busy.
+    #[inline]
     pub(crate) fn io_ends(&mut self, subsystem: u32, now: Instant) -> u64 {
         let table = &mut self.tables[subsystem as usize];
         table.active -= 1;
@@ -247,6 +256,10 @@ impl Disks {
         if table.active == 0 {
             table.active_since = None;
         }
+        if since == now {
+            // Counted by another that ended in this round.
+            return 0;
+        }
         now.duration_since(since).as_nanos() as u64
     }
 }
@@ -254,6 +267,7 @@ impl Disks {
 impl std::ops::Index<u32> for Disks {
     type Output = Disk;
 
+    #[inline]
     fn index(&self, index: u32) -> &Disk {
         self.disks[index as usize]
             .as_ref()
@@ -262,6 +276,7 @@ impl std::ops::Index<u32> for Disks {
 }
 
 impl std::ops::IndexMut<u32> for Disks {
+    #[inline]
     fn index_mut(&mut self, index: u32) -> &mut Disk {
         self.disks[index as usize]
             .as_mut()

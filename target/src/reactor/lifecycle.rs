@@ -140,6 +140,7 @@ impl Reactor {
     }
 
     /// A port that must be there.
+    #[inline]
     pub(super) fn port(&self, index: usize) -> &Port {
         self.ports[index]
             .as_ref()
