@@ -26,12 +26,16 @@ pub const ALLOWED_HOSTS_MAX: usize = 4096;
 pub const MARKING_RULES_MAX: usize = 1024;
 /// Reactors of one target.
 pub const REACTORS_MAX: usize = 64;
+/// The port at which metrics are asked for, unless another is given.
+pub const METRICS_PORT_DEFAULT: u16 = 9464;
 
 /// A whole configuration, every part of it checked.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// What concerns the process as a whole.
     pub target: Target,
+    /// What is told of what the target does.
+    pub metrics: Metrics,
     /// What the packets to each host carry; what no rule says, the listener does.
     pub marking: Arc<Rules>,
     /// The addresses that hosts connect to: at least one, no two alike.
@@ -64,6 +68,13 @@ pub struct Target {
     pub roce: Roce,
     /// What is logged, and how.
     pub log: Log,
+}
+
+/// What is told of what the target does.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Metrics {
+    /// Where they can be asked for; `None`: nowhere. Port 0 leaves it to the system.
+    pub listen: Option<SocketAddr>,
 }
 
 /// What [`Provider::Soft`] puts on the wire.

@@ -13,6 +13,8 @@ use serde::Deserialize;
 pub(crate) struct File {
     /// What concerns the process as a whole.
     pub(crate) target: TargetTable,
+    /// What is told of what the target does.
+    pub(crate) metrics: MetricsTable,
     /// What the packets to each host carry.
     pub(crate) marking: MarkingTable,
     /// The addresses that hosts connect to.
@@ -32,10 +34,10 @@ pub(crate) struct TargetTable {
     /// The cores that the reactors are pinned to, one each. Says how many
     /// reactors there are, too.
     pub(crate) cores: Option<Vec<i64>>,
-    /// Microseconds that a reactor goes on polling without work, at most,
+    /// Microseconds without work that a reactor bridges by polling, at most,
     /// before it sleeps. It adapts to what it sees. 0 sleeps at once; more buys
     /// latency with CPU time.
-    #[schemars(range(min = 0, max = 1_000_000), extend("default" = 50))]
+    #[schemars(range(min = 0, max = 1_000_000), extend("default" = 1000))]
     pub(crate) poll_idle_us: Option<i64>,
     /// Memory of each reactor for data on its way between disk and network: at
     /// least twice `mdts`.
@@ -80,6 +82,17 @@ pub(crate) struct TargetTable {
     /// How it is logged.
     #[schemars(extend("default" = "text", "enum" = ["text", "json"]))]
     pub(crate) log_format: Option<String>,
+}
+
+/// What is told of what the target does.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct MetricsTable {
+    /// ADDRESS or ADDRESS:PORT at which Prometheus can ask for metrics by HTTP; the
+    /// port is 9464 if none is given. Without it there is no such port. Whoever can
+    /// reach it can read the names of hosts and disks: use loopback, or an address
+    /// of a management network.
+    pub(crate) listen: Option<String>,
 }
 
 /// A number of reactors, or "auto".

@@ -30,6 +30,8 @@ pub struct Flags {
     pub roce: Option<String>,
     /// `--vlan VID`.
     pub vlan: Option<u16>,
+    /// `--metrics ADDR[:PORT]`.
+    pub metrics: Option<String>,
     /// `--mark RULE`: each is one more rule.
     pub mark: Vec<String>,
     /// `--log FILTER`.
@@ -100,6 +102,11 @@ impl Flags {
                 origins.record(target.key(key), flag, given);
             }
         }
+        if let Some(metrics) = &self.metrics {
+            file.metrics.listen = Some(metrics.clone());
+            let place = Place::root().key("metrics").key("listen");
+            origins.record(place, "--metrics", metrics);
+        }
         if let Some(vlan) = self.vlan {
             table.vlan = Some(vlan.into());
             origins.record(target.key("vlan"), "--vlan", &vlan.to_string());
@@ -122,7 +129,7 @@ impl Flags {
 
     fn apply_listeners(&self, file: &mut File, origins: &mut Origins, problems: &mut Vec<Problem>) {
         for listen in &self.listen {
-            let Some((address, port)) = parse_listen(listen) else {
+            let Some((address, port)) = parse_listen(listen, PORT_DEFAULT) else {
                 problems.push(not_an_address(listen));
                 continue;
             };
@@ -210,7 +217,7 @@ fn absolute(export: &str) -> String {
 }
 
 /// `ADDR`, `ADDR:PORT`, `[V6]` or `[V6]:PORT`.
-fn parse_listen(text: &str) -> Option<(IpAddr, u16)> {
+pub(crate) fn parse_listen(text: &str, port_default: u16) -> Option<(IpAddr, u16)> {
     if let Ok(address) = text.parse::<SocketAddr>() {
         return Some((address.ip(), address.port()));
     }
@@ -218,7 +225,7 @@ fn parse_listen(text: &str) -> Option<(IpAddr, u16)> {
         Some(rest) => rest.strip_suffix(']')?.parse::<Ipv6Addr>().ok()?.into(),
         None => text.parse::<IpAddr>().ok()?,
     };
-    Some((bare, PORT_DEFAULT))
+    Some((bare, port_default))
 }
 
 fn not_an_address(listen: &str) -> Problem {
@@ -248,7 +255,7 @@ mod tests {
             ("", None),
         ] {
             let expected = expected.map(|(ip, port)| (ip.parse().unwrap(), port));
-            assert_eq!(parse_listen(text), expected, "{text}");
+            assert_eq!(parse_listen(text, PORT_DEFAULT), expected, "{text}");
         }
     }
 }

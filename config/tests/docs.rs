@@ -33,6 +33,7 @@ fn the_guide_has_every_key_and_its_default() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();
     for (header, definition) in [
         ("### `[target]`", "TargetTable"),
+        ("### `[metrics]`", "MetricsTable"),
         ("### `[marking]`", "MarkingTable"),
         ("### `[[listener]]`", "ListenerTable"),
         ("### `[[listener.ana_group]]`", "AnaGroupTable"),

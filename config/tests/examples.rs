@@ -31,7 +31,7 @@ fn every_value_arrives() {
     let config = parse(EVERYTHING);
     let target = &config.target;
     assert_eq!(target.reactors, Reactors::Auto);
-    assert_eq!(target.poll_idle, Duration::from_micros(50));
+    assert_eq!(target.poll_idle, Duration::from_micros(500));
     assert_eq!(target.data_buffers_bytes, 16 << 20);
     assert_eq!(target.receives, 1024);
     assert_eq!(target.in_capsule_data_bytes, 4096);

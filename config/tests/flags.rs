@@ -222,3 +222,20 @@ fn a_file_that_is_not_there_says_so() {
         "{error}"
     );
 }
+
+#[test]
+fn metrics_are_off_unless_asked_for() {
+    let metrics = |text: &str, flag: Option<&str>| {
+        let flags = Flags {
+            metrics: flag.map(str::to_owned),
+            ..serve(&["192.0.2.1"], &["mem:1GiB"], None)
+        };
+        let config = Config::parse("cairn.toml", text, &flags).unwrap();
+        config.metrics.listen.map(|address| address.to_string())
+    };
+    let file = "[metrics]\nlisten = \"::1\"\n";
+    assert_eq!(metrics("", None), None);
+    assert_eq!(metrics(file, None).as_deref(), Some("[::1]:9464"));
+    let flag = Some("127.0.0.1:9");
+    assert_eq!(metrics(file, flag).as_deref(), Some("127.0.0.1:9"));
+}

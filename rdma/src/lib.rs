@@ -36,7 +36,9 @@ pub use connection::{
 pub use error::{FabricError, PostError};
 pub use marking::{Marked, Marking};
 pub use memory::{Access, Mapping, Region};
-pub use provider::{Device, Endpoint, EndpointLimits, EndpointOptions, Listener, Provider, Sink};
+pub use provider::{
+    Device, DeviceCounters, Endpoint, EndpointLimits, EndpointOptions, Listener, Provider, Sink,
+};
 pub use sleep::{sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken};
 pub use work::{
     Completion, CompletionKind, MAX_SGE, Operation, QpId, RecvWork, RemoteBuffer, SendWork, Sge,

@@ -39,6 +39,22 @@ pub trait Provider: Send + Sync + fmt::Debug {
         remote: SocketAddr,
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError>;
+
+    /// What its devices count that the system does not: nothing, for devices that
+    /// the system knows.
+    fn counters(&self) -> Vec<DeviceCounters> {
+        Vec::new()
+    }
+}
+
+/// What a device has counted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeviceCounters {
+    /// The device's name.
+    pub device: String,
+    /// Names, as drivers give them in `/sys/class/infiniband/*/ports/*/hw_counters`,
+    /// and values.
+    pub counters: Vec<(&'static str, u64)>,
 }
 
 /// A listening address. Dropping it stops the listening; connections live on.

@@ -12,6 +12,8 @@ use nvme_proto::wire::log::AnaState;
 pub(crate) struct ListenerShared {
     /// Tells listeners apart, those of the past included.
     pub(crate) id: u64,
+    /// What speaks RDMA there.
+    pub(crate) provider: &'static str,
     /// How good a way to each ANA group it is.
     pub(crate) ana: AnaShared,
 }

@@ -6,6 +6,7 @@ mod backend;
 pub mod cli;
 mod marking;
 mod memlock;
+mod metrics;
 mod namespace;
 mod pool;
 mod qpair;

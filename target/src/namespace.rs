@@ -8,6 +8,7 @@ use cairn_rdma::{Access, Device, FabricError, Region};
 use nvme_proto::io::NamespaceView;
 
 use crate::backend::Backend;
+use crate::metrics::NamespaceCounters;
 
 /// A namespace: what all reactors share of it.
 #[derive(Debug)]
@@ -18,7 +19,11 @@ pub(crate) struct Namespace {
     pub(crate) nsid: u32,
     /// What its blocks live on.
     pub(crate) backend: Backend,
+    /// What that is called.
+    pub(crate) backing: String,
     read_only: bool,
+    /// What each reactor counts of it.
+    counters: Box<[NamespaceCounters]>,
     anagrpid: AtomicU32,
     /// Its memory as each device knows it, by the device's id. Looked at when a
     /// device or a namespace arrives, never by an I/O.
@@ -27,16 +32,36 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     /// A namespace that no device knows yet.
-    pub(crate) fn new(nsid: u32, backend: Backend, read_only: bool, anagrpid: u32) -> Self {
+    pub(crate) fn new(
+        config: &cairn_config::Namespace,
+        backend: Backend,
+        backing: String,
+        reactors: usize,
+    ) -> Self {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
-            nsid,
+            nsid: config.nsid,
             backend,
-            read_only,
-            anagrpid: AtomicU32::new(anagrpid),
+            backing,
+            read_only: config.read_only,
+            counters: (0..reactors)
+                .map(|_| NamespaceCounters::default())
+                .collect(),
+            anagrpid: AtomicU32::new(config.ana_group),
             regions: Mutex::default(),
         }
+    }
+
+    /// What this reactor counts of it.
+    #[inline]
+    pub(crate) fn counters(&self, reactor: usize) -> &NamespaceCounters {
+        &self.counters[reactor]
+    }
+
+    /// What each reactor counts of it.
+    pub(crate) fn all_counters(&self) -> &[NamespaceCounters] {
+        &self.counters
     }
 
     /// ANAGRPID: its ANA group.

@@ -16,6 +16,8 @@ use cairn_roce::Soft;
 use cairn_target::Target;
 use nvme_proto::wire::Nqn;
 
+use crate::exposition::Exposition;
+
 /// Set to "soft", it has every [`TestTarget`] listen by user-space RoCE on the
 /// loopback interface instead of the in-process loopback.
 pub const PROVIDER_VARIABLE: &str = "CAIRN_TEST_PROVIDER";
@@ -26,6 +28,9 @@ const HOSTS: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 2));
 
 /// The subsystem of [`TestTarget::with_namespaces`].
 pub const NQN: &str = "nqn.2026-01.org.example:disks";
+
+/// The configuration's lines for [`TestTarget::scrape`].
+pub const METRICS: &str = "[metrics]\nlisten = \"127.0.0.1:0\"\n";
 
 /// A running target with one listener.
 #[derive(Debug)]
@@ -169,6 +174,25 @@ impl TestTarget {
     #[must_use]
     pub fn remote(&self) -> SocketAddr {
         self.target.addresses()[0]
+    }
+
+    /// Where it tells metrics.
+    ///
+    /// # Panics
+    /// If its configuration has no `[metrics]`.
+    #[must_use]
+    pub fn metrics_address(&self) -> SocketAddr {
+        let address = self.target.metrics_address();
+        address.expect("the target tells metrics")
+    }
+
+    /// Its metrics as they are now.
+    ///
+    /// # Panics
+    /// If its configuration has no `[metrics]`, or Prometheus would not take them.
+    #[must_use]
+    pub fn scrape(&self) -> Exposition {
+        Exposition::scrape(self.metrics_address())
     }
 
     /// How the host `name` connects to [`NQN`]. Once it is lost it stays so, lest a

@@ -5,6 +5,7 @@
 //!   named cases written against the traits of `cairn-rdma` alone.
 //! * [`bad_peer`]: what any target must do when a host misbehaves, as a list of
 //!   named cases that speak to it in raw capsules.
+//! * [`exposition`]: metrics as Prometheus reads them.
 //! * [`harness`]: a target in this process, for the tests in `tests/`.
 //!
 //! A suite is a list of cases in the library, so that the same case runs as a
@@ -13,6 +14,7 @@
 
 pub mod bad_peer;
 pub mod case;
+pub mod exposition;
 pub mod fabric;
 pub mod harness;
 pub mod load;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use cairn_initiator::{Buffer, Data, Host, command};
 use cairn_roce::Soft;
-use cairn_tests::harness::{NQN, TestTarget, subsystem};
+use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 
 /// The system's allocator, which counts.
 struct Counting;
@@ -103,7 +103,9 @@ fn allocations_of(target: &TestTarget) -> u64 {
 fn an_io_over_user_space_roce_allocates_nothing() {
     let file = cairn_tests::harness::Scratch::new("no-allocation", 4 << 20);
     let disks = subsystem(NQN, &["mem:4MiB block_size = 512", &file.export(BLOCK)]);
-    let target = TestTarget::start_on_soft(Soft::default(), &disks);
+    // Metrics are counted all the time, and here somebody could ask for them.
+    let config = format!("{METRICS}{disks}");
+    let target = TestTarget::start_on_soft(Soft::default(), &config);
     // The counter counts.
     let before = ALLOCATIONS.load(Ordering::Relaxed);
     drop(Box::new(before));

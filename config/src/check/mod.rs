@@ -5,6 +5,7 @@
 mod ana;
 mod listener;
 mod marking;
+mod metrics;
 mod namespace;
 mod subsystem;
 mod target;
@@ -40,6 +41,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     Config {
         target,
         marking: Arc::new(marking::check(check, &root.key("marking"), &file.marking)),
+        metrics: metrics::check(check, &root.key("metrics"), &file.metrics),
         listeners: listener::check(check, &root.key("listener"), &file.listener, provider),
         subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),
     }

@@ -43,7 +43,13 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
         let number = check.number(&place.key(key), value, range);
         number.unwrap_or(default).unsigned_abs()
     };
-    let poll_idle_us = number(check, "poll_idle_us", table.poll_idle_us, 0..=1_000_000, 50);
+    let poll_idle_us = number(
+        check,
+        "poll_idle_us",
+        table.poll_idle_us,
+        0..=1_000_000,
+        1000,
+    );
     let receives = number(check, "receives", table.receives, 64..=32768, 1024);
     let queue_depth = number(check, "queue_depth", table.queue_depth, QUEUE_DEPTH, 128);
     let io_queues = number(check, "io_queues", table.io_queues, IO_QUEUES, 128);

@@ -114,7 +114,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let file = directory.path().join("target.toml");
         let text = "[target]\nprovider = \"soft\"\nreactors = 1\n\
-                    [marking]\nrules = [\"200\", \"16,src_ip=192.0.2.1\", \"hop_limit=9\"]\n\
+                    [marking]\nrules = [\"200\", \"16,src_ip=192.0.2.1\", \"hop_limit=9,src_ip=192.0.2.2\"]\n\
                     [[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\n\
                     [[listener]]\naddress = \"0.0.0.0\"\nport = 4421\n\
                     [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";

@@ -80,6 +80,9 @@ struct Serve {
     /// Threads that do the I/O
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: Option<u16>,
+    /// Where Prometheus can ask for metrics by HTTP; port 9464 if none is given
+    #[arg(long, value_name = "ADDR[:PORT]")]
+    metrics: Option<String>,
     /// What is logged, as tracing's filters say it: info, cairn_target=debug, ...
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -98,6 +101,7 @@ impl Serve {
             provider: self.provider.clone(),
             roce: self.roce.clone(),
             vlan: self.vlan,
+            metrics: self.metrics.clone(),
             mark: self.mark.clone(),
             log: self.log.clone(),
             log_format: self.log_format.clone(),

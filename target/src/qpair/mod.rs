@@ -19,7 +19,7 @@ pub(crate) use table::{QpairId, Qpairs};
 use crate::ana::ListenerShared;
 use crate::marking::MarkingPolicy;
 use crate::reactor::ShareId;
-use crate::registry::{ControllerShared, SubsystemShared};
+use crate::registry::{ControllerShared, QueueShared, SubsystemShared};
 use crate::request::List;
 use crate::work_id::WorkKind;
 
@@ -87,6 +87,8 @@ pub(crate) struct Association {
     pub(crate) controller: Arc<ControllerShared>,
     /// QID.
     pub(crate) qid: u16,
+    /// The queue, as others see it.
+    pub(crate) queue: Arc<QueueShared>,
 }
 
 /// A queue pair.
@@ -192,6 +194,25 @@ impl QueuePair {
     #[inline]
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Connecting { .. } | State::Live)
+    }
+
+    /// A command was accepted.
+    pub(crate) fn command_begins(&mut self) {
+        self.outstanding += 1;
+        self.show_depth();
+    }
+
+    /// A command was answered, or parked.
+    pub(crate) fn command_ends(&mut self) {
+        self.outstanding -= 1;
+        self.show_depth();
+    }
+
+    fn show_depth(&self) {
+        if let Some(association) = &self.association {
+            let depth = &association.queue.counters.depth;
+            depth.set(u64::from(self.outstanding));
+        }
     }
 
     /// QID: as the Connect said, and before it as the connection request did.
@@ -321,6 +342,7 @@ mod tests {
             reads: 4,
             listener: Arc::new(ListenerShared {
                 id: 0,
+                provider: "none",
                 ana: AnaShared::new(&AnaStates::default()),
             }),
         };

@@ -65,7 +65,7 @@ impl Reactor {
         self.release_receive(id);
         self.release_buffers(id);
         self.requests[id].take_permit().parked();
-        self.qpairs[qpair].outstanding -= 1;
+        self.qpairs[qpair].command_ends();
         self.free(id);
     }
 

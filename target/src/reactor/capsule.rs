@@ -4,6 +4,7 @@ use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::wire::sqe::SQE_BYTES;
 
 use super::Reactor;
+use crate::metrics::Way;
 use crate::qpair::{Ending, QpairId};
 use crate::request::Task;
 use crate::work_id::WorkKind;
@@ -15,6 +16,8 @@ pub(super) struct Capsule {
     pub(super) slot: u32,
     /// Bytes of in-capsule data.
     pub(super) data_bytes: u32,
+    /// When it was seen.
+    pub(super) seen_ns: u64,
 }
 
 impl Reactor {
@@ -23,8 +26,10 @@ impl Reactor {
         if let Some(port) = &mut self.ports[port] {
             port.slot_filled();
         }
+        self.counters.capsules.add(1);
         match self.accept_capsule(port, slot, completion) {
             Some(capsule) if self.requests.is_full() || !self.backlog.is_empty() => {
+                self.counters.request_waits.add(1);
                 self.backlog.push_back(capsule);
             }
             Some(capsule) => self.admit(capsule),
@@ -60,7 +65,7 @@ impl Reactor {
             return None;
         };
         let queue = &mut self.qpairs[qpair];
-        queue.outstanding += 1;
+        queue.command_begins();
         if queue.outstanding > u32::from(queue.entries) {
             self.close(
                 qpair,
@@ -72,6 +77,7 @@ impl Reactor {
             qpair,
             slot,
             data_bytes,
+            seen_ns: self.now_ns,
         })
     }
 
@@ -81,6 +87,7 @@ impl Reactor {
             qpair,
             slot,
             data_bytes,
+            seen_ns,
         } = capsule;
         let port = self.qpairs[qpair].port;
         let sqe = self.port(port).slots().sqe(slot);
@@ -88,6 +95,7 @@ impl Reactor {
         self.qpairs[qpair].requests += 1;
         let request = &mut self.requests[id];
         request.in_capsule_bytes = data_bytes;
+        request.way = Way::begin(seen_ns);
         if data_bytes == 0 {
             self.repost(port, slot);
         } else {
@@ -117,7 +125,7 @@ impl Reactor {
         let id = self.requests.take(qpair, sqe);
         let queue = &mut self.qpairs[qpair];
         queue.requests += 1;
-        queue.outstanding += 1;
+        queue.command_begins();
         self.requests[id].task = Task::LateCompletion;
         self.finish(id, completion.status, completion.result);
     }

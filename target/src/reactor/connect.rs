@@ -1,5 +1,7 @@
 //! The first command of a connection: Connect makes it a queue of a controller.
 
+use std::sync::Arc;
+
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
@@ -8,8 +10,9 @@ use nvme_proto::wire::{FromZeros, IntoBytes};
 
 use super::Reactor;
 use crate::marking::Shown;
+use crate::metrics::QueueCounters;
 use crate::qpair::{Association, QpairId};
-use crate::registry::Way;
+use crate::registry::{QueueShared, Way};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
@@ -52,6 +55,8 @@ impl Reactor {
         let subsystem = self.registry.find(&request.subnqn);
         let subsystem = subsystem.ok_or_else(ConnectRequest::unknown_subsystem)?;
         let address = self.address(qpair);
+        let port = self.port(self.qpairs[qpair].port);
+        let device = port.device().name().to_owned();
         let queue = &mut self.qpairs[qpair];
         let way = Way {
             address,
@@ -78,10 +83,22 @@ impl Reactor {
             hop_limit = marked.hop_limit,
             "connected"
         );
+        let shown = Arc::new(QueueShared {
+            peer: queue.peer,
+            local: queue.local,
+            reactor: self.index,
+            device,
+            provider: queue.listener.provider,
+            entries: connected.sq_entries,
+            marked,
+            counters: QueueCounters::default(),
+        });
+        subsystem.show(connected.cntlid, connected.qid, Arc::clone(&shown));
         let association = Association {
             subsystem,
             controller,
             qid: connected.qid,
+            queue: shown,
         };
         let share = self
             .shares
@@ -114,7 +131,8 @@ impl Reactor {
         let request = &mut self.requests[id];
         request.close_after = true;
         let queue = &self.qpairs[request.qpair];
-
+        let code = refusal.status.code().bits();
+        self.counters.refused.add(code);
         if let Some(unreported) = self.complaints.admit(queue.peer.ip(), self.now) {
             tracing::warn!(
                 address = %queue.peer,

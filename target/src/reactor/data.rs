@@ -4,6 +4,8 @@ use cairn_rdma::{Operation, RemoteBuffer, SendWork, Sge, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
 
 use super::Reactor;
+use super::count::Wait;
+use crate::metrics::Part;
 use crate::request::{RequestId, Stage, Task};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
@@ -24,6 +26,7 @@ impl Reactor {
         if self.awaiting_buffer.is_empty() && self.try_acquire(id) {
             self.fetch(id);
         } else {
+            self.count_wait(id, Wait::Pool);
             self.requests
                 .push_back(&mut self.awaiting_buffer, id, Stage::AwaitingBuffer);
         }
@@ -67,6 +70,7 @@ impl Reactor {
 
     /// Brings the data from the host, if there is any, and goes on.
     fn fetch(&mut self, id: RequestId) {
+        self.requests[id].way.end(Part::Buffer, self.now_ns);
         match self.requests[id].transfer {
             DataTransfer::FromHost(_) => {
                 let queue = &mut self.qpairs[self.requests[id].qpair];
@@ -124,6 +128,7 @@ impl Reactor {
         let id = self.requests.find(work);
         let qpair = self.requests[id].qpair;
         self.requests.set_stage(id, Stage::Reading, Stage::Running);
+        self.requests[id].way.end(Part::DataIn, self.now_ns);
         let queue = &mut self.qpairs[qpair];
         queue.read_credits += 1;
         queue.send_credits += 1;

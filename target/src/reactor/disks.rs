@@ -9,6 +9,7 @@ use nvme_proto::io::NamespaceView;
 
 use super::port::PORTS_MAX;
 use crate::backend::Backend;
+use crate::metrics::NamespaceCounters;
 use crate::namespace::{Namespace, NamespaceTable};
 use crate::ring::{FileSlot, Ring};
 
@@ -65,6 +66,11 @@ impl Disk {
         }
     }
 
+    fn show_users(&self, reactor: usize) {
+        let in_progress = &self.namespace.counters(reactor).in_progress;
+        in_progress.set(u64::from(self.users));
+    }
+
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
@@ -84,19 +90,36 @@ struct Table {
     disks: Vec<Option<u32>>,
     /// I/O commands in progress.
     active: u32,
-    /// Since when there are any.
-    active_since: Option<Instant>,
+    /// Since when there are any, or when the time before was counted.
+    active_since_ns: Option<u64>,
 }
 
 /// All namespaces of a reactor.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Disks {
+    /// Whose they are.
+    reactor: usize,
     disks: Vec<Option<Disk>>,
     /// By the subsystem's id.
     tables: Vec<Table>,
 }
 
 impl Disks {
+    /// None as yet, of this reactor.
+    pub(crate) fn new(reactor: usize) -> Self {
+        Self {
+            reactor,
+            disks: Vec::new(),
+            tables: Vec::new(),
+        }
+    }
+
+    /// What is counted of a disk.
+    #[inline]
+    pub(crate) fn counters(&self, disk: u32) -> &NamespaceCounters {
+        self[disk].namespace.counters(self.reactor)
+    }
+
     /// The namespaces of a subsystem are these from now on.
     pub(crate) fn adopt(
         &mut self,
@@ -209,14 +232,19 @@ impl Disks {
     /// A request begins to work on a disk.
     #[inline]
     pub(crate) fn enter(&mut self, disk: u32) {
-        self[disk].users += 1;
+        let reactor = self.reactor;
+        let entered = &mut self[disk];
+        entered.users += 1;
+        entered.show_users(reactor);
     }
 
     /// A request has ended its work on a disk.
     #[inline]
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
+        let reactor = self.reactor;
         let left = &mut self[disk];
         left.users -= 1;
+        left.show_users(reactor);
         if left.retired {
             self.remove_if_unused(disk, ring);
         }
@@ -238,29 +266,22 @@ impl Disks {
 
     /// An I/O command of a subsystem begins.
     #[inline]
-    pub(crate) fn io_begins(&mut self, subsystem: u32, now: Instant) {
+    pub(crate) fn io_begins(&mut self, subsystem: u32, now_ns: u64) {
         let table = &mut self.tables[subsystem as usize];
         table.active += 1;
-        table.active_since.get_or_insert(now);
+        table.active_since_ns.get_or_insert(now_ns);
     }
 
     /// An I/O command has ended; returns the nanoseconds that are to be counted as busy.
     #[inline]
-    pub(crate) fn io_ends(&mut self, subsystem: u32, now: Instant) -> u64 {
+    pub(crate) fn io_ends(&mut self, subsystem: u32, now_ns: u64) -> u64 {
         let table = &mut self.tables[subsystem as usize];
         table.active -= 1;
-        let since = table
-            .active_since
-            .replace(now)
-            .expect("an I/O command began");
+        let since_ns = table.active_since_ns.replace(now_ns);
         if table.active == 0 {
-            table.active_since = None;
+            table.active_since_ns = None;
         }
-        if since == now {
-            // Counted by another that ended in this round.
-            return 0;
-        }
-        now.duration_since(since).as_nanos() as u64
+        now_ns - since_ns.expect("an I/O command began")
     }
 }
 

@@ -1,22 +1,39 @@
 //! When to stop polling and sleep.
 //!
 //! Sleeping costs a system call and a wake-up, polling costs the core. So after
-//! the last work a reactor polls on for a while, and how long adapts: work that
-//! came soon after it fell asleep would have been worth waiting for, so the
-//! window grows; a long sleep shows that it was not, so the window goes to 0.
-//! A sleep lasts some time longer than there is nothing to do: waking up takes
-//! tens of microseconds, at the peer too, who may be asleep for the same reason.
-//! So "soon" is several times the largest window, or two sides that wait for
-//! each other would keep each other asleep for ever.
-//! The administrator sets the largest window (`poll_idle`).
+//! the last work a reactor polls on for a while, its window, and how long adapts
+//! to the gaps between one work and the next: twice the last gap, if that gap
+//! was one that polling could have bridged, so that a little irregularity does
+//! not end in sleep; and no time at all otherwise, because whoever is silent for
+//! longer does not mind a wake-up. A gap grows by the time it takes to wake up,
+//! at the peer too, who may be asleep for the same reason: some 100 us on a
+//! processor of its own, several times that on an emulated one. So the largest
+//! gap to bridge must be well above it, or two sides that wait for each other
+//! would keep each other asleep for ever.
+//! The administrator sets the largest gap (`poll_idle`).
+//!
+//! Where there are more threads than cores, the next work may come from one that
+//! waits for the very core on which a reactor polls. So after a moment without
+//! work each poll offers the core to others first.
 
 use std::time::{Duration, Instant};
 
-/// The first window after a short sleep.
+/// The smallest window after a gap worth polling for.
 const WINDOW_MIN: Duration = Duration::from_micros(10);
 
-/// In largest windows: what counts as a short sleep.
-const SOON: u32 = 4;
+/// Without work for this long, a poll offers the core to others.
+const CORE_KEPT: Duration = Duration::from_micros(20);
+
+/// What to do after a round without work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Pause {
+    /// Poll again at once.
+    Spin,
+    /// Poll again, after whoever else wants the core.
+    Yield,
+    /// Sleep until there is work.
+    Sleep,
+}
 
 /// How long to poll without work.
 #[derive(Debug)]
@@ -41,19 +58,26 @@ impl Idle {
         self.since = None;
     }
 
-    /// There was none: whether to sleep now.
-    pub(crate) fn should_sleep(&mut self, now: Instant) -> bool {
-        let since = *self.since.get_or_insert(now);
-        now.duration_since(since) >= self.window
+    /// There was none: what to do now.
+    pub(crate) fn pause(&mut self, now: Instant) -> Pause {
+        let polled = now.duration_since(*self.since.get_or_insert(now));
+        if polled >= self.window {
+            Pause::Sleep
+        } else if polled >= CORE_KEPT {
+            Pause::Yield
+        } else {
+            Pause::Spin
+        }
     }
 
-    /// It slept.
-    pub(crate) fn slept(&mut self, duration: Duration) {
-        self.since = None;
-        self.window = if duration <= self.largest * SOON {
-            (self.window * 2).clamp(WINDOW_MIN.min(self.largest), self.largest)
-        } else {
-            Duration::ZERO
+    /// It slept until now.
+    pub(crate) fn slept(&mut self, now: Instant) {
+        let gap = self.since.take().map(|since| now.duration_since(since));
+        self.window = match gap {
+            Some(gap) if gap <= self.largest => {
+                (gap * 2).clamp(WINDOW_MIN.min(self.largest), self.largest)
+            }
+            _ => Duration::ZERO,
         };
     }
 }
@@ -68,32 +92,42 @@ mod tests {
     fn polls_for_its_window_after_work() {
         let mut idle = Idle::new(100 * MICRO);
         let start = Instant::now();
-        assert!(!idle.should_sleep(start));
-        assert!(!idle.should_sleep(start + 99 * MICRO));
+        assert_eq!(idle.pause(start), Pause::Spin);
+        assert_eq!(idle.pause(start + 19 * MICRO), Pause::Spin);
+        assert_eq!(idle.pause(start + 20 * MICRO), Pause::Yield);
+        assert_eq!(idle.pause(start + 99 * MICRO), Pause::Yield);
         idle.worked();
-        assert!(!idle.should_sleep(start + 150 * MICRO));
-        assert!(idle.should_sleep(start + 250 * MICRO));
+        assert_eq!(idle.pause(start + 150 * MICRO), Pause::Spin);
+        assert_eq!(idle.pause(start + 250 * MICRO), Pause::Sleep);
     }
 
     #[test]
-    fn a_long_sleep_shuts_the_window_and_short_ones_open_it() {
-        let mut idle = Idle::new(100 * MICRO);
-        idle.slept(Duration::from_secs(1));
-        let now = Instant::now();
-        assert!(idle.should_sleep(now));
-        for window in [10, 20, 40, 80, 100, 100] {
-            idle.slept(5 * MICRO);
-            assert!(!idle.should_sleep(now));
-            assert!(!idle.should_sleep(now + (window - 1) * MICRO), "{window}");
-            assert!(idle.should_sleep(now + window * MICRO), "{window}");
+    fn the_window_is_twice_the_gap_that_was_worth_it() {
+        let mut idle = Idle::new(1000 * MICRO);
+        let mut now = Instant::now();
+        for (gap, window) in [(2000, 0), (300, 600), (601, 1000), (1001, 0), (3, 10)] {
+            idle.pause(now);
+            now += gap * MICRO;
+            idle.slept(now);
+            if window > 0 {
+                assert_ne!(idle.pause(now), Pause::Sleep, "{gap}");
+                assert_ne!(
+                    idle.pause(now + (window - 1) * MICRO),
+                    Pause::Sleep,
+                    "{gap}"
+                );
+            }
+            assert_eq!(idle.pause(now + window * MICRO), Pause::Sleep, "{gap}");
+            idle.worked();
         }
     }
 
     #[test]
     fn without_a_window_it_always_sleeps() {
         let mut idle = Idle::new(Duration::ZERO);
-        assert!(idle.should_sleep(Instant::now()));
-        idle.slept(Duration::ZERO);
-        assert!(idle.should_sleep(Instant::now()));
+        let now = Instant::now();
+        assert_eq!(idle.pause(now), Pause::Sleep);
+        idle.slept(now);
+        assert_eq!(idle.pause(now), Pause::Sleep);
     }
 }

@@ -12,6 +12,7 @@ use nvme_proto::wire::{Sqe, Status};
 use super::Reactor;
 use super::disks::Disk;
 use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
+use crate::metrics::Part;
 use crate::registry::ControllerShared;
 use crate::request::{Request, RequestId, Stage, Task};
 use crate::ring::Span;
@@ -105,7 +106,7 @@ impl Reactor {
         let (controller, subsystem) = (&*association.controller, &*association.subsystem);
         controller.note_io();
         request.counted_busy = true;
-        self.disks.io_begins(subsystem.id, self.now);
+        self.disks.io_begins(subsystem.id, self.now_ns);
         let found = self.disks.find(subsystem.id, request.sqe.nsid.get());
         let disk = found.map(|found| &self.disks[found]);
         if let Some(disk) = disk
@@ -125,6 +126,9 @@ impl Reactor {
         plan(request, command.operation, disk, queue.port, controller);
         // The device fetches the data of a window when it sends them: all is there.
         let is_there = request.window.is_some() && matches!(command.operation, Operation::Read(_));
+        if is_there {
+            request.way.end(Part::Buffer, self.now_ns);
+        }
         if let Some(disk) = found {
             self.disks.enter(disk);
         }

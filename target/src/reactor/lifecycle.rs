@@ -28,12 +28,14 @@ impl Reactor {
         let port = if self.draining {
             Err("the target is shutting down".to_owned())
         } else {
-            self.port_for(&device)
+            self.port_for(&device, admitted.listener.provider)
         };
         let result = match port {
             Ok(port) => self.accept_on(port, admitted),
             Err(reason) => {
-                let reject = RejectData::new(RejectStatus::NO_RESOURCES);
+                let status = RejectStatus::NO_RESOURCES;
+                self.counters.rejected.add(status.0);
+                let reject = RejectData::new(status);
                 admitted.request.reject(reject.as_bytes());
                 Err(reason)
             }
@@ -107,12 +109,17 @@ impl Reactor {
             .as_mut()
             .expect("the port was just found")
             .add_qpair(qp, id);
+        self.port(port).counters().accepted();
         tracing::debug!(address = %peer, qid = cm.qid.get(), send_work, reads, "accepted");
         Ok(())
     }
 
     /// The port of a device, opened now if this is the first connection there.
-    fn port_for(&mut self, device: &Arc<dyn Device>) -> Result<usize, String> {
+    fn port_for(
+        &mut self,
+        device: &Arc<dyn Device>,
+        provider: &'static str,
+    ) -> Result<usize, String> {
         let known = |port: &Option<Port>| {
             port.as_ref()
                 .is_some_and(|port| port.device().id() == device.id())
@@ -125,7 +132,9 @@ impl Reactor {
         let index = (0..PORTS_MAX)
             .find(|&index| self.ports.get(index).is_none_or(Option::is_none) && !in_use(index))
             .ok_or_else(|| format!("a reactor serves at most {PORTS_MAX} devices"))?;
-        let port = Port::open(device, self.arena.mapping(), &mut self.ring, &self.sizes)?;
+        let counters = self.counters.device(device.name(), provider);
+        let arena = self.arena.mapping();
+        let port = Port::open(device, arena, &mut self.ring, &self.sizes, counters)?;
         self.disks.port_opened(index, device);
         if self.ports.len() <= index {
             self.ports.resize_with(index + 1, || None);
@@ -163,6 +172,9 @@ impl Reactor {
     }
 
     fn connection_event(&mut self, port: usize, event: Event) {
+        if let Some(port) = &self.ports[port] {
+            port.counters().heard(&event);
+        }
         let find = |qp| self.ports[port].as_ref().and_then(|port| port.qpair(qp));
         match event {
             Event::Established { qp, .. } => {
@@ -226,9 +238,11 @@ impl Reactor {
         let (host, subsystem) = (queue.host_nqn(), queue.subsystem_nqn());
         let (address, qid) = (queue.peer, queue.qid());
         if let Ending::Orderly(reason) = ending {
+            self.counters.ended_orderly.add(1);
             tracing::info!(host, %address, subsystem, qid, reason, "disconnected");
             return;
         }
+        self.counters.ended_by_fault.add(1);
         let Some(unreported) = self.complaints.admit(address.ip(), self.now) else {
             return;
         };

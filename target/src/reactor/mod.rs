@@ -13,6 +13,7 @@
 mod admin;
 mod capsule;
 mod connect;
+mod count;
 mod data;
 mod disks;
 mod idle;
@@ -32,6 +33,7 @@ use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::arena::Arena;
+use crate::metrics::{Doing, ReactorCounters};
 use crate::qpair::{QpairId, Qpairs};
 use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
 use crate::request::{List, RequestTable};
@@ -41,7 +43,7 @@ use crate::work_id::{WorkId, WorkKind};
 
 use capsule::Capsule;
 use disks::Disks;
-use idle::Idle;
+use idle::{Idle, Pause};
 use port::Port;
 use shares::Shares;
 
@@ -101,7 +103,9 @@ pub(crate) enum Rest {
     /// Another round: there may be more to do.
     None,
     /// Another round, though there was nothing to do.
-    Pause,
+    Spin,
+    /// The same, after whoever else wants the core.
+    Yield,
     /// To sleep until something happens or this time, if any, comes.
     Until(Option<Instant>),
 }
@@ -133,7 +137,14 @@ pub(crate) struct Reactor {
     /// Queue pairs with something in their outbox.
     dirty: Vec<QpairId>,
     clock: Clock,
+    /// Where it counts.
+    counters: Arc<ReactorCounters>,
+    /// What it does with its time since [`Self::now`].
+    doing: Doing,
+    started: Instant,
     now: Instant,
+    /// The same in nanoseconds since it started.
+    now_ns: u64,
     next_tick: Instant,
     /// When to look at what comes seldom, while busy.
     next_check: Instant,
@@ -154,7 +165,8 @@ impl Reactor {
             let now = self.clock.now();
             match self.step(now) {
                 Rest::None => {}
-                Rest::Pause => std::hint::spin_loop(),
+                Rest::Spin => std::hint::spin_loop(),
+                Rest::Yield => std::thread::yield_now(),
                 Rest::Until(deadline) => self.sleep(deadline),
             }
         }
@@ -171,14 +183,18 @@ impl Reactor {
     /// One round at `now`, and what to do after it.
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
         self.now = now;
-        if self.round() {
+        self.count_time(now.duration_since(self.started).as_nanos() as u64);
+        let busy = self.round();
+        self.count_round(busy);
+        if busy {
             self.idle.worked();
             return Rest::None;
         }
-        if !self.idle.should_sleep(now) {
-            return Rest::Pause;
+        match self.idle.pause(now) {
+            Pause::Spin => Rest::Spin,
+            Pause::Yield => Rest::Yield,
+            Pause::Sleep => self.prepare_sleep().map_or(Rest::None, Rest::Until),
         }
-        self.prepare_sleep().map_or(Rest::None, Rest::Until)
     }
 
     /// One round; whether there was anything to do.
@@ -356,12 +372,14 @@ impl Reactor {
 
     /// Sleeps until there is something to do.
     fn sleep(&mut self, deadline: Option<Instant>) {
+        self.doing = Doing::Sleep;
+        self.counters.sleeps.add(1);
         let before = self.clock.now();
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(before));
         if let Err(error) = self.ring.wait(timeout) {
             panic!("io_uring no longer waits: {error}");
         }
-        self.idle.slept(self.clock.now().duration_since(before));
+        self.idle.slept(self.clock.now());
     }
 
     /// Gives those that wait what has become free, first come first served.

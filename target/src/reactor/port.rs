@@ -10,6 +10,7 @@ use cairn_rdma::{
 
 use super::Sizes;
 use crate::arena::ReceiveSlots;
+use crate::metrics::DeviceCounters;
 use crate::qpair::QpairId;
 use crate::ring::Ring;
 
@@ -24,6 +25,8 @@ pub(crate) struct Port {
     arena: Region,
     slots: ReceiveSlots,
     slots_region: Region,
+    /// What is counted of the device.
+    counters: Arc<DeviceCounters>,
     /// Receive slots that are not posted.
     slots_out: u32,
     /// Receives to post at the end of the round.
@@ -42,6 +45,7 @@ impl Port {
         arena: &Arc<Mapping>,
         ring: &mut Ring,
         sizes: &Sizes,
+        counters: Arc<DeviceCounters>,
     ) -> Result<Self, String> {
         let explain = |error: &dyn std::fmt::Display| format!("{}: {error}", device.name());
         let mut slots = ReceiveSlots::new(sizes.receives, sizes.in_capsule_bytes)
@@ -73,12 +77,14 @@ impl Port {
             slots_out: slots.count(),
             slots,
             slots_region,
+            counters,
             qpairs: vec![Vec::new(); usize::from(sizes.queue_pairs)],
         };
         for slot in 0..port.slots.count() {
             port.repost(slot);
         }
         port.flush_receives().map_err(|error| explain(&error))?;
+        port.counters.open.set(1);
         Ok(port)
     }
 
@@ -89,7 +95,13 @@ impl Port {
                 ring.cancel_poll(wait_token(index, fd));
             }
         }
+        self.counters.open.set(0);
         ring.remove_buffer(self.slots.slot())
+    }
+
+    /// What is counted of the device.
+    pub(crate) fn counters(&self) -> &DeviceCounters {
+        &self.counters
     }
 
     /// The endpoint.

@@ -29,7 +29,9 @@ impl Reactor {
             request.transfer = DataTransfer::None;
         }
         let keeps_data = matches!(request.transfer, DataTransfer::ToHost(_));
-        if request.receive.is_some() {
+        let keeps_receive = request.receive.is_some();
+        self.count_end(id);
+        if keeps_receive {
             self.release_receive(id);
         }
         if !keeps_data {
@@ -86,7 +88,7 @@ impl Reactor {
         let port = self.ports[queue.port].as_ref();
         let port = port.expect("an open queue pair has a port");
         queue.work_posted(self.now);
-        queue.outstanding -= 1;
+        queue.command_ends();
         let cqe = request.completion.cqe(queue.advance_sqhd());
         request.take_permit().answered();
         // Also if the command failed: the key is the command's, not its success's.
@@ -191,6 +193,8 @@ impl Reactor {
             self.work_failed(qpair, WorkKind::Send, status);
         } else if close_after {
             self.close(qpair, Ending::Orderly("its Connect was refused"));
+        } else {
+            self.count_way(id);
         }
         let queue = &self.qpairs[qpair];
         if queue.is_open() && queue.has_waiting() {
@@ -211,6 +215,9 @@ impl Reactor {
 
     /// Work on a queue pair failed, so it is broken.
     pub(super) fn work_failed(&mut self, qpair: QpairId, kind: WorkKind, status: WorkStatus) {
+        if let Some(port) = &self.ports[self.qpairs[qpair].port] {
+            port.counters().work_failed(status);
+        }
         match status {
             // Only a consequence: the connection's own event says why.
             WorkStatus::Flushed => self.close_unexplained(qpair),
@@ -235,7 +242,7 @@ impl Reactor {
         if std::mem::take(&mut request.counted_busy) {
             let association = queue.association.as_ref();
             let subsystem = &association.expect("an I/O queue is connected").subsystem;
-            let busy_ns = self.disks.io_ends(subsystem.id, self.now);
+            let busy_ns = self.disks.io_ends(subsystem.id, self.now_ns);
             if busy_ns > 0 {
                 subsystem.counters(self.index).busy_ns.add(busy_ns);
             }

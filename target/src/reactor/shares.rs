@@ -7,6 +7,7 @@
 //! for buffers, first come first served.
 
 use super::Reactor;
+use super::count::Wait;
 use crate::pool;
 use crate::qpair::QpairId;
 use crate::request::{List, RequestId, RequestTable, Stage};
@@ -137,6 +138,7 @@ impl Reactor {
             self.requests[id].reserved = bytes;
             return true;
         }
+        self.count_wait(id, Wait::Share);
         let waiting = &mut self.shares.share(share).waiting;
         self.requests.push_back(waiting, id, Stage::AwaitingBuffer);
         false

@@ -16,6 +16,7 @@ use super::idle::Idle;
 use super::shares::Shares;
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
+use crate::metrics::{Doing, ReactorCounters};
 use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::{List, RequestTable};
@@ -69,6 +70,8 @@ pub(crate) struct Start {
     pub(crate) control: UnboundedSender<ControlMessage>,
     /// What tells it the time.
     pub(crate) clock: Clock,
+    /// Where it counts.
+    pub(crate) counters: Arc<ReactorCounters>,
 }
 
 /// Starts a reactor, and returns once it runs.
@@ -105,6 +108,7 @@ impl Reactor {
             inbox,
             control,
             clock,
+            counters,
         } = begin;
         if let Some(core) = core {
             pin(core);
@@ -113,6 +117,8 @@ impl Reactor {
         let mut ring = Ring::new(requests + RING_SPARE)?;
         let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
         arena.set_slot(ring.add_buffer(arena.mapping())?);
+        counters.requests_max.set(requests.into());
+        counters.buffer_bytes.set(arena.data_bytes() as u64);
         let now = clock.now();
         Ok(Self {
             index,
@@ -122,7 +128,7 @@ impl Reactor {
             requests: RequestTable::new(requests),
             qpairs: Qpairs::default(),
             ports: Vec::new(),
-            disks: Disks::default(),
+            disks: Disks::new(index),
             registry,
             inbox,
             control,
@@ -131,7 +137,11 @@ impl Reactor {
             backlog: VecDeque::with_capacity(sizes.receives as usize),
             late: VecDeque::new(),
             dirty: Vec::new(),
+            counters,
+            doing: Doing::Poll,
+            started: now,
             now,
+            now_ns: 0,
             next_tick: now + TICK,
             next_check: now,
             batch: vec![Completion::EMPTY; POLL_BATCH].into(),

@@ -1,31 +1,10 @@
-//! What reactors count, a set for each reactor and subsystem.
-//!
-//! A reactor alone writes its set, so a count is a load, an addition and a store
-//! of its own cache line; whoever sums them up reads.
+//! What reactors count for the SMART log, a set for each reactor and subsystem.
 
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use nvme_proto::controller::SmartCounters;
 
-/// A number that one thread writes and others read.
-#[derive(Debug, Default)]
-pub(crate) struct Counter(AtomicU64);
-
-impl Counter {
-    /// Adds, on the writing thread.
-    pub(crate) fn add(&self, amount: u64) {
-        self.0.store(
-            self.0.load(Ordering::Relaxed).wrapping_add(amount),
-            Ordering::Relaxed,
-        );
-    }
-
-    /// As it is now.
-    pub(crate) fn get(&self) -> u64 {
-        self.0.load(Ordering::Relaxed)
-    }
-}
+use crate::metrics::Counter;
 
 /// What one reactor did for one subsystem. Aligned so that no two reactors
 /// write to one cache line (or to a pair that is fetched together).

@@ -3,7 +3,9 @@
 
 mod counters;
 mod post;
+mod queue;
 mod subsystem;
+mod view;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -11,7 +13,9 @@ use std::sync::{Arc, PoisonError, RwLock};
 use nvme_proto::wire::Nqn;
 
 pub(crate) use post::{Admitted, Inbox, Mailbox, Message, QueueAddress};
+pub(crate) use queue::QueueShared;
 pub(crate) use subsystem::{ControllerShared, SubsystemShared, Way};
+pub(crate) use view::ControllerView;
 
 use crate::namespace::NamespaceTable;
 

@@ -19,8 +19,10 @@ use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::log::AnaState;
 
 use super::counters::{self, IoCounters};
-use super::{ControlMessage, Mailbox, Message, QueueAddress};
+use super::view::{ControllerView, SubsystemView};
+use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared};
 use crate::ana::ListenerShared;
+use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
 use crate::qpair::Ending;
 
@@ -88,6 +90,10 @@ struct Controller {
     shared: Arc<ControllerShared>,
     /// By QID.
     queues: BTreeMap<u16, QueueAddress>,
+    /// What its queues tell of themselves, by QID: those whose Connect is over.
+    shown: BTreeMap<u16, Arc<QueueShared>>,
+    /// What queues did that are gone.
+    past: HostTotals,
 }
 
 /// What the lock guards.
@@ -162,6 +168,11 @@ impl SubsystemShared {
         &self.counters[reactor]
     }
 
+    /// What each reactor counts of it.
+    pub(crate) fn all_counters(&self) -> &[IoCounters] {
+        &self.counters
+    }
+
     fn lock(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -218,6 +229,8 @@ impl SubsystemShared {
                     listener: Arc::clone(way.listener),
                 }),
                 queues: BTreeMap::new(),
+                shown: BTreeMap::new(),
+                past: HostTotals::default(),
             });
         let old = controller.queues.insert(connected.qid, way.address);
         assert_eq!(old, None, "queue {} was connected twice", connected.qid);
@@ -226,6 +239,34 @@ impl SubsystemShared {
             self.tell_control(ControlMessage::TimersChanged);
         }
         Ok((connected, Arc::clone(&controller.shared)))
+    }
+
+    /// From now on a queue that was connected is told of.
+    pub(crate) fn show(&self, cntlid: u16, qid: u16, queue: Arc<QueueShared>) {
+        if let Some(controller) = self.lock().controllers.get_mut(&cntlid) {
+            controller.shown.insert(qid, queue);
+        }
+    }
+
+    /// How it is now.
+    pub(crate) fn view(&self) -> SubsystemView {
+        let state = self.lock();
+        let view = |(&cntlid, controller): (&u16, &Controller)| ControllerView {
+            cntlid,
+            host_nqn: controller.shared.host_nqn.clone(),
+            past: controller.past.clone(),
+            queues: controller
+                .shown
+                .iter()
+                .map(|(&qid, queue)| (qid, Arc::clone(queue)))
+                .collect(),
+        };
+        let mut controllers: Vec<_> = state.controllers.iter().map(view).collect();
+        controllers.sort_unstable_by_key(|controller| controller.cntlid);
+        SubsystemView {
+            namespaces: Arc::clone(&state.namespaces),
+            controllers,
+        }
     }
 
     /// HOSTNQN of the host at that address that has this controller.
@@ -245,6 +286,9 @@ impl SubsystemShared {
                 return;
             };
             controller.queues.remove(&qid);
+            if let Some(queue) = controller.shown.remove(&qid) {
+                controller.past.add(&queue.counters);
+            }
         });
         // The entry stays until its last queue is gone: the others are still to
         // be told to disconnect.

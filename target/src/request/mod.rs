@@ -18,6 +18,7 @@ use nvme_proto::wire::{FromZeros, Sqe, Status};
 
 use crate::arena::Arena;
 use crate::backend::BlockIo;
+use crate::metrics::Way;
 use crate::pool::Buffer;
 use crate::qpair::QpairId;
 use crate::work_id::{WorkId, WorkKind};
@@ -106,6 +107,8 @@ pub(crate) struct Request {
     pub(crate) steps_done: u32,
     /// Whether its time counts as busy.
     pub(crate) counted_busy: bool,
+    /// When it was where.
+    pub(crate) way: Way,
     /// How it ends.
     pub(crate) completion: Completion,
     /// Send-queue work requests that its response takes.
@@ -143,6 +146,7 @@ impl Request {
             block: None,
             steps_done: 0,
             counted_busy: false,
+            way: Way::default(),
             completion: UNFINISHED,
             send_work: 0,
             close_after: false,
@@ -159,6 +163,7 @@ impl Request {
         self.sqe = sqe;
         self.in_capsule_bytes = 0;
         self.task = Task::Unparsed;
+        self.way = Way::default();
         self.transfer = DataTransfer::None;
         self.wants = (0, 0);
         self.window = None;

@@ -43,6 +43,7 @@ impl Control {
                 self.mailboxes[reactor].accept(Box::new(admitted));
             }
             Err(status) => {
+                self.observed.rejected(status);
                 let now = self.clock.now();
                 if let Some(unreported) = self.complaints.admit(request.peer.ip(), now) {
                     let reason = trouble::of_nvme_reject(status.0);

@@ -16,7 +16,8 @@ use super::crew::Crew;
 use super::export::Export;
 use super::listeners::{ListenerId, OpenListener};
 use super::shutdown::STOP_TIMEOUT;
-use super::{Order, StartError};
+use super::{Order, StartError, Started};
+use crate::metrics::{MetricsServer, Observed, ReactorCounters};
 use crate::reactor::{self, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
 
@@ -52,6 +53,10 @@ pub(super) struct Control {
     pub(super) providers: Vec<Arc<dyn Provider>>,
     pub(super) registry: Arc<Registry>,
     pub(super) mailboxes: Arc<[Mailbox]>,
+    /// What there is to tell of.
+    pub(super) observed: Arc<Observed>,
+    /// Who tells it, if that is wanted.
+    pub(super) metrics: Option<MetricsServer>,
     pub(super) crew: Crew,
     pub(super) discovery: Arc<SubsystemShared>,
     pub(super) exports: HashMap<Nqn, Export>,
@@ -88,7 +93,7 @@ impl Control {
             control: &messages_out,
             clock: &clock,
         };
-        let mailboxes = launch.all(&mut crew)?;
+        let (mailboxes, counters) = launch.all(&mut crew)?;
         let parts = super::export::Parts {
             limits,
             clock: clock.clone(),
@@ -97,11 +102,14 @@ impl Control {
             control: messages_out.clone(),
         };
         let discovery = Arc::new(parts.discovery(0));
+        let observed = Arc::new(Observed::new(&registry, counters, &providers));
         let mut control = Self {
             limits,
             clock,
             started,
             providers,
+            observed,
+            metrics: None,
             registry,
             mailboxes,
             crew,
@@ -140,6 +148,7 @@ impl Control {
             let listener = self.listen(listener)?;
             self.listeners.push(listener);
         }
+        self.metrics = self.serve_metrics(config.metrics.listen)?;
         self.update_discovery();
         Ok(())
     }
@@ -152,6 +161,15 @@ impl Control {
             started: self.started,
             reactors: Arc::clone(&self.mailboxes),
             control: self.messages_out.clone(),
+        }
+    }
+
+    /// What is known of it from now on.
+    pub(super) fn started(&self) -> Started {
+        Started {
+            addresses: self.addresses(),
+            metrics: self.metrics.as_ref().map(MetricsServer::address),
+            observed: Arc::clone(&self.observed),
         }
     }
 
@@ -295,6 +313,9 @@ fn sizes(config: &Config) -> Sizes {
     }
 }
 
+/// What reactors count, in their order.
+type Counters = Vec<Arc<ReactorCounters>>;
+
 /// What reactors begin with.
 struct Launch<'a> {
     config: &'a Config,
@@ -305,22 +326,31 @@ struct Launch<'a> {
 
 impl Launch<'_> {
     /// Starts all reactors, or none.
-    fn all(&self, crew: &mut Crew) -> Result<Arc<[Mailbox]>, StartError> {
-        let mut mailboxes = Vec::new();
+    fn all(&self, crew: &mut Crew) -> Result<(Arc<[Mailbox]>, Counters), StartError> {
+        let (mut mailboxes, mut counters) = (Vec::new(), Vec::new());
         for (index, core) in cores(&self.config.target.reactors).into_iter().enumerate() {
             match self.one(crew, index, core) {
-                Ok(mailbox) => mailboxes.push(mailbox),
+                Ok((mailbox, own)) => {
+                    mailboxes.push(mailbox);
+                    counters.push(own);
+                }
                 Err(error) => {
                     let _ = crew.stop(&mailboxes, Instant::now() + STOP_TIMEOUT);
                     return Err(StartError::Reactor(error));
                 }
             }
         }
-        Ok(mailboxes.into())
+        Ok((mailboxes.into(), counters))
     }
 
-    fn one(&self, crew: &mut Crew, index: usize, core: Option<usize>) -> io::Result<Mailbox> {
+    fn one(
+        &self,
+        crew: &mut Crew,
+        index: usize,
+        core: Option<usize>,
+    ) -> io::Result<(Mailbox, Arc<ReactorCounters>)> {
         let (mailbox, inbox) = Mailbox::new()?;
+        let counters = Arc::new(ReactorCounters::default());
         crew.launch(reactor::Start {
             index,
             core,
@@ -329,8 +359,9 @@ impl Launch<'_> {
             inbox,
             control: self.control.clone(),
             clock: self.clock.clone(),
+            counters: Arc::clone(&counters),
         })?;
-        Ok(mailbox)
+        Ok((mailbox, counters))
     }
 }
 

@@ -66,7 +66,7 @@ impl Crew {
                     Rest::Until([one, other].into_iter().flatten().min())
                 }
                 (Rest::None, _) | (_, Rest::None) => Rest::None,
-                (Rest::Pause, _) | (_, Rest::Pause) => Rest::Pause,
+                _ => Rest::Spin,
             };
         }
         all

@@ -137,7 +137,8 @@ impl Control {
                 source,
             }
         })?;
-        let namespace = Namespace::new(config.nsid, backend, config.read_only, config.ana_group);
+        let backing = describe(&config.backing);
+        let namespace = Namespace::new(config, backend, backing, self.mailboxes.len());
         for device in &self.devices {
             // A reactor tries again, and says so if it cannot be.
             let _ = namespace.region(device);
@@ -162,8 +163,11 @@ impl Export {
         };
         let geometry = namespace.backend.geometry();
         tracing::info!(
-            subsystem = self.subsystem.nqn(), nsid = config.nsid, blocks = geometry.blocks,
-            block_bytes = geometry.block_bytes, backing = %describe(&config.backing),
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            blocks = geometry.blocks,
+            block_bytes = geometry.block_bytes,
+            backing = namespace.backing,
             "namespace exported"
         );
         self.namespaces.insert(config.nsid, namespace);

@@ -68,6 +68,7 @@ impl Control {
                         config: config.clone(),
                         shared: Arc::new(ListenerShared {
                             id,
+                            provider: provider.name(),
                             ana: AnaShared::new(&config.ana),
                         }),
                         listener,

@@ -9,6 +9,7 @@ mod control;
 mod crew;
 mod export;
 mod listeners;
+mod metrics_port;
 mod reload;
 mod shutdown;
 mod stepped;
@@ -24,6 +25,7 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use crate::backend::OpenError;
+use crate::metrics::Observed;
 use control::Control;
 use crew::Crew;
 
@@ -60,6 +62,14 @@ pub enum StartError {
         /// Why.
         source: OpenError,
     },
+    /// Metrics cannot be told there.
+    #[error("cannot listen on {address} for metrics: {source}")]
+    Metrics {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
     /// A reactor cannot start.
     #[error("cannot start a reactor: {0}")]
     Reactor(io::Error),
@@ -82,7 +92,15 @@ enum Order {
 pub struct Target {
     orders: UnboundedSender<Order>,
     thread: Option<JoinHandle<Result<(), String>>>,
+    started: Started,
+}
+
+/// What is known of a target that has started.
+#[derive(Debug)]
+struct Started {
     addresses: Vec<SocketAddr>,
+    metrics: Option<SocketAddr>,
+    observed: Arc<Observed>,
 }
 
 impl Target {
@@ -103,7 +121,7 @@ impl Target {
                 let crew = Crew::Threads(Vec::new());
                 match Control::start(config, providers, inbox, crew, Clock::default()) {
                     Ok(control) => {
-                        let _ = ready.send(Ok(control.addresses()));
+                        let _ = ready.send(Ok(control.started()));
                         control.run()
                     }
                     Err(error) => {
@@ -114,18 +132,31 @@ impl Target {
             })
             .map_err(StartError::Control)?;
         let panicked = |_| StartError::Control(io::Error::other("it panicked at its start"));
-        let addresses = is_ready.recv().map_err(panicked)??;
+        let started = is_ready.recv().map_err(panicked)??;
         Ok(Self {
             orders,
             thread: Some(thread),
-            addresses,
+            started,
         })
     }
 
     /// Where it listened when it started.
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
-        &self.addresses
+        &self.started.addresses
+    }
+
+    /// Where it told metrics when it started, if anywhere.
+    #[must_use]
+    pub fn metrics_address(&self) -> Option<SocketAddr> {
+        self.started.metrics
+    }
+
+    /// Tells a recorder of the `metrics` façade all that docs/metrics.md lists, as it
+    /// is now. Each call tells of everything anew: counters by their absolute values,
+    /// histograms whole. A recorder is made for one call.
+    pub fn observe(&self, recorder: &dyn metrics::Recorder) {
+        self.started.observed.tell(recorder);
     }
 
     /// Changes to another configuration; connections of what stays are untouched.

@@ -11,6 +11,7 @@ use cairn_config::{Config, Nqn};
 use super::StartError;
 use super::control::Control;
 use super::listeners::OpenListener;
+use crate::metrics::MetricsServer;
 use crate::namespace::Namespace;
 
 /// Why a configuration was not taken on. The old one stays.
@@ -39,6 +40,8 @@ pub enum ReloadError {
 struct Prepared {
     listeners: Vec<OpenListener>,
     namespaces: HashMap<(Nqn, u32), Arc<Namespace>>,
+    /// `None`: the old one stays.
+    metrics: Option<Option<MetricsServer>>,
 }
 
 impl Control {
@@ -48,6 +51,9 @@ impl Control {
         let prepared = self.prepare(config)?;
         self.warn_of_what_stays(config);
         self.change_listeners(config, prepared.listeners);
+        if let Some(metrics) = prepared.metrics {
+            self.metrics = metrics;
+        }
         self.remove_subsystems(config);
         self.change_subsystems(config, prepared.namespaces);
         self.change_ana(config);
@@ -73,7 +79,13 @@ impl Control {
                 listeners.push(self.listen(listener)?);
             }
         }
+        let metrics = if self.config.metrics == config.metrics {
+            None
+        } else {
+            Some(self.serve_metrics(config.metrics.listen)?)
+        };
         Ok(Prepared {
+            metrics,
             listeners,
             namespaces,
         })

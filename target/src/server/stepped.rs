@@ -74,7 +74,7 @@ impl SteppedTarget {
             let now = self.clock.now();
             let rest = self.control.crew.step(now);
             match rest {
-                Rest::Pause if !busy => return Some(now),
+                Rest::Spin | Rest::Yield if !busy => return Some(now),
                 Rest::Until(deadline) if !busy => {
                     let own = self.control.next_deadline;
                     return [deadline, own].into_iter().flatten().min();

@@ -11,6 +11,7 @@ mod identify;
 mod leaving;
 mod lifecycle;
 mod log_pages;
+mod metrics;
 mod queues;
 mod recovery;
 mod scarcity;

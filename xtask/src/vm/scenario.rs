@@ -18,6 +18,8 @@ pub(crate) struct Scenario {
     programs: Vec<Program>,
     /// Whether people are meant to watch it.
     pub(crate) live: bool,
+    /// Whether it runs only when it is named: it measures, and has nothing to pass or fail.
+    by_name: bool,
 }
 
 /// A program of this workspace.
@@ -99,6 +101,7 @@ impl Scenario {
             },
             programs: Vec::new(),
             live: false,
+            by_name: false,
         };
         for options in comments
             .iter()
@@ -123,9 +126,10 @@ impl Scenario {
                 self.options.network = Network::Tap { beside };
             }
             None if option == "live" => self.live = true,
+            None if option == "by-name" => self.by_name = true,
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, timeout=SECONDS, \
-                 programs=NAME,NAME, examples=NAME,NAME, network=tap and live are known"
+                 programs=NAME,NAME, examples=NAME,NAME, network=tap, live and by-name are known"
             ),
         }
         Ok(())
@@ -137,10 +141,10 @@ impl Scenario {
     }
 }
 
-/// The scenarios of these names, in the order given; all of them if no name is given.
+/// The scenarios of these names, in the order given; if no name is given, all that judge.
 pub(crate) fn choose<'a>(known: &'a [Scenario], names: &[String]) -> Result<Vec<&'a Scenario>> {
     if names.is_empty() {
-        return Ok(known.iter().collect());
+        return Ok(known.iter().filter(|s| !s.by_name).collect());
     }
     let unknown: Vec<&str> = names
         .iter()
@@ -198,8 +202,12 @@ mod tests {
 
     #[test]
     fn names_choose_scenarios() {
-        let known = ["a", "b"].map(|name| Scenario::parse(name.into(), "# Shows.\n").unwrap());
+        let headers = [("a", ""), ("b", ""), ("measures", "# vm: by-name\n")];
+        let known = headers.map(|(name, more)| {
+            Scenario::parse(name.into(), &format!("# Shows.\n{more}")).unwrap()
+        });
         assert_eq!(choose(&known, &[]).unwrap().len(), 2);
+        assert_eq!(choose(&known, &["measures".into()]).unwrap().len(), 1);
         assert_eq!(choose(&known, &["b".into()]).unwrap()[0].name, "b");
         let error = choose(&known, &["b".into(), "c".into()]).err().unwrap();
         assert!(error.to_string().contains("no such scenario: c"), "{error}");

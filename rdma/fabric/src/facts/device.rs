@@ -101,6 +101,13 @@ impl Device {
         }
     }
 
+    /// What drives the device of this name.
+    pub(super) fn read_driver(source: &dyn Source, name: &str) -> Result<String, Unknown> {
+        let path = format!("{INFINIBAND}/{name}");
+        let parent = unless_absent(source.text(&format!("{path}/parent")));
+        driver(source, &path, name, parent)
+    }
+
     /// Whether it is rdma_rxe: RoCE done by the kernel, on the CPU.
     #[must_use]
     pub fn is_soft_roce(&self) -> bool {

@@ -19,7 +19,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Instant;
 
-use cairn_rdma::{Clock, Device, FabricError, ListenOptions, Listener, Provider, Sink};
+use cairn_rdma::{
+    Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Sink,
+};
 
 use crate::capture::Capture;
 use crate::chance::Chance;
@@ -173,6 +175,14 @@ impl Shared {
 impl Provider for Soft {
     fn name(&self) -> &'static str {
         "soft"
+    }
+
+    fn counters(&self) -> Vec<DeviceCounters> {
+        let of_device = |(device, counters): (String, Counters)| DeviceCounters {
+            device,
+            counters: counters.iter().collect(),
+        };
+        self.counters().into_iter().map(of_device).collect()
     }
 
     fn listen(

@@ -1,0 +1,112 @@
+//! Numbers that one thread writes and others read: a load, an addition and a store
+//! of the writer's own cache line. No lock, and no read-modify-write.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+/// A number that only grows.
+#[derive(Debug, Default)]
+pub(crate) struct Counter(AtomicU64);
+
+impl Counter {
+    /// Adds, on the writing thread.
+    #[inline]
+    pub(crate) fn add(&self, amount: u64) {
+        self.0.store(
+            self.0.load(Ordering::Relaxed).wrapping_add(amount),
+            Ordering::Relaxed,
+        );
+    }
+
+    /// As it is now.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// A number that comes and goes.
+#[derive(Debug, Default)]
+pub(crate) struct Gauge(AtomicU64);
+
+impl Gauge {
+    /// Sets it, on the writing thread.
+    #[inline]
+    pub(crate) fn set(&self, value: u64) {
+        self.0.store(value, Ordering::Relaxed);
+    }
+
+    /// As it is now.
+    pub(crate) fn get(&self) -> u64 {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// Counts by a code of 16 bits, of which few occur: what does not find a place is
+/// counted together. Not for every I/O.
+#[derive(Debug)]
+pub(crate) struct CodeCounts<const PLACES: usize> {
+    places: [Place; PLACES],
+    others: Counter,
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    /// The code, plus 1; 0 is nobody's.
+    code: AtomicU32,
+    count: Counter,
+}
+
+impl<const PLACES: usize> Default for CodeCounts<PLACES> {
+    fn default() -> Self {
+        Self {
+            places: std::array::from_fn(|_| Place::default()),
+            others: Counter::default(),
+        }
+    }
+}
+
+impl<const PLACES: usize> CodeCounts<PLACES> {
+    /// Counts one, on the writing thread.
+    pub(crate) fn add(&self, code: u16) {
+        let tag = u32::from(code) + 1;
+        for place in &self.places {
+            let found = place.code.load(Ordering::Relaxed);
+            if found == 0 {
+                place.code.store(tag, Ordering::Relaxed);
+            }
+            if found == 0 || found == tag {
+                return place.count.add(1);
+            }
+        }
+        self.others.add(1);
+    }
+
+    /// The codes that occurred, and how often; `None` is all that had no place.
+    pub(crate) fn each(&self) -> impl Iterator<Item = (Option<u16>, u64)> {
+        let known = self.places.iter().filter_map(|place| {
+            let code = place.code.load(Ordering::Relaxed).checked_sub(1)?;
+            Some((Some(code as u16), place.count.get()))
+        });
+        let others = Some((None, self.others.get())).filter(|(_, count)| *count > 0);
+        known.chain(others)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn codes_without_a_place_are_counted_together() {
+        let counts = CodeCounts::<2>::default();
+        for code in [0, 7, 7, 9, 0, u16::MAX] {
+            counts.add(code);
+        }
+        let each: Vec<_> = counts.each().collect();
+        assert_eq!(each, [(Some(0), 2), (Some(7), 2), (None, 2)]);
+    }
+
+    #[test]
+    fn nothing_counted_is_nothing_told() {
+        assert_eq!(CodeCounts::<2>::default().each().count(), 0);
+    }
+}

@@ -1,0 +1,202 @@
+//! The names of all metrics, as docs/metrics.md explains them.
+
+use metrics::Unit;
+
+/// What kind of metric it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// It only grows.
+    Counter,
+    /// It comes and goes.
+    Gauge,
+    /// Times, in buckets.
+    Histogram,
+}
+
+/// A metric: all series of one name.
+#[derive(Debug)]
+pub(crate) struct Family {
+    pub(crate) name: &'static str,
+    pub(crate) kind: Kind,
+    pub(crate) unit: Unit,
+    pub(crate) help: &'static str,
+}
+
+macro_rules! families {
+    ($($id:ident: $kind:ident of $unit:ident, $name:literal, $help:literal;)+) => {
+        $(pub(crate) const $id: Family = Family {
+            name: $name,
+            kind: Kind::$kind,
+            unit: Unit::$unit,
+            help: $help,
+        };)+
+
+        /// All of them.
+        pub(crate) const ALL: &[Family] = &[$($id,)+];
+    };
+}
+
+families! {
+    SUBSYSTEM_CONTROLLERS: Gauge of Count, "cairn_subsystem_controllers",
+        "Controllers.";
+    SUBSYSTEM_IOS: Counter of Count, "cairn_subsystem_ios_total",
+        "Commands that succeeded; read includes Compare and Verify.";
+    SUBSYSTEM_BYTES: Counter of Bytes, "cairn_subsystem_bytes_total",
+        "Bytes of commands that succeeded.";
+    SUBSYSTEM_MEDIA_ERRORS: Counter of Count, "cairn_subsystem_media_errors_total",
+        "Commands that failed for the disk's sake.";
+    SUBSYSTEM_BUSY: Counter of Seconds, "cairn_subsystem_busy_seconds_total",
+        "Time with an I/O command in progress.";
+    NAMESPACE_INFO: Gauge of Count, "cairn_namespace_info",
+        "A namespace, and what is behind it.";
+    NAMESPACE_SIZE: Gauge of Bytes, "cairn_namespace_size_bytes",
+        "Size.";
+    NAMESPACE_BLOCK_SIZE: Gauge of Bytes, "cairn_namespace_block_size_bytes",
+        "Size of a logical block.";
+    NAMESPACE_IN_PROGRESS: Gauge of Count, "cairn_namespace_in_progress",
+        "I/O commands in progress.";
+    NAMESPACE_IOS: Counter of Count, "cairn_namespace_ios_total",
+        "I/O commands that succeeded.";
+    NAMESPACE_BYTES: Counter of Bytes, "cairn_namespace_bytes_total",
+        "Bytes of I/O commands that succeeded.";
+    NAMESPACE_ERRORS: Counter of Count, "cairn_namespace_errors_total",
+        "I/O commands that failed.";
+    NAMESPACE_IO: Histogram of Seconds, "cairn_namespace_io_seconds",
+        "Time of I/O commands that succeeded, by stage.";
+    HOST_IOS: Counter of Count, "cairn_host_ios_total",
+        "I/O commands of a controller that succeeded.";
+    HOST_BYTES: Counter of Bytes, "cairn_host_bytes_total",
+        "Bytes of I/O commands of a controller that succeeded.";
+    HOST_ERRORS: Counter of Count, "cairn_host_errors_total",
+        "Commands of a controller that failed.";
+    HOST_IO: Histogram of Seconds, "cairn_host_io_seconds",
+        "Time of a controller's I/O commands that succeeded.";
+    HOST_BUFFER_WAITS: Counter of Count, "cairn_host_buffer_waits_total",
+        "Commands that waited for data buffers.";
+    HOST_QUEUES: Gauge of Count, "cairn_host_queues",
+        "Queues of a controller.";
+    QUEUE_IOS: Counter of Count, "cairn_queue_ios_total",
+        "Commands of a queue that succeeded.";
+    QUEUE_BYTES: Counter of Bytes, "cairn_queue_bytes_total",
+        "Bytes of a queue's commands that succeeded.";
+    QUEUE_DEPTH: Gauge of Count, "cairn_queue_depth",
+        "Commands accepted and not answered.";
+    QUEUE_ENTRIES: Gauge of Count, "cairn_queue_entries",
+        "Commands that a queue may have at a time.";
+    CONNECTION_INFO: Gauge of Count, "cairn_connection_info",
+        "A connected queue pair.";
+    CONNECTS_REFUSED: Counter of Count, "cairn_connects_refused_total",
+        "Connections that were refused.";
+    DISCONNECTS: Counter of Count, "cairn_disconnects_total",
+        "Queue pairs that ended.";
+    DEVICE_INFO: Gauge of Count, "cairn_rdma_device_info",
+        "A device that the target uses.";
+    PORT_INFO: Gauge of Count, "cairn_rdma_port_info",
+        "A port of a device.";
+    PORT_UP: Gauge of Count, "cairn_rdma_port_up",
+        "Whether a port is active.";
+    PORT_BYTES: Counter of Bytes, "cairn_rdma_port_bytes_total",
+        "Bytes on a port.";
+    PORT_PACKETS: Counter of Count, "cairn_rdma_port_packets_total",
+        "Packets on a port.";
+    PORT_COUNTER: Counter of Count, "cairn_rdma_port_counter_total",
+        "Port counters as sysfs has them.";
+    HW_COUNTER: Counter of Count, "cairn_rdma_hw_counter_total",
+        "RoCE's counters, by the names that drivers give them.";
+    QP_EVENTS: Counter of Count, "cairn_rdma_qp_events_total",
+        "What happened to queue pairs.";
+    COMPLETION_ERRORS: Counter of Count, "cairn_rdma_completion_errors_total",
+        "Work that ended with an error.";
+    REACTOR_TIME: Counter of Seconds, "cairn_reactor_seconds_total",
+        "Where a reactor's time went; a sleep counts when it is over.";
+    REACTOR_ROUNDS: Counter of Count, "cairn_reactor_rounds_total",
+        "Rounds.";
+    REACTOR_SLEEPS: Counter of Count, "cairn_reactor_sleeps_total",
+        "Times that it fell asleep.";
+    REACTOR_CAPSULES: Counter of Count, "cairn_reactor_capsules_total",
+        "Command capsules received.";
+    REACTOR_QUEUE_PAIRS: Gauge of Count, "cairn_reactor_queue_pairs",
+        "Queue pairs.";
+    REACTOR_REQUESTS: Gauge of Count, "cairn_reactor_requests",
+        "Commands in progress.";
+    REACTOR_REQUESTS_MAX: Gauge of Count, "cairn_reactor_requests_max",
+        "The most commands in progress that there can be.";
+    REACTOR_BUFFER: Gauge of Bytes, "cairn_reactor_buffer_bytes",
+        "Data buffers.";
+    REACTOR_BUFFER_USED: Gauge of Bytes, "cairn_reactor_buffer_used_bytes",
+        "Data buffers that are taken.";
+    REACTOR_WAITS: Counter of Count, "cairn_reactor_waits_total",
+        "Commands that had to wait.";
+    BUILD_INFO: Gauge of Count, "cairn_build_info",
+        "This program.";
+    PROCESS_START: Gauge of Seconds, "process_start_time_seconds",
+        "When the process started, since 1970.";
+    PROCESS_CPU: Counter of Seconds, "process_cpu_seconds_total",
+        "Processor time that the process used.";
+    PROCESS_RESIDENT: Gauge of Bytes, "process_resident_memory_bytes",
+        "Resident memory.";
+    PROCESS_VIRTUAL: Gauge of Bytes, "process_virtual_memory_bytes",
+        "Virtual memory.";
+    PROCESS_FDS: Gauge of Count, "process_open_fds",
+        "Open file descriptors.";
+    PROCESS_THREADS: Gauge of Count, "process_threads",
+        "Threads.";
+    PROCESS_LOCKED: Gauge of Bytes, "cairn_process_locked_memory_bytes",
+        "Memory that is locked or pinned.";
+    REQUESTS: Counter of Count, "cairn_metrics_requests_total",
+        "Requests to this port.";
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../docs/metrics.md");
+
+    /// Names and types that the page's tables have.
+    fn documented() -> Vec<(&'static str, &'static str)> {
+        let rows = PAGE.lines().filter(|line| line.starts_with("| `"));
+        let cells = rows.map(|row| row.split('|').map(str::trim).collect::<Vec<_>>());
+        let named = cells.flat_map(|cells| {
+            let names = cells[1].split(", ").map(|name| name.trim_matches('`'));
+            names.map(|name| (name, cells[2])).collect::<Vec<_>>()
+        });
+        named
+            .filter(|(name, _)| name.starts_with("cairn_") || name.starts_with("process_"))
+            .collect()
+    }
+
+    #[test]
+    fn the_documentation_has_all_of_them_and_no_others() {
+        let documented = documented();
+        for (name, _) in &documented {
+            assert!(
+                ALL.iter().any(|own| own.name == *name),
+                "{name} does not exist"
+            );
+        }
+        for own in ALL {
+            let found = documented.iter().find(|(name, _)| *name == own.name);
+            let (name, kind) = found.unwrap_or_else(|| panic!("{} is not explained", own.name));
+            let expected = match own.kind {
+                Kind::Counter => "counter",
+                Kind::Gauge => "gauge",
+                Kind::Histogram => "histogram",
+            };
+            assert!(kind.starts_with(expected), "{name} is a {expected}");
+        }
+    }
+
+    #[test]
+    fn names_say_what_they_are() {
+        for Family {
+            name, kind, unit, ..
+        } in ALL
+        {
+            assert_eq!(name.ends_with("_total"), *kind == Kind::Counter, "{name}");
+            let name = name.trim_end_matches("_total");
+            assert_eq!(name.ends_with("_bytes"), *unit == Unit::Bytes, "{name}");
+            assert_eq!(name.ends_with("_seconds"), *unit == Unit::Seconds, "{name}");
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! How long things took.
+//!
+//! Buckets are a quarter of a power of two wide: a quantile is known to a fifth,
+//! whatever its size, in 0.8 KiB. One thread records, others read, as with
+//! [`Counter`].
+
+use super::counter::Counter;
+
+/// The first bucket ends at this power of two of a nanosecond: 256 ns. What a
+/// reactor sees in one round took no time at all.
+const FIRST: u32 = 8;
+/// The last one but for what is longer ends at this: 8.6 s.
+const LAST: u32 = 33;
+/// Each power of two has as many buckets, as a power of two.
+const SHARE_BITS: u32 = 2;
+/// The first, those between, and what is longer.
+const BUCKETS: usize = 1 + (((LAST - FIRST) as usize) << SHARE_BITS) + 1;
+/// The bucket of what is longer than any bound.
+const LONGER: usize = BUCKETS - 1;
+
+/// Times, and how often they occurred.
+#[derive(Debug)]
+pub(crate) struct Histogram {
+    counts: [Counter; BUCKETS],
+    sum_ns: Counter,
+}
+
+/// The same at one moment; can be added up.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Times {
+    counts: [u64; BUCKETS],
+    sum_ns: u64,
+}
+
+/// The bucket of a time: the bounds belong to the bucket below them, as
+/// Prometheus has it.
+#[inline]
+fn bucket_of(ns: u64) -> usize {
+    if ns <= 1 << FIRST {
+        return 0;
+    }
+    let below = ns - 1;
+    let power = below.ilog2();
+    let share = (below >> (power - SHARE_BITS)) as usize & ((1 << SHARE_BITS) - 1);
+    (1 + (((power - FIRST) as usize) << SHARE_BITS) + share).min(LONGER)
+}
+
+/// The upper bound of a bucket; the last has none.
+const fn bound_ns(bucket: usize) -> u64 {
+    if bucket == 0 {
+        return 1 << FIRST;
+    }
+    let step = bucket - 1;
+    let power = FIRST + (step >> SHARE_BITS) as u32;
+    let share = (step & ((1 << SHARE_BITS) - 1)) as u64;
+    (1 << power) + ((share + 1) << (power - SHARE_BITS))
+}
+
+/// All upper bounds, in order.
+pub(crate) fn bounds_ns() -> impl Iterator<Item = u64> {
+    (0..LONGER).map(bound_ns)
+}
+
+impl Default for Histogram {
+    fn default() -> Self {
+        Self {
+            counts: std::array::from_fn(|_| Counter::default()),
+            sum_ns: Counter::default(),
+        }
+    }
+}
+
+impl Histogram {
+    /// Counts one, on the writing thread.
+    #[inline]
+    pub(crate) fn record(&self, ns: u64) {
+        self.counts[bucket_of(ns)].add(1);
+        self.sum_ns.add(ns);
+    }
+
+    /// As it is now.
+    pub(crate) fn read(&self) -> Times {
+        Times {
+            counts: std::array::from_fn(|bucket| self.counts[bucket].get()),
+            sum_ns: self.sum_ns.get(),
+        }
+    }
+}
+
+impl Default for Times {
+    fn default() -> Self {
+        Self {
+            counts: [0; BUCKETS],
+            sum_ns: 0,
+        }
+    }
+}
+
+impl Times {
+    /// Adds another's.
+    pub(crate) fn add(&mut self, other: &Self) {
+        for (own, other) in self.counts.iter_mut().zip(&other.counts) {
+            *own += other;
+        }
+        self.sum_ns += other.sum_ns;
+    }
+
+    /// Whether nothing was recorded.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.counts.iter().all(|&count| count == 0)
+    }
+
+    /// Tells a recorder of them: each in its bucket, and so that they add up to
+    /// the sum that was recorded. All of a bucket go as one value.
+    pub(crate) fn tell(&self, recorder: &metrics::Histogram) {
+        let place = self.place();
+        for (bucket, &count) in self.counts.iter().enumerate() {
+            if count > 0 {
+                let ns = match bucket {
+                    LONGER => self.mean_of_longer(place),
+                    _ => low_ns(bucket) + place * width_ns(bucket),
+                };
+                recorder.record_many(ns * 1e-9, count as usize);
+            }
+        }
+    }
+
+    /// Where in their buckets the times are, on the average: from 0, the lower
+    /// bound, to 1, the upper.
+    fn place(&self) -> f64 {
+        let bounded = || self.counts[..LONGER].iter().zip(0..);
+        let total = |of: fn(usize) -> f64| -> f64 {
+            bounded()
+                .map(|(&count, bucket)| count as f64 * of(bucket))
+                .sum()
+        };
+        let longer = self.counts[LONGER] as f64 * low_ns(LONGER);
+        let above = self.sum_ns as f64 - total(low_ns) - longer;
+        let width = total(width_ns);
+        if width == 0.0 {
+            return 0.0;
+        }
+        // What was recorded while this was read may not be in both; and what is
+        // longer has no place of its own.
+        (above / width).clamp(0.0, 1.0)
+    }
+
+    fn mean_of_longer(&self, place: f64) -> f64 {
+        let others: f64 = (0..LONGER)
+            .map(|b| self.counts[b] as f64 * (low_ns(b) + place * width_ns(b)))
+            .sum();
+        let mean = (self.sum_ns as f64 - others) / self.counts[LONGER] as f64;
+        mean.max(low_ns(LONGER) + 1.0)
+    }
+}
+
+fn low_ns(bucket: usize) -> f64 {
+    match bucket {
+        0 => 0.0,
+        _ => bound_ns(bucket - 1) as f64,
+    }
+}
+
+fn width_ns(bucket: usize) -> f64 {
+    bound_ns(bucket) as f64 - low_ns(bucket)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::sync::{Arc, Mutex};
+
+    use metrics::HistogramFn;
+
+    /// What a recorder is told.
+    #[derive(Default)]
+    struct Heard(Mutex<Vec<(f64, usize)>>);
+
+    impl HistogramFn for Heard {
+        fn record(&self, value: f64) {
+            self.record_many(value, 1);
+        }
+
+        fn record_many(&self, value: f64, count: usize) {
+            self.0.lock().unwrap().push((value, count));
+        }
+    }
+
+    fn told(samples: &[u64]) -> Vec<(f64, usize)> {
+        let histogram = Histogram::default();
+        samples.iter().for_each(|&ns| histogram.record(ns));
+        let heard = Arc::new(Heard::default());
+        histogram
+            .read()
+            .tell(&metrics::Histogram::from_arc(Arc::clone(&heard)));
+        std::mem::take(&mut heard.0.lock().unwrap())
+    }
+
+    #[test]
+    fn bounds_belong_to_the_bucket_below() {
+        let bounds: Vec<u64> = bounds_ns().collect();
+        assert_eq!(bounds.len(), LONGER);
+        assert_eq!(bounds[..6], [256, 320, 384, 448, 512, 640]);
+        assert_eq!(bounds.last(), Some(&(1 << LAST)));
+        for (bucket, &bound) in bounds.iter().enumerate() {
+            assert_eq!(bucket_of(bound), bucket, "{bound}");
+            assert_eq!(bucket_of(bound + 1), bucket + 1, "{bound}");
+        }
+        assert_eq!(bucket_of(0), 0);
+        assert_eq!(bucket_of(u64::MAX), LONGER);
+    }
+
+    #[test]
+    fn nothing_is_nothing() {
+        assert!(Times::default().is_empty());
+        assert!(told(&[]).is_empty());
+    }
+
+    #[test]
+    fn times_add_up() {
+        let one = Histogram::default();
+        one.record(1000);
+        let mut sum = one.read();
+        sum.add(&one.read());
+        assert_eq!(sum.sum_ns, 2000);
+        assert_eq!(sum.counts[bucket_of(1000)], 2);
+    }
+
+    proptest! {
+        #[test]
+        fn a_recorder_hears_the_count_the_buckets_and_the_sum(
+            samples in proptest::collection::vec(0u64..1 << 36, 1..50)
+        ) {
+            let told = told(&samples);
+            let count: usize = told.iter().map(|(_, count)| count).sum();
+            prop_assert_eq!(count, samples.len());
+            let mut buckets = vec![0; BUCKETS];
+            for &(seconds, count) in &told {
+                let bucket = bounds_ns().position(|bound| seconds <= bound as f64 * 1e-9);
+                buckets[bucket.unwrap_or(LONGER)] += count;
+            }
+            let mut expected = vec![0; BUCKETS];
+            samples.iter().for_each(|&ns| expected[bucket_of(ns)] += 1);
+            prop_assert_eq!(buckets, expected);
+            let sum: f64 = told.iter().map(|&(value, count)| value * count as f64).sum();
+            let truth = samples.iter().sum::<u64>() as f64 * 1e-9;
+            prop_assert!((sum - truth).abs() <= truth * 1e-6, "{sum} {truth}");
+        }
+    }
+}

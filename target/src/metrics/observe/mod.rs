@@ -1,0 +1,72 @@
+//! Tells of all that there is, when somebody asks.
+
+mod nvme;
+mod process;
+mod rdma;
+mod reactors;
+mod teller;
+
+use std::sync::Arc;
+
+use cairn_fabric::source::{Live, Source};
+use cairn_rdma::Provider;
+use metrics::Recorder;
+use nvme_proto::wire::cm::RejectStatus;
+
+use super::counter::CodeCounts;
+use super::families;
+use super::reactor::ReactorCounters;
+use crate::registry::Registry;
+
+use teller::Teller;
+
+/// All that there is to tell of. Nothing of it is changed by telling.
+#[derive(Debug)]
+pub(crate) struct Observed {
+    registry: Arc<Registry>,
+    reactors: Vec<Arc<ReactorCounters>>,
+    providers: Vec<Arc<dyn Provider>>,
+    /// Connection requests that the control plane rejected, by STS.
+    rejected: CodeCounts<16>,
+    /// Answers of the server, by their HTTP status; it alone writes them.
+    pub(super) answers: CodeCounts<16>,
+}
+
+impl Observed {
+    /// What these are and do.
+    pub(crate) fn new(
+        registry: &Arc<Registry>,
+        reactors: Vec<Arc<ReactorCounters>>,
+        providers: &[Arc<dyn Provider>],
+    ) -> Self {
+        Self {
+            registry: Arc::clone(registry),
+            reactors,
+            providers: providers.to_vec(),
+            rejected: CodeCounts::default(),
+            answers: CodeCounts::default(),
+        }
+    }
+
+    /// The control plane rejected a connection request.
+    pub(crate) fn rejected(&self, status: RejectStatus) {
+        self.rejected.add(status.0);
+    }
+
+    /// Tells a recorder of everything, as it is now.
+    pub(crate) fn tell(&self, recorder: &dyn Recorder) {
+        self.tell_with(recorder, &Live::machine());
+    }
+
+    fn tell_with(&self, recorder: &dyn Recorder, machine: &dyn Source) {
+        let teller = Teller::new(recorder);
+        nvme::tell(&teller, self);
+        rdma::tell(&teller, self, machine);
+        reactors::tell(&teller, self);
+        process::tell(&teller);
+        for (code, count) in self.answers.each() {
+            let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());
+            teller.count(&families::REQUESTS, &[("code", &code)], count);
+        }
+    }
+}

@@ -1,0 +1,224 @@
+//! Subsystems, namespaces, hosts, queues.
+
+use nvme_proto::wire::Status;
+use nvme_proto::wire::cm::RejectStatus;
+
+use super::Observed;
+use super::teller::Teller;
+use crate::metrics::families;
+use crate::metrics::histogram::Times;
+use crate::metrics::io::{Class, Op, Part, WHOLE};
+use crate::namespace::{Entry, Namespace};
+use crate::registry::{ControllerView, QueueShared, SubsystemShared};
+
+pub(super) fn tell(teller: &Teller<'_>, observed: &Observed) {
+    for subsystem in observed.registry.all() {
+        tell_subsystem(teller, &subsystem);
+    }
+    tell_refusals(teller, observed);
+}
+
+fn tell_subsystem(teller: &Teller<'_>, subsystem: &SubsystemShared) {
+    let nqn = ("subsystem", subsystem.nqn());
+    let view = subsystem.view();
+    let controllers = view.controllers.len() as u64;
+    teller.gauge(&families::SUBSYSTEM_CONTROLLERS, &[nqn], controllers);
+    tell_smart(teller, subsystem);
+    for entry in &view.namespaces.namespaces {
+        tell_namespace(teller, nqn, entry);
+    }
+    for controller in &view.controllers {
+        tell_host(teller, nqn, controller);
+    }
+}
+
+/// What SMART counts, and keeps when namespaces go.
+fn tell_smart(teller: &Teller<'_>, subsystem: &SubsystemShared) {
+    let nqn = ("subsystem", subsystem.nqn());
+    let mut sums = [0; 5];
+    for (reactor, set) in subsystem.all_counters().iter().enumerate() {
+        let counted = [
+            &set.read_commands,
+            &set.read_bytes,
+            &set.write_commands,
+            &set.written_bytes,
+            &set.media_errors,
+        ];
+        for (sum, counter) in sums.iter_mut().zip(counted) {
+            *sum += counter.get();
+        }
+        let labels = [nqn, ("reactor", &reactor.to_string())];
+        teller.count_ns(&families::SUBSYSTEM_BUSY, &labels, set.busy_ns.get());
+    }
+    let [reads, read_bytes, writes, written_bytes, media_errors] = sums;
+    for (op, ios, bytes) in [
+        ("read", reads, read_bytes),
+        ("write", writes, written_bytes),
+    ] {
+        let labels = [nqn, ("op", op)];
+        teller.count(&families::SUBSYSTEM_IOS, &labels, ios);
+        teller.count(&families::SUBSYSTEM_BYTES, &labels, bytes);
+    }
+    teller.count(&families::SUBSYSTEM_MEDIA_ERRORS, &[nqn], media_errors);
+}
+
+type Label<'a> = (&'static str, &'a str);
+
+fn tell_namespace(teller: &Teller<'_>, nqn: Label<'_>, entry: &Entry) {
+    let Entry { namespace, view } = entry;
+    let number = namespace.nsid.to_string();
+    let nsid = ("nsid", number.as_str());
+    let info = [nqn, nsid, ("backing", namespace.backing.as_str())];
+    teller.info(&families::NAMESPACE_INFO, &info);
+    let block_bytes = 1 << view.lbads;
+    let size = view.nsze * block_bytes;
+    teller.gauge(&families::NAMESPACE_SIZE, &[nqn, nsid], size);
+    teller.gauge(&families::NAMESPACE_BLOCK_SIZE, &[nqn, nsid], block_bytes);
+    let sets = namespace.all_counters();
+    let in_progress = sets.iter().map(|set| set.in_progress.get()).sum();
+    let labels = [nqn, nsid];
+    teller.gauge(&families::NAMESPACE_IN_PROGRESS, &labels, in_progress);
+    for (op, name) in Op::ALL {
+        let tallies = || sets.iter().map(|set| &set.ops[op as usize]);
+        let labels = [nqn, nsid, ("op", name)];
+        let ios = tallies().map(|tally| tally.ios.get()).sum();
+        teller.count(&families::NAMESPACE_IOS, &labels, ios);
+        if op.has_bytes() {
+            let bytes = tallies().map(|tally| tally.bytes.get()).sum();
+            teller.count(&families::NAMESPACE_BYTES, &labels, bytes);
+        }
+    }
+    let mut errors = std::collections::BTreeMap::<_, u64>::new();
+    for (code, count) in sets.iter().flat_map(|set| set.errors.each()) {
+        *errors.entry(status_name(code)).or_default() += count;
+    }
+    for (status, count) in errors {
+        let labels = [nqn, nsid, ("status", status.as_str())];
+        teller.count(&families::NAMESPACE_ERRORS, &labels, count);
+    }
+    tell_stages(teller, [nqn, nsid], namespace);
+}
+
+fn tell_stages(teller: &Teller<'_>, [nqn, nsid]: [Label<'_>; 2], namespace: &Namespace) {
+    let sets = namespace.all_counters();
+    for (class, op) in Class::ALL {
+        let stages = || sets.iter().map(|set| &set.stages[class as usize]);
+        let tell = |stage: &'static str, times: &Times| {
+            let labels = [nqn, nsid, ("op", op), ("stage", stage)];
+            teller.times(&families::NAMESPACE_IO, &labels, times);
+        };
+        for (part, stage) in Part::ALL {
+            let mut times = Times::default();
+            stages().for_each(|stages| times.add(&stages.parts[part as usize].read()));
+            tell(stage, &times);
+        }
+        let mut times = Times::default();
+        stages().for_each(|stages| times.add(&stages.whole.read()));
+        tell(WHOLE, &times);
+    }
+}
+
+fn tell_host(teller: &Teller<'_>, nqn: Label<'_>, controller: &ControllerView) {
+    let cntlid = controller.cntlid.to_string();
+    let host = [
+        nqn,
+        ("host_nqn", controller.host_nqn.as_str()),
+        ("cntlid", cntlid.as_str()),
+    ];
+    let totals = controller.totals();
+    let [nqn, host_nqn, cntlid] = host;
+    for (class, op) in Class::ALL {
+        let labels = [nqn, host_nqn, cntlid, ("op", op)];
+        let (ios, bytes) = totals.classes[class as usize];
+        teller.count(&families::HOST_IOS, &labels, ios);
+        teller.count(&families::HOST_BYTES, &labels, bytes);
+        teller.times(&families::HOST_IO, &labels, &totals.times[class as usize]);
+    }
+    for (&code, &count) in &totals.errors {
+        let status = status_name(code);
+        let labels = [nqn, host_nqn, cntlid, ("status", &status)];
+        teller.count(&families::HOST_ERRORS, &labels, count);
+    }
+    for (cause, count) in [("share", totals.share_waits), ("pool", totals.pool_waits)] {
+        let labels = [nqn, host_nqn, cntlid, ("cause", cause)];
+        teller.count(&families::HOST_BUFFER_WAITS, &labels, count);
+    }
+    let queues = controller.queues.len() as u64;
+    teller.gauge(&families::HOST_QUEUES, &host, queues);
+    for (qid, queue) in &controller.queues {
+        tell_queue(teller, host, &qid.to_string(), queue);
+    }
+}
+
+fn tell_queue(teller: &Teller<'_>, host: [Label<'_>; 3], qid: &str, queue: &QueueShared) {
+    let [nqn, host_nqn, cntlid] = host;
+    let labels = [nqn, host_nqn, cntlid, ("qid", qid)];
+    let counters = &queue.counters;
+    for (class, op) in Class::ALL {
+        let tally = &counters.classes[class as usize];
+        let labels = [nqn, host_nqn, cntlid, ("qid", qid), ("op", op)];
+        teller.count(&families::QUEUE_IOS, &labels, tally.ios.get());
+        teller.count(&families::QUEUE_BYTES, &labels, tally.bytes.get());
+    }
+    teller.gauge(&families::QUEUE_DEPTH, &labels, counters.depth.get());
+    teller.gauge(&families::QUEUE_ENTRIES, &labels, queue.entries.into());
+    let [remote, local] = [queue.peer, queue.local].map(|address| address.to_string());
+    let marked = &queue.marked;
+    let [tos, dscp, sl, pcp, hop_limit] = [
+        marked.tos,
+        marked.dscp,
+        marked.sl,
+        marked.pcp,
+        marked.hop_limit,
+    ]
+    .map(|value| value.map_or_else(String::new, |value| value.to_string()));
+    let info = [
+        nqn,
+        host_nqn,
+        cntlid,
+        ("qid", qid),
+        ("remote", &remote),
+        ("local", &local),
+        ("provider", queue.provider),
+        ("device", &queue.device),
+        ("reactor", &queue.reactor.to_string()),
+        ("tos", &tos),
+        ("dscp", &dscp),
+        ("sl", &sl),
+        ("pcp", &pcp),
+        ("hop_limit", &hop_limit),
+    ];
+    teller.info(&families::CONNECTION_INFO, &info);
+}
+
+fn tell_refusals(teller: &Teller<'_>, observed: &Observed) {
+    let reactors = &observed.reactors;
+    let mut refusals = std::collections::BTreeMap::<_, u64>::new();
+    let own = observed.rejected.each();
+    for (code, count) in own.chain(reactors.iter().flat_map(|r| r.rejected.each())) {
+        let reason = code.map_or_else(other, |code| RejectStatus(code).to_string());
+        *refusals.entry(("cm", reason)).or_default() += count;
+    }
+    for (code, count) in reactors.iter().flat_map(|r| r.refused.each()) {
+        *refusals.entry(("connect", status_name(code))).or_default() += count;
+    }
+    for ((step, reason), count) in refusals {
+        let labels = [("step", step), ("reason", reason.as_str())];
+        teller.count(&families::CONNECTS_REFUSED, &labels, count);
+    }
+}
+
+/// A status as the specification names it.
+fn status_name(code: Option<u16>) -> String {
+    code.map_or_else(other, |code| {
+        let status = Status::from_bits(code);
+        status
+            .name()
+            .map_or_else(|| status.to_string(), str::to_owned)
+    })
+}
+
+/// What was not told apart.
+fn other() -> String {
+    "other".to_owned()
+}

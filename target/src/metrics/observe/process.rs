@@ -1,0 +1,105 @@
+//! This process, as the kernel sees it (proc(5)).
+
+use std::fs;
+
+use super::teller::Teller;
+use crate::metrics::families;
+
+pub(super) fn tell(teller: &Teller<'_>) {
+    let version = [("version", env!("CARGO_PKG_VERSION"))];
+    teller.info(&families::BUILD_INFO, &version);
+    if let Some(times) = fs::read_to_string("/proc/self/stat")
+        .ok()
+        .as_deref()
+        .and_then(times)
+    {
+        teller.count_ns(&families::PROCESS_CPU, &[], times.cpu_ns);
+        if let Some(boot) = boot_seconds() {
+            let start = boot + times.start_ns / 1_000_000_000;
+            teller.gauge(&families::PROCESS_START, &[], start);
+        }
+    }
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    for (family, field, unit) in [
+        (&families::PROCESS_RESIDENT, "VmRSS", 1024),
+        (&families::PROCESS_VIRTUAL, "VmSize", 1024),
+        (&families::PROCESS_THREADS, "Threads", 1),
+    ] {
+        if let Some(value) = number(&status, field) {
+            teller.gauge(family, &[], value * unit);
+        }
+    }
+    // What is locked, and what devices and io_uring have pinned.
+    if let (Some(locked), Some(pinned)) = (number(&status, "VmLck"), number(&status, "VmPin")) {
+        let bytes = (locked + pinned) * 1024;
+        teller.gauge(&families::PROCESS_LOCKED, &[], bytes);
+    }
+    if let Ok(open) = fs::read_dir("/proc/self/fd") {
+        // The directory itself is open while it is read.
+        let open = (open.count() as u64).saturating_sub(1);
+        teller.gauge(&families::PROCESS_FDS, &[], open);
+    }
+}
+
+/// "Name:   1234 kB"
+fn number(status: &str, field: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| {
+        let rest = line.strip_prefix(field)?;
+        rest.strip_prefix(':')
+    })?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
+/// Times of a process.
+#[derive(Debug, PartialEq, Eq)]
+struct ProcessTimes {
+    /// In user space and in the kernel.
+    cpu_ns: u64,
+    /// Since the machine started.
+    start_ns: u64,
+}
+
+/// Of /proc/PID/stat: fields 14, 15 and 22, the first after the name being 3.
+fn times(stat: &str) -> Option<ProcessTimes> {
+    /// USER_HZ, which is 100 wherever Linux runs on x86-64.
+    const TICK_NS: u64 = 10_000_000;
+    // The name may have spaces and parentheses.
+    let (_, fields) = stat.rsplit_once(')')?;
+    let field =
+        |number: usize| -> Option<u64> { fields.split_whitespace().nth(number - 3)?.parse().ok() };
+    Some(ProcessTimes {
+        cpu_ns: (field(14)? + field(15)?) * TICK_NS,
+        start_ns: field(22)? * TICK_NS,
+    })
+}
+
+/// When the machine started, since 1970.
+fn boot_seconds() -> Option<u64> {
+    let stat = fs::read_to_string("/proc/stat").ok()?;
+    let line = stat.lines().find_map(|line| line.strip_prefix("btime "))?;
+    line.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_may_look_like_fields() {
+        let stat = "7 (a) 9 (b) S 1 7 7 0 -1 4194560 5 6 7 8 250 50 0 0 20 0 3 0 1234 1 2";
+        let expected = ProcessTimes {
+            cpu_ns: 3_000_000_000,
+            start_ns: 12_340_000_000,
+        };
+        assert_eq!(times(stat), Some(expected));
+        assert_eq!(times("7 (a) S"), None);
+    }
+
+    #[test]
+    fn fields_are_found_by_their_whole_name() {
+        let status = "VmRSSX:\t1 kB\nVmRSS:\t  42 kB\nThreads:\t3\n";
+        assert_eq!(number(status, "VmRSS"), Some(42));
+        assert_eq!(number(status, "Threads"), Some(3));
+        assert_eq!(number(status, "VmLck"), None);
+    }
+}

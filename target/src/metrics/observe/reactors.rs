@@ -1,0 +1,51 @@
+//! Reactors.
+
+use super::Observed;
+use super::teller::Teller;
+use crate::metrics::families;
+use crate::metrics::reactor::{Doing, ReactorCounters};
+
+pub(super) fn tell(teller: &Teller<'_>, observed: &Observed) {
+    let (mut orderly, mut fault) = (0, 0);
+    for (index, counters) in observed.reactors.iter().enumerate() {
+        tell_reactor(teller, &index.to_string(), counters);
+        orderly += counters.ended_orderly.get();
+        fault += counters.ended_by_fault.get();
+    }
+    for (kind, count) in [("orderly", orderly), ("fault", fault)] {
+        teller.count(&families::DISCONNECTS, &[("kind", kind)], count);
+    }
+}
+
+fn tell_reactor(teller: &Teller<'_>, index: &str, counters: &ReactorCounters) {
+    let reactor = ("reactor", index);
+    for (doing, state) in Doing::ALL {
+        let labels = [reactor, ("state", state)];
+        let ns = counters.time_ns[doing as usize].get();
+        teller.count_ns(&families::REACTOR_TIME, &labels, ns);
+    }
+    for (family, counter) in [
+        (&families::REACTOR_ROUNDS, &counters.rounds),
+        (&families::REACTOR_SLEEPS, &counters.sleeps),
+        (&families::REACTOR_CAPSULES, &counters.capsules),
+    ] {
+        teller.count(family, &[reactor], counter.get());
+    }
+    for (family, gauge) in [
+        (&families::REACTOR_QUEUE_PAIRS, &counters.queue_pairs),
+        (&families::REACTOR_REQUESTS, &counters.requests),
+        (&families::REACTOR_REQUESTS_MAX, &counters.requests_max),
+        (&families::REACTOR_BUFFER, &counters.buffer_bytes),
+        (&families::REACTOR_BUFFER_USED, &counters.buffer_used_bytes),
+    ] {
+        teller.gauge(family, &[reactor], gauge.get());
+    }
+    for (cause, counter) in [
+        ("share", &counters.share_waits),
+        ("pool", &counters.pool_waits),
+        ("request", &counters.request_waits),
+    ] {
+        let labels = [reactor, ("cause", cause)];
+        teller.count(&families::REACTOR_WAITS, &labels, counter.get());
+    }
+}

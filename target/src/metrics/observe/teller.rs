@@ -1,0 +1,83 @@
+//! How a recorder is told.
+
+use metrics::{Key, Label, Level, Metadata, Recorder};
+
+use crate::metrics::families::{self, Family, Kind};
+use crate::metrics::histogram::Times;
+
+/// Who asks, as far as the façade wants to know.
+const METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
+
+/// Labels of a series.
+pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
+
+/// Who is told.
+pub(super) struct Teller<'a> {
+    recorder: &'a dyn Recorder,
+}
+
+impl<'a> Teller<'a> {
+    /// Introduces all metrics to a recorder.
+    pub(super) fn new(recorder: &'a dyn Recorder) -> Self {
+        for family in families::ALL {
+            let (name, unit) = (family.name.into(), Some(family.unit));
+            let help = family.help.into();
+            match family.kind {
+                Kind::Counter => recorder.describe_counter(name, unit, help),
+                Kind::Gauge => recorder.describe_gauge(name, unit, help),
+                Kind::Histogram => recorder.describe_histogram(name, unit, help),
+            }
+        }
+        Self { recorder }
+    }
+
+    /// A whole number that only grows.
+    pub(super) fn count(&self, family: &Family, labels: Labels<'_>, value: u64) {
+        debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
+        let counter = self
+            .recorder
+            .register_counter(&key(family, labels), &METADATA);
+        counter.absolute(value);
+    }
+
+    /// Time that only grows. The façade's counters are whole numbers, so it goes as
+    /// a gauge.
+    pub(super) fn count_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
+        debug_assert_eq!(family.kind, Kind::Counter, "{}", family.name);
+        let gauge = self
+            .recorder
+            .register_gauge(&key(family, labels), &METADATA);
+        gauge.set(ns as f64 * 1e-9);
+    }
+
+    /// A number.
+    pub(super) fn gauge(&self, family: &Family, labels: Labels<'_>, value: u64) {
+        debug_assert_eq!(family.kind, Kind::Gauge, "{}", family.name);
+        let gauge = self
+            .recorder
+            .register_gauge(&key(family, labels), &METADATA);
+        gauge.set(value as f64);
+    }
+
+    /// That something is there.
+    pub(super) fn info(&self, family: &Family, labels: Labels<'_>) {
+        self.gauge(family, labels, 1);
+    }
+
+    /// Times, if there are any.
+    pub(super) fn times(&self, family: &Family, labels: Labels<'_>, times: &Times) {
+        debug_assert_eq!(family.kind, Kind::Histogram, "{}", family.name);
+        if !times.is_empty() {
+            let key = key(family, labels);
+            times.tell(&self.recorder.register_histogram(&key, &METADATA));
+        }
+    }
+}
+
+fn key(family: &Family, labels: Labels<'_>) -> Key {
+    let labels = labels.iter();
+    let labels: Vec<Label> = labels
+        .map(|&(name, value)| Label::new(name, value.to_owned()))
+        .collect();
+    Key::from_parts(family.name, labels)
+}

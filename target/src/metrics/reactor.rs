@@ -1,0 +1,229 @@
+//! What is counted of reactors, and of each device they use.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cairn_rdma::{DisconnectReason, Event, WorkStatus};
+
+use super::counter::{CodeCounts, Counter, Gauge};
+
+/// Reasons for refusals that are told apart.
+const REASONS: usize = 16;
+
+/// What a reactor does with its time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Doing {
+    /// A round in which there was work.
+    Work,
+    /// A round in which there was none.
+    Poll,
+    /// It sleeps.
+    Sleep,
+}
+
+impl Doing {
+    pub(crate) const ALL: [(Self, &'static str); 3] = [
+        (Self::Work, "busy"),
+        (Self::Poll, "polling"),
+        (Self::Sleep, "sleeping"),
+    ];
+}
+
+/// What one reactor did. It alone writes it.
+#[derive(Debug, Default)]
+#[repr(align(128))]
+pub(crate) struct ReactorCounters {
+    /// Nanoseconds, by [`Doing`]. Of a sleep when it is over.
+    pub(crate) time_ns: [Counter; 3],
+    pub(crate) rounds: Counter,
+    pub(crate) sleeps: Counter,
+    pub(crate) capsules: Counter,
+    pub(crate) queue_pairs: Gauge,
+    pub(crate) requests: Gauge,
+    pub(crate) requests_max: Gauge,
+    pub(crate) buffer_bytes: Gauge,
+    pub(crate) buffer_used_bytes: Gauge,
+    /// Commands that waited for their host's share of the buffers.
+    pub(crate) share_waits: Counter,
+    /// Commands that waited for buffers.
+    pub(crate) pool_waits: Counter,
+    /// Commands that waited for a place in the request table.
+    pub(crate) request_waits: Counter,
+    /// Connection requests that were rejected, by STS.
+    pub(crate) rejected: CodeCounts<REASONS>,
+    /// Connect commands that were refused, by status.
+    pub(crate) refused: CodeCounts<REASONS>,
+    pub(crate) ended_orderly: Counter,
+    pub(crate) ended_by_fault: Counter,
+    /// One for each device that it uses or used, by name. Looked at when a device
+    /// comes, and when metrics are asked for.
+    devices: Mutex<Vec<Arc<DeviceCounters>>>,
+}
+
+impl ReactorCounters {
+    /// What it counts of a device of this name.
+    pub(crate) fn device(&self, name: &str, provider: &'static str) -> Arc<DeviceCounters> {
+        let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = devices.iter().find(|known| known.name == name) {
+            return Arc::clone(known);
+        }
+        let new = Arc::new(DeviceCounters {
+            name: name.to_owned(),
+            provider,
+            open: Gauge::default(),
+            events: Default::default(),
+            errors: Default::default(),
+        });
+        devices.push(Arc::clone(&new));
+        new
+    }
+
+    /// Those of all devices.
+    pub(crate) fn devices(&self) -> Vec<Arc<DeviceCounters>> {
+        let devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
+        devices.clone()
+    }
+}
+
+/// What happens to queue pairs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum QpEvent {
+    Accepted,
+    Established,
+    Rejected,
+    ConnectFailed,
+    DisconnectedByPeer,
+    TransportFailed,
+    AddressChanged,
+    DeviceRemoved,
+    Closed,
+}
+
+impl QpEvent {
+    pub(crate) const ALL: [(Self, &'static str); 9] = [
+        (Self::Accepted, "accepted"),
+        (Self::Established, "established"),
+        (Self::Rejected, "rejected"),
+        (Self::ConnectFailed, "connect_failed"),
+        (Self::DisconnectedByPeer, "disconnected_by_peer"),
+        (Self::TransportFailed, "transport_failed"),
+        (Self::AddressChanged, "address_changed"),
+        (Self::DeviceRemoved, "device_removed"),
+        (Self::Closed, "closed"),
+    ];
+
+    fn of(event: &Event) -> Option<Self> {
+        match event {
+            Event::Established { .. } => Some(Self::Established),
+            Event::Rejected { .. } => Some(Self::Rejected),
+            Event::ConnectFailed { .. } => Some(Self::ConnectFailed),
+            Event::Disconnected { reason, .. } => Some(match reason {
+                DisconnectReason::Peer => Self::DisconnectedByPeer,
+                DisconnectReason::Transport => Self::TransportFailed,
+                DisconnectReason::AddressChanged => Self::AddressChanged,
+                DisconnectReason::DeviceRemoved => Self::DeviceRemoved,
+            }),
+            Event::Closed { .. } => Some(Self::Closed),
+            Event::DeviceRemoved => Some(Self::DeviceRemoved),
+            Event::Notice { .. } => None,
+        }
+    }
+}
+
+/// Names of [`WorkStatus`], as verbs has them; the last is any other.
+pub(crate) const WORK_ERRORS: [&str; 12] = [
+    "LOC_LEN_ERR",
+    "LOC_QP_OP_ERR",
+    "LOC_PROT_ERR",
+    "WR_FLUSH_ERR",
+    "BAD_RESP_ERR",
+    "LOC_ACCESS_ERR",
+    "REM_INV_REQ_ERR",
+    "REM_ACCESS_ERR",
+    "REM_OP_ERR",
+    "RETRY_EXC_ERR",
+    "RNR_RETRY_EXC_ERR",
+    "GENERAL_ERR",
+];
+
+/// What one reactor saw of one device.
+#[derive(Debug)]
+pub(crate) struct DeviceCounters {
+    pub(crate) name: String,
+    /// What speaks RDMA there.
+    pub(crate) provider: &'static str,
+    /// Whether it is in use: 1 or 0.
+    pub(crate) open: Gauge,
+    /// By [`QpEvent`].
+    pub(crate) events: [Counter; 9],
+    /// Work that failed, by its place in [`WORK_ERRORS`].
+    pub(crate) errors: [Counter; 12],
+}
+
+impl DeviceCounters {
+    /// A connection was accepted.
+    pub(crate) fn accepted(&self) {
+        self.events[QpEvent::Accepted as usize].add(1);
+    }
+
+    /// The device said something.
+    pub(crate) fn heard(&self, event: &Event) {
+        if let Some(event) = QpEvent::of(event) {
+            self.events[event as usize].add(1);
+        }
+    }
+
+    /// Work ended with an error.
+    pub(crate) fn work_failed(&self, status: WorkStatus) {
+        let place = match status {
+            WorkStatus::Success => return,
+            WorkStatus::LocalLength => 0,
+            WorkStatus::LocalQpOperation => 1,
+            WorkStatus::LocalProtection => 2,
+            WorkStatus::Flushed => 3,
+            WorkStatus::BadResponse => 4,
+            WorkStatus::LocalAccess => 5,
+            WorkStatus::RemoteInvalidRequest => 6,
+            WorkStatus::RemoteAccess => 7,
+            WorkStatus::RemoteOperation => 8,
+            WorkStatus::RetryExceeded => 9,
+            WorkStatus::RnrRetryExceeded => 10,
+            WorkStatus::Other(_) => 11,
+        };
+        self.errors[place].add(1);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_stand_at_their_places() {
+        assert!(
+            (0..)
+                .zip(Doing::ALL)
+                .all(|(at, (doing, _))| doing as usize == at)
+        );
+        assert!(
+            (0..)
+                .zip(QpEvent::ALL)
+                .all(|(at, (event, _))| event as usize == at)
+        );
+    }
+
+    #[test]
+    fn a_device_that_comes_back_goes_on_counting() {
+        let reactor = ReactorCounters::default();
+        reactor.device("rxe0", "verbs").accepted();
+        reactor.device("rxe0", "verbs").heard(&Event::DeviceRemoved);
+        reactor
+            .device("rxe1", "verbs")
+            .work_failed(WorkStatus::RetryExceeded);
+        let devices = reactor.devices();
+        assert_eq!(devices.len(), 2);
+        assert_eq!(devices[0].events[QpEvent::Accepted as usize].get(), 1);
+        assert_eq!(devices[0].events[QpEvent::DeviceRemoved as usize].get(), 1);
+        assert_eq!(WORK_ERRORS[9], "RETRY_EXC_ERR");
+        assert_eq!(devices[1].errors[9].get(), 1);
+    }
+}

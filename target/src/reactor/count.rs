@@ -1,0 +1,110 @@
+//! What a reactor counts, each where it happens. It has the memory to itself, and
+//! whoever asks reads it there: [`crate::metrics`].
+
+use nvme_proto::transfer::DataTransfer;
+
+use super::Reactor;
+use crate::metrics::{Doing, Op, Part};
+use crate::request::{RequestId, Task};
+
+/// What a command waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Its host's share of the data buffers.
+    Share,
+    /// Data buffers.
+    Pool,
+}
+
+impl Reactor {
+    /// The time until now was spent on what it was doing.
+    pub(super) fn count_time(&mut self, now_ns: u64) {
+        self.counters.time_ns[self.doing as usize].add(now_ns - self.now_ns);
+        self.now_ns = now_ns;
+    }
+
+    /// A round is over: what it left is there to be seen.
+    pub(super) fn count_round(&mut self, busy: bool) {
+        self.counters.rounds.add(1);
+        self.doing = if busy { Doing::Work } else { Doing::Poll };
+        if busy {
+            let counters = &self.counters;
+            counters.queue_pairs.set(self.qpairs.len() as u64);
+            counters.requests.set(self.requests.in_use() as u64);
+            let used = self.arena.taken_bytes() as u64;
+            counters.buffer_used_bytes.set(used);
+        }
+    }
+
+    /// A command begins to wait.
+    pub(super) fn count_wait(&self, id: RequestId, wait: Wait) {
+        let association = self.qpairs[self.requests[id].qpair].association.as_ref();
+        let queue = association.map(|association| &association.queue.counters);
+        let (own, queues) = match wait {
+            Wait::Share => (&self.counters.share_waits, queue.map(|q| &q.share_waits)),
+            Wait::Pool => (&self.counters.pool_waits, queue.map(|q| &q.pool_waits)),
+        };
+        own.add(1);
+        if let Some(queues) = queues {
+            queues.add(1);
+        }
+    }
+
+    /// It is known how a command ends.
+    pub(super) fn count_end(&mut self, id: RequestId) {
+        let request = &mut self.requests[id];
+        request.way.end(Part::Backend, self.now_ns);
+        let request = &self.requests[id];
+        let status = request.completion.status;
+        let Some(association) = &self.qpairs[request.qpair].association else {
+            return;
+        };
+        let counters = &association.queue.counters;
+        match request.task {
+            // It made the queue, or did not; that is told elsewhere.
+            Task::Connect => {}
+            Task::Io(operation) if status.is_success() => {
+                let op = Op::of(&operation);
+                let block = request.block.filter(|_| op.has_bytes());
+                let bytes = block.map_or(0, |block| block.length);
+                counters.succeeded(op.class(), bytes);
+                if let Some(disk) = request.disk {
+                    self.disks.counters(disk).succeeded(op, bytes);
+                }
+            }
+            _ if status.is_success() => counters.succeeded_admin(),
+            _ => {
+                counters.failed(status);
+                // What was not even parsed has no disk yet, but perhaps its NSID has.
+                if association.qid != 0
+                    && let Some(disk) = self
+                        .disks
+                        .find(association.subsystem.id, request.sqe.nsid.get())
+                {
+                    self.disks.counters(disk).failed(status);
+                }
+            }
+        }
+    }
+
+    /// The response of a command is acknowledged.
+    pub(super) fn count_way(&mut self, id: RequestId) {
+        let request = &mut self.requests[id];
+        let Task::Io(operation) = request.task else {
+            return;
+        };
+        if !request.completion.status.is_success() {
+            return;
+        }
+        request.way.end(Part::DataOut, self.now_ns);
+        let class = Op::of(&operation).class();
+        if let Some(association) = &self.qpairs[request.qpair].association {
+            association.queue.counters.went(class, &request.way);
+        }
+        if let Some(disk) = request.disk {
+            let fetched = matches!(request.transfer, DataTransfer::FromHost(_));
+            let counters = self.disks.counters(disk);
+            counters.went(class, &request.way, fetched);
+        }
+    }
+}

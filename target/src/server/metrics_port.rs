@@ -1,0 +1,22 @@
+//! The port that metrics are asked for at.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::StartError;
+use super::control::Control;
+use crate::metrics::MetricsServer;
+
+impl Control {
+    /// Tells metrics there, if anywhere.
+    pub(super) fn serve_metrics(
+        &self,
+        listen: Option<SocketAddr>,
+    ) -> Result<Option<MetricsServer>, StartError> {
+        let serve = |address| {
+            MetricsServer::start(address, Arc::clone(&self.observed))
+                .map_err(|source| StartError::Metrics { address, source })
+        };
+        listen.map(serve).transpose()
+    }
+}
