@@ -67,14 +67,15 @@ impl SteppedTarget {
     }
 
     /// Does all there is to do now, and says when to come again if nothing
-    /// happens before: now, if a reactor polls on for a while.
+    /// happens before: now, if a reactor polls on until the clock is moved.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
             let busy = self.control.step();
             let now = self.clock.now();
             let rest = self.control.crew.step(now);
             match rest {
-                Rest::Spin | Rest::Yield if !busy => return Some(now),
+                // Polling on for a while has no end if time stands still.
+                Rest::Spin | Rest::Yield if !busy && self.clock.now() == now => return Some(now),
                 Rest::Until(deadline) if !busy => {
                     let own = self.control.next_deadline;
                     return [deadline, own].into_iter().flatten().min();
