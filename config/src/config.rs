@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_rdma::marking::{Marking, Rules};
+use cairn_rdma::marking::{Marking, Prefix, Rules};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
@@ -22,6 +22,8 @@ pub const SUBSYSTEMS_MAX: usize = 1024;
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
 /// Hosts that one subsystem may list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
+/// Addresses and prefixes that one listener may list.
+pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
 /// Rules of one target for the marking of packets.
 pub const MARKING_RULES_MAX: usize = 1024;
 /// Reactors of one target.
@@ -144,6 +146,8 @@ pub struct Listener {
     pub traffic_class: Option<u8>,
     /// Hop limit of the packets sent; `None` is the provider's default.
     pub hop_limit: Option<u8>,
+    /// Where hosts may connect from; `None` is everywhere.
+    pub allowed_addresses: Option<Vec<Prefix>>,
     /// Connection requests that may wait to be answered.
     pub backlog: u32,
     /// PORTID of the NVM subsystem port; no two listeners with one.
@@ -239,6 +243,14 @@ impl Listener {
     #[must_use]
     pub fn socket_address(&self) -> SocketAddr {
         SocketAddr::new(self.address, self.port)
+    }
+
+    /// Whether hosts may connect from there.
+    #[must_use]
+    pub fn allows(&self, host: IpAddr) -> bool {
+        let host = host.to_canonical();
+        let allowed = self.allowed_addresses.as_deref();
+        allowed.is_none_or(|allowed| allowed.iter().any(|prefix| prefix.includes(host)))
     }
 
     /// What packets carry where no rule says it.

@@ -140,6 +140,9 @@ pub(crate) struct ListenerTable {
     /// Hop limit (TTL) of the packets sent to hosts.
     #[schemars(range(min = 1, max = 255))]
     pub(crate) hop_limit: Option<i64>,
+    /// Where hosts may connect from: addresses and prefixes such as "192.0.2.0/24".
+    /// From everywhere if not given.
+    pub(crate) allowed_addresses: Option<Vec<String>>,
     /// Connection requests that may wait to be answered.
     #[schemars(range(min = 1, max = 4096), extend("default" = 128))]
     pub(crate) backlog: Option<i64>,

@@ -59,6 +59,9 @@ fn every_value_arrives() {
     assert_eq!(listener.traffic_class, Some(96));
     assert_eq!(listener.hop_limit, Some(64));
     assert_eq!(listener.backlog, 128);
+    let allowed = ["192.0.2.9", "198.51.100.7", "198.51.100.8", "::1"];
+    let allowed = allowed.map(|host| listener.allows(host.parse().unwrap()));
+    assert_eq!(allowed, [true, true, false, false]);
 
     let subsystem = &config.subsystems[0];
     assert_eq!(subsystem.nqn.as_str(), "nqn.2024-01.com.example:everything");

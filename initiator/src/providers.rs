@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use cairn_rdma::{Device, Provider};
+use cairn_rdma::{Device, FabricError, Listener, Provider};
 use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
@@ -67,6 +67,37 @@ pub struct Provided {
     pub device: Arc<dyn Device>,
     /// Keeps the provider for as long as its device.
     provider: Arc<dyn Provider>,
+}
+
+/// Listens by one of the providers that a way allows; adapters come first on `auto`.
+///
+/// # Errors
+/// Why none can.
+pub fn listen(
+    way: Way,
+    listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
+) -> Result<Box<dyn Listener>, String> {
+    let network = way.network()?;
+    let verbs = || {
+        let provider = VerbsProvider::new().map_err(|error| error.to_string())?;
+        listen(&provider).map_err(|error| error.to_string())
+    };
+    let soft = || {
+        let soft = Soft::new(SoftOptions {
+            network: network.clone(),
+            ..SoftOptions::default()
+        });
+        listen(&soft).map_err(|error| error.to_string())
+    };
+    match way.provider {
+        Choice::Verbs => verbs(),
+        Choice::Soft => soft(),
+        Choice::Auto => verbs().or_else(|verbs| {
+            soft().map_err(|soft| {
+                format!("cannot listen:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}")
+            })
+        }),
+    }
 }
 
 impl Provided {

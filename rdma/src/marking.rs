@@ -203,7 +203,9 @@ impl Prefix {
         masked(address, self.bits) == Some(self.address)
     }
 
-    fn parse(text: &str) -> Option<Self> {
+    /// Reads an address, or an address and how many of its bits count: "192.0.2.0/24".
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
         let (address, bits) = match text.split_once('/') {
             Some((address, bits)) => (address, Some(bits.parse().ok()?)),
             None => (text, None),

@@ -3,19 +3,22 @@
 mod ana;
 mod arena;
 mod backend;
+mod bare_disk;
 pub mod cli;
 mod marking;
 mod memlock;
 mod metrics;
 mod namespace;
-mod pool;
+pub mod pool;
 mod qpair;
 mod reactor;
 mod registry;
 mod request;
 mod ring;
 mod server;
+mod top;
 mod work_id;
 
 pub use backend::OpenError;
+pub use bare_disk::BareDisk;
 pub use server::{Holdings, ReloadError, StartError, SteppedTarget, Target};

@@ -6,7 +6,7 @@
 //! requests have ended, the largest buffer can be had again.
 
 /// Bytes of the smallest buffer: a page, which suits any disk's direct I/O.
-pub(crate) const UNIT: usize = 4096;
+pub const UNIT: usize = 4096;
 
 /// No unit: the end of a free list.
 const NONE: u32 = u32::MAX;
@@ -14,7 +14,7 @@ const NONE: u32 = u32::MAX;
 /// A buffer that was taken. Give it back with [`Pool::give`].
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "a buffer that is not given back is lost"]
-pub(crate) struct Buffer {
+pub struct Buffer {
     unit: u32,
     order: u8,
 }
@@ -51,7 +51,7 @@ struct Unit {
 
 /// The free and taken stretches of a data area.
 #[derive(Debug)]
-pub(crate) struct Pool {
+pub struct Pool {
     units: Vec<Unit>,
     /// The first free stretch of each order.
     free: Vec<u32>,
@@ -64,7 +64,7 @@ impl Pool {
     /// # Panics
     /// If `largest` is no power of two of at least [`UNIT`], or `length` no
     /// multiple of it.
-    pub(crate) fn new(length: usize, largest: usize) -> Self {
+    pub fn new(length: usize, largest: usize) -> Self {
         assert!(
             largest.is_power_of_two() && largest >= UNIT,
             "buffers of {largest} bytes"
@@ -92,7 +92,7 @@ impl Pool {
     }
 
     /// Bytes of the largest buffer.
-    pub(crate) fn largest(&self) -> usize {
+    pub fn largest(&self) -> usize {
         UNIT << (self.free.len() - 1)
     }
 
@@ -111,7 +111,7 @@ impl Pool {
     ///
     /// # Panics
     /// If `length` exceeds [`Self::largest`]: then there never will be one.
-    pub(crate) fn take(&mut self, length: usize) -> Option<Buffer> {
+    pub fn take(&mut self, length: usize) -> Option<Buffer> {
         assert!(length <= self.largest(), "no buffer of {length} bytes");
         let order = order_of(length);
         let found = (order..self.free.len() as u8).find(|&o| self.free[usize::from(o)] != NONE)?;
@@ -128,7 +128,7 @@ impl Pool {
 
     /// Takes a buffer back.
     #[allow(clippy::needless_pass_by_value)] // the giver must not keep it
-    pub(crate) fn give(&mut self, buffer: Buffer) {
+    pub fn give(&mut self, buffer: Buffer) {
         let Buffer {
             mut unit,
             mut order,

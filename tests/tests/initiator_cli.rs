@@ -167,6 +167,7 @@ fn shows(command: &str) -> &'static str {
         "bench" => "READ: bw=",
         "verify" => "4096 blocks of 4k right, 0 bad",
         "ping" => "verdict",
+        "link" => "RDMA READs of 128 KiB, 8 at a time",
         "fabric" => "locked memory: ",
         "doctor" => " rules: ",
         other => panic!("say what {other} shows"),

@@ -2,8 +2,10 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use cairn_rdma::marking::Prefix;
+
 use super::{Check, ana, target};
-use crate::config::{LISTENERS_MAX, Listener, PORT_DEFAULT, Provider};
+use crate::config::{ALLOWED_ADDRESSES_MAX, LISTENERS_MAX, Listener, PORT_DEFAULT, Provider};
 use crate::file::ListenerTable;
 use crate::place::Place;
 
@@ -73,6 +75,7 @@ fn listener(
     let provider = target::named_provider(check, place, table.provider.as_deref());
     let traffic_class = traffic_class(check, place, table);
     let hop_limit = check.number(&place.key("hop_limit"), table.hop_limit, 1..=255);
+    let allowed_addresses = allowed_addresses(check, place, table);
     let backlog = check.number(&place.key("backlog"), table.backlog, 1..=BACKLOG_MAX);
     let ana = ana::states(check, place, table);
     Some(Listener {
@@ -81,6 +84,7 @@ fn listener(
         provider: provider.unwrap_or(default_provider),
         traffic_class,
         hop_limit: hop_limit.map(|hops| hops as u8),
+        allowed_addresses,
         backlog: backlog.unwrap_or(BACKLOG_DEFAULT) as u32,
         port_id,
         ana,
@@ -119,6 +123,35 @@ fn address(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<I
         .wrong(&at, format!("{address} {reason}"))
         .help(EXAMPLE);
     None
+}
+
+/// Where hosts may connect from.
+fn allowed_addresses(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &ListenerTable,
+) -> Option<Vec<Prefix>> {
+    let texts = table.allowed_addresses.as_ref()?;
+    let place = place.key("allowed_addresses");
+    if texts.is_empty() {
+        check
+            .wrong(&place, "nobody could connect")
+            .help("list addresses, or leave it out to allow all");
+    }
+    check.count(&place, texts.len(), ALLOWED_ADDRESSES_MAX);
+    let mut allowed = Vec::new();
+    for (index, text) in texts.iter().enumerate() {
+        match Prefix::parse(text) {
+            Some(prefix) => allowed.push(prefix),
+            None => {
+                let message = format!("\"{text}\" is no address and no prefix");
+                check.wrong(&place.index(index), message).help(
+                    "write an address such as \"192.0.2.9\", or a prefix such as \"192.0.2.0/24\"",
+                );
+            }
+        }
+    }
+    Some(allowed)
 }
 
 /// ToS, given as such or as DSCP (ToS is DSCP and two bits of ECN).

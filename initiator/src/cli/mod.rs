@@ -5,12 +5,14 @@
 //! to stderr.
 
 mod address;
+mod answering;
 mod bench;
 mod discover;
 mod features;
 mod fields;
 mod identify;
 mod io;
+mod link;
 mod list;
 mod logs;
 mod output;
@@ -134,6 +136,13 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator ping -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
     Ping(ping::Ping),
+    /// Measures the bare link between two machines: no NVMe, no disk
+    #[command(
+        after_help = "EXAMPLE, with both ends on one machine:\n  cairn-initiator link \
+                            --listen 127.4.18.2 --provider soft --once & sleep 1; \
+                            cairn-initiator link -a 127.4.18.2 --provider soft --time 100"
+    )]
+    Link(link::LinkArgs),
     /// Shows what RoCE looks like on this machine, and sets what may be set
     #[command(
         after_help = "EXAMPLES:\n  cairn-initiator fabric --all\n  cairn-initiator fabric \
@@ -195,6 +204,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Bench(command) => return command.run(),
         Command::Verify(command) => return command.run(),
         Command::Ping(command) => command.run()?,
+        Command::Link(command) => command.run()?,
         Command::Fabric(args) => return Ok(cairn_fabric::cli::fabric(&args, PROGRAM)),
         Command::Doctor(args) => {
             let intent = cairn_fabric::doctor::Intent::of(PROGRAM);

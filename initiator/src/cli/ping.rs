@@ -1,28 +1,25 @@
 //! `ping`: what of a read's time is the wire, what the target, and what the disk.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use clap::Args;
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES};
 
-use super::output::table;
+use super::link::{
+    Measured, SMALL, bandwidth_lines, bandwidth_objects, latency_table, parse_place,
+};
 use super::raw::{self, Link};
 use super::samples::{Effort, Samples};
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
-use crate::bench::report::decimal;
 use crate::bench::{Format, Random};
 use crate::object::Object;
 use crate::{Data, Host, command};
 
 /// The queue for reads.
 const QUEUE: u16 = 1;
-/// The read that is taken apart.
-const SMALL: u32 = 4096;
-/// The port of Cairn's responder, and of perftest.
-const RESPONDER_PORT: u16 = 18515;
 /// How many connections are made.
 const CONNECTIONS: usize = 5;
 
@@ -34,21 +31,11 @@ pub(super) struct Ping {
     /// Time for each measurement, in milliseconds
     #[arg(long, value_name = "MS", default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
     time: u64,
-    /// Where Cairn's responder runs beside the target, to measure the bare link
-    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_responder)]
+    /// Where `cairn-initiator link --listen` runs beside the target, to measure the bare link
+    #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_place)]
     responder: Option<SocketAddr>,
     #[command(flatten)]
     controller: Controller,
-}
-
-fn parse_responder(text: &str) -> Result<SocketAddr> {
-    let address = text.parse::<SocketAddr>();
-    address
-        .or_else(|_| {
-            text.parse::<IpAddr>()
-                .map(|ip| SocketAddr::new(ip, RESPONDER_PORT))
-        })
-        .map_err(|_| format!("{text:?} is no IP address, with or without a port"))
 }
 
 /// All that was measured.
@@ -99,17 +86,10 @@ impl Ping {
         host.shutdown().map_err(text)?;
         if let Some(responder) = self.responder {
             let mut link = Link::to_responder(device, responder)?;
-            let [echo, write, read] = link_latencies(&mut link, effort)?;
-            wire_us = Some(read.median_us());
-            latencies.extend([echo, write, read]);
-            bandwidths.push((
-                "RDMA WRITEs of 128 KiB, 8 at a time",
-                link.bandwidth(false, effort.time)?,
-            ));
-            bandwidths.push((
-                "RDMA READs of 128 KiB, 8 at a time",
-                link.bandwidth(true, effort.time)?,
-            ));
+            let measured = Measured::of(&mut link, effort)?;
+            wire_us = Some(measured.latencies[2].median_us());
+            latencies.extend(measured.latencies);
+            bandwidths.extend(measured.bandwidths);
             link.disconnect()?;
         }
         let findings = Findings {
@@ -227,36 +207,6 @@ impl Nvme<'_> {
     }
 }
 
-fn link_latencies(link: &mut Link, effort: Effort) -> Result<[Samples; 3]> {
-    let timed = |once: &mut dyn FnMut() -> Result<()>| {
-        let begun = Instant::now();
-        once().map(|()| begun.elapsed())
-    };
-    Ok([
-        Samples::of(
-            "bare SEND and its echo",
-            64,
-            "SEND there, SEND back, by two programs",
-            effort,
-            || timed(&mut || link.echo(&[1; 64]).map(drop)),
-        )?,
-        Samples::of(
-            "bare RDMA WRITE",
-            SMALL,
-            "data there, acknowledgement back",
-            effort,
-            || timed(&mut || link.write(SMALL)),
-        )?,
-        Samples::of(
-            "bare RDMA READ",
-            SMALL,
-            "request there, data back",
-            effort,
-            || timed(&mut || link.read(SMALL)),
-        )?,
-    ])
-}
-
 /// What a small read's time goes into, in microseconds.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Verdict {
@@ -326,14 +276,9 @@ impl Verdict {
 impl Findings {
     fn object(&self) -> Object {
         let verdict = &self.verdict;
-        let bandwidths = self.bandwidths.iter().map(|(what, bytes)| {
-            Object::new()
-                .with("what", what)
-                .with("bytes_per_second", *bytes as u64)
-        });
         Object::new()
             .with_list("latency", self.latencies.iter().map(Samples::object))
-            .with_list("bandwidth", bandwidths)
+            .with_list("bandwidth", bandwidth_objects(&self.bandwidths))
             .with_object(
                 "verdict",
                 Object::new()
@@ -346,25 +291,9 @@ impl Findings {
     }
 
     fn text(&self) -> String {
-        let head = [
-            "latency",
-            "bytes",
-            "min us",
-            "p50 us",
-            "p99 us",
-            "samples",
-            "what it takes",
-        ];
-        let rows: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec())
-            .chain(self.latencies.iter().map(Samples::cells))
-            .collect();
-        let mut out = table(&rows);
+        let mut out = latency_table(&self.latencies);
         out.push('\n');
-        let width = self.bandwidths.iter().map(|(what, _)| what.len()).max();
-        let width = width.unwrap_or(0);
-        for (what, bytes) in &self.bandwidths {
-            out += &format!("{what:<width$}  {}B/s\n", decimal(*bytes));
-        }
+        out += &bandwidth_lines(&self.bandwidths);
         out.push('\n');
         if self.verdict.wire_us.is_none() {
             out += "A target offers its hosts no memory, so the bare link cannot be measured with \

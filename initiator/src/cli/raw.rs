@@ -1,9 +1,10 @@
-//! The bare fabric: connections without NVMe on them, for `ping`.
+//! The bare fabric: connections without NVMe on them, for `ping` and `link`.
 //!
 //! Nothing here works against a stock target but the making of a connection: a
 //! target offers no memory to its hosts, and answers capsules alone. The rest wants
-//! the far end to run Cairn's `responder`, which talks as a server of perftest does:
-//! it sends back each message, and in one of 56 bytes puts where its memory is.
+//! the far end to run `link --listen`, or Cairn's `responder`, which talk as a server of
+//! perftest does: it sends back each message, and in one of 56 bytes puts where its
+//! memory is.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// How long a wait spins before it sleeps, as [`crate::Host`] does.
 const SPIN: Duration = Duration::from_micros(50);
 /// Bytes of one message at most.
-const MESSAGE_BYTES: usize = 4096;
+pub(super) const MESSAGE_BYTES: usize = 4096;
 /// Receives for messages.
 const RECEIVES: usize = 4;
 /// Where data is, behind what is received and what is said.
@@ -35,9 +36,9 @@ pub(super) const DATA_BYTES: u32 = 128 << 10;
 /// Transfers outstanding, for bandwidth.
 pub(super) const DEPTH: usize = 8;
 /// perftest's message that tells of memory: the key and the address in it.
-const DESTINATION_BYTES: usize = 56;
-const RKEY: std::ops::Range<usize> = 16..20;
-const ADDR: std::ops::Range<usize> = 24..32;
+pub(super) const DESTINATION_BYTES: usize = 56;
+pub(super) const RKEY: std::ops::Range<usize> = 16..20;
+pub(super) const ADDR: std::ops::Range<usize> = 24..32;
 /// Marks the work ids of receives.
 const RECEIVE: u64 = 1 << 63;
 

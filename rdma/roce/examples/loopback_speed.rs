@@ -1,7 +1,8 @@
 //! The raw link, without storage: two threads of this process, each with an
 //! endpoint of its own, over the loopback interface.
 //!
-//! `cargo run --release -p cairn-roce --example loopback_speed`
+//! `cargo run --release -p cairn-roce --example loopback_speed [SECONDS]`: so long
+//! each line measures.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use cairn_rdma::{
 use cairn_roce::Soft;
 
 const SIZE: usize = 32 << 20;
-const TIME: Duration = Duration::from_secs(2);
+const TIME_S: f64 = 2.0;
 
 fn open(device: &Arc<dyn Device>) -> (Box<dyn Endpoint>, Region) {
     let mapping = Arc::new(Mapping::anonymous(SIZE).expect("32 MiB"));
@@ -40,8 +41,8 @@ fn measure(
     end: &mut dyn Endpoint,
     qp: QpId,
     region: &Region,
-    depth: usize,
-    length: usize,
+    (depth, length): (usize, usize),
+    time: Duration,
     op: impl Fn(usize) -> Operation,
 ) -> (f64, f64) {
     let work = |slot: usize| SendWork {
@@ -61,7 +62,7 @@ fn measure(
     let mut done = 0_u64;
     let mut out = [Completion::EMPTY; 64];
     let mut again = Vec::with_capacity(64);
-    while started.elapsed() < TIME {
+    while started.elapsed() < time {
         let count = end.poll(&mut out);
         again.clear();
         for completion in &out[..count] {
@@ -81,6 +82,9 @@ fn measure(
 }
 
 fn main() {
+    let seconds = std::env::args().nth(1);
+    let seconds = seconds.map_or(TIME_S, |text| text.parse().expect("SECONDS is a number"));
+    let time = Duration::from_secs_f64(seconds);
     let ip: IpAddr = "127.0.0.1".parse().expect("an address");
     let provider = Soft::default();
     let (sender, requests) = channel();
@@ -158,7 +162,7 @@ fn main() {
                     Operation::Write(remote)
                 }
             };
-            let (rate, bandwidth) = measure(&mut *end, qp, &region, depth, length, op);
+            let (rate, bandwidth) = measure(&mut *end, qp, &region, (depth, length), time, op);
             let name = if read { "READ" } else { "WRITE" };
             let name = format!("{name} {length} B x {depth}");
             let each = 1e6 / rate * depth as f64;

@@ -6,7 +6,8 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::Marked;
 use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
-use cairn_roce::wire::cm::{Message, RejReason, Req, SidrReq};
+use cairn_roce::wire::cm::lap::STATUS_UNSUPPORTED;
+use cairn_roce::wire::cm::{CommIds, Lap, Message, RejReason, Req, SidrReq};
 use sim::{Network, Random, Weather, for_each_seed};
 
 /// Who speaks.
@@ -308,6 +309,46 @@ fn there_are_no_datagram_services() {
     assert_eq!(answer.service_id, 0x0106_1144);
     let (answers, more) = answer_to(&Message::SidrRep(answer.clone()));
     assert!(answers.is_empty() && events.is_empty() && more.is_empty());
+}
+
+/// No alternate paths on Ethernet (annex A16.4.3): none is asked for, and a LAP for a
+/// connection is refused, whoever else sends one unheard.
+#[test]
+fn there_is_no_automatic_path_migration() {
+    let mut pair = Pair::new(6, FAIR);
+    pair.managers[HOST].connect(pair.now, &wish(5));
+    let req = pair.managers[HOST].poll_transmit().unwrap().mad;
+    // The alternate path of a REQ (IBTA 12.6.5, table 106), behind the MAD header.
+    assert_eq!(req[24 + 96..24 + 140], [0; 44]);
+    pair.managers[TARGET].handle_mad(pair.now, path(TARGET), 0, &req);
+    assert!(pair.run(Duration::ZERO, |pair| pair.request().is_some()));
+    let (id, now) = (pair.request().unwrap(), pair.now);
+    let target = &mut pair.managers[TARGET];
+    target.accept(now, id, &terms(9), &[]).unwrap();
+    let rep = target.poll_transmit().unwrap().mad;
+    let Some((_, Message::Rep(rep))) = Message::parse(&rep) else {
+        panic!("the answer is a REP");
+    };
+    let lap = Message::Lap(Lap {
+        ids: CommIds {
+            local: rep.ids.remote,
+            remote: rep.ids.local,
+        },
+        path: [3; 224],
+    });
+    let stranger = Path {
+        remote: "10.0.0.66".parse().unwrap(),
+        ..path(TARGET)
+    };
+    target.handle_mad(now, stranger, 0, &lap.emit(78));
+    assert!(target.poll_transmit().is_none());
+    target.handle_mad(now, path(TARGET), 0, &lap.emit(78));
+    let apr = target.poll_transmit().expect("an answer").mad;
+    let Some((header, Message::Apr(apr))) = Message::parse(&apr) else {
+        panic!("the answer is an APR");
+    };
+    assert_eq!((header.transaction_id, apr.ids), (78, rep.ids));
+    assert_eq!(apr.status, STATUS_UNSUPPORTED);
 }
 
 #[test]

@@ -17,6 +17,8 @@ use cairn_config::{Config, Flags, Reactors};
 use cairn_fabric::cli::FabricArgs;
 use clap::{Args, Parser, Subcommand};
 
+use crate::top::{self, Top};
+
 /// The name that people type.
 const PROGRAM: &str = "cairn-target";
 
@@ -40,6 +42,8 @@ enum Command {
         /// The configuration file
         file: PathBuf,
     },
+    /// Shows what a running target does, as it does it
+    Top(Top),
     /// Prints the JSON schema of configuration files
     Schema,
     /// Shows what RoCE looks like on this machine, and sets what may be set
@@ -125,6 +129,7 @@ pub fn main() -> ExitCode {
         Command::Check { file } => Config::from_file(&file, &Flags::default())
             .map(|config| print_line(&announce::summary(&config)))
             .map_err(|error| error.to_string()),
+        Command::Top(top) => top::run(&top),
         Command::Schema => {
             print_line(cairn_config::schema().trim_end());
             Ok(())

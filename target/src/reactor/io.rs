@@ -12,7 +12,6 @@ use nvme_proto::wire::{Sqe, Status};
 use super::Reactor;
 use super::disks::Disk;
 use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
-use crate::metrics::Part;
 use crate::registry::ControllerShared;
 use crate::request::{Request, RequestId, Stage, Task};
 use crate::ring::Span;
@@ -127,7 +126,7 @@ impl Reactor {
         // The device fetches the data of a window when it sends them: all is there.
         let is_there = request.window.is_some() && matches!(command.operation, Operation::Read(_));
         if is_there {
-            request.way.end(Part::Buffer, self.now_ns);
+            request.way.held(self.now_ns);
         }
         if let Some(disk) = found {
             self.disks.enter(disk);

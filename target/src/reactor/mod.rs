@@ -43,7 +43,7 @@ use crate::work_id::{WorkId, WorkKind};
 
 use capsule::Capsule;
 use disks::Disks;
-use idle::{Idle, Pause};
+pub(crate) use idle::{Idle, Pause};
 use port::Port;
 use shares::Shares;
 

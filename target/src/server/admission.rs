@@ -25,6 +25,9 @@ impl Control {
     ) {
         let mut policy = self.marking_policy(listener, &request);
         request.mark(policy.choose(None));
+        if !listener.allows(policy.peer) {
+            return self.turn_away(request);
+        }
         match self.examine(&request) {
             Ok((reactor, cm, reply)) => {
                 self.introduce_device(&request);
@@ -56,6 +59,19 @@ impl Control {
                 request.reject(RejectData::new(status).as_bytes());
             }
         }
+    }
+
+    /// Refuses a host whose address may not connect here.
+    fn turn_away(&mut self, request: ConnRequest) {
+        let now = self.clock.now();
+        if let Some(unreported) = self.complaints.admit(request.peer.ip(), now) {
+            tracing::warn!(
+                address = %request.peer, local = %request.local,
+                reason = "it is none of the listener's allowed_addresses",
+                unreported, "connection request refused"
+            );
+        }
+        request.reject(&[]);
     }
 
     fn marking_policy(

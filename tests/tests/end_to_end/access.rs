@@ -1,7 +1,7 @@
 //! Who may connect, and who may write.
 
 use cairn_initiator::{HostError, command};
-use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn};
+use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::fabrics::ConnectInvalidParameter;
 
@@ -18,6 +18,19 @@ fn only_allowed_hosts_get_in() {
     let stranger = target.try_connect(target.options("stranger"));
     assert_eq!(status(stranger).code(), Status::CONNECT_INVALID_HOST);
     friend.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn only_allowed_addresses_get_in() {
+    let disks = subsystem(NQN, &["null:1GiB"]);
+    let target = TestTarget::start_as(&disks, "allowed_addresses = [\"198.51.100.0/24\"]");
+    let stranger = target.try_connect(target.options("a"));
+    assert!(stranger.is_err(), "{stranger:?}");
+    // Both fabrics' hosts, and nobody else.
+    let everybody = "allowed_addresses = [\"192.0.2.2\", \"127.0.0.0/8\"]";
+    target.reload_as(&disks, everybody);
+    target.connect("a").shutdown().unwrap();
     target.stop();
 }
 

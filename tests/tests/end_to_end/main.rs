@@ -15,4 +15,5 @@ mod metrics;
 mod queues;
 mod recovery;
 mod scarcity;
+mod top;
 mod verified;

@@ -95,6 +95,23 @@ impl Cable {
         target: impl FnOnce() + Send + 'static,
         host: impl FnOnce() + Send + 'static,
     ) {
+        let watched = move |_: FarEnd| {
+            let sniffer = Sniffer::on("cable0");
+            move || {
+                target();
+                check_frames(&sniffer.frames(), &self);
+            }
+        };
+        self.join_unwatched(watched, host);
+    }
+
+    /// The same for a cable that is cut: nobody looks at what has crossed it. The
+    /// target's end is prepared before the host begins.
+    pub(crate) fn join_unwatched<Run: FnOnce()>(
+        self,
+        target: impl FnOnce(FarEnd) -> Run + Send + 'static,
+        host: impl FnOnce() + Send + 'static,
+    ) {
         if self.roce.has_vlan_interface() && !has_vlans() {
             eprintln!("skipped: this kernel has no VLAN interfaces (8021q)");
             return;
@@ -108,7 +125,6 @@ impl Cable {
             }
             tid_out.send(thread_id()).unwrap();
             if linked_in.recv().is_ok() {
-                self.plug_in(1);
                 host();
                 // With this thread its namespace goes, and the cable with that.
                 let _ = checked_in.recv();
@@ -120,14 +136,11 @@ impl Cable {
                 return;
             };
             assert!(leave_the_network());
-            ip(&format!(
-                "link add cable0 type veth peer name cable1 netns {tid}"
-            ));
-            self.plug_in(0);
-            let sniffer = Sniffer::on("cable0");
+            let far_end = FarEnd(tid);
+            far_end.lay(&self);
+            let run = target(far_end);
             linked_out.send(()).unwrap();
-            target();
-            check_frames(&sniffer.frames(), &self);
+            run();
             drop(checked_out);
         });
         for result in [this.join(), other.join()] {
@@ -137,7 +150,7 @@ impl Cable {
         }
     }
 
-    fn plug_in(&self, end: usize) {
+    fn plug_in(&self, end: usize, ip: impl Fn(&str)) {
         let (address, mtu) = (self.addresses[end], self.mtu);
         ip("link set lo up");
         let bits = if address.contains(':') {
@@ -155,7 +168,40 @@ impl Cable {
             ));
             ip(&format!("link set {device} up"));
         }
-        ip(&format!("address add {address}/{bits} dev {device}"));
+        ip(&format!("address replace {address}/{bits} dev {device}"));
+    }
+}
+
+/// The host's namespace, as the target's thread reaches it.
+#[derive(Clone, Copy)]
+pub(crate) struct FarEnd(i32);
+
+impl FarEnd {
+    /// Lays a cable, both ends plugged in.
+    pub(crate) fn lay(self, cable: &Cable) {
+        let Self(tid) = self;
+        ip(&format!(
+            "link add cable0 type veth peer name cable1 netns {tid}"
+        ));
+        self.plug_in_again(cable);
+    }
+
+    /// Has both ends up, with their addresses.
+    pub(crate) fn plug_in_again(self, cable: &Cable) {
+        cable.plug_in(0, ip);
+        cable.plug_in(1, |arguments| self.ip(arguments));
+    }
+
+    /// Runs `ip` there.
+    pub(crate) fn ip(self, arguments: &str) {
+        let Self(tid) = self;
+        let process = std::process::id();
+        let mut nsenter = Command::new("nsenter");
+        nsenter.arg(format!("--net=/proc/{process}/task/{tid}/ns/net"));
+        nsenter.arg("ip").args(arguments.split(' '));
+        let done = nsenter.output().expect("nsenter is there (util-linux)");
+        let complaint = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "there: ip {arguments}: {complaint}");
     }
 }
 
@@ -178,7 +224,7 @@ fn try_ip(arguments: &str) -> Result<(), String> {
     done.status.success().then_some(()).ok_or(complaint)
 }
 
-fn ip(arguments: &str) {
+pub(crate) fn ip(arguments: &str) {
     try_ip(arguments).unwrap_or_else(|complaint| panic!("ip {arguments}: {complaint}"));
 }
 

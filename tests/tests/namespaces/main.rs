@@ -8,6 +8,7 @@
 mod cable;
 mod disks;
 mod fabric;
+mod life;
 mod sniffer;
 
 use cable::{BAD, Cable, Roce, V4, V6};
@@ -76,5 +77,14 @@ mod nvme {
         v1_tagged_jumbo_frames_on_ipv6: V1Tagged, V6, 4200, Some(BAD);
         v1_tagged_good_wire: V1Tagged, V4, 4200, None;
         v1_vlan: V1Vlan, V4, 1500, Some(BAD);
+    }
+}
+
+/// Links that go down, addresses that go, interfaces that are replaced.
+mod links {
+    cables! { super::life::run;
+        come_back: V2, V4, 1500, None;
+        come_back_on_ipv6: V2, V6, 4200, None;
+        v1_come_back: V1, V4, 1500, None;
     }
 }

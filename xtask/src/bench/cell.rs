@@ -83,6 +83,8 @@ words! {
     Provider, "provider":
     /// RoCE in user space, two processes, over the loopback interface.
     Soft = "soft",
+    /// Both ends in one process: no network, no packets.
+    Loopback = "loopback",
     /// An RDMA device, two processes.
     Verbs = "verbs",
 }
@@ -111,10 +113,15 @@ impl Workload {
     /// In fio's words.
     pub(super) fn keys(self) -> &'static [&'static str] {
         match self {
-            Self::RandRead => &["--rw=randread"],
-            Self::RandWrite => &["--rw=randwrite", "--destroy-data"],
-            Self::Mixed => &["--rw=randrw", "--rwmixread=70", "--destroy-data"],
+            Self::RandRead => &["rw=randread"],
+            Self::RandWrite => &["rw=randwrite"],
+            Self::Mixed => &["rw=randrw", "rwmixread=70"],
         }
+    }
+
+    /// Whether it changes what is on the disk.
+    pub(super) fn writes(self) -> bool {
+        self != Self::RandRead
     }
 }
 

@@ -4,25 +4,30 @@
 
 use std::fs;
 use std::io::{BufRead, BufReader};
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{RecvTimeoutError, channel};
-use std::thread;
+use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::cell::{Backend, Cell, Provider};
+use super::counters::Counters;
 use super::cpu_time::CpuTime;
+use super::item::Item;
+use super::programs;
+use super::report::Report;
 use super::sample::Sample;
+use crate::vm::tree::create_dir;
 
 /// How long a target may take to listen.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// Bytes of the exported disk: more than any cache of a processor.
-pub(super) const DISK: &str = "256MiB";
+/// Bytes of the disks that are no file.
+const DISK: &str = "256MiB";
 
 /// Where the two ends are, and what they are.
 pub(super) struct Stage {
@@ -35,69 +40,189 @@ pub(super) struct Stage {
     /// Of the target's reactor, and of the host.
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
+    /// The disk of the rows that go without a network, instead of a file here.
+    pub(super) own_disk: Option<PathBuf>,
+    /// What a target counts while its memory disk is filled: no part of a sample.
+    pub(super) filling: Counters,
 }
 
 impl Stage {
+    /// On this machine, in a folder that is made. `device`: the address of an RDMA device;
+    /// otherwise addresses of the loopback interface that no other run has, because
+    /// user-space RoCE has one UDP port for each.
+    pub(super) fn new(
+        programs: PathBuf,
+        folder: &Path,
+        device: Option<IpAddr>,
+        seconds: f64,
+    ) -> Result<Self> {
+        create_dir(folder)?;
+        // It goes into the target's configuration.
+        let folder = folder.canonicalize()?;
+        let [.., high, low] = std::process::id().to_be_bytes();
+        let own = |last| IpAddr::V4(Ipv4Addr::new(127, high, low, last));
+        let several = available_parallelism().is_ok_and(|count| count.get() > 1);
+        Ok(Self {
+            programs,
+            folder,
+            addresses: device.map_or((own(1), own(2)), |device| (device, device)),
+            cores: (0, usize::from(several)),
+            seconds,
+            own_disk: None,
+            filling: Counters::default(),
+        })
+    }
+
+    /// What the run is called.
+    pub(super) fn name(&self) -> String {
+        let name = self.folder.file_name().unwrap_or_default();
+        name.to_string_lossy().into_owned()
+    }
+
+    /// Makes the file that is read and written, and learns what filling a memory
+    /// disk counts.
+    pub(super) fn prepare(&mut self, items: &[Item]) -> Result<()> {
+        let needs_file = |item: &Item| match item {
+            Item::Cell(cell) => cell.backend == Backend::File,
+            Item::Disk(_) => self.own_disk.is_none(),
+            Item::Link => false,
+        };
+        if items.iter().any(needs_file) {
+            programs::write_image(&self.disk_image())?;
+        }
+        let cells = items.iter().filter_map(Item::cell);
+        let mut filled = cells
+            .filter(|cell| cell.backend == Backend::Mem && cell.provider != Provider::Loopback);
+        if let Some(cell) = filled.next() {
+            let target = Target::start(self, cell)?;
+            self.fill(cell)?;
+            self.filling = Counters::of_log(&target.stop()?);
+        }
+        Ok(())
+    }
+
+    /// Removes what only the run itself needed.
+    pub(super) fn clear(&self) {
+        for file in ["disk.img", "target.toml", "target.log"] {
+            let _ = fs::remove_file(self.folder.join(file));
+        }
+    }
+
     /// Measures a cell once.
     pub(super) fn measure(&self, cell: &Cell) -> Result<Sample> {
+        if cell.provider == Provider::Loopback {
+            return self.measure_in_one_process(cell);
+        }
+        self.watched(cell, |_| Ok(()))
+    }
+
+    /// Measures a cell of two processes once, while `watch` looks at the target's.
+    pub(super) fn watched(
+        &self,
+        cell: &Cell,
+        watch: impl FnOnce(u32) -> Result<()> + Send,
+    ) -> Result<Sample> {
         let target = Target::start(self, cell)?;
-        let before = CpuTime::of_process(target.child.id());
-        let report = self.run_host(cell)?;
-        let busy = CpuTime::of_process(target.child.id()) - before;
+        if cell.backend == Backend::Mem {
+            self.fill(cell)?;
+        }
+        let pid = target.child.id();
+        let before = CpuTime::of_process(pid);
+        let keys = self.keys(cell).into_iter().map(|key| format!("--{key}"));
+        let destroys = cell.workload.writes().then(|| "--destroy-data".to_owned());
+        let (report, watched) = thread::scope(|scope| {
+            let watcher = scope.spawn(move || watch(pid));
+            let report = self.run_host(cell, keys.chain(destroys));
+            (report, watcher.join().expect("it does not panic"))
+        });
+        let report = report?;
+        watched?;
+        let busy = CpuTime::of_process(pid) - before;
         let log = target.stop()?;
-        Sample::read(&report, busy, &log)
-            .with_context(|| format!("the report of cairn-initiator bench: {report}"))
+        let mut counters = Counters::of_log(&log);
+        if cell.backend == Backend::Mem {
+            counters = counters.without(&self.filling);
+        }
+        Ok(Sample {
+            report,
+            target: Some(busy),
+            counters,
+        })
+    }
+
+    /// Both ends in one process, which is on the host's core; the reactor goes to its own.
+    fn measure_in_one_process(&self, cell: &Cell) -> Result<Sample> {
+        let program = self.programs.join("cairn-bench-loopback");
+        let mut command = programs::pinned(self.cores.1, program);
+        command
+            .arg(format!("--export={}", self.export(cell)))
+            .arg(format!("--core={}", self.cores.0))
+            .args((cell.backend == Backend::Mem).then_some("--fill"))
+            .args(self.keys(cell));
+        Ok(Sample {
+            report: programs::report(&mut command)?,
+            target: None,
+            counters: Counters::default(),
+        })
+    }
+
+    /// The job, in fio's keys.
+    fn keys(&self, cell: &Cell) -> Vec<String> {
+        let own = [
+            format!("bs={}", cell.size.0),
+            format!("iodepth={}", cell.depth.0),
+            format!("numjobs={}", cell.queue_pairs.0),
+            format!("runtime={}us", (self.seconds * 1e6) as u64),
+        ];
+        let fixed = ["time_based=1", "norandommap=1", "group_reporting=1"];
+        let fixed = cell.workload.keys().iter().chain(&fixed);
+        own.into_iter()
+            .chain(fixed.map(|key| (*key).to_owned()))
+            .collect()
+    }
+
+    /// Writes all of a memory disk. Its pages are there then: reads do not all
+    /// find the one page of zeroes, and writes do not wait for new ones.
+    fn fill(&self, cell: &Cell) -> Result<()> {
+        let keys = ["--rw=write", "--destroy-data", "--bs=1m", "--iodepth=4"];
+        self.run_host(cell, keys.map(str::to_owned).into_iter())
+            .map(drop)
     }
 
     /// Runs the host to its end, and gives its report.
-    fn run_host(&self, cell: &Cell) -> Result<String> {
+    fn run_host(&self, cell: &Cell, keys: impl Iterator<Item = String>) -> Result<Report> {
         let (target, host) = self.addresses;
-        let mut command = self.pinned(self.cores.1, "cairn-initiator");
+        let mut command = programs::pinned(self.cores.1, self.programs.join("cairn-initiator"));
         command
             .arg("bench")
             .args(["-a", &target.to_string(), "-w", &host.to_string()])
             .args(["--provider", &cell.provider.to_string()])
-            .args(cell.workload.keys())
-            .arg(format!("--bs={}", cell.size.0))
-            .arg(format!("--iodepth={}", cell.depth.0))
-            .arg(format!("--numjobs={}", cell.queue_pairs.0))
-            .arg("--group_reporting")
-            .args(["--norandommap", "--time_based"])
-            .arg(format!("--runtime={}us", (self.seconds * 1e6) as u64))
+            .args(keys)
             .args(["--eta=never", "--output-format=json"]);
-        let output = command
-            .stdin(Stdio::null())
-            .output()
-            .with_context(|| format!("cannot run {command:?}"))?;
-        let errors = String::from_utf8_lossy(&output.stderr);
-        ensure!(
-            output.status.success(),
-            "{command:?} ended with {}:\n{errors}",
-            output.status
-        );
-        String::from_utf8(output.stdout).context("its report is no text")
-    }
-
-    /// A program of ours, on a core.
-    fn pinned(&self, core: usize, program: &str) -> Command {
-        let mut command = Command::new("taskset");
-        command
-            .args(["-c", &core.to_string()])
-            .arg(self.programs.join(program));
-        command
+        programs::report(&mut command)
     }
 
     /// The file that a `file` backend exports: written, so that reads have a disk to read.
-    pub(super) fn disk_image(&self) -> PathBuf {
+    fn disk_image(&self) -> PathBuf {
         self.folder.join("disk.img")
     }
 
-    fn configuration(&self, cell: &Cell) -> String {
-        let export = match cell.backend {
+    /// What the rows without a network read and write.
+    pub(super) fn disk(&self) -> PathBuf {
+        self.own_disk.clone().unwrap_or_else(|| self.disk_image())
+    }
+
+    /// As the target's `export` has it.
+    fn export(&self, cell: &Cell) -> String {
+        match cell.backend {
             Backend::Null => format!("null:{DISK}"),
             Backend::Mem => format!("mem:{DISK}"),
             Backend::File => self.disk_image().display().to_string(),
-        };
+        }
+    }
+
+    fn configuration(&self, cell: &Cell) -> String {
+        let export = self.export(cell);
         let (address, core) = (self.addresses.0, self.cores.0);
         let provider = cell.provider;
         format!(

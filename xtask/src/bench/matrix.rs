@@ -1,4 +1,4 @@
-//! Which cells a run measures.
+//! What a run measures.
 
 use std::str::FromStr;
 
@@ -7,14 +7,16 @@ use clap::Args;
 
 use super::cell::Workload::{self, Mixed, RandRead, RandWrite};
 use super::cell::{Backend, Cell, Depth, Provider, QueuePairs, Size};
+use super::disk::DiskRow;
+use super::item::Item;
 
 /// What of the command line chooses the cells.
 #[derive(Debug, Default, Args)]
 pub(super) struct Choice {
-    /// The most telling cells alone, and shorter: well under a minute
+    /// The most telling rows alone, and shorter: well under a minute
     #[arg(long)]
     pub(super) quick: bool,
-    /// Only cells with this word (4k, qd32, randread, mem, soft, ...); may be given again
+    /// Only rows with this word (4k, qd32, randread, mem, soft, disk, link, ...); may be given again
     #[arg(long, value_name = "WORD")]
     only: Vec<String>,
     /// Queue depths
@@ -32,14 +34,15 @@ pub(super) struct Choice {
     /// null, mem, file
     #[arg(long, value_name = "KIND,...", value_delimiter = ',')]
     backend: Vec<String>,
-    /// soft, verbs
+    /// soft, loopback (one process, no network), verbs
     #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     provider: Vec<String>,
 }
 
 impl Choice {
-    /// The cells, in the order in which their rows appear.
-    pub(super) fn cells(&self) -> Result<Vec<Cell>> {
+    /// All of it, in the order in which the rows appear. Whoever names dimensions
+    /// gets the cells of their product, and nothing else.
+    pub(super) fn items(&self) -> Result<Vec<Item>> {
         let dimensions = [
             &self.depth,
             &self.size,
@@ -54,8 +57,13 @@ impl Choice {
             (false, true) => quick(),
             (false, false) => usual(),
         };
-        let cells: Vec<Cell> = blocks.iter().flat_map(Block::cells).collect();
-        self.filter(&cells)
+        let cells = blocks.iter().flat_map(Block::cells);
+        let mut items: Vec<Item> = cells.map(Item::Cell).collect();
+        if !own {
+            items.push(Item::Link);
+            items.extend(DiskRow::all().into_iter().map(Item::Disk));
+        }
+        self.filter(&items)
     }
 
     /// The product of the dimensions that are given, with one value for each other.
@@ -70,29 +78,26 @@ impl Choice {
         })
     }
 
-    fn filter(&self, cells: &[Cell]) -> Result<Vec<Cell>> {
-        let mut left = cells.to_owned();
+    fn filter(&self, items: &[Item]) -> Result<Vec<Item>> {
+        let mut left = items.to_owned();
         for word in &self.only {
-            left.retain(|cell| cell.words().contains(word));
+            left.retain(|item| item.words().contains(word));
             ensure!(
                 !left.is_empty(),
-                "--only {word} leaves nothing to measure; the cells have these words: {}",
-                vocabulary(cells).join(", ")
+                "--only {word} leaves nothing to measure; the rows have these words: {}",
+                vocabulary(items).join(", ")
             );
         }
         Ok(left)
     }
 }
 
-/// All words that cells have, each once.
-fn vocabulary(cells: &[Cell]) -> Vec<String> {
+/// All words that rows have, each once.
+fn vocabulary(items: &[Item]) -> Vec<String> {
     let mut all: Vec<String> = Vec::new();
-    for at in 0..6 {
-        for cell in cells {
-            let word = &cell.words()[at];
-            if !all.contains(word) {
-                all.push(word.clone());
-            }
+    for word in items.iter().flat_map(Item::words) {
+        if !all.contains(&word) {
+            all.push(word);
         }
     }
     all
@@ -176,6 +181,10 @@ fn quick() -> Vec<Block> {
 
 /// What the results' page shows.
 fn usual() -> Vec<Block> {
+    let no_network = Block {
+        providers: vec![Provider::Loopback],
+        ..Block::soft(Backend::Null, &[RandRead], &[4], &[1, 32, 127])
+    };
     let several = Block {
         queue_pairs: vec![QueuePairs(4)],
         ..Block::soft(Backend::Mem, &[RandRead], &[4], &[8])
@@ -194,6 +203,7 @@ fn usual() -> Vec<Block> {
         Block::soft(Backend::Null, &[RandRead, RandWrite], &[4], &[1, 32, 127]),
         Block::soft(Backend::File, &[RandRead, RandWrite], &[4], &[1, 32, 127]),
         Block::soft(Backend::File, &[RandRead, RandWrite], &[128], &[8]),
+        no_network,
     ]
 }
 
@@ -210,11 +220,8 @@ mod tests {
 
     fn names(line: &str) -> Result<Vec<String>> {
         let words = ["bench"].into_iter().chain(line.split_whitespace());
-        let cells = Cli::try_parse_from(words)?.choice.cells()?;
-        Ok(cells
-            .iter()
-            .map(|cell| format!("{}: {}", cell.group(), cell.name()))
-            .collect())
+        let items = Cli::try_parse_from(words)?.choice.items()?;
+        Ok(items.iter().map(Item::label).collect())
     }
 
     #[test]
@@ -256,18 +263,23 @@ mod tests {
             names("--quick --only null --only qd127").unwrap(),
             ["soft null: randread 4k qd127"]
         );
+        assert_eq!(
+            names("--only disk --only qd1").unwrap(),
+            ["disk: randread 4k qd1", "disk: randwrite 4k qd1"]
+        );
+        assert_eq!(names("--only link").unwrap(), ["raw link: all"]);
     }
 
     #[test]
     fn bad_choices_are_answered_with_a_remedy() {
         for (line, hint) in [
-            ("--only 4kk", "the cells have these words: soft, "),
+            ("--only 4kk", "the rows have these words: soft, "),
             ("--quick --only qd127 --only 128k", "leaves nothing"),
             ("--depth 128", "from 1 to 127"),
             ("--size 3k", "multiples of 4k"),
             ("--rw seq", "randread, randwrite, mixed"),
             ("--backend disk", "null, mem, file"),
-            ("--provider tcp", "soft, verbs"),
+            ("--provider tcp", "soft, loopback, verbs"),
             ("--depth ,", "from 1 to 127"),
         ] {
             let error = names(line).unwrap_err().to_string();

@@ -6,26 +6,30 @@
 
 mod cell;
 mod compare;
+mod counters;
 mod cpu_time;
+mod disk;
 mod ends;
+mod flame;
+mod item;
+mod link;
 mod matrix;
 mod pictures;
 mod programs;
+mod report;
 mod sample;
 
-use std::fs;
 use std::io::{IsTerminal, Write};
-use std::net::{IpAddr, Ipv4Addr};
+use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
 
-use crate::results::{Machine, Marks, Results, terminal};
-use crate::vm::tree::create_dir;
-use cell::{Backend, Cell};
+use crate::results::{Machine, Marks, Metric, Results, terminal};
 use ends::Stage;
+use item::Item;
 use matrix::Choice;
 
 /// What others reached.
@@ -57,6 +61,9 @@ pub(crate) struct Args {
     /// With --provider verbs: the address of the RDMA device
     #[arg(long)]
     address: Option<IpAddr>,
+    /// With the rows of "disk": the file or device, instead of a new file. What is on it is lost
+    #[arg(long, value_name = "PATH")]
+    disk: Option<PathBuf>,
     /// Measure programs without optimisation: to try out the measuring
     #[arg(long)]
     debug: bool,
@@ -69,56 +76,61 @@ pub(crate) struct Args {
 enum Other {
     /// Compare two runs: ratios, their bounds, and what is noise
     Compare(compare::Args),
+    /// Draw where the target's reactor spends its time (takes perf)
+    Flame(flame::Args),
 }
 
 /// Runs the chore.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.other {
         Some(Other::Compare(compare)) => compare::run(compare),
+        Some(Other::Flame(flame)) => flame::run(flame),
         None => args.run(),
     }
 }
 
 impl Args {
     fn run(&self) -> Result<ExitCode> {
-        let cells = self.choice.cells()?;
+        let mut items = self.choice.items()?;
         if self.list {
-            for cell in &cells {
-                println!("{}: {}", cell.group(), cell.name());
+            for item in &items {
+                println!("{}", item.label());
             }
             return Ok(ExitCode::SUCCESS);
         }
-        for cell in &cells {
+        for cell in items.iter().filter_map(Item::cell) {
             ends::check_device(cell.provider, Path::new("/sys"))?;
         }
-        let programs = programs::build(self.debug, self.no_build)?;
-        let stage = self.stage(programs)?;
-        if cells.iter().any(|cell| cell.backend == Backend::File) {
-            programs::write_image(&stage.disk_image())?;
+        if !programs::has_fio() {
+            items.retain(|item| !matches!(item, Item::Disk(_)));
+            ensure!(!items.is_empty(), "fio is not installed: apt install fio");
+            eprintln!("without fio (apt install fio), the rows of \"disk\" are left out");
         }
-        let results = self.measure(&cells, &stage)?;
+        let programs = programs::build(&items, self.debug, self.no_build)?;
+        let mut stage = self.stage(programs)?;
+        stage.prepare(&items)?;
+        let results = self.measure(&items, &stage)?;
         results.save(&stage.folder)?;
-        pictures::draw(&results, &cells, &stage.folder)?;
+        pictures::draw(&results, &items, &stage.folder)?;
         stage.clear();
-        check_complete(&stage.folder, &cells, self.repeat())?;
+        check_complete(&stage.folder, &items, self.repeat())?;
         println!("{}\n{}", terminal(&results), results.machine.summary());
         println!("results in {}", stage.folder.display());
         Ok(ExitCode::SUCCESS)
     }
 
-    /// All cells, in turns.
-    fn measure(&self, cells: &[Cell], stage: &Stage) -> Result<Results> {
+    /// All of it, in turns.
+    fn measure(&self, items: &[Item], stage: &Stage) -> Result<Results> {
         let machine = Machine::here(Path::new(programs::WORKSPACE));
         let mut results = Results::begin(stage.name(), machine);
         results.notes = self.notes(stage);
-        let total = self.repeat() as usize * cells.len();
+        let total = self.repeat() as usize * items.len();
         for turn in 0..self.repeat() as usize {
-            for (at, cell) in cells.iter().enumerate() {
-                let label = format!("{}: {}", cell.group(), cell.name());
-                let done = turn * cells.len() + at + 1;
-                progress(done, total, &label);
-                let sample = stage.measure(cell).with_context(|| label)?;
-                results.record(&cell.group(), &cell.name(), sample.metrics());
+            for (at, item) in items.iter().enumerate() {
+                progress(turn * items.len() + at + 1, total, &item.label());
+                for (name, sample) in sample(item, stage).with_context(|| item.label())? {
+                    results.record(&item.group(), &name, sample);
+                }
             }
         }
         Marks::parse(MARKS)
@@ -155,28 +167,15 @@ impl Args {
             (None, Some(name)) => programs::results().join(name),
             (None, None) => programs::results().join(now()?),
         };
-        create_dir(&folder)?;
-        let several = std::thread::available_parallelism().is_ok_and(|count| count.get() > 1);
-        Ok(Stage {
+        let usual = if self.choice.quick { 0.4 } else { 0.7 };
+        let mut stage = Stage::new(
             programs,
-            folder,
-            addresses: self.addresses(),
-            cores: (0, usize::from(several)),
-            seconds: self
-                .seconds
-                .unwrap_or(if self.choice.quick { 0.4 } else { 0.7 }),
-        })
-    }
-
-    /// The device's address, or two of the loopback interface that no other run
-    /// has: user-space RoCE has one UDP port for each address.
-    fn addresses(&self) -> (IpAddr, IpAddr) {
-        if let Some(address) = self.address {
-            return (address, address);
-        }
-        let [.., high, low] = std::process::id().to_be_bytes();
-        let end = |last| IpAddr::V4(Ipv4Addr::new(127, high, low, last));
-        (end(1), end(2))
+            &folder,
+            self.address,
+            self.seconds.unwrap_or(usual),
+        )?;
+        stage.own_disk.clone_from(&self.disk);
+        Ok(stage)
     }
 
     fn repeat(&self) -> u32 {
@@ -184,18 +183,15 @@ impl Args {
     }
 }
 
-impl Stage {
-    fn name(&self) -> String {
-        let name = self.folder.file_name().unwrap_or_default();
-        name.to_string_lossy().into_owned()
-    }
-
-    /// Removes what only the run itself needed.
-    fn clear(&self) {
-        for file in ["disk.img", "target.toml", "target.log"] {
-            let _ = fs::remove_file(self.folder.join(file));
+/// One sample of an item: its rows, and their figures.
+fn sample(item: &Item, stage: &Stage) -> Result<Vec<(String, Vec<Metric>)>> {
+    Ok(match item {
+        Item::Cell(cell) => vec![(item.name(), stage.measure(cell)?.metrics())],
+        Item::Disk(row) => {
+            vec![(item.name(), row.measure(stage)?)]
         }
-    }
+        Item::Link => link::measure(&stage.programs, stage.seconds)?,
+    })
 }
 
 /// One line on a terminal, written over; nothing elsewhere.
@@ -208,18 +204,23 @@ fn progress(done: usize, total: usize, label: &str) {
     }
 }
 
-/// Reads the results back: every cell is there, with every sample.
-fn check_complete(folder: &Path, cells: &[Cell], repeat: u32) -> Result<()> {
+/// Reads the results back: every item is there, with every sample.
+fn check_complete(folder: &Path, items: &[Item], repeat: u32) -> Result<()> {
     let results = Results::load(folder)?;
-    for cell in cells {
-        let (group, name) = (cell.group(), cell.name());
-        let row = results.row(&group, &name);
-        let row = row.with_context(|| format!("{group}: {name} is missing in the results"))?;
+    for item in items {
+        let group = item.group();
+        let mut rows = results.group(&group);
+        let found = rows.any(|row| *item == Item::Link || row.name == item.name());
+        ensure!(found, "{} is missing in the results", item.label());
+    }
+    for row in &results.rows {
         for metric in &row.metrics {
             ensure!(
                 metric.samples.len() == repeat as usize
                     && metric.samples.iter().all(|sample| sample.is_finite()),
-                "{group}: {name} has not {repeat} samples of {}",
+                "{}: {} has not {repeat} samples of {}",
+                row.group,
+                row.name,
                 metric.name
             );
         }
@@ -273,8 +274,8 @@ mod tests {
     #[test]
     fn the_marks_are_of_cells_that_are_measured() {
         let mut results = Results::begin("marks", Machine::default());
-        for cell in Choice::default().cells().unwrap() {
-            results.record(&cell.group(), &cell.name(), Vec::new());
+        for item in Choice::default().items().unwrap() {
+            results.record(&item.group(), &item.name(), Vec::new());
         }
         let marks = Marks::parse(MARKS).unwrap();
         marks.put_on(&mut results);

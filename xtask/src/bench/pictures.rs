@@ -4,11 +4,11 @@ use std::path::Path;
 
 use anyhow::Result;
 
-use super::cell::Cell;
+use super::item::Item;
 use crate::results::{Curve, Metric, Point, Results, bars, curves};
 
 /// Draws, for each group, its rows as bars, and what grows with the depth as curves.
-pub(super) fn draw(results: &Results, cells: &[Cell], folder: &Path) -> Result<()> {
+pub(super) fn draw(results: &Results, items: &[Item], folder: &Path) -> Result<()> {
     for group in results.groups() {
         let file = |what: &str| folder.join(format!("{}-{what}.svg", group.replace(' ', "-")));
         let of_metric = |name: &str| -> Vec<(String, &Metric)> {
@@ -21,9 +21,12 @@ pub(super) fn draw(results: &Results, cells: &[Cell], folder: &Path) -> Result<(
             ("bandwidth", "bandwidth", "MB/s"),
             ("p50", "latency", "median latency, us"),
         ] {
-            bars(&file(what), group, unit, &of_metric(name))?;
+            let rows = of_metric(name);
+            if !rows.is_empty() {
+                bars(&file(what), group, unit, &rows)?;
+            }
         }
-        let by_depth = by_depth(results, cells, group);
+        let by_depth = by_depth(results, items, group);
         if !by_depth.is_empty() {
             curves(&file("depth"), group, ("queue depth", "IOPS"), &by_depth)?;
         }
@@ -32,11 +35,10 @@ pub(super) fn draw(results: &Results, cells: &[Cell], folder: &Path) -> Result<(
 }
 
 /// A curve for each workload and size that was measured at several depths.
-fn by_depth(results: &Results, cells: &[Cell], group: &str) -> Vec<Curve> {
+fn by_depth(results: &Results, items: &[Item], group: &str) -> Vec<Curve> {
     let mut curves: Vec<Curve> = Vec::new();
-    let cells = cells
-        .iter()
-        .filter(|cell| cell.group() == group && cell.queue_pairs.0 == 1);
+    let cells = items.iter().filter_map(Item::cell);
+    let cells = cells.filter(|cell| cell.group() == group && cell.queue_pairs.0 == 1);
     for cell in cells {
         let row = results.row(group, &cell.name());
         let Some(metric) = row.and_then(|row| row.metric("IOPS")) else {

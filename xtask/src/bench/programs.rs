@@ -1,11 +1,16 @@
 //! The programs that are measured, and the files around them.
 
+use std::ffi::OsStr;
 use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
+
+use super::cell::Provider;
+use super::item::Item;
+use super::report::Report;
 
 /// Where cargo runs.
 pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -13,12 +18,39 @@ pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 /// Bytes of the file that is exported.
 const IMAGE_MIB: usize = 256;
 
-/// Builds target and host; returns the folder that they are in.
-pub(super) fn build(debug: bool, no_build: bool) -> Result<PathBuf> {
+/// A program: its package, cargo's word for what it is, and its name.
+type Program = (&'static str, &'static str, &'static str);
+
+const TARGET: Program = ("cairn-target", "--bin", "cairn-target");
+const HOST: Program = ("cairn-initiator", "--bin", "cairn-initiator");
+const ONE_PROCESS: Program = ("cairn-benches", "--bin", "cairn-bench-loopback");
+const DISK: Program = ("cairn-benches", "--bin", "cairn-bench-disk");
+const LINK: Program = ("cairn-roce", "--example", "loopback_speed");
+
+/// The programs that an item needs.
+fn of_item(item: &Item) -> &'static [Program] {
+    match item {
+        Item::Cell(cell) if cell.provider == Provider::Loopback => &[ONE_PROCESS],
+        Item::Cell(_) => &[TARGET, HOST],
+        Item::Disk(_) => &[DISK],
+        Item::Link => &[LINK],
+    }
+}
+
+/// Builds what the items need; returns the folder that it is in.
+pub(super) fn build(items: &[Item], debug: bool, no_build: bool) -> Result<PathBuf> {
+    let mut programs: Vec<Program> = Vec::new();
+    for program in items.iter().flat_map(of_item) {
+        if !programs.contains(program) {
+            programs.push(*program);
+        }
+    }
     if !no_build {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(WORKSPACE).args(["build", "--quiet"]);
-        cargo.args(["-p", "cairn-target", "-p", "cairn-initiator"]);
+        for (package, kind, name) in &programs {
+            cargo.args(["-p", package, kind, name]);
+        }
         if !debug {
             cargo.arg("--release");
         }
@@ -26,14 +58,45 @@ pub(super) fn build(debug: bool, no_build: bool) -> Result<PathBuf> {
         ensure!(status.success(), "cargo build failed");
     }
     let folder = output().join(if debug { "debug" } else { "release" });
-    for program in ["cairn-target", "cairn-initiator"] {
+    for (_, kind, name) in &programs {
+        let sub = if *kind == "--example" { "examples" } else { "" };
+        let program = folder.join(sub).join(name);
         ensure!(
-            folder.join(program).exists(),
-            "no {program} in {}: leave out --no-build",
-            folder.display()
+            program.exists(),
+            "no program at {}: leave out --no-build",
+            program.display()
         );
     }
     Ok(folder)
+}
+
+/// A program on a core.
+pub(super) fn pinned(core: usize, program: impl AsRef<OsStr>) -> Command {
+    let mut command = Command::new("taskset");
+    command.args(["-c", &core.to_string()]).arg(program);
+    command
+}
+
+/// Runs a program to its end and reads the report that it prints.
+pub(super) fn report(command: &mut Command) -> Result<Report> {
+    let output = command
+        .stdin(Stdio::null())
+        .output()
+        .with_context(|| format!("cannot run {command:?}"))?;
+    let errors = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "{command:?} ended with {}:\n{errors}",
+        output.status
+    );
+    let text = String::from_utf8_lossy(&output.stdout);
+    Report::read(&text).with_context(|| format!("the report of {command:?}:\n{text}"))
+}
+
+/// Whether fio can be run.
+pub(super) fn has_fio() -> bool {
+    let version = Command::new("fio").arg("--version").output();
+    version.is_ok_and(|output| output.status.success())
 }
 
 /// Where runs leave their results.

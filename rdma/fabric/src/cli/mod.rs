@@ -11,6 +11,8 @@ mod show;
 mod table;
 mod watch;
 
+pub use table::Table;
+
 use std::io::Write;
 use std::net::IpAddr;
 use std::path::PathBuf;

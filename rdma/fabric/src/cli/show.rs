@@ -325,6 +325,14 @@ fn bonds(fabric: &Fabric) -> String {
             }
         }
     }
+    for netdev in fabric.netdevs.each() {
+        if let Some(partner) = netdev.ecmp_partner() {
+            text.push_str(&format!(
+                "{} with {partner}: RoCE LAG in ECMP mode\n",
+                netdev.name
+            ));
+        }
+    }
     if !text.is_empty() {
         text.push('\n');
     }

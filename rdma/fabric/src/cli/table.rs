@@ -1,25 +1,28 @@
 //! Columns.
 
 /// Lines of cells; each column is as wide as its widest cell.
-#[derive(Default)]
-pub(super) struct Table {
+#[derive(Debug, Default)]
+pub struct Table {
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// A table that begins with names of columns.
-    pub(super) fn new(names: &[&str]) -> Self {
+    #[must_use]
+    pub fn new(names: &[&str]) -> Self {
         let mut table = Self::default();
         table.row(names.iter().map(|name| (*name).to_owned()).collect());
         table
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    /// Adds a line.
+    pub fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells);
     }
 
     /// The text, each line indented.
-    pub(super) fn text(&self, indent: &str) -> String {
+    #[must_use]
+    pub fn text(&self, indent: &str) -> String {
         let columns = self.rows.iter().map(Vec::len).max().unwrap_or(0);
         let width = |column: usize| {
             let cells = self.rows.iter().filter_map(|row| row.get(column));

@@ -10,6 +10,7 @@ const CONSEQUENCE: &str = "Entering or leaving RoCE LAG removes the devices: eve
                            registration on them is lost, and hosts reconnect";
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
+    ecmp(examination, findings);
     for netdev in examination.fabric.netdevs.each() {
         let Some(lag) = examination.fabric.lag(netdev) else {
             continue;
@@ -70,5 +71,43 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                 )),
             );
         }
+    }
+}
+
+/// Two ports as one without a bond: routes of equal cost choose between them.
+fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
+    for netdev in examination.fabric.netdevs.each() {
+        let Some(partner) = netdev.ecmp_partner() else {
+            continue;
+        };
+        let path = format!("{NET}/{}/device/roce_lag_ecmp_dev", netdev.name);
+        let bond = netdev.master.get().and_then(Option::as_ref);
+        let finding = match bond {
+            None => Finding::new(
+                NAME,
+                Severity::Note,
+                &netdev.name,
+                format!("RoCE uses it and {partner} as one device, in ECMP mode"),
+            )
+            .because(format!(
+                "no bond is needed: routes of equal cost over both netdevs spread connections, and \
+                 failover is as good as the routes are. {CONSEQUENCE}"
+            ))
+            .mended_by(format!(
+                "ip route show default; ip nexthop show  # both {} and {partner} must be next hops",
+                netdev.name
+            )),
+            Some(bond) => Finding::new(
+                NAME,
+                Severity::Warning,
+                &netdev.name,
+                format!("RoCE LAG's ECMP mode is set (with {partner}), and it is in {bond}, too"),
+            )
+            .because(format!(
+                "it is either ECMP over two netdevs with an address each, or a bond. {CONSEQUENCE}"
+            ))
+            .mended_by(format!("echo 0 > {path}")),
+        };
+        findings.push(finding.seen(path, partner));
     }
 }

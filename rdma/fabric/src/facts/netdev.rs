@@ -33,6 +33,9 @@ pub struct Netdev {
     pub bond: Known<Option<Bond>>,
     /// The driver's switch for RoCE over a bond, where it has one.
     pub roce_lag_enable: Known<Option<String>>,
+    /// The other half of a pair of ports that RoCE uses as one without a bond, where
+    /// the driver has that (the vendor's ECMP mode of RoCE LAG).
+    pub roce_lag_ecmp_dev: Known<Option<String>>,
     /// Its addresses.
     pub addresses: Vec<Address>,
     /// Global pause.
@@ -77,6 +80,7 @@ impl Netdev {
             vlan: Vlan::read(source, &name).into(),
             bond: Bond::read(source, &name).into(),
             roce_lag_enable: source.optional(&path("device/roce_lag_enable")).into(),
+            roce_lag_ecmp_dev: source.optional(&path("device/roce_lag_ecmp_dev")).into(),
             addresses: Vec::new(),
             pause: source.answer(&Question::Pause(name.clone())).into(),
             dcb: source.answer(&Question::Dcb(name.clone())).into(),
@@ -85,6 +89,15 @@ impl Netdev {
             ecn: ecn(source, &path("ecn")).into(),
             name,
         }
+    }
+
+    /// With which device it is one for RoCE, without a bond: RoCE LAG's ECMP mode.
+    /// None: with none.
+    #[must_use]
+    pub fn ecmp_partner(&self) -> Option<&str> {
+        let partner = self.roce_lag_ecmp_dev.get()?.as_deref()?;
+        // What drivers write for "none".
+        (!matches!(partner, "" | "0" | "none" | "(null)")).then_some(partner)
     }
 
     /// The card that it is a port of: its PCI address without the function.

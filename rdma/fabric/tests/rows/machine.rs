@@ -1,0 +1,138 @@
+//! Devices, their counters, and what the machine has for them.
+
+use cairn_fabric::doctor::Severity;
+
+use crate::common::{assert_found, changed, findings, recorded};
+
+#[test]
+fn soft_roce_is_named_before_somebody_asks_why_the_cpu_is_busy() {
+    let findings = findings(&recorded("rxe"));
+    let parts = ["note", "rxe0", "rdma_rxe", "CPU", "--provider soft"];
+    assert_found(&findings, "rxe", &parts);
+    // Lossless Ethernet is no business of a dummy's.
+    assert!(findings.iter().all(|finding| finding.rule != "pfc"));
+}
+
+#[test]
+fn a_virtual_function_without_roce_is_recognised() {
+    let findings = findings(&recorded("vf"));
+    let devlink = "devlink dev param set pci/0000:08:00.2 name enable_roce value true";
+    assert_found(
+        &findings,
+        "vf",
+        &["error", "mlx5_2 port 1", "switched off", devlink],
+    );
+}
+
+#[test]
+fn counters_that_grow_are_warnings_and_old_ones_are_notes() {
+    for (counter, word) in [
+        ("counters/port_rcv_errors", "damaged"),
+        ("hw_counters/out_of_sequence", "out of order"),
+        ("hw_counters/rnr_nak_retry_err", "not ready"),
+        ("hw_counters/local_ack_timeout_err", "nobody acknowledges"),
+    ] {
+        let path = format!("/sys/class/infiniband/mlx5_0/ports/1/{counter}");
+        let growing = changed("healthy", &format!("[later]\n{path} = 9"));
+        assert_found(
+            &findings(&growing),
+            "counters",
+            &["warning", word, &path, "+9"],
+        );
+        let old = changed("healthy", &format!("{path} = 9"));
+        assert_found(
+            &findings(&old),
+            "counters",
+            &["note", word, &path, "not now"],
+        );
+    }
+}
+
+#[test]
+fn memlock_is_summed_up_and_root_is_exempt() {
+    let small = "[/proc]\nself/limits = Max locked memory 65536 65536 bytes\n";
+    let found = findings(&changed("healthy", small));
+    let parts = [
+        "64 KiB",
+        "40 MiB",
+        "1024 receives of 2 reactors: 8 MiB",
+        "ulimit -l",
+    ];
+    assert_found(&found, "memlock", &parts);
+    let root = "self/status = Uid:\\t0\\t0\\t0\\t0\\nGid:\\t0\\t0\\t0\\t0\\nGroups:\\t0\\nCapEff:\\t0000000000004000";
+    let found = findings(&changed("healthy", &format!("{small}{root}")));
+    assert!(found.iter().all(|finding| finding.rule != "memlock"));
+}
+
+#[test]
+fn device_nodes_open_to_everybody_are_a_note() {
+    let open = "[/dev/infiniband]\nuverbs0 @ 0666 0 0";
+    let findings = findings(&changed("healthy", open));
+    assert_found(
+        &findings,
+        "permissions",
+        &["note", "every local user", "udev"],
+    );
+}
+
+#[test]
+fn threads_and_interrupts_belong_on_the_adapters_node() {
+    let findings = findings(&recorded("numa"));
+    assert_found(
+        &findings,
+        "numa",
+        &["note", "mlx5_0", "NUMA node 1", "numactl -N 1"],
+    );
+    assert_found(
+        &findings,
+        "numa",
+        &["warning", "1 of its 1 interrupts", "/proc/irq/50", "16-31"],
+    );
+    assert!(findings.iter().all(|finding| {
+        finding.severity == Severity::Note || finding.rule != "numa" || finding.subject == "mlx5_0"
+    }));
+}
+
+#[test]
+fn small_rings_are_named_when_packets_are_discarded() {
+    let discards =
+        "[later]\n[/sys/class/infiniband/mlx5_0/ports/1]\ncounters/port_xmit_discards = 7";
+    let findings = findings(&changed("healthy", discards));
+    assert_found(
+        &findings,
+        "numa",
+        &["note", "1024 entries of 8192", "ethtool -G eth2 rx 8192"],
+    );
+}
+
+#[test]
+fn a_missing_module_is_named_with_the_modprobe_line() {
+    let no_ucm = findings(&changed("healthy", "- /dev/infiniband/rdma_cm"));
+    assert_found(
+        &no_ucm,
+        "modules",
+        &["error", "connection manager", "modprobe rdma_ucm"],
+    );
+    let no_uverbs =
+        "- /dev/infiniband/uverbs0\n- /sys/class/infiniband/mlx5_0/device/infiniband_verbs";
+    let no_uverbs = findings(&changed("healthy", no_uverbs));
+    assert_found(
+        &no_uverbs,
+        "modules",
+        &["error", "mlx5_0", "modprobe ib_uverbs"],
+    );
+    let no_driver = "- /sys/class/infiniband\n- /sys/module/mlx5_ib";
+    let no_driver = findings(&changed("healthy", no_driver));
+    assert_found(
+        &no_driver,
+        "modules",
+        &["error", "eth2", "modprobe mlx5_ib"],
+    );
+    let other =
+        "- /sys/class/infiniband\n[?]\ndriver eth2 = {\"driver\":\"ice\",\"firmware\":\"\"}";
+    let other = findings(&changed("healthy", other));
+    let parts = ["note", "eth2", "some adapters", "modprobe irdma"];
+    assert_found(&other, "modules", &parts);
+    let nvmet = findings(&changed("healthy", "[/sys/module]\nnvmet_rdma/"));
+    assert_found(&nvmet, "modules", &["note", "kernel's own NVMe target"]);
+}

@@ -1,0 +1,73 @@
+//! The way to a peer.
+
+use cairn_fabric::doctor::Severity;
+
+use crate::common::{PEER, assert_found, changed, findings_with_peer, recorded, text};
+
+#[test]
+fn the_way_to_a_peer_names_device_and_gid() {
+    let findings = findings_with_peer(&recorded("healthy"));
+    let parts = [
+        "note",
+        "dev eth2 src 192.0.2.1",
+        "mlx5_0 port 1, GID 3 (RoCE v2)",
+    ];
+    assert_found(&findings, "peer", &parts);
+}
+
+#[test]
+fn a_peer_that_cannot_be_found_is_told_from_one_that_is_silent() {
+    let gone = "- route 192.0.2.9\n[?]\nroute 192.0.2.9 ! Network is unreachable";
+    let found = findings_with_peer(&changed("healthy", gone));
+    assert_found(
+        &found,
+        "peer",
+        &["error", "there is no way to it", "unreachable"],
+    );
+    let failed = "[?]\nneighbour eth2 192.0.2.9 = {\"state\":\"FAILED\",\"mac\":null}";
+    let found = findings_with_peer(&changed("healthy", failed));
+    assert_found(
+        &found,
+        "peer",
+        &["error", "nobody on eth2 answers", "FAILED", "VLAN"],
+    );
+    let silent: String = [84, 352, 608, 1120, 2144, 4192, 4200]
+        .map(|bytes| format!("echo {PEER} {bytes} = \"silent\"\n"))
+        .concat();
+    let found = findings_with_peer(&changed("healthy", &format!("[?]\n{silent}")));
+    assert_found(&found, "peer", &["warning", "does not answer a ping"]);
+}
+
+#[test]
+fn packets_that_this_user_may_not_send_are_not_taken_for_an_answer() {
+    let denied =
+        "[?]\necho 192.0.2.9 84 ! permission denied\necho 192.0.2.9 4200 ! permission denied";
+    let findings = findings_with_peer(&changed("healthy", denied));
+    assert_found(&findings, "unreadable", &["warning", "echo 192.0.2.9 84"]);
+    let of_peer = findings.iter().filter(|finding| finding.rule == "peer");
+    for finding in of_peer {
+        assert_eq!(finding.severity, Severity::Note, "{}", text(finding));
+    }
+}
+
+#[test]
+fn a_way_that_leaves_by_another_netdev_is_named() {
+    let other = "[?]\nroute 192.0.2.9 = {\"netdev\":\"eth9\",\"source\":\"198.51.100.7\",\"gateway\":null,\"mtu\":null}";
+    let findings = findings_with_peer(&changed("healthy", other));
+    assert_found(
+        &findings,
+        "peer",
+        &[
+            "error",
+            "leave by eth9",
+            "ip route add 192.0.2.9/32 dev eth2",
+        ],
+    );
+    let other = "[?]\nroute 192.0.2.9 = {\"netdev\":\"eth2\",\"source\":\"198.51.100.7\",\"gateway\":null,\"mtu\":null}";
+    let findings = findings_with_peer(&changed("healthy", other));
+    assert_found(
+        &findings,
+        "peer",
+        &["error", "come from 198.51.100.7", "no GID for that"],
+    );
+}

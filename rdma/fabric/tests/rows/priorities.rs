@@ -1,0 +1,131 @@
+//! ToS, DSCP, priorities and hop limits.
+
+use cairn_fabric::doctor::Choice;
+use cairn_fabric::tos::Tos;
+use cairn_rdma::marking::Rule;
+
+use crate::common::{assert_found, changed, findings, findings_with, intent, recorded};
+
+#[test]
+fn tos_is_explained_where_it_becomes_a_vlan_priority() {
+    let findings = findings(&recorded("vlan"));
+    let parts = [
+        "note",
+        "eth2.100",
+        "VLAN 100 with priority 3",
+        "ToS 96 (DSCP 24, SL 3)",
+        "egress map 0:3",
+    ];
+    assert_found(&findings, "tos", &parts);
+    // The tag's priority is what PFC goes by there: 3, which is protected.
+    assert!(findings.iter().all(|finding| finding.rule != "pfc"));
+}
+
+#[test]
+fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
+    let mut intent = intent();
+    intent.tos = vec![told(32)];
+    let findings = findings_with(&recorded("healthy"), intent, None);
+    let parts = [
+        "warning",
+        "ToS 32 (DSCP 8, SL 1), which is priority 1",
+        "cairn-target is told to use it",
+    ];
+    assert_found(&findings, "pfc", &parts);
+}
+
+/// What is told on the command line, and in no configuration.
+fn told(tos: u8) -> Choice {
+    Choice {
+        tos: Tos(tos),
+        by: "cairn-target is told to use it".to_owned(),
+        source: None,
+    }
+}
+
+/// Rules give hosts a class each: all of them are held against PFC, but for those of
+/// addresses that are not the adapter's.
+#[test]
+fn every_class_in_use_is_held_against_pfc() {
+    let by_rule = |text: &str| {
+        let rule = Rule::parse(text).unwrap();
+        Choice {
+            tos: Tos(rule.marking.traffic_class.unwrap()),
+            by: format!("the rule \"{rule}\""),
+            source: rule.scope.source,
+        }
+    };
+    let mut intent = intent();
+    intent.tos = [
+        "96,dst_ip=192.0.2.0/25",
+        "32,host_nqn=nqn.2024-01.com.example:a,src_ip=192.0.2.0/24",
+        "64,dst_ip=192.0.2.128/25",
+        "160,src_ip=203.0.113.1",
+    ]
+    .map(by_rule)
+    .to_vec();
+    let findings = findings_with(&recorded("healthy"), intent, None);
+    let wrong: Vec<_> = findings.iter().filter(|one| one.rule == "pfc").collect();
+    let of_eth2: Vec<_> = wrong.iter().filter(|one| one.subject == "eth2").collect();
+    let [one, other] = &of_eth2[..] else {
+        panic!("{wrong:#?}")
+    };
+    assert!(one.what.contains("ToS 32 (DSCP 8, SL 1)"), "{one:?}");
+    assert!(
+        one.why.contains("host_nqn=nqn.2024-01.com.example:a"),
+        "{one:?}"
+    );
+    assert!(other.what.contains("ToS 64 (DSCP 16, SL 2)"), "{other:?}");
+    assert!(
+        other.mend[0].command.contains("tclass=96 in the rule"),
+        "{other:?}"
+    );
+}
+
+#[test]
+fn a_tos_that_claims_congestion_is_refused() {
+    let mut intent = intent();
+    intent.tos = vec![told(99)];
+    let findings = findings_with(&recorded("healthy"), intent, None);
+    assert_found(
+        &findings,
+        "tos",
+        &["warning", "ToS 99", "tos = 96 in the [[listener]]"],
+    );
+}
+
+#[test]
+fn a_forced_traffic_class_is_shown_and_beats_ours() {
+    let mut intent = intent();
+    intent.tos = vec![told(96)];
+    let findings = findings_with(&recorded("forced-class"), intent, None);
+    let path = "/sys/class/infiniband/mlx5_0/tc/1/traffic_class";
+    let parts = [
+        "warning",
+        "ToS 104 (DSCP 26, SL 3)",
+        "not ToS 96",
+        &format!("echo -1 > {path}"),
+    ];
+    assert_found(&findings, "tos", &parts);
+    let rule = "tclass=16,src_ip=192.0.2.1,dst_ip=192.0.2.0/24";
+    assert_found(
+        &findings,
+        "tos",
+        &["note", "mlx5_1 port 1", "2 rules", rule],
+    );
+    // It is what goes out: priority 3 by DSCP 26's upper bits, which PFC protects.
+    assert!(
+        findings
+            .iter()
+            .all(|finding| finding.rule != "pfc" || finding.subject != "eth2")
+    );
+}
+
+#[test]
+fn a_forced_hop_limit_of_one_passes_no_router() {
+    let findings = findings(&recorded("forced-class"));
+    assert_found(&findings, "tos", &["warning", "hop limit 1", "tc/1/ttl"]);
+    let far = "[/sys/class/infiniband]\nmlx5_0/tc/1/ttl = 64";
+    let findings = self::findings(&changed("healthy", far));
+    assert_found(&findings, "tos", &["note", "hop limit 64"]);
+}

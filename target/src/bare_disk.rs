@@ -1,0 +1,225 @@
+//! A disk without a network: what the way from a reactor to a file costs by itself.
+//!
+//! It is driven as a reactor drives it: operations are gathered, handed to the
+//! ring once a round, and taken back by polling; without work it sleeps in the
+//! ring after the same time.
+
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::Mapping;
+
+use crate::backend::{Backend, BlockIo, BlockOp, Claim, Errno, OpenError, Progress};
+use crate::reactor::{Idle, Pause};
+use crate::ring::{FileSlot, Finished, Ring, Span};
+
+/// How long to poll before sleeping: the configuration's default.
+const POLL_IDLE: Duration = Duration::from_micros(50);
+
+/// A file or block device, opened as a target opens it, for one thread.
+pub struct BareDisk {
+    ring: Ring,
+    backend: Backend,
+    file: FileSlot,
+    /// A buffer for each operation at a time, in one fixed buffer of the ring.
+    buffers: Arc<Mapping>,
+    buffer: u16,
+    io_bytes: u32,
+    under_way: Vec<UnderWay>,
+}
+
+impl std::fmt::Debug for BareDisk {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "BareDisk({:?})", self.backend)
+    }
+}
+
+/// An operation, and when it began.
+struct UnderWay {
+    io: BlockIo,
+    began: Instant,
+}
+
+impl BareDisk {
+    /// Opens `path` for `depth` operations of `io_bytes` each at a time.
+    ///
+    /// # Errors
+    /// It cannot be opened, or there is no ring or memory for it.
+    pub fn open(path: &Path, read_only: bool, depth: u32, io_bytes: u32) -> Result<Self, String> {
+        let claim = Claim {
+            read_only,
+            shared: false,
+        };
+        let backend =
+            Backend::open_file(path, None, claim).map_err(|e: OpenError| e.to_string())?;
+        let Backend::File(disk) = &backend else {
+            unreachable!("a file was opened")
+        };
+        let fd = disk.fd();
+        let prepare = || {
+            let mut ring = Ring::new(depth)?;
+            let buffers = Arc::new(Mapping::anonymous(depth as usize * io_bytes as usize)?);
+            let buffer = ring.add_buffer(&buffers)?;
+            let file = ring.add_file(fd)?;
+            Ok::<_, io::Error>((ring, buffers, buffer, file))
+        };
+        let (ring, buffers, buffer, file) = prepare().map_err(|error| error.to_string())?;
+        Ok(Self {
+            ring,
+            backend,
+            file,
+            buffers,
+            buffer,
+            io_bytes,
+            under_way: Vec::with_capacity(depth as usize),
+        })
+    }
+
+    /// How many whole operations its size holds.
+    #[must_use]
+    pub fn places(&self) -> u64 {
+        let geometry = self.backend.geometry();
+        geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
+    }
+
+    /// Reads, or writes, at the places that `next` names, as many at a time as
+    /// there is room for, until it names no more and all have ended. `done` hears how
+    /// long each took.
+    ///
+    /// # Errors
+    /// The first operation that failed.
+    pub fn run(
+        &mut self,
+        write: bool,
+        mut next: impl FnMut() -> Option<u64>,
+        mut done: impl FnMut(Duration),
+    ) -> io::Result<()> {
+        let mut idle = Idle::new(POLL_IDLE);
+        let mut left = 0;
+        for slot in 0..self.under_way.capacity() {
+            if let Some(place) = next() {
+                self.under_way.push(self.operation(write, slot, place));
+                self.begin(slot)?;
+                left += 1;
+            }
+        }
+        while left > 0 {
+            let now = Instant::now();
+            let mut busy = false;
+            while let Some(finished) = self.ring.pop() {
+                busy = true;
+                let Some(slot) = self.ended(finished)? else {
+                    continue;
+                };
+                done(now.duration_since(self.under_way[slot].began));
+                match next() {
+                    Some(place) => {
+                        self.under_way[slot] = self.operation(write, slot, place);
+                        self.begin(slot)?;
+                    }
+                    None => left -= 1,
+                }
+            }
+            self.ring.submit()?;
+            if busy {
+                idle.worked();
+                continue;
+            }
+            match idle.pause(now) {
+                Pause::Spin => std::hint::spin_loop(),
+                Pause::Yield => std::thread::yield_now(),
+                Pause::Sleep => {
+                    self.ring.wait(None)?;
+                    idle.slept(Instant::now());
+                }
+            }
+        }
+        self.under_way.clear();
+        Ok(())
+    }
+
+    fn operation(&self, write: bool, slot: usize, place: u64) -> UnderWay {
+        let op = match write {
+            true => BlockOp::Write { durable: false },
+            false => BlockOp::Read,
+        };
+        let span = Span {
+            buffer: self.buffer,
+            addr: self.buffers.addr() + slot as u64 * u64::from(self.io_bytes),
+            length: self.io_bytes,
+        };
+        let bytes = u64::from(self.io_bytes);
+        UnderWay {
+            io: BlockIo::new(op, place * bytes, bytes, Some(span)),
+            began: Instant::now(),
+        }
+    }
+
+    fn begin(&mut self, slot: usize) -> io::Result<()> {
+        let io = &mut self.under_way[slot].io;
+        match self
+            .backend
+            .begin(io, &mut self.ring, Some(self.file), slot as u64)
+        {
+            Progress::Pending => Ok(()),
+            Progress::Done(Ok(())) => unreachable!("a file takes its time"),
+            Progress::Done(Err(Errno(errno))) => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+
+    /// The slot of an operation, if that was its last step.
+    fn ended(&mut self, finished: Finished) -> io::Result<Option<usize>> {
+        let Finished::Operation { tag, result } = finished else {
+            unreachable!("nothing is watched here: {finished:?}")
+        };
+        let slot = tag as usize;
+        let io = &mut self.under_way[slot].io;
+        let progress = self
+            .backend
+            .resume(io, result, &mut self.ring, Some(self.file), tag);
+        match progress {
+            Progress::Pending => Ok(None),
+            Progress::Done(Ok(())) => Ok(Some(slot)),
+            Progress::Done(Err(Errno(errno))) => Err(io::Error::from_raw_os_error(errno)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_operation_ends_once() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        for write in [true, false] {
+            let mut disk = BareDisk::open(file.path(), !write, 8, 4096).unwrap();
+            assert_eq!(disk.places(), 256);
+            for rounds in [0, 3, 100] {
+                let (mut begun, mut ended) = (0, 0);
+                let next = || {
+                    begun += 1;
+                    (begun <= rounds).then_some(begun * 7 % 256)
+                };
+                disk.run(write, next, |_| ended += 1).unwrap();
+                assert_eq!(ended, rounds);
+            }
+        }
+    }
+
+    #[test]
+    fn a_file_that_was_cut_fails_its_reads() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(1 << 20).unwrap();
+        let mut disk = BareDisk::open(file.path(), true, 1, 4096).unwrap();
+        file.as_file().set_len(4096).unwrap();
+        let mut places = [0, 5].into_iter();
+        let error = disk.run(false, || places.next(), |_| ()).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(libc::EIO));
+        let missing = BareDisk::open(Path::new("/nowhere"), true, 1, 4096);
+        assert!(missing.unwrap_err().contains("does not exist"));
+    }
+}

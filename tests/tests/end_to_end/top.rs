@@ -1,0 +1,159 @@
+//! What reads a target's metrics: `cairn-target top`, and the dashboard for Grafana.
+
+use std::process::{Command, Output};
+
+use cairn_initiator::{Data, command};
+use cairn_tests::harness::{METRICS, NQN, TestTarget, host_nqn, subsystem};
+use serde_json::Value;
+
+const READ_BYTES: u32 = 4096;
+
+fn top(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_cairn-target-process"))
+        .arg("top")
+        .args(arguments)
+        .output()
+        .unwrap()
+}
+
+fn succeeded(output: Output) -> String {
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Runs `look` while a host reads without a break.
+fn while_a_host_reads<T: Send>(target: &TestTarget, look: impl FnOnce() -> T + Send) -> T {
+    let mut host = target.try_connect(target.options("reader")).unwrap();
+    let buffer = host.buffer(READ_BYTES as usize).unwrap();
+    std::thread::scope(|scope| {
+        let looking = scope.spawn(look);
+        while !looking.is_finished() {
+            let data = Data::start_of(&buffer, READ_BYTES);
+            host.run(1, command::read(1, 0, 8), data).unwrap();
+        }
+        host.shutdown().unwrap();
+        let seen = looking.join();
+        seen.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+#[test]
+fn top_shows_who_does_what() {
+    let disks = subsystem(NQN, &["mem:1MiB block_size = 512"]);
+    let target = TestTarget::start(&format!("{METRICS}{disks}"));
+    let address = target.metrics_address().to_string();
+    let (json, text) = while_a_host_reads(&target, || {
+        let twice = ["--metrics", &address, "-n", "2", "-i", "0.3"];
+        let json = succeeded(top(&[&twice[..], &["-o", "json"]].concat()));
+        (json, succeeded(top(&twice)))
+    });
+    let lines: Vec<Value> = json
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(lines.len(), 2);
+    let name = host_nqn("reader");
+    for line in &lines {
+        let host = &line["hosts"][0];
+        assert_eq!(host["host_nqn"], name.as_str(), "{line}");
+        assert_eq!(host["subsystem"], NQN);
+        let namespace = &line["namespaces"][0];
+        assert_eq!(namespace["backing"], "memory");
+        for load in [&host["load"], &namespace["load"]] {
+            let reads = load["reads_per_s"].as_f64().unwrap();
+            let bytes = load["read_bytes_per_s"].as_f64().unwrap();
+            assert!(reads > 0.0, "{line}");
+            assert!(
+                (bytes / reads - f64::from(READ_BYTES)).abs() < 1e-6,
+                "{line}"
+            );
+            assert_eq!(load["writes_per_s"], 0.0, "{line}");
+            assert!(load["p50_us"].as_f64() > Some(0.0), "{line}");
+            assert!(load["p99_us"].as_f64() >= load["p50_us"].as_f64(), "{line}");
+        }
+        assert!(namespace["stage_p50_us"]["data_out"].as_f64() >= Some(0.0));
+        assert!(line["reactors"][0]["busy"].as_f64() > Some(0.0), "{line}");
+        assert!(line["reactors"][0]["queue_pairs"].as_f64() >= Some(2.0));
+        assert_eq!(line["devices"].as_array().unwrap().len(), 1, "{line}");
+    }
+    for shown in [
+        "REACTOR",
+        "HOST",
+        "NSID",
+        NQN,
+        name.as_str(),
+        "memory",
+        "P99 us",
+    ] {
+        assert!(text.contains(shown), "no {shown} in:\n{text}");
+    }
+    target.stop();
+}
+
+#[test]
+fn top_says_what_is_missing() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("cairn.toml");
+    let disks = subsystem(NQN, &["mem:1MiB"]);
+    let listener = "[[listener]]\naddress = \"127.0.0.1\"\n";
+    std::fs::write(&file, format!("{listener}{disks}")).unwrap();
+    let output = top(&["--config", file.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success());
+    assert!(said.contains("[metrics] listen ="), "{said}");
+    let output = top(&["-i", "0"]);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("0.1 to 3600"), "{said}");
+}
+
+/// Names of metrics in an expression of PromQL.
+fn names(expression: &str) -> Vec<&str> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    expression
+        .split(|c| !is_name(c))
+        .filter(|word| word.starts_with("cairn_") || word.starts_with("process_"))
+        .collect()
+}
+
+#[test]
+fn the_dashboard_asks_for_what_there_is() {
+    let documented = include_str!("../../../docs/metrics.md");
+    let dashboard: Value =
+        serde_json::from_str(include_str!("../../../docs/grafana/cairn-target.json")).unwrap();
+    let panels = dashboard["panels"].as_array().unwrap();
+    let asked = panels
+        .iter()
+        .filter_map(|panel| panel["targets"].as_array());
+    let expressions: Vec<&str> = asked
+        .flatten()
+        .map(|query| query["expr"].as_str().unwrap())
+        .collect();
+    assert!(expressions.len() > 20);
+    let variables = dashboard["templating"]["list"].as_array().unwrap();
+    let variables = variables
+        .iter()
+        .filter_map(|one| one["query"]["query"].as_str());
+    for name in expressions.iter().copied().chain(variables).flat_map(names) {
+        let parts = ["_bucket", "_sum", "_count"];
+        let stem = parts.iter().find_map(|part| name.strip_suffix(part));
+        let known = |name: &str| documented.contains(&format!("`{name}`"));
+        assert!(known(name) || stem.is_some_and(known), "there is no {name}");
+    }
+    // Panels do not lie on each other.
+    let place = |panel: &Value, side: &str| panel["gridPos"][side].as_u64().unwrap();
+    for (index, one) in panels.iter().enumerate() {
+        for other in &panels[..index] {
+            let apart = |at, size| {
+                place(one, at) >= place(other, at) + place(other, size)
+                    || place(other, at) >= place(one, at) + place(one, size)
+            };
+            assert!(
+                apart("x", "w") || apart("y", "h"),
+                "{} on {}",
+                one["title"],
+                other["title"]
+            );
+        }
+    }
+}
