@@ -22,11 +22,11 @@ use super::socket::{check, to_storage};
 use super::wire::{Frame, Wire};
 use super::{Network, Version};
 use crate::capture::Capture;
-use crate::wire::icrc::{self, Identity};
+use crate::wire::icrc::{self, Identity, Route};
 use crate::wire::udp::ROCE_PORT;
 
 /// Room for packets between two calls.
-const BUFFER: usize = 1 << 20;
+const BUFFER: usize = 256 << 10;
 /// The longest packet: the largest MTU, and all headers.
 pub const PACKET: usize = 4096 + 64;
 /// Super-packets in a call.
@@ -35,6 +35,9 @@ const BATCH: usize = 64;
 const MAX_SEGMENTS: u16 = 64;
 /// Bytes in a super-packet: what fits an IP packet, for either version.
 const MAX_BYTES: usize = 65_000;
+/// Bytes that wait no longer once they are whole super-packets: so the receiver
+/// works on them while the next are made, and they are still in the cache.
+const ENOUGH: usize = 60_000;
 
 /// The bits of a traffic class that are ECN's (RFC 3168, 5).
 pub const ECN: u8 = 3;
@@ -70,6 +73,8 @@ struct Group {
     count: u16,
     /// The last packet was shorter: nothing may follow.
     closed: bool,
+    /// What the ICRC covers of its headers.
+    route: Route,
 }
 
 #[repr(C, align(8))]
@@ -140,6 +145,9 @@ impl Sender {
 
     /// Room for the next packet. [`Sender::commit`] makes it one.
     pub fn packet(&mut self) -> &mut [u8] {
+        if self.groups.is_empty() {
+            self.used = 0;
+        }
         let full = self.used + 3 * PACKET > BUFFER || self.groups.len() + 3 > BATCH;
         if full {
             self.flush();
@@ -204,6 +212,11 @@ impl Sender {
                 group.count - 1
             }
             None => {
+                if self.used - self.groups.first().map_or(self.used, |group| group.start) >= ENOUGH
+                {
+                    self.leave();
+                }
+                let source = SocketAddr::new(flow.local, flow.source_port);
                 self.groups.push(Group {
                     flow: *flow,
                     start: self.used,
@@ -211,14 +224,14 @@ impl Sender {
                     segment: sealed,
                     count: 1,
                     closed: false,
+                    route: self.version.route(source, flow.remote),
                 });
                 0
             }
         };
         let packet = &mut self.buffer[self.used..];
-        let source = SocketAddr::new(flow.local, flow.source_port);
-        let route = self.version.route(source, flow.remote);
-        icrc::seal(&route, Identity::of_segment(index), packet, length);
+        let route = &self.groups[self.groups.len() - 1].route;
+        icrc::seal(route, Identity::of_segment(index), packet, length);
         self.used += sealed;
     }
 
@@ -230,6 +243,11 @@ impl Sender {
 
     /// Sends everything. What the system does not take is lost, as on any wire.
     pub fn flush(&mut self) {
+        self.leave();
+        self.used = 0;
+    }
+
+    fn leave(&mut self) {
         self.capture();
         if let Exit::Wire(wire) = &self.exit {
             self.put_on(wire);
@@ -237,7 +255,6 @@ impl Sender {
             self.send_all();
         }
         self.groups.clear();
-        self.used = 0;
     }
 
     fn put_on(&self, wire: &Wire) {
