@@ -23,7 +23,7 @@ pub(crate) struct Namespace {
     pub(crate) backing: String,
     read_only: bool,
     /// What each reactor counts of it.
-    counters: Box<[NamespaceCounters]>,
+    counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     /// Its memory as each device knows it, by the device's id. Looked at when a
     /// device or a namespace arrives, never by an I/O.
@@ -45,22 +45,19 @@ impl Namespace {
             backend,
             backing,
             read_only: config.read_only,
-            counters: (0..reactors)
-                .map(|_| NamespaceCounters::default())
-                .collect(),
+            counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             regions: Mutex::default(),
         }
     }
 
     /// What this reactor counts of it.
-    #[inline]
-    pub(crate) fn counters(&self, reactor: usize) -> &NamespaceCounters {
+    pub(crate) fn counters(&self, reactor: usize) -> &Arc<NamespaceCounters> {
         &self.counters[reactor]
     }
 
     /// What each reactor counts of it.
-    pub(crate) fn all_counters(&self) -> &[NamespaceCounters] {
+    pub(crate) fn all_counters(&self) -> &[Arc<NamespaceCounters>] {
         &self.counters
     }
 

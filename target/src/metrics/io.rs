@@ -80,27 +80,10 @@ impl Class {
     ];
 }
 
-/// A part of a command's way. What follows the last is the way of the response.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
-    /// Until it has its place and its buffers.
-    Buffer,
-    /// Until the host's data is here.
-    DataIn,
-    /// Until the disk is done.
-    Backend,
-    /// Until the response is acknowledged.
-    DataOut,
-}
-
-impl Part {
-    pub(crate) const ALL: [(Self, &'static str); 4] = [
-        (Self::Buffer, "buffer"),
-        (Self::DataIn, "data_in"),
-        (Self::Backend, "backend"),
-        (Self::DataOut, "data_out"),
-    ];
-}
+/// Parts of a command's way, in their order.
+pub(crate) const PARTS: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
+/// That of fetching the host's data.
+const DATA_IN: usize = 1;
 
 /// The label of all parts together.
 pub(crate) const WHOLE: &str = "whole";
@@ -108,34 +91,50 @@ pub(crate) const WHOLE: &str = "whole";
 /// When a command was where, in nanoseconds of its reactor.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Way {
-    began_ns: u64,
-    since_ns: u64,
-    parts_ns: [u64; 4],
+    seen_ns: u64,
+    held_ns: u64,
+    here_ns: u64,
+    done_ns: u64,
 }
 
 impl Way {
-    /// It begins.
+    /// Its capsule is seen.
     #[inline]
-    pub(crate) fn begin(now_ns: u64) -> Self {
+    pub(crate) fn seen(now_ns: u64) -> Self {
         Self {
-            began_ns: now_ns,
-            since_ns: now_ns,
-            parts_ns: [0; 4],
+            seen_ns: now_ns,
+            ..Self::default()
         }
     }
 
-    /// A part of it ends. A part can end more than once; parts that do not end
-    /// took no time.
+    /// It has its place and its buffers.
     #[inline]
-    pub(crate) fn end(&mut self, part: Part, now_ns: u64) {
-        self.parts_ns[part as usize] += now_ns - self.since_ns;
-        self.since_ns = now_ns;
+    pub(crate) fn held(&mut self, now_ns: u64) {
+        self.held_ns = now_ns;
+        self.here_ns = now_ns;
     }
 
-    /// How long all of it took, as far as it has ended.
+    /// The host's data is fetched.
     #[inline]
-    fn whole_ns(&self) -> u64 {
-        self.since_ns - self.began_ns
+    pub(crate) fn fetched(&mut self, now_ns: u64) {
+        self.here_ns = now_ns;
+    }
+
+    /// The disk is done.
+    #[inline]
+    pub(crate) fn done(&mut self, now_ns: u64) {
+        self.done_ns = now_ns;
+    }
+
+    /// The response is acknowledged: how long the parts took.
+    #[inline]
+    pub(crate) fn parts_ns(&self, now_ns: u64) -> [u64; 4] {
+        [
+            self.held_ns - self.seen_ns,
+            self.here_ns - self.held_ns,
+            self.done_ns - self.here_ns,
+            now_ns - self.done_ns,
+        ]
     }
 }
 
@@ -186,16 +185,16 @@ impl NamespaceCounters {
         self.errors.add(status.code().bits());
     }
 
-    /// The way of a command that succeeded has ended.
+    /// The way of a command that succeeded has ended, and its parts took this long.
     #[inline]
-    pub(crate) fn went(&self, class: Class, way: &Way, fetched: bool) {
+    pub(crate) fn went(&self, class: Class, parts_ns: &[u64; 4], fetched: bool) {
         let stages = &self.stages[class as usize];
-        for (part, _) in Part::ALL {
-            if part != Part::DataIn || fetched {
-                stages.parts[part as usize].record(way.parts_ns[part as usize]);
+        for (part, (times, &ns)) in stages.parts.iter().zip(parts_ns).enumerate() {
+            if part != DATA_IN || fetched {
+                times.record(ns);
             }
         }
-        stages.whole.record(way.whole_ns());
+        stages.whole.record(parts_ns.iter().sum());
     }
 }
 
@@ -233,10 +232,10 @@ impl QueueCounters {
         self.errors.add(status.code().bits());
     }
 
-    /// The way of a command that succeeded has ended.
+    /// The way of a command that succeeded has ended, and its parts took this long.
     #[inline]
-    pub(crate) fn went(&self, class: Class, way: &Way) {
-        self.times[class as usize].record(way.whole_ns());
+    pub(crate) fn went(&self, class: Class, parts_ns: &[u64; 4]) {
+        self.times[class as usize].record(parts_ns.iter().sum());
     }
 }
 
@@ -278,19 +277,20 @@ mod tests {
     fn labels_stand_at_their_places() {
         assert!((0..).zip(Op::ALL).all(|(at, (op, _))| op as usize == at));
         assert!((0..).zip(Class::ALL).all(|(at, (op, _))| op as usize == at));
-        assert!((0..).zip(Part::ALL).all(|(at, (op, _))| op as usize == at));
+        assert_eq!(PARTS[DATA_IN], "data_in");
     }
 
     #[test]
     fn parts_add_up_to_the_whole() {
-        let mut way = Way::begin(1_000);
-        way.end(Part::Buffer, 1_000);
-        way.end(Part::DataIn, 4_000);
-        way.end(Part::Backend, 9_000);
-        way.end(Part::Backend, 10_000);
-        way.end(Part::DataOut, 12_000);
-        assert_eq!(way.parts_ns, [0, 3_000, 6_000, 2_000]);
-        assert_eq!(way.whole_ns(), 11_000);
+        let mut way = Way::seen(1_000);
+        way.held(1_000);
+        way.fetched(4_000);
+        way.done(10_000);
+        assert_eq!(way.parts_ns(12_000), [0, 3_000, 6_000, 2_000]);
+        let mut way = Way::seen(5);
+        way.held(7);
+        way.done(7);
+        assert_eq!(way.parts_ns(9), [2, 0, 0, 2], "nothing was fetched");
     }
 
     #[test]
@@ -298,7 +298,7 @@ mod tests {
         let queue = QueueCounters::default();
         queue.succeeded(Class::Read, 512);
         queue.failed(Status::LBA_OUT_OF_RANGE.with_dnr());
-        queue.went(Class::Read, &Way::begin(0));
+        queue.went(Class::Read, &[1, 2, 3, 4]);
         let mut totals = HostTotals::default();
         totals.add(&queue);
         totals.add(&queue);

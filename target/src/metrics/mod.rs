@@ -22,6 +22,6 @@ mod reactor;
 
 pub(crate) use counter::Counter;
 pub(crate) use http::MetricsServer;
-pub(crate) use io::{HostTotals, NamespaceCounters, Op, Part, QueueCounters, Way};
+pub(crate) use io::{HostTotals, NamespaceCounters, Op, QueueCounters, Way};
 pub(crate) use observe::Observed;
 pub(crate) use reactor::{DeviceCounters, Doing, ReactorCounters};

@@ -95,7 +95,7 @@ impl Reactor {
         self.qpairs[qpair].requests += 1;
         let request = &mut self.requests[id];
         request.in_capsule_bytes = data_bytes;
-        request.way = Way::begin(seen_ns);
+        request.way = Way::seen(seen_ns);
         if data_bytes == 0 {
             self.repost(port, slot);
         } else {

@@ -4,7 +4,7 @@
 use nvme_proto::transfer::DataTransfer;
 
 use super::Reactor;
-use crate::metrics::{Doing, Op, Part};
+use crate::metrics::{Doing, Op};
 use crate::request::{RequestId, Task};
 
 /// What a command waits for.
@@ -53,7 +53,7 @@ impl Reactor {
     /// It is known how a command ends.
     pub(super) fn count_end(&mut self, id: RequestId) {
         let request = &mut self.requests[id];
-        request.way.end(Part::Backend, self.now_ns);
+        request.way.done(self.now_ns);
         let request = &self.requests[id];
         let status = request.completion.status;
         let Some(association) = &self.qpairs[request.qpair].association else {
@@ -69,7 +69,7 @@ impl Reactor {
                 let bytes = block.map_or(0, |block| block.length);
                 counters.succeeded(op.class(), bytes);
                 if let Some(disk) = request.disk {
-                    self.disks.counters(disk).succeeded(op, bytes);
+                    self.disks[disk].counters.succeeded(op, bytes);
                 }
             }
             _ if status.is_success() => counters.succeeded_admin(),
@@ -81,7 +81,7 @@ impl Reactor {
                         .disks
                         .find(association.subsystem.id, request.sqe.nsid.get())
                 {
-                    self.disks.counters(disk).failed(status);
+                    self.disks[disk].counters.failed(status);
                 }
             }
         }
@@ -89,22 +89,22 @@ impl Reactor {
 
     /// The response of a command is acknowledged.
     pub(super) fn count_way(&mut self, id: RequestId) {
-        let request = &mut self.requests[id];
+        let request = &self.requests[id];
         let Task::Io(operation) = request.task else {
             return;
         };
         if !request.completion.status.is_success() {
             return;
         }
-        request.way.end(Part::DataOut, self.now_ns);
+        let parts_ns = request.way.parts_ns(self.now_ns);
         let class = Op::of(&operation).class();
         if let Some(association) = &self.qpairs[request.qpair].association {
-            association.queue.counters.went(class, &request.way);
+            association.queue.counters.went(class, &parts_ns);
         }
         if let Some(disk) = request.disk {
             let fetched = matches!(request.transfer, DataTransfer::FromHost(_));
-            let counters = self.disks.counters(disk);
-            counters.went(class, &request.way, fetched);
+            let counters = &self.disks[disk].counters;
+            counters.went(class, &parts_ns, fetched);
         }
     }
 }

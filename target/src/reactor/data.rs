@@ -5,7 +5,6 @@ use nvme_proto::transfer::DataTransfer;
 
 use super::Reactor;
 use super::count::Wait;
-use crate::metrics::Part;
 use crate::request::{RequestId, Stage, Task};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
@@ -70,7 +69,7 @@ impl Reactor {
 
     /// Brings the data from the host, if there is any, and goes on.
     fn fetch(&mut self, id: RequestId) {
-        self.requests[id].way.end(Part::Buffer, self.now_ns);
+        self.requests[id].way.held(self.now_ns);
         match self.requests[id].transfer {
             DataTransfer::FromHost(_) => {
                 let queue = &mut self.qpairs[self.requests[id].qpair];
@@ -128,7 +127,7 @@ impl Reactor {
         let id = self.requests.find(work);
         let qpair = self.requests[id].qpair;
         self.requests.set_stage(id, Stage::Reading, Stage::Running);
-        self.requests[id].way.end(Part::DataIn, self.now_ns);
+        self.requests[id].way.fetched(self.now_ns);
         let queue = &mut self.qpairs[qpair];
         queue.read_credits += 1;
         queue.send_credits += 1;

@@ -21,6 +21,8 @@ const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) struct Disk {
     pub(crate) namespace: Arc<Namespace>,
     pub(crate) view: NamespaceView,
+    /// What is counted of it here.
+    pub(crate) counters: Arc<NamespaceCounters>,
     /// Its place among the ring's files, if it is one.
     pub(crate) file: Option<FileSlot>,
     /// Its memory as the device of each port knows it.
@@ -65,9 +67,8 @@ impl Disk {
         }
     }
 
-    fn show_users(&self, reactor: usize) {
-        let in_progress = &self.namespace.counters(reactor).in_progress;
-        in_progress.set(u64::from(self.users));
+    fn show_users(&self) {
+        self.counters.in_progress.set(u64::from(self.users));
     }
 
     fn learn(&mut self, port: usize, device: &Arc<dyn Device>) {
@@ -111,12 +112,6 @@ impl Disks {
             disks: Vec::new(),
             tables: Vec::new(),
         }
-    }
-
-    /// What is counted of a disk.
-    #[inline]
-    pub(crate) fn counters(&self, disk: u32) -> &NamespaceCounters {
-        self[disk].namespace.counters(self.reactor)
     }
 
     /// The namespaces of a subsystem are these from now on.
@@ -180,6 +175,7 @@ impl Disks {
         let mut disk = Disk {
             namespace: Arc::clone(namespace),
             view,
+            counters: Arc::clone(namespace.counters(self.reactor)),
             file,
             regions: Default::default(),
             reported: None,
@@ -229,16 +225,16 @@ impl Disks {
 
     /// A request begins to work on a disk.
     pub(crate) fn enter(&mut self, disk: u32) {
-        let reactor = self.reactor;
-        self[disk].users += 1;
-        self[disk].show_users(reactor);
+        let disk = &mut self[disk];
+        disk.users += 1;
+        disk.show_users();
     }
 
     /// A request has ended its work on a disk.
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
-        let reactor = self.reactor;
-        self[disk].users -= 1;
-        self[disk].show_users(reactor);
+        let left = &mut self[disk];
+        left.users -= 1;
+        left.show_users();
         self.remove_if_unused(disk, ring);
     }
 

@@ -66,8 +66,9 @@ fn parse_line(line: &str) -> Option<(String, Sample)> {
         while !rest.starts_with('}') {
             let (label, after) = rest.split_once("=\"")?;
             let (value, after) = parse_quoted(after)?;
-            labels.insert(label.trim_start_matches(',').to_owned(), value);
-            rest = after;
+            labels.insert(label.to_owned(), value);
+            // Also after the last one.
+            rest = after.strip_prefix(',').unwrap_or(after);
         }
         rest = &rest[1..];
     }

@@ -374,13 +374,14 @@ fn the_port_answers_requests_and_nothing_else() {
 fn whoever_says_nothing_keeps_nobody_else_out() {
     let target = target_with(&["mem:1MiB"]);
     let connect = || std::net::TcpStream::connect(target.metrics_address()).unwrap();
-    // All but one of the connections that there may be.
-    let silent: Vec<_> = (0..15).map(|_| connect()).collect();
-    assert!(
-        get(target.metrics_address(), "/metrics")
-            .0
-            .contains("200 OK")
-    );
+    // As many as there may be at a time: who comes after them waits until they have
+    // taken too long.
+    let silent: Vec<_> = (0..16).map(|_| connect()).collect();
+    let (head, _) = get(target.metrics_address(), "/metrics");
+    assert!(head.contains("200 OK"), "{head}");
+    let page = target.scrape();
+    let timeouts = page.count("cairn_metrics_requests_total", &[("code", "408")]);
+    assert!(timeouts > 0);
     drop(silent);
     target.stop();
 }

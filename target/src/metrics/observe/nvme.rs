@@ -7,7 +7,7 @@ use super::Observed;
 use super::teller::Teller;
 use crate::metrics::families;
 use crate::metrics::histogram::Times;
-use crate::metrics::io::{Class, Op, Part, WHOLE};
+use crate::metrics::io::{Class, Op, PARTS, WHOLE};
 use crate::namespace::{Entry, Namespace};
 use crate::registry::{ControllerView, QueueShared, SubsystemShared};
 
@@ -107,9 +107,9 @@ fn tell_stages(teller: &Teller<'_>, [nqn, nsid]: [Label<'_>; 2], namespace: &Nam
             let labels = [nqn, nsid, ("op", op), ("stage", stage)];
             teller.times(&families::NAMESPACE_IO, &labels, times);
         };
-        for (part, stage) in Part::ALL {
+        for (part, stage) in PARTS.into_iter().enumerate() {
             let mut times = Times::default();
-            stages().for_each(|stages| times.add(&stages.parts[part as usize].read()));
+            stages().for_each(|stages| times.add(&stages.parts[part].read()));
             tell(stage, &times);
         }
         let mut times = Times::default();

@@ -126,9 +126,12 @@ fn tell_port(teller: &Teller<'_>, device: &str, port: &PortTelemetry) {
     }
     let none = Counters::new();
     let counters = port.counters.get().unwrap_or(&none);
-    for (direction, [packets, data, ..]) in DIRECTIONS {
+    let own = port.hw_counters.get().unwrap_or(&none);
+    for (direction, [packets, data, own_packets, _]) in DIRECTIONS {
         let labels = [device, number, ("direction", direction)];
-        if let Some(&packets) = counters.get(packets) {
+        // rdma_rxe counts packets among its own.
+        let packets = counters.get(packets).or_else(|| own.get(own_packets));
+        if let Some(&packets) = packets {
             teller.count(&families::PORT_PACKETS, &labels, packets);
         }
         if let Some(&data) = counters.get(data) {
@@ -152,5 +155,114 @@ fn tell_counted(teller: &Teller<'_>, counted: &cairn_rdma::DeviceCounters) {
                 teller.count(&families::PORT_BYTES, &labels, value);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use cairn_fabric::source::Recording;
+    use cairn_rdma::{Event, Provider};
+    use cairn_roce::Soft;
+
+    use super::*;
+    use crate::metrics::page::{Buckets, Page};
+    use crate::metrics::reactor::ReactorCounters;
+
+    /// A machine that somebody recorded, and what is different about it here.
+    fn recorded(name: &str, changes: &str) -> Recording {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdma/fabric/tests/recordings");
+        let mut machine = Recording::open(&folder.join(format!("{name}.txt"))).unwrap();
+        machine.amend(changes).unwrap();
+        machine
+    }
+
+    /// What is told of a device that a reactor uses, or used, on a machine.
+    fn told(device: &str, open: bool, machine: &Recording) -> String {
+        let reactor = Arc::new(ReactorCounters::default());
+        let counters = reactor.device(device, "verbs");
+        counters.open.set(open.into());
+        counters.accepted();
+        counters.heard(&Event::DeviceRemoved);
+        counters.work_failed(cairn_rdma::WorkStatus::RemoteAccess);
+        let providers: [Arc<dyn Provider>; 1] = [Arc::new(Soft::default())];
+        let observed = Observed::new(&Arc::default(), vec![reactor], &providers);
+        let page = Page::new(Buckets::Coarse);
+        tell(&Teller::new(&page), &observed, machine);
+        page.write()
+    }
+
+    fn assert_told(text: &str, lines: &[&str]) {
+        for line in lines {
+            let has = text.lines().any(|own| own == *line);
+            assert!(has, "{line} is not in\n{text}");
+        }
+    }
+
+    #[test]
+    fn an_adapter_with_counters_of_both_kinds() {
+        let machine = recorded(
+            "healthy",
+            "[/sys/class/infiniband/mlx5_0/ports/1]\n\
+             counters/port_rcv_packets = 7\nhw_counters/out_of_sequence = 3\n",
+        );
+        let text = told("mlx5_0", true, &machine);
+        assert_told(
+            &text,
+            &[
+                "cairn_rdma_device_info{device=\"mlx5_0\",provider=\"verbs\",\
+                 driver=\"mlx5_core\",firmware=\"16.35.3502\"} 1",
+                "cairn_rdma_port_info{device=\"mlx5_0\",port=\"1\",state=\"ACTIVE\",\
+                 physical_state=\"LinkUp\",link_layer=\"Ethernet\",\
+                 rate=\"100 Gb/sec (4X EDR)\"} 1",
+                "cairn_rdma_port_up{device=\"mlx5_0\",port=\"1\"} 1",
+                "cairn_rdma_port_bytes_total{device=\"mlx5_0\",port=\"1\",direction=\"receive\"} 4000",
+                "cairn_rdma_port_bytes_total{device=\"mlx5_0\",port=\"1\",direction=\"transmit\"} 8000",
+                "cairn_rdma_port_packets_total{device=\"mlx5_0\",port=\"1\",direction=\"receive\"} 7",
+                "cairn_rdma_port_counter_total{device=\"mlx5_0\",port=\"1\",counter=\"port_rcv_data\"} 1000",
+                "cairn_rdma_hw_counter_total{device=\"mlx5_0\",port=\"1\",counter=\"out_of_sequence\"} 3",
+                "cairn_rdma_qp_events_total{device=\"mlx5_0\",event=\"accepted\"} 1",
+                "cairn_rdma_qp_events_total{device=\"mlx5_0\",event=\"device_removed\"} 1",
+                "cairn_rdma_completion_errors_total{device=\"mlx5_0\",status=\"REM_ACCESS_ERR\"} 1",
+            ],
+        );
+        assert!(!text.contains("lifespan"), "a setting, no counter");
+        assert!(!text.contains("mlx5_1"), "the target does not use it");
+    }
+
+    #[test]
+    fn soft_roce_counts_packets_among_its_own() {
+        let changes = "[/sys/class/infiniband/rxe0/ports/1]\n\
+                       hw_counters/sent_pkts = 11\nhw_counters/rcvd_seq_err = 2\n";
+        let text = told("rxe0", true, &recorded("rxe", changes));
+        assert_told(
+            &text,
+            &[
+                "cairn_rdma_port_packets_total{device=\"rxe0\",port=\"1\",direction=\"transmit\"} 11",
+                "cairn_rdma_hw_counter_total{device=\"rxe0\",port=\"1\",counter=\"rcvd_seq_err\"} 2",
+            ],
+        );
+        assert!(!text.contains("port_bytes"), "it does not count them");
+    }
+
+    #[test]
+    fn what_cannot_be_read_is_left_out() {
+        let text = told("mlx5_0", true, &recorded("half-readable", ""));
+        assert!(text.contains("cairn_rdma_port_counter_total"));
+        assert!(!text.contains("cairn_rdma_hw_counter_total"));
+        // In user space there is nothing to read.
+        let text = told("soft-192.0.2.1", true, &recorded("no-device", ""));
+        let info = "cairn_rdma_device_info{device=\"soft-192.0.2.1\",provider=\"verbs\",\
+                    driver=\"\",firmware=\"\"} 1";
+        assert_told(&text, &[info]);
+        assert!(!text.contains("cairn_rdma_port"));
+    }
+
+    #[test]
+    fn of_a_device_that_is_gone_only_what_was_seen_is_told() {
+        let text = told("mlx5_0", false, &recorded("healthy", ""));
+        assert!(text.contains("cairn_rdma_qp_events_total"));
+        assert!(!text.contains("device_info") && !text.contains("hw_counter"));
     }
 }
