@@ -14,6 +14,11 @@ use std::sync::Arc;
 
 use memmap2::{MmapOptions, MmapRaw};
 
+/// Bytes of a mapping that no cache of a core holds.
+const LARGE: usize = 32 << 20;
+/// Bytes of a write that is worth going around the caches.
+const LONG: usize = 1 << 10;
+
 /// A stretch of memory that nobody moves: page-aligned and ours, or borrowed.
 pub struct Mapping {
     base: *mut u8,
@@ -113,6 +118,33 @@ impl Mapping {
         }
     }
 
+    /// As [`Self::write`]. In a mapping that no cache holds anyway, long writes go
+    /// around the caches: then no line is fetched only to be overwritten, and none
+    /// that is needed is pushed out. Until [`Self::settle`], no other thread may be
+    /// told that the bytes are there.
+    ///
+    /// # Panics
+    /// If they do not fit.
+    pub fn write_around(&self, offset: usize, bytes: &[u8]) {
+        if self.length < LARGE || bytes.len() < LONG {
+            return self.write(offset, bytes);
+        }
+        self.check(offset, bytes.len());
+        // SAFETY: the range was checked; `bytes` is a live reference and so
+        // cannot overlap memory to which no reference exists.
+        unsafe { stream(bytes, self.base.add(offset)) };
+    }
+
+    /// Puts what this thread has written by [`Self::write_around`] before all that
+    /// it writes from now on, as other threads see it.
+    pub fn settle() {
+        #[cfg(target_arch = "x86_64")]
+        // SAFETY: it takes no arguments, and every x86-64 has it.
+        unsafe {
+            std::arch::x86_64::_mm_sfence();
+        }
+    }
+
     /// Copies bytes out from `offset`.
     ///
     /// # Panics
@@ -127,6 +159,22 @@ impl Mapping {
                 out.len(),
             );
         }
+    }
+
+    /// Has the cache fetch `length` bytes from `offset` on, or what there is of them:
+    /// they will be read soon. A core that does so by itself stops at the end of a
+    /// page.
+    pub fn foresee(&self, offset: usize, length: usize) {
+        let length = length.min(self.length.saturating_sub(offset));
+        #[cfg(target_arch = "x86_64")]
+        for line in (0..length).step_by(64) {
+            use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
+            // SAFETY: a hint, which reads nothing as far as the program can tell; the
+            // address lies in the mapping.
+            unsafe { _mm_prefetch::<_MM_HINT_T1>(self.base.add(offset + line).cast()) };
+        }
+        #[cfg(not(target_arch = "x86_64"))]
+        let _ = length;
     }
 
     /// Copies `length` bytes from `offset` here to `to_offset` in `to`, which may
@@ -195,6 +243,46 @@ impl Mapping {
             "{length} bytes at {offset} lie outside {self:?}"
         );
     }
+}
+
+/// Copies `from` to `to`, past the caches as far as the addresses allow.
+///
+/// # Safety
+/// There is room for `from` at `to`, which it does not overlap.
+#[cfg(target_arch = "x86_64")]
+unsafe fn stream(from: &[u8], to: *mut u8) {
+    use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+
+    // Whole lines, each written by four stores, leave as one.
+    const LINE: usize = 64;
+    let head = to.align_offset(LINE).min(from.len());
+    let (head, rest) = from.split_at(head);
+    let (lines, tail) = rest.as_chunks::<LINE>();
+    // SAFETY: all three parts lie within the room for `from`, one behind the other;
+    // the lines begin at a multiple of their length, by `align_offset`.
+    unsafe {
+        std::ptr::copy_nonoverlapping(head.as_ptr(), to, head.len());
+        let mut at = to.add(head.len());
+        for line in lines {
+            let (from, to): (*const __m128i, *mut __m128i) = (line.as_ptr().cast(), at.cast());
+            let quarters = [0, 1, 2, 3].map(|quarter| _mm_loadu_si128(from.add(quarter)));
+            for (index, quarter) in quarters.into_iter().enumerate() {
+                _mm_stream_si128(to.add(index), quarter);
+            }
+            at = at.add(LINE);
+        }
+        std::ptr::copy_nonoverlapping(tail.as_ptr(), at, tail.len());
+    }
+}
+
+/// As above, where there is no such instruction.
+///
+/// # Safety
+/// As above.
+#[cfg(not(target_arch = "x86_64"))]
+unsafe fn stream(from: &[u8], to: *mut u8) {
+    // SAFETY: by the caller's promise.
+    unsafe { std::ptr::copy_nonoverlapping(from.as_ptr(), to, from.len()) };
 }
 
 /// What a region may be used for. Combine with `|`.
@@ -279,5 +367,35 @@ impl Region {
     #[must_use]
     pub fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_writes_land_wherever_they_begin_and_end() {
+        let mapping = Mapping::anonymous(LARGE).unwrap();
+        let bytes: Vec<u8> = (0..4096 + 63_u32).map(|at| (at * 7 % 251) as u8).collect();
+        for offset in [0, 1, 16, 63, 64, 4095] {
+            for length in [LONG - 1, LONG, LONG + 1, 4096, bytes.len()] {
+                mapping.fill(0, 3 * 4096, 0xff);
+                mapping.write_around(offset, &bytes[..length]);
+                Mapping::settle();
+                let mut out = vec![0; 3 * 4096];
+                mapping.read(0, &mut out);
+                assert_eq!(out[offset..][..length], bytes[..length]);
+                let mut around = out[..offset].iter().chain(&out[offset + length..]);
+                assert!(around.all(|&byte| byte == 0xff), "{length} at {offset}");
+            }
+        }
+    }
+
+    #[test]
+    fn foresight_ends_with_the_mapping() {
+        let mapping = Mapping::anonymous(4096).unwrap();
+        mapping.foresee(4000, 4096);
+        mapping.foresee(8192, 4096);
     }
 }

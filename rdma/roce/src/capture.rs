@@ -82,12 +82,13 @@ impl Capture {
 
     /// Writes a packet that has come.
     pub fn received(&self, received: &Received<'_>) {
+        let headers = received.headers;
         let ends = Ends {
-            version: received.version,
-            source: received.source.ip().to_canonical(),
-            destination: received.local.to_canonical(),
-            source_port: received.source.port(),
-            traffic_class: received.traffic_class,
+            version: headers.version,
+            source: headers.source.ip().to_canonical(),
+            destination: headers.local.to_canonical(),
+            source_port: headers.source.port(),
+            traffic_class: headers.traffic_class,
             hop_limit: 64,
         };
         let macs = (PEER_MAC, OUR_MAC);

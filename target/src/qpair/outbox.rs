@@ -7,6 +7,10 @@ use cairn_rdma::{Operation, SendWork};
 /// A response must follow its data, and no more than that: with the data of
 /// several commands together and their responses together, packets of one size
 /// are neighbours, which a network stack sends at the price of one.
+///
+/// A long transfer fills such batches by itself. Its response goes right behind
+/// it, so that the host works on what it has while the next one is on its way:
+/// otherwise both ends take turns.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     writes: Vec<SendWork>,
@@ -16,6 +20,9 @@ pub(crate) struct Outbox {
 impl Outbox {
     /// The most work that one post takes.
     pub(crate) const MAX: usize = 64;
+
+    /// Bytes of a transfer that is long: half of what the largest IP packet holds.
+    const LONG: u64 = 32 << 10;
 
     pub(crate) fn new() -> Self {
         Self {
@@ -39,7 +46,13 @@ impl Outbox {
         );
         for &work in chain {
             match work.op {
-                Operation::Write(_) => self.writes.push(work),
+                Operation::Write(_) => {
+                    if work.sges.total_len() >= Self::LONG {
+                        // Responses to what came before do not wait for it.
+                        self.writes.append(&mut self.others);
+                    }
+                    self.writes.push(work);
+                }
                 _ => self.others.push(work),
             }
         }
@@ -61,29 +74,49 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_rdma::{RemoteBuffer, SgeList};
+    use cairn_rdma::{RemoteBuffer, Sge, SgeList};
 
-    fn work(id: u64, op: Operation) -> SendWork {
+    const WRITE: Operation = Operation::Write(RemoteBuffer { addr: 0, rkey: 0 });
+
+    fn work(id: u64, op: Operation, length: u64) -> SendWork {
         SendWork {
             id,
             op,
-            sges: SgeList::EMPTY,
+            sges: SgeList::one(Sge {
+                addr: 0,
+                length: length as u32,
+                lkey: 0,
+            }),
             signaled: true,
         }
     }
 
+    fn ids(outbox: &mut Outbox) -> Vec<u64> {
+        let taken = outbox.take();
+        let ids = taken.iter().map(|work| work.id).collect();
+        outbox.give_back(taken);
+        ids
+    }
+
     #[test]
     fn data_goes_before_all_responses_and_both_keep_their_order() {
-        let write = Operation::Write(RemoteBuffer { addr: 0, rkey: 0 });
         let mut outbox = Outbox::new();
-        outbox.push(&[work(1, write), work(2, Operation::Send)]);
-        outbox.push(&[work(3, Operation::Send)]);
-        outbox.push(&[work(4, write), work(5, Operation::Send)]);
+        outbox.push(&[work(1, WRITE, 4096), work(2, Operation::Send, 16)]);
+        outbox.push(&[work(3, Operation::Send, 16)]);
+        outbox.push(&[work(4, WRITE, 4096), work(5, Operation::Send, 16)]);
         assert_eq!(outbox.len(), 5);
-        let taken = outbox.take();
-        let ids: Vec<u64> = taken.iter().map(|work| work.id).collect();
-        assert_eq!(ids, [1, 4, 2, 3, 5]);
-        outbox.give_back(taken);
+        assert_eq!(ids(&mut outbox), [1, 4, 2, 3, 5]);
         assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_long_transfer_holds_up_no_response() {
+        let mut outbox = Outbox::new();
+        let long = Outbox::LONG;
+        outbox.push(&[work(1, WRITE, 4096), work(2, Operation::Send, 16)]);
+        outbox.push(&[work(3, WRITE, long), work(4, Operation::Send, 16)]);
+        outbox.push(&[work(5, WRITE, long), work(6, Operation::Send, 16)]);
+        outbox.push(&[work(7, WRITE, 4096), work(8, Operation::Send, 16)]);
+        assert_eq!(ids(&mut outbox), [1, 2, 3, 4, 5, 7, 6, 8]);
     }
 }

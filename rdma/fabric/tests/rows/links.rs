@@ -75,3 +75,14 @@ fn ecn_off_for_our_priority_and_cnps_that_come_in_are_shown() {
     let findings = self::findings(&changed("healthy", cnps));
     assert_found(&findings, "ecn", &["note", "congested", "+50"]);
 }
+
+#[test]
+fn a_netdev_without_room_for_the_smallest_packet_can_send_nothing() {
+    let tiny = "[/sys/class/net]\neth2/mtu = 300";
+    let parts = [
+        "error",
+        "an MTU of 300 has no room",
+        "ip link set eth2 mtu 4200",
+    ];
+    assert_found(&findings(&changed("healthy", tiny)), "mtu", &parts);
+}

@@ -16,11 +16,11 @@ use std::ops::Range;
 
 use super::Version;
 use super::send::Flow;
-use crate::wire::icrc::{self, Identity};
+use crate::wire::icrc::{self, Identity, Route};
 use crate::wire::packet::ICRC_LEN;
 
 /// Room for packets.
-const BYTES: usize = 1 << 20;
+const BYTES: usize = 256 << 10;
 /// The longest packet: the largest MTU, and all headers.
 pub const PACKET: usize = 4096 + 64;
 /// Super-packets in a batch.
@@ -31,6 +31,9 @@ pub(super) const PIECES: usize = 1024;
 const MAX_SEGMENTS: u16 = 64;
 /// Bytes in a super-packet: what fits an IP packet, for either version.
 const MAX_BYTES: usize = 65_000;
+/// Bytes that wait no longer once they are whole super-packets: so the receiver
+/// works on them while the next are made, and they are still in the cache.
+const ENOUGH: usize = 60_000;
 /// What the first packet of a WRITE has more than the next (RETH).
 const FIRST_HAS_MORE: usize = 16;
 /// Packets that one may become on its way here: itself, a copy, and one that was
@@ -64,6 +67,8 @@ pub(super) struct Group {
     pub(super) count: u16,
     /// The last packet was shorter: nothing may follow.
     closed: bool,
+    /// What the ICRC covers of its headers.
+    route: Route,
     first: usize,
     last: usize,
 }
@@ -81,6 +86,8 @@ struct Piece {
 pub(super) struct Batch {
     number: u64,
     bytes: Box<[u8]>,
+    /// Where what waits begins, and where it ends.
+    since: usize,
     used: usize,
     groups: Vec<Group>,
     pieces: Vec<Piece>,
@@ -92,6 +99,7 @@ impl Batch {
             // No queue pair has been in any.
             number: 1,
             bytes: vec![0; BYTES].into(),
+            since: 0,
             used: 0,
             groups: Vec::with_capacity(GROUPS),
             pieces: Vec::with_capacity(PIECES),
@@ -125,24 +133,13 @@ impl Batch {
         joins: Option<Company>,
     ) -> Range<usize> {
         let sealed = length + ICRC_LEN;
-        let from = if place.batch == self.number {
-            place.group
-        } else {
-            0
-        };
-        let group = joins
-            .and_then(|company| self.find(flow, sealed, from, company))
-            .unwrap_or_else(|| self.begin(flow, sealed));
-        let index = self.groups[group].count;
+        let group = self
+            .find(flow, sealed, place, joins)
+            .unwrap_or_else(|| self.begin(flow, version, sealed));
+        let Group { count, route, .. } = &self.groups[group];
         let start = self.used;
-        let source = SocketAddr::new(flow.local, flow.source_port);
-        let route = version.route(source, flow.remote);
-        icrc::seal(
-            &route,
-            Identity::of_segment(index),
-            &mut self.bytes[start..],
-            length,
-        );
+        let room = &mut self.bytes[start..];
+        icrc::seal(route, Identity::of_segment(*count), room, length);
         self.append(group, sealed);
         *place = Place {
             batch: self.number,
@@ -151,8 +148,32 @@ impl Batch {
         start..self.used
     }
 
+    /// Whether what waits should leave before this packet is added.
+    pub(super) fn is_due(
+        &self,
+        flow: &Flow,
+        length: usize,
+        place: &Place,
+        joins: Option<Company>,
+    ) -> bool {
+        let enough = self.used - self.since >= ENOUGH;
+        enough && self.find(flow, length + ICRC_LEN, place, joins).is_none()
+    }
+
     /// A group that takes a packet of `sealed` bytes.
-    fn find(&self, flow: &Flow, sealed: usize, from: usize, company: Company) -> Option<usize> {
+    fn find(
+        &self,
+        flow: &Flow,
+        sealed: usize,
+        place: &Place,
+        joins: Option<Company>,
+    ) -> Option<usize> {
+        let company = joins?;
+        let from = if place.batch == self.number {
+            place.group
+        } else {
+            0
+        };
         let open = |group: &Group| {
             !group.closed
                 && group.count < MAX_SEGMENTS
@@ -172,7 +193,8 @@ impl Batch {
         })
     }
 
-    fn begin(&mut self, flow: &Flow, sealed: usize) -> usize {
+    fn begin(&mut self, flow: &Flow, version: Version, sealed: usize) -> usize {
+        let source = SocketAddr::new(flow.local, flow.source_port);
         let piece = self.pieces.len();
         self.pieces.push(Piece {
             start: self.used,
@@ -185,6 +207,7 @@ impl Batch {
             length: 0,
             count: 0,
             closed: false,
+            route: version.route(source, flow.remote),
             first: piece,
             last: piece,
         });
@@ -244,11 +267,20 @@ impl Batch {
         })
     }
 
+    /// What there was has left. A packet that is being made stays where it is.
     pub(super) fn clear(&mut self) {
         self.number += 1;
-        self.used = 0;
+        self.since = self.used;
         self.groups.clear();
         self.pieces.clear();
+    }
+
+    /// Begins at the front again, if nothing waits.
+    pub(super) fn rewind(&mut self) {
+        if self.is_empty() {
+            self.since = 0;
+            self.used = 0;
+        }
     }
 }
 

@@ -21,6 +21,9 @@ use crate::wire::icrc::Route;
 pub const BATCH: usize = 16;
 /// The largest datagram, and the largest that GRO makes.
 const BUFFER: usize = 65_536;
+/// Bytes that a call shall take, about. They are worked on while they are in the
+/// cache, and their sender hears of them before the next are taken.
+pub const ENOUGH: usize = 128 << 10;
 /// ECN's "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
 
@@ -36,6 +39,10 @@ pub struct Receiver {
     names: Box<[sockaddr_storage]>,
     controls: Box<[Control]>,
     infos: [Info; BATCH],
+    /// Datagrams that the next call asks for.
+    asked: usize,
+    /// The last call brought as many as it asked for.
+    filled: bool,
 }
 
 /// What came along with a datagram.
@@ -49,6 +56,31 @@ struct Info {
     header: usize,
     length: usize,
     version: Version,
+    /// All of it, for its packets; none before the addresses are known.
+    headers: Option<Headers>,
+}
+
+/// What is known of the headers below the BTH, of all packets of a datagram.
+#[derive(Debug, Clone, Copy)]
+pub struct Headers {
+    /// What was written there.
+    pub version: Version,
+    /// Source address, and v2's port.
+    pub source: SocketAddr,
+    /// Destination address.
+    pub local: IpAddr,
+    /// Its type of service, or traffic class.
+    pub traffic_class: u8,
+    /// What the ICRC covers of it.
+    pub route: Route,
+}
+
+impl Headers {
+    /// A router has marked it. Marks are for IP (annex A17.9).
+    #[must_use]
+    pub fn is_congested(&self) -> bool {
+        self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
+    }
 }
 
 impl Info {
@@ -61,38 +93,32 @@ impl Info {
         header: 0,
         length: 0,
         version: Version::V2,
+        headers: None,
     };
+
+    /// With its headers as its packets show them.
+    fn complete(self) -> Self {
+        let addresses = self.source.zip(self.local);
+        let headers = addresses.map(|(source, local)| Headers {
+            version: self.version,
+            source,
+            local,
+            traffic_class: self.traffic_class,
+            route: self.version.route(source, local),
+        });
+        Self { headers, ..self }
+    }
 }
 
 /// A packet, with the little that a socket tells of its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
-    /// What was written below the BTH.
-    pub version: Version,
-    /// Source address, and v2's port.
-    pub source: SocketAddr,
-    /// Destination address.
-    pub local: IpAddr,
-    /// Its type of service, or traffic class.
-    pub traffic_class: u8,
+    /// What was below its BTH.
+    pub headers: &'a Headers,
     /// Its place in the super-packet it came in: perhaps its identification.
     pub index: u16,
     /// BTH to ICRC.
     pub bytes: &'a [u8],
-}
-
-impl Received<'_> {
-    /// What its ICRC covers of its headers.
-    #[must_use]
-    pub fn route(&self) -> Route {
-        self.version.route(self.source, self.local)
-    }
-
-    /// A router has marked it. Marks are for IP (annex A17.9).
-    #[must_use]
-    pub fn is_congested(&self) -> bool {
-        self.version == Version::V2 && self.traffic_class & ECN_CE == ECN_CE
-    }
 }
 
 impl std::fmt::Debug for Receiver {
@@ -117,26 +143,42 @@ impl Receiver {
             names: vec![unsafe { zeroed::<sockaddr_storage>() }; BATCH].into(),
             controls: vec![Control([0; 128]); BATCH].into(),
             infos: [Info::UNKNOWN; BATCH],
+            asked: BATCH,
+            filled: false,
         }
     }
 
-    /// Takes what has arrived; returns how many datagrams that was. Each may be
-    /// several packets.
+    /// Takes what has arrived, or a part; returns how many datagrams that was. Each
+    /// may be several packets.
     ///
     /// # Errors
     /// The socket's. Nothing there is not an error.
     pub fn receive(&mut self, inlet: &Inlet) -> io::Result<usize> {
-        match inlet {
-            Inlet::Socket(socket) => self.receive_datagrams(socket),
-            Inlet::Packets(socket) => self.receive_frames(socket),
-            Inlet::Tap(tap) => Ok(self.receive_tap(tap)),
+        let asked = self.asked;
+        let count = match inlet {
+            Inlet::Socket(socket) => self.receive_datagrams(socket)?,
+            Inlet::Packets(socket) => self.receive_frames(socket)?,
+            Inlet::Tap(tap) => self.receive_tap(tap),
+        };
+        self.filled = count == asked;
+        if count > 0 {
+            let bytes: usize = self.infos[..count].iter().map(|info| info.length).sum();
+            let average = (bytes / count).max(1);
+            self.asked = (ENOUGH / average).clamp(1, BATCH);
         }
+        Ok(count)
+    }
+
+    /// Whether there may be more than [`Receiver::receive`] took.
+    #[must_use]
+    pub fn has_more(&self) -> bool {
+        self.filled
     }
 
     fn receive_tap(&mut self, tap: &Tap) -> usize {
         let buffers = self.bytes.chunks_exact_mut(BUFFER);
         let mut count = 0;
-        for (buffer, info) in buffers.zip(&mut self.infos) {
+        for (buffer, info) in buffers.zip(&mut self.infos).take(self.asked) {
             let Some(frame) = tap.receive() else { break };
             buffer[..frame.bytes.len()].copy_from_slice(&frame.bytes);
             *info = Info {
@@ -146,7 +188,8 @@ impl Receiver {
                 length: frame.bytes.len(),
                 traffic_class: frame.traffic_class,
                 ..Info::UNKNOWN
-            };
+            }
+            .complete();
             count += 1;
         }
         count
@@ -177,11 +220,11 @@ impl Receiver {
         let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
             unsafe { (zeroed(), zeroed()) };
         let buffers = self.bytes.chunks_exact_mut(BUFFER);
-        for (vector, buffer) in vectors.iter_mut().zip(buffers) {
+        for (vector, buffer) in vectors[..self.asked].iter_mut().zip(buffers) {
             vector.iov_base = buffer.as_mut_ptr().cast();
             vector.iov_len = BUFFER;
         }
-        for (index, header) in headers.iter_mut().enumerate() {
+        for (index, header) in headers[..self.asked].iter_mut().enumerate() {
             let header = &mut header.msg_hdr;
             header.msg_name = (&raw mut self.names[index]).cast();
             header.msg_namelen = size_of::<sockaddr_storage>() as u32;
@@ -196,7 +239,7 @@ impl Receiver {
             libc::recvmmsg(
                 fd,
                 headers.as_mut_ptr(),
-                BATCH as u32,
+                self.asked as u32,
                 libc::MSG_DONTWAIT,
                 std::ptr::null_mut(),
             )
@@ -209,24 +252,21 @@ impl Receiver {
         };
         for (index, header) in headers[..count].iter().enumerate() {
             let bytes = &self.bytes[index * BUFFER..][..header.msg_len as usize];
-            self.infos[index] = read_headers(&header.msg_hdr, &self.names[index], bytes);
+            let info = read_headers(&header.msg_hdr, &self.names[index], bytes);
+            self.infos[index] = info.complete();
         }
         Ok(count)
     }
 
     /// The packets of one of the datagrams that [`Receiver::receive`] took.
     pub fn packets(&self, datagram: usize) -> impl Iterator<Item = Received<'_>> {
-        let info = self.infos[datagram];
+        let info = &self.infos[datagram];
         let bytes = &self.bytes[datagram * BUFFER + info.header..][..info.length];
-        let addresses = info.source.zip(info.local);
         let segments = bytes.chunks(info.segment.max(1)).zip(0..);
+        let headers = info.headers.as_ref();
         segments.filter_map(move |(bytes, index)| {
-            let (source, local) = addresses?;
             Some(Received {
-                version: info.version,
-                source,
-                local,
-                traffic_class: info.traffic_class,
+                headers: headers?,
                 index,
                 bytes,
             })
@@ -247,6 +287,7 @@ fn read_grh(bytes: &[u8]) -> Info {
         traffic_class: grh.traffic_class,
         header: grh::LEN,
         version: Version::V1,
+        headers: None,
     }
 }
 

@@ -123,6 +123,7 @@ impl Sender {
 
     /// Room for the next packet. [`Sender::commit`] makes it one.
     pub fn packet(&mut self) -> &mut [u8] {
+        self.batch.rewind();
         if self.batch.is_full() {
             self.flush();
         }
@@ -173,6 +174,9 @@ impl Sender {
         company: Company,
     ) -> Range<usize> {
         let joins = self.offload.then_some(company);
+        if self.batch.is_due(flow, length, place, joins) {
+            self.leave();
+        }
         self.batch.add(flow, self.version, length, place, joins)
     }
 
@@ -184,6 +188,11 @@ impl Sender {
 
     /// Sends everything. What the system does not take is lost, as on any wire.
     pub fn flush(&mut self) {
+        self.leave();
+        self.batch.rewind();
+    }
+
+    fn leave(&mut self) {
         self.capture();
         if let Exit::Wire(wire) = &self.exit {
             self.put_on(wire);

@@ -181,14 +181,22 @@ impl Memory {
         Ok(())
     }
 
-    /// Copies bytes into registered memory.
+    /// Bytes that will be read soon.
+    pub fn foresee(&self, key: u32, addr: u64, length: u64, access: Access) {
+        if let Ok((mapping, offset)) = self.locate(key, addr, length, access) {
+            mapping.foresee(offset, length as usize);
+        }
+    }
+
+    /// Copies bytes into registered memory. Other threads may look for them after
+    /// [`Mapping::settle`].
     ///
     /// # Errors
     /// [`Refused`]; then none were copied.
     pub fn write(&self, key: u32, addr: u64, bytes: &[u8], access: Access) -> Result<(), Refused> {
         if !bytes.is_empty() {
             let (mapping, offset) = self.locate(key, addr, bytes.len() as u64, access)?;
-            mapping.write(offset, bytes);
+            mapping.write_around(offset, bytes);
         }
         Ok(())
     }
@@ -232,6 +240,14 @@ impl Memory {
             Ok(())
         } else {
             Err(Refused)
+        }
+    }
+
+    /// Bytes of a list of stretches that will be copied out soon.
+    pub fn foresee_gather(&self, sges: &[Sge], offset: u64, length: u64) {
+        if let Some(piece) = Pieces::new(sges, offset).next() {
+            let length = length.min(u64::from(piece.length));
+            self.foresee(piece.lkey, piece.addr, length, Access::LOCAL_READ);
         }
     }
 

@@ -544,6 +544,12 @@ impl ReadResponse {
         let bytes = &mut out[at..end];
         cx.memory
             .read(self.reth.rkey, va, bytes, Access::REMOTE_READ)?;
+        let after = u64::from(self.reth.dma_len - offset - payload as u32).min(u64::from(mtu));
+        if after > 0 {
+            let va = va.wrapping_add(payload as u64);
+            cx.memory
+                .foresee(self.reth.rkey, va, after, Access::REMOTE_READ);
+        }
         let pad = usize::from(out[1] >> 4 & 3);
         out[end..end + pad].fill(0);
         self.left += 1;

@@ -254,8 +254,11 @@ impl Endpoint for SoftEndpoint {
         self.inbox.wake.clear();
         self.progress();
         self.device.publish(self.index, &self.counters);
-        let something =
-            !self.completions.is_empty() || !self.events.is_empty() || !self.ready.is_empty();
+        let receiver = self.receiver.as_ref();
+        let something = !self.completions.is_empty()
+            || !self.events.is_empty()
+            || !self.ready.is_empty()
+            || receiver.is_some_and(|receiver| receiver.has_more());
         Ok(something)
     }
 

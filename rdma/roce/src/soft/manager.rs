@@ -266,8 +266,11 @@ impl State {
 impl Desk {
     /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3).
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
-        let route = received.route();
-        let Some(transport) = self.checker.open(&route, received.index, received.bytes) else {
+        let headers = received.headers;
+        let opened = self
+            .checker
+            .open(&headers.route, received.index, received.bytes);
+        let Some(transport) = opened else {
             self.counters.rx_icrc_encapsulated += 1;
             return;
         };
@@ -281,10 +284,10 @@ impl Desk {
             && packet.deth.is_some_and(|deth| deth.qkey == GSI_QKEY);
         if for_gsi {
             let path = Path {
-                local: received.local,
-                remote: received.source.ip(),
+                local: headers.local,
+                remote: headers.source.ip(),
             };
-            let class = received.traffic_class & !ECN;
+            let class = headers.traffic_class & !ECN;
             self.manager.handle_mad(now, path, class, packet.payload);
         } else {
             self.counters.rx_not_ours += 1;

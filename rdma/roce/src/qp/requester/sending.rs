@@ -150,6 +150,10 @@ impl Requester {
             entry.fault = Some(WorkStatus::LocalProtection);
             return None;
         }
+        if !last {
+            let (next, mtu) = (offset + self.mtu, u64::from(self.mtu));
+            cx.memory.foresee_gather(sges, u64::from(next), mtu);
+        }
         let pad = usize::from(out[1] >> 4 & 3);
         out[end..end + pad].fill(0);
         if ask {

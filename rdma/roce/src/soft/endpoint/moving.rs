@@ -3,12 +3,12 @@
 use std::cmp::Reverse;
 use std::time::Instant;
 
-use cairn_rdma::{DisconnectReason, Event, PrivateData, QpId};
+use cairn_rdma::{DisconnectReason, Event, Mapping, PrivateData, QpId};
 
 use super::super::slots::Phase;
 use super::{Context, SoftEndpoint, context};
 use crate::phy::batch::Company;
-use crate::phy::receive::{BATCH, Received};
+use crate::phy::receive::{ENOUGH, Received};
 use crate::wire::{Bth, Header, Packet};
 
 /// Packets of a queue pair that leave before it is another's turn.
@@ -19,6 +19,7 @@ const BATCHES: usize = 4;
 impl SoftEndpoint {
     pub(super) fn receive(&mut self, now: Instant) {
         let mut receiver = self.receiver.take().expect("it is put back below");
+        let before = self.counters.rcvd_bytes;
         for _ in 0..BATCHES {
             // A socket that reports an error (of an ICMP message) has none the
             // next time.
@@ -33,10 +34,13 @@ impl SoftEndpoint {
                     self.handle(&received, now);
                 }
             }
-            if count < BATCH {
-                break; // that was all
+            // Long transfers are acknowledged while the rest is on its way.
+            let is_enough = self.counters.rcvd_bytes - before >= ENOUGH as u64 / 2;
+            if is_enough || !receiver.has_more() {
+                break;
             }
         }
+        Mapping::settle();
         self.receiver = Some(receiver);
     }
 
@@ -50,17 +54,20 @@ impl SoftEndpoint {
         };
         // A connection's packets come from its peer's address to ours (annex
         // A17.9.2). Anything else changes nothing but this counter.
+        let headers = received.headers;
         let found = self.slots.by_qpn(bth.dest_qpn);
         let known = found.filter(|(_, entry)| {
-            entry.flow.remote == received.source.ip() && entry.flow.local == received.local
+            entry.flow.remote == headers.source.ip() && entry.flow.local == headers.local
         });
         let Some((id, entry)) = known else {
             self.counters.rx_not_ours += 1;
             return;
         };
         let Some(qp) = &mut entry.qp else { return };
-        let route = received.route();
-        let Some(transport) = self.checker.open(&route, received.index, received.bytes) else {
+        let opened = self
+            .checker
+            .open(&headers.route, received.index, received.bytes);
+        let Some(transport) = opened else {
             self.counters.rx_icrc_encapsulated += 1;
             return;
         };
@@ -85,7 +92,7 @@ impl SoftEndpoint {
         }
         qp.handle_packet(
             &packet,
-            received.is_congested(),
+            headers.is_congested(),
             now,
             &mut context!(self, id),
         );
