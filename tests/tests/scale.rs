@@ -88,14 +88,18 @@ fn connect_by(
     let connect = |name: u16| {
         let options = wish(target.options(&format!("{name}")));
         let host = target.try_connect(options);
-        host.unwrap_or_else(|error| panic!("host {name}: {error}"))
+        let mut host = host.unwrap_or_else(|error| panic!("host {name}: {error}"));
+        // The last answer is acknowledged by polling, and others may keep us busy.
+        while host.poll() {}
+        host
     };
     names.map(connect).collect()
 }
 
 fn disconnect(hosts: Vec<Host>) {
     for host in hosts {
-        host.disconnect().expect("an orderly end");
+        // On a busy machine, one whose turn comes late may be given up by then.
+        let _ = host.disconnect();
     }
 }
 
