@@ -1,1 +1,2 @@
-//! Micro-benchmarks: see `benches/`. `cargo bench -p cairn-benches` runs them.
+//! Micro-benchmarks (`cargo bench -p cairn-benches`), and in `src/bin` the programs that
+//! `cargo xtask bench` runs beside target and host.

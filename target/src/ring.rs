@@ -66,6 +66,9 @@ impl Span {
     }
 }
 
+/// `IORING_ENTER_GETEVENTS` (io_uring_enter(2)).
+const ENTER_GETEVENTS: u32 = 1;
+
 /// Marks the entries that wait for a descriptor; the tags of operations leave it 0.
 const POLL: u64 = 1 << 63;
 
@@ -332,8 +335,17 @@ impl Ring {
         if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
             return Ok(());
         }
+        let pushed = queue.len() as u32;
         drop(queue);
-        retry(self.uring.submit())
+        // Always with GETEVENTS, and never to wait: what a disk finishes at once is
+        // to be taken with the call that submits it. Otherwise work that is deferred
+        // to us (DEFER_TASKRUN) would want a second one.
+        // SAFETY: the entries are as `push` demands; no argument points anywhere.
+        let entered = unsafe {
+            let submitter = self.uring.submitter();
+            submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)
+        };
+        retry(entered)
     }
 
     /// As [`Self::submit`], then sleeps until something completes or the
