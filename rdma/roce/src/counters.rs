@@ -24,6 +24,8 @@ macro_rules! counters {
 counters! {
     /// Packets sent.
     sent_pkts,
+    /// Datagrams sent, each of one packet or several: trips through the network stack.
+    sent_datagrams,
     /// Packets received that were ours.
     rcvd_pkts,
     /// Bytes sent, transport headers included.

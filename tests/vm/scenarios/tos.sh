@@ -1,0 +1,234 @@
+#!/bin/bash
+# Each host gets the traffic class and hop limit that rules say, on every packet, with rxe and without.
+# vm: programs=cairn-target timeout=300
+
+CONFIG=/tmp/tos.toml
+ONE_NQN=nqn.2026-11.io.cairn:one
+OTHER_NQN=nqn.2026-11.io.cairn:other
+# The host that a rule names.
+NAMED=nqn.2026-11.io.cairn:host-named
+
+# configure ADDRESS RULE...: two subsystems of one disk each, so that each host has its own.
+configure() {
+    local address=$1 rules='' rule
+    shift
+    for rule in "$@"; do rules+="\"$rule\", "; done
+    cat > "$CONFIG" <<END
+[target]
+provider = "$TARGET_PROVIDER"
+
+[marking]
+rules = [$rules]
+
+[[listener]]
+address = "$address"
+port = $PORT
+
+[[subsystem]]
+nqn = "$ONE_NQN"
+allow_any_host = true
+
+[[subsystem.namespace]]
+nsid = 1
+export = "mem:16M"
+
+[[subsystem]]
+nqn = "$OTHER_NQN"
+allow_any_host = true
+
+[[subsystem.namespace]]
+nsid = 1
+export = "mem:16M"
+END
+}
+
+# reload_config ARGUMENTS OF configure...: and waits until it holds.
+reload_config() {
+    local before
+    before=$(count_in_target_log "configuration reloaded")
+    configure "$@"
+    reload_target
+    reloaded() { [ "$(count_in_target_log "configuration reloaded")" -gt "$before" ]; }
+    wait_for 20 "the reload" reloaded
+}
+
+# join TARGET FROM: the kernel's host connects from an address. `join_named` is the one with a name.
+join() { NQN=$ONE_NQN FABRIC_ADDR=$1 nvme_connect -w "$2" --tos 96 -i 1; }
+join_named() {
+    NQN=$OTHER_NQN FABRIC_ADDR=$1 nvme_connect -w "$2" -i 1 -q "$NAMED" \
+        -I 11111111-2222-3333-4444-555555555555
+}
+leave() { nvme disconnect -n "$1" > /dev/null; }
+
+# exchange NQN: data both ways, by packets and by READs.
+exchange() {
+    local disk
+    NQN=$1 wait_for 20 "the disk of $1" namespace_device 1
+    disk=$(NQN=$1 namespace_device 1)
+    dd if=/dev/urandom of="$disk" bs=64k count=4 oflag=direct status=none
+    dd if="$disk" of=/dev/null bs=64k count=8 iflag=direct status=none
+}
+
+CAPTURE=
+# begin_capture NAME PROGRAM...: tcpdump, by a program that puts it where the wire is. (No
+# function: that would be a shell in between, which the signal would go to.)
+begin_capture() {
+    CAPTURE=$OUT/$1
+    shift
+    "$@" tcpdump -q -U --immediate-mode -s 96 -w "$CAPTURE.pcap" udp port 4791 -i "$WIRE" 2> "$CAPTURE.tcpdump" &
+    SNIFFER=$!
+    wait_for 20 "tcpdump to listen" grep -q "listening on" "$CAPTURE.tcpdump"
+}
+end_capture() {
+    # What is on its way to the file, on a slow machine. Keep alives never end.
+    sleep 3
+    kill "$SNIFFER"
+    wait "$SNIFFER" || true
+}
+
+# marks FROM TO [KIND]: what packets carry, each combination once: DSCP, hop limit. KIND is "cm"
+# for the connection manager's, "rc" for those of queue pairs; with "qp", those with the number of
+# the queue pair that they go to.
+marks() {
+    tcpdump -n -x -r "$CAPTURE.pcap" "src $1 and dst $2" 2> /dev/null | awk -v kind="${3:-}" '
+        function digit(c) { return index("0123456789abcdef", c) - 1 }
+        function byte(at) { return 16 * digit(substr(hex, 2 * at + 1, 1)) + digit(substr(hex, 2 * at + 2, 1)) }
+        function packet() {
+            if (hex == "") return
+            is_cm = byte(28) == 100
+            if (kind == "cm" && !is_cm || kind != "cm" && kind != "" && is_cm) { hex = ""; return }
+            print int(byte(1) / 4), byte(8) (kind == "qp" ? " " substr(hex, 67, 6) : "")
+            hex = ""
+        }
+        /^\t0x/ { for (i = 2; i <= NF; i++) hex = hex $i; next }
+        { packet() }
+        END { packet() }' | sort -u
+}
+
+# assert_marked WHAT MARKS FROM TO [KIND]
+assert_marked() { assert_eq "$1 (DSCP, hop limit)" "$2" "$(marks "${@:3}")"; }
+
+# assert_enough FROM TO: connection messages and data, or the capture has missed them.
+assert_enough() {
+    local count
+    count=$(tcpdump -r "$CAPTURE.pcap" "src $1 and dst $2" 2> /dev/null | wc -l)
+    assert_ge "packets from $1 to $2" "$count" 40
+}
+
+# ------------------------------------------------------------------------ RoCE in user space
+step "A target without RDMA, two hosts at two addresses of one rxe"
+use_soft_target
+setup_fabric
+SECOND=192.168.77.3
+ip addr add "$SECOND/24" dev cable0
+WIRE=cable1
+mine() { printf 'tclass=%s,dst_ip=%s,hop_limit=9' "$1" "$HOST_ADDR"; }
+named="tclass=184,host_nqn=$NAMED"
+configure "$FABRIC_ADDR" "$(mine 32)" "$named"
+start_target_from "$CONFIG"
+mark_kernel_log
+
+begin_capture soft-rules ip netns exec "$SOFT_NETNS"
+join "$FABRIC_ADDR" "$HOST_ADDR"
+join_named "$FABRIC_ADDR" "$SECOND"
+exchange "$ONE_NQN"
+exchange "$OTHER_NQN"
+leave "$OTHER_NQN"
+end_capture
+assert_enough "$FABRIC_ADDR" "$HOST_ADDR"
+assert_marked "all packets to the host with a rule" "8 9" "$FABRIC_ADDR" "$HOST_ADDR"
+# Its admin queue until its Connect is known by no name, and mirrors ToS 0; nothing else does.
+assert_marked "packets to the host with a name" $'0 64\n46 64' "$FABRIC_ADDR" "$SECOND"
+assert_eq "queue pairs with packets in the class mirrored" 1 \
+    "$(marks "$FABRIC_ADDR" "$SECOND" qp | grep -c '^0 64')"
+assert_eq "queue pairs with packets in the class of the name" 2 \
+    "$(marks "$FABRIC_ADDR" "$SECOND" qp | grep -c '^46 64')"
+assert_marked "the host's own packets" "24 64" "$HOST_ADDR" "$FABRIC_ADDR" rc
+
+step "The log says what connections carry"
+grep -E 'connected.*qid=1.*tos=32 dscp=8 sl=1 hop_limit=9' "$TARGET_LOG"
+grep -E 'connected.*host-named.*qid=1.*tos=184 dscp=46 sl=5 hop_limit=64' "$TARGET_LOG"
+
+step "A reload changes new connections alone"
+begin_capture soft-reload ip netns exec "$SOFT_NETNS"
+reload_config "$FABRIC_ADDR" "$(mine 40)" "$named"
+exchange "$ONE_NQN"
+leave "$ONE_NQN"
+end_capture
+assert_marked "all packets of the connection that was there" "8 9" "$FABRIC_ADDR" "$HOST_ADDR"
+begin_capture soft-after ip netns exec "$SOFT_NETNS"
+join "$FABRIC_ADDR" "$HOST_ADDR"
+exchange "$ONE_NQN"
+leave "$ONE_NQN"
+end_capture
+assert_enough "$FABRIC_ADDR" "$HOST_ADDR"
+assert_marked "all packets of the next" "10 9" "$FABRIC_ADDR" "$HOST_ADDR"
+stop_target
+remove_rxe
+
+# ------------------------------------------------------------------------------ an RDMA device
+# Packets to one's own address never reach a wire, so routes send them over a cable: verbs-wire.
+step "A target on rxe, and two hosts"
+TARGET_PROVIDER=verbs
+TARGET_PREFIX=()
+TARGET=192.168.80.2
+FIRST=192.168.80.1
+SECOND=192.168.80.3
+ip link add near type veth peer name far
+sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+for end in near far; do
+    sysctl -qw "net.ipv4.conf.$end.accept_local=1" "net.ipv4.conf.$end.rp_filter=0" \
+        "net.ipv4.conf.$end.arp_ignore=1"
+    ip link set "$end" up
+done
+ip addr add "$TARGET/32" dev far
+ip addr add "$FIRST/32" dev near
+ip addr add "$SECOND/32" dev near
+ip route add "$TARGET" dev near src "$FIRST" table 10
+ip rule add pref 10 iif lo to "$TARGET" lookup 10
+ip rule add pref 12 oif near to "$TARGET" lookup 10
+for host in "$FIRST" "$SECOND"; do
+    ip route add "$host" dev far src "$TARGET" table 11 hoplimit 7
+    ip rule add pref 11 iif lo to "$host" lookup 11
+    ip rule add pref 13 oif far to "$host" lookup 11
+done
+ip rule add pref 100 lookup local
+ip rule del pref 0
+rdma link add rxe_near type rxe netdev near
+rdma link add rxe_far type rxe netdev far
+ping -c 1 -W 2 -I "$FIRST" "$TARGET" > /dev/null
+both_active() { [ "$(rdma link | grep -c 'state ACTIVE')" = 2 ]; }
+wait_for 10 "both links" both_active
+WIRE=far
+mine() { printf 'tclass=%s,dst_ip=%s,hop_limit=7' "$1" "$FIRST"; }
+configure "$TARGET" "$(mine 32)" "$named"
+start_target_from "$CONFIG"
+
+begin_capture verbs-rules
+join "$TARGET" "$FIRST"
+join_named "$TARGET" "$SECOND"
+exchange "$ONE_NQN"
+exchange "$OTHER_NQN"
+leave "$OTHER_NQN"
+end_capture
+assert_enough "$TARGET" "$FIRST"
+assert_marked "data and acknowledgements to the host with a rule" "8 7" "$TARGET" "$FIRST" rc
+# Linux sends these, in the class that the host asked for.
+assert_eq "DSCP of the connection manager's" 24 "$(marks "$TARGET" "$FIRST" cm | cut -d ' ' -f 1 | sort -u)"
+# The I/O queue's from its start, the admin queue's never.
+assert_eq "queue pairs in the class mirrored" 1 "$(marks "$TARGET" "$SECOND" qp | grep -c '^0 7')"
+assert_eq "queue pairs in the class of the name" 1 "$(marks "$TARGET" "$SECOND" qp | grep -c '^46 7')"
+assert_eq "queue pairs" 2 "$(marks "$TARGET" "$SECOND" qp | wc -l)"
+
+step "A reload changes new connections alone"
+begin_capture verbs-reload
+reload_config "$TARGET" "$(mine 40)" "$named"
+exchange "$ONE_NQN"
+end_capture
+assert_marked "data and acknowledgements of the connection that was there" "8 7" "$TARGET" "$FIRST" rc
+leave "$ONE_NQN"
+join "$TARGET" "$FIRST"
+exchange "$ONE_NQN"
+leave "$ONE_NQN"
+grep -E 'connected.*qid=1.*tos=40 dscp=10 sl=1 hop_limit=7' "$TARGET_LOG"
+stop_target
