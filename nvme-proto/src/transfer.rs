@@ -75,6 +75,7 @@ impl DataTransfer {
     /// Data SGL Length Invalid if the SGL describes another length; Invalid
     /// Field for data in the capsule, which go the other way; SGL Descriptor
     /// Type Invalid for what is not a keyed data block.
+    #[inline]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         match sqe.dptr.parse()? {
             Sgl::Keyed {
@@ -97,6 +98,7 @@ impl DataTransfer {
     /// Data SGL Length Invalid if the SGL describes another length; SGL Offset
     /// Invalid if it leaves the capsule; SGL Descriptor Type Invalid for what is
     /// neither a keyed data block nor an offset.
+    #[inline]
     pub fn from_host(sqe: &Sqe, length: u32, in_capsule_bytes: u32) -> Result<Self, Status> {
         Self::from_host_fitting(sqe, length, in_capsule_bytes, Fit::Exact)
     }
@@ -125,6 +127,7 @@ impl DataTransfer {
         }
     }
 
+    #[inline]
     fn from_host_fitting(
         sqe: &Sqe,
         length: u32,
@@ -163,6 +166,7 @@ impl Fit {
     }
 }
 
+#[inline]
 fn remote(
     address: u64,
     described: u32,

@@ -109,6 +109,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If they do not fit.
+    #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         self.check(offset, bytes.len());
         // SAFETY: the range was checked; `bytes` is a live reference and so
@@ -149,6 +150,7 @@ impl Mapping {
     ///
     /// # Panics
     /// If there are not as many.
+    #[inline]
     pub fn read(&self, offset: usize, out: &mut [u8]) {
         self.check(offset, out.len());
         // SAFETY: as in `write`.

@@ -90,6 +90,7 @@ impl Arena {
     }
 
     /// Puts the response of a request where a SEND can take it from.
+    #[inline]
     pub(crate) fn write_response(&self, request: usize, cqe: &Cqe, lkey: u32) -> Sge {
         let offset = request * CQE_BYTES;
         assert!(offset + CQE_BYTES <= self.data_offset, "request {request}");
@@ -165,6 +166,7 @@ impl ReceiveSlots {
     }
 
     /// The receive that fills slot `index`.
+    #[inline]
     pub(crate) fn receive(&self, index: u32, lkey: u32) -> RecvWork {
         assert!(index < self.count, "receive slot {index} of {}", self.count);
         let base = self.mapping.addr();
@@ -191,6 +193,7 @@ impl ReceiveSlots {
     }
 
     /// The SQE that landed in slot `index`.
+    #[inline]
     pub(crate) fn sqe(&self, index: u32) -> Sqe {
         let mut sqe = Sqe::new_zeroed();
         self.mapping

@@ -43,6 +43,15 @@ pub(crate) struct WorkId {
     pub(crate) generation: u16,
 }
 
+/// By their number in an id.
+const KINDS: [WorkKind; 5] = [
+    WorkKind::Receive,
+    WorkKind::Read,
+    WorkKind::Write,
+    WorkKind::Send,
+    WorkKind::Block,
+];
+
 const KIND_SHIFT: u32 = 32;
 const GENERATION_SHIFT: u32 = 40;
 
@@ -57,6 +66,7 @@ impl WorkId {
     }
 
     /// As a work request's id. The upper byte stays 0, which the ring reserves.
+    #[inline]
     pub(crate) fn encode(self) -> u64 {
         u64::from(self.slot)
             | (self.kind as u64) << KIND_SHIFT
@@ -67,18 +77,15 @@ impl WorkId {
     ///
     /// # Panics
     /// If no work request of ours ever had that id.
+    #[inline]
     pub(crate) fn decode(id: u64) -> Self {
-        let kind = match (id >> KIND_SHIFT) as u8 {
-            0 => WorkKind::Receive,
-            1 => WorkKind::Read,
-            2 => WorkKind::Write,
-            3 => WorkKind::Send,
-            4 => WorkKind::Block,
-            _ => panic!("a completion for {id:#x}, which was never posted"),
+        let kind = KINDS.get(usize::from((id >> KIND_SHIFT) as u8));
+        let Some(kind) = kind else {
+            panic!("a completion for {id:#x}, which was never posted")
         };
         Self {
             slot: id as u32,
-            kind,
+            kind: *kind,
             generation: (id >> GENERATION_SHIFT) as u16,
         }
     }

@@ -73,6 +73,11 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
             )
             .with_env("CAIRN_TEST_PROVIDER", "soft"),
         );
+        steps.push(Step::cargo(
+            "costs",
+            "nextest run -p cairn-tests --test costs --run-ignored all --locked \
+             --success-output immediate",
+        ));
         steps.push(Step::cargo("doc tests", "test --workspace --doc --locked"));
     } else {
         steps.push(
@@ -80,6 +85,10 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
                 .with_env(TSHARK_VARIABLE, "required")
                 .with_env(FIO_VARIABLE, "required"),
         );
+        steps.push(Step::cargo(
+            "costs",
+            "test -p cairn-tests --test costs --locked -- --include-ignored --nocapture",
+        ));
     }
     steps.push(
         Step::cargo("documentation", "doc --workspace --no-deps --locked")

@@ -2,7 +2,7 @@
 //! user space on the loopback interface.
 //!
 //! It starts `cairn-target` as a process of its own, is all of its hosts itself, and
-//! prints a table, or JSON. `cargo xtask bench scale` builds and runs it.
+//! prints a table; JSON, too. `cargo xtask bench scale` builds and runs it.
 
 mod depth;
 mod growth;
@@ -11,10 +11,12 @@ mod idle;
 mod report;
 mod served;
 
+use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use anyhow::Context;
 use clap::Parser;
 
 use report::Report;
@@ -45,9 +47,9 @@ struct Cli {
     /// Hosts that are connected and have nothing to do
     #[arg(long, default_value_t = 32)]
     idle_hosts: u16,
-    /// Print JSON instead of a table
-    #[arg(long)]
-    json: bool,
+    /// Where to write the figures as JSON, too
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
 }
 
 /// What there is to measure.
@@ -65,23 +67,21 @@ enum Part {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(&cli) {
-        Ok(report) => {
-            print!(
-                "{}",
-                if cli.json {
-                    report.json()
-                } else {
-                    report.table()
-                }
-            );
-            ExitCode::SUCCESS
-        }
+    match run(&cli).and_then(|report| tell(&cli, &report)) {
+        Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
             ExitCode::FAILURE
         }
     }
+}
+
+fn tell(cli: &Cli, report: &Report) -> anyhow::Result<()> {
+    print!("{}", report.table());
+    if let Some(file) = &cli.json {
+        fs::write(file, report.json()).with_context(|| file.display().to_string())?;
+    }
+    Ok(())
 }
 
 fn run(cli: &Cli) -> anyhow::Result<Report> {

@@ -148,6 +148,7 @@ impl IoCommand {
     ///
     /// # Errors
     /// The status to complete the command with.
+    #[inline]
     pub fn parse(
         sqe: &Sqe,
         in_capsule_bytes: u32,
@@ -186,6 +187,7 @@ impl IoCommand {
 
 impl IoLimits {
     /// Refuses optional commands that ONCS does not announce.
+    #[inline]
     fn check_opcode(&self, opcode: NvmOpcode) -> Result<(), Status> {
         let supported = match opcode {
             NvmOpcode::READ | NvmOpcode::WRITE | NvmOpcode::FLUSH => true,
@@ -208,6 +210,7 @@ impl NamespaceView {
     ///
     /// # Errors
     /// LBA Out of Range.
+    #[inline]
     pub fn check_range(&self, slba: u64, blocks: u32) -> Result<BlockRange, Status> {
         match slba.checked_add(u64::from(blocks)) {
             Some(end) if end <= self.nsze => Ok(BlockRange { slba, blocks }),
@@ -220,6 +223,7 @@ impl NamespaceView {
     /// # Panics
     /// If LBADS is more than 31: no namespace may have such blocks.
     #[must_use]
+    #[inline]
     pub fn bytes(&self, blocks: u32) -> u64 {
         assert!(self.lbads < 32, "LBADS {} is no block size", self.lbads);
         u64::from(blocks) << self.lbads
@@ -252,12 +256,16 @@ struct Parser<'a> {
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
 impl Parser<'_> {
+    // Inlined, as all that a read or write passes: what they find out then stays in
+    // registers. The compiler counts this one as too large for that by itself.
+    #[inline(always)]
     fn read(&self) -> Parsed {
         let (access, bytes) = self.block_access(0)?;
         let transfer = DataTransfer::to_host(self.sqe, self.within_mdts(bytes)?)?;
         Ok((Operation::Read(access), transfer))
     }
 
+    #[inline]
     fn write(&self) -> Parsed {
         self.check_writable()?;
         let (access, bytes) = self.block_access(0)?;
@@ -332,6 +340,7 @@ impl Parser<'_> {
     /// The blocks of a command that has them in CDW10 to CDW12, and their bytes.
     ///
     /// `defined` are bits of CDW12 that this command has and others do not.
+    #[inline]
     fn block_access(&self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;
         let dword12 = self.sqe.cdw12.get();
@@ -350,11 +359,13 @@ impl Parser<'_> {
         Ok((access, namespace.bytes(blocks)))
     }
 
+    #[inline]
     fn data_of_host(&self, bytes: u64) -> Result<DataTransfer, Status> {
         DataTransfer::from_host(self.sqe, self.within_mdts(bytes)?, self.in_capsule_bytes)
     }
 
     /// Base, figure 275, MDTS: a longer transfer is aborted with Invalid Field.
+    #[inline]
     fn within_mdts(&self, bytes: u64) -> Result<u32, Status> {
         match u32::try_from(bytes) {
             Ok(bytes) if bytes <= self.limits.mdts_bytes => Ok(bytes),
@@ -362,6 +373,7 @@ impl Parser<'_> {
         }
     }
 
+    #[inline]
     fn namespace(&self) -> Result<&NamespaceView, Status> {
         match self.sqe.nsid.get() {
             0 | NSID_ALL => Err(INVALID_NAMESPACE),
@@ -369,6 +381,7 @@ impl Parser<'_> {
         }
     }
 
+    #[inline]
     fn check_writable(&self) -> Result<(), Status> {
         if self.namespace()?.write_protected {
             Err(WRITE_PROTECTED)

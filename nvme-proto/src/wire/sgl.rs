@@ -154,12 +154,14 @@ impl SglDescriptor {
 
     /// Descriptor type.
     #[must_use]
+    #[inline]
     pub const fn sgl_type(&self) -> SglType {
         SglType(self.0[15] >> 4)
     }
 
     /// Descriptor subtype.
     #[must_use]
+    #[inline]
     pub const fn subtype(&self) -> u8 {
         self.0[15] & 0xf
     }
@@ -173,6 +175,7 @@ impl SglDescriptor {
     /// # Errors
     /// SGL Descriptor Type Invalid for a type or subtype that Fabrics over RDMA
     /// does not have.
+    #[inline]
     pub fn parse(&self) -> Result<Sgl, Status> {
         const INVALID: Status = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
         let (address, length) = (self.address(), self.unkeyed_length());
@@ -182,7 +185,7 @@ impl SglDescriptor {
                 Ok(Sgl::Keyed {
                     address,
                     length: u32::from_le_bytes([b[8], b[9], b[10], 0]),
-                    rkey: u32::from_le_bytes([b[11], b[12], b[13], b[14]]),
+                    rkey: self.rkey(),
                     invalidate: subtype == SUBTYPE_INVALIDATE,
                 })
             }
@@ -206,13 +209,10 @@ impl SglDescriptor {
 
     /// The key that the response must invalidate, whether the command succeeds or fails.
     #[must_use]
+    #[inline]
     pub fn invalidate_rkey(&self) -> Option<u32> {
-        match self.parse() {
-            Ok(Sgl::Keyed {
-                rkey,
-                invalidate: true,
-                ..
-            }) => Some(rkey),
+        match (self.sgl_type(), self.subtype()) {
+            (SglType::KEYED_DATA_BLOCK, SUBTYPE_INVALIDATE) => Some(self.rkey()),
             _ => None,
         }
     }
@@ -225,11 +225,19 @@ impl SglDescriptor {
         Self(bytes)
     }
 
+    #[inline]
+    fn rkey(&self) -> u32 {
+        let b = &self.0;
+        u32::from_le_bytes([b[11], b[12], b[13], b[14]])
+    }
+
+    #[inline]
     fn address(&self) -> u64 {
         let b = &self.0;
         u64::from_le_bytes([b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]])
     }
 
+    #[inline]
     fn unkeyed_length(&self) -> u32 {
         let b = &self.0;
         u32::from_le_bytes([b[8], b[9], b[10], b[11]])

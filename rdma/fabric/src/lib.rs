@@ -8,6 +8,7 @@
 //!   and has findings: what, why it matters, the evidence, the command that mends.
 //! * [`cli`] is `fabric` and `doctor` on the command line of target and initiator.
 //! * [`trouble`] explains errors of connections and of work, for logs.
+//! * [`placement`] says which CPUs are near an adapter.
 //! * [`mtu`] and [`tos`] are the arithmetic of RoCE.
 //!
 //! Nothing here is on the way of an I/O, and nothing needs an RDMA device.
@@ -17,6 +18,7 @@ pub mod cli;
 pub mod doctor;
 pub mod facts;
 pub mod mtu;
+pub mod placement;
 pub mod source;
 pub mod tos;
 pub mod trouble;

@@ -14,8 +14,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use crate::phy::Version;
+use crate::phy::batch::PACKET;
 use crate::phy::receive::Received;
-use crate::phy::send::{Flow, PACKET};
+use crate::phy::send::Flow;
 use crate::wire::Header;
 use crate::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, Ethernet};
 use crate::wire::frame::{Frame, Network};

@@ -24,14 +24,14 @@ macro_rules! counters {
 counters! {
     /// Packets sent.
     sent_pkts,
+    /// Datagrams sent, each of one packet or several: trips through the network stack.
+    sent_datagrams,
     /// Packets received that were ours.
     rcvd_pkts,
     /// Bytes sent, transport headers included.
     sent_bytes,
     /// Bytes received, transport headers included.
     rcvd_bytes,
-    /// Datagrams sent: a super-packet is one, and one trip through the stack.
-    sent_datagrams,
     /// Datagrams received.
     rcvd_datagrams,
     /// System calls that sent.

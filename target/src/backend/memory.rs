@@ -44,6 +44,7 @@ impl MemoryDisk {
         }
     }
 
+    #[inline]
     pub(super) fn window(&self, offset: u64, length: u32) -> (&Arc<Mapping>, usize) {
         assert!(
             offset + u64::from(length) <= self.bytes,

@@ -41,6 +41,7 @@ impl NullDisk {
         }
     }
 
+    #[inline]
     pub(super) fn window(&self, length: u32) -> (&Arc<Mapping>, usize) {
         assert!(length as usize <= self.zeroes.len(), "{length} zeroes");
         (&self.zeroes, 0)

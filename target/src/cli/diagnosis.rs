@@ -11,7 +11,7 @@ use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
 
 use super::PROGRAM;
-use crate::server;
+use crate::placement;
 
 /// Bytes of a submission queue entry, and of the memory that a receive takes
 /// beside it.
@@ -79,7 +79,7 @@ fn choices(config: &Config) -> Vec<Choice> {
 
 /// The memory of the data path with one device, as the guide has it.
 fn memory(target: &Target) -> Vec<(String, u64)> {
-    let reactors = server::cores(&target.reactors).len() as u64;
+    let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);
     let in_capsule =
         u64::from(target.in_capsule_data_bytes).next_multiple_of(u64::from(PAGE_BYTES));

@@ -191,6 +191,7 @@ impl QueuePair {
     }
 
     /// Whether it still takes commands and gives answers.
+    #[inline]
     pub(crate) fn is_open(&self) -> bool {
         matches!(self.state, State::Connecting { .. } | State::Live)
     }
@@ -234,10 +235,15 @@ impl QueuePair {
     }
 
     /// SQHD of the next response: one more command is consumed.
+    #[inline]
     pub(crate) fn advance_sqhd(&mut self) -> u16 {
         match &mut self.sqhd {
             Some(head) => {
-                *head = (*head + 1) % self.entries;
+                *head = if *head + 1 < self.entries {
+                    *head + 1
+                } else {
+                    0
+                };
                 *head
             }
             None => Cqe::SQHD_NO_FLOW_CONTROL,
@@ -256,6 +262,12 @@ impl QueuePair {
     pub(crate) fn work_returned(&mut self, now: Instant) {
         self.in_flight -= 1;
         self.in_flight_since = now;
+    }
+
+    /// Whether requests wait for credits.
+    #[inline]
+    pub(crate) fn has_waiting(&self) -> bool {
+        !self.awaiting_send.is_empty() || !self.awaiting_read.is_empty()
     }
 
     /// Whether it may become [`Self::overdue`] as it is.

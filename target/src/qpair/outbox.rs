@@ -43,14 +43,18 @@ impl Outbox {
         }
     }
 
+    #[inline]
     pub(crate) fn len(&self) -> usize {
         self.trains.len() + self.writes.len() + self.others.len()
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
+    // Inlined, so that the kind of each work request is known and it is made in place.
+    #[inline]
     pub(crate) fn push(&mut self, chain: &[SendWork]) {
         assert!(
             self.len() + chain.len() <= Self::MAX,

@@ -59,6 +59,7 @@ impl Qpairs {
     }
 
     /// One, if it is still there.
+    #[inline]
     pub(crate) fn get(&self, id: QpairId) -> Option<&QueuePair> {
         let entry = self.entries.get(id.index as usize)?;
         entry
@@ -88,6 +89,7 @@ impl Qpairs {
 impl std::ops::Index<QpairId> for Qpairs {
     type Output = QueuePair;
 
+    #[inline]
     fn index(&self, id: QpairId) -> &QueuePair {
         self.get(id)
             .expect("a queue pair stays until its last request has ended")
@@ -95,6 +97,7 @@ impl std::ops::Index<QpairId> for Qpairs {
 }
 
 impl std::ops::IndexMut<QpairId> for Qpairs {
+    #[inline]
     fn index_mut(&mut self, id: QpairId) -> &mut QueuePair {
         let entry = &mut self.entries[id.index as usize];
         assert_eq!(entry.generation, id.generation, "{id:?} is gone");

@@ -131,6 +131,7 @@ impl Reactor {
     }
 
     /// Posts a receive slot again at the end of the round.
+    #[inline]
     pub(super) fn repost(&mut self, port: usize, slot: u32) {
         // A port that is gone takes its slots with it.
         if let Some(port) = &mut self.ports[port] {

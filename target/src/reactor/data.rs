@@ -144,25 +144,9 @@ impl Reactor {
     }
 
     /// Where the data of a request lies in local memory, for the device of `port`.
-    pub(super) fn local_data(&self, id: RequestId, port: usize, length: u32) -> Sge {
-        if self.requests[id].data.is_none() {
-            let window = self.window(id, port);
-            return window.expect("data without a buffer has a window");
-        }
-        let span = self.data_span(id);
-        Sge {
-            addr: span.addr,
-            length,
-            lkey: self.port(port).arena_lkey(),
-        }
-    }
-
-    /// The bytes of the disk that a device moves by itself for a request.
-    pub(super) fn window(&self, id: RequestId, port: usize) -> Option<Sge> {
+    fn local_data(&self, id: RequestId, port: usize, length: u32) -> Sge {
         let request = &self.requests[id];
-        let (disk, block) = (&self.disks[request.disk?], request.block?);
-        let write = matches!(request.transfer, DataTransfer::FromHost(_));
-        disk.window(port, write, block.offset, request.transfer.length())
+        request.local_data(&self.arena, self.port(port).arena_lkey(), length)
     }
 
     /// The data buffer of a request, as long as was wanted.
@@ -217,13 +201,15 @@ impl Reactor {
     /// Gives the buffers back.
     pub(super) fn release_buffers(&mut self, id: RequestId) {
         let request = &mut self.requests[id];
-        for buffer in [request.data.take(), request.scratch.take()]
-            .into_iter()
-            .flatten()
-        {
+        if let Some(buffer) = request.data.take() {
             self.arena.pool().give(buffer);
         }
-        self.return_share(id);
+        if let Some(buffer) = request.scratch.take() {
+            self.arena.pool().give(buffer);
+        }
+        if request.reserved > 0 {
+            self.return_share(id);
+        }
     }
 
     /// All that a request needs is there: does what it asks for.

@@ -43,6 +43,7 @@ impl Disk {
 
     /// The bytes that a device can move to or from the disk by itself: `None`
     /// if it needs a buffer for that, or does not know the disk's memory.
+    #[inline]
     pub(crate) fn window(&self, port: usize, write: bool, offset: u64, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(write, offset, length)?;
         let region = self.regions[port].as_ref()?;
@@ -90,8 +91,8 @@ struct Table {
     disks: Vec<Option<u32>>,
     /// I/O commands in progress.
     active: u32,
-    /// Since when there are any.
-    active_since: Option<Instant>,
+    /// Since when there are any, or when the time before was counted.
+    active_since_ns: Option<u64>,
 }
 
 /// All namespaces of a reactor.
@@ -209,6 +210,7 @@ impl Disks {
     }
 
     /// The disk of a namespace.
+    #[inline]
     pub(crate) fn find(&self, subsystem: u32, nsid: u32) -> Option<u32> {
         let table = self.tables.get(subsystem as usize)?;
         let slot = usize::try_from(nsid.checked_sub(1)?).ok()?;
@@ -224,6 +226,7 @@ impl Disks {
     }
 
     /// A request begins to work on a disk.
+    #[inline]
     pub(crate) fn enter(&mut self, disk: u32) {
         let disk = &mut self[disk];
         disk.users += 1;
@@ -231,15 +234,18 @@ impl Disks {
     }
 
     /// A request has ended its work on a disk.
+    #[inline]
     pub(crate) fn leave(&mut self, disk: u32, ring: &mut Ring) {
         let left = &mut self[disk];
         left.users -= 1;
         left.show_users();
-        self.remove_if_unused(disk, ring);
+        if left.retired {
+            self.remove_if_unused(disk, ring);
+        }
     }
 
     fn remove_if_unused(&mut self, disk: u32, ring: &mut Ring) {
-        if !self[disk].retired || self[disk].users > 0 {
+        if self[disk].users > 0 {
             return;
         }
         let removed = self.disks[disk as usize]
@@ -253,30 +259,30 @@ impl Disks {
     }
 
     /// An I/O command of a subsystem begins.
-    pub(crate) fn io_begins(&mut self, subsystem: u32, now: Instant) {
+    #[inline]
+    pub(crate) fn io_begins(&mut self, subsystem: u32, now_ns: u64) {
         let table = &mut self.tables[subsystem as usize];
         table.active += 1;
-        table.active_since.get_or_insert(now);
+        table.active_since_ns.get_or_insert(now_ns);
     }
 
     /// An I/O command has ended; returns the nanoseconds that are to be counted as busy.
-    pub(crate) fn io_ends(&mut self, subsystem: u32, now: Instant) -> u64 {
+    #[inline]
+    pub(crate) fn io_ends(&mut self, subsystem: u32, now_ns: u64) -> u64 {
         let table = &mut self.tables[subsystem as usize];
         table.active -= 1;
-        let since = table
-            .active_since
-            .replace(now)
-            .expect("an I/O command began");
+        let since_ns = table.active_since_ns.replace(now_ns);
         if table.active == 0 {
-            table.active_since = None;
+            table.active_since_ns = None;
         }
-        now.duration_since(since).as_nanos() as u64
+        now_ns - since_ns.expect("an I/O command began")
     }
 }
 
 impl std::ops::Index<u32> for Disks {
     type Output = Disk;
 
+    #[inline]
     fn index(&self, index: u32) -> &Disk {
         self.disks[index as usize]
             .as_ref()
@@ -285,6 +291,7 @@ impl std::ops::Index<u32> for Disks {
 }
 
 impl std::ops::IndexMut<u32> for Disks {
+    #[inline]
     fn index_mut(&mut self, index: u32) -> &mut Disk {
         self.disks[index as usize]
             .as_mut()

@@ -3,8 +3,8 @@
 use nvme_proto::ana;
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::io::{
-    BlockAccess, DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, IoCommand,
-    NamespaceView, Operation,
+    DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, IoCommand, NamespaceView,
+    Operation,
 };
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{Sqe, Status};
@@ -13,107 +13,128 @@ use super::Reactor;
 use super::disks::Disk;
 use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
 use crate::registry::ControllerShared;
-use crate::request::{RequestId, Stage, Task};
+use crate::request::{Request, RequestId, Stage, Task};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
 
 /// The largest buffer that a Verify reads through.
 const VERIFY_BYTES: u32 = 64 << 10;
 
+/// Works out what the backend is to do for a request, which bytes the device moves
+/// by itself, and which buffers the rest takes.
+#[inline]
+fn plan(
+    request: &mut Request,
+    operation: Operation,
+    disk: Option<&Disk>,
+    port: usize,
+    controller: &ControllerShared,
+) {
+    let transfer = request.transfer;
+    let access = match operation {
+        Operation::Read(access)
+        | Operation::Write(access)
+        | Operation::Compare(access)
+        | Operation::Verify(access)
+        | Operation::WriteZeroes { access, .. } => access,
+        Operation::DatasetManagement { .. } => {
+            let kept = matches!(transfer, DataTransfer::InCapsule(_));
+            request.wants = (if kept { 0 } else { transfer.length() }, 0);
+            return;
+        }
+        Operation::Flush(_) => return,
+    };
+    let durable = access.fua || !controller.write_cache();
+    let op = match operation {
+        Operation::Write(_) => BlockOp::Write { durable },
+        Operation::Verify(_) => BlockOp::Verify,
+        Operation::WriteZeroes { deallocate, .. } => BlockOp::WriteZeroes {
+            deallocate,
+            durable,
+        },
+        _ => BlockOp::Read,
+    };
+    let disk = disk.expect("a command with blocks has a disk");
+    let offset = access.range.slba << disk.view.lbads;
+    let length = disk.view.bytes(access.range.blocks);
+    request.block = Some(BlockIo::new(op, offset, length, None));
+    request.window = match (operation, transfer) {
+        (Operation::Read(_), DataTransfer::ToHost(_)) => {
+            disk.window(port, false, offset, length as u32)
+        }
+        (Operation::Write(_), DataTransfer::FromHost(_)) => {
+            disk.window(port, true, offset, length as u32)
+        }
+        _ => None,
+    };
+    if request.window.is_none() {
+        request.wants = buffers_for(operation, transfer, disk, length as u32);
+    }
+}
+
+/// Bytes of buffers that a command wants without a window: (data, scratch). MDTS
+/// keeps the length within 32 bits.
+fn buffers_for(
+    operation: Operation,
+    transfer: DataTransfer,
+    disk: &Disk,
+    length: u32,
+) -> (u32, u32) {
+    let is_file = matches!(disk.backend(), Backend::File(_));
+    match (operation, transfer) {
+        (Operation::Verify(_), _) if is_file => (length.min(VERIFY_BYTES), 0),
+        (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
+        (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
+        (Operation::Compare(_), _) => (length, length),
+        (_, DataTransfer::InCapsule(slice)) => {
+            let alignment = disk.backend().geometry().memory_alignment;
+            let usable = slice.offset.is_multiple_of(alignment);
+            (if usable { 0 } else { length }, 0)
+        }
+        _ => (length, 0),
+    }
+}
+
 impl Reactor {
     /// Parses the command, finds its disk, and gets the buffers it needs.
     pub(super) fn begin_io(&mut self, id: RequestId) {
         let request = &mut self.requests[id];
-        let association = self.qpairs[request.qpair].association.as_ref();
+        let queue = &self.qpairs[request.qpair];
+        let association = queue.association.as_ref();
         let association = association.expect("an I/O queue is connected");
-        association.controller.note_io();
-        let subsystem = &association.subsystem;
-        let disk = self.disks.find(subsystem.id, request.sqe.nsid.get());
-        let view = disk.map(|disk| &self.disks[disk].view);
-        let access = disk.map_or(Ok(()), |disk| {
-            check_access(&association.controller, &self.disks[disk])
-        });
-        let parsed = access.and_then(|()| {
-            parse(
-                &request.sqe,
-                request.in_capsule_bytes,
-                view,
-                subsystem.io_limits(),
-            )
-        });
+        let (controller, subsystem) = (&*association.controller, &*association.subsystem);
+        controller.note_io();
         request.counted_busy = true;
-        self.disks.io_begins(subsystem.id, self.now);
-        match parsed {
-            Ok(command) => {
-                request.task = Task::Io(command.operation);
-                request.transfer = command.transfer;
-                request.disk = disk;
-                if let Some(disk) = disk {
-                    self.disks.enter(disk);
-                }
-                self.plan_io(id, command.operation);
-                self.acquire(id);
-            }
-            Err(status) => self.fail_io(id, status),
+        self.disks.io_begins(subsystem.id, self.now_ns);
+        let found = self.disks.find(subsystem.id, request.sqe.nsid.get());
+        let disk = found.map(|found| &self.disks[found]);
+        if let Some(disk) = disk
+            && let Err(status) = check_access(controller, disk)
+        {
+            return self.fail_io(id, status);
         }
-    }
-
-    /// Works out what the backend is to do, and which buffers that takes.
-    fn plan_io(&mut self, id: RequestId, operation: Operation) {
-        let access = match operation {
-            Operation::Read(access)
-            | Operation::Write(access)
-            | Operation::Compare(access)
-            | Operation::Verify(access)
-            | Operation::WriteZeroes { access, .. } => access,
-            Operation::DatasetManagement { .. } => {
-                let length = self.requests[id].transfer.length();
-                let kept = matches!(self.requests[id].transfer, DataTransfer::InCapsule(_));
-                self.requests[id].wants = (if kept { 0 } else { length }, 0);
-                return;
-            }
-            Operation::Flush(_) => return,
+        let view = disk.map(|disk| &disk.view);
+        let limits = subsystem.io_limits();
+        let command = match parse(&request.sqe, request.in_capsule_bytes, view, limits) {
+            Ok(command) => command,
+            Err(status) => return self.fail_io(id, status),
         };
-        let durable = access.fua || !self.write_cache(id);
-        let op = match operation {
-            Operation::Write(_) => BlockOp::Write { durable },
-            Operation::Verify(_) => BlockOp::Verify,
-            Operation::WriteZeroes { deallocate, .. } => BlockOp::WriteZeroes {
-                deallocate,
-                durable,
-            },
-            _ => BlockOp::Read,
-        };
-        let (offset, length) = self.bytes(id, access);
-        self.requests[id].block = Some(BlockIo::new(op, offset, length, None));
-        self.requests[id].wants = self.buffers_for(id, operation, length as u32);
-    }
-
-    /// (data, scratch) in bytes. MDTS keeps the length within 32 bits.
-    fn buffers_for(&self, id: RequestId, operation: Operation, length: u32) -> (u32, u32) {
-        let request = &self.requests[id];
-        let port = self.qpairs[request.qpair].port;
-        let disk = &self.disks[request.disk.expect("a command with blocks has a disk")];
-        let is_file = matches!(disk.backend(), Backend::File(_));
-        match (operation, request.transfer) {
-            (Operation::Verify(_), _) if is_file => (length.min(VERIFY_BYTES), 0),
-            (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
-            (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
-            (Operation::Compare(_), _) => (length, length),
-            (_, DataTransfer::InCapsule(slice)) => {
-                let alignment = disk.backend().geometry().memory_alignment;
-                (
-                    if slice.offset.is_multiple_of(alignment) {
-                        0
-                    } else {
-                        length
-                    },
-                    0,
-                )
-            }
-            _ if self.window(id, port).is_some() => (0, 0),
-            _ => (length, 0),
+        request.task = Task::Io(command.operation);
+        request.transfer = command.transfer;
+        request.disk = found;
+        plan(request, command.operation, disk, queue.port, controller);
+        // The device fetches the data of a window when it sends them: all is there.
+        let is_there = request.window.is_some() && matches!(command.operation, Operation::Read(_));
+        if is_there {
+            request.way.held(self.now_ns);
         }
+        if let Some(disk) = found {
+            self.disks.enter(disk);
+        }
+        if is_there {
+            return self.succeed_io(id);
+        }
+        self.acquire(id);
     }
 
     /// The buffers are there, and the host's data in them: asks the backend.
@@ -347,8 +368,7 @@ impl Reactor {
         let Some(association) = queue.association.clone() else {
             return;
         };
-        let victim =
-            |request: &crate::request::Request| request.qpair == qpair && request.cid() == cid;
+        let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
         let mut found = None;
         let mut take = |id| found = Some(id);
         self.requests
@@ -370,22 +390,10 @@ impl Reactor {
     }
 
     /// The request has nothing more to do with its disk.
+    #[inline]
     pub(super) fn leave_disk(&mut self, id: RequestId) {
         if let Some(disk) = self.requests[id].disk.take() {
             self.disks.leave(disk, &mut self.ring);
-        }
-    }
-
-    /// The time until now counts as busy, if the request does.
-    pub(super) fn count_busy(&mut self, id: RequestId) {
-        if std::mem::take(&mut self.requests[id].counted_busy) {
-            let subsystem = self.subsystem_id(id);
-            let busy_ns = self.disks.io_ends(subsystem, self.now);
-            self.association(id)
-                .subsystem
-                .counters(self.index)
-                .busy_ns
-                .add(busy_ns);
         }
     }
 
@@ -397,22 +405,6 @@ impl Reactor {
     fn subsystem_id(&self, id: RequestId) -> u32 {
         self.association(id).subsystem.id
     }
-
-    fn write_cache(&self, id: RequestId) -> bool {
-        self.association(id).controller.write_cache()
-    }
-
-    /// The bytes of the disk that blocks are: (offset, length).
-    fn bytes(&self, id: RequestId, access: BlockAccess) -> (u64, u64) {
-        let disk = self.requests[id]
-            .disk
-            .expect("a command with blocks has a disk");
-        let view = &self.disks[disk].view;
-        (
-            access.range.slba << view.lbads,
-            view.bytes(access.range.blocks),
-        )
-    }
 }
 
 /// Whether the disk can be used by way of this controller (Base, 8.1.3).
@@ -422,6 +414,7 @@ fn check_access(controller: &ControllerShared, disk: &Disk) -> Result<(), Status
 
 /// Fabrics commands have no place on an I/O queue that is connected: a second
 /// Connect is out of sequence (Base, 6.3), the others are not supported there.
+#[inline]
 fn parse(
     sqe: &Sqe,
     in_capsule_bytes: u32,

@@ -24,6 +24,7 @@ impl Reactor {
     /// Takes on a connection, or refuses it.
     pub(super) fn accept(&mut self, admitted: Admitted) {
         let peer = admitted.request.peer;
+        let qid = admitted.cm.qid.get();
         let device = Arc::clone(&admitted.request.device);
         let port = if self.draining {
             Err("the target is shutting down".to_owned())
@@ -41,7 +42,7 @@ impl Reactor {
             }
         };
         if let Err(reason) = result {
-            self.inbox.unload();
+            self.inbox.unload(qid);
             self.explain_refusal(peer, device.name(), &reason);
         }
     }
@@ -149,6 +150,7 @@ impl Reactor {
     }
 
     /// A port that must be there.
+    #[inline]
     pub(super) fn port(&self, index: usize) -> &Port {
         self.ports[index]
             .as_ref()
@@ -332,7 +334,7 @@ impl Reactor {
             return;
         }
         let queue = self.qpairs.remove(qpair);
-        self.inbox.unload();
+        self.inbox.unload(queue.cm.qid.get());
         if let Some(share) = queue.share {
             self.shares.leave(share);
         }

@@ -130,6 +130,7 @@ impl Port {
     }
 
     /// Has a receive slot posted again at the end of the round.
+    #[inline]
     pub(crate) fn repost(&mut self, slot: u32) {
         self.reposts
             .push(self.slots.receive(slot, self.slots_region.lkey()));
@@ -171,6 +172,7 @@ impl Port {
     }
 
     /// What we call a queue pair, if it is still ours.
+    #[inline]
     pub(crate) fn qpair(&self, qp: QpId) -> Option<QpairId> {
         let known = self
             .qpairs

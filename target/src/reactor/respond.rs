@@ -28,20 +28,26 @@ impl Reactor {
             // Nothing but the response goes to the host.
             request.transfer = DataTransfer::None;
         }
+        let keeps_data = matches!(request.transfer, DataTransfer::ToHost(_));
+        let keeps_receive = request.receive.is_some();
         self.count_end(id);
-        self.release_receive(id);
-        if !matches!(self.requests[id].transfer, DataTransfer::ToHost(_)) {
+        if keeps_receive {
+            self.release_receive(id);
+        }
+        if !keeps_data {
             self.release_buffers(id);
         }
         let qpair = self.requests[id].qpair;
-        if self.qpairs[qpair].is_open() {
-            let queue = &mut self.qpairs[qpair];
-            self.requests
-                .push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
-            self.pump_sends(qpair);
-        } else {
-            self.abandon(id);
+        let queue = &mut self.qpairs[qpair];
+        if !queue.is_open() {
+            return self.abandon(id);
         }
+        if queue.awaiting_send.is_empty() && self.claim_send(id, qpair) {
+            return self.post_response(id, qpair);
+        }
+        let queue = &mut self.qpairs[qpair];
+        self.requests
+            .push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
     }
 
     /// Posts what a queue pair has credits for: responses first, since they end
@@ -52,73 +58,83 @@ impl Reactor {
     }
 
     fn pump_sends(&mut self, qpair: QpairId) {
-        loop {
+        while let Some(id) = self.qpairs[qpair].awaiting_send.front()
+            && self.claim_send(id, qpair)
+        {
             let queue = &mut self.qpairs[qpair];
-            let Some(id) = queue.awaiting_send.front() else {
-                return;
-            };
-            let to_host = matches!(self.requests[id].transfer, DataTransfer::ToHost(_));
-            let send_work = if to_host { 2 } else { 1 };
-            if queue.send_credits < send_work {
-                return;
-            }
             self.requests.pop_front(&mut queue.awaiting_send);
-            queue.send_credits -= send_work;
-            self.requests[id].send_work = send_work as u8;
             self.post_response(id, qpair);
         }
     }
 
+    /// Takes the credits for a response, if the queue pair has as many.
+    #[inline]
+    fn claim_send(&mut self, id: RequestId, qpair: QpairId) -> bool {
+        let (request, queue) = (&mut self.requests[id], &mut self.qpairs[qpair]);
+        let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
+        let send_work = if to_host { 2 } else { 1 };
+        let enough = queue.send_credits >= send_work;
+        if enough {
+            queue.send_credits -= send_work;
+            request.send_work = send_work as u8;
+        }
+        enough
+    }
+
     fn post_response(&mut self, id: RequestId, qpair: QpairId) {
-        let queue = &mut self.qpairs[qpair];
+        self.make_room(qpair, RESPONSE_WORK);
+        self.requests.set_stage(id, Stage::Running, Stage::Sending);
+        let (request, queue) = (&mut self.requests[id], &mut self.qpairs[qpair]);
+        let port = self.ports[queue.port].as_ref();
+        let port = port.expect("an open queue pair has a port");
         queue.work_posted(self.now);
         queue.command_ends();
-        let (port, sqhd) = (queue.port, queue.advance_sqhd());
-        let mut chain = [None; RESPONSE_WORK];
-        if let DataTransfer::ToHost(remote) = self.requests[id].transfer {
-            chain[0] = Some(SendWork {
-                id: self.requests.work_id(id, WorkKind::Write),
-                op: Operation::Write(RemoteBuffer {
-                    addr: remote.address,
-                    rkey: remote.rkey,
-                }),
-                sges: SgeList::one(self.local_data(id, port, remote.length)),
-                signaled: false,
-            });
-        }
-        let request = &mut self.requests[id];
-        let cqe = request.completion.cqe(sqhd);
+        let cqe = request.completion.cqe(queue.advance_sqhd());
+        request.take_permit().answered();
         // Also if the command failed: the key is the command's, not its success's.
         let rkey = request.sqe.dptr.invalidate_rkey();
-        let port = self.ports[port]
-            .as_ref()
-            .expect("an open queue pair has a port");
         let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
             Some(rkey) => Operation::SendWithInvalidate { rkey },
             None => Operation::Send,
         };
-        request.take_permit().answered();
-        let response = self
-            .arena
-            .write_response(id.index(), &cqe, port.arena_lkey());
-        chain[1] = Some(SendWork {
-            id: self.requests.work_id(id, WorkKind::Send),
+        let lkey = port.arena_lkey();
+        let response = self.arena.write_response(id.index(), &cqe, lkey);
+        let send = SendWork {
+            id: request.work_id(id, WorkKind::Send),
             op,
             sges: SgeList::one(response),
             signaled: true,
-        });
-        self.requests.set_stage(id, Stage::Running, Stage::Sending);
-        match chain {
-            [Some(write), Some(send)] => self.push_work(qpair, &[write, send]),
-            [_, send] => self.push_work(qpair, send.as_slice()),
+        };
+        if queue.outbox.is_empty() {
+            self.dirty.push(qpair);
+        }
+        if let DataTransfer::ToHost(remote) = request.transfer {
+            let data = request.local_data(&self.arena, lkey, remote.length);
+            let write = SendWork {
+                id: request.work_id(id, WorkKind::Write),
+                op: Operation::Write(RemoteBuffer {
+                    addr: remote.address,
+                    rkey: remote.rkey,
+                }),
+                sges: SgeList::one(data),
+                signaled: false,
+            };
+            queue.outbox.push(&[write]);
+        }
+        queue.outbox.push(&[send]);
+    }
+
+    /// Has room in the outbox for so much work.
+    #[inline]
+    fn make_room(&mut self, qpair: QpairId, count: usize) {
+        if self.qpairs[qpair].outbox.len() + count > Outbox::MAX {
+            self.flush_outbox(qpair);
         }
     }
 
     /// Adds to what is posted at the end of the round.
     pub(super) fn push_work(&mut self, qpair: QpairId, chain: &[SendWork]) {
-        if self.qpairs[qpair].outbox.len() + chain.len() > Outbox::MAX {
-            self.flush_outbox(qpair);
-        }
+        self.make_room(qpair, chain.len());
         let queue = &mut self.qpairs[qpair];
         if queue.outbox.is_empty() {
             self.dirty.push(qpair);
@@ -180,10 +196,13 @@ impl Reactor {
         } else {
             self.count_way(id);
         }
-        if self.qpairs[qpair].is_open() {
+        let queue = &self.qpairs[qpair];
+        if queue.is_open() && queue.has_waiting() {
             self.pump(qpair);
         }
-        self.release_buffers(id);
+        if self.requests[id].holds_buffers() {
+            self.release_buffers(id);
+        }
         self.free(id);
     }
 
@@ -215,12 +234,26 @@ impl Reactor {
     }
 
     /// Frees a request of which nothing is left.
+    #[inline]
     pub(super) fn free(&mut self, id: RequestId) {
-        let qpair = self.requests[id].qpair;
-        self.count_busy(id);
-        self.leave_disk(id);
+        let request = &mut self.requests[id];
+        let qpair = request.qpair;
+        let queue = &mut self.qpairs[qpair];
+        if std::mem::take(&mut request.counted_busy) {
+            let association = queue.association.as_ref();
+            let subsystem = &association.expect("an I/O queue is connected").subsystem;
+            let busy_ns = self.disks.io_ends(subsystem.id, self.now_ns);
+            if busy_ns > 0 {
+                subsystem.counters(self.index).busy_ns.add(busy_ns);
+            }
+        }
+        if let Some(disk) = request.disk.take() {
+            self.disks.leave(disk, &mut self.ring);
+        }
         self.requests.release(id);
-        self.qpairs[qpair].requests -= 1;
-        self.retire_if_done(qpair);
+        queue.requests -= 1;
+        if !queue.is_open() {
+            self.retire_if_done(qpair);
+        }
     }
 }

@@ -147,10 +147,8 @@ impl Reactor {
     /// Gives back what a request was promised.
     pub(super) fn return_share(&mut self, id: RequestId) {
         let bytes = std::mem::take(&mut self.requests[id].reserved);
-        if bytes > 0 {
-            let share = self.share_of(id).expect("only a share makes promises");
-            self.shares.give_back(share, bytes);
-        }
+        let share = self.share_of(id).expect("only a share makes promises");
+        self.shares.give_back(share, bytes);
     }
 
     /// Lets those go on whose share has room again.

@@ -87,13 +87,55 @@ pub(crate) enum Message {
     Stop,
 }
 
+/// What a reactor has to serve, and will have.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Load {
+    /// Admin queues, which have next to nothing to do.
+    pub(crate) admin: usize,
+    /// I/O queues.
+    pub(crate) io: usize,
+}
+
+impl Load {
+    /// Queue pairs in all.
+    pub(crate) fn queue_pairs(self) -> usize {
+        self.admin + self.io
+    }
+
+    /// Which of these reactors gets one queue more: the one with the fewest of its
+    /// kind. An admin queue does not count as an I/O queue, or hosts with one of each
+    /// would have all their I/O on one of two reactors. `None`: all have `limit`.
+    pub(crate) fn lightest(loads: &[Self], qid: u16, limit: usize) -> Option<usize> {
+        let weight = |load: &Self| match qid {
+            0 => (load.admin, load.io),
+            _ => (load.io, load.admin),
+        };
+        let has_room = |load: &Self| load.queue_pairs() < limit;
+        let with_room = loads.iter().enumerate().filter(|(_, load)| has_room(load));
+        let lightest = with_room.min_by_key(|(_, load)| weight(load));
+        lightest.map(|(reactor, _)| reactor)
+    }
+}
+
+/// A [`Load`] as threads share it.
+#[derive(Debug, Default)]
+struct SharedLoad {
+    admin: AtomicUsize,
+    io: AtomicUsize,
+}
+
+impl SharedLoad {
+    fn of(&self, qid: u16) -> &AtomicUsize {
+        if qid == 0 { &self.admin } else { &self.io }
+    }
+}
+
 /// The sending end of a reactor's mailbox.
 #[derive(Debug, Clone)]
 pub(crate) struct Mailbox {
     sender: Sender<Message>,
     wake: Arc<OwnedFd>,
-    /// Queue pairs that the reactor has or will have.
-    load: Arc<AtomicUsize>,
+    load: Arc<SharedLoad>,
 }
 
 impl Mailbox {
@@ -102,7 +144,7 @@ impl Mailbox {
         let flags = EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC;
         let wake = Arc::new(rustix::event::eventfd(0, flags)?);
         let (sender, receiver) = crossbeam_channel::unbounded();
-        let load = Arc::new(AtomicUsize::new(0));
+        let load = Arc::<SharedLoad>::default();
         let inbox = Inbox {
             receiver,
             wake: Arc::clone(&wake),
@@ -120,13 +162,17 @@ impl Mailbox {
     }
 
     /// Queue pairs that the reactor has or will have.
-    pub(crate) fn load(&self) -> usize {
-        self.load.load(Ordering::Relaxed)
+    pub(crate) fn load(&self) -> Load {
+        Load {
+            admin: self.load.admin.load(Ordering::Relaxed),
+            io: self.load.io.load(Ordering::Relaxed),
+        }
     }
 
     /// Hands over a connection, and counts it.
     pub(crate) fn accept(&self, admitted: Box<Admitted>) {
-        self.load.fetch_add(1, Ordering::Relaxed);
+        let load = self.load.of(admitted.cm.qid.get());
+        load.fetch_add(1, Ordering::Relaxed);
         self.send(Message::Accept(admitted));
     }
 }
@@ -136,7 +182,7 @@ impl Mailbox {
 pub(crate) struct Inbox {
     receiver: Receiver<Message>,
     wake: Arc<OwnedFd>,
-    load: Arc<AtomicUsize>,
+    load: Arc<SharedLoad>,
 }
 
 impl Inbox {
@@ -161,9 +207,9 @@ impl Inbox {
         let _ = rustix::io::read(&self.wake, &mut count);
     }
 
-    /// A queue pair is no more.
-    pub(crate) fn unload(&self) {
-        self.load.fetch_sub(1, Ordering::Relaxed);
+    /// A queue pair is no more, whose connection request named this QID.
+    pub(crate) fn unload(&self, qid: u16) {
+        self.load.of(qid).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -182,6 +228,24 @@ mod tests {
         assert!(matches!(inbox.try_recv(), Some(Message::Drain)));
         assert!(matches!(inbox.try_recv(), Some(Message::Stop)));
         assert!(inbox.try_recv().is_none());
+    }
+
+    #[test]
+    fn hosts_with_one_io_queue_spread_over_the_reactors() {
+        let mut loads = [Load { admin: 0, io: 0 }; 2];
+        for _host in 0..6 {
+            for qid in [0, 1] {
+                let reactor = Load::lightest(&loads, qid, 6).unwrap();
+                let load = &mut loads[reactor];
+                *(if qid == 0 {
+                    &mut load.admin
+                } else {
+                    &mut load.io
+                }) += 1;
+            }
+        }
+        assert_eq!(loads, [Load { admin: 3, io: 3 }; 2]);
+        assert_eq!(Load::lightest(&loads, 1, 6), None);
     }
 
     #[test]

@@ -12,11 +12,13 @@ pub(crate) struct List {
 
 impl List {
     /// Whether nobody waits.
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_none()
     }
 
     /// Who is next.
+    #[inline]
     pub(crate) fn front(&self) -> Option<RequestId> {
         self.head
     }

@@ -10,11 +10,13 @@ mod permit;
 pub(crate) use list::List;
 pub(crate) use permit::Permit;
 
+use cairn_rdma::Sge;
 use nvme_proto::controller::{AdminCommand, Completion};
 use nvme_proto::io::Operation;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FromZeros, Sqe, Status};
 
+use crate::arena::Arena;
 use crate::backend::BlockIo;
 use crate::metrics::Way;
 use crate::pool::Buffer;
@@ -91,6 +93,8 @@ pub(crate) struct Request {
     pub(crate) wants: (u32, u32),
     /// Bytes of buffers that its host's share has promised it.
     pub(crate) reserved: usize,
+    /// The bytes of the disk that the device moves by itself, if it can.
+    pub(crate) window: Option<Sge>,
     /// The buffer of its data.
     pub(crate) data: Option<Buffer>,
     /// A second buffer: what a Compare reads from the disk.
@@ -135,6 +139,7 @@ impl Request {
             transfer: DataTransfer::None,
             wants: (0, 0),
             reserved: 0,
+            window: None,
             data: None,
             scratch: None,
             disk: None,
@@ -148,9 +153,64 @@ impl Request {
         }
     }
 
+    /// Takes on a command. What is held by reference or by count was let go of before
+    /// the request was freed ([`RequestTable::release`]); all else is set here.
+    #[inline(always)]
+    fn begin(&mut self, qpair: QpairId, sqe: Sqe) {
+        self.stage = Stage::Running;
+        self.permit = Some(Permit::new(sqe.cid.get()));
+        self.qpair = qpair;
+        self.sqe = sqe;
+        self.in_capsule_bytes = 0;
+        self.task = Task::Unparsed;
+        self.way = Way::default();
+        self.transfer = DataTransfer::None;
+        self.wants = (0, 0);
+        self.window = None;
+        self.block = None;
+        self.steps_done = 0;
+        self.counted_busy = false;
+        self.completion = UNFINISHED;
+        self.send_work = 0;
+        self.close_after = false;
+    }
+
+    /// A name for work that is done for it.
+    #[inline]
+    pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
+        let generation = self.generation;
+        WorkId {
+            slot: id.0,
+            kind,
+            generation,
+        }
+        .encode()
+    }
+
+    /// Where `length` bytes of its data lie in local memory: in its buffer in the
+    /// arena, for which the device has this key, or on the disk itself.
+    #[inline]
+    pub(crate) fn local_data(&self, arena: &Arena, arena_lkey: u32, length: u32) -> Sge {
+        match &self.data {
+            Some(buffer) => Sge {
+                addr: arena.span(buffer, length).addr,
+                length,
+                lkey: arena_lkey,
+            },
+            None => self.window.expect("data without a buffer has a window"),
+        }
+    }
+
     /// CID.
+    #[inline]
     pub(crate) fn cid(&self) -> u16 {
         self.sqe.cid.get()
+    }
+
+    /// Whether it has buffers, or a promise of some.
+    #[inline]
+    pub(crate) fn holds_buffers(&self) -> bool {
+        self.data.is_some() || self.scratch.is_some() || self.reserved > 0
     }
 
     /// Who has it.
@@ -195,18 +255,13 @@ impl RequestTable {
     ///
     /// # Panics
     /// If all are taken: see [`Self::is_full`].
+    // Always: the SQE is then read from its receive slot straight into the request.
+    #[inline(always)]
     pub(crate) fn take(&mut self, qpair: QpairId, sqe: Sqe) -> RequestId {
         let id = self.free.pop().expect("a request is free");
         let request = &mut self.requests[id.index()];
         assert_eq!(request.stage, Stage::Free, "{id:?}");
-        *request = Request {
-            generation: request.generation,
-            stage: Stage::Running,
-            qpair,
-            sqe,
-            permit: Some(Permit::new(sqe.cid.get())),
-            ..Request::free()
-        };
+        request.begin(qpair, sqe);
         id
     }
 
@@ -214,10 +269,12 @@ impl RequestTable {
     ///
     /// # Panics
     /// If something of it is left.
+    #[inline]
     pub(crate) fn release(&mut self, id: RequestId) {
         let request = &mut self.requests[id.index()];
         assert_eq!(request.stage, Stage::Running, "{id:?} is with someone");
         assert!(request.permit.is_none(), "{id:?} is unanswered");
+        assert_eq!(request.next, None, "{id:?} waits for something");
         assert!(
             request.data.is_none() && request.scratch.is_none(),
             "{id:?} has buffers"
@@ -233,6 +290,7 @@ impl RequestTable {
     }
 
     /// Hands a request to someone, or takes it back (`Running`).
+    #[inline]
     pub(crate) fn set_stage(&mut self, id: RequestId, from: Stage, to: Stage) {
         let request = &mut self.requests[id.index()];
         assert_eq!(request.stage, from, "{id:?} was to become {to:?}");
@@ -241,19 +299,14 @@ impl RequestTable {
 
     /// A name for work that is done for a request.
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
-        let generation = self.requests[id.index()].generation;
-        WorkId {
-            slot: id.0,
-            kind,
-            generation,
-        }
-        .encode()
+        self[id].work_id(id, kind)
     }
 
     /// The request that a completion is about.
     ///
     /// # Panics
     /// If the request has been freed since: it must not be while work is out.
+    #[inline]
     pub(crate) fn find(&self, work: WorkId) -> RequestId {
         let id = RequestId(work.slot);
         assert_eq!(
@@ -278,12 +331,14 @@ impl RequestTable {
 impl std::ops::Index<RequestId> for RequestTable {
     type Output = Request;
 
+    #[inline]
     fn index(&self, id: RequestId) -> &Request {
         &self.requests[id.index()]
     }
 }
 
 impl std::ops::IndexMut<RequestId> for RequestTable {
+    #[inline]
     fn index_mut(&mut self, id: RequestId) -> &mut Request {
         &mut self.requests[id.index()]
     }

@@ -13,10 +13,10 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 use super::control::{Control, QUEUE_PAIRS_MAX};
 use crate::ana::ListenerShared;
 use crate::marking::{self, MarkingPolicy};
-use crate::registry::Admitted;
+use crate::registry::{Admitted, Load, Mailbox};
 
 impl Control {
-    /// Gives a connection to the reactor with the fewest, or refuses it.
+    /// Gives a connection to the reactor with the fewest of its kind, or refuses it.
     pub(super) fn admit(
         &mut self,
         listener: &cairn_config::Listener,
@@ -120,17 +120,10 @@ impl Control {
         if request.peer_responder_resources == 0 {
             return Err(RejectStatus::INVALID_IRD);
         }
-        let loads = self
-            .mailboxes
-            .iter()
-            .map(crate::registry::Mailbox::load)
-            .enumerate();
-        let (reactor, load) = loads
-            .min_by_key(|&(_, load)| load)
-            .expect("there is a reactor");
-        if load >= usize::from(QUEUE_PAIRS_MAX) {
-            return Err(RejectStatus::NO_RESOURCES);
-        }
+        let loads: Vec<Load> = self.mailboxes.iter().map(Mailbox::load).collect();
+        let limit = usize::from(QUEUE_PAIRS_MAX);
+        let reactor = Load::lightest(&loads, cm.qid.get(), limit);
+        let reactor = reactor.ok_or(RejectStatus::NO_RESOURCES)?;
         Ok((reactor, cm, reply))
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_config::{Config, Nqn, Reactors};
+use cairn_config::{Config, Nqn};
 use cairn_rdma::{Clock, Complaints, Device, ListenerEvent, Provider};
 use nvme_proto::limits::Limits;
 use tokio::runtime::Runtime;
@@ -18,19 +18,12 @@ use super::listeners::{ListenerId, OpenListener};
 use super::shutdown::STOP_TIMEOUT;
 use super::{Order, StartError, Started};
 use crate::metrics::{MetricsServer, Observed, ReactorCounters};
+use crate::placement;
 use crate::reactor::{self, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
 
 /// Queue pairs of one reactor on one device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
-
-/// Reactors where the configuration leaves it to us: they poll, so they shall
-/// not take a machine over; and each has its own memory.
-const REACTORS_AUTO_MAX: usize = 2;
-
-/// With fewer cores than this, pinning a reactor keeps it from running where
-/// there is room, and nothing is gained.
-const CORES_TO_PIN: usize = 4;
 
 /// What listeners say, and which.
 pub(super) type ListenerNews = (ListenerId, ListenerEvent);
@@ -328,7 +321,7 @@ impl Launch<'_> {
     /// Starts all reactors, or none.
     fn all(&self, crew: &mut Crew) -> Result<(Arc<[Mailbox]>, Counters), StartError> {
         let (mut mailboxes, mut counters) = (Vec::new(), Vec::new());
-        for (index, core) in cores(&self.config.target.reactors).into_iter().enumerate() {
+        for (index, core) in placement::cores(self.config).into_iter().enumerate() {
             match self.one(crew, index, core) {
                 Ok((mailbox, own)) => {
                     mailboxes.push(mailbox);
@@ -363,31 +356,6 @@ impl Launch<'_> {
         })?;
         Ok((mailbox, counters))
     }
-}
-
-/// A core for each reactor; `None` leaves it to the scheduler.
-pub(crate) fn cores(reactors: &Reactors) -> Vec<Option<usize>> {
-    let allowed = allowed_cores();
-    let count = match reactors {
-        Reactors::Cores(cores) => return cores.iter().copied().map(Some).collect(),
-        Reactors::Count(count) => *count,
-        Reactors::Auto => (allowed.len() / 2).clamp(1, REACTORS_AUTO_MAX),
-    };
-    // From the last core down: interrupts tend to the first.
-    let mut from_last = allowed.iter().rev().copied().cycle();
-    let pin = allowed.len() >= CORES_TO_PIN && count <= allowed.len();
-    (0..count)
-        .map(|_| from_last.next().filter(|_| pin))
-        .collect()
-}
-
-fn allowed_cores() -> Vec<usize> {
-    let Ok(set) = rustix::thread::sched_getaffinity(None) else {
-        return vec![0];
-    };
-    (0..rustix::thread::CpuSet::MAX_CPU)
-        .filter(|&core| set.is_set(core))
-        .collect()
 }
 
 fn runtime() -> io::Result<Runtime> {

@@ -65,10 +65,20 @@ impl Crew {
                 (Rest::Until(one), Rest::Until(other)) => {
                     Rest::Until([one, other].into_iter().flatten().min())
                 }
-                _ => Rest::None,
+                (Rest::None, _) | (_, Rest::None) => Rest::None,
+                _ => Rest::Spin,
             };
         }
         all
+    }
+
+    /// A round of each that is moved along by hand, as it would run on its thread.
+    pub(super) fn round(&mut self, now: Instant) {
+        if let Self::Stepped(reactors) = self {
+            for reactor in reactors {
+                reactor.step(now);
+            }
+        }
     }
 
     /// Those that are moved along by hand.

@@ -29,7 +29,6 @@ use crate::metrics::Observed;
 use control::Control;
 use crew::Crew;
 
-pub(crate) use control::cores;
 pub use reload::ReloadError;
 pub use stepped::{Holdings, SteppedTarget};
 

@@ -18,6 +18,7 @@ mod pictures;
 mod programs;
 mod report;
 mod sample;
+mod scale;
 
 use std::io::{IsTerminal, Write};
 use std::net::IpAddr;
@@ -76,6 +77,8 @@ pub(crate) struct Args {
 enum Other {
     /// Compare two runs: ratios, their bounds, and what is noise
     Compare(compare::Args),
+    /// Measure what queue pairs, controllers and idle hosts cost
+    Scale(scale::Args),
     /// Draw where the target's reactor spends its time (takes perf)
     Flame(flame::Args),
 }
@@ -84,6 +87,7 @@ enum Other {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.other {
         Some(Other::Compare(compare)) => compare::run(compare),
+        Some(Other::Scale(scale)) => scale::run(scale),
         Some(Other::Flame(flame)) => flame::run(flame),
         None => args.run(),
     }

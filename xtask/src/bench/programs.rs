@@ -19,13 +19,18 @@ pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const IMAGE_MIB: usize = 256;
 
 /// A program: its package, cargo's word for what it is, and its name.
-type Program = (&'static str, &'static str, &'static str);
+pub(super) type Program = (&'static str, &'static str, &'static str);
 
 const TARGET: Program = ("cairn-target", "--bin", "cairn-target");
 const HOST: Program = ("cairn-initiator", "--bin", "cairn-initiator");
 const ONE_PROCESS: Program = ("cairn-benches", "--bin", "cairn-bench-loopback");
 const DISK: Program = ("cairn-benches", "--bin", "cairn-bench-disk");
 const LINK: Program = ("cairn-roce", "--example", "loopback_speed");
+
+const SCALE: Program = ("cairn-benches", "--bin", "cairn-scale");
+
+/// What measures a target as it grows, with the target.
+pub(super) const OF_SCALE: &[Program] = &[TARGET, SCALE];
 
 /// The programs that an item needs.
 fn of_item(item: &Item) -> &'static [Program] {
@@ -45,10 +50,15 @@ pub(super) fn build(items: &[Item], debug: bool, no_build: bool) -> Result<PathB
             programs.push(*program);
         }
     }
+    build_all(&programs, debug, no_build)
+}
+
+/// Builds programs; returns the folder that they are in.
+pub(super) fn build_all(programs: &[Program], debug: bool, no_build: bool) -> Result<PathBuf> {
     if !no_build {
         let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
         cargo.current_dir(WORKSPACE).args(["build", "--quiet"]);
-        for (package, kind, name) in &programs {
+        for (package, kind, name) in programs {
             cargo.args(["-p", package, kind, name]);
         }
         if !debug {
@@ -58,7 +68,7 @@ pub(super) fn build(items: &[Item], debug: bool, no_build: bool) -> Result<PathB
         ensure!(status.success(), "cargo build failed");
     }
     let folder = output().join(if debug { "debug" } else { "release" });
-    for (_, kind, name) in &programs {
+    for (_, kind, name) in programs {
         let sub = if *kind == "--example" { "examples" } else { "" };
         let program = folder.join(sub).join(name);
         ensure!(

@@ -1,6 +1,7 @@
 //! The tools that the steps need. What is missing is installed: the components
 //! of Rust's own tool chain, cargo-deny into a cache of ours, and the packages of
-//! the tests: tshark, which reads captures, and fio, which loads our engine.
+//! the tests: tshark, which reads captures, fio, which loads our engine, and valgrind,
+//! which counts.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,6 +39,7 @@ impl Tools {
         }
         host::require("tshark")?;
         host::require("fio")?;
+        host::require("valgrind")?;
         Ok(Self {
             cargo_deny: cargo_deny()?,
             nextest: cargo_has("nextest"),

@@ -1,10 +1,8 @@
 //! Adapter, interrupts and threads on one NUMA node.
 
-use std::collections::BTreeSet;
-
 use super::counters::growth;
 use super::{Examination, Finding, Severity};
-use crate::facts::{Device, NumaNode};
+use crate::facts::{Device, NumaNode, cpu_set};
 
 pub(super) const NAME: &str = "numa";
 
@@ -41,12 +39,12 @@ fn threads(device: &Device, node: &NumaNode) -> Finding {
 
 /// Interrupts that none of the node's CPUs may take.
 fn interrupts(examination: &Examination, device: &Device, node: &NumaNode) -> Option<Finding> {
-    let own = cpus(&node.cpus);
+    let own = node.cpu_set();
     let elsewhere: Vec<(u32, &String)> = device
         .irqs
         .iter()
         .filter_map(|irq| Some((*irq, examination.fabric.host.irq_cpus.get(irq)?)))
-        .filter(|(_, affinity)| cpus(affinity).is_disjoint(&own))
+        .filter(|(_, affinity)| cpu_set(affinity).is_disjoint(&own))
         .collect();
     let (irq, affinity) = elsewhere.first()?;
     Some(
@@ -109,26 +107,4 @@ fn small_rings(examination: &Examination) -> Vec<Finding> {
         );
     }
     found
-}
-
-/// "0-3,8" as a set.
-fn cpus(list: &str) -> BTreeSet<u32> {
-    list.split(',')
-        .filter_map(|range| {
-            let (first, last) = range.split_once('-').unwrap_or((range, range));
-            Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
-        })
-        .flatten()
-        .collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::cpus;
-
-    #[test]
-    fn lists_of_cpus_are_sets() {
-        assert_eq!(cpus("0-2,8").into_iter().collect::<Vec<_>>(), [0, 1, 2, 8]);
-        assert!(cpus("").is_empty());
-    }
 }

@@ -45,7 +45,7 @@ const CONNECTX3_MAX_VFS: u32 = 64;
 
 impl Bond {
     /// What sysfs says of a netdev. None: it is not a bond.
-    pub(super) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
+    pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let directory = format!("{NET}/{netdev}/bonding");
         let Some(mode) = unless_absent(source.text(&format!("{directory}/mode")))? else {
             return Ok(None);

@@ -1,6 +1,6 @@
 //! The machine around its adapters: limits, permissions, modules, NUMA nodes.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 
@@ -105,7 +105,7 @@ impl Host {
             has_device_nodes: nodes.is_ok(),
             nodes: device_nodes(source, nodes.unwrap_or_default()),
             has_configfs: source.has_directory(super::RDMA_CM),
-            numa_nodes: numa_nodes(source).into(),
+            numa_nodes: NumaNode::read_all(source).into(),
             irq_cpus: irq_cpus(source),
         }
     }
@@ -202,16 +202,38 @@ fn device_nodes(source: &dyn Source, names: Vec<String>) -> BTreeMap<String, Kno
     names.into_iter().map(read).collect()
 }
 
-fn numa_nodes(source: &dyn Source) -> Result<Vec<NumaNode>, Unknown> {
-    let directory = "/sys/devices/system/node";
-    let names = unless_absent(source.list(directory))?.unwrap_or_default();
-    let nodes = names.iter().filter_map(|name| {
-        Some(NumaNode {
-            number: name.strip_prefix("node")?.parse().ok()?,
-            cpus: source.text(&format!("{directory}/{name}/cpulist")).ok()?,
+impl NumaNode {
+    /// All of the machine's, by number.
+    pub(crate) fn read_all(source: &dyn Source) -> Result<Vec<Self>, Unknown> {
+        let directory = "/sys/devices/system/node";
+        let names = unless_absent(source.list(directory))?.unwrap_or_default();
+        let nodes = names.iter().filter_map(|name| {
+            Some(Self {
+                number: name.strip_prefix("node")?.parse().ok()?,
+                cpus: source.text(&format!("{directory}/{name}/cpulist")).ok()?,
+            })
+        });
+        let mut nodes: Vec<Self> = nodes.collect();
+        nodes.sort_by_key(|node| node.number);
+        Ok(nodes)
+    }
+
+    /// Its CPUs as a set.
+    #[must_use]
+    pub fn cpu_set(&self) -> BTreeSet<u32> {
+        cpu_set(&self.cpus)
+    }
+}
+
+/// "0-3,8" as a set.
+pub(crate) fn cpu_set(list: &str) -> BTreeSet<u32> {
+    list.split(',')
+        .filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((range, range));
+            Some(first.trim().parse().ok()?..=last.trim().parse().ok()?)
         })
-    });
-    Ok(nodes.collect())
+        .flatten()
+        .collect()
 }
 
 /// The CPUs of the interrupts that RDMA devices have.
@@ -231,6 +253,13 @@ fn irq_cpus(source: &dyn Source) -> BTreeMap<u32, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_sets() {
+        let cpus = |list| cpu_set(list).into_iter().collect::<Vec<_>>();
+        assert_eq!(cpus("0-2,8"), [0, 1, 2, 8]);
+        assert!(cpus("").is_empty());
+    }
 
     #[test]
     fn owner_group_and_others_are_told_apart() {

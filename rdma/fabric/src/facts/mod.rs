@@ -20,6 +20,7 @@ pub use bond::{Bond, Lag};
 pub use counters::Counters;
 pub use device::{Device, Function};
 pub use gid::{Gid, RoceVersion};
+pub(crate) use host::cpu_set;
 pub use host::{DeviceNode, Host, Memlock, NumaNode};
 pub use netdev::Netdev;
 pub use peer::Peer;

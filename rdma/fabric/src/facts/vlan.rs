@@ -20,7 +20,7 @@ pub struct Vlan {
 
 impl Vlan {
     /// What /proc/net/vlan says of a netdev. None: it is not a VLAN.
-    pub(super) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
+    pub(crate) fn read(source: &dyn Source, netdev: &str) -> Result<Option<Self>, Unknown> {
         let path = format!("/proc/net/vlan/{netdev}");
         let Some(text) = unless_absent(source.text(&path))? else {
             return Ok(None);

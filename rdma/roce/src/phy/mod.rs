@@ -1,5 +1,6 @@
 //! How packets leave the process and come in.
 
+pub mod batch;
 mod explain;
 pub mod fault;
 pub mod frames;

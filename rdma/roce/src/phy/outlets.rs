@@ -2,14 +2,21 @@
 //!
 //! RoCE v2's flow label is the UDP source port (annex A17.3), by which routers
 //! spread flows over their paths, and adapters over their queues. Only a socket
-//! of its own gives a queue pair a port of its own: there is no control message
-//! for it. Up to 256 of an endpoint's queue pairs have one; what is
-//! beyond that shares them, as everything does where descriptors are scarce.
-//! They are opened while connecting, and kept for the next queue pair.
+//! of its own gives a flow a port of its own: there is no control message for it.
+//! But packets of one flow travel together at the price of one ([`super::batch`]),
+//! whichever queue pairs they belong to. So the queue pairs towards one peer have
+//! a few flows between them.
+//!
+//! What comes back together is handed to one of the peer's endpoints, by the first
+//! packet's queue pair. So a flow leads to one endpoint of a peer; towards other
+//! peers, other flows may have the same port.
+//!
+//! Sockets are opened while connecting, and kept for the next queue pair.
 //!
 //! In RoCE v1 the flow label stands in the GRH. What takes a socket there is
 //! the priority.
 
+use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -21,6 +28,8 @@ use crate::chance::Chance;
 
 /// Sockets that an endpoint's queue pairs send from.
 const MAX_SOCKETS: usize = 256;
+/// Flows towards one endpoint of a peer.
+const FLOWS: usize = 4;
 /// Source ports begin here, as rdma_rxe's and most adapters' do.
 const FIRST_PORT: u16 = 0xc000;
 /// Ports that are tried before an endpoint is content with those that it has.
@@ -33,8 +42,26 @@ pub struct Outlet {
     pub fd: RawFd,
     /// The flow label: the UDP source port, where there is UDP.
     pub flow: u16,
-    /// Which of the ports it is.
-    place: Option<usize>,
+    /// Which of the ports it is, and for whom.
+    place: Option<(usize, Toward)>,
+}
+
+impl Outlet {
+    /// Of a queue pair that does not send yet.
+    pub const UNDECIDED: Self = Self {
+        fd: -1,
+        flow: 0,
+        place: None,
+    };
+}
+
+/// Whom a flow is for: an endpoint of a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Toward {
+    /// The peer's address.
+    pub remote: IpAddr,
+    /// Which of the peer's endpoints: the top bits of its queue pairs' numbers.
+    pub endpoint: u32,
 }
 
 /// An endpoint's sockets.
@@ -44,6 +71,8 @@ pub struct Outlets {
     address: IpAddr,
     chance: Chance,
     ports: Vec<Port>,
+    /// What the ports are used for: queue pairs that send so.
+    uses: HashMap<(usize, IpAddr), Use>,
     /// By priority.
     priorities: Vec<(i32, PacketSocket)>,
 }
@@ -53,8 +82,13 @@ struct Port {
     /// None on a wire in memory.
     socket: Option<Socket>,
     number: u16,
-    /// Queue pairs that send from it.
-    users: u32,
+}
+
+/// The flow from one port to one peer.
+#[derive(Debug)]
+struct Use {
+    endpoint: u32,
+    queue_pairs: u32,
 }
 
 impl Outlets {
@@ -66,15 +100,16 @@ impl Outlets {
             address,
             chance,
             ports: Vec::new(),
+            uses: HashMap::new(),
             priorities: Vec::new(),
         }
     }
 
-    /// An outlet for a queue pair whose packets have this traffic class.
+    /// An outlet for a queue pair whose packets go there and have this traffic class.
     ///
     /// # Errors
     /// The system has no socket, and there is none that could be shared.
-    pub fn take(&mut self, traffic_class: u8) -> io::Result<Outlet> {
+    pub fn take(&mut self, toward: Toward, traffic_class: u8) -> io::Result<Outlet> {
         if matches!(self.network, Network::Ethernet { .. }) {
             let fd = self.of_priority(priority_of(traffic_class))?;
             let flow = self.chance.draw() as u16;
@@ -84,20 +119,17 @@ impl Outlets {
                 place: None,
             });
         }
-        let free = self.ports.iter().position(|port| port.users == 0);
-        let place = match free {
-            Some(place) => place,
-            None => match self.open() {
-                Ok(place) => place,
-                Err(error) => self.least_used().ok_or(error)?,
-            },
-        };
-        let port = &mut self.ports[place];
-        port.users += 1;
+        let place = self.choose(toward)?;
+        let begun = self.uses.entry((place, toward.remote)).or_insert(Use {
+            endpoint: toward.endpoint,
+            queue_pairs: 0,
+        });
+        begun.queue_pairs += 1;
+        let port = &self.ports[place];
         Ok(Outlet {
             fd: port.socket.as_ref().map_or(-1, Socket::raw),
             flow: port.number,
-            place: Some(place),
+            place: Some((place, toward)),
         })
     }
 
@@ -117,15 +149,34 @@ impl Outlets {
 
     /// A queue pair needs its outlet no more.
     pub fn give_back(&mut self, outlet: Outlet) {
-        if let Some(place) = outlet.place {
-            self.ports[place].users -= 1;
+        let Some((place, toward)) = outlet.place else {
+            return;
+        };
+        let key = (place, toward.remote);
+        let used = self.uses.get_mut(&key).expect("it was taken");
+        used.queue_pairs -= 1;
+        if used.queue_pairs == 0 {
+            self.uses.remove(&key);
         }
     }
 
-    fn least_used(&self) -> Option<usize> {
-        let ports = self.ports.iter().enumerate();
-        let least = ports.min_by_key(|(_, port)| port.users);
-        least.map(|(place, _)| place)
+    /// The port of the flow that is to have one queue pair more.
+    fn choose(&mut self, toward: Toward) -> io::Result<usize> {
+        let to_remote = |place: &usize| self.uses.get(&(*place, toward.remote));
+        let places = 0..self.ports.len();
+        let flows = places.clone().filter_map(|place| {
+            let flow = to_remote(&place).filter(|flow| flow.endpoint == toward.endpoint)?;
+            Some((flow.queue_pairs, place))
+        });
+        let (count, least) = (flows.clone().count(), flows.min());
+        if let Some((_, place)) = least.filter(|_| count == FLOWS) {
+            return Ok(place);
+        }
+        if let Some(place) = { places }.find(|place| to_remote(place).is_none()) {
+            return Ok(place);
+        }
+        let place = self.open();
+        place.or_else(|error| least.map(|(_, place)| place).ok_or(error))
     }
 
     fn open(&mut self) -> io::Result<usize> {
@@ -147,11 +198,7 @@ impl Outlets {
                 Err(error) => return Err(error),
             }
         };
-        self.ports.push(Port {
-            socket,
-            number,
-            users: 0,
-        });
+        self.ports.push(Port { socket, number });
         Ok(self.ports.len() - 1)
     }
 
@@ -176,6 +223,7 @@ const fn priority_of(traffic_class: u8) -> i32 {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::net::Ipv4Addr;
 
     use super::*;
@@ -185,26 +233,57 @@ mod tests {
         Outlets::new(Network::System, address, Chance::default())
     }
 
-    #[test]
-    fn each_queue_pair_has_a_port_of_its_own() {
-        let mut outlets = outlets();
-        let mut taken: Vec<_> = (0..40).map(|_| outlets.take(0).unwrap()).collect();
-        taken.sort_by_key(|outlet| outlet.flow);
-        taken.dedup_by_key(|outlet| outlet.flow);
-        assert_eq!(taken.len(), 40);
-        assert!(taken.iter().all(|outlet| outlet.flow >= FIRST_PORT));
-        outlets.give_back(taken[7]);
-        assert_eq!(outlets.take(0).unwrap(), taken[7], "sockets are kept");
+    fn toward(host: u8, endpoint: u32) -> Toward {
+        Toward {
+            remote: Ipv4Addr::new(192, 0, 2, host).into(),
+            endpoint,
+        }
     }
 
     #[test]
-    fn more_queue_pairs_than_sockets_share_them_evenly() {
+    fn queue_pairs_towards_an_endpoint_share_its_flows_evenly() {
         let mut outlets = outlets();
-        for _ in 0..2 * MAX_SOCKETS {
-            outlets.take(0).unwrap();
+        let mut of_port = HashMap::new();
+        let mut taken = Vec::new();
+        for _ in 0..10 * FLOWS {
+            let outlet = outlets.take(toward(1, 1), 0).unwrap();
+            assert!(outlet.flow >= FIRST_PORT);
+            *of_port.entry(outlet.flow).or_insert(0) += 1;
+            taken.push(outlet);
+        }
+        assert_eq!(of_port.len(), FLOWS);
+        assert!(of_port.values().all(|&count| count == 10));
+        taken.drain(..).for_each(|outlet| outlets.give_back(outlet));
+        assert!(outlets.uses.is_empty());
+        outlets.take(toward(1, 2), 0).unwrap();
+        assert_eq!(outlets.ports.len(), FLOWS, "sockets are kept");
+    }
+
+    #[test]
+    fn a_port_leads_to_one_endpoint_of_a_peer_and_to_many_peers() {
+        let mut outlets = outlets();
+        let mut ports_to = |host, endpoint| {
+            let flows = (0..3 * FLOWS).map(|_| outlets.take(toward(host, endpoint), 0).unwrap());
+            flows.map(|outlet| outlet.flow).collect::<HashSet<u16>>()
+        };
+        let (one, other) = (ports_to(1, 1), ports_to(1, 2));
+        assert!(one.is_disjoint(&other));
+        assert_eq!(ports_to(2, 1), one);
+    }
+
+    #[test]
+    fn without_another_port_no_endpoint_takes_those_of_its_neighbour() {
+        let mut outlets = outlets();
+        let endpoints = (MAX_SOCKETS / FLOWS) as u32;
+        for endpoint in 0..endpoints {
+            for _ in 0..FLOWS {
+                outlets.take(toward(1, endpoint), 0).unwrap();
+            }
         }
         assert_eq!(outlets.ports.len(), MAX_SOCKETS);
-        assert!(outlets.ports.iter().all(|port| port.users == 2));
+        assert!(outlets.take(toward(1, endpoints), 0).is_err());
+        assert!(outlets.take(toward(2, endpoints), 0).is_ok());
+        assert!(outlets.take(toward(1, 0), 0).is_ok());
     }
 
     #[test]

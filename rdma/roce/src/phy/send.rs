@@ -1,21 +1,18 @@
-//! Packets out, by batches.
-//!
-//! What costs is a trip through the network stack, not a byte. So neighbouring
-//! packets of one flow that have one size travel as one super-packet, which the
-//! stack (or the adapter) cuts up again; its last packet may be shorter. The
-//! segments' IPv4 identifications then count from 0, which the ICRC covers.
+//! Packets out, by batches ([`super::batch`]).
 //!
 //! Why `unsafe` here: `sendmmsg` takes pointers. They are made afresh for each
 //! call, from fields that a [`Sender`] owns.
 
 use std::io;
-use std::mem::{size_of, zeroed};
+use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
 
+use super::batch::{Batch, Company, GROUPS, Group, PIECES, Place};
 use super::fault::{Fault, Verdict};
 use super::frames::Frames;
 use super::socket::{check, to_storage};
@@ -23,22 +20,7 @@ use super::wire::{Frame, Wire};
 use super::{Network, Version};
 use crate::capture::Capture;
 use crate::counters::Counters;
-use crate::wire::icrc::{self, Identity, Route};
 use crate::wire::udp::ROCE_PORT;
-
-/// Room for packets between two calls.
-const BUFFER: usize = 256 << 10;
-/// The longest packet: the largest MTU, and all headers.
-pub const PACKET: usize = 4096 + 64;
-/// Super-packets in a call.
-const BATCH: usize = 64;
-/// Packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
-const MAX_SEGMENTS: u16 = 64;
-/// Bytes in a super-packet: what fits an IP packet, for either version.
-const MAX_BYTES: usize = 65_000;
-/// Bytes that wait no longer once they are whole super-packets: so the receiver
-/// works on them while the next are made, and they are still in the cache.
-const ENOUGH: usize = 60_000;
 
 /// The bits of a traffic class that are ECN's (RFC 3168, 5).
 pub const ECN: u8 = 3;
@@ -63,41 +45,6 @@ pub struct Flow {
     pub hop_limit: u8,
 }
 
-/// Neighbouring packets of one flow.
-#[derive(Debug, Clone, Copy)]
-struct Group {
-    flow: Flow,
-    start: usize,
-    length: usize,
-    /// Bytes of each packet but the last.
-    segment: usize,
-    count: u16,
-    /// The last packet was shorter: nothing may follow.
-    closed: bool,
-    /// What the ICRC covers of its headers.
-    route: Route,
-}
-
-/// What has become of packets.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Tally {
-    /// System calls.
-    calls: u64,
-    /// Datagrams, or frames, that the system took.
-    datagrams: u64,
-    /// Packets that it did not take.
-    dropped: u64,
-}
-
-impl Tally {
-    /// Adds it to an endpoint's.
-    pub fn add_to(self, counters: &mut Counters) {
-        counters.send_calls += self.calls;
-        counters.sent_datagrams += self.datagrams;
-        counters.send_err += self.dropped;
-    }
-}
-
 #[repr(C, align(8))]
 #[derive(Clone, Copy)]
 struct Control([u8; 128]);
@@ -110,13 +57,22 @@ enum Exit {
     Wire(Wire),
 }
 
+/// What became of batches.
+#[derive(Debug, Default)]
+struct Tally {
+    /// System calls.
+    calls: u64,
+    /// Datagrams that the system took.
+    datagrams: u64,
+    /// Packets that it did not.
+    dropped: u64,
+}
+
 /// One endpoint's packets that are about to leave.
 pub struct Sender {
-    buffer: Box<[u8]>,
-    used: usize,
-    groups: Vec<Group>,
-    controls: Box<[Control; BATCH]>,
-    names: Box<[sockaddr_storage; BATCH]>,
+    batch: Batch,
+    controls: Box<[Control; GROUPS]>,
+    names: Box<[sockaddr_storage; GROUPS]>,
     exit: Exit,
     version: Version,
     fault: Option<Fault>,
@@ -128,7 +84,11 @@ pub struct Sender {
 
 impl std::fmt::Debug for Sender {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Sender({} bytes wait)", self.used)
+        write!(
+            f,
+            "Sender({} super-packets wait)",
+            self.batch.groups().len()
+        )
     }
 }
 
@@ -142,12 +102,10 @@ impl Sender {
             Network::Wire(wire) => Exit::Wire(wire.clone()),
         };
         Self {
-            buffer: vec![0; BUFFER].into(),
-            used: 0,
-            groups: Vec::with_capacity(BATCH),
-            controls: Box::new([Control([0; 128]); BATCH]),
+            batch: Batch::new(),
+            controls: Box::new([Control([0; 128]); GROUPS]),
             // SAFETY: all zeros is a value of this plain structure.
-            names: Box::new([unsafe { zeroed() }; BATCH]),
+            names: Box::new([unsafe { zeroed() }; GROUPS]),
             // There is none for Ethernet frames of our own.
             offload: !matches!(exit, Exit::Frames(_)),
             exit,
@@ -158,43 +116,48 @@ impl Sender {
         }
     }
 
-    /// What has become of packets since the last call.
-    pub fn take_tally(&mut self) -> Tally {
-        std::mem::take(&mut self.tally)
+    /// Adds to the counters what has happened since the last call.
+    pub fn tell(&mut self, counters: &mut Counters) {
+        let Tally {
+            calls,
+            datagrams,
+            dropped,
+        } = std::mem::take(&mut self.tally);
+        counters.send_calls += calls;
+        counters.sent_datagrams += datagrams;
+        counters.send_err += dropped;
     }
 
     /// Room for the next packet. [`Sender::commit`] makes it one.
     pub fn packet(&mut self) -> &mut [u8] {
-        if self.groups.is_empty() {
-            self.used = 0;
-        }
-        let full = self.used + 3 * PACKET > BUFFER || self.groups.len() + 3 > BATCH;
-        if full {
+        self.batch.rewind();
+        if self.batch.is_full() {
             self.flush();
         }
-        &mut self.buffer[self.used..self.used + PACKET]
+        self.batch.room()
     }
 
-    /// Seals the first `length` bytes of [`Sender::packet`] and queues them.
-    pub fn commit(&mut self, flow: &Flow, length: usize) {
+    /// Seals the first `length` bytes of [`Sender::packet`] and queues them, behind
+    /// what its queue pair sent last, in this `company`.
+    pub fn commit(&mut self, flow: &Flow, length: usize, place: &mut Place, company: Company) {
         let verdict = self.fault.as_mut().map_or(Verdict::Pass, Fault::judge);
         match verdict {
-            Verdict::Pass => self.queue(flow, length),
+            Verdict::Pass => {
+                self.queue(flow, length, place, company);
+            }
             Verdict::Drop => {}
             Verdict::Duplicate => {
-                let start = self.used;
-                self.queue(flow, length);
-                self.buffer.copy_within(start..start + length, self.used);
-                self.queue(flow, length);
+                let packet = self.queue(flow, length, place, company);
+                self.batch.copy_to_room(packet);
+                self.queue(flow, length, place, company);
             }
             Verdict::Corrupt { bit } => {
-                let start = self.used;
-                self.queue(flow, length);
-                let bit = start * 8 + bit as usize % (length * 8);
-                self.buffer[bit / 8] ^= 1 << (bit % 8);
+                let packet = self.queue(flow, length, place, company);
+                let bit = bit as usize % (length * 8);
+                self.batch.bytes_mut(packet)[bit / 8] ^= 1 << (bit % 8);
             }
             Verdict::Hold => {
-                let packet = &self.buffer[self.used..self.used + length];
+                let packet = &self.batch.room()[..length];
                 let fault = self.fault.as_mut().expect("only a fault says so");
                 fault.hold(flow, packet);
                 return;
@@ -202,92 +165,53 @@ impl Sender {
         }
         // What was held back leaves behind its successor.
         if let Some((flow, length)) = self.release() {
-            self.queue(&flow, length);
+            self.queue(&flow, length, place, company);
         }
     }
 
     fn release(&mut self) -> Option<(Flow, usize)> {
-        let held = self
-            .fault
-            .as_mut()?
-            .release(&mut self.buffer[self.used..])?;
-        Some(held)
+        self.fault.as_mut()?.release(self.batch.room())
     }
 
-    fn queue(&mut self, flow: &Flow, length: usize) {
-        let sealed = length + icrc_len();
-        let last = self.groups.last_mut().filter(|group| {
-            self.offload
-                && group.flow == *flow
-                && !group.closed
-                && sealed <= group.segment
-                && group.count < MAX_SEGMENTS
-                && group.length + sealed <= MAX_BYTES
-        });
-        let index = match last {
-            Some(group) => {
-                group.closed = sealed < group.segment;
-                group.length += sealed;
-                group.count += 1;
-                group.count - 1
-            }
-            None => {
-                if self.is_enough(sealed) {
-                    self.leave();
-                }
-                let source = SocketAddr::new(flow.local, flow.source_port);
-                self.groups.push(Group {
-                    flow: *flow,
-                    start: self.used,
-                    length: sealed,
-                    segment: sealed,
-                    count: 1,
-                    closed: false,
-                    route: self.version.route(source, flow.remote),
-                });
-                0
-            }
-        };
-        let packet = &mut self.buffer[self.used..];
-        let route = &self.groups[self.groups.len() - 1].route;
-        icrc::seal(route, Identity::of_segment(index), packet, length);
-        self.used += sealed;
+    fn queue(
+        &mut self,
+        flow: &Flow,
+        length: usize,
+        place: &mut Place,
+        company: Company,
+    ) -> Range<usize> {
+        let joins = self.offload.then_some(company);
+        if self.batch.is_due(flow, length, place, joins) {
+            self.leave();
+        }
+        self.batch.add(flow, self.version, length, place, joins)
     }
 
     /// Whether anything waits.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.groups.is_empty()
-    }
-
-    /// Whether what waits leaves before a packet of so many bytes, which begins a
-    /// super-packet. What is shorter goes along: it ends something, as responses do
-    /// behind their data, and is not worth a call of its own.
-    fn is_enough(&self, sealed: usize) -> bool {
-        let (Some(first), Some(last)) = (self.groups.first(), self.groups.last()) else {
-            return false;
-        };
-        sealed >= last.segment && self.used - first.start >= ENOUGH
+        self.batch.is_empty()
     }
 
     /// Sends everything. What the system does not take is lost, as on any wire.
     pub fn flush(&mut self) {
         self.leave();
-        self.used = 0;
+        self.batch.rewind();
     }
 
     fn leave(&mut self) {
         self.capture();
         if let Exit::Wire(wire) = &self.exit {
             self.put_on(wire);
+            self.tally.datagrams += self.batch.groups().len() as u64;
         } else {
             self.send_all();
         }
-        self.groups.clear();
+        self.batch.clear();
     }
 
     fn put_on(&self, wire: &Wire) {
-        for (group, index, packet) in self.packets() {
+        for (group, index, packet) in self.batch.packets() {
             wire.send(Frame {
                 source: SocketAddr::new(group.flow.local, group.flow.source_port),
                 destination: group.flow.remote,
@@ -300,9 +224,9 @@ impl Sender {
 
     fn send_all(&mut self) {
         let mut from = 0;
-        while from < self.groups.len() {
-            let fd = self.groups[from].flow.fd;
-            let same = self.groups[from..]
+        while let Some(group) = self.batch.groups().get(from) {
+            let fd = group.flow.fd;
+            let same = self.batch.groups()[from..]
                 .iter()
                 .take_while(|group| group.flow.fd == fd);
             let to = from + same.count();
@@ -311,18 +235,9 @@ impl Sender {
         }
     }
 
-    /// What waits, packet by packet, each with its place in its super-packet.
-    fn packets(&self) -> impl Iterator<Item = (&Group, u16, &[u8])> {
-        self.groups.iter().flat_map(|group| {
-            let bytes = &self.buffer[group.start..group.start + group.length];
-            let packets = bytes.chunks(group.segment).zip(0..);
-            packets.map(move |(packet, index)| (group, index, packet))
-        })
-    }
-
     fn capture(&self) {
         let Some(capture) = &self.capture else { return };
-        for (group, index, packet) in self.packets() {
+        for (group, index, packet) in self.batch.packets() {
             capture.sent(self.version, &group.flow, index, packet);
         }
         capture.flush();
@@ -334,8 +249,8 @@ impl Sender {
             self.tally.calls += 1;
             match self.send_some(fd, from, to) {
                 Ok(count) => {
-                    self.tally.datagrams += count as u64;
                     from += count;
+                    self.tally.datagrams += count as u64;
                 }
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock && patience > 0 => {
@@ -343,7 +258,7 @@ impl Sender {
                     wait_writable(fd);
                 }
                 Err(error) => {
-                    let group = &self.groups[from];
+                    let group = &self.batch.groups()[from];
                     // Of a path without checksum offload, for one (udp(7)): from
                     // now on packet by packet.
                     let refused = matches!(
@@ -364,36 +279,50 @@ impl Sender {
         let Exit::Frames(frames) = &mut self.exit else {
             return self.send_datagrams(fd, from, to);
         };
-        let packets = self.groups[from..to].iter().map(|group| {
-            let bytes = &self.buffer[group.start..group.start + group.length];
-            (&group.flow, bytes)
-        });
+        // Without offload, each group is one packet.
+        let batch = &self.batch;
+        let packets = batch.groups()[from..to]
+            .iter()
+            .flat_map(|group| batch.pieces(group).map(|packet| (&group.flow, packet)));
         let (settled, lost) = frames.send(fd, packets)?;
         self.tally.dropped += lost;
         Ok(settled)
     }
 
     fn send_datagrams(&mut self, fd: RawFd, from: usize, to: usize) -> io::Result<usize> {
-        // SAFETY: all zeros (null pointers and lengths of 0) is a value of both.
-        let (mut vectors, mut headers): ([iovec; BATCH], [mmsghdr; BATCH]) =
-            unsafe { (zeroed(), zeroed()) };
-        for (index, group) in self.groups[from..to].iter().enumerate() {
-            vectors[index].iov_base = self.buffer[group.start..].as_mut_ptr().cast();
-            vectors[index].iov_len = group.length;
+        let mut vectors = [const { MaybeUninit::<iovec>::uninit() }; PIECES];
+        let mut headers = [const { MaybeUninit::<mmsghdr>::uninit() }; GROUPS];
+        let mut pieces = 0;
+        for (index, group) in self.batch.groups()[from..to].iter().enumerate() {
+            let first = pieces;
+            for piece in self.batch.pieces(group) {
+                vectors[pieces].write(iovec {
+                    iov_base: piece.as_ptr().cast_mut().cast(),
+                    iov_len: piece.len(),
+                });
+                pieces += 1;
+            }
             let remote = SocketAddr::new(group.flow.remote, ROCE_PORT);
             let (name, length) = to_storage(remote);
             self.names[index] = name;
-            let header = &mut headers[index].msg_hdr;
+            // SAFETY: all zeros (null pointers and lengths of 0) is a value of it.
+            let mut header: msghdr = unsafe { zeroed() };
             header.msg_name = (&raw mut self.names[index]).cast();
             header.msg_namelen = length;
-            header.msg_iov = &raw mut vectors[index];
-            header.msg_iovlen = 1;
-            write_control(group, header, &mut self.controls[index]);
+            header.msg_iov = (&raw mut vectors[first]).cast();
+            header.msg_iovlen = pieces - first;
+            write_control(group, &mut header, &mut self.controls[index]);
+            headers[index].write(mmsghdr {
+                msg_hdr: header,
+                msg_len: 0,
+            });
         }
-        // SAFETY: each header points at live buffers of the lengths it says.
+        // SAFETY: the first `to - from` headers were written, and each points at
+        // live buffers, and at vectors that were written, of the lengths it says;
+        // the system only reads the buffers.
         let sent = unsafe {
             let count = (to - from) as u32;
-            libc::sendmmsg(fd, headers.as_mut_ptr(), count, libc::MSG_DONTWAIT)
+            libc::sendmmsg(fd, headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT)
         };
         Ok(check(sent)? as usize)
     }
@@ -409,10 +338,6 @@ fn wait_writable(fd: RawFd) {
     };
     // SAFETY: one live structure, and that number.
     unsafe { libc::poll(&raw mut polled, 1, 1) };
-}
-
-const fn icrc_len() -> usize {
-    crate::wire::packet::ICRC_LEN
 }
 
 /// The control messages of a group: source address, class, hop limit, and how to

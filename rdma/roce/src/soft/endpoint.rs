@@ -300,7 +300,9 @@ impl SoftEndpoint {
         if let Some(entry) = closing
             && !self.completions.has_of(id)
         {
-            self.outlets.give_back(entry.outlet);
+            if let Some(outlet) = entry.outlet.take() {
+                self.outlets.give_back(outlet);
+            }
             self.slots.remove(id);
             self.events.push_back(Event::Closed { qp: id });
         }

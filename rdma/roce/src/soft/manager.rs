@@ -18,6 +18,7 @@ use crate::capture::Capture;
 use crate::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
 use crate::counters::Counters;
 use crate::phy::Inlet;
+use crate::phy::batch::{Company, Place};
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
 use crate::wire::bth::is_our_pkey;
@@ -350,9 +351,10 @@ impl Desk {
             let mad: &[u8; MAD_LEN] = &mad;
             packet.payload = mad;
             let length = packet.emit(self.sender.packet());
-            self.sender.commit(&flow, length);
+            let place = &mut Place::default();
+            self.sender.commit(&flow, length, place, Company::Alone);
         }
         self.sender.flush();
-        self.sender.take_tally().add_to(&mut self.counters);
+        self.sender.tell(&mut self.counters);
     }
 }

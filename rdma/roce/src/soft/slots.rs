@@ -9,6 +9,7 @@ use std::time::Instant;
 use cairn_rdma::{FabricError, QpId, QpOptions};
 
 use crate::cm::{ConnId, Connect, QpTerms};
+use crate::phy::batch::Place;
 use crate::phy::outlets::Outlet;
 use crate::phy::send::Flow;
 use crate::qp::Qp;
@@ -51,8 +52,10 @@ pub(super) struct Entry {
     /// What we told the peer about our end.
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
-    /// Whose socket the flow has.
-    pub(super) outlet: Outlet,
+    /// Whose socket the flow has, once the peer's end is known.
+    pub(super) outlet: Option<Outlet>,
+    /// Where its last packet went.
+    pub(super) place: Place,
     /// Once the peer's end is known.
     pub(super) qp: Option<Qp>,
     /// It stands in the list of those that have something to send.

@@ -8,14 +8,16 @@ use cairn_rdma::{
     PrivateData, QpId, QpOptions,
 };
 
+use super::super::device::INDEX_SHIFT;
 use super::super::listening::SoftRequest;
 use super::super::manager::Answer;
 use super::super::slots::{Entry, Phase};
 use super::{Context, MAX_DEPTH, SoftEndpoint, context};
 use crate::cm::{CmEvent, Connect, DEFAULT_HOP_LIMIT, Path, QpTerms};
 use crate::phy::Version;
+use crate::phy::batch::Place;
 use crate::phy::interface::mtu_of_code;
-use crate::phy::outlets::Outlet;
+use crate::phy::outlets::{Outlet, Toward};
 use crate::phy::send::{ECN, Flow};
 use crate::phy::socket::source_for;
 use crate::qp::{Qp, QpConfig};
@@ -59,7 +61,7 @@ impl SoftEndpoint {
             ..self.terms(qpn, options)
         };
         let marked = marked(options, request.traffic_class);
-        let outlet = self.outlet(marked.traffic_class)?;
+        let outlet = self.outlet(request.path.remote, theirs.qpn, marked.traffic_class)?;
         let entry = Entry {
             phase: Phase::Accepted,
             conn: Some(handle.id),
@@ -67,7 +69,8 @@ impl SoftEndpoint {
             options: *options,
             terms,
             flow: flow(outlet, request.path, marked),
-            outlet,
+            outlet: Some(outlet),
+            place: Place::default(),
             qp: None,
             queued: false,
             timer_at: None,
@@ -108,8 +111,8 @@ impl SoftEndpoint {
         let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
         let marked = marked(&options.qp, 0);
-        let outlet = self.outlet(marked.traffic_class)?;
-        let flow = flow(outlet, path, marked);
+        // Where from, is decided once the peer has said which endpoint it is.
+        let flow = flow(Outlet::UNDECIDED, path, marked);
         let wish = Connect {
             path,
             local_port: ACTIVE_PORTS | self.device.options.chance.draw() as u16,
@@ -132,7 +135,8 @@ impl SoftEndpoint {
                 options: options.qp,
                 terms,
                 flow,
-                outlet,
+                outlet: None,
+                place: Place::default(),
                 qp: None,
                 queued: false,
                 timer_at: None,
@@ -166,9 +170,10 @@ impl SoftEndpoint {
         }
     }
 
-    /// Where a queue pair's packets are to leave.
-    fn outlet(&mut self, class: u8) -> Result<Outlet, FabricError> {
-        let taken = self.outlets.take(class);
+    /// Where the packets to a queue pair are to leave.
+    fn outlet(&mut self, remote: IpAddr, qpn: u32, class: u8) -> Result<Outlet, FabricError> {
+        let endpoint = qpn >> INDEX_SHIFT;
+        let taken = self.outlets.take(Toward { remote, endpoint }, class);
         taken.map_err(|source| FabricError::Os {
             call: "opening a socket to send from",
             source,
@@ -211,11 +216,7 @@ impl SoftEndpoint {
                     },
                     Phase::Connecting,
                 ) => {
-                    entry.phase = Phase::Established;
-                    entry.wish = None;
-                    self.begin(id, &terms, now);
-                    let private_data = PrivateData::new(&private_data);
-                    self.establish(id, private_data);
+                    self.accepted(id, &terms, &private_data, now);
                 }
                 (CmEvent::Established { .. }, Phase::Accepted) => {
                     entry.phase = Phase::Established;
@@ -283,6 +284,38 @@ impl SoftEndpoint {
         }
     }
 
+    /// The peer has said yes.
+    fn accepted(&mut self, id: QpId, theirs: &QpTerms, private_data: &[u8], now: Instant) {
+        let entry = self.slots.get(id).expect("callers have looked it up");
+        let flow = entry.flow;
+        let outlet = match self.outlet(flow.remote, theirs.qpn, flow.traffic_class) {
+            Ok(outlet) => outlet,
+            Err(error) => {
+                let reason = error.to_string();
+                self.events
+                    .push_back(Event::ConnectFailed { qp: id, reason });
+                return self.give_up(id);
+            }
+        };
+        let entry = self.slots.get(id).expect("callers have looked it up");
+        entry.outlet = Some(outlet);
+        entry.flow.fd = outlet.fd;
+        entry.flow.source_port = outlet.flow;
+        entry.phase = Phase::Established;
+        entry.wish = None;
+        self.begin(id, theirs, now);
+        self.establish(id, PrivateData::new(private_data));
+    }
+
+    /// Ends a connection that the peer believes in.
+    fn give_up(&mut self, id: QpId) {
+        let entry = self.slots.get(id).expect("callers have looked it up");
+        if let Some(conn) = entry.conn {
+            self.device.manager.disconnect(conn);
+        }
+        self.close(id);
+    }
+
     /// What the flow of a queue pair carries, but for ECN's bits.
     pub(super) fn flow_marked(&mut self, id: QpId) -> Option<Marked> {
         let flow = self.slots.get(id)?.flow;
@@ -302,14 +335,17 @@ impl SoftEndpoint {
             hop_limit: marking.hop_limit.unwrap_or(now.hop_limit),
         };
         let entry = self.slots.get(id).expect("it was just there");
-        let Ok(outlet) = self.outlets.retake(entry.outlet, wanted.traffic_class) else {
-            return false;
-        };
+        if let Some(outlet) = &mut entry.outlet {
+            match self.outlets.retake(*outlet, wanted.traffic_class) {
+                Ok(other) => *outlet = other,
+                Err(_) => return false,
+            }
+        }
+        let outlet = entry.outlet.unwrap_or(Outlet::UNDECIDED);
         let path = Path {
             local: entry.flow.local,
             remote: entry.flow.remote,
         };
-        entry.outlet = outlet;
         entry.flow = flow(outlet, path, wanted);
         if let Some(conn) = entry.conn {
             self.device.manager.mark(conn, wanted);

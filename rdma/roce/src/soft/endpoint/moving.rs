@@ -7,6 +7,7 @@ use cairn_rdma::{DisconnectReason, Event, Mapping, PrivateData, QpId};
 
 use super::super::slots::Phase;
 use super::{Context, SoftEndpoint, context};
+use crate::phy::batch::Company;
 use crate::phy::receive::{ENOUGH, Received};
 use crate::wire::{Bth, Header, Packet};
 
@@ -135,6 +136,11 @@ impl SoftEndpoint {
                 continue;
             };
             entry.queued = false;
+            let company = if self.ready.is_empty() {
+                Company::Alone
+            } else {
+                Company::Others
+            };
             let Some(qp) = &mut entry.qp else { continue };
             let mut cx = context!(self, id);
             let mut sent = 0;
@@ -144,7 +150,8 @@ impl SoftEndpoint {
                 };
                 cx.counters.sent_pkts += 1;
                 cx.counters.sent_bytes += length as u64;
-                self.sender.commit(&entry.flow, length);
+                let place = &mut entry.place;
+                self.sender.commit(&entry.flow, length, place, company);
                 sent += 1;
             }
             if sent == BURST {
@@ -155,7 +162,7 @@ impl SoftEndpoint {
         if !self.sender.is_empty() {
             self.sender.flush();
         }
-        self.sender.take_tally().add_to(&mut self.counters);
+        self.sender.tell(&mut self.counters);
     }
 
     /// After anything that a queue pair has been through.

@@ -1,0 +1,436 @@
+//! Packets that are about to leave, put together into super-packets.
+//!
+//! A trip through the network stack costs far more than a packet: what goes to one
+//! place and is of one size travels together ("segmentation offload", udp(7)). All
+//! packets of a super-packet have one size, but that the last may be shorter. The
+//! segments' IPv4 identifications then count from 0, which the ICRC covers.
+//!
+//! So packets are grouped by flow and size, whichever queue pairs they belong to:
+//! data of many queue pairs, then the responses of all of them. A queue pair's own
+//! packets keep their order: none goes into a group before its predecessor's
+//! ([`Place`]). A group's packets need not be neighbours in memory: it is a list of
+//! [`Piece`]s.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+
+use super::Version;
+use super::send::Flow;
+use crate::wire::icrc::{self, Identity, Route};
+use crate::wire::packet::ICRC_LEN;
+
+/// Room for packets.
+const BYTES: usize = 256 << 10;
+/// The longest packet: the largest MTU, and all headers.
+pub const PACKET: usize = 4096 + 64;
+/// Super-packets in a batch.
+pub(super) const GROUPS: usize = 64;
+/// Pieces of all super-packets.
+pub(super) const PIECES: usize = 1024;
+/// Packets in a super-packet (`UDP_MAX_SEGMENTS` of older kernels).
+const MAX_SEGMENTS: u16 = 64;
+/// Bytes in a super-packet: what fits an IP packet, for either version.
+const MAX_BYTES: usize = 65_000;
+/// Bytes that wait no longer once they are whole super-packets: so the receiver
+/// works on them while the next are made, and they are still in the cache.
+const ENOUGH: usize = 60_000;
+/// What the first packet of a WRITE has more than the next (RETH).
+const FIRST_HAS_MORE: usize = 16;
+/// Packets that one may become on its way here: itself, a copy, and one that was
+/// held back before it.
+const SPARE: usize = 3;
+
+/// Where a queue pair's last packet went: its next one may not go before it.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Place {
+    batch: u64,
+    group: usize,
+}
+
+/// Who else has packets for this batch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Company {
+    /// Nobody: a group may as well end with this packet.
+    Alone,
+    /// Other queue pairs, whose packets may be of the sizes that this one's were.
+    Others,
+}
+
+/// Packets of one flow and size, and perhaps a shorter one at the end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Group {
+    pub(super) flow: Flow,
+    /// Bytes of each packet but the last.
+    pub(super) segment: usize,
+    /// Bytes of all.
+    pub(super) length: usize,
+    pub(super) count: u16,
+    /// The last packet was shorter: nothing may follow.
+    closed: bool,
+    /// What the ICRC covers of its headers.
+    route: Route,
+    first: usize,
+    last: usize,
+}
+
+/// Packets of a group that are neighbours.
+#[derive(Debug, Clone, Copy)]
+struct Piece {
+    start: usize,
+    length: usize,
+    next: Option<usize>,
+}
+
+/// Packets, in the order in which they leave.
+#[derive(Debug)]
+pub(super) struct Batch {
+    number: u64,
+    bytes: Box<[u8]>,
+    /// Where what waits begins, and where it ends.
+    since: usize,
+    used: usize,
+    groups: Vec<Group>,
+    pieces: Vec<Piece>,
+}
+
+impl Batch {
+    pub(super) fn new() -> Self {
+        Self {
+            // No queue pair has been in any.
+            number: 1,
+            bytes: vec![0; BYTES].into(),
+            since: 0,
+            used: 0,
+            groups: Vec::with_capacity(GROUPS),
+            pieces: Vec::with_capacity(PIECES),
+        }
+    }
+
+    /// Whether there may be no room for one more packet, and what becomes of it.
+    pub(super) fn is_full(&self) -> bool {
+        self.used + SPARE * PACKET > BYTES
+            || self.groups.len() + SPARE > GROUPS
+            || self.pieces.len() + SPARE > PIECES
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.groups.is_empty()
+    }
+
+    /// Room for the next packet.
+    pub(super) fn room(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.used..self.used + PACKET]
+    }
+
+    /// Makes a packet of the first `length` bytes of [`Self::room`], with its ICRC.
+    /// Without `offload` it stays by itself. Returns where it is.
+    pub(super) fn add(
+        &mut self,
+        flow: &Flow,
+        version: Version,
+        length: usize,
+        place: &mut Place,
+        joins: Option<Company>,
+    ) -> Range<usize> {
+        let sealed = length + ICRC_LEN;
+        let group = self
+            .find(flow, sealed, place, joins)
+            .unwrap_or_else(|| self.begin(flow, version, sealed));
+        let Group { count, route, .. } = &self.groups[group];
+        let start = self.used;
+        let room = &mut self.bytes[start..];
+        icrc::seal(route, Identity::of_segment(*count), room, length);
+        self.append(group, sealed);
+        *place = Place {
+            batch: self.number,
+            group,
+        };
+        start..self.used
+    }
+
+    /// Whether what waits should leave before this packet is added. What is shorter
+    /// than the last goes along: it ends something, as responses do behind their
+    /// data, and is not worth a call of its own.
+    pub(super) fn is_due(
+        &self,
+        flow: &Flow,
+        length: usize,
+        place: &Place,
+        joins: Option<Company>,
+    ) -> bool {
+        let sealed = length + ICRC_LEN;
+        let ends = |last: &Group| sealed < last.segment;
+        let enough = self.used - self.since >= ENOUGH && !self.groups.last().is_some_and(ends);
+        enough && self.find(flow, sealed, place, joins).is_none()
+    }
+
+    /// A group that takes a packet of `sealed` bytes.
+    fn find(
+        &self,
+        flow: &Flow,
+        sealed: usize,
+        place: &Place,
+        joins: Option<Company>,
+    ) -> Option<usize> {
+        let company = joins?;
+        let from = if place.batch == self.number {
+            place.group
+        } else {
+            0
+        };
+        let open = |group: &Group| {
+            !group.closed
+                && group.count < MAX_SEGMENTS
+                && group.length + sealed <= MAX_BYTES
+                && group.flow == *flow
+        };
+        let equal = |group: &Group| group.segment == sealed && open(group);
+        let found = self.groups[from..].iter().position(equal);
+        let found = found.map(|at| from + at);
+        found.or_else(|| {
+            let last = self.groups.last()?;
+            // Others may have packets as long as the last one, unless that is what
+            // a message of several packets begins with.
+            let shorter = last.segment.checked_sub(sealed)?;
+            let ends = company == Company::Alone || shorter == FIRST_HAS_MORE;
+            (ends && open(last)).then_some(self.groups.len() - 1)
+        })
+    }
+
+    fn begin(&mut self, flow: &Flow, version: Version, sealed: usize) -> usize {
+        let source = SocketAddr::new(flow.local, flow.source_port);
+        let piece = self.pieces.len();
+        self.pieces.push(Piece {
+            start: self.used,
+            length: 0,
+            next: None,
+        });
+        self.groups.push(Group {
+            flow: *flow,
+            segment: sealed,
+            length: 0,
+            count: 0,
+            closed: false,
+            route: version.route(source, flow.remote),
+            first: piece,
+            last: piece,
+        });
+        self.groups.len() - 1
+    }
+
+    fn append(&mut self, group: usize, sealed: usize) {
+        let group = &mut self.groups[group];
+        group.closed = sealed < group.segment;
+        group.length += sealed;
+        group.count += 1;
+        let next = self.pieces.len();
+        let last = &mut self.pieces[group.last];
+        if last.start + last.length == self.used {
+            last.length += sealed;
+        } else {
+            last.next = Some(next);
+            group.last = next;
+            self.pieces.push(Piece {
+                start: self.used,
+                length: sealed,
+                next: None,
+            });
+        }
+        self.used += sealed;
+    }
+
+    /// The bytes of a packet that was added.
+    pub(super) fn bytes_mut(&mut self, packet: Range<usize>) -> &mut [u8] {
+        &mut self.bytes[packet]
+    }
+
+    /// Copies a packet that was added to [`Self::room`].
+    pub(super) fn copy_to_room(&mut self, packet: Range<usize>) {
+        self.bytes.copy_within(packet, self.used);
+    }
+
+    pub(super) fn groups(&self) -> &[Group] {
+        &self.groups
+    }
+
+    /// The bytes of a group, piece by piece. No packet is in two.
+    pub(super) fn pieces(&self, group: &Group) -> impl Iterator<Item = &[u8]> {
+        let first = Some(&self.pieces[group.first]);
+        let pieces = std::iter::successors(first, |piece| piece.next.map(|at| &self.pieces[at]));
+        pieces.map(|piece| &self.bytes[piece.start..][..piece.length])
+    }
+
+    /// What there is, packet by packet, each with its place in its super-packet.
+    pub(super) fn packets(&self) -> impl Iterator<Item = (&Group, u16, &[u8])> {
+        self.groups.iter().flat_map(|group| {
+            let pieces = self.pieces(group);
+            let packets = pieces
+                .flat_map(|piece| piece.chunks(group.segment))
+                .zip(0..);
+            packets.map(move |(packet, index)| (group, index, packet))
+        })
+    }
+
+    /// What there was has left. A packet that is being made stays where it is.
+    pub(super) fn clear(&mut self) {
+        self.number += 1;
+        self.since = self.used;
+        self.groups.clear();
+        self.pieces.clear();
+    }
+
+    /// Begins at the front again, if nothing waits.
+    pub(super) fn rewind(&mut self) {
+        if self.is_empty() {
+            self.since = 0;
+            self.used = 0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    fn flow(source_port: u16) -> Flow {
+        Flow {
+            fd: -1,
+            source_port,
+            local: Ipv4Addr::new(192, 0, 2, 1).into(),
+            remote: Ipv4Addr::new(192, 0, 2, 2).into(),
+            traffic_class: 0,
+            hop_limit: 64,
+        }
+    }
+
+    /// A queue pair that fills its packets with its name.
+    struct Sends {
+        name: u8,
+        flow: Flow,
+        place: Place,
+    }
+
+    impl Sends {
+        fn new(name: u8, source_port: u16) -> Self {
+            let (flow, place) = (flow(source_port), Place::default());
+            Self { name, flow, place }
+        }
+
+        fn send(&mut self, batch: &mut Batch, length: usize, company: Company) {
+            batch.room()[..length].fill(self.name);
+            batch.add(
+                &self.flow,
+                Version::V2,
+                length,
+                &mut self.place,
+                Some(company),
+            );
+        }
+    }
+
+    /// Name and length of each packet, by group.
+    fn seen(batch: &Batch) -> Vec<Vec<(u8, usize)>> {
+        let mut groups = vec![Vec::new(); batch.groups().len()];
+        let mut at = 0;
+        for (_, index, packet) in batch.packets() {
+            if index == 0 && !groups[at].is_empty() {
+                at += 1;
+            }
+            groups[at].push((packet[0], packet.len() - ICRC_LEN));
+        }
+        groups
+    }
+
+    #[test]
+    fn packets_of_one_size_travel_together_whoever_sends_them() {
+        let mut batch = Batch::new();
+        let mut queue_pairs = [1, 2, 3].map(|name| Sends::new(name, 7));
+        for queue_pair in &mut queue_pairs {
+            queue_pair.send(&mut batch, 4096, Company::Others);
+            queue_pair.send(&mut batch, 28, Company::Others);
+        }
+        let of_size = |size| [1, 2, 3].map(|name| (name, size)).to_vec();
+        assert_eq!(seen(&batch), [of_size(4096), of_size(28)]);
+        let group = &batch.groups()[0];
+        assert_eq!(batch.pieces(group).count(), 3);
+        assert_eq!(group.length, 3 * (4096 + ICRC_LEN));
+    }
+
+    #[test]
+    fn one_who_is_alone_ends_a_super_packet_with_what_is_shorter() {
+        let mut batch = Batch::new();
+        let mut queue_pair = Sends::new(1, 7);
+        for length in [4096, 28, 28] {
+            queue_pair.send(&mut batch, length, Company::Alone);
+        }
+        assert_eq!(seen(&batch), [vec![(1, 4096), (1, 28)], vec![(1, 28)]]);
+    }
+
+    #[test]
+    fn a_message_of_several_packets_stays_together() {
+        let mut batch = Batch::new();
+        let mut queue_pairs = [1, 2].map(|name| Sends::new(name, 7));
+        for queue_pair in &mut queue_pairs {
+            queue_pair.send(&mut batch, 4096 + FIRST_HAS_MORE, Company::Others);
+            queue_pair.send(&mut batch, 4096, Company::Others);
+        }
+        let of = |name| vec![(name, 4096 + FIRST_HAS_MORE), (name, 4096)];
+        assert_eq!(seen(&batch), [of(1), of(2)]);
+    }
+
+    #[test]
+    fn a_queue_pairs_packets_keep_their_order() {
+        let mut batch = Batch::new();
+        let (mut one, mut other) = (Sends::new(1, 7), Sends::new(2, 7));
+        one.send(&mut batch, 100, Company::Others);
+        one.send(&mut batch, 28, Company::Others);
+        // A group of this size is there, before its predecessor's.
+        one.send(&mut batch, 100, Company::Others);
+        other.send(&mut batch, 100, Company::Others);
+        let expected = [vec![(1, 100), (2, 100)], vec![(1, 28)], vec![(1, 100)]];
+        assert_eq!(seen(&batch), expected);
+        batch.clear();
+        one.send(&mut batch, 28, Company::Others);
+        one.send(&mut batch, 100, Company::Others);
+        assert_eq!(seen(&batch), [vec![(1, 28)], vec![(1, 100)]]);
+    }
+
+    #[test]
+    fn flows_do_not_mix() {
+        let mut batch = Batch::new();
+        let (mut one, mut other) = (Sends::new(1, 7), Sends::new(2, 8));
+        one.send(&mut batch, 100, Company::Others);
+        other.send(&mut batch, 100, Company::Alone);
+        other.send(&mut batch, 28, Company::Alone);
+        assert_eq!(seen(&batch), [vec![(1, 100)], vec![(2, 100), (2, 28)]]);
+    }
+
+    #[test]
+    fn a_super_packet_has_its_limits() {
+        let mut batch = Batch::new();
+        let mut queue_pair = Sends::new(1, 7);
+        (0..2 * MAX_SEGMENTS).for_each(|_| queue_pair.send(&mut batch, 28, Company::Alone));
+        (0..32).for_each(|_| queue_pair.send(&mut batch, 4096, Company::Alone));
+        let counts: Vec<u16> = batch.groups().iter().map(|group| group.count).collect();
+        assert_eq!(counts, [64, 64, 15, 15, 2]);
+        assert!(batch.groups().iter().all(|group| group.length <= MAX_BYTES));
+    }
+
+    #[test]
+    fn what_leaves_is_sealed_for_its_place() {
+        let mut batch = Batch::new();
+        let mut queue_pairs = [1, 2, 3].map(|name| Sends::new(name, 7));
+        for queue_pair in &mut queue_pairs {
+            queue_pair.send(&mut batch, 64, Company::Others);
+            queue_pair.send(&mut batch, 28, Company::Others);
+        }
+        let flow = flow(7);
+        let route = Version::V2.route(SocketAddr::new(flow.local, 7), flow.remote);
+        for (_, index, packet) in batch.packets() {
+            let identity = Identity::of_segment(index);
+            assert!(icrc::open(&route, identity, packet).is_some(), "{index}");
+        }
+    }
+}

@@ -1,0 +1,239 @@
+//! A target that reads for a host, in one thread and in a fixed order of steps, so
+//! that callgrind counts the same on any machine: what `tests/costs` runs.
+//!
+//! Host and target take turns: the host keeps `--depth` commands under way, and
+//! each side goes on once the other has nothing left to do. Nobody sleeps, and the
+//! clock goes by turns. Over the loopback provider all is repeated exactly; over
+//! user-space RoCE the packets go by real sockets of the loopback interface.
+
+use std::hint::black_box;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_config::{Config, Flags};
+use cairn_initiator::{Buffer, Controller, Data, HostOptions, Recovery, command};
+use cairn_rdma::loopback::Loopback;
+use cairn_rdma::{Clock, Provider};
+use cairn_roce::{Soft, SoftOptions};
+use cairn_target::SteppedTarget;
+use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
+use clap::{Parser, ValueEnum};
+
+/// Blocks of 512 bytes in a command.
+const BLOCKS: u32 = 8;
+const BYTES: u32 = BLOCKS * 512;
+
+/// Commands before the count begins: what grows to its size has done so by then.
+const WARM_UP: u32 = 4096;
+
+/// What a turn takes at least, and for each command: about what it does on a machine
+/// of today. It decides how often the reactor looks at what comes seldom.
+const TURN: Duration = Duration::from_micros(10);
+const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
+
+/// Turns without an answer, after which there never will be one.
+const TURNS_MAX: u32 = 10_000;
+
+/// Turns in which both sides come to rest.
+const RESTING: u32 = 8;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Fabric {
+    Loopback,
+    Soft,
+}
+
+/// Reads from a null disk, for callgrind.
+#[derive(Debug, Parser)]
+struct Args {
+    /// By which fabric
+    #[arg(long)]
+    fabric: Fabric,
+    /// Commands outstanding
+    #[arg(long)]
+    depth: u32,
+    /// Commands that count
+    #[arg(long)]
+    reads: u32,
+}
+
+/// Both ends, and what they have in common.
+struct World {
+    clock: Clock,
+    /// Over which no thread runs for us, if it is the one in this process.
+    soft: Option<Soft>,
+    target: SteppedTarget,
+    host: Controller,
+    buffer: Buffer,
+    depth: u32,
+}
+
+fn main() {
+    let args = Args::parse();
+    let mut world = World::connect(&args);
+    world.read(WARM_UP);
+    let before = world.packets();
+    milestone("begin");
+    world.read(args.reads);
+    milestone("end");
+    let after = world.packets();
+    println!("reads {}", args.reads);
+    println!("sent_packets {}", after.0 - before.0);
+    println!("received_packets {}", after.1 - before.1);
+    // The end of the association is no part of the count.
+    std::process::exit(0);
+}
+
+/// Callgrind writes down what it has counted, and begins anew, when this is called.
+#[inline(never)]
+fn milestone(name: &str) {
+    black_box(name);
+}
+
+/// The target's turn: what is counted of it happens in here.
+#[inline(never)]
+fn target_turn(target: &mut SteppedTarget) {
+    target.round();
+}
+
+/// The host's turn: takes what has ended, and begins up to `more` commands, as many
+/// as the depth has room for. Returns both numbers.
+#[inline(never)]
+fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
+    let host = &mut world.host;
+    host.poll(now);
+    let mut ended = 0;
+    while let Some((_, result)) = host.reap(1) {
+        let response = result.expect("the connection holds");
+        assert!(response.cqe.status().is_success(), "{response:?}");
+        ended += 1;
+    }
+    let more = more.min(world.depth - host.outstanding(1) as u32);
+    for turn in 0..more {
+        let slba = u64::from(turn * BLOCKS);
+        let data = Data::part_of(&world.buffer, (turn * BYTES) as usize, BYTES);
+        host.submit(1, command::read(1, slba, BLOCKS), data)
+            .expect("the queue holds as many");
+    }
+    if more > 0 {
+        host.poll(now);
+    }
+    (ended, more)
+}
+
+impl World {
+    fn connect(args: &Args) -> Self {
+        let clock = Clock::simulated();
+        let (provider, soft, address): (Arc<dyn Provider>, _, _) = match args.fabric {
+            Fabric::Loopback => (Arc::new(Loopback::new()), None, Ipv4Addr::new(192, 0, 2, 1)),
+            Fabric::Soft => {
+                let soft = Soft::new(SoftOptions {
+                    clock: clock.clone(),
+                    ..SoftOptions::default()
+                });
+                (Arc::new(soft.clone()), Some(soft), own_loopback_address())
+            }
+        };
+        let target = start_target(&provider, &clock, address);
+        let remote = target.addresses()[0];
+        let local = match args.fabric {
+            Fabric::Loopback => Ipv4Addr::new(192, 0, 2, 2),
+            Fabric::Soft => own_loopback_address(),
+        };
+        let host = begin_host(&*provider, remote, local.into(), args.depth, clock.now());
+        let mut world = Self {
+            buffer: host
+                .buffer((args.depth * BYTES) as usize)
+                .expect("memory for the data"),
+            clock,
+            soft,
+            target,
+            host,
+            depth: args.depth,
+        };
+        world.wait_until_live();
+        world
+    }
+
+    fn wait_until_live(&mut self) {
+        let patience = Instant::now() + Duration::from_secs(60);
+        while !self.host.is_live() {
+            assert!(Instant::now() < patience, "the host cannot connect");
+            self.pass(TURN);
+            self.target.step();
+            self.host.poll(self.clock.now());
+        }
+    }
+
+    /// Keeps the queue full until `count` commands are over; then nobody has
+    /// anything left to do.
+    fn read(&mut self, count: u32) {
+        let (mut left, mut over, mut turns) = (count, 0, 0);
+        let time = TURN.max(TURN_OF_COMMAND * self.depth);
+        while over < count {
+            self.pass(time);
+            let (ended, begun) = host_turn(self, self.clock.now(), left);
+            over += ended;
+            left -= begun;
+            target_turn(&mut self.target);
+            turns = if ended > 0 { 0 } else { turns + 1 };
+            assert!(turns < TURNS_MAX, "a command is not answered");
+        }
+    }
+
+    /// Lets both sides come to rest, which is when they tell what they have counted.
+    fn rest(&mut self) {
+        for _ in 0..RESTING {
+            self.pass(Duration::from_millis(1));
+            self.target.step();
+            self.host.poll(self.clock.now());
+        }
+        self.host.endpoint().arm().expect("the device is there");
+    }
+
+    fn pass(&self, time: Duration) {
+        self.clock.advance_to(self.clock.now() + time);
+    }
+
+    /// Packets that all endpoints have sent and received: the target's, and the host's.
+    fn packets(&mut self) -> (u64, u64) {
+        self.rest();
+        let counters = self.soft.iter().flat_map(Soft::counters);
+        counters.fold((0, 0), |(sent, received), (_, device)| {
+            (sent + device.sent_pkts, received + device.rcvd_pkts)
+        })
+    }
+}
+
+fn start_target(provider: &Arc<dyn Provider>, clock: &Clock, address: Ipv4Addr) -> SteppedTarget {
+    let text = format!(
+        "[target]\nreactors = 1\n{}[[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n",
+        subsystem(NQN, &["null:1GiB block_size = 512"]),
+    );
+    let config = Config::parse("counted", &text, &Flags::default())
+        .unwrap_or_else(|error| panic!("the configuration is wrong:\n{error}\n{text}"));
+    SteppedTarget::start(config, vec![Arc::clone(provider)], clock.clone())
+        .unwrap_or_else(|error| panic!("the target does not start: {error}"))
+}
+
+fn begin_host(
+    provider: &dyn Provider,
+    remote: SocketAddr,
+    local: IpAddr,
+    depth: u32,
+    now: Instant,
+) -> Controller {
+    let device = provider
+        .device_for(remote, Some(local))
+        .expect("the host has a device");
+    let options = HostOptions {
+        local: Some(local),
+        io_queues: 1,
+        queue_entries: (depth + 1).max(128) as u16,
+        kato_ms: 0,
+        recovery: Recovery::NONE,
+        ..HostOptions::new(remote, nqn(NQN), host_nqn("counted"))
+    };
+    Controller::begin(&device, options, now).expect("the host begins to connect")
+}

@@ -1,0 +1,292 @@
+//! What grows with the number of queue pairs, hosts and controllers, and what must
+//! not; and what a target does while its hosts do nothing. A test of its own binary,
+//! because it counts the whole process's allocations. The figures themselves are
+//! `cargo xtask bench scale`'s; here is only what holds on a busy machine, too.
+//!
+//! Why `unsafe` here: an allocator is.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::fs;
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{Buffer, Data, Host, HostOptions, command};
+use cairn_roce::Soft;
+use cairn_roce::counters::Counters;
+use cairn_tests::harness::{NQN, TestTarget, subsystem};
+
+/// The system's allocator, which counts what the target has.
+struct Counting;
+
+thread_local! {
+    /// Whether this thread is a test's own: what it allocates are its hosts'.
+    static IS_TEST: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Bytes that all threads but the test's have.
+static BYTES: AtomicI64 = AtomicI64::new(0);
+
+fn count(bytes: i64) {
+    // A thread that ends has no thread locals any more.
+    if !IS_TEST.try_with(Cell::get).unwrap_or(false) {
+        BYTES.fetch_add(bytes, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: everything is passed on as it comes.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        count(layout.size() as i64);
+        // SAFETY: the caller's promises are the system's conditions.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        count(-(layout.size() as i64));
+        // SAFETY: as above.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        count(size as i64 - layout.size() as i64);
+        // SAFETY: as above.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// The most that an idle queue pair, or a controller with its admin queue, may take.
+const BYTES_MAX: i64 = 64 << 10;
+/// What threads need to come to rest.
+const SETTLE: Duration = Duration::from_millis(200);
+
+fn target(soft: &Soft, more: &str) -> TestTarget {
+    IS_TEST.set(true);
+    let disks = subsystem(NQN, &["mem:4MiB block_size = 4096"]);
+    TestTarget::start_on_soft(
+        soft.clone(),
+        &format!("[target]\nreactors = 1\n{more}\n{disks}"),
+    )
+}
+
+/// Hosts, each of a name of its own.
+fn connect(target: &TestTarget, names: std::ops::Range<u16>, io_queues: u16) -> Vec<Host> {
+    connect_by(target, names, |options| HostOptions {
+        io_queues,
+        ..options
+    })
+}
+
+fn connect_by(
+    target: &TestTarget,
+    names: std::ops::Range<u16>,
+    wish: impl Fn(HostOptions) -> HostOptions,
+) -> Vec<Host> {
+    let connect = |name: u16| {
+        let options = wish(target.options(&format!("{name}")));
+        let host = target.try_connect(options);
+        let mut host = host.unwrap_or_else(|error| panic!("host {name}: {error}"));
+        // The last answer is acknowledged by polling, and others may keep us busy.
+        while host.poll() {}
+        host
+    };
+    names.map(connect).collect()
+}
+
+fn disconnect(hosts: Vec<Host>) {
+    for host in hosts {
+        // On a busy machine, one whose turn comes late may be given up by then.
+        let _ = host.disconnect();
+    }
+}
+
+/// Keeps hosts connected that have nothing to do.
+fn rest(hosts: &mut [Host], length: Duration) {
+    let end = Instant::now() + length;
+    while Instant::now() < end {
+        for host in &mut *hosts {
+            host.poll();
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn an_idle_queue_pair_and_a_controller_take_little_memory() {
+    let soft = Soft::default();
+    let target = target(&soft, "");
+    // What comes with the first is not counted: receives, buffers, completions.
+    let mut hosts = connect(&target, 0..1, 1);
+    let mut grown_by = |names, io_queues| {
+        let before = BYTES.load(Ordering::Relaxed);
+        hosts.extend(connect(&target, names, io_queues));
+        std::thread::sleep(SETTLE);
+        BYTES.load(Ordering::Relaxed) - before
+    };
+    let controller = grown_by(1..21, 0) / 20;
+    let with_queues = grown_by(21..25, 32) - 4 * controller;
+    let queue_pair = with_queues / (4 * 32);
+    println!("a controller has {controller} bytes, a queue pair {queue_pair}");
+    // Both have something, or nothing was counted.
+    assert!((1..BYTES_MAX).contains(&queue_pair), "{queue_pair}");
+    assert!((1..BYTES_MAX).contains(&controller), "{controller}");
+    disconnect(hosts);
+    target.stop();
+}
+
+#[test]
+fn a_thousand_queue_pairs_connect() {
+    const HOSTS: u16 = 10;
+    const OF_EACH: u16 = 100;
+    let soft = Soft::default();
+    let target = target(&soft, "");
+    let begun = Instant::now();
+    let mut hosts = connect(&target, 0..1, OF_EACH - 1);
+    let first = begun.elapsed();
+    hosts.extend(connect(&target, 1..HOSTS, OF_EACH - 1));
+    let all = begun.elapsed();
+    println!("100 queue pairs connect in {first:.2?}, 1000 in {all:.2?}");
+    for host in &mut hosts {
+        assert_eq!(host.io_queues(), OF_EACH - 1);
+        host.run(OF_EACH - 1, command::flush(1), Data::None)
+            .expect("its last queue works");
+    }
+    // The last ones find no more to do than the first: twice a fair share leaves
+    // room for a busy machine.
+    assert!(all < first * u32::from(HOSTS) * 2, "{first:?}, {all:?}");
+    disconnect(hosts);
+    target.stop();
+}
+
+/// Times that all threads but this one have gone to sleep.
+fn sleeps() -> u64 {
+    let own = fs::read_link("/proc/thread-self").expect("/proc is mounted");
+    let tasks = fs::read_dir("/proc/self/task").expect("/proc is mounted");
+    let tasks = tasks.map(|task| task.expect("it can be listed").path());
+    tasks
+        .filter(|task| task.file_name() != own.file_name())
+        // A thread may have ended.
+        .filter_map(|task| fs::read_to_string(task.join("status")).ok())
+        .map(|status| {
+            let line = status.split_once("\nvoluntary_ctxt_switches:");
+            let number = line.and_then(|(_, rest)| rest.split_ascii_whitespace().next());
+            number.map_or(0, |number| number.parse::<u64>().expect("a number"))
+        })
+        .sum()
+}
+
+#[test]
+fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
+    const HOSTS: u16 = 32;
+    const LENGTH: Duration = Duration::from_secs(2);
+    let soft = Soft::default();
+    let target = target(&soft, "");
+    let mut hosts = connect_by(&target, 0..HOSTS, |options| HostOptions {
+        io_queues: 4,
+        kato_ms: 4000,
+        ..options
+    });
+    rest(&mut hosts, SETTLE);
+    let before = sleeps();
+    rest(&mut hosts, LENGTH);
+    let sleeps = sleeps() - before;
+    println!("{HOSTS} hosts at rest: {sleeps} wake-ups in {LENGTH:?}");
+    // A keep alive of each host in that time, perhaps two: a command and its answer's
+    // acknowledgement. A timer of a queue pair's or a host's own would come many
+    // times as often.
+    assert!(sleeps > 0, "nobody stayed alive");
+    assert!(sleeps < 16 * u64::from(HOSTS), "{sleeps}");
+    disconnect(hosts);
+    target.stop();
+}
+
+/// The quickest of some reads, each after that much quiet.
+fn quickest_after(host: &mut Host, buffer: &Buffer, quiet: Duration) -> Duration {
+    let mut read = || {
+        rest(std::slice::from_mut(host), quiet);
+        let begun = Instant::now();
+        let read = command::read(1, 0, 1);
+        host.run(1, read, Data::start_of(buffer, 4096))
+            .expect("it can be read");
+        begun.elapsed()
+    };
+    (0..12).map(|_| read()).min().expect("there are some")
+}
+
+#[test]
+fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
+    let soft = Soft::default();
+    let target = target(&soft, "");
+    let mut host = target.connect("seldom");
+    let buffer = host.buffer(4096).expect("a page of memory");
+    let busy = quickest_after(&mut host, &buffer, Duration::ZERO);
+    let first = quickest_after(&mut host, &buffer, Duration::from_millis(150));
+    println!("a read takes {busy:?} among others, {first:?} after a quiet spell");
+    // A wake-up at both ends, not a timer: those are of milliseconds.
+    assert!(first < busy * 20, "{first:?} after {busy:?}");
+    host.disconnect().expect("an orderly end");
+    target.stop();
+}
+
+/// What a command costs the network.
+#[derive(Debug)]
+struct Cost {
+    packets: f64,
+    /// Trips through the network stack.
+    datagrams: f64,
+}
+
+/// Keeps `DEPTH` reads outstanding, each next one on the next queue.
+fn cost_over(queues: u16) -> Cost {
+    const DEPTH: usize = 64;
+    const COUNTED: u32 = 40_000;
+    const BYTES: u32 = 4096;
+    let soft = Soft::default();
+    let target = target(&soft, "");
+    let mut host = connect(&target, 0..1, queues).remove(0);
+    let buffer = host.buffer(DEPTH * BYTES as usize).expect("memory");
+    let mut turn = 0;
+    let mut submit = |host: &mut Host, slot: usize| {
+        turn = turn % queues + 1;
+        let data = Data::part_of(&buffer, slot * BYTES as usize, BYTES);
+        let read = command::read(1, slot as u64, 1);
+        host.submit(turn, read, data)
+            .expect("the queues hold as many")
+    };
+    let mut flights: Vec<_> = (0..DEPTH).map(|slot| submit(&mut host, slot)).collect();
+    let mut over = 0;
+    while over < COUNTED {
+        host.poll();
+        for (slot, flight) in flights.iter_mut().enumerate() {
+            if let Some(answer) = host.take(*flight) {
+                assert!(answer.expect("it holds").cqe.status().is_success());
+                over += 1;
+                *flight = submit(&mut host, slot);
+            }
+        }
+    }
+    let mut sum = Counters::default();
+    for (_, counters) in soft.counters() {
+        sum.add(&counters);
+    }
+    host.disconnect().expect("an orderly end");
+    target.stop();
+    Cost {
+        packets: sum.sent_pkts as f64 / f64::from(COUNTED),
+        datagrams: sum.sent_datagrams as f64 / f64::from(COUNTED),
+    }
+}
+
+#[test]
+fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack() {
+    let (one, many) = (cost_over(1), cost_over(64));
+    println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
+    // Each queue pair has its own acknowledgements ...
+    assert!(many.packets < 2.0 * one.packets);
+    // ... but packets travel together whichever they belong to: by itself, each
+    // command would take four trips.
+    assert!(many.datagrams < 2.0, "{many:?}");
+}

@@ -1,0 +1,44 @@
+//! `cargo xtask bench scale`: a target as it grows, and at rest.
+//!
+//! One program measures it all, `cairn-scale`: it is every host there is, and starts
+//! the target itself. What it prints is the table; the figures go into a file, too.
+
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result};
+
+use super::programs;
+use crate::vm::tree::create_dir;
+
+/// What the command line asks for.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// Measure programs without optimisation: to try out the measuring
+    #[arg(long)]
+    debug: bool,
+    /// Use the programs as they were built last
+    #[arg(long)]
+    no_build: bool,
+    /// Options of cairn-scale: see -- --help
+    #[arg(last = true)]
+    options: Vec<String>,
+}
+
+/// Builds the programs, and runs the one that measures.
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    let programs = programs::build_all(programs::OF_SCALE, args.debug, args.no_build)?;
+    let folder = programs::results();
+    create_dir(&folder)?;
+    let file = folder.join("scale.json");
+    let status = Command::new(programs.join("cairn-scale"))
+        .arg("--json")
+        .arg(&file)
+        .args(&args.options)
+        .status()
+        .context("cannot run cairn-scale")?;
+    if !status.success() {
+        return Ok(ExitCode::FAILURE);
+    }
+    println!("figures in {}", file.display());
+    Ok(ExitCode::SUCCESS)
+}
