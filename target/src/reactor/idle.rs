@@ -3,9 +3,10 @@
 //! Sleeping costs a system call and a wake-up, polling costs the core. So after
 //! the last work a reactor polls on for a while, its window, and how long adapts
 //! to the gaps between one work and the next: twice the last gap, if that gap
-//! was one that polling could have bridged, so that a little irregularity does
-//! not end in sleep; and no time at all otherwise, because whoever is silent for
-//! longer does not mind a wake-up. A gap grows by the time it takes to wake up,
+//! and the one before it were such that polling could have bridged them, so that
+//! a little irregularity does not end in sleep; and no time at all otherwise,
+//! because whoever is silent for longer does not mind a wake-up. (It takes two:
+//! a keep alive's answer is acknowledged soon, and then there is silence.) A gap grows by the time it takes to wake up,
 //! at the peer too, who may be asleep for the same reason: some 100 us on a
 //! processor of its own, several times that on an emulated one. So the largest
 //! gap to bridge must be well above it, or two sides that wait for each other
@@ -41,6 +42,8 @@ pub(crate) struct Idle {
     largest: Duration,
     window: Duration,
     since: Option<Instant>,
+    /// Whether the last gap that ended in sleep was short enough to be bridged.
+    was_short: bool,
 }
 
 impl Idle {
@@ -50,6 +53,7 @@ impl Idle {
             largest,
             window: largest,
             since: None,
+            was_short: false,
         }
     }
 
@@ -73,12 +77,14 @@ impl Idle {
     /// It slept until now.
     pub(crate) fn slept(&mut self, now: Instant) {
         let gap = self.since.take().map(|since| now.duration_since(since));
-        self.window = match gap {
-            Some(gap) if gap <= self.largest => {
+        let short = gap.filter(|gap| *gap <= self.largest);
+        self.window = match short {
+            Some(gap) if self.was_short => {
                 (gap * 2).clamp(WINDOW_MIN.min(self.largest), self.largest)
             }
             _ => Duration::ZERO,
         };
+        self.was_short = short.is_some();
     }
 }
 
@@ -102,10 +108,18 @@ mod tests {
     }
 
     #[test]
-    fn the_window_is_twice_the_gap_that_was_worth_it() {
+    fn the_window_is_twice_the_gap_after_two_that_were_worth_it() {
         let mut idle = Idle::new(1000 * MICRO);
         let mut now = Instant::now();
-        for (gap, window) in [(2000, 0), (300, 600), (601, 1000), (1001, 0), (3, 10)] {
+        for (gap, window) in [
+            (2000, 0),
+            (300, 0),
+            (300, 600),
+            (601, 1000),
+            (1001, 0),
+            (3, 0),
+            (3, 10),
+        ] {
             idle.pause(now);
             now += gap * MICRO;
             idle.slept(now);
