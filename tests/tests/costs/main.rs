@@ -49,7 +49,7 @@ const BOUNDS: [Bounds; 4] = [
     Bounds {
         fabric: "loopback",
         depth: 1,
-        instructions: 2105.0,
+        instructions: 2215.0,
         locked: 7.0,
         system_calls: 0.01,
         packets: 0.0,
@@ -57,7 +57,7 @@ const BOUNDS: [Bounds; 4] = [
     Bounds {
         fabric: "loopback",
         depth: 32,
-        instructions: 1600.0,
+        instructions: 1665.0,
         locked: 0.3,
         system_calls: 0.01,
         packets: 0.0,
@@ -65,15 +65,15 @@ const BOUNDS: [Bounds; 4] = [
     Bounds {
         fabric: "soft",
         depth: 1,
-        instructions: 2505.0,
+        instructions: 2620.0,
         locked: 10.0,
         system_calls: 3.1,
-        packets: 5.1,
+        packets: 4.1,
     },
     Bounds {
         fabric: "soft",
         depth: 32,
-        instructions: 1615.0,
+        instructions: 1680.0,
         locked: 0.5,
         system_calls: 0.2,
         packets: 3.2,

@@ -117,18 +117,20 @@ fn a_transition_that_never_ends_resets_the_controller() {
     let paths = [(device.unwrap(), options)];
     let mut disk = Multipath::begin(paths, MultipathOptions::new(1), now).unwrap();
     let ticket = disk.submit(command::flush(1), None).unwrap();
-    // The clock is ours: it stands still until it jumps.
-    let poll_until = |disk: &mut Multipath, now, ready: &dyn Fn(&PathEvent) -> bool| {
-        let patience = Instant::now() + Duration::from_secs(20);
-        while !std::iter::from_fn(|| disk.take_event()).any(|(_, event)| ready(&event)) {
-            assert!(Instant::now() < patience, "{disk:?}");
-            if !disk.poll(now) {
-                std::thread::yield_now();
+    // The clock is ours. It stands still until it jumps; and then goes on, since a
+    // controller is asked again after a while whether it is disabled by now.
+    let poll_until =
+        |disk: &mut Multipath, clock: &dyn Fn() -> Instant, ready: &dyn Fn(&PathEvent) -> bool| {
+            let patience = Instant::now() + Duration::from_secs(20);
+            while !std::iter::from_fn(|| disk.take_event()).any(|(_, event)| ready(&event)) {
+                assert!(Instant::now() < patience, "{disk:?}");
+                if !disk.poll(clock()) {
+                    std::thread::yield_now();
+                }
             }
-        }
-    };
+        };
     let is_live = |event: &PathEvent| matches!(event, PathEvent::Controller(Event::Live { .. }));
-    poll_until(&mut disk, now, &|event| {
+    poll_until(&mut disk, &|| now, &|event| {
         matches!(event, PathEvent::Ana(Some(AnaState::CHANGE)))
     });
     // ANATT is 10 s, and it has twice that.
@@ -136,10 +138,12 @@ fn a_transition_that_never_ends_resets_the_controller() {
     disk.poll(now);
     assert_eq!(disk.paths().next().unwrap().link, Link::Live);
     now += Duration::from_secs(2);
-    poll_until(&mut disk, now, &is_live);
+    let jumped = Instant::now();
+    let going_on = || now + jumped.elapsed();
+    poll_until(&mut disk, &going_on, &is_live);
     assert_eq!(disk.waiting(), 1, "the command waits for what comes of it");
     target.reload_as(&toml, "ana = \"optimized\"");
-    poll_until(&mut disk, now, &|event| {
+    poll_until(&mut disk, &going_on, &|event| {
         matches!(event, PathEvent::Ana(Some(AnaState::OPTIMIZED)))
     });
     let answer = disk.wait(ticket).unwrap();

@@ -83,13 +83,19 @@ impl Guest {
     }
 }
 
-/// Data both ways, by one packet and by many.
+/// More commands than a host lets go by before it asks for an acknowledgement.
+const COMMANDS: u32 = 40;
+
+/// Data both ways, by one packet and by many, and an acknowledgement of commands.
 fn exchange(host: &mut Host) {
     let buffer = host.buffer(64 << 10).expect("memory");
     let data = Data::start_of(&buffer, 64 << 10);
     host.run(1, command::write(1, 0, 128), data)
         .expect("a write");
     host.run(1, command::read(1, 0, 128), data).expect("a read");
+    for _ in 0..COMMANDS {
+        host.run(1, command::flush(1), Data::None).expect("a flush");
+    }
 }
 
 /// A packet.
