@@ -9,7 +9,7 @@
 //! data of many queue pairs, then the responses of all of them. A queue pair's own
 //! packets keep their order: none goes into a group before its predecessor's
 //! ([`Place`]). A group's packets need not be neighbours in memory: it is a list of
-//! [`Piece`]s.
+//! pieces.
 
 use std::net::SocketAddr;
 use std::ops::Range;
