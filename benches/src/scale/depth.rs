@@ -115,8 +115,13 @@ impl Commands {
             self.submit(slot)?;
         }
         while more || self.flights.iter().any(Option::is_some) {
+            let mut progress = false;
             for host in &mut self.hosts {
-                host.poll();
+                progress |= host.poll();
+            }
+            if !progress {
+                more = more && Instant::now() < end;
+                continue;
             }
             for slot in 0..self.flights.len() {
                 if self.land(slot)? {

@@ -8,7 +8,9 @@
 
 use std::collections::VecDeque;
 
-use cairn_rdma::{Access, Device, FabricError, Operation, SendWork, Sge};
+use cairn_rdma::{Access, Device, FabricError, Operation, SendWork, Sge, SgeList};
+use nvme_proto::wire::sqe::SQE_BYTES;
+use nvme_proto::wire::{IntoBytes, Sqe};
 
 use crate::buffer::Buffer;
 
@@ -21,8 +23,10 @@ const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 /// The capsules of a queue.
 pub(super) struct Capsules {
+    /// All SQEs, then all in-capsule data. So those of a queue that has no such data
+    /// to send are neighbours: they share pages, and are in the cache again.
     memory: Buffer,
-    /// Bytes of each place.
+    /// Bytes of the longest capsule.
     stride: usize,
     places: Vec<Place>,
     /// Places without a capsule; the next to use is last.
@@ -79,9 +83,14 @@ impl Capsules {
         place
     }
 
-    /// Writes a part of a capsule.
-    pub(super) fn write(&self, place: u16, at: usize, bytes: &[u8]) {
-        self.memory.write(self.start(place) + at, bytes);
+    /// Writes a capsule's SQE.
+    pub(super) fn write_sqe(&self, place: u16, sqe: &Sqe) {
+        self.memory.write(Self::sqe_at(place), sqe.as_bytes());
+    }
+
+    /// Writes what stands behind it.
+    pub(super) fn write_data(&self, place: u16, bytes: &[u8]) {
+        self.memory.write(self.data_at(place), bytes);
     }
 
     /// The work that sends a capsule of so many bytes.
@@ -94,15 +103,20 @@ impl Capsules {
             self.silent = 0;
         }
         let region = self.memory.region();
-        let sge = Sge {
-            addr: region.mapping().addr() + self.start(place) as u64,
-            length,
+        let sge = |at: usize, length: usize| Sge {
+            addr: region.mapping().addr() + at as u64,
+            length: length as u32,
             lkey: region.lkey(),
+        };
+        let sqe = sge(Self::sqe_at(place), SQE_BYTES);
+        let sges = match length as usize - SQE_BYTES {
+            0 => SgeList::one(sqe),
+            data => SgeList::two(sqe, sge(self.data_at(place), data)),
         };
         SendWork {
             id: u64::from(place),
             op: Operation::Send,
-            sges: sge.into(),
+            sges,
             signaled,
         }
     }
@@ -148,13 +162,19 @@ impl Capsules {
         }
     }
 
-    fn start(&self, place: u16) -> usize {
-        usize::from(place) * self.stride
+    const fn sqe_at(place: u16) -> usize {
+        place as usize * SQE_BYTES
+    }
+
+    fn data_at(&self, place: u16) -> usize {
+        self.places.len() * SQE_BYTES + usize::from(place) * (self.stride - SQE_BYTES)
     }
 
     #[cfg(test)]
     pub(super) fn bytes(&self, place: u16, length: usize) -> Vec<u8> {
-        self.memory.bytes(self.start(place), length)
+        let data_bytes = length - SQE_BYTES;
+        let sqe = self.memory.bytes(Self::sqe_at(place), SQE_BYTES);
+        [sqe, self.memory.bytes(self.data_at(place), data_bytes)].concat()
     }
 
     #[cfg(test)]

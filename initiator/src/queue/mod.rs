@@ -17,7 +17,7 @@ use std::sync::Arc;
 use cairn_rdma::{Device, FabricError, QpId, SendWork};
 use nvme_proto::host::{Duty, OWN_COMMANDS, QueueSpec, requeue};
 use nvme_proto::wire::sqe::SQE_BYTES;
-use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, IntoBytes, SglDescriptor, Sqe, U16};
+use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, SglDescriptor, Sqe, U16};
 
 use crate::buffer::Data;
 use crate::error::{HostError, Loss};
@@ -132,7 +132,7 @@ impl Queue {
         sqe.flags |= Sqe::FLAGS_SGL;
         sqe.dptr = descriptor(&data);
         let place = self.capsules.take(cid);
-        self.capsules.write(place, 0, sqe.as_bytes());
+        self.capsules.write_sqe(place, &sqe);
         let mut length = SQE_BYTES;
         let mut held = None;
         match data {
@@ -145,7 +145,7 @@ impl Queue {
                     bytes.len(),
                     self.capsule_bytes
                 );
-                self.capsules.write(place, SQE_BYTES, bytes);
+                self.capsules.write_data(place, bytes);
                 length += bytes.len();
             }
         }

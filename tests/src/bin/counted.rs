@@ -53,6 +53,9 @@ struct Args {
     /// Commands outstanding
     #[arg(long)]
     depth: u32,
+    /// I/O queues that they are spread over
+    #[arg(long, default_value_t = 1)]
+    queues: u16,
     /// Commands that count
     #[arg(long)]
     reads: u32,
@@ -67,6 +70,10 @@ struct World {
     host: Controller,
     buffer: Buffer,
     depth: u32,
+    queues: u16,
+    outstanding: u32,
+    /// The queue that the next command goes to.
+    turn: u16,
 }
 
 fn main() {
@@ -104,16 +111,21 @@ fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     let host = &mut world.host;
     host.poll(now);
     let mut ended = 0;
-    while let Some((_, result)) = host.reap(1) {
-        let response = result.expect("the connection holds");
-        assert!(response.cqe.status().is_success(), "{response:?}");
-        ended += 1;
+    for qid in 1..=world.queues {
+        while let Some((_, result)) = host.reap(qid) {
+            let response = result.expect("the connection holds");
+            assert!(response.cqe.status().is_success(), "{response:?}");
+            ended += 1;
+        }
     }
-    let more = more.min(world.depth - host.outstanding(1) as u32);
+    world.outstanding -= ended;
+    let more = more.min(world.depth - world.outstanding);
+    world.outstanding += more;
     for turn in 0..more {
         let slba = u64::from(turn * BLOCKS);
         let data = Data::part_of(&world.buffer, (turn * BYTES) as usize, BYTES);
-        host.submit(1, command::read(1, slba, BLOCKS), data)
+        world.turn = world.turn % world.queues + 1;
+        host.submit(world.turn, command::read(1, slba, BLOCKS), data)
             .expect("the queue holds as many");
     }
     if more > 0 {
@@ -141,7 +153,7 @@ impl World {
             Fabric::Loopback => Ipv4Addr::new(192, 0, 2, 2),
             Fabric::Soft => own_loopback_address(),
         };
-        let host = begin_host(&*provider, remote, local.into(), args.depth, clock.now());
+        let host = begin_host(&*provider, remote, local.into(), args, clock.now());
         let mut world = Self {
             buffer: host
                 .buffer((args.depth * BYTES) as usize)
@@ -151,6 +163,9 @@ impl World {
             target,
             host,
             depth: args.depth,
+            queues: args.queues,
+            outstanding: 0,
+            turn: 0,
         };
         world.wait_until_live();
         world
@@ -208,7 +223,8 @@ impl World {
 
 fn start_target(provider: &Arc<dyn Provider>, clock: &Clock, address: Ipv4Addr) -> SteppedTarget {
     let text = format!(
-        "[target]\nreactors = 1\n{}[[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n",
+        "[target]\nreactors = 1\nio_queues = 512\n{}\
+         [[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n",
         subsystem(NQN, &["null:1GiB block_size = 512"]),
     );
     let config = Config::parse("counted", &text, &Flags::default())
@@ -221,7 +237,7 @@ fn begin_host(
     provider: &dyn Provider,
     remote: SocketAddr,
     local: IpAddr,
-    depth: u32,
+    args: &Args,
     now: Instant,
 ) -> Controller {
     let device = provider
@@ -229,8 +245,8 @@ fn begin_host(
         .expect("the host has a device");
     let options = HostOptions {
         local: Some(local),
-        io_queues: 1,
-        queue_entries: (depth + 1).max(128) as u16,
+        io_queues: args.queues,
+        queue_entries: (args.depth + 1).max(128) as u16,
         kato_ms: 0,
         recovery: Recovery::NONE,
         ..HostOptions::new(remote, nqn(NQN), host_nqn("counted"))

@@ -26,6 +26,8 @@ const READS: u32 = 4096;
 struct Bounds {
     fabric: &'static str,
     depth: u32,
+    /// Over how many queue pairs.
+    queues: u32,
     /// Instructions of target logic. About 5 % above what was measured, with Rust 1.95.
     instructions: f64,
     /// Atomic operations of the target, its provider's included.
@@ -45,10 +47,11 @@ struct Bounds {
 /// of each of these system calls by an atomic operation, and a look at the mailbox of
 /// connections is one. The loopback provider is one structure behind a lock, which is
 /// taken by each call of it, and released.
-const BOUNDS: [Bounds; 4] = [
+const BOUNDS: [Bounds; 5] = [
     Bounds {
         fabric: "loopback",
         depth: 1,
+        queues: 1,
         instructions: 2215.0,
         locked: 7.0,
         system_calls: 0.01,
@@ -57,6 +60,7 @@ const BOUNDS: [Bounds; 4] = [
     Bounds {
         fabric: "loopback",
         depth: 32,
+        queues: 1,
         instructions: 1665.0,
         locked: 0.3,
         system_calls: 0.01,
@@ -65,6 +69,7 @@ const BOUNDS: [Bounds; 4] = [
     Bounds {
         fabric: "soft",
         depth: 1,
+        queues: 1,
         instructions: 2620.0,
         locked: 10.0,
         system_calls: 3.1,
@@ -73,10 +78,20 @@ const BOUNDS: [Bounds; 4] = [
     Bounds {
         fabric: "soft",
         depth: 32,
+        queues: 1,
         instructions: 1680.0,
         locked: 0.5,
         system_calls: 0.2,
         packets: 3.2,
+    },
+    Bounds {
+        fabric: "soft",
+        depth: 128,
+        queues: 256,
+        instructions: 2500.0,
+        locked: 0.5,
+        system_calls: 0.3,
+        packets: 4.3,
     },
 ];
 
@@ -105,17 +120,25 @@ fn a_read_costs_what_it_may() {
     let program = counted_program();
     let mut faults = Vec::new();
     println!(
-        "{:>9} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8}",
-        "fabric", "depth", "instructions", "of provider", "atomics", "system calls", "packets"
+        "{:>9} {:>6} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8}",
+        "fabric",
+        "depth",
+        "queues",
+        "instructions",
+        "of provider",
+        "atomics",
+        "system calls",
+        "packets"
     );
     for bounds in &BOUNDS {
-        let counted = Counted::run(&program, bounds.fabric, bounds.depth);
+        let counted = Counted::run(&program, bounds);
         let (logic, target) = (counted.logic(), counted.target());
         let packets = counted.packets / f64::from(READS);
         println!(
-            "{:>9} {:>6} {:>13.0} {:>13.0} {:>8.3} {:>13.3} {:>8.2}",
+            "{:>9} {:>6} {:>6} {:>13.0} {:>13.0} {:>8.3} {:>13.3} {:>8.2}",
             bounds.fabric,
             bounds.depth,
+            bounds.queues,
             per_read(logic.instructions),
             per_read((target - logic).instructions),
             per_read(logic.locked),
@@ -124,9 +147,14 @@ fn a_read_costs_what_it_may() {
         );
         let mut check = |what: &str, measured: f64, bound: f64| {
             if measured > bound {
-                let (fabric, depth) = (bounds.fabric, bounds.depth);
+                let Bounds {
+                    fabric,
+                    depth,
+                    queues,
+                    ..
+                } = bounds;
                 faults.push(format!(
-                    "{fabric}, depth {depth}: {measured:.3} {what}, more than {bound}"
+                    "{fabric}, depth {depth}, {queues} queues: {measured:.3} {what}, more than {bound}"
                 ));
             }
         };
@@ -154,7 +182,7 @@ struct Counted {
 }
 
 impl Counted {
-    fn run(program: &PathBuf, fabric: &str, depth: u32) -> Self {
+    fn run(program: &PathBuf, bounds: &Bounds) -> Self {
         let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
         let file = folder.path().join("counts");
         let mut valgrind = Command::new("valgrind");
@@ -167,8 +195,9 @@ impl Counted {
             // Before what counts, and after it: the second dump is of what counts.
             .arg("--dump-before=*counted::milestone*")
             .arg(program)
-            .args(["--fabric", fabric])
-            .args(["--depth", &depth.to_string()])
+            .args(["--fabric", bounds.fabric])
+            .args(["--depth", &bounds.depth.to_string()])
+            .args(["--queues", &bounds.queues.to_string()])
             .args(["--reads", &READS.to_string()]);
         let output = valgrind.output().unwrap_or_else(|error| {
             panic!("{error}: is valgrind installed? \"apt-get install valgrind\" brings it")

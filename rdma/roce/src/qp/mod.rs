@@ -177,6 +177,12 @@ impl Qp {
         self.break_if_failed(cx);
     }
 
+    /// Whether [`Qp::poll_transmit`] has anything to look at.
+    #[must_use]
+    pub fn has_to_send(&self) -> bool {
+        self.owes_cnp || self.requester.has_to_send() || self.responder.has_to_send()
+    }
+
     /// Writes the next packet, without its ICRC, to the front of `out`; returns
     /// its length. `None`: nothing to send now.
     pub fn poll_transmit(

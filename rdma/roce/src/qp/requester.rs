@@ -132,6 +132,11 @@ impl Requester {
         self.broken
     }
 
+    /// Whether any work has not gone out, or not all of it.
+    pub(super) fn has_to_send(&self) -> bool {
+        self.cursor < self.queue.len()
+    }
+
     pub(super) fn window(&mut self) -> &mut Window {
         &mut self.window
     }

@@ -108,6 +108,11 @@ impl Responder {
         self.refusal.is_some()
     }
 
+    /// Whether answers wait to leave.
+    pub(super) fn has_to_send(&self) -> bool {
+        !self.responses.is_empty()
+    }
+
     /// Gives back what a message in the middle holds.
     pub(super) fn flush(&mut self, cx: &mut Context<'_>) {
         if let Inbound::Send { receive, .. } = self.inbound {

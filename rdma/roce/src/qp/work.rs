@@ -192,10 +192,12 @@ impl CompletionQueue {
     }
 }
 
-/// One endpoint's shared receive queue.
+/// One endpoint's shared receives. The one that was posted last is filled first: its
+/// memory is in the cache, and however many there are, few are in use at a time. (A
+/// shared receive queue promises its consumer no order: IBTA 10.2.9.)
 #[derive(Debug)]
 pub struct ReceiveQueue {
-    queue: VecDeque<RecvWork>,
+    stack: Vec<RecvWork>,
     limit: usize,
 }
 
@@ -204,7 +206,7 @@ impl ReceiveQueue {
     #[must_use]
     pub fn new(limit: usize) -> Self {
         Self {
-            queue: VecDeque::with_capacity(limit),
+            stack: Vec::with_capacity(limit),
             limit,
         }
     }
@@ -212,14 +214,14 @@ impl ReceiveQueue {
     /// Adds receives, all or none. False: they do not fit.
     #[must_use]
     pub fn post(&mut self, works: &[RecvWork]) -> bool {
-        let fits = self.queue.len() + works.len() <= self.limit;
+        let fits = self.stack.len() + works.len() <= self.limit;
         if fits {
-            self.queue.extend(works);
+            self.stack.extend(works);
         }
         fits
     }
 
     pub(super) fn take(&mut self) -> Option<RecvWork> {
-        self.queue.pop_front()
+        self.stack.pop()
     }
 }

@@ -317,24 +317,6 @@ impl SoftEndpoint {
         }
     }
 
-    /// Puts a queue pair's next timer into the heap, if an earlier one does not
-    /// stand there already.
-    fn arm_timer(&mut self, id: QpId) {
-        let Some(entry) = self.slots.get(id) else {
-            return;
-        };
-        let Some(at) = entry.qp.as_ref().and_then(crate::qp::Qp::poll_timeout) else {
-            return;
-        };
-        if entry.timer_at.is_none_or(|earlier| at < earlier) {
-            entry.timer_at = Some(at);
-            if self.timers.len() == self.timers.capacity() {
-                self.forget_old_timers();
-            }
-            self.timers.push(Reverse((at, id.slot() as u16)));
-        }
-    }
-
     /// Takes the timers out of the heap that earlier ones have replaced: one of each
     /// queue pair stays, and there is room for more without another allocation.
     fn forget_old_timers(&mut self) {

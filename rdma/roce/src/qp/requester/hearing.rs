@@ -217,6 +217,11 @@ impl Requester {
             // A rewound cursor may stand on what has turned out to have arrived.
             self.cursor = self.cursor.saturating_sub(1);
         }
+        if self.queue.is_empty() {
+            // From its beginning again: what is seldom full shall not pass through
+            // the cache from end to end, which many queue pairs share.
+            self.queue.clear();
+        }
         if self.next < accounted {
             self.next = accounted;
             if self
@@ -243,7 +248,10 @@ impl Requester {
 
     pub(in crate::qp) fn poll_timeout(&self) -> Option<Instant> {
         let waits = self.not_ready_until.or(self.deadline);
-        waits.into_iter().chain(self.paced_until).min()
+        match (waits, self.paced_until) {
+            (Some(waits), Some(paced)) => Some(waits.min(paced)),
+            (waits, paced) => waits.or(paced),
+        }
     }
 
     pub(in crate::qp) fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_>) {

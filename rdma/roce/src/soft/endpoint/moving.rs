@@ -101,8 +101,14 @@ impl SoftEndpoint {
             now,
             &mut context!(self, id),
         );
-        self.look_after(id);
-        self.make_ready(id);
+        let (sends, broken) = (qp.has_to_send(), qp.is_broken());
+        if sends && !std::mem::replace(&mut entry.queued, true) {
+            self.ready.push_back(id.slot() as u16);
+        }
+        // Its turn of sending does so otherwise.
+        if broken || !sends {
+            self.look_after(id);
+        }
     }
 
     pub(super) fn run_timers(&mut self, now: Instant) {
@@ -170,13 +176,22 @@ impl SoftEndpoint {
         let Some(entry) = self.slots.get(id) else {
             return;
         };
-        let broken = entry.qp.as_ref().is_some_and(crate::qp::Qp::is_broken);
-        if broken && matches!(entry.phase, Phase::Accepted | Phase::Established) {
+        let Some(qp) = &entry.qp else { return };
+        if qp.is_broken() && matches!(entry.phase, Phase::Accepted | Phase::Established) {
             entry.phase = Phase::Broken;
             let reason = DisconnectReason::Transport;
             self.events
                 .push_back(Event::Disconnected { qp: id, reason });
         }
-        self.arm_timer(id);
+        // The heap has its next timer, or an earlier one.
+        if let Some(at) = qp.poll_timeout()
+            && entry.timer_at.is_none_or(|earlier| at < earlier)
+        {
+            entry.timer_at = Some(at);
+            if self.timers.len() == self.timers.capacity() {
+                self.forget_old_timers();
+            }
+            self.timers.push(Reverse((at, id.slot() as u16)));
+        }
     }
 }
