@@ -3,7 +3,7 @@
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
 use nvme_proto::wire::cm::RequestData;
-use nvme_proto::wire::{NSID_ALL, Status};
+use nvme_proto::wire::{IntoBytes, NSID_ALL, Status};
 
 use super::*;
 use crate::buffer::Buffer;

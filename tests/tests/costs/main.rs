@@ -86,8 +86,8 @@ const BOUNDS: [Bounds; 5] = [
     },
     Bounds {
         fabric: "soft",
-        depth: 128,
-        queues: 256,
+        depth: 64,
+        queues: 64,
         instructions: 2500.0,
         locked: 0.5,
         system_calls: 0.3,
