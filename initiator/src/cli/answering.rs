@@ -8,11 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::wake::Wake;
-use cairn_rdma::{
-    Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, ListenOptions,
-    Listener, ListenerEvent, Mapping, Operation, QpId, QpOptions, RecvWork, Region, SendWork, Sge,
-    sleep_until_ready_or_woken,
-};
+use cairn_rdma::{Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, Listener, ListenerEvent, ListenOptions, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, SendWork, Sge, sleep_until_ready_or_woken};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::Result;
@@ -50,6 +46,7 @@ impl Answering {
             let options = ListenOptions {
                 address,
                 backlog: u32::from(PEERS),
+                pkey: PKey::DEFAULT,
             };
             let sink = Box::new(move |event| {
                 if let ListenerEvent::Request(request) = event {

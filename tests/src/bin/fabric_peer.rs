@@ -10,11 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use cairn_rdma::{
-    Access, Completion, CompletionKind, ConnRequest, ConnectOptions, Device, Endpoint,
-    EndpointOptions, Event, ListenOptions, ListenerEvent, Mapping, Operation, QpId, QpOptions,
-    RecvWork, Region, SendWork, Sge, SgeList,
-};
+use cairn_rdma::{Access, Completion, CompletionKind, ConnectOptions, ConnRequest, Device, Endpoint, EndpointOptions, Event, ListenerEvent, ListenOptions, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, SendWork, Sge, SgeList};
 use cairn_tests::provider::ProviderName;
 use clap::{Parser, Subcommand};
 use crossbeam_channel::Receiver;
@@ -83,6 +79,7 @@ fn main() -> Result<ExitCode> {
             let options = ListenOptions {
                 address: at,
                 backlog: 8,
+                pkey: PKey::DEFAULT,
             };
             let sink = Box::new(move |event| drop(news.send(event)));
             let listener = provider.listen(&options, sink)?;
@@ -100,6 +97,7 @@ fn main() -> Result<ExitCode> {
             let options = ConnectOptions {
                 remote: whom,
                 local: from,
+                pkey: PKey::DEFAULT,
                 qp,
                 timeout: Duration::from_secs(5),
             };

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
-use cairn_rdma::{
-    DisconnectReason, Event, FabricError, ListenOptions, Operation, PostError, QpOptions,
-};
+use cairn_rdma::{DisconnectReason, Event, FabricError, ListenOptions, Operation, PKey, PostError, QpOptions};
 
 use super::Setting;
 use super::pair::{Link, PATIENCE, Pair, Patience, about, connect_options};
@@ -147,6 +145,7 @@ fn taken_address_is_refused(setting: &Setting) -> Result<()> {
     let options = ListenOptions {
         address: pair.door.address(),
         backlog: 1,
+        pkey: PKey::DEFAULT,
     };
     match setting.provider.listen(&options, Box::new(|_| ())) {
         Err(FabricError::AddressInUse { address }) => {

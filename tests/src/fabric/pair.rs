@@ -6,10 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use cairn_rdma::{
-    Completion, ConnRequest, ConnectOptions, DisconnectReason, Event, ListenOptions, Listener,
-    ListenerEvent, PrivateData, QpId, QpOptions,
-};
+use cairn_rdma::{Completion, ConnectOptions, ConnRequest, DisconnectReason, Event, Listener, ListenerEvent, ListenOptions, PKey, PrivateData, QpId, QpOptions};
 use crossbeam_channel::Receiver;
 
 use super::Setting;
@@ -33,6 +30,7 @@ impl Door {
         let options = ListenOptions {
             address: SocketAddr::new(setting.ip, 0),
             backlog: 64,
+            pkey: PKey::DEFAULT,
         };
         let sink = Box::new(move |event| {
             // The door may have been dropped: then nobody wants to know.
@@ -289,6 +287,7 @@ pub(super) fn connect_options(remote: SocketAddr, qp: &QpOptions) -> ConnectOpti
     ConnectOptions {
         remote,
         local: None,
+        pkey: PKey::DEFAULT,
         qp: *qp,
         timeout: PATIENCE / 2,
     }

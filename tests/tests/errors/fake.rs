@@ -3,10 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cairn_rdma::{
-    Access, ConnRequest, Endpoint, EndpointOptions, ListenOptions, Listener, ListenerEvent,
-    Mapping, QpOptions, RecvWork, Region, Sge,
-};
+use cairn_rdma::{Access, ConnRequest, Endpoint, EndpointOptions, Listener, ListenerEvent, ListenOptions, Mapping, PKey, QpOptions, RecvWork, Region, Sge};
 use crossbeam_channel::Receiver;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::ReplyData;
@@ -31,6 +28,7 @@ impl Fake {
         let options = ListenOptions {
             address: SocketAddr::new(place.target, 0),
             backlog: 16,
+            pkey: PKey::DEFAULT,
         };
         let sink = Box::new(move |event| {
             if let ListenerEvent::Request(request) = event {

@@ -5,11 +5,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{
-    Access, Completion, ConnectOptions, Endpoint, EndpointOptions, Event, ListenOptions,
-    ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
-    SendWork, Sge, WorkStatus, sleep_until_ready,
-};
+use cairn_rdma::{Access, Completion, ConnectOptions, Endpoint, EndpointOptions, Event, ListenerEvent, ListenOptions, Mapping, Operation, PKey, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge, sleep_until_ready, WorkStatus};
 use cairn_roce::Soft;
 
 use crate::cable::{Cable, TOS};
@@ -153,6 +149,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     let options = ListenOptions {
         address: SocketAddr::new(cable.address(0), 4420),
         backlog: 8,
+        pkey: PKey::DEFAULT,
     };
     let listener = provider.listen(&options, sink).unwrap();
     let device = provider.device_for(listener.local_addr(), None).unwrap();
@@ -196,6 +193,7 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     let options = ConnectOptions {
         remote: address,
         local: None,
+        pkey: PKey::DEFAULT,
         qp: qp_options(),
         timeout: PATIENCE,
     };
