@@ -26,9 +26,9 @@ pub enum FabricError {
     },
     /// The device is no such member of that partition.
     #[error(
-        "P_Key {pkey} is not in the table of RDMA device {device}, which has {table}: \
-         use one of these, have whoever manages the network configure the partition on the \
-         adapter, or use RoCE in user space (provider soft), which can be in any"
+        "P_Key {pkey} is not in the table of RDMA device {device}, which has {table}: use one \
+         of these, configure the partition on the adapter if its driver can (most that speak RoCE \
+         have 0xffff alone), or use RoCE in user space (provider soft), which can be in any"
     )]
     NoPartition {
         /// The device.
