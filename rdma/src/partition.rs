@@ -38,10 +38,10 @@ impl PKey {
         self.0
     }
 
-    /// Whether it is a full membership.
+    /// Full membership in the same partition.
     #[must_use]
-    pub const fn is_full(self) -> bool {
-        self.0 & FULL != 0
+    pub const fn to_full(self) -> Self {
+        Self(self.0 | FULL)
     }
 
     /// Whether both are of one partition, be they members of whatever kind.

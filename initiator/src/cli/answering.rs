@@ -8,7 +8,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::wake::Wake;
-use cairn_rdma::{Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, Listener, ListenerEvent, ListenOptions, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, SendWork, Sge, sleep_until_ready_or_woken};
+use cairn_rdma::{
+    Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, ListenOptions,
+    Listener, ListenerEvent, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, SendWork,
+    Sge, sleep_until_ready_or_woken,
+};
 use std::sync::mpsc::{Receiver, Sender, channel};
 
 use super::Result;

@@ -11,7 +11,11 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_fabric::trouble::{self, End};
-use cairn_rdma::{Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge, sleep_until_ready};
+use cairn_rdma::{
+    Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping,
+    Operation, PKey, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
+    sleep_until_ready,
+};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 

@@ -318,6 +318,7 @@ pub(crate) struct Accepted {
 
 #[cfg(test)]
 mod tests {
+    use cairn_rdma::PKey;
     use nvme_proto::ana::AnaStates;
 
     use super::*;
@@ -343,6 +344,7 @@ mod tests {
             listener: Arc::new(ListenerShared {
                 id: 0,
                 provider: "none",
+                pkey: PKey::DEFAULT,
                 ana: AnaShared::new(&AnaStates::default()),
             }),
         };

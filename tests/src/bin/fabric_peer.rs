@@ -10,7 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use cairn_rdma::{Access, Completion, CompletionKind, ConnectOptions, ConnRequest, Device, Endpoint, EndpointOptions, Event, ListenerEvent, ListenOptions, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, SendWork, Sge, SgeList};
+use cairn_rdma::{
+    Access, Completion, CompletionKind, ConnRequest, ConnectOptions, Device, Endpoint,
+    EndpointOptions, Event, ListenOptions, ListenerEvent, Mapping, Operation, PKey, QpId,
+    QpOptions, RecvWork, Region, SendWork, Sge, SgeList,
+};
 use cairn_tests::provider::ProviderName;
 use clap::{Parser, Subcommand};
 use crossbeam_channel::Receiver;
@@ -31,6 +35,9 @@ struct Arguments {
     /// Hop limit of our packets.
     #[arg(long)]
     hop_limit: Option<u8>,
+    /// Our membership in a partition.
+    #[arg(long, default_value_t = PKey::DEFAULT)]
+    pkey: PKey,
     #[command(subcommand)]
     role: Role,
 }
@@ -79,7 +86,7 @@ fn main() -> Result<ExitCode> {
             let options = ListenOptions {
                 address: at,
                 backlog: 8,
-                pkey: PKey::DEFAULT,
+                pkey: arguments.pkey,
             };
             let sink = Box::new(move |event| drop(news.send(event)));
             let listener = provider.listen(&options, sink)?;
@@ -97,7 +104,7 @@ fn main() -> Result<ExitCode> {
             let options = ConnectOptions {
                 remote: whom,
                 local: from,
-                pkey: PKey::DEFAULT,
+                pkey: arguments.pkey,
                 qp,
                 timeout: Duration::from_secs(5),
             };

@@ -6,7 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use cairn_rdma::{Completion, ConnectOptions, ConnRequest, DisconnectReason, Event, Listener, ListenerEvent, ListenOptions, PKey, PrivateData, QpId, QpOptions};
+use cairn_rdma::{
+    Completion, ConnRequest, ConnectOptions, DisconnectReason, Event, ListenOptions, Listener,
+    ListenerEvent, PKey, PrivateData, QpId, QpOptions,
+};
 use crossbeam_channel::Receiver;
 
 use super::Setting;
@@ -26,11 +29,16 @@ pub(super) struct Door {
 impl Door {
     /// Listens on a port of the provider's choice.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
+        Self::open_in(setting, PKey::DEFAULT)
+    }
+
+    /// The same, for members of a partition.
+    pub(super) fn open_in(setting: &Setting, pkey: PKey) -> Result<Self> {
         let (sender, events) = crossbeam_channel::unbounded();
         let options = ListenOptions {
             address: SocketAddr::new(setting.ip, 0),
             backlog: 64,
-            pkey: PKey::DEFAULT,
+            pkey,
         };
         let sink = Box::new(move |event| {
             // The door may have been dropped: then nobody wants to know.

@@ -3,7 +3,10 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cairn_rdma::{Access, ConnRequest, Endpoint, EndpointOptions, Listener, ListenerEvent, ListenOptions, Mapping, PKey, QpOptions, RecvWork, Region, Sge};
+use cairn_rdma::{
+    Access, ConnRequest, Endpoint, EndpointOptions, ListenOptions, Listener, ListenerEvent,
+    Mapping, PKey, QpOptions, RecvWork, Region, Sge,
+};
 use crossbeam_channel::Receiver;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::ReplyData;
