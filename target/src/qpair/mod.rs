@@ -336,7 +336,7 @@ mod tests {
                 listener: Marking::default(),
                 local: [192, 0, 2, 2].into(),
                 peer: [192, 0, 2, 1].into(),
-                tagged: false,
+                priorities: None,
             },
             send_work: 8,
             reads: 4,
