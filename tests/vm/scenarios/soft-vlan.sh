@@ -13,15 +13,8 @@ VLAN_HOST_V6=fd78::2
 # The tag's priority is the packet's.
 MAP="egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7"
 
-modprobe veth
 modprobe 8021q
-ip netns add "$SOFT_NETNS"
-ip link add cable0 type veth peer name cable1 netns "$SOFT_NETNS"
-ip link set cable0 mtu "$FABRIC_MTU" up
-ip addr add "$HOST_ADDR/24" dev cable0
-in_soft_netns ip link set cable1 mtu "$FABRIC_MTU" up
-in_soft_netns ip link set lo up
-in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
+lay_cable
 # shellcheck disable=SC2086 # the map is many words
 ip link add link cable0 name cable0.$VID type vlan id $VID $MAP
 ip link set cable0.$VID up
