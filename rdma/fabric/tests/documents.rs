@@ -123,7 +123,7 @@ fn each_test_and_each_rule_in_the_table_is_there() {
         .find(|(name, _)| name == "rules.md")
         .unwrap();
     let mut code = String::new();
-    for folder in ["rdma", "target/src", "tests/tests"] {
+    for folder in ["rdma", "nvme-proto/tests", "target/src", "tests/tests"] {
         sources(&workspace().join(folder), &mut code);
     }
     let mut named = 0;

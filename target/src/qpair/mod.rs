@@ -324,6 +324,7 @@ pub(crate) struct Accepted {
 
 #[cfg(test)]
 mod tests {
+    use cairn_rdma::PKey;
     use nvme_proto::ana::AnaStates;
 
     use super::*;
@@ -349,6 +350,7 @@ mod tests {
             listener: Arc::new(ListenerShared {
                 id: 0,
                 provider: "none",
+                pkey: PKey::DEFAULT,
                 ana: AnaShared::new(&AnaStates::default()),
             }),
         };

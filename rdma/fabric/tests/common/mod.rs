@@ -37,6 +37,7 @@ pub(crate) fn intent() -> Intent {
         program: PROGRAM,
         addresses: Vec::new(),
         tos: Vec::new(),
+        partitions: Vec::new(),
         memory: vec![
             ("data buffers of 2 reactors".to_owned(), 32 << 20),
             ("1024 receives of 2 reactors".to_owned(), 8 << 20),

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use cairn_rdma::{Clock, FabricError, Marked, QpId};
+use cairn_rdma::{Clock, FabricError, Marked, PKey, QpId};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
@@ -21,7 +21,6 @@ use crate::phy::Inlet;
 use crate::phy::batch::{Company, Place};
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
-use crate::wire::bth::is_our_pkey;
 use crate::wire::cm::RejReason;
 use crate::wire::icrc::Checker;
 use crate::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
@@ -267,7 +266,9 @@ impl State {
 }
 
 impl Desk {
-    /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3).
+    /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3). Connection management is
+    /// in the default partition, as rdma_cm has it: of which partition a connection
+    /// is going to be, its REQ says.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -283,7 +284,7 @@ impl Desk {
         };
         let for_gsi = packet.opcode == Opcode::UdSendOnly
             && packet.bth.dest_qpn == GSI_QPN
-            && is_our_pkey(packet.bth.pkey)
+            && PKey::DEFAULT.hears(packet.bth.pkey)
             && packet.deth.is_some_and(|deth| deth.qkey == GSI_QKEY);
         if for_gsi {
             let path = Path {

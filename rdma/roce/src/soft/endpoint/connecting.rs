@@ -75,6 +75,7 @@ impl SoftEndpoint {
             queued: false,
             timer_at: None,
             wish: None,
+            pkey: handle.listening.pkey,
             path_mtu: request.path_mtu,
             ack_timeout: request.ack_timeout.clamp(ACK_TIMEOUTS.0, ACK_TIMEOUTS.1),
         };
@@ -121,6 +122,7 @@ impl SoftEndpoint {
             retry_count: options.qp.retry_count,
             path_mtu,
             ack_timeout: ACK_TIMEOUT,
+            pkey: options.pkey,
             marked,
             private_data: padded(private_data),
             timeout: options.timeout,
@@ -140,6 +142,7 @@ impl SoftEndpoint {
                 qp: None,
                 queued: false,
                 timer_at: None,
+                pkey: options.pkey,
                 path_mtu,
                 ack_timeout: ACK_TIMEOUT,
                 wish: Some(Box::new(wish)),
@@ -186,6 +189,7 @@ impl SoftEndpoint {
         let options = &entry.options;
         let config = QpConfig {
             dest_qpn: theirs.qpn,
+            pkey: entry.pkey,
             mtu: mtu_of_code(entry.path_mtu),
             send_psn: theirs.starting_psn,
             receive_psn: entry.terms.starting_psn,
