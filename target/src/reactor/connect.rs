@@ -125,7 +125,7 @@ impl Reactor {
         if marking != queue.marking && port.endpoint().remark(queue.qp, marking) {
             queue.marking = marking;
         }
-        Shown::of(port.endpoint().marked(queue.qp), queue.policy.tagged)
+        Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
     }
 
     /// Refuses; the connection is closed when the host has read why.

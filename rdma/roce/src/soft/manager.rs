@@ -76,6 +76,8 @@ struct Desk {
     sender: Sender,
     /// PSN of the next datagram; nobody looks at it.
     psn: u32,
+    /// The traffic class that the socket is of, if it could be told.
+    class: Option<u8>,
     capture: Option<Arc<Capture>>,
     counters: Counters,
 }
@@ -101,6 +103,7 @@ impl ConnectionManager {
             owners: HashMap::new(),
             sender,
             psn: 0,
+            class: None,
             capture,
             counters: Counters::default(),
         };
@@ -334,13 +337,15 @@ impl Desk {
     fn transmit(&mut self) {
         let fd = self.inlet.fd().unwrap_or(-1);
         while let Some(Transmit { path, marked, mad }) = self.manager.poll_transmit() {
+            // Nobody looks for congestion marks on these.
+            let traffic_class = marked.traffic_class & !ECN;
             let flow = Flow {
                 fd,
                 source_port: ROCE_PORT,
                 local: path.local,
                 remote: path.remote,
-                // Nobody looks for congestion marks on these.
-                traffic_class: marked.traffic_class & !ECN,
+                traffic_class,
+                is_of_class: self.turn_into(traffic_class),
                 hop_limit: marked.hop_limit,
             };
             self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
@@ -357,5 +362,16 @@ impl Desk {
         }
         self.sender.flush();
         self.sender.tell(&mut self.counters);
+    }
+
+    /// Has the socket be of a traffic class, if it can, once the messages of another one
+    /// have left.
+    fn turn_into(&mut self, traffic_class: u8) -> bool {
+        if self.class != Some(traffic_class) {
+            self.sender.flush();
+            let turned = self.inlet.set_class(traffic_class);
+            self.class = turned.is_ok().then_some(traffic_class);
+        }
+        self.class.is_some()
     }
 }

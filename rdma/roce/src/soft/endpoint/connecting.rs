@@ -61,7 +61,7 @@ impl SoftEndpoint {
             ..self.terms(qpn, options)
         };
         let marked = marked(options, request.traffic_class);
-        let outlet = self.outlet(request.path.remote, theirs.qpn, marked.traffic_class)?;
+        let outlet = self.outlet(request.path.remote, theirs.qpn, class_of(marked))?;
         let entry = Entry {
             phase: Phase::Accepted,
             conn: Some(handle.id),
@@ -305,6 +305,7 @@ impl SoftEndpoint {
         entry.outlet = Some(outlet);
         entry.flow.fd = outlet.fd;
         entry.flow.source_port = outlet.flow;
+        entry.flow.is_of_class = outlet.is_of_class;
         entry.phase = Phase::Established;
         entry.wish = None;
         self.begin(id, theirs, now);
@@ -340,7 +341,7 @@ impl SoftEndpoint {
         };
         let entry = self.slots.get(id).expect("it was just there");
         if let Some(outlet) = &mut entry.outlet {
-            match self.outlets.retake(*outlet, wanted.traffic_class) {
+            match self.outlets.retake(*outlet, class_of(wanted)) {
                 Ok(other) => *outlet = other,
                 Err(_) => return false,
             }
@@ -402,13 +403,19 @@ fn marked(options: &QpOptions, asked: u8) -> Marked {
     }
 }
 
+/// The traffic class of a queue pair's packets, ECN's bits included.
+fn class_of(marked: Marked) -> u8 {
+    marked.traffic_class & !ECN | ECN_CAPABLE
+}
+
 fn flow(outlet: Outlet, path: Path, marked: Marked) -> Flow {
     Flow {
         fd: outlet.fd,
         source_port: outlet.flow,
         local: path.local,
         remote: path.remote,
-        traffic_class: marked.traffic_class & !ECN | ECN_CAPABLE,
+        traffic_class: class_of(marked),
+        is_of_class: outlet.is_of_class,
         hop_limit: marked.hop_limit,
     }
 }
