@@ -5,14 +5,19 @@
 //! of its own gives a flow a port of its own: there is no control message for it.
 //! But packets of one flow travel together at the price of one ([`super::batch`]),
 //! whichever queue pairs they belong to. So the queue pairs towards one endpoint of
-//! a peer share a flow. It is one thread at either end that sends and receives what
-//! is in it; hosts and reactors are what spreads over paths.
+//! a peer share a flow. It is one thread at either end that handles what is in it; hosts and reactors are what spreads over paths.
 //!
 //! What comes back together is handed to one of the peer's endpoints, by the first
 //! packet's queue pair. So a flow leads to no other endpoint of that peer; towards
 //! other peers, other flows may have the same port.
 //!
-//! Sockets are opened while connecting, and kept for the next queue pair.
+//! A flow is of one traffic class, too, for the priority by which a VLAN's interface
+//! chooses the PCP is a socket's: Linux gives one of its own choice to a message
+//! that names its class ([`super::socket::service_level`]).
+//!
+//! Sockets are opened while connecting, and kept for the next queue pair. Where
+//! there can be no more of them, queue pairs share those of another class, and
+//! their messages name the class: better a wrong PCP than no connection.
 //!
 //! In RoCE v1 the flow label stands in the GRH. What takes a socket there is
 //! the priority.
@@ -24,7 +29,7 @@ use std::os::fd::RawFd;
 
 use super::Network;
 use super::packet::PacketSocket;
-use super::socket::Socket;
+use super::socket::{Socket, service_level};
 use crate::chance::Chance;
 
 /// Sockets that an endpoint's queue pairs send from.
@@ -41,6 +46,8 @@ pub struct Outlet {
     pub fd: RawFd,
     /// The flow label: the UDP source port, where there is UDP.
     pub flow: u16,
+    /// Whether the socket is of the traffic class that was asked for.
+    pub is_of_class: bool,
     /// Which of the ports it is, and for whom.
     place: Option<(usize, Toward)>,
 }
@@ -50,6 +57,7 @@ impl Outlet {
     pub const UNDECIDED: Self = Self {
         fd: -1,
         flow: 0,
+        is_of_class: false,
         place: None,
     };
 }
@@ -72,8 +80,8 @@ pub struct Outlets {
     ports: Vec<Port>,
     /// What the ports are used for: queue pairs that send so.
     uses: HashMap<(usize, IpAddr), Use>,
-    /// By priority.
-    priorities: Vec<(i32, PacketSocket)>,
+    /// By service level.
+    levels: Vec<(u8, PacketSocket)>,
 }
 
 #[derive(Debug)]
@@ -81,6 +89,8 @@ struct Port {
     /// None on a wire in memory.
     socket: Option<Socket>,
     number: u16,
+    /// The traffic class of its packets.
+    class: u8,
 }
 
 /// The flow from one port to one peer.
@@ -100,7 +110,7 @@ impl Outlets {
             chance,
             ports: Vec::new(),
             uses: HashMap::new(),
-            priorities: Vec::new(),
+            levels: Vec::new(),
         }
     }
 
@@ -110,15 +120,14 @@ impl Outlets {
     /// The system has no socket, and there is none that could be shared.
     pub fn take(&mut self, toward: Toward, traffic_class: u8) -> io::Result<Outlet> {
         if matches!(self.network, Network::Ethernet { .. }) {
-            let fd = self.of_priority(priority_of(traffic_class))?;
-            let flow = self.chance.draw() as u16;
             return Ok(Outlet {
-                fd,
-                flow,
+                fd: self.of_level(traffic_class)?,
+                flow: self.chance.draw() as u16,
+                is_of_class: true,
                 place: None,
             });
         }
-        let place = self.choose(toward)?;
+        let place = self.choose(toward, traffic_class)?;
         let begun = self.uses.entry((place, toward.remote)).or_insert(Use {
             endpoint: toward.endpoint,
             queue_pairs: 0,
@@ -128,6 +137,7 @@ impl Outlets {
         Ok(Outlet {
             fd: port.socket.as_ref().map_or(-1, Socket::raw),
             flow: port.number,
+            is_of_class: port.class == traffic_class,
             place: Some((place, toward)),
         })
     }
@@ -137,13 +147,17 @@ impl Outlets {
     /// # Errors
     /// As [`Outlets::take`]; then it keeps what it has.
     pub fn retake(&mut self, outlet: Outlet, traffic_class: u8) -> io::Result<Outlet> {
-        Ok(match self.network {
-            Network::Ethernet { .. } => Outlet {
-                fd: self.of_priority(priority_of(traffic_class))?,
+        match outlet.place {
+            None => Ok(Outlet {
+                fd: self.of_level(traffic_class)?,
                 ..outlet
-            },
-            _ => outlet,
-        })
+            }),
+            Some((_, toward)) => {
+                let other = self.take(toward, traffic_class)?;
+                self.give_back(outlet);
+                Ok(other)
+            }
+        }
     }
 
     /// A queue pair needs its outlet no more.
@@ -159,24 +173,49 @@ impl Outlets {
         }
     }
 
-    /// The port of the flow that is to have one queue pair more: the one that leads
-    /// there, or else one that leads to nobody at that address.
-    fn choose(&mut self, toward: Toward) -> io::Result<usize> {
-        let endpoint_of = |place: usize| {
-            let flow = self.uses.get(&(place, toward.remote));
-            flow.map(|flow| flow.endpoint)
-        };
-        let mut places = 0..self.ports.len();
-        let leads_there = |place: &usize| endpoint_of(*place) == Some(toward.endpoint);
-        let is_free = |place: &usize| endpoint_of(*place).is_none();
-        let place = places.clone().find(leads_there);
-        match place.or_else(|| places.find(is_free)) {
-            Some(place) => Ok(place),
-            None => self.open(),
+    /// The port of the flow that is to have one queue pair more.
+    fn choose(&mut self, toward: Toward, class: u8) -> io::Result<usize> {
+        let of_class = |port: &Port| port.class == class;
+        let place = self.leading(toward, of_class);
+        if let Some(place) = place.or_else(|| self.unused(toward, of_class)) {
+            return Ok(place);
         }
+        if let Some(place) = self.idle() {
+            self.ports[place].turn_into(class)?;
+            return Ok(place);
+        }
+        self.open(class).or_else(|error| {
+            self.unused(toward, |_| true)
+                .or_else(|| self.leading(toward, |_| true))
+                .ok_or(error)
+        })
     }
 
-    fn open(&mut self) -> io::Result<usize> {
+    /// A port that leads there.
+    fn leading(&self, toward: Toward, of: impl Fn(&Port) -> bool) -> Option<usize> {
+        let leads = |place: usize| {
+            let flow = self.uses.get(&(place, toward.remote));
+            flow.is_some_and(|flow| flow.endpoint == toward.endpoint)
+        };
+        let mut ports = self.ports.iter().enumerate();
+        let found = ports.find(|&(place, port)| of(port) && leads(place));
+        found.map(|(place, _)| place)
+    }
+
+    /// One of the ports that lead to none of this peer's endpoints.
+    fn unused(&self, toward: Toward, of: impl Fn(&Port) -> bool) -> Option<usize> {
+        let mut ports = self.ports.iter().enumerate();
+        let found = ports
+            .find(|&(place, port)| of(port) && !self.uses.contains_key(&(place, toward.remote)));
+        found.map(|(place, _)| place)
+    }
+
+    /// A port that leads nowhere.
+    fn idle(&self) -> Option<usize> {
+        (0..self.ports.len()).find(|place| self.uses.keys().all(|(used, _)| used != place))
+    }
+
+    fn open(&mut self, class: u8) -> io::Result<usize> {
         if self.ports.len() == MAX_SOCKETS {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
@@ -195,31 +234,42 @@ impl Outlets {
                 Err(error) => return Err(error),
             }
         };
-        self.ports.push(Port { socket, number });
+        let mut port = Port {
+            socket,
+            number,
+            class,
+        };
+        port.turn_into(class)?;
+        self.ports.push(port);
         Ok(self.ports.len() - 1)
     }
 
-    fn of_priority(&mut self, priority: i32) -> io::Result<RawFd> {
-        let open = self.priorities.iter().find(|(of, _)| *of == priority);
+    fn of_level(&mut self, traffic_class: u8) -> io::Result<RawFd> {
+        let level = service_level(traffic_class);
+        let open = self.levels.iter().find(|(of, _)| *of == level);
         if let Some((_, socket)) = open {
             return Ok(socket.raw());
         }
-        let socket = PacketSocket::sender(priority)?;
+        let socket = PacketSocket::sender(traffic_class)?;
         let fd = socket.raw();
-        self.priorities.push((priority, socket));
+        self.levels.push((level, socket));
         Ok(fd)
     }
 }
 
-/// The priority that Linux gives a packet by its type of service (ip(7),
-/// tc-prio(8)), and by which a VLAN's `egress-qos-map` chooses the PCP.
-const fn priority_of(traffic_class: u8) -> i32 {
-    // Best effort, bulk, interactive, interactive bulk.
-    [0, 2, 6, 4][(traffic_class >> 3 & 3) as usize]
+impl Port {
+    fn turn_into(&mut self, class: u8) -> io::Result<()> {
+        if let Some(socket) = &self.socket {
+            socket.set_class(class)?;
+        }
+        self.class = class;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashSet;
     use std::net::Ipv4Addr;
 
     use super::*;
@@ -239,12 +289,12 @@ mod tests {
     #[test]
     fn queue_pairs_towards_an_endpoint_share_its_flow() {
         let mut outlets = outlets();
-        let mut taken: Vec<_> = (0..10)
+        let taken: Vec<_> = (0..10)
             .map(|_| outlets.take(toward(1, 1), 0).unwrap())
             .collect();
         assert!(taken[0].flow >= FIRST_PORT);
         assert!(taken.iter().all(|outlet| outlet.flow == taken[0].flow));
-        taken.drain(..).for_each(|outlet| outlets.give_back(outlet));
+        taken.iter().for_each(|&outlet| outlets.give_back(outlet));
         assert!(outlets.uses.is_empty());
         outlets.take(toward(1, 2), 0).unwrap();
         assert_eq!(outlets.ports.len(), 1, "sockets are kept");
@@ -273,9 +323,43 @@ mod tests {
     }
 
     #[test]
-    fn priorities_are_the_kernels() {
-        // DSCP AF11, CS1, AF31 and EF, as rt_tos2priority() has them.
-        let of = |dscp: u8| priority_of(dscp << 2);
-        assert_eq!([of(0), of(10), of(8), of(26), of(46)], [0, 2, 0, 2, 4]);
+    fn a_flow_is_of_one_class() {
+        let mut outlets = outlets();
+        let mut port_of = |class| {
+            let outlet = outlets.take(toward(1, 1), class).unwrap();
+            assert!(outlet.is_of_class);
+            outlet.flow
+        };
+        let one = port_of(96);
+        assert_ne!(port_of(104), one);
+        assert_eq!(port_of(96), one);
+    }
+
+    #[test]
+    fn a_queue_pair_of_another_class_moves_and_leaves_its_port_to_others() {
+        let mut outlets = outlets();
+        let before = outlets.take(toward(1, 1), 0).unwrap();
+        let after = outlets.retake(before, 96).unwrap();
+        assert_ne!(after.flow, before.flow);
+        assert!(after.is_of_class);
+        // Nobody uses the port any more, so it is of any class.
+        let next = outlets.take(toward(2, 1), 32).unwrap();
+        assert_eq!((next.flow, next.is_of_class), (before.flow, true));
+        assert_eq!(outlets.ports.len(), 2);
+    }
+
+    #[test]
+    fn without_another_port_classes_share_those_there_are() {
+        let mut outlets = outlets();
+        for endpoint in 0..MAX_SOCKETS as u32 / 64 {
+            for dscp in 0..64 {
+                outlets.take(toward(1, endpoint), dscp << 2).unwrap();
+            }
+        }
+        assert_eq!(outlets.ports.len(), MAX_SOCKETS);
+        for host in [1, 2] {
+            let outlet = outlets.take(toward(host, 1), 1).unwrap();
+            assert!(!outlet.is_of_class);
+        }
     }
 }
