@@ -13,7 +13,7 @@ use cairn_rdma::{Marking, QpId, WorkStatus};
 use nvme_proto::wire::Cqe;
 use nvme_proto::wire::cm::RequestData;
 
-pub(crate) use outbox::{Outbox, Outboxes};
+pub(crate) use outbox::Outbox;
 pub(crate) use table::{QpairId, Qpairs};
 
 use crate::ana::ListenerShared;
@@ -135,7 +135,7 @@ pub(crate) struct QueuePair {
     /// Requests that wait to SEND.
     pub(crate) awaiting_send: List,
     /// Work of this round, not yet posted.
-    pub(crate) outbox: Option<Box<Outbox>>,
+    pub(crate) outbox: Outbox,
     /// Signaled work that has not come back.
     pub(crate) in_flight: u32,
     /// Since when none of it came back.
@@ -169,7 +169,7 @@ impl QueuePair {
             read_credits: accepted.reads,
             awaiting_read: List::default(),
             awaiting_send: List::default(),
-            outbox: None,
+            outbox: Outbox::new(),
             in_flight: 0,
             in_flight_since: now,
         }

@@ -48,6 +48,11 @@ impl Outbox {
         self.trains.len() + self.writes.len() + self.others.len()
     }
 
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
     // Inlined, so that the kind of each work request is known and it is made in place.
     #[inline]
     pub(crate) fn push(&mut self, chain: &[SendWork]) {
@@ -63,10 +68,16 @@ impl Outbox {
         }
     }
 
-    /// All there is, in the order in which to post it.
-    pub(crate) fn chain(&mut self) -> &[SendWork] {
+    /// All there is, in the order in which to post it. [`Self::give_back`] takes
+    /// the memory back.
+    pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
-        &self.trains
+        std::mem::take(&mut self.trains)
+    }
+
+    pub(crate) fn give_back(&mut self, mut taken: Vec<SendWork>) {
+        taken.clear();
+        self.trains = taken;
     }
 
     fn push_write(&mut self, work: SendWork) {
@@ -93,39 +104,6 @@ impl Outbox {
     }
 }
 
-/// The outboxes of a reactor. A queue pair has one from its first work of a round to
-/// the end of that round: so of many queue pairs the same few are in use, and in the
-/// cache.
-#[derive(Debug, Default)]
-pub(crate) struct Outboxes {
-    free: Vec<Box<Outbox>>,
-}
-
-impl Outboxes {
-    /// There is a queue pair more: all of them may have work in one round.
-    pub(crate) fn grow(&mut self) {
-        self.free.push(Box::new(Outbox::new()));
-    }
-
-    /// There is a queue pair less.
-    pub(crate) fn shrink(&mut self) {
-        self.free.pop();
-    }
-
-    /// An empty one.
-    #[inline]
-    pub(crate) fn take(&mut self) -> Box<Outbox> {
-        self.free.pop().expect("there is one for each queue pair")
-    }
-
-    /// All in it is posted, or lost.
-    #[inline]
-    pub(crate) fn give_back(&mut self, mut outbox: Box<Outbox>) {
-        outbox.trains.clear();
-        self.free.push(outbox);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -147,8 +125,9 @@ mod tests {
     }
 
     fn ids(outbox: &mut Outbox) -> Vec<u64> {
-        let ids = outbox.chain().iter().map(|work| work.id).collect();
-        outbox.trains.clear();
+        let taken = outbox.take();
+        let ids = taken.iter().map(|work| work.id).collect();
+        outbox.give_back(taken);
         ids
     }
 
@@ -160,7 +139,7 @@ mod tests {
         outbox.push(&[work(4, WRITE, 4096), work(5, Operation::Send, 16)]);
         assert_eq!(outbox.len(), 5);
         assert_eq!(ids(&mut outbox), [1, 4, 2, 3, 5]);
-        assert_eq!(outbox.len(), 0);
+        assert!(outbox.is_empty());
     }
 
     #[test]
@@ -194,9 +173,9 @@ mod tests {
             while outbox.len() + chain.len() <= Outbox::MAX {
                 outbox.push(chain);
             }
-            assert_eq!(outbox.chain().len(), Outbox::MAX);
-            assert_eq!(outbox.trains.capacity(), Outbox::MAX);
-            outbox.trains.clear();
+            let taken = outbox.take();
+            assert_eq!((taken.len(), taken.capacity()), (Outbox::MAX, Outbox::MAX));
+            outbox.give_back(taken);
         }
         let capacities = (outbox.writes.capacity(), outbox.others.capacity());
         assert_eq!(capacities, (Outbox::TRAIN_MAX, Outbox::TRAIN_MAX));

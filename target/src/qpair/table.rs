@@ -68,14 +68,6 @@ impl Qpairs {
             .filter(|_| entry.generation == id.generation)
     }
 
-    /// The same, to change it.
-    #[inline]
-    pub(crate) fn get_mut(&mut self, id: QpairId) -> Option<&mut QueuePair> {
-        let entry = self.entries.get_mut(id.index as usize)?;
-        let is_it = entry.generation == id.generation;
-        entry.qpair.as_mut().filter(|_| is_it)
-    }
-
     /// How many there are.
     pub(crate) fn len(&self) -> usize {
         self.entries.len() - self.free.len()

@@ -106,7 +106,6 @@ impl Reactor {
             listener,
         };
         let id = self.qpairs.add(QueuePair::new(accepted, self.now));
-        self.outboxes.grow();
         self.ports[port]
             .as_mut()
             .expect("the port was just found")
@@ -280,9 +279,8 @@ impl Reactor {
         }
         self.drop_waiting(qpair);
         // What was never posted ends here; what was posted comes back.
-        if let Some(outbox) = self.qpairs[qpair].outbox.take() {
-            self.lose_outbox(outbox);
-        }
+        let outbox = self.qpairs[qpair].outbox.take();
+        self.lose_work(&outbox);
     }
 
     /// Ends what waits here for a queue that is closing.
@@ -336,8 +334,6 @@ impl Reactor {
             return;
         }
         let queue = self.qpairs.remove(qpair);
-        assert!(queue.outbox.is_none(), "it was emptied when it was let go");
-        self.outboxes.shrink();
         self.inbox.unload(queue.cm.qid.get());
         if let Some(share) = queue.share {
             self.shares.leave(share);

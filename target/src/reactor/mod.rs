@@ -34,7 +34,7 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use crate::arena::Arena;
 use crate::metrics::{Doing, ReactorCounters};
-use crate::qpair::{Outboxes, QpairId, Qpairs};
+use crate::qpair::{QpairId, Qpairs};
 use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
 use crate::request::{List, RequestTable};
 use crate::ring::{Finished, Ring};
@@ -136,8 +136,6 @@ pub(crate) struct Reactor {
     late: VecDeque<(QpairId, CommandEnd)>,
     /// Queue pairs with something in their outbox.
     dirty: Vec<QpairId>,
-    /// What those have it in.
-    outboxes: Outboxes,
     clock: Clock,
     /// Where it counts.
     counters: Arc<ReactorCounters>,

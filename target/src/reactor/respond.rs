@@ -107,10 +107,9 @@ impl Reactor {
             sges: SgeList::one(response),
             signaled: true,
         };
-        let outbox = queue.outbox.get_or_insert_with(|| {
+        if queue.outbox.is_empty() {
             self.dirty.push(qpair);
-            self.outboxes.take()
-        });
+        }
         if let DataTransfer::ToHost(remote) = request.transfer {
             let data = request.local_data(&self.arena, lkey, remote.length);
             let write = SendWork {
@@ -122,16 +121,15 @@ impl Reactor {
                 sges: SgeList::one(data),
                 signaled: false,
             };
-            outbox.push(&[write]);
+            queue.outbox.push(&[write]);
         }
-        outbox.push(&[send]);
+        queue.outbox.push(&[send]);
     }
 
     /// Has room in the outbox for so much work.
     #[inline]
     fn make_room(&mut self, qpair: QpairId, count: usize) {
-        let outbox = self.qpairs[qpair].outbox.as_ref();
-        if outbox.is_some_and(|outbox| outbox.len() + count > Outbox::MAX) {
+        if self.qpairs[qpair].outbox.len() + count > Outbox::MAX {
             self.flush_outbox(qpair);
         }
     }
@@ -140,42 +138,40 @@ impl Reactor {
     pub(super) fn push_work(&mut self, qpair: QpairId, chain: &[SendWork]) {
         self.make_room(qpair, chain.len());
         let queue = &mut self.qpairs[qpair];
-        let outbox = queue.outbox.get_or_insert_with(|| {
+        if queue.outbox.is_empty() {
             self.dirty.push(qpair);
-            self.outboxes.take()
-        });
-        outbox.push(chain);
+        }
+        queue.outbox.push(chain);
     }
 
     /// Posts what a queue pair has in its outbox, as one chain.
     pub(super) fn flush_outbox(&mut self, qpair: QpairId) {
-        let Some(queue) = self.qpairs.get_mut(qpair) else {
+        let Some(queue) = self.qpairs.get(qpair) else {
             return;
         };
-        let Some(mut outbox) = queue.outbox.take() else {
+        if queue.outbox.is_empty() {
             return;
-        };
+        }
+        let outbox = self.qpairs[qpair].outbox.take();
+        let queue = &self.qpairs[qpair];
         let posted = match &mut self.ports[queue.port] {
-            Some(port) => port.endpoint().post(queue.qp, outbox.chain()),
+            Some(port) => port.endpoint().post(queue.qp, &outbox),
             None => Err(PostError::Broken),
         };
         match posted {
-            Ok(()) => self.outboxes.give_back(outbox),
+            Ok(()) => {}
             Err(PostError::Full) => panic!("more posted than there were credits for"),
             // Its event says why. None of the chain will complete: it ends here.
-            Err(PostError::Broken) => self.lose_outbox(outbox),
+            Err(PostError::Broken) => self.lose_work(&outbox),
+        }
+        if self.qpairs.get(qpair).is_some() {
+            self.qpairs[qpair].outbox.give_back(outbox);
         }
     }
 
     /// Ends work that was never posted.
-    pub(super) fn lose_outbox(&mut self, mut outbox: Box<Outbox>) {
-        let chain: Vec<WorkId> = outbox
-            .chain()
-            .iter()
-            .map(|w| WorkId::decode(w.id))
-            .collect();
-        self.outboxes.give_back(outbox);
-        for work in chain {
+    pub(super) fn lose_work(&mut self, chain: &[SendWork]) {
+        for work in chain.iter().map(|work| WorkId::decode(work.id)) {
             match work.kind {
                 WorkKind::Read => self.read_ended(work, WorkStatus::Flushed),
                 WorkKind::Send => self.send_ended(work, WorkStatus::Flushed),

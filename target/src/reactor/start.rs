@@ -17,7 +17,7 @@ use super::shares::Shares;
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::metrics::{Doing, ReactorCounters};
-use crate::qpair::{Outboxes, Qpairs};
+use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::{List, RequestTable};
 use crate::ring::Ring;
@@ -137,7 +137,6 @@ impl Reactor {
             backlog: VecDeque::with_capacity(sizes.receives as usize),
             late: VecDeque::new(),
             dirty: Vec::new(),
-            outboxes: Outboxes::default(),
             counters,
             doing: Doing::Poll,
             started: now,

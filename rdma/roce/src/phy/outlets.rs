@@ -269,7 +269,6 @@ impl Port {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashSet;
     use std::net::Ipv4Addr;
 
     use super::*;
