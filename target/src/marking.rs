@@ -22,8 +22,8 @@ pub(crate) struct MarkingPolicy {
     pub(crate) local: IpAddr,
     /// The host's end.
     pub(crate) peer: IpAddr,
-    /// Whether packets have a tag, and so a priority.
-    pub(crate) tagged: bool,
+    /// The priorities in the tags of packets. None: they have none.
+    pub(crate) priorities: Option<Priorities>,
 }
 
 impl MarkingPolicy {
@@ -31,6 +31,36 @@ impl MarkingPolicy {
     pub(crate) fn choose(&self, host_nqn: Option<&str>) -> Marking {
         let by_rule = self.rules.choose(self.local, self.peer, host_nqn);
         by_rule.or(self.listener)
+    }
+}
+
+/// The priority in a tag (PCP), by service level.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Priorities([u8; 8]);
+
+impl Priorities {
+    /// As adapters and tags of our own have it: PCP = SL.
+    pub(crate) const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
+
+    /// Of packets from an address of this machine, by an adapter or by the kernel's
+    /// network stack. None: the address belongs to no VLAN's interface.
+    pub(crate) fn of(address: IpAddr, is_adapter: bool) -> Option<Self> {
+        let vlan = Vlan::of_address(&Live::machine(), address)?;
+        Some(if is_adapter {
+            Self::OF_LEVEL
+        } else {
+            Self::by_map(&vlan)
+        })
+    }
+
+    /// As a VLAN's interface has it: what its `egress-qos-map` says nothing of is 0.
+    fn by_map(vlan: &Vlan) -> Self {
+        let of_level = |level| vlan.egress.get(&level).copied().unwrap_or(0);
+        Self([0, 1, 2, 3, 4, 5, 6, 7].map(of_level))
+    }
+
+    fn of_class(self, tos: Tos) -> u8 {
+        self.0[usize::from(tos.sl())]
     }
 }
 
@@ -47,7 +77,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// `None` where nobody can tell.
-    pub(crate) fn of(marked: Option<Marked>, tagged: bool) -> Self {
+    pub(crate) fn of(marked: Option<Marked>, priorities: Option<Priorities>) -> Self {
         let Some(marked) = marked else {
             return Self::default();
         };
@@ -56,15 +86,10 @@ impl Shown {
             tos: Some(tos.0),
             dscp: Some(tos.dscp()),
             sl: Some(tos.sl()),
-            pcp: tagged.then(|| tos.pcp()),
+            pcp: priorities.map(|priorities| priorities.of_class(tos)),
             hop_limit: Some(marked.hop_limit),
         }
     }
-}
-
-/// Whether an address of this machine belongs to a VLAN's interface.
-pub(crate) fn is_tagged(address: IpAddr) -> bool {
-    Vlan::of_address(&Live::machine(), address).is_some()
 }
 
 #[cfg(test)]
@@ -81,7 +106,7 @@ mod tests {
             },
             local: [198, 51, 100, 1].into(),
             peer: [192, 0, 2, 9].into(),
-            tagged: false,
+            priorities: None,
         };
         let chosen = policy.choose(None);
         assert_eq!(
@@ -104,13 +129,33 @@ mod tests {
             traffic_class: 104,
             hop_limit: 7,
         });
-        let shown = Shown::of(marked, true);
+        let shown = Shown::of(marked, Some(Priorities::OF_LEVEL));
         assert_eq!((shown.tos, shown.dscp), (Some(104), Some(26)));
         assert_eq!(
             (shown.sl, shown.pcp, shown.hop_limit),
             (Some(3), Some(3), Some(7))
         );
-        assert_eq!(Shown::of(marked, false).pcp, None);
-        assert_eq!(Shown::of(None, true).pcp, None);
+        assert_eq!(Shown::of(marked, None).pcp, None);
+        assert_eq!(Shown::of(None, Some(Priorities::OF_LEVEL)).pcp, None);
+    }
+
+    #[test]
+    fn a_vlans_interface_has_its_own_priorities() {
+        let marked = |traffic_class| {
+            Some(Marked {
+                traffic_class,
+                hop_limit: 7,
+            })
+        };
+        let vlan = Vlan {
+            parent: "eth0".to_owned(),
+            id: 5,
+            egress: [(3, 6), (4, 4)].into(),
+        };
+        let priorities = Some(Priorities::by_map(&vlan));
+        let shown = |class| Shown::of(marked(class), priorities);
+        // SL 3 is 6 there, and of SL 5 nothing is said.
+        assert_eq!((shown(104).sl, shown(104).pcp), (Some(3), Some(6)));
+        assert_eq!((shown(184).sl, shown(184).pcp), (Some(5), Some(0)));
     }
 }

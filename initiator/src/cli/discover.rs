@@ -169,7 +169,8 @@ impl ConnectCheck {
             .with("io_queues", host.io_queues())
             .with("queue_depth", host.depth(1))
             .with("in_capsule_bytes", host.in_capsule_max(1))
-            .with("transfer_max_bytes", host.transfer_max());
+            .with("transfer_max_bytes", host.transfer_max())
+            .with("pkey", host.options().pkey.to_string());
         if let Some(marked) = host.marked(1) {
             let tos = Tos(marked.traffic_class);
             object = object

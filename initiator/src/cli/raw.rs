@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use cairn_fabric::trouble::{self, End};
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping,
-    Operation, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge, sleep_until_ready,
+    Operation, PKey, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
+    sleep_until_ready,
 };
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
@@ -99,6 +100,7 @@ impl Link {
         let connect = ConnectOptions {
             remote,
             local: None,
+            pkey: PKey::DEFAULT,
             qp: QpOptions {
                 send_work: 2 * DEPTH as u32,
                 ..QpOptions::default()

@@ -2,6 +2,7 @@
 
 mod access;
 mod ana;
+mod dashboard;
 mod data;
 mod discovery;
 mod events;
