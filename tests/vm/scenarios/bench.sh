@@ -17,7 +17,6 @@
 #                  settings of its [target] section: nvmet,cairn-verbs,cairn-verbs+poll_idle_us=0
 ROUNDS=${BENCH_ROUNDS:-3}
 SECONDS_EACH=${BENCH_SECONDS:-4}
-SOFT_ADDR=192.168.78.1
 IFS=, read -ra TARGETS <<< "${BENCH_TARGETS:-nvmet,cairn-verbs,cairn-soft}"
 # NAME RW BS IODEPTH, the rows of the table.
 ALL_ROWS=(
@@ -28,12 +27,15 @@ ALL_ROWS=(
     "read-128k-qd8 read 128k 8"
     "write-128k-qd8 write 128k 8"
 )
+WORDS=${BENCH_ROWS:-4k,128k}
 ROWS=()
 for row in "${ALL_ROWS[@]}"; do
-    for word in ${BENCH_ROWS//,/ }; do
-        [[ ${row%% *} == *$word* ]] && break
+    for word in ${WORDS//,/ }; do
+        if [[ ${row%% *} == *$word* ]]; then
+            ROWS+=("$row")
+            break
+        fi
     done
-    [[ -z ${BENCH_ROWS:-} || ${row%% *} == *$word* ]] && ROWS+=("$row")
 done
 declare -A DEVICE PROCESS
 
@@ -46,7 +48,9 @@ serve() {
     case $kind in
     nvmet) start_nvmet "$FABRIC_ADDR" "/dev/nullb$2" ;;
     cairn-soft)
-        FABRIC_ADDR=$SOFT_ADDR
+        # An address of its own: a process has RoCE's port of it to itself.
+        FABRIC_ADDR=192.168.78.$((100 + $2))
+        in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
         use_soft_target
         ;&
     cairn-verbs)
@@ -106,12 +110,14 @@ ceiling() {
     awk '$1 == 131072 { print $4 }' "$OUT/$1.log"
 }
 
-# measure_ceilings: of this round, in rounds with transfers of that size.
+# measure_ceilings: of this round, for the rows of that size.
 measure_ceilings() {
-    [[ ${ROWS[*]} == *128k* ]] || return 0
-    CEILINGS=$(jq -c --argjson read "$(ceiling ib_read_bw)" --argjson write "$(ceiling ib_write_bw)" \
-        --argjson send "$(ceiling ib_send_bw)" \
-        '.read += [$read] | .write += [$write] | .send += [$send]' <<< "$CEILINGS")
+    local way
+    for way in read write; do
+        [[ ${ROWS[*]} == *"$way-128k"* ]] || continue
+        CEILINGS=$(jq -c --arg way "$way" --argjson bw "$(ceiling "ib_${way}_bw")" \
+            '.[$way] += [$bw]' <<< "$CEILINGS")
+    done
     say "perftest, MiB/s: $CEILINGS"
 }
 
@@ -166,7 +172,13 @@ report() {
                 .ratios | max * 100 | round / 100))"]
             | "| \($row) | \(join(" | ")) |"' "$OUT/bench.json" --args "${TARGETS[@]}"
         echo
-        jq -r '"perftest over the same rxe, 128 KiB, MiB/s: \(.ceilings_mib_per_s)",
+        jq -r 'def median: sort | .[length / 2 | floor];
+            . as {ceilings_mib_per_s: $ceilings, $runs} | ($ceilings | to_entries[]
+                | .key as $way | .value as $bw | "ib_\($way)_bw over the same rxe, 128 KiB: \(
+                $bw | median) MiB/s; of it, round by round: \([$runs[] | select(.row == "\($way)-128k-qd8")
+                | $bw[.round - 1] as $most | select($most > 0)
+                | { target, share: (.mib_per_s / $most) }] | group_by(.target)
+                | map("\(.[0].target) \(map(.share) | median * 100 | round / 100)") | join(", "))"),
             (.idle | to_entries[] | "\(.key) idle: \(.value.cpu_percent) % of a core, \(
             .value.rss_kib) KiB resident")' "$OUT/bench.json"
     } > "$OUT/bench.md"
@@ -175,7 +187,7 @@ report() {
 step "One fabric: rxe0 for verbs, a cable to a namespace for RoCE in user space"
 FABRIC_ADDR=192.168.77.1 setup_rxe
 GID_INDEX=$(gid_index rxe0 192.168.77.1)
-FABRIC_ADDR=$SOFT_ADDR HOST_ADDR=192.168.78.2 lay_cable
+FABRIC_ADDR=192.168.78.1 HOST_ADDR=192.168.78.2 lay_cable
 rdma link add rxe1 type rxe netdev cable0
 CEILINGS='{}'
 
