@@ -8,7 +8,7 @@ COUNT=hist:keys=common_pid,id.syscall:size=4096
 
 # calls_of PROCESS IOS: what its threads have called since counting began, an I/O each.
 calls_of() {
-    awk -v ios="$2" -v threads="$(ls "/proc/$1/task" | paste -sd ' ')" '
+    awk -v ios="$2" -v threads="$(cd "/proc/$1/task" && echo *)" '
         BEGIN { split(threads, list, " "); for (each in list) ours[list[each]] = 1 }
         /hitcount/ {
             gsub(/[{}:,]/, " ")
