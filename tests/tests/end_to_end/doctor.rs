@@ -5,6 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
+const DEFAULTS: &str = "sys/kernel/config/rdma_cm/mlx5_0/ports/1";
 const MODE: &str = "sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode";
 
 /// A machine whose port does RoCE v1 by default, and could do v2.
@@ -12,6 +13,7 @@ fn machine(root: &Path) {
     let port = "sys/class/infiniband/mlx5_0/ports/1";
     for (file, content) in [
         (MODE.to_owned(), "IB/RoCE v1"),
+        (format!("{DEFAULTS}/default_roce_tos"), "0"),
         (format!("{port}/state"), "4: ACTIVE"),
         (format!("{port}/link_layer"), "Ethernet"),
         (
