@@ -32,6 +32,13 @@ setup_rxe_and_cable() {
     modprobe rdma_rxe
     modprobe nvme-rdma
     modprobe rdma_ucm
+    lay_cable
+    rdma link add rxe0 type rxe netdev cable0
+    let_rxe_explain
+}
+
+# The cable alone: cable0 with HOST_ADDR here, cable1 with FABRIC_ADDR in the other namespace.
+lay_cable() {
     modprobe veth
     ip netns add "$SOFT_NETNS"
     ip link add cable0 type veth peer name cable1 netns "$SOFT_NETNS"
@@ -40,8 +47,6 @@ setup_rxe_and_cable() {
     in_soft_netns ip link set cable1 mtu "$FABRIC_MTU" up
     in_soft_netns ip link set lo up
     in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
-    rdma link add rxe0 type rxe netdev cable0
-    let_rxe_explain
 }
 
 # set_cable_mtu BYTES: of both ends; the RDMA device is made anew, for its path MTU's sake.
@@ -56,3 +61,39 @@ set_cable_mtu() {
 let_rxe_explain() { echo 'module rdma_rxe format "error" +p' > /sys/kernel/debug/dynamic_debug/control; }
 
 in_soft_netns() { ip netns exec "$SOFT_NETNS" "$@"; }
+
+# setup_own_cable HOPS FAR_HOPS FAR NEAR...: two RDMA devices of this namespace, rxe_near with the
+# addresses NEAR and rxe_far with FAR, and the hop limits of packets that leave either. Packets to
+# one's own address never reach a network interface; so routes send even these over the cable.
+setup_own_cable() {
+    local hops=$1 far_hops=$2 far=$3 end host
+    shift 3
+    modprobe -a rdma_rxe rdma_ucm veth
+    ip link add near type veth peer name far
+    sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
+    for end in near far; do
+        sysctl -qw "net.ipv4.conf.$end.accept_local=1" "net.ipv4.conf.$end.rp_filter=0" \
+            "net.ipv4.conf.$end.arp_ignore=1"
+        ip link set "$end" up
+    done
+    ip addr add "$far/32" dev far
+    for host in "$@"; do ip addr add "$host/32" dev near; done
+    # What leaves this machine looks at the cable first (tables 10 and 11); what arrives is still
+    # local. The connection manager asks whether a request came in by the interface that leads back.
+    ip route add "$far" dev near src "$1" table 10 hoplimit "$hops"
+    ip rule add pref 10 iif lo to "$far" lookup 10
+    ip rule add pref 12 oif near to "$far" lookup 10
+    for host in "$@"; do
+        ip route add "$host" dev far src "$far" table 11 hoplimit "$far_hops"
+        ip rule add pref 11 iif lo to "$host" lookup 11
+        ip rule add pref 13 oif far to "$host" lookup 11
+    done
+    ip rule add pref 100 lookup local
+    ip rule del pref 0
+    rdma link add rxe_near type rxe netdev near
+    rdma link add rxe_far type rxe netdev far
+    ping -c 1 -W 2 -I "$1" "$far" > /dev/null
+    wait_for 10 "both links" both_links_active
+}
+
+both_links_active() { [ "$(rdma link | grep -c 'state ACTIVE')" = 2 ]; }

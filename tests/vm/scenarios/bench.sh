@@ -125,13 +125,7 @@ report() {
 step "One fabric: rxe0 for verbs, a cable to a namespace for RoCE in user space"
 FABRIC_ADDR=192.168.77.1 setup_rxe
 GID_INDEX=$(gid_index rxe0 192.168.77.1)
-modprobe veth
-ip netns add "$SOFT_NETNS"
-ip link add cable0 type veth peer name cable1 netns "$SOFT_NETNS"
-ip link set cable0 mtu "$FABRIC_MTU" up
-ip addr add 192.168.78.2/24 dev cable0
-in_soft_netns ip link set cable1 mtu "$FABRIC_MTU" up
-in_soft_netns ip addr add "$SOFT_ADDR/24" dev cable1
+FABRIC_ADDR=$SOFT_ADDR HOST_ADDR=192.168.78.2 lay_cable
 rdma link add rxe1 type rxe netdev cable0
 
 step "The ceiling: perftest"

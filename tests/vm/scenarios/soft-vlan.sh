@@ -8,15 +8,8 @@ VID=5
 VLAN_TARGET=192.168.78.1
 VLAN_HOST=192.168.78.2
 
-modprobe veth
 modprobe 8021q
-ip netns add "$SOFT_NETNS"
-ip link add cable0 type veth peer name cable1 netns "$SOFT_NETNS"
-ip link set cable0 mtu "$FABRIC_MTU" up
-ip addr add "$HOST_ADDR/24" dev cable0
-in_soft_netns ip link set cable1 mtu "$FABRIC_MTU" up
-in_soft_netns ip link set lo up
-in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
+lay_cable
 ip link add link cable0 name cable0.$VID type vlan id $VID
 ip link set cable0.$VID up
 ip addr add "$VLAN_HOST/24" dev cable0.$VID

@@ -167,38 +167,13 @@ stop_target
 remove_rxe
 
 # ------------------------------------------------------------------------------ an RDMA device
-# Packets to one's own address never reach a wire, so routes send them over a cable: verbs-wire.
 step "A target on rxe, and two hosts"
 TARGET_PROVIDER=verbs
 TARGET_PREFIX=()
 TARGET=192.168.80.2
 FIRST=192.168.80.1
 SECOND=192.168.80.3
-ip link add near type veth peer name far
-sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-for end in near far; do
-    sysctl -qw "net.ipv4.conf.$end.accept_local=1" "net.ipv4.conf.$end.rp_filter=0" \
-        "net.ipv4.conf.$end.arp_ignore=1"
-    ip link set "$end" up
-done
-ip addr add "$TARGET/32" dev far
-ip addr add "$FIRST/32" dev near
-ip addr add "$SECOND/32" dev near
-ip route add "$TARGET" dev near src "$FIRST" table 10
-ip rule add pref 10 iif lo to "$TARGET" lookup 10
-ip rule add pref 12 oif near to "$TARGET" lookup 10
-for host in "$FIRST" "$SECOND"; do
-    ip route add "$host" dev far src "$TARGET" table 11 hoplimit 7
-    ip rule add pref 11 iif lo to "$host" lookup 11
-    ip rule add pref 13 oif far to "$host" lookup 11
-done
-ip rule add pref 100 lookup local
-ip rule del pref 0
-rdma link add rxe_near type rxe netdev near
-rdma link add rxe_far type rxe netdev far
-ping -c 1 -W 2 -I "$FIRST" "$TARGET" > /dev/null
-both_active() { [ "$(rdma link | grep -c 'state ACTIVE')" = 2 ]; }
-wait_for 10 "both links" both_active
+setup_own_cable 64 7 "$TARGET" "$FIRST" "$SECOND"
 WIRE=far
 mine() { printf 'tclass=%s,dst_ip=%s,hop_limit=7' "$1" "$FIRST"; }
 configure "$TARGET" "$(mine 32)" "$named"

@@ -1,39 +1,12 @@
 #!/bin/bash
 # Traffic class, hop limit and SEND with invalidate are on the wire as asked.
 # vm: timeout=180 programs=cairn-fabric-peer
-#
-# Packets to one's own address never reach a network interface. So this machine has two, joined
-# by a cable, and routes that send even its own packets over it.
 
 NEAR=192.168.80.1
 FAR=192.168.80.2
 
 step "Two RDMA devices joined by a cable"
-modprobe -a rdma_rxe rdma_ucm veth
-ip link add near type veth peer name far
-sysctl -qw net.ipv4.conf.all.rp_filter=0 net.ipv4.conf.default.rp_filter=0
-for end in near far; do
-    sysctl -qw "net.ipv4.conf.$end.accept_local=1" "net.ipv4.conf.$end.rp_filter=0" \
-        "net.ipv4.conf.$end.arp_ignore=1"
-    ip link set "$end" up
-done
-ip addr add "$NEAR/32" dev near
-ip addr add "$FAR/32" dev far
-ip route add "$FAR" dev near src "$NEAR" table 10 hoplimit 33
-ip route add "$NEAR" dev far src "$FAR" table 11 hoplimit 7
-# What leaves this machine looks at the cable first; what arrives is still local.
-ip rule add pref 10 iif lo to "$FAR" lookup 10
-ip rule add pref 11 iif lo to "$NEAR" lookup 11
-# The connection manager asks whether a request came in by the interface that leads back.
-ip rule add pref 12 oif near to "$FAR" lookup 10
-ip rule add pref 13 oif far to "$NEAR" lookup 11
-ip rule add pref 100 lookup local
-ip rule del pref 0
-rdma link add rxe_near type rxe netdev near
-rdma link add rxe_far type rxe netdev far
-ping -c 1 -W 2 -I "$NEAR" "$FAR" > /dev/null
-both_active() { [ "$(rdma link | grep -c 'state ACTIVE')" = 2 ]; }
-wait_for 10 "both links" both_active
+setup_own_cable 33 7 "$FAR" "$NEAR"
 
 step "A host with traffic class 0x68 and hop limit 33 asks a target with 0x20 and 7"
 tcpdump -q -U -i near -w "$OUT/wire.pcap" udp port 4791 2> /dev/null &

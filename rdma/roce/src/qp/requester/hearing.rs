@@ -93,12 +93,9 @@ impl Requester {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        let sequence = psn::from_wire(packet.bth.psn, self.unacked);
-        let Some(index) = self.fetch_of(sequence, cx) else {
+        let Some(sequence) = self.hear_of_fetch(packet, now, cx) else {
             return;
         };
-        self.account(self.queue[index].first, now, cx);
-        // That may have completed work in front of it, or found a gap there.
         let Some(entry) = self.queue.front_mut().filter(|_| !self.broken) else {
             return;
         };
@@ -133,11 +130,9 @@ impl Requester {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        let sequence = psn::from_wire(packet.bth.psn, self.unacked);
-        let Some(index) = self.fetch_of(sequence, cx) else {
+        let Some(sequence) = self.hear_of_fetch(packet, now, cx) else {
             return;
         };
-        self.account(self.queue[index].first, now, cx);
         let Some(entry) = self.queue.front_mut().filter(|_| !self.broken) else {
             return;
         };
@@ -157,6 +152,20 @@ impl Requester {
         }
         entry.fetched = 1;
         self.account(sequence + 1, now, cx);
+    }
+
+    /// What answers of READs and atomics have in common: each acknowledges all that went before its
+    /// request, which may complete work in front of that, or find a gap there. Its sequence number.
+    fn hear_of_fetch(
+        &mut self,
+        packet: &Packet<'_>,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) -> Option<u64> {
+        let sequence = psn::from_wire(packet.bth.psn, self.unacked);
+        let index = self.fetch_of(sequence, cx)?;
+        self.account(self.queue[index].first, now, cx);
+        Some(sequence)
     }
 
     /// The index of the READ or atomic that a response can belong to.
