@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_rdma::PKey;
 use cairn_rdma::marking::{Marking, Prefix, Rules};
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
@@ -146,6 +147,8 @@ pub struct Listener {
     pub traffic_class: Option<u8>,
     /// Hop limit of the packets sent; `None` is the provider's default.
     pub hop_limit: Option<u8>,
+    /// Membership in a partition: hosts of others are not heard.
+    pub pkey: PKey,
     /// Where hosts may connect from; `None` is everywhere.
     pub allowed_addresses: Option<Vec<Prefix>>,
     /// Connection requests that may wait to be answered.

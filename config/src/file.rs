@@ -140,6 +140,10 @@ pub(crate) struct ListenerTable {
     /// Hop limit (TTL) of the packets sent to hosts.
     #[schemars(range(min = 1, max = 255))]
     pub(crate) hop_limit: Option<i64>,
+    /// Partition key: hosts of this partition alone are heard. 16 bits such as 0x8001;
+    /// bit 15 stands for full membership, without it hosts must be full members.
+    #[schemars(range(min = 1, max = 65535), extend("default" = 65535))]
+    pub(crate) pkey: Option<i64>,
     /// Where hosts may connect from: addresses and prefixes such as "192.0.2.0/24".
     /// From everywhere if not given.
     pub(crate) allowed_addresses: Option<Vec<String>>,

@@ -3,6 +3,7 @@
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::path::Path;
 
+use cairn_rdma::PKey;
 use uuid::Uuid;
 
 use crate::config::{NSID_MAX, PORT_DEFAULT};
@@ -30,6 +31,8 @@ pub struct Flags {
     pub roce: Option<String>,
     /// `--vlan VID`.
     pub vlan: Option<u16>,
+    /// `--pkey KEY`: the partition of each `--listen`.
+    pub pkey: Option<PKey>,
     /// `--metrics ADDR[:PORT]`.
     pub metrics: Option<String>,
     /// `--mark RULE`: each is one more rule.
@@ -66,6 +69,14 @@ impl Flags {
         self.apply_words(file, &mut origins);
         self.apply_marks(file, &mut origins);
         self.apply_listeners(file, &mut origins, problems);
+        if let Some(pkey) = self.pkey.filter(|_| self.listen.is_empty()) {
+            let mut problem = Problem::new("a partition key without an address to listen on")
+                .located(Excerpt::of_flag(&format!("--pkey {pkey}")));
+            problem.help(
+                "add --listen ADDR, or leave --pkey out: each [[listener]] of the file names its own",
+            );
+            problems.push(problem);
+        }
         if !self.export.is_empty() {
             self.apply_exports(file, &mut origins);
         } else if let Some(nqn) = &self.nqn {
@@ -138,6 +149,7 @@ impl Flags {
             file.listener.push(ListenerTable {
                 address: Some(address.to_string()),
                 port: Some(port.into()),
+                pkey: self.pkey.map(|pkey| pkey.bits().into()),
                 ..ListenerTable::default()
             });
         }

@@ -5,6 +5,7 @@ use cairn_config::{Config, Flags};
 const README: &str = include_str!("../../README.md");
 const GUIDE: &str = include_str!("../../docs/guide-target.md");
 const MARKING: &str = include_str!("../../docs/roce/marking.md");
+const PARTITIONS: &str = include_str!("../../docs/roce/partitions.md");
 
 /// The ```toml blocks of a page.
 fn toml_blocks(page: &str) -> impl Iterator<Item = &str> {
@@ -16,7 +17,7 @@ fn toml_blocks(page: &str) -> impl Iterator<Item = &str> {
 #[test]
 fn every_example_in_the_documentation_is_right() {
     let mut count = 0;
-    for page in [README, GUIDE, MARKING] {
+    for page in [README, GUIDE, MARKING, PARTITIONS] {
         for block in toml_blocks(page) {
             if let Err(error) = Config::parse("example", block, &Flags::default()) {
                 panic!("{error}\nin\n{block}");
@@ -24,7 +25,7 @@ fn every_example_in_the_documentation_is_right() {
             count += 1;
         }
     }
-    assert_eq!(count, 4);
+    assert_eq!(count, 5);
 }
 
 /// Each key has a row in its table's section of the guide, with its default.

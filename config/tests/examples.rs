@@ -4,6 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cairn_config::{Access, Backing, BlockSize, Config, Flags, LogFormat, Provider, Reactors};
+use cairn_rdma::PKey;
 
 const EVERYTHING: &str = include_str!("../examples/everything.toml");
 const MINIMAL: &str = include_str!("../examples/minimal.toml");
@@ -58,6 +59,7 @@ fn every_value_arrives() {
     assert_eq!(listener.provider, Provider::Verbs);
     assert_eq!(listener.traffic_class, Some(96));
     assert_eq!(listener.hop_limit, Some(64));
+    assert_eq!(listener.pkey, PKey::DEFAULT);
     assert_eq!(listener.backlog, 128);
     let allowed = ["192.0.2.9", "198.51.100.7", "198.51.100.8", "::1"];
     let allowed = allowed.map(|host| listener.allows(host.parse().unwrap()));

@@ -127,6 +127,24 @@ error: RoCE v2 writes no tags of its own
 }
 
 #[test]
+fn a_partition_is_that_of_the_flags_listeners() {
+    let flags = |listen: &[&str]| Flags {
+        pkey: Some("0x8001".parse().unwrap()),
+        ..serve(listen, &[], None)
+    };
+    let config = Config::parse("cairn.toml", FILE, &flags(&["192.0.2.9"])).unwrap();
+    let keys: Vec<u16> = config.listeners.iter().map(|one| one.pkey.bits()).collect();
+    assert_eq!(keys, [0xffff, 0xffff, 0x8001]);
+    let error = Config::parse("cairn.toml", FILE, &flags(&[])).unwrap_err();
+    let error = error.to_string();
+    let expected = "\
+error: a partition key without an address to listen on
+  --> --pkey 0x8001
+  help: add --listen ADDR, or leave --pkey out: each [[listener]] of the file names its own";
+    assert_eq!(error.trim(), expected);
+}
+
+#[test]
 fn errors_name_the_flag() {
     let flags = Flags {
         provider: Some("rdma".to_owned()),

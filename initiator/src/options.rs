@@ -4,6 +4,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_rdma::PKey;
 use cairn_rdma::marking::{Marking, Rules};
 use nvme_proto::host::{Recovery, Settings, all_notices};
 use nvme_proto::wire::Nqn;
@@ -16,6 +17,9 @@ pub struct HostOptions {
     pub remote: SocketAddr,
     /// The address to connect from. `None`: the fabric chooses.
     pub local: Option<IpAddr>,
+    /// Our membership in the partition that the target's listener is of. Over RDMA
+    /// adapters, it has to be in their tables.
+    pub pkey: PKey,
     /// SUBNQN: the subsystem.
     pub subnqn: Nqn,
     /// HOSTNQN: who we are.
@@ -62,6 +66,7 @@ impl HostOptions {
         Self {
             remote,
             local: None,
+            pkey: PKey::DEFAULT,
             subnqn,
             hostnqn,
             hostid: *b"cairn-initiator!",

@@ -21,8 +21,14 @@ use crate::wire::log::{
 
 use core::net::{IpAddr, SocketAddr};
 
-/// An address of ours that a host connected to.
-pub type LocalAddress = IpAddr;
+/// Where of ours a host connected to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct LocalEnd {
+    /// The address.
+    pub address: IpAddr,
+    /// P_Key of the listener.
+    pub pkey: u16,
+}
 
 /// A place where hosts may connect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,6 +39,8 @@ pub struct Listener {
     pub address: SocketAddr,
     /// RDMA_PRTYPE: which RDMA it is.
     pub provider: RdmaProvider,
+    /// P_Key: hosts of its partition alone are told of it.
+    pub pkey: u16,
 }
 
 /// A subsystem that discovery may show.
@@ -49,6 +57,10 @@ pub struct Exported {
 const TREQ: u8 = 0b10 | 1 << 2;
 /// ASQSZ: every host may have an admin queue of this size.
 const ASQSZ: u16 = ADMIN_QUEUE_ENTRIES;
+/// The default partition's P_Key, and the bits of one that say which partition it is
+/// (IBTA 10.9.1).
+const PKEY_DEFAULT: u16 = 0xffff;
+const PARTITION: u16 = 0x7fff;
 /// Bytes of the header, and of each entry.
 const ENTRY_BYTES: u64 = 1024;
 
@@ -87,12 +99,12 @@ impl DiscoveryLog {
     }
 
     /// Bytes of the page as this host sees it.
-    pub(crate) fn length(&self, host: &Host, local: Option<LocalAddress>) -> u64 {
+    pub(crate) fn length(&self, host: &Host, local: Option<LocalEnd>) -> u64 {
         ENTRY_BYTES * (1 + self.view(host, local).entries())
     }
 
     /// Renders what of the page lies in the window.
-    pub(crate) fn render(&self, host: &Host, local: Option<LocalAddress>, page: &mut Window<'_>) {
+    pub(crate) fn render(&self, host: &Host, local: Option<LocalEnd>, page: &mut Window<'_>) {
         let view = self.view(host, local);
         let mut header = DiscoveryLogHeader::new_zeroed();
         header.genctr.set(self.genctr);
@@ -107,8 +119,13 @@ impl DiscoveryLog {
         }
     }
 
-    fn view(&self, host: &Host, local: Option<LocalAddress>) -> View<'_> {
-        let listeners = self.listeners.iter().filter_map(|listener| {
+    fn view(&self, host: &Host, local: Option<LocalEnd>) -> View<'_> {
+        // Who came by one partition could not connect by a listener of another.
+        let pkey = local.map_or(PKEY_DEFAULT, |local| local.pkey);
+        let of_partition = |listener: &&Listener| (listener.pkey ^ pkey) & PARTITION == 0;
+        let local = local.map(|local| local.address);
+        let listeners = self.listeners.iter().filter(of_partition);
+        let listeners = listeners.filter_map(|listener| {
             reachable(listener.address.ip(), local).map(|traddr| (listener, traddr))
         });
         let visible = self.exported.iter().filter(|e| e.hosts.allows(&host.nqn));
@@ -140,7 +157,7 @@ impl<'a> View<'a> {
 /// The address to name for a listener: where it listens on all addresses of a
 /// family, the one this host came by, which is known to reach us. A wildcard of
 /// the other family names no address, and is left out.
-fn reachable(listening: IpAddr, local: Option<LocalAddress>) -> Option<IpAddr> {
+fn reachable(listening: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
     if !listening.is_unspecified() {
         return Some(listening);
     }
@@ -181,6 +198,9 @@ impl Route<'_> {
         tsas.qptype = RdmaTsas::QPTYPE_CONNECTED;
         tsas.prtype = self.listener.provider.0;
         tsas.cms = RdmaTsas::CMS_RDMA_IP_CM;
+        if self.listener.pkey != PKEY_DEFAULT {
+            tsas.pkey.set(self.listener.pkey);
+        }
         entry.tsas.copy_from_slice(tsas.as_bytes());
         entry
     }

@@ -22,7 +22,7 @@ use crate::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Outcome, Refusal,
     Termination, identify,
 };
-use crate::discovery::{DiscoveryLog, LocalAddress};
+use crate::discovery::{DiscoveryLog, LocalEnd};
 use crate::io::IoLimits;
 use crate::limits::Limits;
 use crate::namespace::{Namespace, Namespaces};
@@ -144,8 +144,8 @@ pub struct Arrival<'a> {
     /// Private data of the RDMA connection request; `None` on a transport without.
     pub cm: Option<&'a RequestData>,
     /// Where the host connected to: what the discovery log shows for a listener
-    /// on a wildcard address.
-    pub local: Option<LocalAddress>,
+    /// on a wildcard address, and which listeners it shows.
+    pub local: Option<LocalEnd>,
     /// The target's name for the port that the host came by:
     /// [`Subsystem::set_ana_states`] takes it.
     pub port: u64,

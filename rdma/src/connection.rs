@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::marking::Marking;
+use crate::partition::PKey;
 use crate::provider::Device;
 use crate::work::QpId;
 
@@ -53,6 +54,8 @@ pub struct ListenOptions {
     pub address: SocketAddr,
     /// Connection requests that may wait to be answered.
     pub backlog: u32,
+    /// Whom it hears, and the membership of the queue pairs that it brings.
+    pub pkey: PKey,
 }
 
 /// What a listener tells the control plane. Comes on a thread of the provider:
@@ -173,6 +176,8 @@ pub struct ConnectOptions {
     pub remote: SocketAddr,
     /// The local address to connect from. `None`: the provider chooses.
     pub local: Option<IpAddr>,
+    /// The membership to connect as.
+    pub pkey: PKey,
     /// The queue pair.
     pub qp: QpOptions,
     /// How long the whole connect may take.

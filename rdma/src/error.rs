@@ -3,6 +3,8 @@
 use std::io;
 use std::net::{IpAddr, SocketAddr};
 
+use crate::partition::PKey;
+
 /// A fabric operation off the I/O path failed.
 #[derive(Debug, thiserror::Error)]
 pub enum FabricError {
@@ -21,6 +23,20 @@ pub enum FabricError {
         address: IpAddr,
         /// What to do about it.
         remedy: String,
+    },
+    /// The device is no such member of that partition.
+    #[error(
+        "P_Key {pkey} is not in the table of RDMA device {device}, which has {table}: use one \
+         of these, configure the partition on the adapter if its driver can (most that speak RoCE \
+         have 0xffff alone), or use RoCE in user space (provider soft), which can be in any"
+    )]
+    NoPartition {
+        /// The device.
+        device: String,
+        /// What was asked for.
+        pkey: PKey,
+        /// The P_Keys that it has: "0xffff 0x8001".
+        table: String,
     },
     /// Something else listens there.
     #[error("{address} is already in use: stop the other listener or choose another port")]

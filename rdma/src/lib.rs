@@ -22,6 +22,7 @@ pub mod error;
 pub mod loopback;
 pub mod marking;
 pub mod memory;
+pub mod partition;
 pub mod provider;
 pub mod sleep;
 pub mod wake;
@@ -36,6 +37,7 @@ pub use connection::{
 pub use error::{FabricError, PostError};
 pub use marking::{Marked, Marking};
 pub use memory::{Access, Mapping, Region};
+pub use partition::PKey;
 pub use provider::{
     Device, DeviceCounters, Endpoint, EndpointLimits, EndpointOptions, Listener, Provider, Sink,
 };

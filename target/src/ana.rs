@@ -3,6 +3,7 @@
 
 use std::sync::atomic::{AtomicU8, Ordering};
 
+use cairn_rdma::PKey;
 use nvme_proto::ana::AnaStates;
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use nvme_proto::wire::log::AnaState;
@@ -14,6 +15,8 @@ pub(crate) struct ListenerShared {
     pub(crate) id: u64,
     /// What speaks RDMA there.
     pub(crate) provider: &'static str,
+    /// Of which partition it is.
+    pub(crate) pkey: PKey,
     /// How good a way to each ANA group it is.
     pub(crate) ana: AnaShared,
 }

@@ -7,8 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use cairn_fabric::facts::Vlan;
-use cairn_fabric::source::Live;
+use cairn_fabric::priorities::Priorities;
 use cairn_fabric::tos::Tos;
 use cairn_rdma::marking::{Marked, Marking, Rules};
 
@@ -22,8 +21,8 @@ pub(crate) struct MarkingPolicy {
     pub(crate) local: IpAddr,
     /// The host's end.
     pub(crate) peer: IpAddr,
-    /// Whether packets have a tag, and so a priority.
-    pub(crate) tagged: bool,
+    /// The priorities in the tags of packets. None: they have none.
+    pub(crate) priorities: Option<Priorities>,
 }
 
 impl MarkingPolicy {
@@ -47,7 +46,7 @@ pub(crate) struct Shown {
 
 impl Shown {
     /// `None` where nobody can tell.
-    pub(crate) fn of(marked: Option<Marked>, tagged: bool) -> Self {
+    pub(crate) fn of(marked: Option<Marked>, priorities: Option<Priorities>) -> Self {
         let Some(marked) = marked else {
             return Self::default();
         };
@@ -56,15 +55,10 @@ impl Shown {
             tos: Some(tos.0),
             dscp: Some(tos.dscp()),
             sl: Some(tos.sl()),
-            pcp: tagged.then(|| tos.pcp()),
+            pcp: priorities.map(|priorities| priorities.pcp(tos)),
             hop_limit: Some(marked.hop_limit),
         }
     }
-}
-
-/// Whether an address of this machine belongs to a VLAN's interface.
-pub(crate) fn is_tagged(address: IpAddr) -> bool {
-    Vlan::of_address(&Live::machine(), address).is_some()
 }
 
 #[cfg(test)]
@@ -81,7 +75,7 @@ mod tests {
             },
             local: [198, 51, 100, 1].into(),
             peer: [192, 0, 2, 9].into(),
-            tagged: false,
+            priorities: None,
         };
         let chosen = policy.choose(None);
         assert_eq!(
@@ -104,13 +98,13 @@ mod tests {
             traffic_class: 104,
             hop_limit: 7,
         });
-        let shown = Shown::of(marked, true);
+        let shown = Shown::of(marked, Some(Priorities::OF_LEVEL));
         assert_eq!((shown.tos, shown.dscp), (Some(104), Some(26)));
         assert_eq!(
             (shown.sl, shown.pcp, shown.hop_limit),
             (Some(3), Some(3), Some(7))
         );
-        assert_eq!(Shown::of(marked, false).pcp, None);
-        assert_eq!(Shown::of(None, true).pcp, None);
+        assert_eq!(Shown::of(marked, None).pcp, None);
+        assert_eq!(Shown::of(None, Some(Priorities::OF_LEVEL)).pcp, None);
     }
 }

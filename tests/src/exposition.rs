@@ -148,6 +148,12 @@ impl Exposition {
             .collect()
     }
 
+    /// The labels of each sample, beside the sample's name.
+    pub fn labels(&self) -> impl Iterator<Item = (&str, &Labels)> {
+        let samples = self.samples.iter();
+        samples.map(|(name, labels, _)| (name.as_str(), labels))
+    }
+
     /// The names of all metrics, and their types.
     #[must_use]
     pub fn types(&self) -> &BTreeMap<String, String> {

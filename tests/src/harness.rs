@@ -13,7 +13,7 @@ use cairn_initiator::{Host, HostError, HostOptions, Recovery};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;
 use cairn_roce::Soft;
-use cairn_target::Target;
+use cairn_target::{ReloadError, Target};
 use nvme_proto::wire::Nqn;
 
 use crate::exposition::Exposition;
@@ -116,8 +116,17 @@ impl TestTarget {
     /// If it does not start.
     #[must_use]
     pub fn start_on_soft(soft: Soft, toml: &str) -> Self {
+        Self::start_on_soft_as(soft, toml, "")
+    }
+
+    /// The same, and more lines of the listener.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_on_soft_as(soft: Soft, toml: &str, listener: &str) -> Self {
         let network = Network::Soft(Arc::new(soft), own_loopback_address());
-        Self::start_on(network, toml, "")
+        Self::start_on(network, toml, listener)
     }
 
     fn start_on(network: Network, toml: &str, listener: &str) -> Self {
@@ -149,9 +158,16 @@ impl TestTarget {
     /// # Panics
     /// If the target refuses it.
     pub fn reload_as(&self, toml: &str, listener: &str) {
-        self.target
-            .reload(config(toml, &self.network, listener))
+        self.try_reload_as(toml, listener)
             .unwrap_or_else(|error| panic!("the target does not reload: {error}"));
+    }
+
+    /// Changes the configuration, if the target takes it.
+    ///
+    /// # Errors
+    /// Why the old one stays.
+    pub fn try_reload_as(&self, toml: &str, listener: &str) -> Result<(), ReloadError> {
+        self.target.reload(config(toml, &self.network, listener))
     }
 
     /// The network that the target listens on.

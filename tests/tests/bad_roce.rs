@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Host, HostOptions, command};
-use cairn_rdma::{Marked, Provider};
+use cairn_rdma::{Marked, PKey, Provider};
 use cairn_roce::Soft;
 use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce::counters::Counters;
@@ -120,6 +120,7 @@ impl Peer {
             retry_count: 7,
             path_mtu: 3,
             ack_timeout: 14,
+            pkey: PKey::DEFAULT,
             marked: Marked {
                 traffic_class: 0,
                 hop_limit: 64,

@@ -39,13 +39,14 @@ fn main() -> ExitCode {
         .into_iter()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
-    let others: [(&str, Test); 6] = [
+    let others: [(&str, Test); 7] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
         ("one_of_two_ways_dies_under_a_benchmark", two_ways),
         ("damage_is_found_and_named", damage),
         ("a_job_file_of_fio_runs", job_file),
         ("what_destroys_data_asks_first", asks_first),
+        ("members_of_a_partition_get_in", partition),
     ];
     trials.extend(others.map(|(name, test)| Trial::test(name, test)));
     libtest_mimic::run(&Arguments::from_args(), trials).exit_code()
@@ -61,6 +62,11 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Self::new_as("")
+    }
+
+    /// The same, and more lines of the listener.
+    fn new_as(listener: &str) -> Self {
         let address = own_loopback_address();
         let text = format!(
             r#"
@@ -72,6 +78,7 @@ data_buffers = "4MiB"
 [[listener]]
 address = "{address}"
 provider = "soft"
+{listener}
 
 [[subsystem]]
 nqn = "{NQN}"
@@ -145,6 +152,33 @@ fn programs(folder: &Path) {
         fs::write(&path, script).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o755)).unwrap();
     }
+}
+
+/// What a host says of itself by `--pkey`, and hears if it is no member.
+fn partition() -> Result<(), Failed> {
+    let bench = Bench::new_as("pkey = 0x8001");
+    let at = format!("-a {EXAMPLE_ADDRESS} --provider soft");
+    for (line, shown) in [
+        (format!("discover {at} --pkey 0x8001"), "rdma_pkey"),
+        (
+            format!("connect-check {at} -n {NQN} --pkey 0x0001"),
+            "0x0001",
+        ),
+        (format!("ping {at} --time 20 --pkey 0x8001"), "verdict"),
+    ] {
+        let said = bench.succeed(&format!("cairn-initiator {line}"))?;
+        assert!(said.contains(shown), "{line}: {said}");
+    }
+    for (key, why) in [
+        ("0xffff", "of another partition than our P_Key"),
+        ("0x8000", "0x0000 and 0x8000 are never valid"),
+    ] {
+        let line = format!("cairn-initiator connect-check {at} -n {NQN} --pkey {key}");
+        let output = bench.run(&line);
+        let (_, stderr) = texts(&output);
+        assert!(!output.status.success() && stderr.contains(why), "{stderr}");
+    }
+    bench.stop()
 }
 
 /// What the output of an example has, whatever else.

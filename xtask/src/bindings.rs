@@ -14,8 +14,8 @@ const WRAPPER: &str = "rdma/verbs/src/sys/wrapper.h";
 /// What the provider calls. Everything else in the headers stays out.
 const FUNCTIONS: [&str; 2] = [
     "ibv_(get_device_list|free_device_list|get_device_name|get_device_guid|open_device\
-     |close_device|query_device|query_port|query_gid|alloc_pd|dealloc_pd|reg_mr|dereg_mr\
-     |create_comp_channel|destroy_comp_channel|create_cq|destroy_cq|get_cq_event\
+     |close_device|query_device|query_port|query_gid|query_pkey|alloc_pd|dealloc_pd|reg_mr\
+     |dereg_mr|create_comp_channel|destroy_comp_channel|create_cq|destroy_cq|get_cq_event\
      |ack_cq_events|create_srq|modify_srq|destroy_srq|create_qp|modify_qp|query_qp\
      |destroy_qp|get_async_event|ack_async_event|event_type_str|wc_status_str)",
     "rdma_(create_event_channel|destroy_event_channel|create_id|destroy_id|bind_addr\

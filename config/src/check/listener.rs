@@ -2,6 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
+use cairn_rdma::PKey;
 use cairn_rdma::marking::Prefix;
 
 use super::{Check, ana, target};
@@ -75,6 +76,7 @@ fn listener(
     let provider = target::named_provider(check, place, table.provider.as_deref());
     let traffic_class = traffic_class(check, place, table);
     let hop_limit = check.number(&place.key("hop_limit"), table.hop_limit, 1..=255);
+    let pkey = pkey(check, &place.key("pkey"), table.pkey);
     let allowed_addresses = allowed_addresses(check, place, table);
     let backlog = check.number(&place.key("backlog"), table.backlog, 1..=BACKLOG_MAX);
     let ana = ana::states(check, place, table);
@@ -84,6 +86,7 @@ fn listener(
         provider: provider.unwrap_or(default_provider),
         traffic_class,
         hop_limit: hop_limit.map(|hops| hops as u8),
+        pkey: pkey.unwrap_or_default(),
         allowed_addresses,
         backlog: backlog.unwrap_or(BACKLOG_DEFAULT) as u32,
         port_id,
@@ -152,6 +155,21 @@ fn allowed_addresses(
         }
     }
     Some(allowed)
+}
+
+/// Membership in a partition. What is wrong with a number, people see in its bits.
+fn pkey(check: &mut Check<'_>, place: &Place, bits: Option<i64>) -> Option<PKey> {
+    let bits = bits?;
+    let pkey = u16::try_from(bits).ok().and_then(PKey::new);
+    if pkey.is_none() {
+        check
+            .wrong(place, format!("{bits:#06x} is no partition key"))
+            .help(
+                "write 0x8001 to 0xffff for full membership, 0x0001 to 0x7fff for limited \
+                 membership, or leave it out for the default partition, 0xffff",
+            );
+    }
+    pkey
 }
 
 /// ToS, given as such or as DSCP (ToS is DSCP and two bits of ECN).

@@ -8,6 +8,7 @@ use std::net::{IpAddr, SocketAddr};
 use cairn_initiator::HostOptions;
 use cairn_initiator::identity;
 use cairn_initiator::providers::Way;
+use cairn_rdma::PKey;
 use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
 
@@ -27,6 +28,7 @@ pub(crate) struct Filename {
     hostnqn: Option<Nqn>,
     hostid: Option<String>,
     hostaddr: Option<IpAddr>,
+    pkey: PKey,
 }
 
 impl Filename {
@@ -42,6 +44,7 @@ impl Filename {
     fn understand(text: &str) -> Result<Self, String> {
         let (mut address, mut port, mut subnqn, mut nsid) = (None, PORT, None, 1);
         let (mut hostnqn, mut hostid, mut hostaddr) = (None, None, None);
+        let mut pkey = PKey::DEFAULT;
         let mut way = Way::default();
         for pair in text.split_whitespace() {
             let (key, value) = pair
@@ -58,13 +61,14 @@ impl Filename {
                 "provider" => way.provider = choice(key, value)?,
                 "roce" => way.roce = choice(key, value)?,
                 "vlan" => way.vlan = Some(parsed(key, value)?),
+                "pkey" => pkey = parsed(key, value)?,
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
                 "hostaddr" => hostaddr = Some(parsed(key, value)?),
                 _ => {
                     return Err(format!(
                         "\"{key}\" is none of traddr, trsvcid, subnqn, ns, provider, roce, \
-                         vlan, hostnqn, hostid, hostaddr, trtype, adrfam"
+                         vlan, pkey, hostnqn, hostid, hostaddr, trtype, adrfam"
                     ));
                 }
             }
@@ -80,6 +84,7 @@ impl Filename {
             hostnqn,
             hostid,
             hostaddr,
+            pkey,
         })
     }
 
@@ -91,6 +96,7 @@ impl Filename {
         let host = identity::of_this_host(self.hostnqn, self.hostid.as_deref())?;
         Ok(HostOptions {
             local: self.hostaddr,
+            pkey: self.pkey,
             hostid: host.id,
             queue_entries: depth.saturating_add(1),
             kato_ms: 5000,
@@ -132,7 +138,7 @@ mod tests {
         assert_eq!(short.remote, "192.0.2.1:4420".parse().unwrap());
         assert_eq!((short.nsid, short.way.provider), (1, Choice::Auto));
         let long = Filename::parse(
-            "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft roce=v1 vlan=5 \
+            "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft roce=v1 vlan=5 pkey=0x8001 \
              subnqn=nqn.2026-01.org.example:disk hostaddr=2001:db8::2 \
              hostnqn=nqn.2026-01.org.example:host hostid=4050e73e-96ba-478b-a06b-228fa40325d2",
         )
@@ -141,6 +147,7 @@ mod tests {
         assert_eq!((long.nsid, long.way.provider), (7, Choice::Soft));
         assert_eq!((long.way.roce, long.way.vlan), (Version::V1, Some(5)));
         let options = long.options(32).unwrap();
+        assert_eq!(options.pkey.bits(), 0x8001);
         assert_eq!(options.local, Some("2001:db8::2".parse().unwrap()));
         assert_eq!(options.hostnqn.as_str(), "nqn.2026-01.org.example:host");
         assert_eq!(options.hostid[0], 0x40);
@@ -158,6 +165,7 @@ mod tests {
             (&format!("{rest} nsid=1"), "\"nsid\" is none of"),
             (&format!("{rest} ns=0"), "no namespace's number"),
             (&format!("{rest} trsvcid=65536"), "trsvcid=65536"),
+            (&format!("{rest} pkey=0x8000"), "0x0000 and 0x8000"),
             (&format!("{rest} provider=rxe"), "none of auto, verbs, soft"),
         ] {
             let error = Filename::parse(text).unwrap_err();

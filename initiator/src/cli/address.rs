@@ -4,6 +4,9 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_fabric::priorities::Priorities;
+use cairn_fabric::source::Live;
+use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
 use clap::{Args, ValueEnum};
 use nvme_proto::wire::Nqn;
@@ -71,6 +74,9 @@ pub(super) struct Address {
     /// Hop limit (TTL) of what this host sends
     #[arg(long, value_name = "HOPS", value_parser = clap::value_parser!(u8).range(1..))]
     hop_limit: Option<u8>,
+    /// Partition key of this host, such as 0x8001: the target's listener has to be in that partition
+    #[arg(long, value_name = "KEY", default_value_t = PKey::DEFAULT)]
+    pkey: PKey,
     /// What packets carry, by rules such as tclass=104,dst_ip=192.0.2.0/24; they come before -T
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
@@ -104,6 +110,19 @@ impl Address {
         Provided::choose(self.way, self.remote()?, self.host_traddr)
     }
 
+    /// What is in the tags of packets to the target. None: they have none.
+    pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
+        let is_soft = provider == "soft";
+        if is_soft && self.way.vlan.is_some() {
+            return Ok(Some(Priorities::OF_LEVEL));
+        }
+        let machine = Live::machine();
+        Ok(match self.host_traddr {
+            Some(local) => Priorities::of(&machine, local, !is_soft),
+            None => Priorities::toward(&machine, self.remote()?.ip(), !is_soft),
+        })
+    }
+
     /// How to connect to a subsystem.
     pub(super) fn options(&self, subnqn: Nqn) -> Result<HostOptions> {
         let Identity { nqn, id } = identity::of_this_host(
@@ -123,6 +142,7 @@ impl Address {
         };
         Ok(HostOptions {
             local: self.host_traddr,
+            pkey: self.pkey,
             hostid: id,
             io_queues: self.io_queues(),
             queue_entries: self.queue_size.unwrap_or(QUEUE_ENTRIES),

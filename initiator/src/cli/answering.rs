@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use cairn_rdma::wake::Wake;
 use cairn_rdma::{
     Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, ListenOptions,
-    Listener, ListenerEvent, Mapping, Operation, QpId, QpOptions, RecvWork, Region, SendWork, Sge,
-    sleep_until_ready_or_woken,
+    Listener, ListenerEvent, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, SendWork,
+    Sge, sleep_until_ready_or_woken,
 };
 use std::sync::mpsc::{Receiver, Sender, channel};
 
@@ -50,6 +50,7 @@ impl Answering {
             let options = ListenOptions {
                 address,
                 backlog: u32::from(PEERS),
+                pkey: PKey::DEFAULT,
             };
             let sink = Box::new(move |event| {
                 if let ListenerEvent::Request(request) = event {

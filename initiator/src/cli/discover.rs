@@ -169,14 +169,18 @@ impl ConnectCheck {
             .with("io_queues", host.io_queues())
             .with("queue_depth", host.depth(1))
             .with("in_capsule_bytes", host.in_capsule_max(1))
-            .with("transfer_max_bytes", host.transfer_max());
+            .with("transfer_max_bytes", host.transfer_max())
+            .with("pkey", host.options().pkey.to_string());
         if let Some(marked) = host.marked(1) {
             let tos = Tos(marked.traffic_class);
             object = object
                 .with("tos", tos.0)
                 .with("dscp", tos.dscp())
-                .with("sl", tos.sl())
-                .with("hop_limit", marked.hop_limit);
+                .with("sl", tos.sl());
+            if let Some(priorities) = address.priorities(session.provided.name)? {
+                object = object.with("pcp", priorities.pcp(tos));
+            }
+            object = object.with("hop_limit", marked.hop_limit);
         }
         let namespaces = host.active_namespaces().map_err(text)?;
         object = object.with("namespaces", &namespaces);

@@ -16,7 +16,7 @@ use super::session::{Session, namespace, text};
 use super::{Controller, Result};
 use crate::bench::{Format, Random};
 use crate::object::Object;
-use crate::{Data, Host, command};
+use crate::{Data, Host, HostOptions, command};
 
 /// The queue for reads.
 const QUEUE: u16 = 1;
@@ -53,7 +53,7 @@ impl Ping {
         let mut host = session.connect_to(subsystem, 1)?;
         let namespace = namespace(&mut host, self.namespace_id)?;
         let format = namespace.format(&host)?;
-        let remote = session.options(subsystem)?.remote;
+        let HostOptions { remote, pkey, .. } = session.options(subsystem)?;
         let effort = self.effort();
 
         let device = &session.provided.device;
@@ -67,7 +67,7 @@ impl Ping {
             0,
             "request there, reply back, by the connection managers",
             connections,
-            || raw::connection_time(device, remote),
+            || raw::connection_time(device, remote, pkey),
         )?];
         let mut nvme = Nvme {
             host: &mut host,

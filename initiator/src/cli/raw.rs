@@ -13,7 +13,8 @@ use std::time::{Duration, Instant};
 use cairn_fabric::trouble::{self, End};
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping,
-    Operation, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge, sleep_until_ready,
+    Operation, PKey, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
+    sleep_until_ready,
 };
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
@@ -54,19 +55,23 @@ pub(super) struct Link {
 
 /// Makes a connection to a target, as for an admin queue, and drops it; gives how
 /// long the making took.
-pub(super) fn connection_time(device: &Arc<dyn Device>, remote: SocketAddr) -> Result<Duration> {
+pub(super) fn connection_time(
+    device: &Arc<dyn Device>,
+    remote: SocketAddr,
+    pkey: PKey,
+) -> Result<Duration> {
     let request = RequestData::new(0, 32, 31, 0);
     let begun = Instant::now();
-    let mut link = Link::connect(device, remote, request.as_bytes())?;
+    let mut link = Link::connect(device, remote, pkey, request.as_bytes())?;
     let time = begun.elapsed();
     link.disconnect()?;
     Ok(time)
 }
 
 impl Link {
-    /// A connection to a responder.
+    /// A connection to a responder, which is in the default partition.
     pub(super) fn to_responder(device: &Arc<dyn Device>, remote: SocketAddr) -> Result<Self> {
-        let mut link = Self::connect(device, remote, &[])?;
+        let mut link = Self::connect(device, remote, PKey::DEFAULT, &[])?;
         let reply = link.echo(&[0; DESTINATION_BYTES])?;
         let number = |range: std::ops::Range<usize>| {
             reply[range]
@@ -85,7 +90,12 @@ impl Link {
         Ok(link)
     }
 
-    fn connect(device: &Arc<dyn Device>, remote: SocketAddr, private: &[u8]) -> Result<Self> {
+    fn connect(
+        device: &Arc<dyn Device>,
+        remote: SocketAddr,
+        pkey: PKey,
+        private: &[u8],
+    ) -> Result<Self> {
         let options = EndpointOptions {
             receives: RECEIVES as u32,
             completions: (RECEIVES + 2 * DEPTH) as u32,
@@ -99,6 +109,7 @@ impl Link {
         let connect = ConnectOptions {
             remote,
             local: None,
+            pkey,
             qp: QpOptions {
                 send_work: 2 * DEPTH as u32,
                 ..QpOptions::default()

@@ -45,6 +45,7 @@ impl Controller {
         let options = ConnectOptions {
             remote: self.options.remote,
             local: self.options.local,
+            pkey: self.options.pkey,
             qp: QpOptions {
                 send_work: Queue::send_work(spec.depth),
                 // The controller reads and writes our memory, never we its.

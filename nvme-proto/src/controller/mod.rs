@@ -36,7 +36,7 @@ use alloc::vec::Vec;
 use core::time::Duration;
 
 use crate::ana::{AnaStates, AnaView};
-use crate::discovery::LocalAddress;
+use crate::discovery::LocalEnd;
 use crate::subsystem::{Arrival, Common, Kind};
 use crate::wire::aen::AsyncEvent;
 use crate::wire::{Cqe, Nqn, Status};
@@ -180,7 +180,7 @@ pub struct Host {
 pub struct Controller {
     cntlid: u16,
     host: Host,
-    local: Option<LocalAddress>,
+    local: Option<LocalEnd>,
     port: u64,
     ana: AnaView,
     properties: Properties,

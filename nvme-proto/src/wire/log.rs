@@ -426,7 +426,7 @@ pub struct RdmaTsas {
     pub cms: u8,
     /// Reserved.
     pub reserved3: [u8; 5],
-    /// RDMA_PKEY: partition key; for InfiniBand.
+    /// RDMA_PKEY: partition key; 0 says nothing of it.
     pub pkey: U16,
     /// Reserved.
     pub reserved10: [u8; 246],

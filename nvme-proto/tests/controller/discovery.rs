@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{Action, ConnectRequest, Termination};
-use nvme_proto::discovery::{Exported, Listener};
+use nvme_proto::discovery::{Exported, Listener, LocalEnd};
 use nvme_proto::subsystem::{Arrival, HostAccess, Subsystem};
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::identify::{Cns, IdentifyController};
@@ -21,6 +21,7 @@ fn listener(portid: u16, address: &str) -> Listener {
         portid,
         address,
         provider: RdmaProvider::ROCE_V2,
+        pkey: 0xffff,
     }
 }
 
@@ -240,6 +241,47 @@ fn with_kato_it_stays_as_long_as_it_is_kept_alive() {
         rig.succeed(sqe(AdminOpcode::KEEP_ALIVE));
         rig.subsystem.poll(rig.now, |_| false, &mut rig.actions);
         assert_eq!(rig.take_actions(), []);
+    }
+}
+
+#[test]
+fn a_host_is_told_of_the_listeners_of_its_partition() {
+    let of = |portid, pkey| Listener {
+        pkey,
+        ..listener(portid, "192.0.2.1:4420")
+    };
+    let listeners = [of(1, 0xffff), of(2, 0x8001), of(3, 0x0001), of(4, 0x8002)];
+    for (pkey, expected) in [
+        (0xffff, vec![(1, 0)]),
+        (0x7fff, vec![(1, 0)]),
+        (0x8001, vec![(2, 0x8001), (3, 0x0001)]),
+        (0x8003, vec![]),
+    ] {
+        let mut subsystem = Subsystem::discovery(settings());
+        subsystem.set_discovery(listeners.to_vec(), vec![], &mut Vec::new());
+        let mut rig = Rig::connected(subsystem, 0);
+        let address = "192.0.2.1".parse().unwrap();
+        let connect = Connect::admin(DISCOVERY_NQN, 0);
+        let request = ConnectRequest::parse(&connect.command.into(), &connect.data).unwrap();
+        let arrival = Arrival {
+            now: rig.now,
+            cm: None,
+            local: Some(LocalEnd { address, pkey }),
+            port: 0,
+            ana: &AnaStates::default(),
+        };
+        rig.cntlid = rig.subsystem.connect(&request, &arrival).unwrap().cntlid;
+        rig.enable();
+        let (_, entries) = discover(&mut rig);
+        // RDMA_PKEY is bytes 8 and 9 of TSAS, little-endian (RDMA, figure 9).
+        let shown: Vec<_> = entries
+            .iter()
+            .map(|entry| {
+                let key = u16::from_le_bytes([entry.tsas[8], entry.tsas[9]]);
+                (entry.portid.get(), key)
+            })
+            .collect();
+        assert_eq!(shown, expected, "by {pkey:#06x}");
     }
 }
 

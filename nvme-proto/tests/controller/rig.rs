@@ -8,6 +8,7 @@ use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, SmartCounters,
     Transfer,
 };
+use nvme_proto::discovery::LocalEnd;
 use nvme_proto::limits::Limits;
 use nvme_proto::namespace::Namespace;
 use nvme_proto::subsystem::{Arrival, CNTLIDS_ALL, Connected, HostAccess, Settings, Subsystem};
@@ -94,7 +95,10 @@ impl Connect {
         now: Duration,
     ) -> Result<Connected, Refusal> {
         let request = ConnectRequest::parse(&self.command.into(), &self.data)?;
-        let local = Some("192.0.2.1".parse().unwrap());
+        let local = Some(LocalEnd {
+            address: "192.0.2.1".parse().unwrap(),
+            pkey: 0xffff,
+        });
         subsystem.connect(
             &request,
             &Arrival {

@@ -65,6 +65,7 @@ impl<'a> Target<'a> {
             portid: 1,
             address: "10.9.2.1:4420".parse().unwrap(),
             provider: RdmaProvider::ROCE_V2,
+            pkey: 0xffff,
         };
         let exported = Exported {
             nqn: settings.nqn,

@@ -59,6 +59,39 @@ fn settings_say_what_was_before_and_how_to_make_it_last() {
         "{out}"
     );
     assert!(out.contains("set-tos mlx5_0 96 --port 2\n"), "{out}");
+    assert!(
+        out.contains("default-roce-tos-mlx5_0-port2.service"),
+        "{out}"
+    );
+}
+
+#[test]
+fn a_setting_is_undone_by_the_command_that_it_names() {
+    let folder = tempfile::tempdir().unwrap();
+    machine(folder.path());
+    let root = folder.path().display();
+    for (command, file) in [
+        ("set-mode mlx5_0 v2", "default_roce_mode"),
+        ("set-tos mlx5_0 96", "default_roce_tos"),
+    ] {
+        let before = setting(folder.path(), 1, file);
+        let command = format!("{PROGRAM} fabric {command} --port 1 --root {root} -o json");
+        let (out, result) = run(&command);
+        assert_eq!(result, Ok(0));
+        let done: Value = serde_json::from_str(&out).unwrap();
+        let change = &done["changes"][0];
+        assert_eq!(change["was"], before.as_str());
+        assert_eq!(change["is"], setting(folder.path(), 1, file).as_str());
+        assert_ne!(change["is"], change["was"]);
+        assert!(done["unit"].as_str().unwrap().starts_with("[Unit]\n"));
+        let undo = change["undo"].as_str().unwrap();
+        let (out, result) = run(&format!("{undo} --root {root}"));
+        assert_eq!(result, Ok(0), "{undo}: {out}");
+        assert_eq!(setting(folder.path(), 1, file), before);
+        // Once more changes nothing, and there is nothing to undo.
+        let (out, _) = run(&format!("{undo} --root {root}"));
+        assert!(out.contains("as it was before"), "{out}");
+    }
 }
 
 #[test]
@@ -124,6 +157,17 @@ fn fix_runs_what_is_safe_and_leaves_the_rest() {
     );
     let (out, _) = run(&format!("{PROGRAM} doctor --interval 0 --root {root}"));
     assert!(!out.contains("[versions]"), "{out}");
+}
+
+#[test]
+fn mending_is_not_for_programs() {
+    let root = folder().join("vf.txt");
+    let (out, result) = run(&format!(
+        "{PROGRAM} doctor --fix --yes -o json --root {}",
+        root.display()
+    ));
+    assert!(result.unwrap_err().contains("-o json"));
+    assert!(out.is_empty(), "{out}");
 }
 
 #[test]

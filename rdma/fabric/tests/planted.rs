@@ -1,13 +1,21 @@
 //! Ten planted faults. Somebody says "it does not connect" or "it is slow", and
-//! knows no more; `doctor` names the cause, shows the evidence and has the
-//! command that mends it.
+//! knows no more; `doctor` names the cause first of all, shows the evidence and has
+//! the command that mends it, and docs/roce/troubleshooting.md leads from the
+//! sentence to the rule.
 
 mod common;
 
+use cairn_fabric::doctor::RULES;
 use common::{changed, findings_with_peer, recorded, text};
+
+/// What somebody says who knows no more, as the page's headings have it.
+const DOES_NOT_CONNECT: &str = "It does not connect";
+const IS_SLOW: &str = "It is slow";
 
 /// A fault in an otherwise healthy machine.
 struct Fault {
+    /// What is said of it.
+    symptom: &'static str,
     /// What is wrong.
     name: &'static str,
     /// What changes in the recording.
@@ -22,7 +30,8 @@ struct Fault {
 
 const FAULTS: [Fault; 10] = [
     Fault {
-        name: "it does not connect: the server does v1, the hosts v2",
+        symptom: DOES_NOT_CONNECT,
+        name: "the server does v1, the hosts v2",
         change: "[/sys/kernel/config/rdma_cm]\nmlx5_0/ports/1/default_roce_mode = IB/RoCE v1",
         found: &[
             "warning [versions] mlx5_0 port 1",
@@ -32,7 +41,8 @@ const FAULTS: [Fault; 10] = [
         mend: "cairn-target fabric set-mode mlx5_0 v2 --port 1",
     },
     Fault {
-        name: "it does not start: memlock is too small",
+        symptom: DOES_NOT_CONNECT,
+        name: "memlock is too small",
         change: "[/proc]\nself/limits = Max locked memory         8388608              8388608              bytes",
         found: &[
             "error [memlock]",
@@ -44,21 +54,24 @@ const FAULTS: [Fault; 10] = [
         mend: "systemctl edit cairn-target, and add: [Service] LimitMEMLOCK=infinity",
     },
     Fault {
-        name: "it does not connect: the address has no GID",
+        symptom: DOES_NOT_CONNECT,
+        name: "the address has no GID",
         change: "- /sys/class/infiniband/mlx5_0/ports/1/gids/2\n- /sys/class/infiniband/mlx5_0/ports/1/gids/3",
         found: &["error [gid] 192.0.2.1", "mlx5_0 port 1 has no GID for it"],
         evidence: "/sys/class/infiniband/mlx5_0/ports/1/gids",
         mend: "ip address del 192.0.2.1/24 dev eth2 && ip address add 192.0.2.1/24 dev eth2",
     },
     Fault {
-        name: "it does not connect: the GID is of the wrong type",
+        symptom: DOES_NOT_CONNECT,
+        name: "the GID is of the wrong type",
         change: "- /sys/class/infiniband/mlx5_0/ports/1/gids/3",
         found: &["error [gid] 192.0.2.1", "its GID is of RoCE v1 alone"],
         evidence: "/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/2",
         mend: "cairn-target fabric set-mode mlx5_0 v1 --port 1",
     },
     Fault {
-        name: "it hangs after connecting: a switch drops jumbo frames",
+        symptom: IS_SLOW,
+        name: "a switch drops jumbo frames",
         change: "[?]\necho 192.0.2.9 2144 = \"silent\"\necho 192.0.2.9 4192 = \"silent\"\necho 192.0.2.9 4200 = \"silent\"",
         found: &[
             "error [peer] 192.0.2.9",
@@ -68,14 +81,16 @@ const FAULTS: [Fault; 10] = [
         mend: "ip link set eth2 mtu 1120  # here, until then",
     },
     Fault {
-        name: "it is slow under load: PFC protects another priority",
+        symptom: IS_SLOW,
+        name: "PFC protects another priority",
         change: "[/sys/kernel/config/rdma_cm]\nmlx5_0/ports/1/default_roce_tos = 0",
         found: &["warning [pfc] eth2", "priority 0; PFC protects 3"],
         evidence: "dcb eth2",
         mend: "cairn-target fabric set-tos mlx5_0 96 --port 1",
     },
     Fault {
-        name: "it is slow: packets are discarded",
+        symptom: IS_SLOW,
+        name: "packets are discarded",
         change: "[later]\n[/sys/class/infiniband/mlx5_0/ports/1]\ncounters/port_xmit_discards = 1234",
         found: &[
             "warning [counters] mlx5_0 port 1",
@@ -86,7 +101,8 @@ const FAULTS: [Fault; 10] = [
         mend: "dcb pfc show dev eth2; ethtool -S eth2 | grep -E 'pause|discard'  # and the same on the switch",
     },
     Fault {
-        name: "it is slow: the MTU is that of an office network",
+        symptom: IS_SLOW,
+        name: "the MTU is that of an office network",
         change: "[/sys/class/net]\neth2/mtu = 1500",
         found: &[
             "warning [mtu] eth2",
@@ -98,7 +114,8 @@ const FAULTS: [Fault; 10] = [
         mend: "ip link set eth2 mtu 4200",
     },
     Fault {
-        name: "it does not start: this user may not open the device",
+        symptom: DOES_NOT_CONNECT,
+        name: "this user may not open the device",
         change: "[/dev/infiniband]\nuverbs0 @ 0600 0 0",
         found: &[
             "error [permissions] /dev/infiniband/uverbs0",
@@ -108,7 +125,8 @@ const FAULTS: [Fault; 10] = [
         mend: "chgrp rdma /dev/infiniband/uverbs0",
     },
     Fault {
-        name: "it does not connect: the cable is out",
+        symptom: DOES_NOT_CONNECT,
+        name: "the cable is out",
         change: "[/sys/class/infiniband/mlx5_0/ports/1]\nstate = 1: DOWN\nphys_state = 3: Disabled",
         found: &["error [port] mlx5_0 port 1", "is DOWN, not ACTIVE"],
         evidence: "/sys/class/infiniband/mlx5_0/ports/1/state",
@@ -120,12 +138,15 @@ const FAULTS: [Fault; 10] = [
 fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_mends_it() {
     for fault in &FAULTS {
         let findings = findings_with_peer(&changed("healthy", fault.change));
-        let found = findings.iter().find(|finding| {
-            let text = text(finding);
-            fault.found.iter().all(|part| text.contains(part))
-        });
         let all: Vec<String> = findings.iter().map(text).collect();
-        let found = found.unwrap_or_else(|| panic!("{}:\n{}", fault.name, all.join("\n\n")));
+        let first = &all[0];
+        assert!(
+            fault.found.iter().all(|part| first.contains(part)),
+            "{} is not what is said first:\n{}",
+            fault.name,
+            all.join("\n\n")
+        );
+        let found = &findings[0];
         assert!(
             found
                 .evidence
@@ -147,6 +168,40 @@ fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_mends_it()
             text(found)
         );
         assert!(!found.why.is_empty(), "{}", fault.name);
+        let rules = rules_of(fault.symptom);
+        assert!(
+            rules.contains(&found.rule.to_owned()),
+            "{}: {:?} does not lead to {}: {rules:?}",
+            fault.name,
+            fault.symptom,
+            found.rule
+        );
+    }
+}
+
+/// The rules that the page names under a heading, in the last column of its table.
+fn rules_of(symptom: &str) -> Vec<String> {
+    let page = include_str!("../../../docs/roce/troubleshooting.md");
+    let heading = format!("## {symptom}\n");
+    let (_, section) = page.split_once(&heading).expect("the page has the heading");
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let rows = section.lines().filter(|line| line.starts_with("| "));
+    let cells = rows.filter_map(|row| row.trim_end_matches(" |").rsplit(" | ").next());
+    let rules = cells.flat_map(|cell| cell.split(", "));
+    rules.map(str::to_owned).collect()
+}
+
+#[test]
+fn the_page_begins_with_what_people_say() {
+    for symptom in [DOES_NOT_CONNECT, IS_SLOW] {
+        let rules = rules_of(symptom);
+        assert!(rules.len() > 5, "{symptom}: {rules:?}");
+        let planted = FAULTS.iter().filter(|fault| fault.symptom == symptom);
+        assert!(planted.count() >= 4, "{symptom}");
+        for rule in rules.iter().skip(1).filter(|rule| !rule.starts_with('[')) {
+            let known = RULES.iter().any(|known| known.name == rule);
+            assert!(known, "{symptom}: there is no rule {rule:?}");
+        }
     }
 }
 

@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, ListenOptions,
-    ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, Region, RemoteBuffer, SendWork,
-    Sge,
+    ListenerEvent, Mapping, Operation, PKey, Provider, QpId, QpOptions, Region, RemoteBuffer,
+    SendWork, Sge,
 };
 use cairn_roce::Soft;
 
@@ -95,6 +95,7 @@ fn main() {
     let options = ListenOptions {
         address,
         backlog: 4,
+        pkey: PKey::DEFAULT,
     };
     let _listener = provider.listen(&options, sink).expect("to listen");
     let device = provider.device_for(address, None).expect("a device");
@@ -128,6 +129,7 @@ fn main() {
     let options = ConnectOptions {
         remote: address,
         local: None,
+        pkey: PKey::DEFAULT,
         qp: QpOptions::default(),
         timeout: Duration::from_secs(5),
     };

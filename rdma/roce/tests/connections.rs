@@ -4,7 +4,7 @@ mod sim;
 
 use std::time::{Duration, Instant};
 
-use cairn_rdma::Marked;
+use cairn_rdma::{Marked, PKey};
 use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce::wire::cm::lap::STATUS_UNSUPPORTED;
 use cairn_roce::wire::cm::{CommIds, Lap, Message, RejReason, Req, SidrReq};
@@ -41,6 +41,7 @@ fn wish(qpn: u32) -> Connect {
         retry_count: 7,
         path_mtu: 5,
         ack_timeout: 17,
+        pkey: PKey::DEFAULT,
         marked: Marked {
             traffic_class: 96,
             hop_limit: 64,
@@ -351,25 +352,36 @@ fn there_is_no_automatic_path_migration() {
     assert_eq!(apr.status, STATUS_UNSUPPORTED);
 }
 
+/// A REQ says by which membership its sender asks; whether it is the right one, the
+/// listener knows. What is no partition is refused at once.
 #[test]
-fn other_partitions_are_refused() {
-    let mut host = Manager::new(Identity::new(1));
-    host.connect(Instant::now(), &wish(5));
-    let mad = host.poll_transmit().unwrap().mad;
-    let Some((_, Message::Req(req))) = Message::parse(&mad) else {
-        panic!("the first message is a REQ");
-    };
-    for (pkey, is_ours) in [(0xffff, true), (0x7fff, true), (0x8001, false), (0, false)] {
-        let (answers, events) = answer_to(&Message::Req(Req {
-            pkey,
-            ..req.clone()
-        }));
-        let refused = matches!(
-            &answers[..],
-            [Message::Rej(rej)] if rej.reason == RejReason::UnsupportedRequest as u16
-        );
-        assert_eq!(refused, !is_ours, "{pkey:#x}: {answers:?}");
-        assert_eq!(events.len(), usize::from(is_ours), "{pkey:#x}: {events:?}");
+fn a_request_says_which_partition_it_is_of() {
+    for pkey in [0xffff, 0x7fff, 0x8001, 0x0001] {
+        let pkey = PKey::new(pkey).unwrap();
+        let mut host = Manager::new(Identity::new(1));
+        let wish = Connect { pkey, ..wish(5) };
+        host.connect(Instant::now(), &wish);
+        let mad = host.poll_transmit().unwrap().mad;
+        let Some((_, Message::Req(req))) = Message::parse(&mad) else {
+            panic!("the first message is a REQ");
+        };
+        assert_eq!(req.pkey, pkey.bits());
+        let (answers, events) = answer_to(&Message::Req(req.clone()));
+        let [CmEvent::Request { request, .. }] = &events[..] else {
+            panic!("{pkey}: {answers:?} {events:?}");
+        };
+        assert_eq!(request.pkey, pkey);
+
+        for pkey in [0x0000, 0x8000] {
+            let req = req.clone();
+            let (answers, events) = answer_to(&Message::Req(Req { pkey, ..req }));
+            let unsupported = RejReason::UnsupportedRequest as u16;
+            assert!(
+                matches!(&answers[..], [Message::Rej(rej)] if rej.reason == unsupported),
+                "{pkey:#x}: {answers:?}"
+            );
+            assert!(events.is_empty(), "{pkey:#x}: {events:?}");
+        }
     }
 }
 

@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Access, CompletionKind, Mapping, QpId, RecvWork, Sge, WorkStatus};
+use cairn_rdma::{Access, CompletionKind, Mapping, PKey, QpId, RecvWork, Sge, WorkStatus};
 use cairn_roce::counters::Counters;
 use cairn_roce::qp::memory::Regions;
 use cairn_roce::qp::work::{CompletionQueue, ReceiveQueue};
@@ -70,6 +70,7 @@ fn connections(packets: &[Packet<'_>]) -> Vec<Connection> {
 fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Acknowledged>, usize) {
     let config = QpConfig {
         dest_qpn: connection.host_qpn,
+        pkey: PKey::DEFAULT,
         mtu,
         send_psn: connection.target_psn,
         receive_psn: connection.host_psn,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Access, CompletionKind, Mapping, QpId, RecvWork, RemoteBuffer, Sge, SgeList, WorkStatus,
+    Access, CompletionKind, Mapping, PKey, QpId, RecvWork, RemoteBuffer, Sge, SgeList, WorkStatus,
 };
 use cairn_roce::counters::Counters;
 use cairn_roce::qp::memory::{Memory, Regions};
@@ -264,6 +264,7 @@ fn configs(random: &mut Random) -> [QpConfig; 2] {
     let depth = 1 + random.below(4) as u8;
     let config = |this: usize| QpConfig {
         dest_qpn: 0x11 + this as u32,
+        pkey: PKey::DEFAULT,
         mtu,
         send_psn: psns[this],
         receive_psn: psns[1 - this],
@@ -473,6 +474,69 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
     end.with(|qp, cx| qp.handle_packet(&acknowledge(39), false, now, cx));
     assert_eq!(end.qp.poll_timeout(), None);
     assert_eq!(end.counters.local_ack_timeout_err, 0);
+}
+
+/// Everything that leaves is of the queue pair's partition, and what is of another is
+/// not heard (IBTA 10.9.3): neither carried out nor answered, but counted.
+#[test]
+fn packets_are_of_the_queue_pairs_partition() {
+    let now = Instant::now();
+    for (own, theirs, is_heard) in [
+        (0x8001, 0x8001, true),
+        (0x8001, 0x0001, true),
+        (0x0001, 0x8001, true),
+        (0x0001, 0x0001, false),
+        (0x8001, 0xffff, false),
+        (0xffff, 0x8001, false),
+    ] {
+        let config = QpConfig {
+            pkey: PKey::new(own).unwrap(),
+            ..configs(&mut Random::new(1))[0]
+        };
+        let mut end = End::new(&config, now);
+        end.post_receive();
+        let remote = end.remote(LOCAL);
+        let mut send = Packet::new(Opcode::SendOnly, 0, config.receive_psn);
+        send.bth.ack_req = true;
+        let mut read = Packet::new(Opcode::ReadRequest, 0, config.receive_psn + 1);
+        read.reth = Some(Reth {
+            va: remote.addr,
+            rkey: remote.rkey,
+            dma_len: 100,
+        });
+        for packet in [&mut send, &mut read] {
+            packet.bth.pkey = theirs;
+            end.with(|qp, cx| qp.handle_packet(packet, true, now, cx));
+        }
+        let request = Request::Send {
+            invalidate: None,
+            immediate: None,
+        };
+        let own_send = Work {
+            id: 1,
+            request,
+            sges: end.sge(LOCAL, 100).into(),
+            signaled: true,
+        };
+        end.with(|qp, cx| qp.post([own_send].into_iter(), cx))
+            .unwrap();
+        let mut out = [0; 4096 + 64];
+        let mut sent = Vec::new();
+        while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            let packet = Packet::parse(&out[..length]).expect("it is well-formed");
+            assert_eq!(packet.bth.pkey, own, "{:?}", packet.opcode);
+            sent.push(packet.opcode);
+        }
+        sent.sort_by_key(|opcode| opcode.code());
+        let mut expected = vec![Opcode::SendOnly];
+        if is_heard {
+            expected.extend([Opcode::ReadResponseOnly, Opcode::Acknowledge, Opcode::Cnp]);
+        }
+        assert_eq!(sent, expected, "{own:#06x} hears {theirs:#06x}");
+        let ignored = if is_heard { 0 } else { 2 };
+        assert_eq!(end.counters.rx_not_ours, ignored);
+        assert_eq!(end.completions.pop().is_some(), is_heard);
+    }
 }
 
 /// A peer repeats a READ in vain, since its data are on their way already, and then

@@ -20,8 +20,9 @@ use crate::wake::Wake;
 /// The port that a connecting end shows. Loopback peers are not told apart by it.
 const ACTIVE_PORT: u16 = 49151;
 
-/// IBTA 12.6.7.2: nobody listens there.
+/// IBTA 12.6.7.2: nobody listens there; who listens is of another partition.
 const REASON_INVALID_SERVICE_ID: u16 = 8;
+const REASON_UNSUPPORTED_REQUEST: u16 = 5;
 
 pub(super) struct LoopbackEndpoint {
     device: Arc<LoopbackDevice>,
@@ -111,13 +112,21 @@ impl Endpoint for LoopbackEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         let from = self.device.shared.network().begin(self.key, &options.qp)?;
-        let Some(sink) = self.device.shared.sink_for(options.remote) else {
-            let nothing = PrivateData::new(&[]);
-            self.device
-                .shared
-                .network()
-                .refuse(from, nothing, REASON_INVALID_SERVICE_ID);
-            return Ok(from.qp);
+        let listening = match self.device.shared.listening_at(options.remote) {
+            None => Err(REASON_INVALID_SERVICE_ID),
+            Some(listening) if !listening.pkey.hears(options.pkey.bits()) => {
+                Err(REASON_UNSUPPORTED_REQUEST)
+            }
+            Some(listening) => Ok(listening),
+        };
+        let listening = match listening {
+            Ok(listening) => listening,
+            Err(reason) => {
+                let nothing = PrivateData::new(&[]);
+                let mut network = self.device.shared.network();
+                network.refuse(from, nothing, reason);
+                return Ok(from.qp);
+            }
         };
         let shared = Arc::clone(&self.device.shared);
         let request = ConnRequest {
@@ -133,7 +142,7 @@ impl Endpoint for LoopbackEndpoint {
                 answered: false,
             }),
         };
-        sink(ListenerEvent::Request(Box::new(request)));
+        (listening.sink)(ListenerEvent::Request(Box::new(request)));
         Ok(from.qp)
     }
 

@@ -25,6 +25,7 @@ use crate::connection::{ConnHandle, ListenOptions, ListenerEvent, PrivateData};
 use crate::error::FabricError;
 use crate::marking::Marking;
 use crate::memory::{Access, Mapping, Region};
+use crate::partition::PKey;
 use crate::provider::{Device, Endpoint, EndpointOptions, Listener, Provider, Sink};
 
 use endpoint::LoopbackEndpoint;
@@ -51,8 +52,14 @@ struct Shared {
     network: Mutex<Network>,
     // Apart from the network, because a sink runs while this is looked at and
     // may itself call into the network.
-    listeners: Mutex<HashMap<SocketAddr, Arc<Sink>>>,
+    listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
     devices: Mutex<HashMap<IpAddr, Arc<LoopbackDevice>>>,
+}
+
+/// Where requests for an address go, and whose.
+struct Listening {
+    sink: Sink,
+    pkey: PKey,
 }
 
 impl fmt::Debug for Shared {
@@ -67,14 +74,14 @@ impl Shared {
         self.network.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn listeners(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Sink>>> {
+    fn listeners(&self) -> MutexGuard<'_, HashMap<SocketAddr, Arc<Listening>>> {
         self.listeners
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The listener at `address`, or at its port on all addresses.
-    fn sink_for(&self, address: SocketAddr) -> Option<Arc<Sink>> {
+    fn listening_at(&self, address: SocketAddr) -> Option<Arc<Listening>> {
         let listeners = self.listeners();
         let any = |ip: IpAddr| listeners.get(&SocketAddr::new(ip, address.port())).cloned();
         listeners
@@ -134,15 +141,15 @@ impl Loopback {
     }
 
     fn tell_listeners(&self, address: IpAddr, event: impl Fn() -> ListenerEvent) {
-        let sinks: Vec<_> = self
+        let there: Vec<_> = self
             .shared
             .listeners()
             .iter()
             .filter(|(at, _)| at.ip() == address)
-            .map(|(_, sink)| Arc::clone(sink))
+            .map(|(_, listening)| Arc::clone(listening))
             .collect();
-        for sink in sinks {
-            sink(event());
+        for listening in there {
+            (listening.sink)(event());
         }
     }
 }
@@ -171,7 +178,8 @@ impl Provider for Loopback {
         if listeners.contains_key(&address) {
             return Err(FabricError::AddressInUse { address });
         }
-        listeners.insert(address, Arc::new(sink));
+        let pkey = options.pkey;
+        listeners.insert(address, Arc::new(Listening { sink, pkey }));
         Ok(Box::new(LoopbackListener {
             shared: Arc::clone(&self.shared),
             address,

@@ -22,6 +22,7 @@ fn connect(endpoint: &mut dyn Endpoint, to: SocketAddr) -> crate::QpId {
     let options = ConnectOptions {
         remote: to,
         local: Some("10.0.0.2".parse().unwrap()),
+        pkey: PKey::DEFAULT,
         qp: QpOptions::default(),
         timeout: std::time::Duration::from_secs(1),
     };
@@ -45,6 +46,7 @@ fn an_unplugged_device_tells_everyone() {
             &ListenOptions {
                 address: at,
                 backlog: 1,
+                pkey: PKey::DEFAULT,
             },
             sink,
         )

@@ -335,6 +335,12 @@ impl Id {
         unsafe { address::from_raw(&(*self.raw).route.addr.__bindgen_anon_2.dst_addr) }
     }
 
+    /// The port of the device, once there is one.
+    pub(crate) fn port(&self) -> u8 {
+        // SAFETY: `raw` is live.
+        unsafe { (*self.raw).port_num }
+    }
+
     /// The device it was bound or resolved to, with its name.
     pub(crate) fn device(&self) -> Option<DeviceHandle<'_>> {
         // SAFETY: `raw` is live; once set, its verbs context stays.

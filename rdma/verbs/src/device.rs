@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use cairn_rdma::{
-    Access, Device, Endpoint, EndpointLimits, EndpointOptions, FabricError, MAX_SGE, Mapping,
+    Access, Device, Endpoint, EndpointLimits, EndpointOptions, FabricError, MAX_SGE, Mapping, PKey,
     Region,
 };
 
@@ -15,6 +15,7 @@ use crate::endpoint::VerbsEndpoint;
 use crate::explain;
 use crate::library::Library;
 use crate::objects::{Context, MemoryRegion, ProtectionDomain};
+use crate::pkey_table::PKeyTable;
 use crate::region_table::{Listed, RegionTable};
 use crate::sys;
 use crate::watcher::{Subscribers, Watcher};
@@ -83,6 +84,23 @@ impl VerbsDevice {
     /// Whether a connection identifier is on this adapter.
     pub(crate) fn holds(&self, id: &Id) -> bool {
         !self.is_removed() && id.device().is_some_and(|handle| handle.name == self.name)
+    }
+
+    /// Where a membership stands in the table of an identifier's port. `None`: rdma_cm
+    /// chooses, which always means the default partition.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub(crate) fn pkey_index(&self, id: &Id, pkey: PKey) -> Result<Option<u16>, FabricError> {
+        if pkey == PKey::DEFAULT {
+            return Ok(None);
+        }
+        let context = self.domain.context();
+        let table = PKeyTable {
+            device: self.name.clone(),
+            keys: context.pkeys(id.port(), self.capabilities.max_pkeys),
+        };
+        table.index_of(pkey).map(Some)
     }
 
     pub(crate) fn library(&self) -> &'static Library {

@@ -26,6 +26,7 @@ mod explain;
 mod library;
 mod listener;
 mod objects;
+mod pkey_table;
 mod provider;
 mod receives;
 mod region_table;

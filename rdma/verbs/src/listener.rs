@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{
     Complaints, ConnHandle, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent,
-    Marking, Sink,
+    Marking, PKey, Sink,
 };
 
 use crate::cm::{Channel, CmEvent, Id, LISTENING};
@@ -51,6 +51,7 @@ impl VerbsListener {
             channel,
             address: options.address,
             backlog: options.backlog,
+            pkey: options.pkey,
             waiting: Arc::default(),
             complaints: RefCell::default(),
             sink,
@@ -105,6 +106,7 @@ struct Desk {
     channel: Arc<Channel>,
     address: SocketAddr,
     backlog: u32,
+    pkey: PKey,
     /// Requests that were handed on and are not answered yet.
     waiting: Arc<AtomicU32>,
     /// A peer shall not fill the log.
@@ -119,7 +121,11 @@ impl Desk {
     fn listen(&self) -> Result<Listening, FabricError> {
         let id = listen(&self.channel, self.address, self.backlog)?;
         let device = id.device().is_some().then(|| self.devices.of(&id));
-        Ok((id, device.transpose()?))
+        let device = device.transpose()?;
+        if let Some(device) = &device {
+            device.pkey_index(&id, self.pkey)?;
+        }
+        Ok((id, device))
     }
 
     fn serve(&self, first: Listening, stop: &Wake) {
@@ -187,8 +193,9 @@ impl Desk {
     fn request(&self, id: Id, event: &CmEvent) {
         let local = id.local_addr();
         let peer = id.peer_addr();
-        let handle = VerbsRequest {
+        let mut handle = VerbsRequest {
             id: Some(id),
+            pkey_index: None,
             waiting: Arc::clone(&self.waiting),
         };
         // The handle lowers the count again when it is answered or dropped.
@@ -203,7 +210,12 @@ impl Desk {
             );
             return;
         }
-        let device = match self.devices.of(handle.id()) {
+        let device = self.devices.of(handle.id()).and_then(|device| {
+            // An address of all devices: each has a table of its own.
+            handle.pkey_index = device.pkey_index(handle.id(), self.pkey)?;
+            Ok(device)
+        });
+        let device = match device {
             Ok(device) => device,
             Err(error) => {
                 self.complain(peer, &error.to_string());
@@ -229,6 +241,8 @@ impl Desk {
 pub(crate) struct VerbsRequest {
     /// There until it is answered.
     id: Option<Id>,
+    /// Where the listener's membership stands in the table of the port.
+    pkey_index: Option<u16>,
     waiting: Arc<AtomicU32>,
 }
 
@@ -237,9 +251,10 @@ impl VerbsRequest {
         self.id.as_ref().expect("the request is not answered yet")
     }
 
-    /// The identifier, for an endpoint that will answer.
-    pub(crate) fn claim(mut self) -> Id {
-        self.id.take().expect("a request is answered once")
+    /// The identifier, and the place of its P_Key, for an endpoint that will answer.
+    pub(crate) fn claim(mut self) -> (Id, Option<u16>) {
+        let id = self.id.take().expect("a request is answered once");
+        (id, self.pkey_index)
     }
 }
 

@@ -78,6 +78,20 @@ impl Context {
         Ok(attributes)
     }
 
+    /// The table of P_Keys of a port, which has at most `length`.
+    pub(crate) fn pkeys(&self, port: u8, length: u16) -> Vec<u16> {
+        let symbols = self.library.symbols();
+        let at = |index: u16| {
+            let mut key = 0;
+            // SAFETY: a live context, and room for the answer.
+            let code =
+                unsafe { symbols.ibv_query_pkey(self.raw, port, index.into(), &raw mut key) };
+            // A device may have promised more than this port has.
+            (code == 0).then_some(u16::from_be(key))
+        };
+        (0..length).map_while(at).collect()
+    }
+
     /// Interrupt lines that completion queues can be spread over.
     pub(crate) fn completion_vectors(&self) -> u32 {
         // SAFETY: a live context; the field never changes.

@@ -9,11 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 
-use super::{BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress};
+use super::{BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress, pieces};
 use crate::ring::{FileSlot, Ring, ZEROES};
 
-/// The most bytes one step reads or writes: io_uring counts in 31 bits.
-const STEP_MAX: u64 = 1 << 30;
+/// The most bytes one entry of a ring reads or writes: it counts in 31 bits.
+const ENTRY_MAX: u64 = 1 << 30;
 
 /// Block sizes that namespaces have here.
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
@@ -39,6 +39,8 @@ pub(crate) struct BlockFile {
     _lock: Option<File>,
     block_bytes: u32,
     memory_alignment: u32,
+    /// The most bytes that go in one piece.
+    piece_bytes: u64,
     blocks: AtomicU64,
     zeroing: AtomicU8,
     can_deallocate: AtomicBool,
@@ -62,12 +64,15 @@ impl BlockFile {
             Alignment::NONE
         };
         let block_bytes = choose_block_bytes(path, block_bytes, alignment.offset)?;
+        // A file's system splits by itself.
+        let largest = is_device.then(|| pieces::largest_request(&file)).flatten();
         let disk = Self {
             path: path.to_owned(),
             file,
             _lock: lock,
             block_bytes,
             memory_alignment: alignment.memory,
+            piece_bytes: largest.map_or(ENTRY_MAX, |largest| largest.min(ENTRY_MAX)),
             blocks: AtomicU64::new(0),
             zeroing: AtomicU8::new(Zeroing::Range as u8),
             can_deallocate: AtomicBool::new(true),
@@ -97,6 +102,15 @@ impl BlockFile {
         self.file.sync_data()
     }
 
+    /// As a disk would be whose requests are that small.
+    #[cfg(test)]
+    pub(super) fn with_requests_of(self, piece_bytes: u64) -> Self {
+        Self {
+            piece_bytes,
+            ..self
+        }
+    }
+
     /// For the ring's fixed files.
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
@@ -119,15 +133,12 @@ impl BlockFile {
         tag: u64,
     ) -> Progress {
         let (offset, rest) = io.rest();
-        let size = rest.min(STEP_MAX) as u32;
+        let size = rest.min(ENTRY_MAX) as u32;
+        io.pieces.begin();
         match io.op {
             BlockOp::Flush => ring.sync(tag, file),
             _ if rest == 0 => return self.finish(io, ring, file, tag),
-            BlockOp::Read => ring.read(tag, file, offset, io.memory().part(io.done as u32, size)),
-            BlockOp::Write { durable } => {
-                let span = io.memory().part(io.done as u32, size);
-                ring.write(tag, file, offset, span, durable);
-            }
+            BlockOp::Read | BlockOp::Write { .. } => self.move_data(io, ring, file, tag),
             BlockOp::Verify => {
                 let span = io.memory();
                 ring.read(tag, file, offset, span.part(0, size.min(span.length)));
@@ -154,7 +165,23 @@ impl BlockFile {
         Progress::Pending
     }
 
-    /// Takes the result of a step and goes on.
+    /// Reads or writes what is left, or as many pieces of it as go at a time.
+    fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
+        let mut done = io.done;
+        while done < io.length && io.pieces.may_add() {
+            let size = (io.length - done).min(self.piece_bytes) as u32;
+            let offset = io.offset + done;
+            let span = io.memory().part(done as u32, size);
+            match io.op {
+                BlockOp::Write { durable } => ring.write(tag, file, offset, span, durable),
+                _ => ring.read(tag, file, offset, span),
+            }
+            io.pieces.add(size);
+            done += u64::from(size);
+        }
+    }
+
+    /// Takes the result of a step, or of a piece of it, and goes on.
     pub(super) fn resume(
         &self,
         io: &mut BlockIo,
@@ -163,6 +190,9 @@ impl BlockFile {
         file: FileSlot,
         tag: u64,
     ) -> Progress {
+        let Some(result) = io.pieces.end_one(result) else {
+            return Progress::Pending;
+        };
         let moved = match result {
             Err(libc::EINTR | libc::EAGAIN) => 0,
             Err(errno) => return self.recover(io, errno, ring, file, tag),

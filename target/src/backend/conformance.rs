@@ -247,6 +247,24 @@ fn a_file_past_the_page_cache() {
     }
 }
 
+/// A disk whose largest request is that of two blocks.
+fn in_pieces(path: &Path) -> Backend {
+    let disk = BlockFile::open(path, Some(4096), Claim::default()).unwrap();
+    Backend::File(disk.with_requests_of(8192))
+}
+
+#[test]
+fn a_disk_of_small_requests() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = image(folder.path());
+    suite(|| in_pieces(&path));
+    // More pieces than go at a time, and a last one that is shorter.
+    let mut rig = Rig::new(in_pieces(&path));
+    let bytes = pattern(7, 41 * 4096);
+    rig.write(WRITE, 4096, &bytes);
+    assert_eq!(rig.read(4096, 41 * 4096), bytes);
+}
+
 #[test]
 fn a_file_in_memory() {
     let folder = tempfile::tempdir_in("/dev/shm").unwrap();
@@ -294,10 +312,22 @@ fn windows_are_where_no_buffer_is_needed() {
 fn a_file_that_was_cut_fails_its_reads() {
     let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
     let path = image(folder.path());
-    let mut rig = Rig::new(Backend::open_file(&path, None, Claim::default()).unwrap());
+    let whole = Backend::open_file(&path, None, Claim::default()).unwrap();
+    fails_when_cut(whole, &path);
+}
+
+#[test]
+fn a_file_that_was_cut_fails_its_reads_in_pieces_too() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = image(folder.path());
+    fails_when_cut(in_pieces(&path), &path);
+}
+
+fn fails_when_cut(backend: Backend, path: &Path) {
+    let mut rig = Rig::new(backend);
     std::fs::File::options()
         .write(true)
-        .open(&path)
+        .open(path)
         .unwrap()
         .set_len(4096)
         .unwrap();

@@ -11,6 +11,7 @@ mod block_file;
 mod conformance;
 mod memory;
 mod null;
+mod pieces;
 
 use std::io;
 use std::path::Path;
@@ -21,6 +22,8 @@ use cairn_rdma::Mapping;
 pub(crate) use block_file::BlockFile;
 pub(crate) use memory::MemoryDisk;
 pub(crate) use null::NullDisk;
+
+use pieces::Pieces;
 
 use crate::ring::{FileSlot, Ring, Span};
 
@@ -57,6 +60,8 @@ pub(crate) struct BlockIo {
     pub(crate) span: Option<Span>,
     /// Bytes that are done.
     done: u64,
+    /// What is under way of the next ones.
+    pieces: Pieces,
     /// Whether the last step, making it durable, is under way.
     syncing: bool,
 }
@@ -70,6 +75,7 @@ impl BlockIo {
             length,
             span,
             done: 0,
+            pieces: Pieces::default(),
             syncing: false,
         }
     }

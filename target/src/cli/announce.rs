@@ -3,17 +3,34 @@
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 use cairn_config::Config;
+use cairn_rdma::PKey;
 
-/// The `nvme` lines for each listener: discover, then connect for each subsystem.
+/// The lines for each listener: discover, then connect for each subsystem. Linux's
+/// hosts know the default partition alone.
 pub(super) fn lines(config: &Config, addresses: &[SocketAddr]) -> Vec<String> {
     let mut lines = Vec::new();
-    for address in addresses {
+    for (listener, address) in config.listeners.iter().zip(addresses) {
         let ip = reachable(address.ip());
         let port = address.port();
-        lines.push(format!("nvme discover -t rdma -a {ip} -s {port}"));
+        let pkey = listener.pkey;
+        let (discover, connect, rest) = if pkey.is_of_one_with(PKey::DEFAULT) {
+            (
+                "nvme discover -t rdma",
+                "nvme connect -t rdma",
+                String::new(),
+            )
+        } else {
+            let rest = format!(" --pkey {}", pkey.to_full());
+            (
+                "cairn-initiator discover",
+                "cairn-initiator connect-check",
+                rest,
+            )
+        };
+        lines.push(format!("{discover} -a {ip} -s {port}{rest}"));
         for subsystem in &config.subsystems {
             let nqn = &subsystem.nqn;
-            lines.push(format!("nvme connect -t rdma -a {ip} -s {port} -n {nqn}"));
+            lines.push(format!("{connect} -a {ip} -s {port} -n {nqn}{rest}"));
         }
     }
     lines
@@ -59,6 +76,27 @@ fn reachable(listening: IpAddr) -> IpAddr {
 mod tests {
     use super::*;
     use cairn_config::Flags;
+
+    #[test]
+    fn listeners_of_other_partitions_are_for_hosts_that_know_partitions() {
+        let flags = Flags {
+            listen: vec!["192.0.2.1".into()],
+            export: vec!["mem:1MiB".into()],
+            nqn: Some("nqn.2024-01.com.example:disk".into()),
+            pkey: PKey::new(0x0001),
+            ..Flags::default()
+        };
+        let config = Config::from_flags(&flags).unwrap();
+        let address = config.listeners[0].socket_address();
+        assert_eq!(
+            lines(&config, &[address]),
+            [
+                "cairn-initiator discover -a 192.0.2.1 -s 4420 --pkey 0x8001",
+                "cairn-initiator connect-check -a 192.0.2.1 -s 4420 \
+                 -n nqn.2024-01.com.example:disk --pkey 0x8001",
+            ]
+        );
+    }
 
     #[test]
     fn a_line_for_each_subsystem_of_each_listener() {

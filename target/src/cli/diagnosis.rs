@@ -3,9 +3,9 @@
 
 use std::path::{Path, PathBuf};
 
-use cairn_config::{Config, ConfigError, Flags, Provider, Target};
+use cairn_config::{Config, ConfigError, Flags, Listener, Provider, Target};
 use cairn_fabric::cli::DoctorArgs;
-use cairn_fabric::doctor::{Choice, Intent};
+use cairn_fabric::doctor::{Choice, Intent, Membership};
 use cairn_fabric::tos::Tos;
 use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
@@ -40,6 +40,7 @@ pub(super) fn intent(file: Option<&Path>) -> Result<Intent, ConfigError> {
             program: PROGRAM,
             addresses: Vec::new(),
             tos: Vec::new(),
+            partitions: Vec::new(),
             memory: memory(&Config::from_flags(&anywhere)?.target),
             is_soft: false,
         });
@@ -53,6 +54,7 @@ pub(super) fn intent(file: Option<&Path>) -> Result<Intent, ConfigError> {
             .filter(|address| !address.is_unspecified())
             .collect(),
         tos: choices(&config),
+        partitions: partitions(&config),
         memory: memory(&config.target),
         is_soft: listeners.all(|listener| listener.provider == Provider::Soft),
     })
@@ -75,6 +77,17 @@ fn choices(config: &Config) -> Vec<Choice> {
         })
     });
     by_rules.chain(by_listeners).collect()
+}
+
+/// The partitions of the listeners.
+fn partitions(config: &Config) -> Vec<Membership> {
+    let of_listener = |listener: &Listener| Membership {
+        pkey: listener.pkey,
+        address: listener.address,
+        is_soft: listener.provider == Provider::Soft,
+        by: format!("the listener {}", listener.socket_address()),
+    };
+    config.listeners.iter().map(of_listener).collect()
 }
 
 /// The memory of the data path with one device, as the guide has it.
@@ -116,7 +129,7 @@ mod tests {
         let text = "[target]\nprovider = \"soft\"\nreactors = 1\n\
                     [marking]\nrules = [\"200\", \"16,src_ip=192.0.2.1\", \"hop_limit=9,src_ip=192.0.2.2\"]\n\
                     [[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\n\
-                    [[listener]]\naddress = \"0.0.0.0\"\nport = 4421\n\
+                    [[listener]]\naddress = \"0.0.0.0\"\nport = 4421\npkey = 0x8001\n\
                     [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
         std::fs::write(&file, text).unwrap();
         let intent = intent(Some(&file)).unwrap();
@@ -131,7 +144,13 @@ mod tests {
         };
         assert!(near.source.is_some() && everywhere.source.is_none());
         assert_eq!(listener.by, "the listener 192.0.2.1:4420");
-        assert!(intent.is_soft);
+        let keys: Vec<u16> = intent
+            .partitions
+            .iter()
+            .map(|one| one.pkey.bits())
+            .collect();
+        assert_eq!(keys, [0xffff, 0x8001]);
+        assert!(intent.is_soft && intent.partitions.iter().all(|one| one.is_soft));
         assert!(intent.memory[0].0.ends_with("of 1 reactor"));
     }
 }

@@ -15,6 +15,7 @@ use std::process::ExitCode;
 
 use cairn_config::{Config, Flags, Reactors};
 use cairn_fabric::cli::FabricArgs;
+use cairn_rdma::PKey;
 use clap::{Args, Parser, Subcommand};
 
 use crate::top::{self, Top};
@@ -72,6 +73,9 @@ struct Serve {
     /// Have RoCE v1 write tags with this VID, on an interface that is no VLAN's; 0: priority alone
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
+    /// Partition key of each --listen, such as 0x8001: hosts of other partitions are not heard
+    #[arg(long, value_name = "KEY")]
+    pkey: Option<PKey>,
     /// What packets carry, such as tclass=104,dst_ip=192.0.2.0/24: see docs/roce/marking.md
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
@@ -105,6 +109,7 @@ impl Serve {
             provider: self.provider.clone(),
             roce: self.roce.clone(),
             vlan: self.vlan,
+            pkey: self.pkey,
             metrics: self.metrics.clone(),
             mark: self.mark.clone(),
             log: self.log.clone(),

@@ -46,6 +46,10 @@ pub(crate) struct ReactorCounters {
     pub(crate) share_waits: Counter,
     /// Commands that waited for buffers.
     pub(crate) pool_waits: Counter,
+    /// Commands that waited for another READ of their queue pair to end.
+    pub(crate) read_waits: Counter,
+    /// Responses that waited for other work of their queue pair to end.
+    pub(crate) send_waits: Counter,
     /// Commands that waited for a place in the request table.
     pub(crate) request_waits: Counter,
     /// Connection requests that were rejected, by STS.

@@ -264,6 +264,12 @@ impl QueuePair {
         self.in_flight_since = now;
     }
 
+    /// Whether there are credits for a READ.
+    #[inline]
+    pub(crate) fn may_read(&self) -> bool {
+        self.read_credits > 0 && self.send_credits > 0
+    }
+
     /// Whether requests wait for credits.
     #[inline]
     pub(crate) fn has_waiting(&self) -> bool {
@@ -318,6 +324,7 @@ pub(crate) struct Accepted {
 
 #[cfg(test)]
 mod tests {
+    use cairn_rdma::PKey;
     use nvme_proto::ana::AnaStates;
 
     use super::*;
@@ -336,13 +343,14 @@ mod tests {
                 listener: Marking::default(),
                 local: [192, 0, 2, 2].into(),
                 peer: [192, 0, 2, 1].into(),
-                tagged: false,
+                priorities: None,
             },
             send_work: 8,
             reads: 4,
             listener: Arc::new(ListenerShared {
                 id: 0,
                 provider: "none",
+                pkey: PKey::DEFAULT,
                 ana: AnaShared::new(&AnaStates::default()),
             }),
         };

@@ -81,6 +81,7 @@ impl Reactor {
             sl = marked.sl,
             pcp = marked.pcp,
             hop_limit = marked.hop_limit,
+            pkey = %queue.listener.pkey,
             "connected"
         );
         let shown = Arc::new(QueueShared {
@@ -89,6 +90,7 @@ impl Reactor {
             reactor: self.index,
             device,
             provider: queue.listener.provider,
+            pkey: queue.listener.pkey,
             entries: connected.sq_entries,
             marked,
             counters: QueueCounters::default(),
@@ -123,7 +125,7 @@ impl Reactor {
         if marking != queue.marking && port.endpoint().remark(queue.qp, marking) {
             queue.marking = marking;
         }
-        Shown::of(port.endpoint().marked(queue.qp), queue.policy.tagged)
+        Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
     }
 
     /// Refuses; the connection is closed when the host has read why.

@@ -14,6 +14,10 @@ pub(super) enum Wait {
     Share,
     /// Data buffers.
     Pool,
+    /// For another READ of its queue pair to end.
+    Read,
+    /// For other work of its queue pair to end.
+    Send,
 }
 
 impl Reactor {
@@ -43,6 +47,8 @@ impl Reactor {
         let (own, queues) = match wait {
             Wait::Share => (&self.counters.share_waits, queue.map(|q| &q.share_waits)),
             Wait::Pool => (&self.counters.pool_waits, queue.map(|q| &q.pool_waits)),
+            Wait::Read => (&self.counters.read_waits, None),
+            Wait::Send => (&self.counters.send_waits, None),
         };
         own.add(1);
         if let Some(queues) = queues {

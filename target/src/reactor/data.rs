@@ -72,10 +72,15 @@ impl Reactor {
         self.requests[id].way.held(self.now_ns);
         match self.requests[id].transfer {
             DataTransfer::FromHost(_) => {
-                let queue = &mut self.qpairs[self.requests[id].qpair];
+                let qpair = self.requests[id].qpair;
+                let queue = &mut self.qpairs[qpair];
+                let must_wait = !queue.may_read();
                 self.requests
                     .push_back(&mut queue.awaiting_read, id, Stage::AwaitingRead);
-                self.pump_reads(self.requests[id].qpair);
+                if must_wait {
+                    return self.count_wait(id, Wait::Read);
+                }
+                self.pump_reads(qpair);
             }
             DataTransfer::InCapsule(_) if self.requests[id].data.is_some() => {
                 // It lies where the disk cannot take it from: a rare copy.
@@ -94,7 +99,7 @@ impl Reactor {
     pub(super) fn pump_reads(&mut self, qpair: crate::qpair::QpairId) {
         loop {
             let queue = &mut self.qpairs[qpair];
-            if queue.read_credits == 0 || queue.send_credits == 0 {
+            if !queue.may_read() {
                 return;
             }
             let Some(id) = self.requests.pop_front(&mut queue.awaiting_read) else {

@@ -6,6 +6,7 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
 use super::Reactor;
+use super::count::Wait;
 use crate::qpair::{Ending, Outbox, QpairId};
 use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
@@ -48,6 +49,7 @@ impl Reactor {
         let queue = &mut self.qpairs[qpair];
         self.requests
             .push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
+        self.count_wait(id, Wait::Send);
     }
 
     /// Posts what a queue pair has credits for: responses first, since they end

@@ -2,6 +2,8 @@
 
 use std::net::SocketAddr;
 
+use cairn_rdma::PKey;
+
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
 
@@ -18,6 +20,8 @@ pub(crate) struct QueueShared {
     pub(crate) device: String,
     /// What speaks RDMA there.
     pub(crate) provider: &'static str,
+    /// Its membership in a partition.
+    pub(crate) pkey: PKey,
     /// Entries of the submission queue, 1-based.
     pub(crate) entries: u16,
     /// What its packets carry.

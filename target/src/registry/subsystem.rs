@@ -13,6 +13,7 @@ use nvme_proto::controller::error_log::Failure;
 use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, Termination,
 };
+use nvme_proto::discovery::LocalEnd;
 use nvme_proto::io::IoLimits;
 use nvme_proto::subsystem::{Arrival, Connected, Subsystem};
 use nvme_proto::wire::cm::RequestData;
@@ -207,7 +208,10 @@ impl SubsystemShared {
         let arrival = Arrival {
             now: self.now(),
             cm: Some(way.cm),
-            local: Some(way.local),
+            local: Some(LocalEnd {
+                address: way.local,
+                pkey: way.listener.pkey.bits(),
+            }),
             port: way.listener.id,
             ana: &way.listener.ana.load(),
         };

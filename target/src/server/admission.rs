@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cairn_config::Roce;
+use cairn_fabric::priorities::Priorities;
+use cairn_fabric::source::Live;
 use cairn_fabric::trouble::{self, End};
 use cairn_rdma::ConnRequest;
 use nvme_proto::controller::connect;
@@ -12,7 +14,7 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 
 use super::control::{Control, QUEUE_PAIRS_MAX};
 use crate::ana::ListenerShared;
-use crate::marking::{self, MarkingPolicy};
+use crate::marking::MarkingPolicy;
 use crate::registry::{Admitted, Load, Mailbox};
 
 impl Control {
@@ -31,7 +33,7 @@ impl Control {
         match self.examine(&request) {
             Ok((reactor, cm, reply)) => {
                 self.introduce_device(&request);
-                policy.tagged = self.is_tagged(policy.local);
+                policy.priorities = self.priorities_at(policy.local, shared.provider);
                 let host = self.host_behind(&cm, &policy);
                 let marking = policy.choose(host.as_deref());
                 request.mark(marking);
@@ -84,13 +86,18 @@ impl Control {
             listener: listener.marking(),
             local: request.local.ip(),
             peer: request.peer.ip(),
-            tagged: false,
+            priorities: None,
         }
     }
 
-    /// Whether packets from this address get a tag: RoCE v1's own, or the kernel's.
-    fn is_tagged(&self, local: IpAddr) -> bool {
-        matches!(self.config.target.roce, Roce::V1 { vlan: Some(_) }) || marking::is_tagged(local)
+    /// What is in the tags of packets from this address: RoCE v1's own, or the
+    /// adapter's or the kernel's, if it is an address of a VLAN's interface.
+    fn priorities_at(&self, local: IpAddr, provider: &str) -> Option<Priorities> {
+        let is_soft = provider == "soft";
+        match self.config.target.roce {
+            Roce::V1 { vlan: Some(_) } if is_soft => Some(Priorities::OF_LEVEL),
+            _ => Priorities::of(&Live::machine(), local, !is_soft),
+        }
     }
 
     /// The name of the host that asks for an I/O queue, if a rule wants to know it:

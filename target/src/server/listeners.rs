@@ -33,8 +33,9 @@ impl OpenListener {
     /// can change while it listens.
     pub(super) fn serves(&self, config: &cairn_config::Listener) -> bool {
         let own = &self.config;
-        (own.socket_address(), own.provider, own.backlog)
-            == (config.socket_address(), config.provider, config.backlog)
+        own.socket_address() == config.socket_address()
+            && (own.provider, own.backlog, own.pkey)
+                == (config.provider, config.backlog, config.pkey)
     }
 }
 
@@ -50,6 +51,7 @@ impl Control {
         let options = ListenOptions {
             address,
             backlog: config.backlog,
+            pkey: config.pkey,
         };
         let candidates = self.candidates(config)?;
         let mut failure = None;
@@ -63,12 +65,14 @@ impl Control {
             match provider.listen(&options, sink) {
                 Ok(listener) => {
                     let address = listener.local_addr();
-                    tracing::info!(%address, provider = provider.name(), "listening");
+                    let pkey = config.pkey;
+                    tracing::info!(%address, provider = provider.name(), %pkey, "listening");
                     return Ok(OpenListener {
                         config: config.clone(),
                         shared: Arc::new(ListenerShared {
                             id,
                             provider: provider.name(),
+                            pkey,
                             ana: AnaShared::new(&config.ana),
                         }),
                         listener,
@@ -139,6 +143,7 @@ impl Control {
             portid: listener.config.port_id,
             address: listener.address(),
             provider: RdmaProvider::NONE,
+            pkey: listener.config.pkey.bits(),
         });
         let exported = self
             .config

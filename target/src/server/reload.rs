@@ -4,6 +4,7 @@
 //! configuration that cannot be had leaves the old one as it was.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_config::{Config, Nqn};
@@ -31,6 +32,15 @@ pub enum ReloadError {
         /// NSID.
         nsid: u32,
     },
+    /// A listener would become another one while it listens.
+    #[error(
+        "the listener {address} listens already, and its provider, pkey and backlog cannot \
+         change: remove it, reload, then add it anew"
+    )]
+    ListenerChanged {
+        /// Where.
+        address: SocketAddr,
+    },
     /// The target has stopped.
     #[error("the target has stopped")]
     Stopped,
@@ -48,6 +58,7 @@ impl Control {
     /// Changes to `config`, or leaves everything as it is.
     pub(super) fn reload(&mut self, config: &Config) -> Result<(), ReloadError> {
         check_namespaces(&self.config, config)?;
+        self.check_listeners(config)?;
         let prepared = self.prepare(config)?;
         self.warn_of_what_stays(config);
         self.change_listeners(config, prepared.listeners);
@@ -89,6 +100,21 @@ impl Control {
             listeners,
             namespaces,
         })
+    }
+
+    /// Two listeners cannot have one address, not even while one takes the other's place.
+    fn check_listeners(&self, config: &Config) -> Result<(), ReloadError> {
+        let mut there = self.listeners.iter();
+        let other = there.find_map(|open| {
+            let at = open.config.socket_address();
+            let mut anew = config.listeners.iter();
+            let anew = anew.find(|listener| listener.socket_address() == at)?;
+            (!open.serves(anew)).then_some(at)
+        });
+        match other {
+            Some(address) => Err(ReloadError::ListenerChanged { address }),
+            None => Ok(()),
+        }
     }
 
     fn change_listeners(&mut self, config: &Config, new: Vec<OpenListener>) {

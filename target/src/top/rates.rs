@@ -55,6 +55,7 @@ pub(super) struct Host {
     /// As its queue pairs have it; several values where they differ.
     pub(super) tos: Vec<String>,
     pub(super) hop_limit: Vec<String>,
+    pub(super) pkey: Vec<String>,
 }
 
 #[derive(Debug, Serialize)]
@@ -207,6 +208,7 @@ impl Change<'_> {
             buffer_waits_per_s: self.rate("cairn_host_buffer_waits_total", &labels),
             tos: values("tos"),
             hop_limit: values("hop_limit"),
+            pkey: values("pkey"),
         }
     }
 

@@ -90,7 +90,7 @@ fn load(load: &Load) -> [String; 7] {
 
 fn hosts(all: &[Host]) -> Table {
     let head = ["HOST", "CNTLID", "FROM", "QUEUES", "DEPTH"];
-    let tail = ["WAITS/s", "ToS (DSCP, SL)", "HOPS"];
+    let tail = ["WAITS/s", "ToS (DSCP, SL)", "HOPS", "P_KEY"];
     let mut table = Table::new(&[&head[..], &LOAD, &tail].concat());
     for one in all {
         let mut row = vec![
@@ -105,6 +105,7 @@ fn hosts(all: &[Host]) -> Table {
             rate(one.buffer_waits_per_s),
             marked(&one.tos),
             one.hop_limit.join(" "),
+            one.pkey.join(" "),
         ]);
         table.row(row);
     }

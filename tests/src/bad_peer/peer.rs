@@ -6,7 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use cairn_rdma::{ConnectOptions, Event, Operation, QpId, QpOptions, RemoteBuffer};
+use cairn_rdma::{ConnectOptions, Event, Operation, PKey, QpId, QpOptions, RemoteBuffer};
 use nvme_proto::wire::cm::{RejectData, RejectStatus, RequestData};
 use nvme_proto::wire::fabrics::{
     CNTLID_DYNAMIC, ConnectCommand, ConnectData, PropertyGetCommand, PropertySetCommand,
@@ -108,6 +108,7 @@ impl Peer {
         let options = ConnectOptions {
             remote: self.setting.remote,
             local: None,
+            pkey: PKey::DEFAULT,
             qp: *qp,
             timeout: self.setting.patience,
         };

@@ -12,8 +12,8 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use cairn_rdma::{
     Access, Completion, CompletionKind, ConnRequest, ConnectOptions, Device, Endpoint,
-    EndpointOptions, Event, ListenOptions, ListenerEvent, Mapping, Operation, QpId, QpOptions,
-    RecvWork, Region, SendWork, Sge, SgeList,
+    EndpointOptions, Event, ListenOptions, ListenerEvent, Mapping, Operation, PKey, QpId,
+    QpOptions, RecvWork, Region, SendWork, Sge, SgeList,
 };
 use cairn_tests::provider::ProviderName;
 use clap::{Parser, Subcommand};
@@ -35,6 +35,9 @@ struct Arguments {
     /// Hop limit of our packets.
     #[arg(long)]
     hop_limit: Option<u8>,
+    /// Our membership in a partition.
+    #[arg(long, default_value_t = PKey::DEFAULT)]
+    pkey: PKey,
     #[command(subcommand)]
     role: Role,
 }
@@ -83,6 +86,7 @@ fn main() -> Result<ExitCode> {
             let options = ListenOptions {
                 address: at,
                 backlog: 8,
+                pkey: arguments.pkey,
             };
             let sink = Box::new(move |event| drop(news.send(event)));
             let listener = provider.listen(&options, sink)?;
@@ -100,6 +104,7 @@ fn main() -> Result<ExitCode> {
             let options = ConnectOptions {
                 remote: whom,
                 local: from,
+                pkey: arguments.pkey,
                 qp,
                 timeout: Duration::from_secs(5),
             };

@@ -6,7 +6,8 @@ use std::thread;
 
 use anyhow::{Context, Result, bail, ensure};
 use cairn_rdma::{
-    DisconnectReason, Event, FabricError, ListenOptions, Operation, PostError, QpOptions,
+    ConnectOptions, DisconnectReason, Event, FabricError, ListenOptions, Operation, PKey,
+    PostError, QpOptions,
 };
 
 use super::Setting;
@@ -21,6 +22,7 @@ suite! {
     no_listener_refuses: "connecting where nobody listens ends in Rejected or ConnectFailed",
     dropped_listener_refuses: "a dropped listener refuses newcomers and spares its connections",
     taken_address_is_refused: "a second listener on an address is told that it is in use",
+    other_partitions_are_refused: "a listener hears the members of its partition alone",
     read_depths_are_told: "the target hears how many READs the host sends and answers",
     host_disconnects: "the host says goodbye: the target hears it, both close",
     target_disconnects: "the target says goodbye: the host hears it, both close",
@@ -147,6 +149,7 @@ fn taken_address_is_refused(setting: &Setting) -> Result<()> {
     let options = ListenOptions {
         address: pair.door.address(),
         backlog: 1,
+        pkey: PKey::DEFAULT,
     };
     match setting.provider.listen(&options, Box::new(|_| ())) {
         Err(FabricError::AddressInUse { address }) => {
@@ -155,6 +158,48 @@ fn taken_address_is_refused(setting: &Setting) -> Result<()> {
         }
         other => bail!("expected AddressInUse, got {other:?}"),
     }
+}
+
+fn other_partitions_are_refused(setting: &Setting) -> Result<()> {
+    let pkey = |bits| PKey::new(bits).context("no partition");
+    let mut pair = Pair::open(setting)?;
+    match super::pair::Door::open_in(setting, pkey(0x8001)?) {
+        Ok(door) => pair.door = door,
+        // An adapter that is in no partition but the default one says so.
+        Err(error) => match error.downcast()? {
+            FabricError::NoPartition { pkey, .. } => {
+                ensure!(pkey.bits() == 0x8001, "it names {pkey}");
+                return Ok(());
+            }
+            other => return Err(other.into()),
+        },
+    }
+    for other in [0xffff, 0x8002, 0x7fff] {
+        let options = ConnectOptions {
+            pkey: pkey(other)?,
+            ..connect_options(pair.door.address(), &QpOptions::default())
+        };
+        let host = pair.host.endpoint.connect(&options, &[])?;
+        refused(&mut pair, host)?;
+    }
+    for member in [0x8001, 0x0001] {
+        let options = ConnectOptions {
+            pkey: pkey(member)?,
+            ..connect_options(pair.door.address(), &QpOptions::default())
+        };
+        let host = pair.host.endpoint.connect(&options, &[])?;
+        let request = pair.request()?;
+        let target = pair
+            .target
+            .endpoint
+            .accept(request, &QpOptions::default(), &[])?;
+        let link = Link { host, target };
+        pair.established(link)?;
+        pair.target.post_receives(0..1)?;
+        pair.check_works(link)?;
+        pair.close(link)?;
+    }
+    Ok(())
 }
 
 fn read_depths_are_told(setting: &Setting) -> Result<()> {

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 use cairn_rdma::{
     Completion, ConnRequest, ConnectOptions, DisconnectReason, Event, ListenOptions, Listener,
-    ListenerEvent, PrivateData, QpId, QpOptions,
+    ListenerEvent, PKey, PrivateData, QpId, QpOptions,
 };
 use crossbeam_channel::Receiver;
 
@@ -29,10 +29,16 @@ pub(super) struct Door {
 impl Door {
     /// Listens on a port of the provider's choice.
     pub(super) fn open(setting: &Setting) -> Result<Self> {
+        Self::open_in(setting, PKey::DEFAULT)
+    }
+
+    /// The same, for members of a partition.
+    pub(super) fn open_in(setting: &Setting, pkey: PKey) -> Result<Self> {
         let (sender, events) = crossbeam_channel::unbounded();
         let options = ListenOptions {
             address: SocketAddr::new(setting.ip, 0),
             backlog: 64,
+            pkey,
         };
         let sink = Box::new(move |event| {
             // The door may have been dropped: then nobody wants to know.
@@ -289,6 +295,7 @@ pub(super) fn connect_options(remote: SocketAddr, qp: &QpOptions) -> ConnectOpti
     ConnectOptions {
         remote,
         local: None,
+        pkey: PKey::DEFAULT,
         qp: *qp,
         timeout: PATIENCE / 2,
     }

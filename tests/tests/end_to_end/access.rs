@@ -1,6 +1,7 @@
 //! Who may connect, and who may write.
 
-use cairn_initiator::{HostError, command};
+use cairn_initiator::{HostError, HostOptions, command};
+use cairn_rdma::PKey;
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::fabrics::ConnectInvalidParameter;
@@ -31,6 +32,54 @@ fn only_allowed_addresses_get_in() {
     let everybody = "allowed_addresses = [\"192.0.2.2\", \"127.0.0.0/8\"]";
     target.reload_as(&disks, everybody);
     target.connect("a").shutdown().unwrap();
+    target.stop();
+}
+
+/// IBTA 10.9.3: those of its own partition, but for limited members among themselves.
+#[test]
+fn a_listener_hears_the_members_of_its_partition_alone() {
+    let disks = subsystem(NQN, &["mem:1MiB"]);
+    let pkey = |bits| PKey::new(bits).unwrap();
+    for (own, members, others) in [
+        (0x8001, &[0x8001, 0x0001][..], &[0xffff, 0x8002, 0x7fff][..]),
+        (0x0001, &[0x8001], &[0x0001, 0xffff]),
+        (0xffff, &[0xffff, 0x7fff], &[0x8001, 0x0001]),
+    ] {
+        let target = TestTarget::start_as(&disks, &format!("pkey = {own}"));
+        let options = |bits| HostOptions {
+            pkey: pkey(bits),
+            ..target.options("a")
+        };
+        for &member in members {
+            let mut host = target.try_connect(options(member)).unwrap();
+            let mut disk = Disk::new(&mut host, 1);
+            let data = bytes(7, 64 << 10);
+            disk.write(0, &data, Way::Keyed);
+            assert!(disk.read(0, data.len(), Way::Keyed) == data);
+            host.shutdown().unwrap();
+        }
+        for &other in others {
+            let refused = target.try_connect(options(other)).map(drop).unwrap_err();
+            let said = refused.to_string();
+            for part in ["CM reject 5", "of another partition than our P_Key"] {
+                assert!(said.contains(part), "{other:#06x} at {own:#06x}: {said}");
+            }
+        }
+        target.stop();
+    }
+}
+
+#[test]
+fn the_partition_of_a_listener_that_listens_stays() {
+    let disks = subsystem(NQN, &["null:1GiB"]);
+    let target = TestTarget::start_as(&disks, "pkey = 0x8001");
+    let refused = target.try_reload_as(&disks, "pkey = 0x8002").unwrap_err();
+    let said = refused.to_string();
+    assert!(
+        said.contains("remove it, reload, then add it anew"),
+        "{said}"
+    );
+    target.reload_as(&disks, "pkey = 0x8001\ntos = 96");
     target.stop();
 }
 

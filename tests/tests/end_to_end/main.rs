@@ -2,8 +2,10 @@
 
 mod access;
 mod ana;
+mod dashboard;
 mod data;
 mod discovery;
+mod doctor;
 mod events;
 mod examples;
 mod features;

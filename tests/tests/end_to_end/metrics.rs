@@ -1,6 +1,6 @@
 //! Metrics say what was done: exactly, of whom, and no longer than they are there.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -283,6 +283,32 @@ fn waits_for_buffers_are_counted() {
 }
 
 #[test]
+fn waits_for_a_queue_pairs_own_work_are_counted() {
+    let target = target_with(&["mem:16MiB block_size = 512"]);
+    let mut host = connect(&target, "many");
+    // More WRITE commands at a time than a host answers READs.
+    let length = 16 * KIB;
+    let buffer = host.buffer(length as usize).unwrap();
+    let blocks = length / BLOCK;
+    let tickets: Vec<_> = (0..64)
+        .map(|at| {
+            let data = Data::start_of(&buffer, length);
+            let write = command::write(1, at * u64::from(blocks), blocks);
+            host.submit(1, write, data).unwrap()
+        })
+        .collect();
+    for ticket in tickets {
+        host.wait(ticket).unwrap();
+    }
+    let page = target.scrape();
+    let waits = |cause| page.get("cairn_reactor_waits_total", &[("cause", cause)]);
+    assert!(waits("read") > Some(0.0), "{page:?}");
+    assert!(waits("send").is_some());
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
 fn reading_metrics_disturbs_nobody() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "undisturbed");
@@ -402,6 +428,42 @@ fn a_reload_moves_the_port_and_closes_it() {
     target.stop();
 }
 
+/// A metric, as docs/metrics.md has it.
+pub(crate) struct Documented {
+    pub(crate) is_histogram: bool,
+    pub(crate) labels: BTreeSet<String>,
+}
+
+/// All metrics, by docs/metrics.md: cairn-target's own tests hold their names against
+/// the program's.
+pub(crate) fn documented() -> BTreeMap<String, Documented> {
+    let page = include_str!("../../../docs/metrics.md");
+    let mut documented = BTreeMap::new();
+    for row in page.lines().filter(|row| row.starts_with("| `")) {
+        let columns: Vec<&str> = row.split('|').map(str::trim).collect();
+        // Before the first bar there is nothing.
+        let [_, names, of, labels, ..] = columns[..] else {
+            continue;
+        };
+        // "host_nqn, op = read, write; stage": three labels, the second with its values.
+        let parts = labels.split(';');
+        let names_of = parts.filter_map(|part| part.split(" = ").next());
+        let labels: BTreeSet<String> = names_of
+            .flat_map(|names| names.split(','))
+            .map(|label| label.trim().to_owned())
+            .filter(|label| !label.is_empty())
+            .collect();
+        for name in names.split('`').skip(1).step_by(2) {
+            let metric = Documented {
+                is_histogram: of == "histogram",
+                labels: labels.clone(),
+            };
+            documented.insert(name.to_owned(), metric);
+        }
+    }
+    documented
+}
+
 #[test]
 fn all_that_is_told_is_documented() {
     let page = include_str!("../../../docs/metrics.md");
@@ -415,6 +477,19 @@ fn all_that_is_told_is_documented() {
         let row = row.unwrap_or_else(|| panic!("{name} has no row"));
         assert!(row.contains(&format!("| {of}")), "{row} is not a {of}");
     }
+    let documented = documented();
+    let mut seen = BTreeSet::new();
+    for (series, labels) in told.labels() {
+        let known = |name: &str| told.types().contains_key(name);
+        let parts = ["", "_bucket", "_sum", "_count"];
+        let stems = parts.iter().filter_map(|part| series.strip_suffix(part));
+        let name = { stems }.find(|stem| known(stem)).expect("it has a type");
+        let labels: BTreeSet<String> = labels.keys().cloned().collect();
+        let named: BTreeSet<String> = labels.into_iter().filter(|name| name != "le").collect();
+        assert_eq!(named, documented[name].labels, "{series}");
+        seen.insert(name);
+    }
+    assert!(seen.len() > 40, "{seen:?}");
     host.shutdown().unwrap();
     target.stop();
 }

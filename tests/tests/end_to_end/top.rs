@@ -1,4 +1,4 @@
-//! What reads a target's metrics: `cairn-target top`, and the dashboard for Grafana.
+//! `cairn-target top`, which reads a target's metrics.
 
 use std::process::{Command, Output};
 
@@ -64,10 +64,10 @@ fn top_shows_who_does_what() {
             let reads = load["reads_per_s"].as_f64().unwrap();
             let bytes = load["read_bytes_per_s"].as_f64().unwrap();
             assert!(reads > 0.0, "{line}");
-            assert!(
-                (bytes / reads - f64::from(READ_BYTES)).abs() < 1e-6,
-                "{line}"
-            );
+            // One counter is read a moment after the other, and the host goes on.
+            let seconds = line["seconds"].as_f64().unwrap();
+            let apart = (bytes / f64::from(READ_BYTES) - reads).abs() * seconds;
+            assert!(apart < 8.0, "{line}");
             assert_eq!(load["writes_per_s"], 0.0, "{line}");
             assert!(load["p50_us"].as_f64() > Some(0.0), "{line}");
             assert!(load["p99_us"].as_f64() >= load["p50_us"].as_f64(), "{line}");
@@ -105,55 +105,4 @@ fn top_says_what_is_missing() {
     let output = top(&["-i", "0"]);
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("0.1 to 3600"), "{said}");
-}
-
-/// Names of metrics in an expression of PromQL.
-fn names(expression: &str) -> Vec<&str> {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    expression
-        .split(|c| !is_name(c))
-        .filter(|word| word.starts_with("cairn_") || word.starts_with("process_"))
-        .collect()
-}
-
-#[test]
-fn the_dashboard_asks_for_what_there_is() {
-    let documented = include_str!("../../../docs/metrics.md");
-    let dashboard: Value =
-        serde_json::from_str(include_str!("../../../docs/grafana/cairn-target.json")).unwrap();
-    let panels = dashboard["panels"].as_array().unwrap();
-    let asked = panels
-        .iter()
-        .filter_map(|panel| panel["targets"].as_array());
-    let expressions: Vec<&str> = asked
-        .flatten()
-        .map(|query| query["expr"].as_str().unwrap())
-        .collect();
-    assert!(expressions.len() > 20);
-    let variables = dashboard["templating"]["list"].as_array().unwrap();
-    let variables = variables
-        .iter()
-        .filter_map(|one| one["query"]["query"].as_str());
-    for name in expressions.iter().copied().chain(variables).flat_map(names) {
-        let parts = ["_bucket", "_sum", "_count"];
-        let stem = parts.iter().find_map(|part| name.strip_suffix(part));
-        let known = |name: &str| documented.contains(&format!("`{name}`"));
-        assert!(known(name) || stem.is_some_and(known), "there is no {name}");
-    }
-    // Panels do not lie on each other.
-    let place = |panel: &Value, side: &str| panel["gridPos"][side].as_u64().unwrap();
-    for (index, one) in panels.iter().enumerate() {
-        for other in &panels[..index] {
-            let apart = |at, size| {
-                place(one, at) >= place(other, at) + place(other, size)
-                    || place(other, at) >= place(one, at) + place(one, size)
-            };
-            assert!(
-                apart("x", "w") || apart("y", "h"),
-                "{} on {}",
-                one["title"],
-                other["title"]
-            );
-        }
-    }
 }

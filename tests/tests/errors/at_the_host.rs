@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use cairn_fabric::trouble;
 use cairn_initiator::Host;
 use cairn_rdma::{
-    Completion, ConnectOptions, EndpointOptions, Event, Operation, QpOptions, SendWork, SgeList,
+    Completion, ConnectOptions, EndpointOptions, Event, Operation, PKey, QpOptions, SendWork,
+    SgeList,
 };
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus};
@@ -146,6 +147,7 @@ fn an_end_without_receives_is_named() {
         let connect = ConnectOptions {
             remote,
             local: place.hosts,
+            pkey: PKey::DEFAULT,
             qp: QpOptions {
                 rnr_retry_count: 1,
                 ..QpOptions::default()

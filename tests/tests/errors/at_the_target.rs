@@ -5,7 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Data, Host, command};
+use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_target::Target;
 use cairn_tests::bad_peer::{self, Setting};
 use cairn_tests::harness::{NQN, Scratch, nqn, subsystem};
@@ -22,9 +22,14 @@ struct Victim {
 
 impl Victim {
     fn start(place: Place, name: &str) -> Self {
+        Self::start_as(place, name, "")
+    }
+
+    /// The same, and more lines of the listener.
+    fn start_as(place: Place, name: &str, more: &str) -> Self {
         log::listen();
         let disk = Scratch::in_memory(name, 64 << 20);
-        let listener = format!("[[listener]]\naddress = \"{}\"\n", place.target);
+        let listener = format!("[[listener]]\naddress = \"{}\"\n{more}\n", place.target);
         let text = format!(
             "[target]\nreactors = 1\n{}\n{listener}",
             subsystem(NQN, &[&disk.export(512)])
@@ -106,6 +111,41 @@ fn a_capsule_that_is_too_long_is_a_local_length_error() {
             "(IBV_WC_LOC_LEN_ERR); likely (1) the other end sends more in a capsule",
         ],
     );
+}
+
+#[test]
+fn a_host_of_another_partition_is_a_line_with_both_keys() {
+    for (own, other, reason) in [
+        (
+            "0x8001",
+            "0xffff",
+            "it asks by P_Key 0xffff, and this listener is of partition 0x8001",
+        ),
+        (
+            "0x0002",
+            "0x0002",
+            "it is a limited member of this listener's partition, P_Key 0x0002, and so is the \
+             listener, P_Key 0x0002: one of both has to be a full one",
+        ),
+    ] {
+        let name = format!("errors-partition-{own}");
+        let victim = Victim::start_as(Place::soft(), &name, &format!("pkey = {own}"));
+        let options = HostOptions {
+            pkey: other.parse().unwrap(),
+            ..victim.place.options(4420)
+        };
+        let refused = Host::connect(&*victim.place.provider, options);
+        assert!(refused.is_err(), "{other} got in at {own}");
+        let address = format!("local={}:4420", victim.place.target);
+        let parts = [
+            "connection request refused",
+            &address,
+            reason,
+            "unreported=",
+        ];
+        log::expect(&parts);
+        victim.target.stop().unwrap();
+    }
 }
 
 #[test]

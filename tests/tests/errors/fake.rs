@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use cairn_rdma::{
     Access, ConnRequest, Endpoint, EndpointOptions, ListenOptions, Listener, ListenerEvent,
-    Mapping, QpOptions, RecvWork, Region, Sge,
+    Mapping, PKey, QpOptions, RecvWork, Region, Sge,
 };
 use crossbeam_channel::Receiver;
 use nvme_proto::wire::IntoBytes;
@@ -31,6 +31,7 @@ impl Fake {
         let options = ListenOptions {
             address: SocketAddr::new(place.target, 0),
             backlog: 16,
+            pkey: PKey::DEFAULT,
         };
         let sink = Box::new(move |event| {
             if let ListenerEvent::Request(request) = event {

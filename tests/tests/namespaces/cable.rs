@@ -53,11 +53,13 @@ pub(crate) const V6: [&str; 2] = ["fd77::1", "fd77::2"];
 
 /// The VLAN of the tagged.
 pub(crate) const VID: u16 = 5;
-/// Type of service of the connections: DSCP 26, hence priority 2.
+/// Type of service of the connections: DSCP 26.
 pub(crate) const TOS: u8 = 26 << 2;
-/// The upper three bits of [`TOS`], and what a VLAN's `egress-qos-map` makes of the
-/// priority that it gives.
-pub(crate) const PCP: u8 = 3;
+/// The service level, which is the priority in tags: by Linux's own rule for
+/// sockets it would be 2.
+pub(crate) const PCP: u8 = TOS >> 5;
+/// What a VLAN's interface is told: the tag's priority is the packet's.
+const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
 pub(crate) const BAD: FaultOptions = FaultOptions {
     loss_per_mille: 20,
@@ -162,9 +164,8 @@ impl Cable {
         let mut device = format!("cable{end}");
         if self.roce.has_vlan_interface() {
             let port = std::mem::replace(&mut device, format!("cable{end}.{VID}"));
-            let map = format!("egress-qos-map 2:{PCP}");
             ip(&format!(
-                "link add link {port} name {device} type vlan id {VID} {map}"
+                "link add link {port} name {device} type vlan id {VID} {AS_IT_IS}"
             ));
             ip(&format!("link set {device} up"));
         }

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Endpoint, EndpointOptions, Event, ListenOptions,
-    ListenerEvent, Mapping, Operation, Provider, QpId, QpOptions, RecvWork, Region, RemoteBuffer,
-    SendWork, Sge, WorkStatus, sleep_until_ready,
+    ListenerEvent, Mapping, Operation, PKey, Provider, QpId, QpOptions, RecvWork, Region,
+    RemoteBuffer, SendWork, Sge, WorkStatus, sleep_until_ready,
 };
 use cairn_roce::Soft;
 
@@ -153,6 +153,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     let options = ListenOptions {
         address: SocketAddr::new(cable.address(0), 4420),
         backlog: 8,
+        pkey: PKey::DEFAULT,
     };
     let listener = provider.listen(&options, sink).unwrap();
     let device = provider.device_for(listener.local_addr(), None).unwrap();
@@ -196,6 +197,7 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     let options = ConnectOptions {
         remote: address,
         local: None,
+        pkey: PKey::DEFAULT,
         qp: qp_options(),
         timeout: PATIENCE,
     };

@@ -40,6 +40,7 @@ mod work {
         bad_wire: V2, V4, 1500, Some(BAD);
         bad_wire_on_ipv6: V2, V6, 4200, Some(BAD);
         vlan: V2Vlan, V4, 1500, None;
+        vlan_on_ipv6: V2Vlan, V6, 1500, None;
         v1_ordinary_frames: V1, V4, 1500, None;
         v1_jumbo_frames: V1, V4, 4200, None;
         v1_ordinary_frames_on_ipv6: V1, V6, 1500, None;

@@ -4,6 +4,7 @@
 mod dissection;
 mod frames;
 mod marking;
+mod partitions;
 mod session;
 
 use std::path::Path;

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_rdma::marking::Rules;
-use cairn_rdma::{ConnectOptions, EndpointOptions, Event, Provider, QpOptions};
+use cairn_rdma::{ConnectOptions, EndpointOptions, Event, PKey, Provider, QpOptions};
 use cairn_roce::capture::Capture;
 use cairn_roce::wire::cm::{Message, ip_cm};
 use cairn_roce::wire::frame::{Frame, Network};
@@ -315,6 +315,7 @@ fn refusals_carry_the_rule_too() {
     let options = ConnectOptions {
         remote: target.remote(),
         local,
+        pkey: PKey::DEFAULT,
         qp: QpOptions::default(),
         timeout: PATIENCE,
     };

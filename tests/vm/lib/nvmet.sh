@@ -3,16 +3,18 @@
 
 NVMET=/sys/kernel/config/nvmet
 
-# start_nvmet ADDRESS: exports 1 GiB of memory as namespace 1 of NQN, at the address.
+# start_nvmet ADDRESS [DISK]: exports a disk, or 1 GiB of memory, as namespace 1 of NQN, at the
+# address.
 start_nvmet() {
+    local disk=${2:-/dev/nullb0}
     modprobe nvmet-rdma
-    if [ ! -e /dev/nullb0 ]; then
+    if [ ! -e "$disk" ]; then
         modprobe null_blk nr_devices=1 gb=1 memory_backed=1 bs=512
     fi
     mountpoint -q /sys/kernel/config || mount -t configfs configfs /sys/kernel/config
     mkdir "$NVMET/subsystems/$NQN" "$NVMET/subsystems/$NQN/namespaces/1"
     echo 1 > "$NVMET/subsystems/$NQN/attr_allow_any_host"
-    echo /dev/nullb0 > "$NVMET/subsystems/$NQN/namespaces/1/device_path"
+    echo "$disk" > "$NVMET/subsystems/$NQN/namespaces/1/device_path"
     echo 1 > "$NVMET/subsystems/$NQN/namespaces/1/enable"
     mkdir "$NVMET/ports/1"
     echo rdma > "$NVMET/ports/1/addr_trtype"

@@ -6,6 +6,8 @@ TARGET_PID=
 # By which way it reaches the network, and a command that puts it where that is.
 TARGET_PROVIDER=verbs
 TARGET_PREFIX=()
+# Lines of a config file's [target] section, as KEY=VALUE.
+TARGET_SETTINGS=()
 
 # use_soft_target: from here on, a target without any RDMA device, at the far end of the cable.
 use_soft_target() {
@@ -36,12 +38,17 @@ launch_target() {
     await_target
 }
 
-# write_config FILE 'NSID PATH [KEY=VALUE]...'...: the same subsystem as a config file.
+# write_config FILE 'NSID PATH [KEY=VALUE]...'...: the same subsystem as a config file. What
+# TARGET_SETTINGS has goes to its [target] section.
 write_config() {
     local file=$1 nsid path settings setting address
     shift
     {
-        printf '[target]\nprovider = "%s"\n\n' "$TARGET_PROVIDER"
+        printf '[target]\nprovider = "%s"\n' "$TARGET_PROVIDER"
+        for setting in "${TARGET_SETTINGS[@]}"; do
+            printf '%s = %s\n' "${setting%%=*}" "${setting#*=}"
+        done
+        echo
         for address in ${LISTEN_ADDRS:-$FABRIC_ADDR}; do
             printf '[[listener]]\naddress = "%s"\nport = %s\n\n' "$address" "$PORT"
         done

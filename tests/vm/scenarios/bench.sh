@@ -7,13 +7,19 @@
 #   cairn-verbs  cairn-target, provider verbs, on the same rxe0
 #   cairn-soft   cairn-target, provider soft, in a network namespace at the end of a cable; the host
 #                reaches it by rxe1
-# Rounds go through all of them in turn, so that whatever else the machine does meets each alike.
+# Rounds go through all of them in turn, so that whatever else the machine does meets each alike;
+# ratios are those to the first target in the same round.
+#
+# What to measure is a matter of variables (cargo xtask vm bench --set NAME=VALUE):
+#   BENCH_ROUNDS, BENCH_SECONDS  how often, and how long a run of fio
+#   BENCH_ROWS     only rows with one of these words: 4k,write
+#   BENCH_TARGETS  only these, in this order; one of ours may be there in several variants, with
+#                  settings of its [target] section: nvmet,cairn-verbs,cairn-verbs+poll_idle_us=0
 ROUNDS=${BENCH_ROUNDS:-3}
 SECONDS_EACH=${BENCH_SECONDS:-4}
-SOFT_ADDR=192.168.78.1
-TARGETS=(nvmet cairn-verbs cairn-soft)
+IFS=, read -ra TARGETS <<< "${BENCH_TARGETS:-nvmet,cairn-verbs,cairn-soft}"
 # NAME RW BS IODEPTH, the rows of the table.
-ROWS=(
+ALL_ROWS=(
     "randread-4k-qd1 randread 4k 1"
     "randwrite-4k-qd1 randwrite 4k 1"
     "randread-4k-qd32 randread 4k 32"
@@ -21,26 +27,60 @@ ROWS=(
     "read-128k-qd8 read 128k 8"
     "write-128k-qd8 write 128k 8"
 )
+WORDS=${BENCH_ROWS:-4k,128k}
+ROWS=()
+for row in "${ALL_ROWS[@]}"; do
+    for word in ${WORDS//,/ }; do
+        if [[ ${row%% *} == *$word* ]]; then
+            ROWS+=("$row")
+            break
+        fi
+    done
+done
 declare -A DEVICE PROCESS
 
-# serve_cairn NAME ADDRESS PORT DISK: a cairn-target of that name, connected to.
-serve_cairn() {
-    local name=$1 address=$2 port=$3 disk=$4
-    NQN=nqn.2026-11.io.cairn:$name FABRIC_ADDR=$address PORT=$port
-    start_target --export "$disk"
-    PROCESS[$name]=$TARGET_PID
+# serve TARGET INDEX: a target of that kind and with those settings, connected to.
+serve() {
+    local kind=${1%%+*} settings=() config=$OUT/$1.toml
+    # Of the variables that write_config and the others go by.
+    NQN=nqn.2026-11.io.cairn:bench$2 FABRIC_ADDR=192.168.77.1 PORT=$((4420 + $2))
+    TARGET_PROVIDER=verbs TARGET_PREFIX=()
+    case $kind in
+    nvmet) start_nvmet "$FABRIC_ADDR" "/dev/nullb$2" ;;
+    cairn-soft)
+        # An address of its own: a process has RoCE's port of it to itself.
+        FABRIC_ADDR=192.168.78.$((100 + $2))
+        in_soft_netns ip addr add "$FABRIC_ADDR/24" dev cable1
+        use_soft_target
+        ;&
+    cairn-verbs)
+        IFS=+ read -ra settings <<< "$1"
+        TARGET_SETTINGS=("${settings[@]:1}")
+        write_config "$config" "1 /dev/nullb$2"
+        start_target_from "$config"
+        PROCESS[$1]=$TARGET_PID
+        ;;
+    *) fail "no such target: $kind" ;;
+    esac
     connect_and_wait 1
-    DEVICE[$name]=$(namespace_device 1)
+    DEVICE[$1]=$(namespace_device 1)
 }
 
-# effort TARGET: what its process has cost so far, as JSON; nothing for the kernel's own.
+# effort TARGET: what its process has cost so far, as JSON, and how often it gave up its core: to
+# sleep, or while it had more to do (a poll that offered it, too). Of the kernel's own only what the
+# machine's processors were idle.
 effort() {
-    local pid=${PROCESS[$1]:-}
-    [ -n "$pid" ] || { echo '{}'; return; }
-    cat "/proc/$pid/stat" "/proc/$pid"/task/*/status | awk -v hz="$(getconf CLK_TCK)" '
-        NR == 1 { user = $14 / hz; kernel = $15 / hz }
+    local pid=${PROCESS[$1]:-} files=(/proc/stat)
+    [ -z "$pid" ] || files+=("/proc/$pid/stat" "/proc/$pid"/task/*/status)
+    cat "${files[@]}" | awk -v hz="$(getconf CLK_TCK)" '
+        /^cpu / { idle = ($5 + $6) / hz }
+        /^[0-9]+ \(/ { user = $14 / hz; kernel = $15 / hz }
         /^voluntary/ { sleeps += $2 }
-        END { printf "{ \"user_s\": %.2f, \"kernel_s\": %.2f, \"sleeps\": %d }\n", user, kernel, sleeps }'
+        /^nonvoluntary/ { preempted += $2 }
+        END {
+            printf "{ \"machine_idle_s\": %.2f, \"user_s\": %.2f, \"kernel_s\": %.2f,", idle, user, kernel
+            printf " \"sleeps\": %d, \"preempted\": %d }\n", sleeps, preempted
+        }'
 }
 
 # measure ROUND TARGET NAME RW BS IODEPTH: one run of fio; its figures as a line of JSON.
@@ -70,6 +110,17 @@ ceiling() {
     awk '$1 == 131072 { print $4 }' "$OUT/$1.log"
 }
 
+# measure_ceilings: of this round, for the rows of that size.
+measure_ceilings() {
+    local way
+    for way in read write; do
+        [[ ${ROWS[*]} == *"$way-128k"* ]] || continue
+        CEILINGS=$(jq -c --arg way "$way" --argjson bw "$(ceiling "ib_${way}_bw")" \
+            '.[$way] += [$bw]' <<< "$CEILINGS")
+    done
+    say "perftest, MiB/s: $CEILINGS"
+}
+
 # gid_index DEVICE ADDRESS: of the RoCE v2 GID that has this IPv4 address.
 gid_index() {
     local dir=/sys/class/infiniband/$1/ports/1 gid index
@@ -95,28 +146,39 @@ idle_share() {
 
 # The medians of all rounds, as JSON, and as a table for people.
 report() {
-    jq -s --argjson idle "$IDLE" --argjson ceilings "$CEILINGS" '
+    jq -s --argjson idle "$IDLE" --argjson ceilings "$CEILINGS" --arg first "${TARGETS[0]}" '
         def median: sort | .[length / 2 | floor];
-        { ceilings_mib_per_s: $ceilings, idle: $idle,
+        . as $runs | { ceilings_mib_per_s: $ceilings, idle: $idle,
           rows: (group_by(.row) | map({ row: .[0].row, targets: (group_by(.target) | map({
             key: .[0].target, value: {
               iops: (map(.iops) | median), iops_min: (map(.iops) | min), iops_max: (map(.iops) | max),
+              ratios: map(. as $run | $run.iops / ($runs[] | select(.target == $first
+                and .row == $run.row and .round == $run.round) | .iops)),
               mib_per_s: (map(.mib_per_s) | median),
               p50_us: (map(.p50_us) | median), p99_us: (map(.p99_us) | median) } })
-            | from_entries) })), runs: . }' "$OUT/runs.jsonl" > "$OUT/bench.json"
+            | from_entries | map_values(.ratio = (.ratios | median))) })), runs: $runs }' \
+        "$OUT/runs.jsonl" > "$OUT/bench.json"
     {
-        echo '| job | nvmet-rdma | cairn verbs | ratio | cairn soft | ratio |'
-        echo '|---|---|---|---|---|---|'
-        jq -r '.rows[] | .row as $row | .targets
-            | def shown: if ($row | test("128k")) then "\(.mib_per_s | round) MiB/s"
-                else "\(.iops | round) (p50 \(.p50_us | round) us)" end;
-              def ratio($to): (.iops / $to.iops * 100 | round / 100 | tostring);
-              . as $t | "| \($row) | \($t.nvmet | shown) | \($t["cairn-verbs"] | shown) | \(
-              $t["cairn-verbs"] | ratio($t.nvmet)) | \($t["cairn-soft"] | shown) | \(
-              $t["cairn-soft"] | ratio($t.nvmet)) |"' "$OUT/bench.json"
+        local target
+        printf '| job |'
+        for target in "${TARGETS[@]}"; do printf ' %s | ratio |' "$target"; done
+        printf '\n|---|'
+        for target in "${TARGETS[@]}"; do printf -- '---|---|'; done
         echo
-        jq -r '"perftest over the same rxe, 128 KiB, MiB/s: read \(.ceilings_mib_per_s.read), write \(
-            .ceilings_mib_per_s.write), send \(.ceilings_mib_per_s.send)",
+        jq -r '.rows[] | .row as $row | .targets as $t | [$ARGS.positional[] | $t[.]
+            | (if ($row | test("128k")) then "\(.mib_per_s | round) MiB/s"
+                else "\(.iops | round) (p50 \(.p50_us | round) us)" end),
+              "\(.ratio * 100 | round / 100) (\(.ratios | min * 100 | round / 100) - \(
+                .ratios | max * 100 | round / 100))"]
+            | "| \($row) | \(join(" | ")) |"' "$OUT/bench.json" --args "${TARGETS[@]}"
+        echo
+        jq -r 'def median: sort | .[length / 2 | floor];
+            . as {ceilings_mib_per_s: $ceilings, $runs} | ($ceilings | to_entries[]
+                | .key as $way | .value as $bw | "ib_\($way)_bw over the same rxe, 128 KiB: \(
+                $bw | median) MiB/s; of it, round by round: \([$runs[] | select(.row == "\($way)-128k-qd8")
+                | $bw[.round - 1] as $most | select($most > 0)
+                | { target, share: (.mib_per_s / $most) }] | group_by(.target)
+                | map("\(.[0].target) \(map(.share) | median * 100 | round / 100)") | join(", "))"),
             (.idle | to_entries[] | "\(.key) idle: \(.value.cpu_percent) % of a core, \(
             .value.rss_kib) KiB resident")' "$OUT/bench.json"
     } > "$OUT/bench.md"
@@ -125,24 +187,13 @@ report() {
 step "One fabric: rxe0 for verbs, a cable to a namespace for RoCE in user space"
 FABRIC_ADDR=192.168.77.1 setup_rxe
 GID_INDEX=$(gid_index rxe0 192.168.77.1)
-FABRIC_ADDR=$SOFT_ADDR HOST_ADDR=192.168.78.2 lay_cable
+FABRIC_ADDR=192.168.78.1 HOST_ADDR=192.168.78.2 lay_cable
 rdma link add rxe1 type rxe netdev cable0
+CEILINGS='{}'
 
-step "The ceiling: perftest"
-CEILINGS=$(jq -n --arg read "$(ceiling ib_read_bw)" --arg write "$(ceiling ib_write_bw)" \
-    --arg send "$(ceiling ib_send_bw)" \
-    '{ read: ($read | tonumber), write: ($write | tonumber), send: ($send | tonumber) }')
-say "$CEILINGS"
-
-step "Three targets, one host"
-modprobe null_blk nr_devices=3 gb=1 memory_backed=1 bs=4096
-NQN=nqn.2026-11.io.cairn:nvmet FABRIC_ADDR=192.168.77.1 PORT=4420
-start_nvmet 192.168.77.1
-connect_and_wait 1
-DEVICE[nvmet]=$(namespace_device 1)
-serve_cairn cairn-verbs 192.168.77.1 4421 /dev/nullb1
-use_soft_target
-serve_cairn cairn-soft "$SOFT_ADDR" 4420 /dev/nullb2
+step "Targets, one host"
+modprobe null_blk "nr_devices=${#TARGETS[@]}" gb=1 memory_backed=1 bs=4096
+for index in "${!TARGETS[@]}"; do serve "${TARGETS[index]}" "$index"; done
 
 step "What is read has been written"
 for target in "${TARGETS[@]}"; do
@@ -150,7 +201,7 @@ for target in "${TARGETS[@]}"; do
         --iodepth=8 --size=64m --output="$OUT/fill-$target.log" --eta=never
 done
 IDLE='{}'
-for target in cairn-verbs cairn-soft; do
+for target in "${!PROCESS[@]}"; do
     IDLE=$(jq --arg target "$target" --argjson cpu "$(idle_share "${PROCESS[$target]}")" \
         --argjson rss "$(awk '/^VmRSS:/ { print $2 }' "/proc/${PROCESS[$target]}/status")" \
         '. + { ($target): { cpu_percent: $cpu, rss_kib: $rss } }' <<< "$IDLE")
@@ -158,6 +209,7 @@ done
 
 for ((round = 1; round <= ROUNDS; round++)); do
     step "Round $round of $ROUNDS"
+    measure_ceilings
     for row in "${ROWS[@]}"; do
         for target in "${TARGETS[@]}"; do
             # shellcheck disable=SC2086
@@ -169,7 +221,8 @@ done
 
 report
 cat "$OUT/bench.md"
-for target in "${TARGETS[@]}"; do nvme disconnect -n "nqn.2026-11.io.cairn:$target"; done
-stop_target
-kill -TERM "${PROCESS[cairn-verbs]}"
-wait "${PROCESS[cairn-verbs]}"
+for index in "${!TARGETS[@]}"; do nvme disconnect -n "nqn.2026-11.io.cairn:bench$index"; done
+for target in "${!PROCESS[@]}"; do
+    TARGET_PID=${PROCESS[$target]}
+    stop_target
+done

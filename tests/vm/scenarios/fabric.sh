@@ -61,6 +61,25 @@ step "An address that is gone is found"
 assert_eq "exit code" 2 "$(doctor_json --address 192.168.77.99)"
 found gid 'no netdev has this address'
 
+step "A partition that the device is not in is found, and the target says so"
+cat > "$OUT/partition.toml" <<END
+[[listener]]
+address = "$FABRIC_ADDR"
+provider = "verbs"
+pkey = 0x8001
+
+[[subsystem]]
+nqn = "nqn.2024-01.com.example:disk"
+allow_any_host = true
+END
+assert_eq "exit code" 2 "$(doctor_json --config "$OUT/partition.toml")"
+found partition 'P_Key 0x8001 is not in its table'
+code=0
+cairn-target serve --config "$OUT/partition.toml" 2> "$OUT/refused.txt" || code=$?
+assert_eq "exit code of the target" 1 "$code"
+grep -q 'P_Key 0x8001 is not in the table of RDMA device rxe0, which has 0xffff' "$OUT/refused.txt" \
+    || fail "$(cat "$OUT/refused.txt")"
+
 step "ToS and mode are set, and stay set without a directory in configfs"
 cairn-target fabric set-tos rxe0 96 | tee "$OUT/set.txt"
 grep -q 'rxe0 port 1: default_roce_tos is "96" (ToS 96 (DSCP 24, SL 3)), was "0"' "$OUT/set.txt" \

@@ -240,12 +240,12 @@ bench_survives 1
 
 step "This one fails over: rdma_cm reports an address change"
 before=$(cat /sys/class/net/bond0/address)
-downs=$(count_in_target_log "listener down")
 ip link set bond0 type bond active_slave cable2
 [ "$(cat /sys/class/net/bond0/address)" != "$before" ] || fail "the bond kept its MAC"
-wait_for 20 "the listener to hear of it" heard $((downs + 1)) "listener down"
-wait_for 20 "the queues to end by it" heard 1 "disconnected.*the local address moved to another RDMA device"
+wait_for 20 "the listener to hear of it" heard 1 "listener down.*the address has moved to another RDMA device"
+# Queue pairs hear of it, too, unless a packet that the bond dropped has ended them before.
 bench_survives 1
+grep -oE 'qid=. reason="the (local address moved|transport gave up)' "$TARGET_LOG" | tail -n 2
 
 step "All that was written was read back"
 kill -TERM "$BENCH"

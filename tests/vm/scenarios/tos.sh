@@ -202,8 +202,12 @@ exchange "$ONE_NQN"
 end_capture
 assert_marked "data and acknowledgements of the connection that was there" "8 7" "$TARGET" "$FIRST" rc
 leave "$ONE_NQN"
+begin_capture verbs-after
 join "$TARGET" "$FIRST"
 exchange "$ONE_NQN"
 leave "$ONE_NQN"
+end_capture
+assert_enough "$TARGET" "$FIRST"
+assert_marked "data and acknowledgements of the next" "10 7" "$TARGET" "$FIRST" rc
 grep -E 'connected.*qid=1.*tos=40 dscp=10 sl=1 hop_limit=7' "$TARGET_LOG"
 stop_target

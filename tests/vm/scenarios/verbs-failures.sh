@@ -51,6 +51,11 @@ said=$(reason cairn-fabric-peer answer 192.0.2.1:4420)
 assert_contains "an address that is not here" "no network interface of this machine" "$said"
 said=$(reason cairn-fabric-peer answer "$FABRIC_ADDR:4420")
 assert_contains "a port that is taken" "$FABRIC_ADDR:4420 is already in use" "$said"
+said=$(reason cairn-fabric-peer --pkey 0x8001 answer "$FABRIC_ADDR:4421")
+assert_contains "a listener of a partition that the device is not in" \
+    "P_Key 0x8001 is not in the table of RDMA device rxe0, which has 0xffff:" "$said"
+said=$(reason cairn-fabric-peer --pkey 0x8001 ask "$FABRIC_ADDR:4420")
+assert_contains "a host of such a partition" "P_Key 0x8001 is not in the table" "$said"
 said=$(reason prlimit --memlock=4096:4096 setpriv --bounding-set=-ipc_lock \
     cairn-fabric-peer ask "$FABRIC_ADDR:4420")
 assert_contains "too little memory to lock" "the memlock limit is 4 KiB" "$said"

@@ -54,6 +54,9 @@ pub(crate) struct Args {
     /// Boot one scenario's machine (or a plain one) and give a root shell in it instead
     #[arg(long)]
     shell: bool,
+    /// Give the scenarios a variable, as those that measure know some
+    #[arg(long = "set", value_name = "NAME=VALUE", value_parser = scenario::Variable::parse)]
+    variables: Vec<scenario::Variable>,
     /// Use the programs as they were last built
     #[arg(long)]
     no_build: bool,
@@ -112,6 +115,7 @@ fn judge(args: &Args, tree: &Tree, lab: &Lab, scenario: &Scenario) -> Result<Ver
     let boot = Boot {
         scenario: &scenario.name,
         options: &scenario.options,
+        variables: &args.variables,
         timeout_s: args.timeout_s.unwrap_or(scenario.options.timeout_s),
         out_dir: tree.fresh_out_dir(&scenario.name)?,
     };
@@ -152,6 +156,7 @@ fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> 
     let boot = Boot {
         scenario: "",
         options: &scenario.options,
+        variables: &args.variables,
         timeout_s: args.timeout_s.unwrap_or(u64::from(u32::MAX)),
         out_dir: tree.fresh_out_dir("shell")?,
     };

@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use super::lab::Lab;
 use super::lan;
 use super::process;
-use super::scenario::{Network, Options};
+use super::scenario::{Network, Options, Variable};
 use super::tree::Tree;
 
 /// The guest's console, in a scenario's folder.
@@ -40,6 +40,8 @@ pub(crate) struct Boot<'a> {
     pub(crate) scenario: &'a str,
     /// The machine it wants.
     pub(crate) options: &'a Options,
+    /// What else it is told.
+    pub(crate) variables: &'a [Variable],
     /// The scenario's time, counted in the guest.
     pub(crate) timeout_s: u64,
     /// What the guest sees as `/cairn/out`.
@@ -160,10 +162,14 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
         .arg(&lab.kernel)
         .arg("-initrd")
         .arg(&lab.initramfs);
-    let variables = format!(
+    // The kernel gives what it does not know to process 1, as environment.
+    let mut variables = format!(
         "CAIRN_SCENARIO={} CAIRN_TIMEOUT_S={}",
         boot.scenario, boot.timeout_s
     );
+    for variable in boot.variables {
+        variables += &format!(" {variable}");
+    }
     qemu.args(["-append", &format!("{KERNEL_ARGUMENTS} {variables}")]);
 
     add_disk(&mut qemu, "root", &lab.root_image, "snapshot=on");

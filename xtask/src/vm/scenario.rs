@@ -1,6 +1,7 @@
 //! Scenarios: shell scripts whose header says what they show and what machine they want.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::fs;
 use std::path::Path;
 
@@ -29,6 +30,42 @@ pub(crate) enum Program {
     Binary(String),
     /// A package's example.
     Example(String),
+}
+
+/// What a scenario is told, as an environment variable.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Variable {
+    name: String,
+    value: String,
+}
+
+impl Variable {
+    /// `NAME=VALUE`. It travels on the kernel's command line, which limits both.
+    pub(crate) fn parse(text: &str) -> Result<Self> {
+        let (name, value) = text
+            .split_once('=')
+            .with_context(|| format!("{text:?} is not NAME=VALUE"))?;
+        let is_name = |c: char| c.is_ascii_uppercase() || c == '_';
+        ensure!(
+            !name.is_empty() && name.chars().all(is_name),
+            "{name:?} is no variable's name: it takes capital letters and underscores"
+        );
+        let is_plain = |c: char| c.is_ascii_graphic() && c != '"';
+        ensure!(
+            value.chars().all(is_plain),
+            "{value:?} has blanks or quotes; separate words by commas"
+        );
+        Ok(Self {
+            name: name.to_owned(),
+            value: value.to_owned(),
+        })
+    }
+}
+
+impl fmt::Display for Variable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}={}", self.name, self.value)
+    }
 }
 
 /// What a scenario may ask of its machine.
@@ -169,7 +206,7 @@ pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, Options, Program, Scenario, choose, programs};
+    use super::{Network, Options, Program, Scenario, Variable, choose, programs};
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
@@ -211,5 +248,14 @@ mod tests {
         assert_eq!(choose(&known, &["b".into()]).unwrap()[0].name, "b");
         let error = choose(&known, &["b".into(), "c".into()]).err().unwrap();
         assert!(error.to_string().contains("no such scenario: c"), "{error}");
+    }
+
+    #[test]
+    fn a_variable_fits_on_a_command_line() {
+        let variable = Variable::parse("BENCH_TARGETS=a,b+c=1").unwrap();
+        assert_eq!(variable.to_string(), "BENCH_TARGETS=a,b+c=1");
+        for text in ["BENCH", "=1", "bench=1", "BENCH=a b", "BENCH=\"a\""] {
+            assert!(Variable::parse(text).is_err(), "{text}");
+        }
     }
 }

@@ -190,10 +190,12 @@ pub fn run_fabric(args: &FabricArgs, program: &str, out: &mut dyn Write) -> Resu
                 VersionArg::V1 => RoceVersion::V1,
                 VersionArg::V2 => RoceVersion::V2,
             };
-            set::Setting::mode(program, device, version).apply(root, *port, out)
+            let setting = set::Setting::mode(program, device, version);
+            setting.apply(root, *port, args.machine.output, out)
         }
         Some(Action::SetTos { device, tos, port }) => {
-            set::Setting::tos(program, device, *tos).apply(root, *port, out)
+            let setting = set::Setting::tos(program, device, *tos);
+            setting.apply(root, *port, args.machine.output, out)
         }
         Some(Action::Explain { error, peer }) => {
             let end = explain::end_of(program);

@@ -4,9 +4,33 @@ use std::fs;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 
-use super::{Failure, output};
+use serde::Serialize;
+
+use super::{Failure, Format, output};
 use crate::facts::{INFINIBAND, RDMA_CM, RoceVersion};
 use crate::tos::Tos;
+
+/// The file of the RoCE version.
+const MODE: &str = "default_roce_mode";
+
+/// What was done to a port.
+#[derive(Serialize)]
+struct Change<'a> {
+    device: &'a str,
+    port: u32,
+    setting: &'static str,
+    is: &'a str,
+    was: String,
+    /// The command that undoes it, if it changed anything.
+    undo: Option<String>,
+}
+
+#[derive(Serialize)]
+struct Done<'a> {
+    changes: Vec<Change<'a>>,
+    /// A systemd unit that does it at every start.
+    unit: String,
+}
 
 /// A value for a file of each port.
 pub(super) struct Setting<'a> {
@@ -25,7 +49,7 @@ impl<'a> Setting<'a> {
         Self {
             program,
             device,
-            file: "default_roce_mode",
+            file: MODE,
             value: version.configfs().to_owned(),
             words: format!("set-mode {device} {version}"),
             meaning: format!("RoCE {version}"),
@@ -48,6 +72,7 @@ impl<'a> Setting<'a> {
         &self,
         root: Option<&Path>,
         port: Option<u32>,
+        format: Format,
         out: &mut dyn Write,
     ) -> Result<(), Failure> {
         let root = root.unwrap_or(Path::new("/"));
@@ -59,6 +84,7 @@ impl<'a> Setting<'a> {
         }
         let ports = self.ports(root, port)?;
         let directory = Directory::open(root, self.device)?;
+        let mut changes = Vec::new();
         for port in ports {
             let file = directory.path.join(format!("ports/{port}/{}", self.file));
             let error = |what: &str, error: std::io::Error| {
@@ -74,17 +100,61 @@ impl<'a> Setting<'a> {
                     after.trim()
                 ));
             }
-            let line = format!(
-                "{} port {port}: {} is {:?} ({}), was {:?}\n",
-                self.device,
-                self.file,
-                self.value,
-                self.meaning,
-                before.trim(),
-            );
-            output::text(&line, out)?;
+            changes.push(Change {
+                device: self.device,
+                port,
+                setting: self.file,
+                is: &self.value,
+                was: before.trim().to_owned(),
+                undo: self.undo(before.trim(), port),
+            });
         }
-        output::text(&self.unit(port), out)
+        let unit = self.unit(port);
+        if format == Format::Json {
+            return output::json(&Done { changes, unit }, out);
+        }
+        for change in &changes {
+            output::text(&self.line(change), out)?;
+        }
+        let lasting = format!(
+            "\nIt lasts until the driver is loaded again. To make it last, write it to\n\
+             /etc/systemd/system/{name} and `systemctl enable {name}`:\n\n{unit}",
+            name = self.unit_name(port),
+        );
+        output::text(&lasting, out)
+    }
+
+    fn line(&self, change: &Change<'_>) -> String {
+        let Change { port, is, was, .. } = change;
+        let (device, file) = (self.device, self.file);
+        let mut line = format!(
+            "{device} port {port}: {file} is {is:?} ({}), ",
+            self.meaning
+        );
+        if was == is {
+            line.push_str("as it was before\n");
+            return line;
+        }
+        line.push_str(&format!("was {was:?}"));
+        if let Some(undo) = &change.undo {
+            line.push_str(&format!("; `{undo}` undoes it"));
+        }
+        line.push('\n');
+        line
+    }
+
+    /// The command that sets what was set before.
+    fn undo(&self, before: &str, port: u32) -> Option<String> {
+        let Self {
+            program, device, ..
+        } = self;
+        let words = if self.file == MODE {
+            let version = RoceVersion::parse(before)?;
+            format!("set-mode {device} {version}")
+        } else {
+            format!("set-tos {device} {}", before.parse::<u8>().ok()?)
+        };
+        (before != self.value).then(|| format!("{program} fabric {words} --port {port}"))
     }
 
     /// The port that was named, or all that the device has.
@@ -112,14 +182,17 @@ impl<'a> Setting<'a> {
         }
     }
 
+    fn unit_name(&self, port: Option<u32>) -> String {
+        let port = port.map_or_else(String::new, |port| format!("-port{port}"));
+        let file = self.file.replace('_', "-");
+        format!("{file}-{}{port}.service", self.device)
+    }
+
     /// A unit that does it at every start.
     fn unit(&self, port: Option<u32>) -> String {
         let port = port.map_or_else(String::new, |port| format!(" --port {port}"));
-        let file = self.file.replace('_', "-");
         format!(
-            "\nIt lasts until the driver is loaded again. To make it last, write it to\n\
-             /etc/systemd/system/{file}-{device}.service and enable that:\n\n\
-             [Unit]\n\
+            "[Unit]\n\
              Description=RoCE on {device}: {meaning}\n\
              Wants=modprobe@rdma_cm.service\n\
              After=modprobe@rdma_cm.service sys-kernel-config.mount\n\

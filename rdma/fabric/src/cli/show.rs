@@ -326,7 +326,7 @@ fn bonds(fabric: &Fabric) -> String {
         }
     }
     for netdev in fabric.netdevs.each() {
-        if let Some(partner) = netdev.ecmp_partner() {
+        if let Some(partner) = fabric.ecmp_partner(netdev) {
             text.push_str(&format!(
                 "{} with {partner}: RoCE LAG in ECMP mode\n",
                 netdev.name

@@ -77,7 +77,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
 /// Two ports as one without a bond: routes of equal cost choose between them.
 fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
     for netdev in examination.fabric.netdevs.each() {
-        let Some(partner) = netdev.ecmp_partner() else {
+        let Some(partner) = examination.fabric.ecmp_partner(netdev) else {
             continue;
         };
         let path = format!("{NET}/{}/device/roce_lag_ecmp_dev", netdev.name);
@@ -106,7 +106,10 @@ fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
             .because(format!(
                 "it is either ECMP over two netdevs with an address each, or a bond. {CONSEQUENCE}"
             ))
-            .mended_by(format!("echo 0 > {path}")),
+            .mended_by(format!(
+                "ip link set {} nomaster  # or end the ECMP mode, as its driver's manual has it: {path}",
+                netdev.name
+            )),
         };
         findings.push(finding.seen(path, partner));
     }

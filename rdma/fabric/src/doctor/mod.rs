@@ -14,6 +14,7 @@ mod memlock;
 mod modules;
 mod mtu;
 mod numa;
+mod partition;
 mod peer;
 mod permissions;
 mod pfc;
@@ -30,6 +31,7 @@ use std::time::Duration;
 
 pub use classes::Choice;
 pub use finding::{Evidence, Finding, Mend, Severity};
+pub use partition::Membership;
 
 use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};
 use crate::source::Source;
@@ -44,6 +46,8 @@ pub struct Intent {
     pub addresses: Vec<IpAddr>,
     /// Each ToS that it sets; none means what the connection manager does.
     pub tos: Vec<Choice>,
+    /// The partitions of its listeners.
+    pub partitions: Vec<Membership>,
     /// Memory that it locks: what for, and bytes.
     pub memory: Vec<(String, u64)>,
     /// Whether it is going to use RoCE in user space, whatever devices there are.
@@ -58,6 +62,7 @@ impl Intent {
             program,
             addresses: Vec::new(),
             tos: Vec::new(),
+            partitions: Vec::new(),
             memory: Vec::new(),
             is_soft: false,
         }
@@ -95,7 +100,7 @@ pub struct Rule {
 }
 
 /// All of them, what stops everything first.
-pub const RULES: [Rule; 18] = [
+pub const RULES: [Rule; 19] = [
     Rule::new(
         modules::NAME,
         "devices, drivers and kernel modules",
@@ -122,6 +127,11 @@ pub const RULES: [Rule; 18] = [
         versions::NAME,
         "RoCE v1 and v2, and who can connect to whom",
         versions::check,
+    ),
+    Rule::new(
+        partition::NAME,
+        "whether the ports are in the partitions of the listeners",
+        partition::check,
     ),
     Rule::new(roce_port::NAME, "who has UDP port 4791", roce_port::check),
     Rule::new(

@@ -15,6 +15,12 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         findings.extend(forced_ttl(device, port));
         findings.extend(ecn_bits(examination, device, port));
     }
+    if examination.is_soft() {
+        for netdev in examination.fabric.netdevs.each() {
+            findings.extend(kernels_tag(examination, netdev));
+        }
+        return;
+    }
     for (netdev, device, port) in examination.roce_netdevs() {
         for class in examination.classes_of(device, port) {
             findings.extend(vlan_priority(examination, netdev, (device, port), &class));
@@ -168,4 +174,43 @@ fn vlan_priority(
         )),
         _ => finding,
     })
+}
+
+/// What the kernel tags for RoCE in user space has the priority that the VLAN's map
+/// gives to the service level, and 0 where the map says nothing.
+fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
+    let vlan = netdev.vlan.get()?.as_ref()?;
+    let asked = &examination.intent.addresses;
+    let mut own = netdev.addresses.iter().map(|own| own.address);
+    if !asked.is_empty() && !own.any(|own| asked.contains(&own)) {
+        return None;
+    }
+    let is_lost = |tos: &Tos| tos.sl() != 0 && !vlan.egress.contains_key(&tos.sl().into());
+    let chosen = examination.intent.tos.iter().map(|choice| choice.tos);
+    let lost: BTreeSet<Tos> = chosen.filter(is_lost).collect();
+    let path = format!("/proc/net/vlan/{}", netdev.name);
+    let map = "1:1 2:2 3:3 4:4 5:5 6:6 7:7";
+    let mend = format!("ip link set {} type vlan egress-qos-map {map}", netdev.name);
+    let (severity, what) = match lost.first() {
+        Some(tos) => {
+            let what = format!("and not {}, from {tos}", tos.pcp());
+            (Severity::Warning, what)
+        }
+        None if vlan.egress.is_empty() => (Severity::Note, "whatever the ToS".to_owned()),
+        None => return None,
+    };
+    Some(
+        Finding::new(
+            NAME,
+            severity,
+            &netdev.name,
+            format!("frames carry VLAN {} with priority 0, {what}", vlan.id),
+        )
+        .because(
+            "RoCE in user space leaves the tag to the kernel, and the kernel asks the interface's \
+             egress-qos-map which priority a service level gets: switches choose the queue by it",
+        )
+        .seen(path, "EGRESS priority mappings: none for it")
+        .mended_by(mend),
+    )
 }

@@ -93,6 +93,27 @@ impl Fabric {
         })
     }
 
+    /// With what a netdev is one for RoCE, without a bond: RoCE LAG's ECMP mode.
+    /// None: with nothing.
+    ///
+    /// What the driver writes where the mode is off is documented nowhere. So a value
+    /// counts if it names another port that there is: its netdev, its PCI function or
+    /// its RDMA device.
+    #[must_use]
+    pub fn ecmp_partner<'a>(&self, netdev: &'a Netdev) -> Option<&'a str> {
+        let partner = netdev.roce_lag_ecmp_dev.get()?.as_deref()?;
+        let is_port = |other: &Netdev| {
+            let pci = other.pci.get().and_then(Option::as_deref);
+            let mut devices = self.ports_of(&other.name).map(|(device, _)| &device.name);
+            other.name == partner || pci == Some(partner) || devices.any(|name| name == partner)
+        };
+        let mut others = self
+            .netdevs
+            .each()
+            .filter(|other| other.name != netdev.name);
+        others.any(is_port).then_some(partner)
+    }
+
     fn obstacles(&self, netdev: &Netdev, bond: &Bond, devices: &[&Device]) -> Vec<Obstacle> {
         let bonding = format!("{NET}/{}/bonding", netdev.name);
         let mut obstacles = Vec::new();

@@ -91,15 +91,6 @@ impl Netdev {
         }
     }
 
-    /// With which device it is one for RoCE, without a bond: RoCE LAG's ECMP mode.
-    /// None: with none.
-    #[must_use]
-    pub fn ecmp_partner(&self) -> Option<&str> {
-        let partner = self.roce_lag_ecmp_dev.get()?.as_deref()?;
-        // What drivers write for "none".
-        (!matches!(partner, "" | "0" | "none" | "(null)")).then_some(partner)
-    }
-
     /// The card that it is a port of: its PCI address without the function.
     #[must_use]
     pub fn card(&self) -> Option<String> {

@@ -88,11 +88,18 @@ pub const CM_REJECTS: [Trouble; 34] = [
             "this machine is overloaded, so that it answered late",
         ],
     ),
-    bug(
-        5,
-        "CM reject 5, Unsupported request",
-        "the other end does not know this kind of request",
-    ),
+    Trouble {
+        code: 5,
+        name: "CM reject 5, Unsupported request",
+        what: "the other end does not take this request",
+        causes: &[
+            "the target's listener is of another partition than our P_Key, or both are limited \
+             members: its log says so",
+            "a middlebox translates addresses, which RoCE does not survive",
+            "a bug in either end's connection manager",
+        ],
+        next: Next::OtherLog,
+    },
     bug(
         6,
         "CM reject 6, Invalid communication ID",

@@ -37,6 +37,7 @@ pub(crate) fn intent() -> Intent {
         program: PROGRAM,
         addresses: Vec::new(),
         tos: Vec::new(),
+        partitions: Vec::new(),
         memory: vec![
             ("data buffers of 2 reactors".to_owned(), 32 << 20),
             ("1024 receives of 2 reactors".to_owned(), 8 << 20),
@@ -108,12 +109,22 @@ enum Cli {
     Doctor(DoctorArgs),
 }
 
+/// Whether it is a command line of ours, without running it.
+pub(crate) fn parses(command: &str) -> bool {
+    Cli::try_parse_from(command.split_whitespace()).is_ok()
+}
+
 /// Runs a command line of ours: its output, and its exit code.
 pub(crate) fn run(command: &str) -> (String, Result<u8, String>) {
     let mut out = Vec::new();
+    let mut intent = intent();
+    intent.program = match command.split(' ').next() {
+        Some("cairn-initiator") => "cairn-initiator",
+        _ => PROGRAM,
+    };
     let result = match Cli::try_parse_from(command.split_whitespace()) {
-        Ok(Cli::Fabric(args)) => run_fabric(&args, PROGRAM, &mut out).map(|()| 0),
-        Ok(Cli::Doctor(args)) => run_doctor(&args, intent(), &mut out),
+        Ok(Cli::Fabric(args)) => run_fabric(&args, intent.program, &mut out).map(|()| 0),
+        Ok(Cli::Doctor(args)) => run_doctor(&args, intent, &mut out),
         Err(error) => panic!("{command}: {error}"),
     };
     (String::from_utf8(out).unwrap(), result)

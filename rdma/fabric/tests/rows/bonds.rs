@@ -91,13 +91,21 @@ fn two_ports_as_one_by_ecmp_are_recognised_and_no_bond_may_have_them() {
         "/sys/class/net/eth2/device/roce_lag_ecmp_dev",
     ];
     assert_found(&without_bond, "lag", &parts);
-    let off = "[/sys/class/net]\neth2/device/roce_lag_ecmp_dev = 0";
-    let off = findings(&changed("healthy", off));
-    assert!(off.iter().all(|finding| !finding.what.contains("ECMP")));
+    for partner in ["eth3", "mlx5_1"] {
+        let by_name = format!("[/sys/class/net]\neth2/device/roce_lag_ecmp_dev = {partner}");
+        let found = findings(&changed("healthy", &by_name));
+        assert_found(&found, "lag", &["note", partner, "in ECMP mode"]);
+    }
+    // Whatever it is that means "off", it names no other port.
+    for off in ["0", "none", "(null)", "eth2", "0000:09:00.0"] {
+        let off = format!("[/sys/class/net]\neth2/device/roce_lag_ecmp_dev = {off}");
+        let off = findings(&changed("healthy", &off));
+        assert!(off.iter().all(|finding| !finding.what.contains("ECMP")));
+    }
     let parts = [
         "warning",
         "it is in bond0, too",
-        "echo 0 > /sys/class/net/eth2",
+        "ip link set eth2 nomaster",
     ];
     assert_found(&findings(&changed("bond", ecmp)), "lag", &parts);
 }

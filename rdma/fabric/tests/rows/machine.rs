@@ -1,8 +1,10 @@
 //! Devices, their counters, and what the machine has for them.
 
-use cairn_fabric::doctor::Severity;
+use cairn_fabric::doctor::{Intent, Membership, Severity};
+use cairn_fabric::source::Source;
+use cairn_rdma::PKey;
 
-use crate::common::{assert_found, changed, findings, recorded};
+use crate::common::{assert_found, changed, findings, findings_with, intent, recorded};
 
 #[test]
 fn soft_roce_is_named_before_somebody_asks_why_the_cpu_is_busy() {
@@ -135,4 +137,60 @@ fn a_missing_module_is_named_with_the_modprobe_line() {
     assert_found(&other, "modules", &parts);
     let nvmet = findings(&changed("healthy", "[/sys/module]\nnvmet_rdma/"));
     assert_found(&nvmet, "modules", &["note", "kernel's own NVMe target"]);
+}
+
+/// A target with one listener of a partition.
+fn of_partition(address: &str, pkey: u16, is_soft: bool) -> Intent {
+    let membership = Membership {
+        pkey: PKey::new(pkey).unwrap(),
+        address: address.parse().unwrap(),
+        is_soft,
+        by: format!("the listener {address}:4420"),
+    };
+    Intent {
+        partitions: vec![membership],
+        ..intent()
+    }
+}
+
+#[test]
+fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
+    let of = |source: &dyn Source, intent: Intent| {
+        let all = findings_with(source, intent, None).into_iter();
+        all.filter(|finding| finding.rule == "partition")
+            .collect::<Vec<_>>()
+    };
+    let healthy = recorded("healthy");
+    for address in ["192.0.2.1", "0.0.0.0"] {
+        let found = of(&healthy, of_partition(address, 0x8001, false));
+        let parts = [
+            "error [partition] mlx5_0 port 1",
+            "P_Key 0x8001 is not in its table",
+            "/sys/class/infiniband/mlx5_0/ports/1/pkeys: 0xffff",
+            "provider = \"soft\"",
+        ];
+        assert_found(&found, "partition", &parts);
+        let parts = [
+            "note",
+            "Linux's own host",
+            "cairn-initiator discover",
+            "--pkey 0x8001",
+        ];
+        assert_found(&found, "partition", &parts);
+        assert_eq!(found.len(), 2, "{found:?}");
+    }
+    // A limited membership is another one than a full one of the same partition.
+    let member = changed(
+        "healthy",
+        "/sys/class/infiniband/mlx5_0/ports/1/pkeys/1 = 0x8001",
+    );
+    let errors = |intent| {
+        let found = of(&member, intent).into_iter();
+        found.filter(|one| one.severity == Severity::Error).count()
+    };
+    assert_eq!(errors(of_partition("192.0.2.1", 0x8001, false)), 0);
+    assert_eq!(errors(of_partition("192.0.2.1", 0x0001, false)), 1);
+    // RoCE in user space has no table, and the default partition is everybody's.
+    assert_eq!(errors(of_partition("192.0.2.1", 0x8002, true)), 0);
+    assert!(of(&healthy, of_partition("192.0.2.1", 0xffff, false)).is_empty());
 }

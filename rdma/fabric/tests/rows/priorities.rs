@@ -1,6 +1,8 @@
 //! ToS, DSCP, priorities and hop limits.
 
-use cairn_fabric::doctor::Choice;
+use cairn_fabric::doctor::{Choice, Finding, Intent};
+use cairn_fabric::facts::Vlan;
+use cairn_fabric::source::Recording;
 use cairn_fabric::tos::Tos;
 use cairn_rdma::marking::Rule;
 
@@ -19,6 +21,58 @@ fn tos_is_explained_where_it_becomes_a_vlan_priority() {
     assert_found(&findings, "tos", &parts);
     // The tag's priority is what PFC goes by there: 3, which is protected.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
+}
+
+#[test]
+fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
+    let mut intent = intent();
+    intent.is_soft = true;
+    intent.addresses = vec!["198.51.100.1".parse().unwrap()];
+    intent.tos = vec![told(104)];
+    // The recorded map has priority 0 alone.
+    let of = |intent: &Intent, machine: &Recording| findings_with(machine, intent.clone(), None);
+    let parts = [
+        "warning",
+        "eth2.100",
+        "VLAN 100 with priority 0, and not 3, from ToS 104",
+        "/proc/net/vlan/eth2.100",
+        "ip link set eth2.100 type vlan egress-qos-map 1:1 2:2 3:3",
+    ];
+    assert_found(&of(&intent, &recorded("vlan")), "tos", &parts);
+    let of_tos = |findings: &[Finding]| findings.iter().filter(|one| one.rule == "tos").count();
+    let with_map = |map: &str| {
+        let vlan = "VID: 100\\nDevice: eth2\\nEGRESS priority mappings:";
+        changed(
+            "vlan",
+            &format!("[/proc/net/vlan]\neth2.100 = {vlan} {map}"),
+        )
+    };
+    assert_eq!(of_tos(&of(&intent, &with_map("3:3"))), 0);
+    // Somebody wants it so.
+    assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
+    // An address that is on no VLAN.
+    intent.addresses = vec!["192.0.2.1".parse().unwrap()];
+    assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
+    // Hosts choose.
+    intent.addresses.clear();
+    intent.tos.clear();
+    assert_eq!(of_tos(&of(&intent, &recorded("vlan"))), 0);
+    let parts = ["note", "priority 0, whatever the ToS"];
+    assert_found(&of(&intent, &with_map("")), "tos", &parts);
+}
+
+#[test]
+fn an_address_leads_to_its_vlan() {
+    let of = |machine: &str, address: &str| {
+        Vlan::of_address(&recorded(machine), address.parse().unwrap())
+    };
+    let vlan = of("vlan", "198.51.100.1").expect("it is eth2.100's");
+    assert_eq!((vlan.parent.as_str(), vlan.id), ("eth2", 100));
+    assert_eq!(vlan.egress, [(0, 3)].into());
+    // Of the same machine and adapter, and on no VLAN; of nobody; without the module.
+    assert_eq!(of("vlan", "192.0.2.1"), None);
+    assert_eq!(of("vlan", "203.0.113.1"), None);
+    assert_eq!(of("healthy", "192.0.2.1"), None);
 }
 
 #[test]

@@ -23,8 +23,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{
-    Completion, CompletionKind, ConnRequest, Event, ListenOptions, ListenerEvent, Provider, QpId,
-    sleep_until_ready,
+    Completion, CompletionKind, ConnRequest, Event, ListenOptions, ListenerEvent, PKey, Provider,
+    QpId, sleep_until_ready,
 };
 use cairn_roce::Soft;
 
@@ -55,6 +55,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         let options = ListenOptions {
             address: SocketAddr::new(ip, port),
             backlog: 4,
+            pkey: PKey::DEFAULT,
         };
         let sink = Box::new(move |event| {
             let _ = sender.send(event);

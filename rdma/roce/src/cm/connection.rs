@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::{Duration, Instant};
 
-use cairn_rdma::Marked;
+use cairn_rdma::{Marked, PKey};
 
 use crate::wire::cm::ip_cm::CONSUMER_LEN;
 use crate::wire::cm::{CommIds, rej, rep};
@@ -54,6 +54,8 @@ pub struct Connect {
     pub path_mtu: u8,
     /// ACK timeout, as a code.
     pub ack_timeout: u8,
+    /// Our membership.
+    pub pkey: PKey,
     /// What the connection's packets carry.
     pub marked: Marked,
     /// For the peer's consumer.
@@ -79,6 +81,8 @@ pub struct Request {
     pub path_mtu: u8,
     /// ACK timeout, as a code.
     pub ack_timeout: u8,
+    /// The peer's membership.
+    pub pkey: PKey,
     /// Traffic class of the connection's packets.
     pub traffic_class: u8,
     /// For our consumer.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use cairn_rdma::Marked;
+use cairn_rdma::{Marked, PKey};
 
 use super::connection::{CmEvent, ConnId, Connection, Path, QpTerms, RemoteQp, Request, State};
 use super::{
@@ -11,7 +11,6 @@ use super::{
     MAX_HALF_OPEN_PER_PEER, MAX_INTERVAL, Manager, rejection,
 };
 use crate::wire::aeth::timeout_of_code;
-use crate::wire::bth::is_our_pkey;
 use crate::wire::cm::lap::STATUS_UNSUPPORTED;
 use crate::wire::cm::sidr::STATUS_NO_SERVICE;
 use crate::wire::cm::{
@@ -324,11 +323,11 @@ fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
     let honest = ip_cm.source.ip() == path.remote
         && address_of(req.primary.local_gid) == path.remote
         && ip_cm.destination == path.local;
-    // The one partition that there is (annex A16.4.2).
-    let in_partition = is_our_pkey(req.pkey);
-    if !honest || !in_partition || !(1..=5).contains(&req.path_mtu) {
+    if !honest || !(1..=5).contains(&req.path_mtu) {
         return Err(RejReason::UnsupportedRequest);
     }
+    // Whether it is the right one, each listener says.
+    let pkey = PKey::new(req.pkey).ok_or(RejReason::UnsupportedRequest)?;
     Ok(Request {
         path,
         local: SocketAddr::new(path.local, port),
@@ -343,6 +342,7 @@ fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
         retry_count: req.retry_count,
         path_mtu: req.path_mtu,
         ack_timeout: req.primary.local_ack_timeout,
+        pkey,
         traffic_class: req.primary.traffic_class,
         private_data: padded(&req.private_data[ip_cm::LEN..]),
     })

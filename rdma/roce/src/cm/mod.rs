@@ -23,7 +23,6 @@ use std::time::{Duration, Instant};
 use cairn_rdma::Marked;
 use connection::{Connection, RemoteQp, State};
 
-use crate::wire::bth::DEFAULT_PKEY;
 use crate::wire::cm::{
     Answered, CommIds, Dreq, IpCm, Message, Rej, RejReason, Rep, Req, Rtu, ip_cm, padded, rej, rep,
     req,
@@ -138,7 +137,7 @@ impl Manager {
             starting_psn: wish.terms.starting_psn,
             local_response_timeout: RESPONSE_TIMEOUT,
             retry_count: wish.retry_count,
-            pkey: DEFAULT_PKEY,
+            pkey: wish.pkey.bits(),
             path_mtu: wish.path_mtu,
             rnr_retry_count: wish.terms.rnr_retry_count,
             max_cm_retries: MAX_CM_RETRIES,

@@ -301,6 +301,7 @@ mod tests {
             local: Ipv4Addr::new(192, 0, 2, 1).into(),
             remote: Ipv4Addr::new(192, 0, 2, 2).into(),
             traffic_class: 0,
+            is_of_class: true,
             hop_limit: 64,
         }
     }

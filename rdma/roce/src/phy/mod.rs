@@ -157,4 +157,17 @@ impl Inlet {
             Self::Tap(_) => None,
         }
     }
+
+    /// Gives what is sent from here this traffic class, and the priority that goes
+    /// with it. (On a wire in memory each packet has its own.)
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
+        match self {
+            Self::Socket(socket) => socket.set_class(traffic_class),
+            Self::Packets(socket) => socket.set_class(traffic_class),
+            Self::Tap(_) => Ok(()),
+        }
+    }
 }

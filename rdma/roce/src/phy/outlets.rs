@@ -11,7 +11,13 @@
 //! packet's queue pair. So a flow leads to one endpoint of a peer; towards other
 //! peers, other flows may have the same port.
 //!
-//! Sockets are opened while connecting, and kept for the next queue pair.
+//! A flow is of one traffic class, too, for the priority by which a VLAN's interface
+//! chooses the PCP is a socket's: Linux gives one of its own choice to a message
+//! that names its class ([`super::socket::service_level`]).
+//!
+//! Sockets are opened while connecting, and kept for the next queue pair. Where
+//! there can be no more of them, queue pairs share those of another class, and
+//! their messages name the class: better a wrong PCP than no connection.
 //!
 //! In RoCE v1 the flow label stands in the GRH. What takes a socket there is
 //! the priority.
@@ -23,7 +29,7 @@ use std::os::fd::RawFd;
 
 use super::Network;
 use super::packet::PacketSocket;
-use super::socket::Socket;
+use super::socket::{Socket, service_level};
 use crate::chance::Chance;
 
 /// Sockets that an endpoint's queue pairs send from.
@@ -42,6 +48,8 @@ pub struct Outlet {
     pub fd: RawFd,
     /// The flow label: the UDP source port, where there is UDP.
     pub flow: u16,
+    /// Whether the socket is of the traffic class that was asked for.
+    pub is_of_class: bool,
     /// Which of the ports it is, and for whom.
     place: Option<(usize, Toward)>,
 }
@@ -51,6 +59,7 @@ impl Outlet {
     pub const UNDECIDED: Self = Self {
         fd: -1,
         flow: 0,
+        is_of_class: false,
         place: None,
     };
 }
@@ -73,8 +82,8 @@ pub struct Outlets {
     ports: Vec<Port>,
     /// What the ports are used for: queue pairs that send so.
     uses: HashMap<(usize, IpAddr), Use>,
-    /// By priority.
-    priorities: Vec<(i32, PacketSocket)>,
+    /// By service level.
+    levels: Vec<(u8, PacketSocket)>,
 }
 
 #[derive(Debug)]
@@ -82,6 +91,8 @@ struct Port {
     /// None on a wire in memory.
     socket: Option<Socket>,
     number: u16,
+    /// The traffic class of its packets.
+    class: u8,
 }
 
 /// The flow from one port to one peer.
@@ -101,7 +112,7 @@ impl Outlets {
             chance,
             ports: Vec::new(),
             uses: HashMap::new(),
-            priorities: Vec::new(),
+            levels: Vec::new(),
         }
     }
 
@@ -111,15 +122,14 @@ impl Outlets {
     /// The system has no socket, and there is none that could be shared.
     pub fn take(&mut self, toward: Toward, traffic_class: u8) -> io::Result<Outlet> {
         if matches!(self.network, Network::Ethernet { .. }) {
-            let fd = self.of_priority(priority_of(traffic_class))?;
-            let flow = self.chance.draw() as u16;
             return Ok(Outlet {
-                fd,
-                flow,
+                fd: self.of_level(traffic_class)?,
+                flow: self.chance.draw() as u16,
+                is_of_class: true,
                 place: None,
             });
         }
-        let place = self.choose(toward)?;
+        let place = self.choose(toward, traffic_class)?;
         let begun = self.uses.entry((place, toward.remote)).or_insert(Use {
             endpoint: toward.endpoint,
             queue_pairs: 0,
@@ -129,6 +139,7 @@ impl Outlets {
         Ok(Outlet {
             fd: port.socket.as_ref().map_or(-1, Socket::raw),
             flow: port.number,
+            is_of_class: port.class == traffic_class,
             place: Some((place, toward)),
         })
     }
@@ -138,13 +149,17 @@ impl Outlets {
     /// # Errors
     /// As [`Outlets::take`]; then it keeps what it has.
     pub fn retake(&mut self, outlet: Outlet, traffic_class: u8) -> io::Result<Outlet> {
-        Ok(match self.network {
-            Network::Ethernet { .. } => Outlet {
-                fd: self.of_priority(priority_of(traffic_class))?,
+        match outlet.place {
+            None => Ok(Outlet {
+                fd: self.of_level(traffic_class)?,
                 ..outlet
-            },
-            _ => outlet,
-        })
+            }),
+            Some((_, toward)) => {
+                let other = self.take(toward, traffic_class)?;
+                self.give_back(outlet);
+                Ok(other)
+            }
+        }
     }
 
     /// A queue pair needs its outlet no more.
@@ -161,25 +176,49 @@ impl Outlets {
     }
 
     /// The port of the flow that is to have one queue pair more.
-    fn choose(&mut self, toward: Toward) -> io::Result<usize> {
-        let to_remote = |place: &usize| self.uses.get(&(*place, toward.remote));
-        let places = 0..self.ports.len();
-        let flows = places.clone().filter_map(|place| {
-            let flow = to_remote(&place).filter(|flow| flow.endpoint == toward.endpoint)?;
-            Some((flow.queue_pairs, place))
-        });
-        let (count, least) = (flows.clone().count(), flows.min());
-        if let Some((_, place)) = least.filter(|_| count == FLOWS) {
+    fn choose(&mut self, toward: Toward, class: u8) -> io::Result<usize> {
+        let (flows, least) = self.flows(toward, |port| port.class == class);
+        if let Some(place) = least.filter(|_| flows == FLOWS) {
             return Ok(place);
         }
-        if let Some(place) = { places }.find(|place| to_remote(place).is_none()) {
+        if let Some(place) = self.unused(toward, |port| port.class == class) {
             return Ok(place);
         }
-        let place = self.open();
-        place.or_else(|error| least.map(|(_, place)| place).ok_or(error))
+        if let Some(place) = self.idle() {
+            self.ports[place].turn_into(class)?;
+            return Ok(place);
+        }
+        self.open(class).or_else(|error| {
+            least
+                .or_else(|| self.unused(toward, |_| true))
+                .or_else(|| self.flows(toward, |_| true).1)
+                .ok_or(error)
+        })
     }
 
-    fn open(&mut self) -> io::Result<usize> {
+    /// How many of the ports lead there, and the one with the fewest queue pairs.
+    fn flows(&self, toward: Toward, of: impl Fn(&Port) -> bool) -> (usize, Option<usize>) {
+        let flows = self.ports.iter().enumerate().filter_map(|(place, port)| {
+            let flow = self.uses.get(&(place, toward.remote))?;
+            (flow.endpoint == toward.endpoint && of(port)).then_some((flow.queue_pairs, place))
+        });
+        (flows.clone().count(), flows.min().map(|(_, place)| place))
+    }
+
+    /// One of the ports that lead to none of this peer's endpoints.
+    fn unused(&self, toward: Toward, of: impl Fn(&Port) -> bool) -> Option<usize> {
+        let mut ports = self.ports.iter().enumerate();
+        let found = ports
+            .find(|&(place, port)| of(port) && !self.uses.contains_key(&(place, toward.remote)));
+        found.map(|(place, _)| place)
+    }
+
+    /// A port that leads nowhere.
+    fn idle(&self) -> Option<usize> {
+        (0..self.ports.len()).find(|place| self.uses.keys().all(|(used, _)| used != place))
+    }
+
+    fn open(&mut self, class: u8) -> io::Result<usize> {
         if self.ports.len() == MAX_SOCKETS {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
@@ -198,27 +237,37 @@ impl Outlets {
                 Err(error) => return Err(error),
             }
         };
-        self.ports.push(Port { socket, number });
+        let mut port = Port {
+            socket,
+            number,
+            class,
+        };
+        port.turn_into(class)?;
+        self.ports.push(port);
         Ok(self.ports.len() - 1)
     }
 
-    fn of_priority(&mut self, priority: i32) -> io::Result<RawFd> {
-        let open = self.priorities.iter().find(|(of, _)| *of == priority);
+    fn of_level(&mut self, traffic_class: u8) -> io::Result<RawFd> {
+        let level = service_level(traffic_class);
+        let open = self.levels.iter().find(|(of, _)| *of == level);
         if let Some((_, socket)) = open {
             return Ok(socket.raw());
         }
-        let socket = PacketSocket::sender(priority)?;
+        let socket = PacketSocket::sender(traffic_class)?;
         let fd = socket.raw();
-        self.priorities.push((priority, socket));
+        self.levels.push((level, socket));
         Ok(fd)
     }
 }
 
-/// The priority that Linux gives a packet by its type of service (ip(7),
-/// tc-prio(8)), and by which a VLAN's `egress-qos-map` chooses the PCP.
-const fn priority_of(traffic_class: u8) -> i32 {
-    // Best effort, bulk, interactive, interactive bulk.
-    [0, 2, 6, 4][(traffic_class >> 3 & 3) as usize]
+impl Port {
+    fn turn_into(&mut self, class: u8) -> io::Result<()> {
+        if let Some(socket) = &self.socket {
+            socket.set_class(class)?;
+        }
+        self.class = class;
+        Ok(())
+    }
 }
 
 #[cfg(test)]
@@ -287,9 +336,47 @@ mod tests {
     }
 
     #[test]
-    fn priorities_are_the_kernels() {
-        // DSCP AF11, CS1, AF31 and EF, as rt_tos2priority() has them.
-        let of = |dscp: u8| priority_of(dscp << 2);
-        assert_eq!([of(0), of(10), of(8), of(26), of(46)], [0, 2, 0, 2, 4]);
+    fn a_flow_is_of_one_class() {
+        let mut outlets = outlets();
+        let mut ports_of = |class| {
+            let flows = (0..3 * FLOWS).map(|_| outlets.take(toward(1, 1), class).unwrap());
+            let taken: Vec<Outlet> = flows.collect();
+            assert!(taken.iter().all(|outlet| outlet.is_of_class));
+            taken
+                .iter()
+                .map(|outlet| outlet.flow)
+                .collect::<HashSet<u16>>()
+        };
+        let (one, other) = (ports_of(96), ports_of(104));
+        assert!(one.is_disjoint(&other));
+        assert_eq!((one.len(), other.len()), (FLOWS, FLOWS));
+    }
+
+    #[test]
+    fn a_queue_pair_of_another_class_moves_and_leaves_its_port_to_others() {
+        let mut outlets = outlets();
+        let before = outlets.take(toward(1, 1), 0).unwrap();
+        let after = outlets.retake(before, 96).unwrap();
+        assert_ne!(after.flow, before.flow);
+        assert!(after.is_of_class);
+        // Nobody uses the port any more, so it is of any class.
+        let next = outlets.take(toward(2, 1), 32).unwrap();
+        assert_eq!((next.flow, next.is_of_class), (before.flow, true));
+        assert_eq!(outlets.ports.len(), 2);
+    }
+
+    #[test]
+    fn without_another_port_classes_share_those_there_are() {
+        let mut outlets = outlets();
+        for class in 0..(MAX_SOCKETS / FLOWS) as u8 {
+            for _ in 0..FLOWS {
+                outlets.take(toward(1, 1), class << 2).unwrap();
+            }
+        }
+        assert_eq!(outlets.ports.len(), MAX_SOCKETS);
+        for host in [1, 2] {
+            let outlet = outlets.take(toward(host, 1), 1).unwrap();
+            assert!(!outlet.is_of_class);
+        }
     }
 }

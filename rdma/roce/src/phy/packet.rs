@@ -28,7 +28,7 @@ use libc::{c_int, sockaddr_ll, socklen_t};
 use super::interface::Interface;
 use super::neighbour::Mac;
 use super::socket::{
-    NOTHING, attach, check, grow_receive_buffer, grow_send_buffer, set, statement,
+    NOTHING, attach, check, grow_receive_buffer, grow_send_buffer, set, set_priority, statement,
 };
 use crate::wire::ethernet::ETHERTYPE_ROCE;
 use crate::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
@@ -101,23 +101,28 @@ impl PacketSocket {
         Ok(Self { fd, _claim: claim })
     }
 
-    /// A socket that only sends, with this priority: what qdiscs and a VLAN's
-    /// `egress-qos-map` go by.
+    /// A socket that only sends, with the priority of this traffic class: what qdiscs
+    /// and a VLAN's `egress-qos-map` go by.
     ///
     /// # Errors
     /// The process lacks `CAP_NET_RAW`.
-    pub fn sender(priority: c_int) -> io::Result<Self> {
+    pub fn sender(traffic_class: u8) -> io::Result<Self> {
         // Without a protocol it receives nothing.
         let fd = open()?;
         attach(fd.as_raw_fd(), libc::SO_ATTACH_FILTER, &NOTHING)?;
         grow_send_buffer(fd.as_raw_fd())?;
-        set(
-            fd.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_PRIORITY,
-            &priority,
-        )?;
-        Ok(Self { fd, _claim: None })
+        let this = Self { fd, _claim: None };
+        this.set_class(traffic_class)?;
+        Ok(this)
+    }
+
+    /// Gives what it sends the priority of this traffic class. The class itself
+    /// stands in the GRH.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
+        set_priority(self.raw(), traffic_class)
     }
 
     /// The descriptor.

@@ -41,6 +41,9 @@ pub struct Flow {
     pub remote: IpAddr,
     /// Type of service, or traffic class.
     pub traffic_class: u8,
+    /// Whether the socket is of this class itself; else each message names it, and
+    /// Linux chooses the priority.
+    pub is_of_class: bool,
     /// Time to live, or hop limit.
     pub hop_limit: u8,
 }
@@ -340,8 +343,8 @@ fn wait_writable(fd: RawFd) {
     unsafe { libc::poll(&raw mut polled, 1, 1) };
 }
 
-/// The control messages of a group: source address, class, hop limit, and how to
-/// cut it up.
+/// The control messages of a group: source address, class unless it is the socket's,
+/// hop limit, and how to cut it up.
 fn write_control(group: &Group, header: &mut msghdr, control: &mut Control) {
     let flow = &group.flow;
     header.msg_control = control.0.as_mut_ptr().cast();
@@ -359,7 +362,9 @@ fn write_control(group: &Group, header: &mut msghdr, control: &mut Control) {
                 ipi_addr: libc::in_addr { s_addr: 0 },
             };
             writer.put(libc::IPPROTO_IP, libc::IP_PKTINFO, info);
-            writer.put(libc::IPPROTO_IP, libc::IP_TOS, class);
+            if !flow.is_of_class {
+                writer.put(libc::IPPROTO_IP, libc::IP_TOS, class);
+            }
             writer.put(libc::IPPROTO_IP, libc::IP_TTL, hops);
         }
         IpAddr::V6(local) => {
@@ -370,7 +375,9 @@ fn write_control(group: &Group, header: &mut msghdr, control: &mut Control) {
                 ipi6_ifindex: 0,
             };
             writer.put(libc::IPPROTO_IPV6, libc::IPV6_PKTINFO, info);
-            writer.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class);
+            if !flow.is_of_class {
+                writer.put(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, class);
+            }
             writer.put(libc::IPPROTO_IPV6, libc::IPV6_HOPLIMIT, hops);
         }
     }

@@ -120,6 +120,21 @@ impl Socket {
         attach(self.raw(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
     }
 
+    /// Gives its packets this traffic class, and the priority that goes with it.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn set_class(&self, traffic_class: u8) -> io::Result<()> {
+        let class = c_int::from(traffic_class);
+        if self.is_ipv4 {
+            self.set(libc::IPPROTO_IP, libc::IP_TOS, &class)?;
+        } else {
+            self.set(libc::IPPROTO_IPV6, libc::IPV6_TCLASS, &class)?;
+        }
+        // After the class, for Linux has just set a priority of its own choice.
+        set_priority(self.raw(), traffic_class)
+    }
+
     fn set<T>(&self, level: c_int, option: c_int, value: &T) -> io::Result<()> {
         set(self.raw(), level, option, value)
     }
@@ -143,6 +158,27 @@ impl Socket {
         check(unsafe { libc::getsockname(self.raw(), address, &raw mut length) })?;
         from_storage(&storage).ok_or_else(|| io::Error::other("not an IP socket"))
     }
+}
+
+/// The service level of a traffic class. It is the priority of packets, by which a
+/// VLAN's `egress-qos-map` chooses the PCP.
+///
+/// Linux has another rule for its sockets, by which ToS 96 is priority 0 (ip(7),
+/// `rt_tos2priority`): it heeds bits that DSCP has long taken, and not the upper
+/// three.
+pub(super) const fn service_level(traffic_class: u8) -> u8 {
+    traffic_class >> 5
+}
+
+/// The highest priority that takes no privileges (socket(7), `SO_PRIORITY`).
+const HIGHEST_UNPRIVILEGED: c_int = 6;
+
+/// Gives a socket's packets the priority of their traffic class, or, without the
+/// privileges that 7 takes, the next one.
+pub(super) fn set_priority(fd: RawFd, traffic_class: u8) -> io::Result<()> {
+    let level = c_int::from(service_level(traffic_class));
+    let set_to = |priority: c_int| set(fd, libc::SOL_SOCKET, libc::SO_PRIORITY, &priority);
+    set_to(level).or_else(|_| set_to(level.min(HIGHEST_UNPRIVILEGED)))
 }
 
 /// A filter that lets no packet pass.
@@ -274,9 +310,44 @@ pub fn source_for(remote: SocketAddr) -> io::Result<IpAddr> {
 
 #[cfg(test)]
 mod tests {
-    use std::net::Ipv6Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
+
+    fn option(socket: &Socket, level: c_int, option: c_int) -> c_int {
+        let (mut value, mut length) = (0 as c_int, size_of::<c_int>() as socklen_t);
+        let into = (&raw mut value).cast();
+        // SAFETY: there is room for `length` bytes, and both outlive the call.
+        let done = unsafe { libc::getsockopt(socket.raw(), level, option, into, &raw mut length) };
+        check(done).unwrap();
+        value
+    }
+
+    #[test]
+    fn a_class_is_that_of_packets_and_their_priority_its_service_level() {
+        let cases: [(IpAddr, c_int, c_int); 2] = [
+            (Ipv4Addr::LOCALHOST.into(), libc::IPPROTO_IP, libc::IP_TOS),
+            (
+                Ipv6Addr::LOCALHOST.into(),
+                libc::IPPROTO_IPV6,
+                libc::IPV6_TCLASS,
+            ),
+        ];
+        for (address, level, of_class) in cases {
+            let socket = Socket::bind_sender(SocketAddr::new(address, 0)).unwrap();
+            // ECN's bits are part of it: 98 is ToS 96, ECN-capable.
+            for (class, priority) in [(98, 3), (0, 0), (104, 3), (184, 5), (32, 1)] {
+                socket.set_class(class).unwrap();
+                let is = option(&socket, level, of_class);
+                assert_eq!(is, c_int::from(class), "{address}");
+                let is = option(&socket, libc::SOL_SOCKET, libc::SO_PRIORITY);
+                assert_eq!(is, priority, "{address}: ToS {class}");
+            }
+            socket.set_class(0xe0).unwrap();
+            let highest = option(&socket, libc::SOL_SOCKET, libc::SO_PRIORITY);
+            assert!(highest == 7 || highest == HIGHEST_UNPRIVILEGED, "{highest}");
+        }
+    }
 
     #[test]
     fn what_adapters_send_over_ipv6_without_a_checksum_arrives() {

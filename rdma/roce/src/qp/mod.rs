@@ -19,11 +19,10 @@ pub mod work;
 
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{PostError, QpId};
+use cairn_rdma::{PKey, PostError, QpId};
 
 use crate::counters::Counters;
-use crate::wire::bth::is_our_pkey;
-use crate::wire::{Opcode, Packet};
+use crate::wire::{Opcode, Packet, bth};
 
 use memory::Memory;
 use requester::Requester;
@@ -50,6 +49,8 @@ pub struct Context<'a> {
 pub struct QpConfig {
     /// The peer's queue pair.
     pub dest_qpn: u32,
+    /// What its packets carry, and whom it hears.
+    pub pkey: PKey,
     /// Path MTU: bytes of payload in a full packet.
     pub mtu: u32,
     /// PSN of our first request: what the peer expects.
@@ -86,6 +87,7 @@ pub struct Qp {
     /// Requests that have gone before an acknowledgement that waits.
     passed: u32,
     dest_qpn: u32,
+    pkey: PKey,
 }
 
 /// Requests that may go before an acknowledgement that waits.
@@ -109,6 +111,7 @@ impl Qp {
             cnp_sent_at: None,
             passed: 0,
             dest_qpn: config.dest_qpn,
+            pkey: config.pkey,
         }
     }
 
@@ -153,7 +156,7 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        if !is_our_pkey(packet.bth.pkey) {
+        if !self.pkey.hears(packet.bth.pkey) {
             cx.counters.rx_not_ours += 1;
             return;
         }
@@ -185,6 +188,12 @@ impl Qp {
         out: &mut [u8],
         cx: &mut Context<'_>,
     ) -> Option<usize> {
+        let length = self.write_next(now, out, cx)?;
+        bth::set_pkey(out, self.pkey);
+        Some(length)
+    }
+
+    fn write_next(&mut self, now: Instant, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {
         if std::mem::take(&mut self.owes_cnp) {
             self.cnp_sent_at = Some(now);
             cx.counters.np_cnp_sent += 1;

@@ -3,11 +3,13 @@
 use std::any::Any;
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use cairn_rdma::{
-    ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PrivateData, Sink,
+    Complaints, ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey,
+    PrivateData, Sink,
 };
 
 use super::device::SoftDevice;
@@ -19,13 +21,39 @@ use crate::wire::cm::RejReason;
 pub(super) struct Listening {
     pub(super) sink: Sink,
     pub(super) backlog: u32,
+    /// Whom it hears, and the membership of what it accepts.
+    pub(super) pkey: PKey,
     /// Requests that have not been answered.
     pub(super) waiting: AtomicU32,
+    /// A peer shall not fill the log.
+    pub(super) complaints: Mutex<Complaints>,
 }
 
 impl fmt::Debug for Listening {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Listening(backlog {})", self.backlog)
+    }
+}
+
+impl Listening {
+    /// The peer is not told which partition this is: that would be telling it how to
+    /// get in. Our own log is.
+    fn complain_of_partition(&self, request: &Request, now: Instant) {
+        let (own, other) = (self.pkey, request.pkey);
+        let admitted = lock(&self.complaints).admit(request.peer.ip(), now);
+        let Some(unreported) = admitted else { return };
+        let reason = if own.is_of_one_with(other) {
+            format!(
+                "it is a limited member of this listener's partition, P_Key {other}, and so is \
+                 the listener, P_Key {own}: one of both has to be a full one"
+            )
+        } else {
+            format!("it asks by P_Key {other}, and this listener is of partition {own}")
+        };
+        tracing::warn!(
+            address = %request.peer, local = %request.local, reason,
+            unreported, "connection request refused"
+        );
     }
 }
 
@@ -59,7 +87,7 @@ pub(super) struct SoftRequest {
     pub(super) device: Arc<SoftDevice>,
     pub(super) id: ConnId,
     pub(super) request: Box<Request>,
-    listening: Arc<Listening>,
+    pub(super) listening: Arc<Listening>,
     pub(super) answered: bool,
 }
 
@@ -113,6 +141,10 @@ pub(super) fn deliver(
         manager.reject(id, RejReason::InvalidServiceId, &[], &[]);
         return;
     };
+    if !listening.pkey.hears(request.pkey.bits()) {
+        manager.reject(id, RejReason::UnsupportedRequest, &[], &[]);
+        return listening.complain_of_partition(&request, shared.options.clock.now());
+    }
     // A path on which our packets would not fit; the info says which would
     // (IBTA 12.6.7.2, reason 26).
     let network = &shared.options.network;

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use cairn_rdma::{Clock, FabricError, Marked, QpId};
+use cairn_rdma::{Clock, FabricError, Marked, PKey, QpId};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
@@ -21,7 +21,6 @@ use crate::phy::Inlet;
 use crate::phy::batch::{Company, Place};
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
-use crate::wire::bth::is_our_pkey;
 use crate::wire::cm::RejReason;
 use crate::wire::icrc::Checker;
 use crate::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
@@ -77,6 +76,8 @@ struct Desk {
     sender: Sender,
     /// PSN of the next datagram; nobody looks at it.
     psn: u32,
+    /// The traffic class that the socket is of, if it could be told.
+    class: Option<u8>,
     capture: Option<Arc<Capture>>,
     counters: Counters,
 }
@@ -102,6 +103,7 @@ impl ConnectionManager {
             owners: HashMap::new(),
             sender,
             psn: 0,
+            class: None,
             capture,
             counters: Counters::default(),
         };
@@ -264,7 +266,9 @@ impl State {
 }
 
 impl Desk {
-    /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3).
+    /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3). Connection management is
+    /// in the default partition, as rdma_cm has it: of which partition a connection
+    /// is going to be, its REQ says.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -280,7 +284,7 @@ impl Desk {
         };
         let for_gsi = packet.opcode == Opcode::UdSendOnly
             && packet.bth.dest_qpn == GSI_QPN
-            && is_our_pkey(packet.bth.pkey)
+            && PKey::DEFAULT.hears(packet.bth.pkey)
             && packet.deth.is_some_and(|deth| deth.qkey == GSI_QKEY);
         if for_gsi {
             let path = Path {
@@ -333,13 +337,15 @@ impl Desk {
     fn transmit(&mut self) {
         let fd = self.inlet.fd().unwrap_or(-1);
         while let Some(Transmit { path, marked, mad }) = self.manager.poll_transmit() {
+            // Nobody looks for congestion marks on these.
+            let traffic_class = marked.traffic_class & !ECN;
             let flow = Flow {
                 fd,
                 source_port: ROCE_PORT,
                 local: path.local,
                 remote: path.remote,
-                // Nobody looks for congestion marks on these.
-                traffic_class: marked.traffic_class & !ECN,
+                traffic_class,
+                is_of_class: self.turn_into(traffic_class),
                 hop_limit: marked.hop_limit,
             };
             self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
@@ -356,5 +362,16 @@ impl Desk {
         }
         self.sender.flush();
         self.sender.tell(&mut self.counters);
+    }
+
+    /// Has the socket be of a traffic class, if it can, once the messages of another one
+    /// have left.
+    fn turn_into(&mut self, traffic_class: u8) -> bool {
+        if self.class != Some(traffic_class) {
+            self.sender.flush();
+            let turned = self.inlet.set_class(traffic_class);
+            self.class = turned.is_ok().then_some(traffic_class);
+        }
+        self.class.is_some()
     }
 }

@@ -208,7 +208,9 @@ impl Provider for Soft {
         let listening = Arc::new(Listening {
             sink,
             backlog: options.backlog,
+            pkey: options.pkey,
             waiting: AtomicU32::new(0),
+            complaints: Mutex::default(),
         });
         listeners.insert(address, listening);
         Ok(Box::new(SoftListener {

@@ -6,7 +6,7 @@
 
 use std::time::Instant;
 
-use cairn_rdma::{FabricError, QpId, QpOptions};
+use cairn_rdma::{FabricError, PKey, QpId, QpOptions};
 
 use crate::cm::{ConnId, Connect, QpTerms};
 use crate::phy::batch::Place;
@@ -64,6 +64,8 @@ pub(super) struct Entry {
     pub(super) timer_at: Option<Instant>,
     /// What our REQ said, to say it again for a smaller path MTU.
     pub(super) wish: Option<Box<Connect>>,
+    /// Our membership.
+    pub(super) pkey: PKey,
     /// What both ends agree on, as codes.
     pub(super) path_mtu: u8,
     pub(super) ack_timeout: u8,

@@ -1,15 +1,15 @@
 //! The base transport header: the front of every packet (IBTA 9.2).
 
+use cairn_rdma::PKey;
+
 use super::{Header, field};
 
-/// The default partition: full membership.
-pub const DEFAULT_PKEY: u16 = 0xffff;
+/// Where P_Key is, from the start of a packet.
+const PKEY_AT: usize = 2;
 
-/// Whether a packet belongs to the default partition, which is the only one here:
-/// full and limited members of it may talk to us (IBTA 9.6.1.1.2, 10.9.3).
-#[must_use]
-pub const fn is_our_pkey(pkey: u16) -> bool {
-    pkey & 0x7fff == DEFAULT_PKEY & 0x7fff
+/// Puts a packet that has been written into another partition than the default one.
+pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
+    field::put(packet, PKEY_AT, &pkey.bits().to_be_bytes());
 }
 
 /// Base transport header.
@@ -40,7 +40,7 @@ pub struct Bth {
 }
 
 impl Bth {
-    /// A header as most packets have it.
+    /// A header as most packets have it: of the default partition.
     #[must_use]
     pub const fn new(opcode: u8, dest_qpn: u32, psn: u32) -> Self {
         Self {
@@ -49,7 +49,7 @@ impl Bth {
             mig_req: false,
             pad: 0,
             version: 0,
-            pkey: DEFAULT_PKEY,
+            pkey: PKey::DEFAULT.bits(),
             fecn: false,
             becn: false,
             dest_qpn,
@@ -69,7 +69,7 @@ impl Header for Bth {
             mig_req: b[1] & 0x40 != 0,
             pad: b[1] >> 4 & 3,
             version: b[1] & 0xf,
-            pkey: field::u16(b, 2),
+            pkey: field::u16(b, PKEY_AT),
             fecn: b[4] & 0x80 != 0,
             becn: b[4] & 0x40 != 0,
             dest_qpn: field::u24(b, 5),
@@ -84,7 +84,7 @@ impl Header for Bth {
             | u8::from(self.mig_req) << 6
             | (self.pad & 3) << 4
             | self.version & 0xf;
-        field::put(out, 2, &self.pkey.to_be_bytes());
+        field::put(out, PKEY_AT, &self.pkey.to_be_bytes());
         out[4] = u8::from(self.fecn) << 7 | u8::from(self.becn) << 6;
         field::put_u24(out, 5, self.dest_qpn);
         out[8] = u8::from(self.ack_req) << 7;

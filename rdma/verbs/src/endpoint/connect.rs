@@ -18,7 +18,7 @@ use crate::watcher::News;
 
 use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
-use super::transition::{self, Depths};
+use super::transition::{self, Depths, Start};
 
 /// Bytes that a SEND may bring along with its work request: a capsule without
 /// data, or a response, needs no trip of the device to our memory.
@@ -39,7 +39,7 @@ impl VerbsEndpoint {
         let our_reads = request.peer_responder_resources;
         let handle = request.handle.into_any().downcast::<VerbsRequest>();
         let handle = handle.expect("a request goes to an endpoint of its own provider");
-        let mut cm = handle.claim();
+        let (mut cm, pkey_index) = handle.claim();
         let depths = Depths {
             initiator: options
                 .initiator_depth
@@ -50,7 +50,8 @@ impl VerbsEndpoint {
                 .min(peer_reads)
                 .min(self.limits.responder_resources),
         };
-        match self.answer(&mut cm, options, depths, private_data) {
+        let start = Start { depths, pkey_index };
+        match self.answer(&mut cm, options, start, private_data) {
             Ok((id, pair)) => {
                 let mut qp = Qp::new(cm, Phase::Accepted, options.send_work);
                 qp.pair = Some(pair);
@@ -69,15 +70,16 @@ impl VerbsEndpoint {
         &mut self,
         cm: &mut Id,
         options: &QpOptions,
-        depths: Depths,
+        start: Start,
         private_data: &[u8],
     ) -> Result<(QpId, QueuePair), FabricError> {
+        let depths = start.depths;
         let id = self.vacancy(options)?;
         if !self.device.holds(cm) {
             return Err(FabricError::Gone("RDMA device of the request"));
         }
         let mut pair = self.make_pair(options)?;
-        transition::to_init(&mut pair, cm, depths)?;
+        transition::to_init(&mut pair, cm, start)?;
         transition::to_ready(&mut pair, cm, depths, options)?;
         cm.set_tag(tag(id));
         cm.migrate(&self.channel)
@@ -108,6 +110,7 @@ impl VerbsEndpoint {
             .map_err(|error| explain::no_route(options.remote, error))?;
         let attempt = Attempt {
             remote: options.remote,
+            pkey: options.pkey,
             options: options.qp,
             private_data: PrivateData::new(private_data),
             deadline: Instant::now() + options.timeout,
@@ -268,7 +271,8 @@ impl VerbsEndpoint {
                 remedy: format!("the way there does not begin at {}", device.name()),
             });
         }
-        transition::to_init(&mut pair, cm, depths)?;
+        let pkey_index = device.pkey_index(cm, attempt.pkey)?;
+        transition::to_init(&mut pair, cm, Start { depths, pkey_index })?;
         let terms = terms(&pair, &options, depths);
         cm.connect(&terms, attempt.private_data.as_slice())
             .map_err(|error| explain::os("rdma_connect", error))?;

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Instant;
 
-use cairn_rdma::{Operation, PrivateData, QpId, QpOptions, SendWork};
+use cairn_rdma::{Operation, PKey, PrivateData, QpId, QpOptions, SendWork};
 
 use crate::chain::SendChain;
 use crate::cm::Id;
@@ -40,6 +40,7 @@ pub(super) enum Phase {
 /// A connection that we ask for.
 pub(super) struct Attempt {
     pub(super) remote: SocketAddr,
+    pub(super) pkey: PKey,
     pub(super) options: QpOptions,
     pub(super) private_data: PrivateData,
     pub(super) deadline: Instant,

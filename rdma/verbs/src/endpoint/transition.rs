@@ -2,8 +2,8 @@
 //!
 //! The connection manager knows the path and the peer, and says what it wants
 //! of each transition. What is ours to choose is laid over that: the traffic
-//! class and hop limit of our packets, how many RDMA READs may be under way,
-//! and how patient we are.
+//! class and hop limit of our packets, their partition, how many RDMA READs may
+//! be under way, and how patient we are.
 
 use cairn_rdma::{FabricError, QpOptions};
 
@@ -20,19 +20,27 @@ pub(super) struct Depths {
     pub(super) responder: u8,
 }
 
+/// What a queue pair begins with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Start {
+    pub(super) depths: Depths,
+    /// Where its P_Key stands in the port's table. `None`: as rdma_cm wants it.
+    pub(super) pkey_index: Option<u16>,
+}
+
 /// Takes a fresh queue pair to INIT.
-pub(super) fn to_init(
-    pair: &mut QueuePair,
-    cm: &mut Id,
-    depths: Depths,
-) -> Result<(), FabricError> {
+pub(super) fn to_init(pair: &mut QueuePair, cm: &mut Id, start: Start) -> Result<(), FabricError> {
     let (mut attributes, mask) = cm.qp_attributes(sys::IBV_QPS_INIT)?;
+    if let Some(index) = start.pkey_index {
+        attributes.pkey_index = index;
+    }
     // What a peer may really touch, each region says for itself.
     attributes.qp_access_flags = sys::IBV_ACCESS_REMOTE_WRITE;
-    if depths.responder > 0 {
+    if start.depths.responder > 0 {
         attributes.qp_access_flags |= sys::IBV_ACCESS_REMOTE_READ;
     }
-    pair.modify(&mut attributes, mask | sys::IBV_QP_ACCESS_FLAGS)
+    let ours = sys::IBV_QP_ACCESS_FLAGS | sys::IBV_QP_PKEY_INDEX;
+    pair.modify(&mut attributes, mask | ours)
 }
 
 /// Takes it through RTR to RTS, when the peer is known.

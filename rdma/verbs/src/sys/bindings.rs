@@ -1960,6 +1960,12 @@ pub struct Symbols {
         index: ::std::os::raw::c_int,
         gid: *mut ibv_gid,
     ) -> ::std::os::raw::c_int,
+    pub ibv_query_pkey: unsafe extern "C" fn(
+        context: *mut ibv_context,
+        port_num: u8,
+        index: ::std::os::raw::c_int,
+        pkey: *mut __be16,
+    ) -> ::std::os::raw::c_int,
     pub ibv_alloc_pd: unsafe extern "C" fn(context: *mut ibv_context) -> *mut ibv_pd,
     pub ibv_dealloc_pd: unsafe extern "C" fn(pd: *mut ibv_pd) -> ::std::os::raw::c_int,
     pub ibv_reg_mr: unsafe extern "C" fn(
@@ -2111,6 +2117,7 @@ impl Symbols {
         let ibv_query_device = unsafe { __library.get(b"ibv_query_device\0") }.map(|sym| *sym)?;
         let ibv_query_port = unsafe { __library.get(b"ibv_query_port\0") }.map(|sym| *sym)?;
         let ibv_query_gid = unsafe { __library.get(b"ibv_query_gid\0") }.map(|sym| *sym)?;
+        let ibv_query_pkey = unsafe { __library.get(b"ibv_query_pkey\0") }.map(|sym| *sym)?;
         let ibv_alloc_pd = unsafe { __library.get(b"ibv_alloc_pd\0") }.map(|sym| *sym)?;
         let ibv_dealloc_pd = unsafe { __library.get(b"ibv_dealloc_pd\0") }.map(|sym| *sym)?;
         let ibv_reg_mr = unsafe { __library.get(b"ibv_reg_mr\0") }.map(|sym| *sym)?;
@@ -2169,6 +2176,7 @@ impl Symbols {
             ibv_query_device,
             ibv_query_port,
             ibv_query_gid,
+            ibv_query_pkey,
             ibv_alloc_pd,
             ibv_dealloc_pd,
             ibv_reg_mr,
@@ -2269,6 +2277,15 @@ impl Symbols {
         gid: *mut ibv_gid,
     ) -> ::std::os::raw::c_int {
         unsafe { (self.ibv_query_gid)(context, port_num, index, gid) }
+    }
+    pub unsafe fn ibv_query_pkey(
+        &self,
+        context: *mut ibv_context,
+        port_num: u8,
+        index: ::std::os::raw::c_int,
+        pkey: *mut __be16,
+    ) -> ::std::os::raw::c_int {
+        unsafe { (self.ibv_query_pkey)(context, port_num, index, pkey) }
     }
     pub unsafe fn ibv_alloc_pd(&self, context: *mut ibv_context) -> *mut ibv_pd {
         unsafe { (self.ibv_alloc_pd)(context) }

@@ -187,6 +187,7 @@ fn tell_queue(teller: &Teller<'_>, host: [Label<'_>; 3], qid: &str, queue: &Queu
         ("sl", &sl),
         ("pcp", &pcp),
         ("hop_limit", &hop_limit),
+        ("pkey", &queue.pkey.to_string()),
     ];
     teller.info(&families::CONNECTION_INFO, &info);
 }

@@ -43,6 +43,8 @@ fn tell_reactor(teller: &Teller<'_>, index: &str, counters: &ReactorCounters) {
     for (cause, counter) in [
         ("share", &counters.share_waits),
         ("pool", &counters.pool_waits),
+        ("read", &counters.read_waits),
+        ("send", &counters.send_waits),
         ("request", &counters.request_waits),
     ] {
         let labels = [reactor, ("cause", cause)];

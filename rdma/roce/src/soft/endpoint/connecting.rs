@@ -61,7 +61,7 @@ impl SoftEndpoint {
             ..self.terms(qpn, options)
         };
         let marked = marked(options, request.traffic_class);
-        let outlet = self.outlet(request.path.remote, theirs.qpn, marked.traffic_class)?;
+        let outlet = self.outlet(request.path.remote, theirs.qpn, class_of(marked))?;
         let entry = Entry {
             phase: Phase::Accepted,
             conn: Some(handle.id),
@@ -75,6 +75,7 @@ impl SoftEndpoint {
             queued: false,
             timer_at: None,
             wish: None,
+            pkey: handle.listening.pkey,
             path_mtu: request.path_mtu,
             ack_timeout: request.ack_timeout.clamp(ACK_TIMEOUTS.0, ACK_TIMEOUTS.1),
         };
@@ -121,6 +122,7 @@ impl SoftEndpoint {
             retry_count: options.qp.retry_count,
             path_mtu,
             ack_timeout: ACK_TIMEOUT,
+            pkey: options.pkey,
             marked,
             private_data: padded(private_data),
             timeout: options.timeout,
@@ -140,6 +142,7 @@ impl SoftEndpoint {
                 qp: None,
                 queued: false,
                 timer_at: None,
+                pkey: options.pkey,
                 path_mtu,
                 ack_timeout: ACK_TIMEOUT,
                 wish: Some(Box::new(wish)),
@@ -186,6 +189,7 @@ impl SoftEndpoint {
         let options = &entry.options;
         let config = QpConfig {
             dest_qpn: theirs.qpn,
+            pkey: entry.pkey,
             mtu: mtu_of_code(entry.path_mtu),
             send_psn: theirs.starting_psn,
             receive_psn: entry.terms.starting_psn,
@@ -301,6 +305,7 @@ impl SoftEndpoint {
         entry.outlet = Some(outlet);
         entry.flow.fd = outlet.fd;
         entry.flow.source_port = outlet.flow;
+        entry.flow.is_of_class = outlet.is_of_class;
         entry.phase = Phase::Established;
         entry.wish = None;
         self.begin(id, theirs, now);
@@ -336,7 +341,7 @@ impl SoftEndpoint {
         };
         let entry = self.slots.get(id).expect("it was just there");
         if let Some(outlet) = &mut entry.outlet {
-            match self.outlets.retake(*outlet, wanted.traffic_class) {
+            match self.outlets.retake(*outlet, class_of(wanted)) {
                 Ok(other) => *outlet = other,
                 Err(_) => return false,
             }
@@ -398,13 +403,19 @@ fn marked(options: &QpOptions, asked: u8) -> Marked {
     }
 }
 
+/// The traffic class of a queue pair's packets, ECN's bits included.
+fn class_of(marked: Marked) -> u8 {
+    marked.traffic_class & !ECN | ECN_CAPABLE
+}
+
 fn flow(outlet: Outlet, path: Path, marked: Marked) -> Flow {
     Flow {
         fd: outlet.fd,
         source_port: outlet.flow,
         local: path.local,
         remote: path.remote,
-        traffic_class: marked.traffic_class & !ECN | ECN_CAPABLE,
+        traffic_class: class_of(marked),
+        is_of_class: outlet.is_of_class,
         hop_limit: marked.hop_limit,
     }
 }

@@ -1,0 +1,152 @@
+//! Partitions: which queue pairs may talk to each other (IBTA 10.9).
+//!
+//! A partition has a number of 15 bits, and members of two kinds: full ones talk to
+//! everybody in it, limited ones to full ones alone. A P_Key is both in 16 bits, and
+//! every packet carries that of its sender. So storage of several tenants on one
+//! network can be kept apart: each target's listener is in its tenant's partition, and
+//! with the hosts as limited members not even they hear each other.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Bit 15: its holder is a full member.
+const FULL: u16 = 0x8000;
+
+/// A partition key: membership in a partition.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct PKey(u16);
+
+impl PKey {
+    /// Full membership in the default partition, in which everything is that was told
+    /// nothing else (IBTA 10.9.1).
+    pub const DEFAULT: Self = Self(0xffff);
+
+    /// Of its 16 bits. `None` for 0x0000 and 0x8000: they stand for no partition
+    /// (IBTA 10.9.1).
+    #[must_use]
+    pub const fn new(bits: u16) -> Option<Self> {
+        if bits & !FULL == 0 {
+            None
+        } else {
+            Some(Self(bits))
+        }
+    }
+
+    /// As packets carry it.
+    #[must_use]
+    pub const fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// Full membership in the same partition.
+    #[must_use]
+    pub const fn to_full(self) -> Self {
+        Self(self.0 | FULL)
+    }
+
+    /// Whether both are of one partition, be they members of whatever kind.
+    #[must_use]
+    pub const fn is_of_one_with(self, other: Self) -> bool {
+        self.0 & !FULL == other.0 & !FULL
+    }
+
+    /// Whether its holder hears who sends these bits: a member of the same partition,
+    /// and at least one of both a full one (IBTA 10.9.3).
+    #[must_use]
+    pub const fn hears(self, bits: u16) -> bool {
+        self.0 & !FULL == bits & !FULL && (self.0 | bits) & FULL != 0
+    }
+}
+
+impl Default for PKey {
+    fn default() -> Self {
+        Self::DEFAULT
+    }
+}
+
+impl fmt::Display for PKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:#06x}", self.0)
+    }
+}
+
+impl fmt::Debug for PKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "PKey({self})")
+    }
+}
+
+/// Why a text is no P_Key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PKeyError {
+    /// Not a number of 16 bits.
+    #[error("no P_Key: write 16 bits such as 0x8001, where bit 15 stands for full membership")]
+    NotSixteenBits,
+    /// 0x0000 or 0x8000.
+    #[error("no partition: 0x0000 and 0x8000 are never valid; the default is 0xffff")]
+    NoPartition,
+}
+
+impl FromStr for PKey {
+    type Err = PKeyError;
+
+    /// "0x8001", as sysfs shows it, or "32769".
+    fn from_str(text: &str) -> Result<Self, PKeyError> {
+        let hexadecimal = text.strip_prefix("0x").or_else(|| text.strip_prefix("0X"));
+        let bits = match hexadecimal {
+            Some(digits) => u16::from_str_radix(digits, 16),
+            None => text.parse(),
+        };
+        let bits = bits.map_err(|_| PKeyError::NotSixteenBits)?;
+        Self::new(bits).ok_or(PKeyError::NoPartition)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The table of IBTA 10.9.3: one partition, and not both limited.
+    #[test]
+    fn members_of_one_partition_hear_each_other_but_for_two_limited_ones() {
+        for (own, other, hears) in [
+            (0xffff, 0xffff, true),
+            (0xffff, 0x7fff, true),
+            (0x7fff, 0xffff, true),
+            (0x7fff, 0x7fff, false),
+            (0x8001, 0x8001, true),
+            (0x8001, 0x0001, true),
+            (0x0001, 0x8001, true),
+            (0x0001, 0x0001, false),
+            (0x8001, 0x8002, false),
+            (0x8001, 0xffff, false),
+            (0xffff, 0x8001, false),
+            (0xffff, 0x0000, false),
+            (0xffff, 0x8000, false),
+        ] {
+            let own = PKey::new(own).unwrap();
+            assert_eq!(own.hears(other), hears, "{own} and {other:#06x}");
+        }
+    }
+
+    #[test]
+    fn texts_as_sysfs_and_people_write_them() {
+        for (text, expected) in [
+            ("0xffff", Ok(0xffff)),
+            ("0x8001", Ok(0x8001)),
+            ("0X1", Ok(1)),
+            ("32769", Ok(0x8001)),
+            ("0x0", Err(PKeyError::NoPartition)),
+            ("0x8000", Err(PKeyError::NoPartition)),
+            ("0x10000", Err(PKeyError::NotSixteenBits)),
+            ("-1", Err(PKeyError::NotSixteenBits)),
+            ("0x", Err(PKeyError::NotSixteenBits)),
+            ("8001h", Err(PKeyError::NotSixteenBits)),
+            ("", Err(PKeyError::NotSixteenBits)),
+        ] {
+            assert_eq!(text.parse().map(PKey::bits), expected, "{text:?}");
+        }
+        assert_eq!(PKey::new(1).unwrap().to_string(), "0x0001");
+        assert!(PKey::new(0x8000).is_none() && PKey::new(0).is_none());
+    }
+}

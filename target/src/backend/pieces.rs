@@ -1,0 +1,150 @@
+//! Transfers in pieces that a disk takes whole.
+//!
+//! A block device has a largest request. The kernel splits what is larger, but not what must not
+//! wait, and the first try of an io_uring is of that kind: that one it refuses (`REQ_NOWAIT`), and
+//! the ring hands the operation to a thread of its own. Pieces of the right size stay here.
+
+use std::fs::{self, File};
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+/// Pieces of one operation that are under way at a time.
+const PIECES_MAX: u32 = 8;
+
+/// What every piece is a multiple of: the largest logical block, and the smallest page.
+const UNIT: u64 = 4096;
+
+/// Pieces of an operation's current step, which has one at least.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Pieces {
+    /// Of this step, and those of them that are under way.
+    count: u32,
+    out: u32,
+    /// Bytes that were asked for, and those that came.
+    asked: u32,
+    moved: u32,
+    /// Since they did not all succeed: a step has but one.
+    one_by_one: bool,
+}
+
+impl Pieces {
+    /// A step begins.
+    pub(super) fn begin(&mut self) {
+        *self = Self {
+            one_by_one: self.one_by_one,
+            ..Self::default()
+        };
+    }
+
+    /// Whether one more may go.
+    pub(super) fn may_add(&self) -> bool {
+        let most = if self.one_by_one { 1 } else { PIECES_MAX };
+        self.count < most
+    }
+
+    /// One more goes.
+    pub(super) fn add(&mut self, bytes: u32) {
+        self.count += 1;
+        self.out += 1;
+        self.asked += bytes;
+    }
+
+    /// Takes the result of one, whichever it is; gives that of the step once all have ended. If
+    /// they did not all succeed it is to be tried again, one by one, which shows where it stops
+    /// and why.
+    pub(super) fn end_one(&mut self, result: Result<u32, i32>) -> Option<Result<u32, i32>> {
+        if self.count <= 1 {
+            return Some(result);
+        }
+        self.out -= 1;
+        self.moved += result.unwrap_or(0);
+        if self.out > 0 {
+            return None;
+        }
+        if self.moved == self.asked {
+            return Some(Ok(self.moved));
+        }
+        self.one_by_one = true;
+        Some(Err(libc::EAGAIN))
+    }
+}
+
+/// The largest request of a block device; `None` if it does not say.
+pub(super) fn largest_request(device: &File) -> Option<u64> {
+    let number = device.metadata().ok()?.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let device = format!("/sys/dev/block/{major}:{minor}");
+    // A partition's queue is its disk's, the folder above.
+    ["queue", "../queue"]
+        .iter()
+        .find_map(|queue| request_of_queue(&Path::new(&device).join(queue)))
+}
+
+/// By bytes and by segments, each of which is a page at least.
+fn request_of_queue(queue: &Path) -> Option<u64> {
+    let limit = |name: &str| -> Option<u64> {
+        let text = fs::read_to_string(queue.join(name)).ok()?;
+        text.trim().parse().ok()
+    };
+    let bytes = limit("max_sectors_kb")? << 10;
+    let segments = limit("max_segments").unwrap_or(u64::MAX);
+    let largest = bytes.min(segments.saturating_mul(UNIT));
+    Some((largest / UNIT * UNIT).max(UNIT))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn queue(limits: &[(&str, &str)]) -> Option<u64> {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, value) in limits {
+            fs::write(folder.path().join(name), value).unwrap();
+        }
+        request_of_queue(folder.path())
+    }
+
+    #[test]
+    fn requests_are_as_large_as_the_queue_allows() {
+        let (kb, segments) = ("max_sectors_kb", "max_segments");
+        assert_eq!(
+            queue(&[(kb, "127\n"), (segments, "128\n")]),
+            Some(124 << 10)
+        );
+        assert_eq!(
+            queue(&[(kb, "1280\n"), (segments, "33\n")]),
+            Some(132 << 10)
+        );
+        assert_eq!(queue(&[(kb, "1\n")]), Some(4096));
+        assert_eq!(queue(&[]), None);
+    }
+
+    #[test]
+    fn a_step_ends_with_its_last_piece() {
+        let mut pieces = Pieces::default();
+        pieces.begin();
+        while pieces.may_add() {
+            pieces.add(4096);
+        }
+        for _ in 1..PIECES_MAX {
+            assert_eq!(pieces.end_one(Ok(4096)), None);
+        }
+        assert_eq!(pieces.end_one(Ok(4096)), Some(Ok(4096 * PIECES_MAX)));
+    }
+
+    #[test]
+    fn what_did_not_all_succeed_is_tried_again_one_by_one() {
+        for bad in [Err(libc::EIO), Ok(512)] {
+            let mut pieces = Pieces::default();
+            pieces.begin();
+            pieces.add(4096);
+            pieces.add(4096);
+            assert_eq!(pieces.end_one(bad), None);
+            assert_eq!(pieces.end_one(Ok(4096)), Some(Err(libc::EAGAIN)));
+            pieces.begin();
+            pieces.add(4096);
+            assert!(!pieces.may_add());
+            assert_eq!(pieces.end_one(bad), Some(bad));
+        }
+    }
+}

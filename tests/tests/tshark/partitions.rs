@@ -1,0 +1,83 @@
+//! Every packet, read from a capture, carries the P_Key of its sender; the connection
+//! manager's messages are of the default partition, and a REQ names the connection's.
+
+use std::sync::Arc;
+
+use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_rdma::PKey;
+use cairn_roce::capture::Capture;
+use cairn_roce::wire::cm::Message;
+use cairn_roce::wire::frame::{Frame, Network};
+use cairn_roce::wire::icrc::Checker;
+use cairn_roce::wire::mad::GSI_QPN;
+use cairn_roce::wire::{Opcode, Packet};
+use cairn_roce::{Soft, SoftOptions};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
+
+use crate::dissection::{can_run, dissect};
+use crate::frames;
+
+/// A full member, which listens, and a limited one, which connects.
+const TARGET: u16 = 0x8123;
+const HOST: u16 = 0x0123;
+
+#[test]
+fn each_packet_carries_the_key_of_its_sender() {
+    let capture = Scratch::new("partitions.pcapng", 0);
+    let file = Capture::create(capture.path()).expect("the capture can be written");
+    let host_side = Soft::new(SoftOptions {
+        capture: Some(Arc::new(file)),
+        ..SoftOptions::default()
+    });
+    let disks = subsystem(NQN, &["mem:1MiB block_size = 512"]);
+    let listener = format!("pkey = {TARGET}");
+    let target = TestTarget::start_on_soft_as(Soft::default(), &disks, &listener);
+    let address = own_loopback_address();
+    let options = HostOptions {
+        local: Some(address.into()),
+        pkey: PKey::new(HOST).expect("it is a partition's"),
+        ..target.options("a")
+    };
+    let mut host = Host::connect(&host_side, options).expect("a connection");
+    let buffer = host.buffer(64 << 10).expect("memory");
+    let data = Data::start_of(&buffer, 64 << 10);
+    host.run(1, command::write(1, 0, 128), data)
+        .expect("a write");
+    host.run(1, command::read(1, 0, 128), data).expect("a read");
+    host.shutdown().expect("a shutdown");
+    target.stop();
+    drop(host_side);
+
+    let frames = frames::read(capture.path());
+    let keys: Vec<u16> = frames.iter().map(|frame| key_of(frame, address)).collect();
+    assert!(keys.contains(&TARGET) && keys.contains(&HOST));
+    if can_run() {
+        let rows = dissect(capture.path(), &["infiniband.bth.p_key"]);
+        let shown = rows.iter().map(|row| row.number("infiniband.bth.p_key"));
+        let keys = keys.into_iter().map(|key| Some(u64::from(key)));
+        assert!(shown.eq(keys), "{rows:?}");
+    }
+}
+
+/// The P_Key of a packet, which is the one that it should have.
+fn key_of(frame: &[u8], host: std::net::Ipv4Addr) -> u16 {
+    let parsed = Frame::parse(frame).expect("RoCE alone is captured");
+    let Network::V4(ip, _) = parsed.network else {
+        panic!("it is RoCE v2 on IPv4");
+    };
+    let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
+    let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
+    let expected = if packet.bth.dest_qpn == GSI_QPN {
+        assert_eq!(packet.opcode, Opcode::UdSendOnly);
+        if let Some((_, Message::Req(req))) = Message::parse(packet.payload) {
+            assert_eq!(req.pkey, HOST);
+        }
+        PKey::DEFAULT.bits()
+    } else if ip.source == host {
+        HOST
+    } else {
+        TARGET
+    };
+    assert_eq!(packet.bth.pkey, expected, "{:?}", packet.bth);
+    expected
+}
