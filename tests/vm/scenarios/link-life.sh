@@ -168,7 +168,9 @@ in_soft_netns ip addr flush dev cable1
 lay_switch "$SOFT_IP" "$FABRIC_ADDR" cable1 cable3
 $SOFT_IP addr add fd77::1/64 dev switch nodad
 rxe_on cable0 rxe0
+# shellcheck disable=SC2034 # target.sh reads them.
 TARGET_PROVIDER=verbs
+# shellcheck disable=SC2034
 TARGET_PREFIX=()
 export LISTEN_ADDRS="$TARGET_ADDR $TARGET_ADDR6"
 write_config /tmp/cairn.toml "1 mem:64M"
