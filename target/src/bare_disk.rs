@@ -16,7 +16,7 @@ use crate::reactor::{Idle, Pause};
 use crate::ring::{FileSlot, Finished, Ring, Span};
 
 /// How long to poll before sleeping: the configuration's default.
-const POLL_IDLE: Duration = Duration::from_micros(50);
+const POLL_IDLE: Duration = Duration::from_micros(1000);
 
 /// A file or block device, opened as a target opens it, for one thread.
 pub struct BareDisk {

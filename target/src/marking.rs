@@ -7,8 +7,7 @@
 use std::net::IpAddr;
 use std::sync::Arc;
 
-use cairn_fabric::facts::Vlan;
-use cairn_fabric::source::Live;
+use cairn_fabric::priorities::Priorities;
 use cairn_fabric::tos::Tos;
 use cairn_rdma::marking::{Marked, Marking, Rules};
 
@@ -34,36 +33,6 @@ impl MarkingPolicy {
     }
 }
 
-/// The priority in a tag (PCP), by service level.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Priorities([u8; 8]);
-
-impl Priorities {
-    /// As adapters and tags of our own have it: PCP = SL.
-    pub(crate) const OF_LEVEL: Self = Self([0, 1, 2, 3, 4, 5, 6, 7]);
-
-    /// Of packets from an address of this machine, by an adapter or by the kernel's
-    /// network stack. None: the address belongs to no VLAN's interface.
-    pub(crate) fn of(address: IpAddr, is_adapter: bool) -> Option<Self> {
-        let vlan = Vlan::of_address(&Live::machine(), address)?;
-        Some(if is_adapter {
-            Self::OF_LEVEL
-        } else {
-            Self::by_map(&vlan)
-        })
-    }
-
-    /// As a VLAN's interface has it: what its `egress-qos-map` says nothing of is 0.
-    fn by_map(vlan: &Vlan) -> Self {
-        let of_level = |level| vlan.egress.get(&level).copied().unwrap_or(0);
-        Self([0, 1, 2, 3, 4, 5, 6, 7].map(of_level))
-    }
-
-    fn of_class(self, tos: Tos) -> u8 {
-        self.0[usize::from(tos.sl())]
-    }
-}
-
 /// What packets carry, in the notations that people use, for log lines.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Shown {
@@ -86,7 +55,7 @@ impl Shown {
             tos: Some(tos.0),
             dscp: Some(tos.dscp()),
             sl: Some(tos.sl()),
-            pcp: priorities.map(|priorities| priorities.of_class(tos)),
+            pcp: priorities.map(|priorities| priorities.pcp(tos)),
             hop_limit: Some(marked.hop_limit),
         }
     }
@@ -137,25 +106,5 @@ mod tests {
         );
         assert_eq!(Shown::of(marked, None).pcp, None);
         assert_eq!(Shown::of(None, Some(Priorities::OF_LEVEL)).pcp, None);
-    }
-
-    #[test]
-    fn a_vlans_interface_has_its_own_priorities() {
-        let marked = |traffic_class| {
-            Some(Marked {
-                traffic_class,
-                hop_limit: 7,
-            })
-        };
-        let vlan = Vlan {
-            parent: "eth0".to_owned(),
-            id: 5,
-            egress: [(3, 6), (4, 4)].into(),
-        };
-        let priorities = Some(Priorities::by_map(&vlan));
-        let shown = |class| Shown::of(marked(class), priorities);
-        // SL 3 is 6 there, and of SL 5 nothing is said.
-        assert_eq!((shown(104).sl, shown(104).pcp), (Some(3), Some(6)));
-        assert_eq!((shown(184).sl, shown(184).pcp), (Some(5), Some(0)));
     }
 }

@@ -4,6 +4,8 @@ use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_fabric::priorities::Priorities;
+use cairn_fabric::source::Live;
 use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
 use clap::{Args, ValueEnum};
@@ -106,6 +108,19 @@ impl Address {
     /// What leads to the target.
     pub(super) fn provided(&self) -> Result<Provided> {
         Provided::choose(self.way, self.remote()?, self.host_traddr)
+    }
+
+    /// What is in the tags of packets to the target. None: they have none.
+    pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
+        let is_soft = provider == "soft";
+        if is_soft && self.way.vlan.is_some() {
+            return Ok(Some(Priorities::OF_LEVEL));
+        }
+        let machine = Live::machine();
+        Ok(match self.host_traddr {
+            Some(local) => Priorities::of(&machine, local, !is_soft),
+            None => Priorities::toward(&machine, self.remote()?.ip(), !is_soft),
+        })
     }
 
     /// How to connect to a subsystem.

@@ -176,8 +176,11 @@ impl ConnectCheck {
             object = object
                 .with("tos", tos.0)
                 .with("dscp", tos.dscp())
-                .with("sl", tos.sl())
-                .with("hop_limit", marked.hop_limit);
+                .with("sl", tos.sl());
+            if let Some(priorities) = address.priorities(session.provided.name)? {
+                object = object.with("pcp", priorities.pcp(tos));
+            }
+            object = object.with("hop_limit", marked.hop_limit);
         }
         let namespaces = host.active_namespaces().map_err(text)?;
         object = object.with("namespaces", &namespaces);

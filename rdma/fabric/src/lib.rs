@@ -9,7 +9,7 @@
 //! * [`cli`] is `fabric` and `doctor` on the command line of target and initiator.
 //! * [`trouble`] explains errors of connections and of work, for logs.
 //! * [`placement`] says which CPUs are near an adapter.
-//! * [`mtu`] and [`tos`] are the arithmetic of RoCE.
+//! * [`mtu`], [`tos`] and [`priorities`] are the arithmetic of RoCE.
 //!
 //! Nothing here is on the way of an I/O, and nothing needs an RDMA device.
 //! `unsafe` stands in `source::live::sys` and `source::live::verbs` alone.
@@ -19,6 +19,7 @@ pub mod doctor;
 pub mod facts;
 pub mod mtu;
 pub mod placement;
+pub mod priorities;
 pub mod source;
 pub mod tos;
 pub mod trouble;

@@ -160,6 +160,17 @@ fn fix_runs_what_is_safe_and_leaves_the_rest() {
 }
 
 #[test]
+fn mending_is_not_for_programs() {
+    let root = folder().join("vf.txt");
+    let (out, result) = run(&format!(
+        "{PROGRAM} doctor --fix --yes -o json --root {}",
+        root.display()
+    ));
+    assert!(result.unwrap_err().contains("-o json"));
+    assert!(out.is_empty(), "{out}");
+}
+
+#[test]
 fn the_exit_code_is_that_of_the_worst_finding() {
     for (name, code) in [
         ("healthy", 0),

@@ -4,6 +4,8 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use cairn_config::Roce;
+use cairn_fabric::priorities::Priorities;
+use cairn_fabric::source::Live;
 use cairn_fabric::trouble::{self, End};
 use cairn_rdma::ConnRequest;
 use nvme_proto::controller::connect;
@@ -12,7 +14,7 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 
 use super::control::{Control, QUEUE_PAIRS_MAX};
 use crate::ana::ListenerShared;
-use crate::marking::{MarkingPolicy, Priorities};
+use crate::marking::MarkingPolicy;
 use crate::registry::{Admitted, Load, Mailbox};
 
 impl Control {
@@ -94,7 +96,7 @@ impl Control {
         let is_soft = provider == "soft";
         match self.config.target.roce {
             Roce::V1 { vlan: Some(_) } if is_soft => Some(Priorities::OF_LEVEL),
-            _ => Priorities::of(local, !is_soft),
+            _ => Priorities::of(&Live::machine(), local, !is_soft),
         }
     }
 

@@ -5,6 +5,7 @@ mod ana;
 mod dashboard;
 mod data;
 mod discovery;
+mod doctor;
 mod events;
 mod examples;
 mod features;

@@ -43,6 +43,11 @@ exchange() {
         fail "bench over $name"
     }
     assert_contains "bench over $name" ", 0 bad" "$(grep verified "$OUT/$name.txt")"
+    cairn-initiator connect-check -a "$listen" -w "$from" -n "$NQN" --provider soft "$@" --tos "$tos" \
+        > "$OUT/$name.check"
+    grep -E "^pcp +: $((tos >> 5))\$" "$OUT/$name.check" || fail "the host does not say so"
+    grep -E "connected.*qid=1.*tos=$tos.* pcp=$((tos >> 5)) " "$TARGET_LOG" | tail -n 1 |
+        grep . || fail "the target does not say so"
     stop_target
     kill -INT "$sniffer"
     wait "$sniffer" || true

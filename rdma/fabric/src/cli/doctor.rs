@@ -24,6 +24,9 @@ struct Report<'a> {
 }
 
 pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Result<u8, Failure> {
+    if args.fix && args.machine.output == Format::Json {
+        return Err("--fix talks with people: leave -o json away".to_owned());
+    }
     let source = args.machine.source()?;
     let interval = Duration::from_secs_f64(args.interval);
     let program = intent.program;
@@ -86,16 +89,18 @@ fn fix(
     findings: &[Finding],
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let mut done: Vec<&Mend> = Vec::new();
+    let mut judged: Vec<&Mend> = Vec::new();
     for finding in findings
         .iter()
         .filter(|finding| finding.severity > Severity::Note)
     {
         for mend in &finding.mend {
-            let Some(words) = mend.safe.as_ref().filter(|_| !done.contains(&mend)) else {
+            let Some(words) = mend.safe.as_ref().filter(|_| !judged.contains(&mend)) else {
                 continue;
             };
+            judged.push(mend);
             if !args.yes && !agreed(&mend.command, out)? {
+                output::text("left as it is\n", out)?;
                 continue;
             }
             output::text(&format!("running: {}\n", mend.command), out)?;
@@ -103,10 +108,9 @@ fn fix(
                 Ok(()) => output::text("  done\n", out)?,
                 Err(failure) => output::text(&format!("  failed: {failure}\n"), out)?,
             }
-            done.push(mend);
         }
     }
-    if done.is_empty() {
+    if judged.is_empty() {
         output::text("nothing that could be mended without thinking\n", out)?;
     }
     Ok(())
