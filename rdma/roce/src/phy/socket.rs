@@ -41,6 +41,9 @@ impl Socket {
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVPKTINFO, &1)?;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_RECVTCLASS, &1)?;
+            // Adapters and rdma_rxe send the checksum 0 over IPv6, too (annex A17.3: the ICRC
+            // protects the packet). Without this the system drops what they send.
+            this.set(libc::SOL_UDP, libc::UDP_NO_CHECK6_RX, &1)?;
         }
         grow_receive_buffer(this.raw())?;
         this.bind(address)?;
@@ -344,5 +347,27 @@ mod tests {
             let highest = option(&socket, libc::SOL_SOCKET, libc::SO_PRIORITY);
             assert!(highest == 7 || highest == HIGHEST_UNPRIVILEGED, "{highest}");
         }
+    }
+
+    #[test]
+    fn what_adapters_send_over_ipv6_without_a_checksum_arrives() {
+        let localhost = SocketAddr::new(Ipv6Addr::LOCALHOST.into(), 0);
+        let receiver = Socket::bind_receiver(localhost, false).unwrap();
+        let adapter = std::net::UdpSocket::bind(localhost).unwrap();
+        set(
+            adapter.as_raw_fd(),
+            libc::SOL_UDP,
+            libc::UDP_NO_CHECK6_TX,
+            &1,
+        )
+        .unwrap();
+        let remote = receiver.local_addr().unwrap();
+        assert_eq!(adapter.send_to(b"roce", remote).unwrap(), 4);
+
+        let mut bytes = [0u8; 8];
+        let (room, length) = (bytes.as_mut_ptr().cast(), bytes.len());
+        // SAFETY: there is room for `length` bytes.
+        let received = unsafe { libc::recv(receiver.raw(), room, length, 0) };
+        assert_eq!(received, 4, "{}", io::Error::last_os_error());
     }
 }
