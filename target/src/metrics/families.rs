@@ -83,6 +83,8 @@ families! {
         "Commands accepted and not answered.";
     QUEUE_ENTRIES: Gauge of Count, "cairn_queue_entries",
         "Commands that a queue may have at a time.";
+    QUEUE_BUFFER_WAITS: Counter of Count, "cairn_queue_buffer_waits_total",
+        "Commands of a queue that waited for data buffers.";
     CONNECTION_INFO: Gauge of Count, "cairn_connection_info",
         "A connected queue pair.";
     CONNECTS_REFUSED: Counter of Count, "cairn_connects_refused_total",

@@ -276,6 +276,8 @@ fn waits_for_buffers_are_counted() {
     let page = target.scrape();
     let of_host = page.count("cairn_host_buffer_waits_total", &[]);
     assert!(of_host > 0, "two transfers fit at a time");
+    let of_queue = |qid| page.count("cairn_queue_buffer_waits_total", &[("qid", qid)]);
+    assert_eq!((of_queue("0"), of_queue("1")), (0, of_host));
     let waits = |cause| page.count("cairn_reactor_waits_total", &[("cause", cause)]);
     assert_eq!(waits("share") + waits("pool"), of_host);
     host.shutdown().unwrap();

@@ -162,6 +162,14 @@ fn tell_queue(teller: &Teller<'_>, host: [Label<'_>; 3], qid: &str, queue: &Queu
     }
     teller.gauge(&families::QUEUE_DEPTH, &labels, counters.depth.get());
     teller.gauge(&families::QUEUE_ENTRIES, &labels, queue.entries.into());
+    let waits = [
+        ("share", &counters.share_waits),
+        ("pool", &counters.pool_waits),
+    ];
+    for (cause, count) in waits {
+        let labels = [nqn, host_nqn, cntlid, ("qid", qid), ("cause", cause)];
+        teller.count(&families::QUEUE_BUFFER_WAITS, &labels, count.get());
+    }
     let [remote, local] = [queue.peer, queue.local].map(|address| address.to_string());
     let marked = &queue.marked;
     let [tos, dscp, sl, pcp, hop_limit] = [
