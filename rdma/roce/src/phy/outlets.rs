@@ -1,11 +1,12 @@
 //! Where an endpoint's queue pairs send from.
 //!
-//! RoCE v2's flow label is the UDP source port (annex A17.3), by which routers
-//! spread flows over their paths, and adapters over their queues. Only a socket
-//! of its own gives a flow a port of its own: there is no control message for it.
-//! But packets of one flow travel together at the price of one ([`super::batch`]),
-//! whichever queue pairs they belong to. So the queue pairs towards one endpoint of
-//! a peer share a flow. It is one thread at either end that handles what is in it; hosts and reactors are what spreads over paths.
+//! RoCE v2's flow label is the UDP source port (annex A17.3), by which routers spread
+//! flows over their paths, and adapters over their queues. Only a socket of its own
+//! gives a flow a port of its own: there is no control message for it. But packets of
+//! one flow travel together at the price of one ([`super::batch`]), whichever queue
+//! pairs they belong to. So the queue pairs towards one endpoint of a peer share a
+//! flow. It is one thread at either end that handles what is in it; hosts and reactors
+//! are what spreads over paths.
 //!
 //! What comes back together is handed to one of the peer's endpoints, by the first
 //! packet's queue pair. So a flow leads to no other endpoint of that peer; towards
@@ -13,7 +14,7 @@
 //!
 //! A flow is of one traffic class, too, for the priority by which a VLAN's interface
 //! chooses the PCP is a socket's: Linux gives one of its own choice to a message
-//! that names its class ([`super::socket::service_level`]).
+//! that names its class (`service_level` in `socket.rs`).
 //!
 //! Sockets are opened while connecting, and kept for the next queue pair. Where
 //! there can be no more of them, queue pairs share those of another class, and
