@@ -15,6 +15,8 @@ use uuid::Uuid;
 
 /// The port that the standard gives to NVMe over RDMA.
 pub const PORT_DEFAULT: u16 = 4420;
+/// How long a reactor may poll before it sleeps, in microseconds, unless `poll_idle_us` says.
+pub const POLL_IDLE_DEFAULT_US: u16 = 1000;
 /// Listeners of one target.
 pub const LISTENERS_MAX: usize = 64;
 /// Subsystems of one target.

@@ -1,22 +1,23 @@
 //! A disk without a network: what the way from a reactor to a file costs by itself.
 //!
-//! It is driven as a reactor drives it: operations are gathered, handed to the
-//! ring once a round, and taken back by polling; without work it sleeps in the
-//! ring after the same time.
+//! It is driven as a reactor drives it: operations are gathered, those that are
+//! left handed to the ring once a round, and taken back by polling; without work it
+//! sleeps in the ring after the same time.
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_config::POLL_IDLE_DEFAULT_US;
 use cairn_rdma::Mapping;
 
 use crate::backend::{Backend, BlockIo, BlockOp, Claim, Errno, OpenError, Progress};
 use crate::reactor::{Idle, Pause};
 use crate::ring::{FileSlot, Finished, Ring, Span};
 
-/// How long to poll before sleeping: the configuration's default.
-const POLL_IDLE: Duration = Duration::from_micros(1000);
+/// How long to poll before sleeping: as a reactor does that is told nothing else.
+const POLL_IDLE: Duration = Duration::from_micros(POLL_IDLE_DEFAULT_US as u64);
 
 /// A file or block device, opened as a target opens it, for one thread.
 pub struct BareDisk {

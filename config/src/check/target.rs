@@ -6,7 +6,9 @@ use std::time::Duration;
 use nvme_proto::limits::{IO_QUEUE_ENTRIES_MAX, IO_QUEUES_MAX};
 
 use super::Check;
-use crate::config::{Log, LogFormat, Provider, REACTORS_MAX, Reactors, Roce, Target};
+use crate::config::{
+    Log, LogFormat, POLL_IDLE_DEFAULT_US, Provider, REACTORS_MAX, Reactors, Roce, Target,
+};
 use crate::file::{ReactorCount, TargetTable};
 use crate::place::Place;
 use crate::{size, suggest};
@@ -48,7 +50,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
         "poll_idle_us",
         table.poll_idle_us,
         0..=1_000_000,
-        1000,
+        POLL_IDLE_DEFAULT_US.into(),
     );
     let receives = number(check, "receives", table.receives, 64..=32768, 1024);
     let queue_depth = number(check, "queue_depth", table.queue_depth, QUEUE_DEPTH, 128);
