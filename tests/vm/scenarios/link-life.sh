@@ -64,20 +64,31 @@ reconnects() { count_in_kernel_news 'nvme.*[Rr]econnecting'; }
 # heard TIMES TEXT: the target's log has it that often.
 heard() { [ "$(grep -cE -- "$2" "$TARGET_LOG")" -ge "$1" ]; }
 
-# The host in user space: how often it lost its connection, and whether it has one again.
+# The host in user space: how often it lost its connection.
 losses() { grep -c "connection lost" "$BENCH_LOG" || true; }
 has_lost() { [ "$(losses)" -ge "$1" ]; }
+
+# Packets reach rxe's device by hundreds: more than what is sent again to a queue pair that is gone.
+packets() { cat "/sys/class/infiniband/$DEVICE/ports/1/hw_counters/rcvd_pkts"; }
+packets_flow() {
+    local before
+    before=$(packets)
+    sleep 0.5
+    [ "$(packets)" -ge $((before + 100)) ]
+}
+
+# It has a connection for each one lost, and uses it. That it does is asked because it learns of the end
+# of a queue pair, or of a device that was made anew, only seconds later.
 is_back() {
     mend_rxe
-    [ "$(grep -c "connected again" "$BENCH_LOG" || true)" -eq "$(losses)" ]
+    [ "$(grep -c "connected again" "$BENCH_LOG" || true)" -eq "$(losses)" ] && packets_flow
 }
 LOST=0
 
-# bench_survives MORE: it loses its connection so often at least, has it again, and verifies on.
+# bench_survives MORE: it loses its connection so often at least, has it again, and reads and writes on.
 bench_survives() {
     wait_for 60 "the host to lose its connection" has_lost $((LOST + $1))
     wait_for 60 "the host to connect again" is_back
-    sleep 1
     kill -0 "$BENCH" 2> /dev/null || fail "the benchmark has ended: $(tail -n 3 "$BENCH_LOG")"
     assert_target_alive
     LOST=$(losses)
