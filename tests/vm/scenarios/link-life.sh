@@ -127,6 +127,10 @@ modprobe bonding max_bonds=0
 remove_rxe
 ip link add cable2 type veth peer name cable3 netns "$SOFT_NETNS"
 in_soft_netns ip link set cable3 mtu "$FABRIC_MTU" up
+# A port without the address would answer ARP for it. The kernel's rdma_cm ends connections to an
+# address whose MAC changes (its event is UNREACHABLE, and nvme-rdma says "WR flushed").
+sysctl -qw net.ipv4.conf.all.arp_ignore=1
+in_soft_netns sysctl -qw net.ipv4.conf.all.arp_ignore=1
 ip addr flush dev cable0
 lay_switch ip "$HOST_ADDR" cable0 cable2
 rxe_on switch rxe0
@@ -170,7 +174,6 @@ stop_target
 step "A target by libibverbs on a port, the host in user space on a bridge"
 remove_rxe
 ip link del switch
-# It would answer ARP for the address of the other.
 ip link set cable2 down
 ip link set cable0 up
 ip addr add "$TARGET_ADDR/24" dev cable0
