@@ -476,6 +476,50 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
     assert_eq!(end.counters.local_ack_timeout_err, 0);
 }
 
+/// A peer that was quick, and now answers later than the usual timeout, is waited for
+/// as soon as that is known.
+#[test]
+fn a_late_peer_is_not_sent_everything_twice() {
+    let mut now = Instant::now();
+    let [config, _] = configs(&mut Random::new(3));
+    let mut end = End::new(&config, now);
+    let mut out = [0; 4096 + 64];
+    for sequence in 0..20 {
+        let work = Work {
+            id: 0,
+            request: Request::Send {
+                invalidate: None,
+                immediate: None,
+            },
+            sges: end.sge(LOCAL, 100).into(),
+            signaled: true,
+        };
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        let answered = now + Duration::from_millis(if sequence < 10 { 1 } else { 35 });
+        loop {
+            while end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx).is_some()) {}
+            match end.qp.poll_timeout() {
+                Some(at) if at < answered => now = at,
+                _ => break,
+            }
+            end.with(|qp, cx| qp.handle_timeout(now, cx));
+        }
+        now = answered;
+        let mut packet = Packet::new(
+            Opcode::Acknowledge,
+            0,
+            (config.send_psn + sequence) & 0xff_ffff,
+        );
+        packet.aeth = Some(Aeth {
+            syndrome: Syndrome::Ack.code(),
+            msn: 0,
+        });
+        end.with(|qp, cx| qp.handle_packet(&packet, false, now, cx));
+    }
+    let late = end.counters.local_ack_timeout_err;
+    assert!(late <= 2, "{late} of 10 were sent twice");
+}
+
 /// Everything that leaves is of the queue pair's partition, and what is of another is
 /// not heard (IBTA 10.9.3): neither carried out nor answered, but counted.
 #[test]

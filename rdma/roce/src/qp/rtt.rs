@@ -16,7 +16,9 @@ const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
-    /// Doublings since the last progress.
+    /// Doublings since the last measurement. Progress alone does not end them: a peer
+    /// that always answers later than the timeout would be sent everything twice, and
+    /// never be measured (Karn's rule, RFC 6298 section 5).
     backoff: u32,
     limit: Duration,
     /// The packet whose acknowledgement is being timed. Never one that was sent
@@ -52,10 +54,10 @@ impl RoundTrip {
 
     /// Everything before `sequence` has been acknowledged.
     pub(super) fn acknowledged(&mut self, sequence: u64, now: Instant) {
-        self.backoff = 0;
         let Some((_, at)) = self.sample.take_if(|(sample, _)| *sample < sequence) else {
             return;
         };
+        self.backoff = 0;
         let measured = now.saturating_duration_since(at);
         let Some(smoothed) = self.smoothed else {
             self.smoothed = Some(measured);
