@@ -166,7 +166,6 @@ impl ReceiveSlots {
     }
 
     /// The receive that fills slot `index`.
-    #[inline]
     pub(crate) fn receive(&self, index: u32, lkey: u32) -> RecvWork {
         assert!(index < self.count, "receive slot {index} of {}", self.count);
         let base = self.mapping.addr();

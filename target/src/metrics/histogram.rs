@@ -32,6 +32,30 @@ pub(crate) struct Times {
     sum_ns: u64,
 }
 
+/// A time, and the bucket it belongs to: for whoever counts it in several histograms.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Time {
+    ns: u64,
+    bucket: usize,
+}
+
+impl Time {
+    /// So many nanoseconds.
+    #[inline]
+    pub(crate) fn of_ns(ns: u64) -> Self {
+        Self {
+            ns,
+            bucket: bucket_of(ns),
+        }
+    }
+
+    /// In nanoseconds.
+    #[inline]
+    pub(crate) fn ns(self) -> u64 {
+        self.ns
+    }
+}
+
 /// The bucket of a time: the bounds belong to the bucket below them, as
 /// Prometheus has it.
 #[inline]
@@ -41,8 +65,10 @@ fn bucket_of(ns: u64) -> usize {
     }
     let below = ns - 1;
     let power = below.ilog2();
-    let share = (below >> (power - SHARE_BITS)) as usize & ((1 << SHARE_BITS) - 1);
-    (1 + (((power - FIRST) as usize) << SHARE_BITS) + share).min(LONGER)
+    // Its upper bits: a one, and which share of the power of two it is.
+    let upper = (below >> (power - SHARE_BITS)) as usize;
+    let before = ((power - FIRST) as usize) << SHARE_BITS;
+    (1 + before + upper - (1 << SHARE_BITS)).min(LONGER)
 }
 
 /// The upper bound of a bucket; the last has none.
@@ -73,9 +99,15 @@ impl Default for Histogram {
 impl Histogram {
     /// Counts one, on the writing thread.
     #[inline]
-    pub(crate) fn record(&self, ns: u64) {
-        self.counts[bucket_of(ns)].add(1);
-        self.sum_ns.add(ns);
+    pub(crate) fn record(&self, time: Time) {
+        self.counts[time.bucket].add(1);
+        self.sum_ns.add(time.ns);
+    }
+
+    /// Counts one that took no time, on the writing thread.
+    #[inline]
+    pub(crate) fn record_none(&self) {
+        self.counts[0].add(1);
     }
 
     /// As it is now.
@@ -189,7 +221,9 @@ mod tests {
 
     fn told(samples: &[u64]) -> Vec<(f64, usize)> {
         let histogram = Histogram::default();
-        samples.iter().for_each(|&ns| histogram.record(ns));
+        samples
+            .iter()
+            .for_each(|&ns| histogram.record(Time::of_ns(ns)));
         let heard = Arc::new(Heard::default());
         histogram
             .read()
@@ -220,7 +254,7 @@ mod tests {
     #[test]
     fn times_add_up() {
         let one = Histogram::default();
-        one.record(1000);
+        one.record(Time::of_ns(1000));
         let mut sum = one.read();
         sum.add(&one.read());
         assert_eq!(sum.sum_ns, 2000);

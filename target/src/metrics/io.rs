@@ -4,7 +4,7 @@ use nvme_proto::io::Operation;
 use nvme_proto::wire::Status;
 
 use super::counter::{CodeCounts, Counter, Gauge};
-use super::histogram::{Histogram, Times};
+use super::histogram::{Histogram, Time, Times};
 
 /// Statuses that are told apart of one namespace.
 const NAMESPACE_STATUSES: usize = 32;
@@ -126,9 +126,15 @@ impl Way {
         self.done_ns = now_ns;
     }
 
+    /// The response is acknowledged: how long all of it took.
+    #[inline]
+    pub(crate) fn whole(&self, now_ns: u64) -> Time {
+        Time::of_ns(now_ns - self.seen_ns)
+    }
+
     /// The response is acknowledged: how long the parts took.
     #[inline]
-    pub(crate) fn parts_ns(&self, now_ns: u64) -> [u64; 4] {
+    fn parts_ns(&self, now_ns: u64) -> [u64; 4] {
         [
             self.held_ns - self.seen_ns,
             self.here_ns - self.held_ns,
@@ -185,16 +191,22 @@ impl NamespaceCounters {
         self.errors.add(status.code().bits());
     }
 
-    /// The way of a command that succeeded has ended, and its parts took this long.
+    /// The way of a command that succeeded has ended now, and took this long.
     #[inline]
-    pub(crate) fn went(&self, class: Class, parts_ns: &[u64; 4], fetched: bool) {
+    pub(crate) fn went(&self, class: Class, way: &Way, now_ns: u64, whole: Time, fetched: bool) {
         let stages = &self.stages[class as usize];
-        for (part, (times, &ns)) in stages.parts.iter().zip(parts_ns).enumerate() {
-            if part != DATA_IN || fetched {
-                times.record(ns);
+        for (part, (times, ns)) in stages.parts.iter().zip(way.parts_ns(now_ns)).enumerate() {
+            if part == DATA_IN && !fetched {
+                continue;
+            }
+            // What takes more than one round is mostly one part; the others are nothing.
+            match ns {
+                0 => times.record_none(),
+                ns if ns == whole.ns() => times.record(whole),
+                ns => times.record(Time::of_ns(ns)),
             }
         }
-        stages.whole.record(parts_ns.iter().sum());
+        stages.whole.record(whole);
     }
 }
 
@@ -232,10 +244,10 @@ impl QueueCounters {
         self.errors.add(status.code().bits());
     }
 
-    /// The way of a command that succeeded has ended, and its parts took this long.
+    /// The way of a command that succeeded has ended, and took this long.
     #[inline]
-    pub(crate) fn went(&self, class: Class, parts_ns: &[u64; 4]) {
-        self.times[class as usize].record(parts_ns.iter().sum());
+    pub(crate) fn went(&self, class: Class, whole: Time) {
+        self.times[class as usize].record(whole);
     }
 }
 
@@ -287,6 +299,7 @@ mod tests {
         way.fetched(4_000);
         way.done(10_000);
         assert_eq!(way.parts_ns(12_000), [0, 3_000, 6_000, 2_000]);
+        assert_eq!(way.whole(12_000).ns(), 11_000);
         let mut way = Way::seen(5);
         way.held(7);
         way.done(7);
@@ -298,7 +311,7 @@ mod tests {
         let queue = QueueCounters::default();
         queue.succeeded(Class::Read, 512);
         queue.failed(Status::LBA_OUT_OF_RANGE.with_dnr());
-        queue.went(Class::Read, &[1, 2, 3, 4]);
+        queue.went(Class::Read, Time::of_ns(10));
         let mut totals = HostTotals::default();
         totals.add(&queue);
         totals.add(&queue);

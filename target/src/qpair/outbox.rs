@@ -53,18 +53,19 @@ impl Outbox {
         self.len() == 0
     }
 
-    // Inlined, so that the kind of each work request is known and it is made in place.
+    /// Whether it takes `count` more before it is to be posted.
     #[inline]
-    pub(crate) fn push(&mut self, chain: &[SendWork]) {
-        assert!(
-            self.len() + chain.len() <= Self::MAX,
-            "a full outbox is posted first"
-        );
-        for &work in chain {
-            match work.op {
-                Operation::Write(_) => self.push_write(work),
-                _ => self.push_other(work),
-            }
+    pub(crate) fn has_room(&self, count: usize) -> bool {
+        self.len() + count <= Self::MAX
+    }
+
+    // Inlined, so that the kind of the work request is known and it is made in place.
+    #[inline]
+    pub(crate) fn push(&mut self, work: SendWork) {
+        assert!(self.has_room(1), "a full outbox is posted first");
+        match work.op {
+            Operation::Write(_) => self.push_write(work),
+            _ => self.push_other(work),
         }
     }
 
@@ -124,6 +125,10 @@ mod tests {
         }
     }
 
+    fn push(outbox: &mut Outbox, chain: &[SendWork]) {
+        chain.iter().for_each(|&work| outbox.push(work));
+    }
+
     fn ids(outbox: &mut Outbox) -> Vec<u64> {
         let taken = outbox.take();
         let ids = taken.iter().map(|work| work.id).collect();
@@ -134,9 +139,15 @@ mod tests {
     #[test]
     fn data_goes_before_all_responses_and_both_keep_their_order() {
         let mut outbox = Outbox::new();
-        outbox.push(&[work(1, WRITE, 4096), work(2, Operation::Send, 16)]);
-        outbox.push(&[work(3, Operation::Send, 16)]);
-        outbox.push(&[work(4, WRITE, 4096), work(5, Operation::Send, 16)]);
+        push(
+            &mut outbox,
+            &[work(1, WRITE, 4096), work(2, Operation::Send, 16)],
+        );
+        push(&mut outbox, &[work(3, Operation::Send, 16)]);
+        push(
+            &mut outbox,
+            &[work(4, WRITE, 4096), work(5, Operation::Send, 16)],
+        );
         assert_eq!(outbox.len(), 5);
         assert_eq!(ids(&mut outbox), [1, 4, 2, 3, 5]);
         assert!(outbox.is_empty());
@@ -146,7 +157,10 @@ mod tests {
     fn no_more_data_goes_together_than_a_datagram_holds() {
         let mut outbox = Outbox::new();
         for id in 0..16 {
-            outbox.push(&[work(id, WRITE, 4096), work(100 + id, Operation::Send, 16)]);
+            push(
+                &mut outbox,
+                &[work(id, WRITE, 4096), work(100 + id, Operation::Send, 16)],
+            );
         }
         let trains = (0..15).chain(100..115).chain([15, 115]);
         assert_eq!(ids(&mut outbox), trains.collect::<Vec<u64>>());
@@ -156,10 +170,22 @@ mod tests {
     fn a_long_transfer_holds_up_no_response() {
         let mut outbox = Outbox::new();
         let long = Outbox::LONG;
-        outbox.push(&[work(1, WRITE, 4096), work(2, Operation::Send, 16)]);
-        outbox.push(&[work(3, WRITE, long), work(4, Operation::Send, 16)]);
-        outbox.push(&[work(5, WRITE, long), work(6, Operation::Send, 16)]);
-        outbox.push(&[work(7, WRITE, 4096), work(8, Operation::Send, 16)]);
+        push(
+            &mut outbox,
+            &[work(1, WRITE, 4096), work(2, Operation::Send, 16)],
+        );
+        push(
+            &mut outbox,
+            &[work(3, WRITE, long), work(4, Operation::Send, 16)],
+        );
+        push(
+            &mut outbox,
+            &[work(5, WRITE, long), work(6, Operation::Send, 16)],
+        );
+        push(
+            &mut outbox,
+            &[work(7, WRITE, 4096), work(8, Operation::Send, 16)],
+        );
         assert_eq!(ids(&mut outbox), [1, 2, 3, 4, 5, 7, 6, 8]);
     }
 
@@ -170,8 +196,8 @@ mod tests {
             &[work(0, Operation::Send, 16)][..],
             &[work(0, WRITE, 512), work(1, Operation::Send, 16)],
         ] {
-            while outbox.len() + chain.len() <= Outbox::MAX {
-                outbox.push(chain);
+            while outbox.has_room(chain.len()) {
+                push(&mut outbox, chain);
             }
             let taken = outbox.take();
             assert_eq!((taken.len(), taken.capacity()), (Outbox::MAX, Outbox::MAX));

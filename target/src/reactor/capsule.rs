@@ -23,10 +23,6 @@ pub(super) struct Capsule {
 impl Reactor {
     /// A receive completed.
     pub(super) fn capsule_arrived(&mut self, port: usize, slot: u32, completion: &Completion) {
-        if let Some(port) = &mut self.ports[port] {
-            port.slot_filled();
-        }
-        self.counters.capsules.add(1);
         match self.accept_capsule(port, slot, completion) {
             Some(capsule) if self.requests.is_full() || !self.backlog.is_empty() => {
                 self.counters.request_waits.add(1);
@@ -44,8 +40,11 @@ impl Reactor {
         slot: u32,
         completion: &Completion,
     ) -> Option<Capsule> {
-        let qpair = self.ports[port].as_ref()?.qpair(completion.qp)?;
-        if !self.qpairs[qpair].is_open() || self.draining {
+        let port = self.ports[port].as_mut()?;
+        port.slot_filled();
+        let qpair = port.qpair(completion.qp)?;
+        let queue = &mut self.qpairs[qpair];
+        if !queue.is_open() || self.draining {
             return None;
         }
         match completion.status {
@@ -64,7 +63,6 @@ impl Reactor {
             );
             return None;
         };
-        let queue = &mut self.qpairs[qpair];
         queue.command_begins();
         if queue.outstanding > u32::from(queue.entries) {
             self.close(
@@ -89,19 +87,19 @@ impl Reactor {
             data_bytes,
             seen_ns,
         } = capsule;
-        let port = self.qpairs[qpair].port;
-        let sqe = self.port(port).slots().sqe(slot);
-        let id = self.requests.take(qpair, sqe);
-        self.qpairs[qpair].requests += 1;
-        let request = &mut self.requests[id];
+        let queue = &mut self.qpairs[qpair];
+        queue.requests += 1;
+        let port = self.ports[queue.port].as_mut();
+        let port = port.expect("an open queue pair has a port");
+        let (id, request) = self.requests.take(qpair, port.slots().sqe(slot));
         request.in_capsule_bytes = data_bytes;
         request.way = Way::seen(seen_ns);
         if data_bytes == 0 {
-            self.repost(port, slot);
+            port.repost(slot);
         } else {
             request.receive = Some(slot);
         }
-        match &self.qpairs[qpair].association {
+        match &queue.association {
             None => self.begin_connect(id),
             Some(association) if association.qid == 0 => self.begin_admin(id),
             Some(_) => self.begin_io(id),
@@ -122,11 +120,11 @@ impl Reactor {
             cid: U16::new(completion.cid),
             ..Sqe::new_zeroed()
         };
-        let id = self.requests.take(qpair, sqe);
+        let (id, request) = self.requests.take(qpair, sqe);
+        request.task = Task::LateCompletion;
         let queue = &mut self.qpairs[qpair];
         queue.requests += 1;
         queue.command_begins();
-        self.requests[id].task = Task::LateCompletion;
         self.finish(id, completion.status, completion.result);
     }
 

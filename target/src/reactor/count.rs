@@ -4,8 +4,10 @@
 use nvme_proto::transfer::DataTransfer;
 
 use super::Reactor;
+use super::disks::Disks;
 use crate::metrics::{Doing, Op};
-use crate::request::{RequestId, Task};
+use crate::qpair::Association;
+use crate::request::{Request, RequestId, Task};
 
 /// What a command waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -23,7 +25,9 @@ pub(super) enum Wait {
 impl Reactor {
     /// The time until now was spent on what it was doing.
     pub(super) fn count_time(&mut self, now_ns: u64) {
-        self.counters.time_ns[self.doing as usize].add(now_ns - self.now_ns);
+        let passed_ns = now_ns - self.now_ns;
+        self.counters.time_ns[self.doing as usize].add(passed_ns);
+        self.disks.count_busy(passed_ns);
         self.now_ns = now_ns;
     }
 
@@ -55,62 +59,61 @@ impl Reactor {
             queues.add(1);
         }
     }
+}
 
-    /// It is known how a command ends.
-    pub(super) fn count_end(&mut self, id: RequestId) {
-        let request = &mut self.requests[id];
-        request.way.done(self.now_ns);
-        let request = &self.requests[id];
-        let status = request.completion.status;
-        let Some(association) = &self.qpairs[request.qpair].association else {
-            return;
-        };
-        let counters = &association.queue.counters;
-        match request.task {
-            // It made the queue, or did not; that is told elsewhere.
-            Task::Connect => {}
-            Task::Io(operation) if status.is_success() => {
-                let op = Op::of(&operation);
-                let block = request.block.filter(|_| op.has_bytes());
-                let bytes = block.map_or(0, |block| block.length);
-                counters.succeeded(op.class(), bytes);
-                if let Some(disk) = request.disk {
-                    self.disks[disk].counters.succeeded(op, bytes);
-                }
+/// It is known how a command ends.
+#[inline]
+pub(super) fn count_end(request: &Request, association: Option<&Association>, disks: &Disks) {
+    let Some(association) = association else {
+        return;
+    };
+    let status = request.completion.status;
+    let counters = &association.queue.counters;
+    match request.task {
+        // It made the queue, or did not; that is told elsewhere.
+        Task::Connect => {}
+        Task::Io(operation) if status.is_success() => {
+            let (op, bytes) = (Op::of(&operation), request.disk_bytes);
+            counters.succeeded(op.class(), bytes);
+            if let Some(disk) = request.disk {
+                disks[disk].counters.succeeded(op, bytes);
             }
-            _ if status.is_success() => counters.succeeded_admin(),
-            _ => {
-                counters.failed(status);
-                // What was not even parsed has no disk yet, but perhaps its NSID has.
-                if association.qid != 0
-                    && let Some(disk) = self
-                        .disks
-                        .find(association.subsystem.id, request.sqe.nsid.get())
-                {
-                    self.disks[disk].counters.failed(status);
-                }
+        }
+        _ if status.is_success() => counters.succeeded_admin(),
+        _ => {
+            counters.failed(status);
+            // What was not even parsed has no disk yet, but perhaps its NSID has.
+            if association.qid != 0
+                && let Some(disk) = disks.find(association.subsystem.id, request.sqe.nsid.get())
+            {
+                disks[disk].counters.failed(status);
             }
         }
     }
+}
 
-    /// The response of a command is acknowledged.
-    pub(super) fn count_way(&mut self, id: RequestId) {
-        let request = &self.requests[id];
-        let Task::Io(operation) = request.task else {
-            return;
-        };
-        if !request.completion.status.is_success() {
-            return;
-        }
-        let parts_ns = request.way.parts_ns(self.now_ns);
-        let class = Op::of(&operation).class();
-        if let Some(association) = &self.qpairs[request.qpair].association {
-            association.queue.counters.went(class, &parts_ns);
-        }
-        if let Some(disk) = request.disk {
-            let fetched = matches!(request.transfer, DataTransfer::FromHost(_));
-            let counters = &self.disks[disk].counters;
-            counters.went(class, &parts_ns, fetched);
-        }
+/// The response of a command is acknowledged.
+#[inline]
+pub(super) fn count_way(
+    request: &Request,
+    association: Option<&Association>,
+    disks: &Disks,
+    now_ns: u64,
+) {
+    let Task::Io(operation) = request.task else {
+        return;
+    };
+    if !request.completion.status.is_success() {
+        return;
+    }
+    let whole = request.way.whole(now_ns);
+    let class = Op::of(&operation).class();
+    if let Some(association) = association {
+        association.queue.counters.went(class, whole);
+    }
+    if let Some(disk) = request.disk {
+        let fetched = matches!(request.transfer, DataTransfer::FromHost(_));
+        let counters = &disks[disk].counters;
+        counters.went(class, &request.way, now_ns, whole, fetched);
     }
 }

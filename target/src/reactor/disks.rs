@@ -11,6 +11,7 @@ use super::port::PORTS_MAX;
 use crate::backend::Backend;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Namespace, NamespaceTable};
+use crate::registry::IoCounters;
 use crate::ring::{FileSlot, Ring};
 
 /// Between two lines about the failures of one disk.
@@ -89,10 +90,12 @@ impl Disk {
 struct Table {
     /// By NSID, less one.
     disks: Vec<Option<u32>>,
+    /// What is counted of it here.
+    counters: Arc<IoCounters>,
     /// I/O commands in progress.
     active: u32,
-    /// Since when there are any, or when the time before was counted.
-    active_since_ns: Option<u64>,
+    /// Whether it is among [`Disks::busy`].
+    busy: bool,
 }
 
 /// All namespaces of a reactor.
@@ -103,6 +106,9 @@ pub(crate) struct Disks {
     disks: Vec<Option<Disk>>,
     /// By the subsystem's id.
     tables: Vec<Table>,
+    /// Subsystems whose time counts as busy: those with I/O commands in progress,
+    /// and those that had some in this round.
+    busy: Vec<u32>,
 }
 
 impl Disks {
@@ -112,13 +118,15 @@ impl Disks {
             reactor,
             disks: Vec::new(),
             tables: Vec::new(),
+            busy: Vec::new(),
         }
     }
 
-    /// The namespaces of a subsystem are these from now on.
+    /// The namespaces of a subsystem are these from now on, and this counts it.
     pub(crate) fn adopt(
         &mut self,
         subsystem: u32,
+        counters: Arc<IoCounters>,
         table: &NamespaceTable,
         ports: &[(usize, Arc<dyn Device>)],
         ring: &mut Ring,
@@ -126,7 +134,10 @@ impl Disks {
         let index = subsystem as usize;
         if self.tables.len() <= index {
             self.tables.resize_with(index + 1, Table::default);
+            // No I/O allocates, whichever subsystems are busy at once.
+            self.busy.reserve(self.tables.len() - self.busy.len());
         }
+        self.tables[index].counters = counters;
         let old = std::mem::take(&mut self.tables[index].disks);
         let mut new = vec![
             None;
@@ -260,22 +271,34 @@ impl Disks {
 
     /// An I/O command of a subsystem begins.
     #[inline]
-    pub(crate) fn io_begins(&mut self, subsystem: u32, now_ns: u64) {
+    pub(crate) fn io_begins(&mut self, subsystem: u32) {
         let table = &mut self.tables[subsystem as usize];
         table.active += 1;
-        table.active_since_ns.get_or_insert(now_ns);
+        if !table.busy {
+            table.busy = true;
+            self.busy.push(subsystem);
+        }
     }
 
-    /// An I/O command has ended; returns the nanoseconds that are to be counted as busy.
+    /// An I/O command has ended.
     #[inline]
-    pub(crate) fn io_ends(&mut self, subsystem: u32, now_ns: u64) -> u64 {
-        let table = &mut self.tables[subsystem as usize];
-        table.active -= 1;
-        let since_ns = table.active_since_ns.replace(now_ns);
-        if table.active == 0 {
-            table.active_since_ns = None;
-        }
-        now_ns - since_ns.expect("an I/O command began")
+    pub(crate) fn io_ends(&mut self, subsystem: u32) {
+        self.tables[subsystem as usize].active -= 1;
+    }
+
+    /// Time has passed since the last round: for those that had I/O commands in
+    /// progress at its end it was busy time.
+    #[inline]
+    pub(crate) fn count_busy(&mut self, passed_ns: u64) {
+        let tables = &mut self.tables;
+        self.busy.retain(|&subsystem| {
+            let table = &mut tables[subsystem as usize];
+            table.busy = table.active > 0;
+            if table.busy {
+                table.counters.busy_ns.add(passed_ns);
+            }
+            table.busy
+        });
     }
 }
 

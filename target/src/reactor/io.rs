@@ -57,7 +57,7 @@ fn plan(
     let disk = disk.expect("a command with blocks has a disk");
     let offset = access.range.slba << disk.view.lbads;
     let length = disk.view.bytes(access.range.blocks);
-    request.block = Some(BlockIo::new(op, offset, length, None));
+    request.disk_bytes = length;
     request.window = match (operation, transfer) {
         (Operation::Read(_), DataTransfer::ToHost(_)) => {
             disk.window(port, false, offset, length as u32)
@@ -68,6 +68,7 @@ fn plan(
         _ => None,
     };
     if request.window.is_none() {
+        request.block = Some(BlockIo::new(op, offset, length, None));
         request.wants = buffers_for(operation, transfer, disk, length as u32);
     }
 }
@@ -104,8 +105,8 @@ impl Reactor {
         let association = association.expect("an I/O queue is connected");
         let (controller, subsystem) = (&*association.controller, &*association.subsystem);
         controller.note_io();
-        request.counted_busy = true;
-        self.disks.io_begins(subsystem.id, self.now_ns);
+        request.busy = Some(subsystem.id);
+        self.disks.io_begins(subsystem.id);
         let found = self.disks.find(subsystem.id, request.sqe.nsid.get());
         let disk = found.map(|found| &self.disks[found]);
         if let Some(disk) = disk
@@ -298,16 +299,16 @@ impl Reactor {
         let Task::Io(operation) = self.requests[id].task else {
             unreachable!("an I/O command succeeds")
         };
-        let length = self.requests[id].block.map_or(0, |block| block.length);
+        let bytes = self.requests[id].disk_bytes;
         let counters = self.association(id).subsystem.counters(self.index);
         match operation {
             Operation::Read(_) | Operation::Compare(_) | Operation::Verify(_) => {
                 counters.read_commands.add(1);
-                counters.read_bytes.add(length);
+                counters.read_bytes.add(bytes);
             }
             Operation::Write(_) => {
                 counters.write_commands.add(1);
-                counters.written_bytes.add(length);
+                counters.written_bytes.add(bytes);
             }
             _ => {}
         }

@@ -220,10 +220,14 @@ impl Reactor {
         };
         let mut batch = std::mem::take(&mut self.batch);
         let count = port.poll(&mut batch);
+        let mut capsules = 0;
         for completion in &batch[..count] {
             let work = WorkId::decode(completion.id);
             match work.kind {
-                WorkKind::Receive => self.capsule_arrived(index, work.slot, completion),
+                WorkKind::Receive => {
+                    capsules += 1;
+                    self.capsule_arrived(index, work.slot, completion);
+                }
                 WorkKind::Read => self.read_ended(work, completion.status),
                 WorkKind::Write => self.write_failed(work, completion.status),
                 WorkKind::Send => self.send_ended(work, completion.status),
@@ -231,6 +235,7 @@ impl Reactor {
             }
         }
         self.batch = batch;
+        self.counters.capsules.add(capsules);
         count > 0
     }
 
@@ -286,12 +291,17 @@ impl Reactor {
     fn handle(&mut self, message: Message) {
         match message {
             Message::Accept(admitted) => self.accept(*admitted),
-            Message::Namespaces { subsystem, table } => {
+            Message::Namespaces {
+                subsystem,
+                counters,
+                table,
+            } => {
                 let ports = self.ports.iter().enumerate();
                 let ports: Vec<_> = ports
                     .filter_map(|(index, port)| Some((index, Arc::clone(port.as_ref()?.device()))))
                     .collect();
-                self.disks.adopt(subsystem, &table, &ports, &mut self.ring);
+                self.disks
+                    .adopt(subsystem, counters, &table, &ports, &mut self.ring);
             }
             Message::Complete { qpair, completion } => {
                 if self.qpairs.get(qpair).is_some() {

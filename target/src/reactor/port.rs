@@ -24,7 +24,10 @@ pub(crate) struct Port {
     limits: EndpointLimits,
     arena: Region,
     slots: ReceiveSlots,
-    slots_region: Region,
+    /// The receive of each slot.
+    receives: Box<[RecvWork]>,
+    /// What the receives' keys stand for.
+    _slots_region: Region,
     /// What is counted of the device.
     counters: Arc<DeviceCounters>,
     /// Receive slots that are not posted.
@@ -68,15 +71,17 @@ impl Port {
             ring.add_buffer(slots.mapping())
                 .map_err(|error| explain(&error))?,
         );
+        let receive = |slot| slots.receive(slot, slots_region.lkey());
         let mut port = Self {
             limits: endpoint.limits(),
             watched: vec![false; endpoint.wait_fds().len()],
             endpoint,
             arena,
+            receives: (0..slots.count()).map(receive).collect(),
             reposts: Vec::with_capacity(sizes.receives as usize),
             slots_out: slots.count(),
             slots,
-            slots_region,
+            _slots_region: slots_region,
             counters,
             qpairs: vec![Vec::new(); usize::from(sizes.queue_pairs)],
         };
@@ -132,8 +137,7 @@ impl Port {
     /// Has a receive slot posted again at the end of the round.
     #[inline]
     pub(crate) fn repost(&mut self, slot: u32) {
-        self.reposts
-            .push(self.slots.receive(slot, self.slots_region.lkey()));
+        self.reposts.push(self.receives[slot as usize]);
     }
 
     /// A receive slot was filled.

@@ -1,52 +1,121 @@
 //! The end of a request: its data and its response go to the host, in one post.
 
+use std::time::Instant;
+
 use cairn_rdma::{Operation, PostError, RemoteBuffer, SendWork, SgeList, WorkStatus};
 use nvme_proto::controller::Completion;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
 use super::Reactor;
-use super::count::Wait;
-use crate::qpair::{Ending, Outbox, QpairId};
-use crate::request::{RequestId, Stage};
+use super::count::{Wait, count_end, count_way};
+use super::port::Port;
+use crate::arena::Arena;
+use crate::qpair::{Ending, QpairId, QueuePair};
+use crate::request::{Request, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 /// Work requests of the longest response: WRITE and SEND.
 const RESPONSE_WORK: usize = 2;
 
+/// Takes the credits for a response, if the queue pair has as many.
+#[inline]
+fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
+    let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
+    let send_work = if to_host { 2 } else { 1 };
+    let enough = queue.send_credits >= send_work;
+    if enough {
+        queue.send_credits -= send_work;
+        request.send_work = send_work as u8;
+    }
+    enough
+}
+
+/// Adds the response of a request, and before it the data, to what its queue pair
+/// posts at the end of the round. There are room and credits for that.
+#[inline]
+fn respond(
+    id: RequestId,
+    request: &mut Request,
+    queue: &mut QueuePair,
+    port: &Port,
+    arena: &Arena,
+    now: Instant,
+) {
+    request.set_stage(Stage::Running, Stage::Sending);
+    queue.work_posted(now);
+    queue.command_ends();
+    let cqe = request.completion.cqe(queue.advance_sqhd());
+    request.take_permit().answered();
+    let lkey = port.arena_lkey();
+    if let DataTransfer::ToHost(remote) = request.transfer {
+        queue.outbox.push(SendWork {
+            id: request.work_id(id, WorkKind::Write),
+            op: Operation::Write(RemoteBuffer {
+                addr: remote.address,
+                rkey: remote.rkey,
+            }),
+            sges: SgeList::one(request.local_data(arena, lkey, remote.length)),
+            signaled: false,
+        });
+    }
+    // Also if the command failed: the key is the command's, not its success's.
+    let rkey = request.sqe.dptr.invalidate_rkey();
+    let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
+        Some(rkey) => Operation::SendWithInvalidate { rkey },
+        None => Operation::Send,
+    };
+    queue.outbox.push(SendWork {
+        id: request.work_id(id, WorkKind::Send),
+        op,
+        sges: SgeList::one(arena.write_response(id.index(), &cqe, lkey)),
+        signaled: true,
+    });
+}
+
 impl Reactor {
     /// Ends a command: the backend, or whoever it was, is done with it.
     pub(super) fn finish(&mut self, id: RequestId, status: Status, result: u64) {
-        let request = &mut self.requests[id];
-        let cid = request.cid();
+        let mut request = &mut self.requests[id];
         request.completion = Completion {
-            cid,
+            cid: request.cid(),
             status,
             result,
         };
+        request.way.done(self.now_ns);
         let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
         if status != Status::SUCCESS && to_host {
             // Nothing but the response goes to the host.
             request.transfer = DataTransfer::None;
         }
-        let keeps_data = matches!(request.transfer, DataTransfer::ToHost(_));
-        let keeps_receive = request.receive.is_some();
-        self.count_end(id);
-        if keeps_receive {
+        let keeps_data = status == Status::SUCCESS && to_host;
+        if request.receive.is_some() {
             self.release_receive(id);
+            request = &mut self.requests[id];
         }
-        if !keeps_data {
+        if !keeps_data && request.holds_buffers() {
             self.release_buffers(id);
+            request = &mut self.requests[id];
         }
-        let qpair = self.requests[id].qpair;
-        let queue = &mut self.qpairs[qpair];
+        let qpair = request.qpair;
+        let mut queue = &mut self.qpairs[qpair];
+        count_end(request, queue.association.as_ref(), &self.disks);
+        if !queue.outbox.has_room(RESPONSE_WORK) {
+            // This may close it.
+            self.flush_outbox(qpair);
+            (request, queue) = (&mut self.requests[id], &mut self.qpairs[qpair]);
+        }
         if !queue.is_open() {
             return self.abandon(id);
         }
-        if queue.awaiting_send.is_empty() && self.claim_send(id, qpair) {
-            return self.post_response(id, qpair);
+        if queue.awaiting_send.is_empty() && claim_send(request, queue) {
+            let port = self.ports[queue.port].as_ref();
+            let port = port.expect("an open queue pair has a port");
+            if queue.outbox.is_empty() {
+                self.dirty.push(qpair);
+            }
+            return respond(id, request, queue, port, &self.arena, self.now);
         }
-        let queue = &mut self.qpairs[qpair];
         self.requests
             .push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
         self.count_wait(id, Wait::Send);
@@ -60,88 +129,42 @@ impl Reactor {
     }
 
     fn pump_sends(&mut self, qpair: QpairId) {
-        while let Some(id) = self.qpairs[qpair].awaiting_send.front()
-            && self.claim_send(id, qpair)
-        {
+        loop {
+            self.make_room(qpair, RESPONSE_WORK);
             let queue = &mut self.qpairs[qpair];
-            self.requests.pop_front(&mut queue.awaiting_send);
-            self.post_response(id, qpair);
-        }
-    }
-
-    /// Takes the credits for a response, if the queue pair has as many.
-    #[inline]
-    fn claim_send(&mut self, id: RequestId, qpair: QpairId) -> bool {
-        let (request, queue) = (&mut self.requests[id], &mut self.qpairs[qpair]);
-        let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
-        let send_work = if to_host { 2 } else { 1 };
-        let enough = queue.send_credits >= send_work;
-        if enough {
-            queue.send_credits -= send_work;
-            request.send_work = send_work as u8;
-        }
-        enough
-    }
-
-    fn post_response(&mut self, id: RequestId, qpair: QpairId) {
-        self.make_room(qpair, RESPONSE_WORK);
-        self.requests.set_stage(id, Stage::Running, Stage::Sending);
-        let (request, queue) = (&mut self.requests[id], &mut self.qpairs[qpair]);
-        let port = self.ports[queue.port].as_ref();
-        let port = port.expect("an open queue pair has a port");
-        queue.work_posted(self.now);
-        queue.command_ends();
-        let cqe = request.completion.cqe(queue.advance_sqhd());
-        request.take_permit().answered();
-        // Also if the command failed: the key is the command's, not its success's.
-        let rkey = request.sqe.dptr.invalidate_rkey();
-        let op = match rkey.filter(|_| port.limits().send_with_invalidate) {
-            Some(rkey) => Operation::SendWithInvalidate { rkey },
-            None => Operation::Send,
-        };
-        let lkey = port.arena_lkey();
-        let response = self.arena.write_response(id.index(), &cqe, lkey);
-        let send = SendWork {
-            id: request.work_id(id, WorkKind::Send),
-            op,
-            sges: SgeList::one(response),
-            signaled: true,
-        };
-        if queue.outbox.is_empty() {
-            self.dirty.push(qpair);
-        }
-        if let DataTransfer::ToHost(remote) = request.transfer {
-            let data = request.local_data(&self.arena, lkey, remote.length);
-            let write = SendWork {
-                id: request.work_id(id, WorkKind::Write),
-                op: Operation::Write(RemoteBuffer {
-                    addr: remote.address,
-                    rkey: remote.rkey,
-                }),
-                sges: SgeList::one(data),
-                signaled: false,
+            let Some(id) = queue.awaiting_send.front() else {
+                return;
             };
-            queue.outbox.push(&[write]);
+            if !claim_send(&mut self.requests[id], queue) {
+                return;
+            }
+            self.requests.pop_front(&mut queue.awaiting_send);
+            let port = self.ports[queue.port].as_ref();
+            let port = port.expect("an open queue pair has a port");
+            if queue.outbox.is_empty() {
+                self.dirty.push(qpair);
+            }
+            let request = &mut self.requests[id];
+            respond(id, request, queue, port, &self.arena, self.now);
         }
-        queue.outbox.push(&[send]);
     }
 
-    /// Has room in the outbox for so much work.
+    /// Has room in the outbox for so much work. That may close the queue pair.
     #[inline]
     fn make_room(&mut self, qpair: QpairId, count: usize) {
-        if self.qpairs[qpair].outbox.len() + count > Outbox::MAX {
+        if !self.qpairs[qpair].outbox.has_room(count) {
             self.flush_outbox(qpair);
         }
     }
 
     /// Adds to what is posted at the end of the round.
-    pub(super) fn push_work(&mut self, qpair: QpairId, chain: &[SendWork]) {
-        self.make_room(qpair, chain.len());
+    pub(super) fn push_work(&mut self, qpair: QpairId, work: SendWork) {
+        self.make_room(qpair, 1);
         let queue = &mut self.qpairs[qpair];
         if queue.outbox.is_empty() {
             self.dirty.push(qpair);
         }
-        queue.outbox.push(chain);
+        queue.outbox.push(work);
     }
 
     /// Posts what a queue pair has in its outbox, as one chain.
@@ -184,9 +207,8 @@ impl Reactor {
 
     /// A SEND ended, well or not: nothing of the request is left.
     pub(super) fn send_ended(&mut self, work: WorkId, status: WorkStatus) {
-        let id = self.requests.find(work);
-        self.requests.set_stage(id, Stage::Sending, Stage::Running);
-        let request = &self.requests[id];
+        let (id, request) = self.requests.find_mut(work);
+        request.set_stage(Stage::Sending, Stage::Running);
         let (qpair, close_after) = (request.qpair, request.close_after);
         let queue = &mut self.qpairs[qpair];
         queue.send_credits += u32::from(request.send_work);
@@ -196,7 +218,15 @@ impl Reactor {
         } else if close_after {
             self.close(qpair, Ending::Orderly("its Connect was refused"));
         } else {
-            self.count_way(id);
+            count_way(
+                request,
+                queue.association.as_ref(),
+                &self.disks,
+                self.now_ns,
+            );
+            if !request.holds_buffers() && !queue.has_waiting() {
+                return self.free(id);
+            }
         }
         let queue = &self.qpairs[qpair];
         if queue.is_open() && queue.has_waiting() {
@@ -241,13 +271,8 @@ impl Reactor {
         let request = &mut self.requests[id];
         let qpair = request.qpair;
         let queue = &mut self.qpairs[qpair];
-        if std::mem::take(&mut request.counted_busy) {
-            let association = queue.association.as_ref();
-            let subsystem = &association.expect("an I/O queue is connected").subsystem;
-            let busy_ns = self.disks.io_ends(subsystem.id, self.now_ns);
-            if busy_ns > 0 {
-                subsystem.counters(self.index).busy_ns.add(busy_ns);
-            }
+        if let Some(subsystem) = request.busy.take() {
+            self.disks.io_ends(subsystem);
         }
         if let Some(disk) = request.disk.take() {
             self.disks.leave(disk, &mut self.ring);

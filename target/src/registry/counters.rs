@@ -1,5 +1,6 @@
 //! What reactors count for the SMART log, a set for each reactor and subsystem.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use nvme_proto::controller::SmartCounters;
@@ -27,7 +28,7 @@ pub(crate) struct IoCounters {
 
 /// The sum over all reactors, as log page 02h wants it. Of past lives of the
 /// process nothing is kept: it was started once, and this once has not ended.
-pub(crate) fn smart(sets: &[IoCounters], power_on: Duration) -> SmartCounters {
+pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =
         |counter: fn(&IoCounters) -> &Counter| sets.iter().map(|set| counter(set).get()).sum();
     // Reactors are busy side by side: the busiest is the best guess.
@@ -51,7 +52,7 @@ mod tests {
 
     #[test]
     fn reactors_are_summed_up() {
-        let sets = [IoCounters::default(), IoCounters::default()];
+        let sets = [Arc::<IoCounters>::default(), Arc::default()];
         sets[0].read_bytes.add(512);
         sets[1].read_bytes.add(1024);
         sets[0].busy_ns.add(5);

@@ -12,6 +12,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nvme_proto::wire::Nqn;
 
+pub(crate) use counters::IoCounters;
 pub(crate) use post::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use queue::QueueShared;
 pub(crate) use subsystem::{ControllerShared, SubsystemShared, Way};

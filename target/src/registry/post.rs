@@ -15,6 +15,7 @@ use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
+use super::IoCounters;
 use crate::ana::ListenerShared;
 use crate::marking::MarkingPolicy;
 use crate::namespace::NamespaceTable;
@@ -55,6 +56,8 @@ pub(crate) enum Message {
     Namespaces {
         /// The subsystem.
         subsystem: u32,
+        /// What the reactor counts of it.
+        counters: Arc<IoCounters>,
         /// Its namespaces.
         table: Arc<NamespaceTable>,
     },

@@ -116,7 +116,8 @@ pub(crate) struct SubsystemShared {
     started: Instant,
     reactors: Arc<[Mailbox]>,
     control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
-    counters: Box<[IoCounters]>,
+    /// By reactor.
+    counters: Box<[Arc<IoCounters>]>,
     state: Mutex<State>,
 }
 
@@ -142,7 +143,7 @@ impl SubsystemShared {
             io_limits: subsystem.io_limits(),
             clock,
             started,
-            counters: reactors.iter().map(|_| IoCounters::default()).collect(),
+            counters: reactors.iter().map(|_| Arc::default()).collect(),
             reactors,
             control,
             state: Mutex::new(State {
@@ -170,7 +171,7 @@ impl SubsystemShared {
     }
 
     /// What each reactor counts of it.
-    pub(crate) fn all_counters(&self) -> &[IoCounters] {
+    pub(crate) fn all_counters(&self) -> &[Arc<IoCounters>] {
         &self.counters
     }
 
@@ -395,9 +396,10 @@ impl SubsystemShared {
     /// so that no host hears of a namespace whose I/O would fail.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
-        for reactor in self.reactors.iter() {
+        for (reactor, counters) in self.reactors.iter().zip(&self.counters) {
             reactor.send(Message::Namespaces {
                 subsystem: self.id,
+                counters: Arc::clone(counters),
                 table: Arc::clone(&table),
             });
         }

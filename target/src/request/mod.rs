@@ -101,12 +101,14 @@ pub(crate) struct Request {
     pub(crate) scratch: Option<Buffer>,
     /// The disk it works on, by its place among the reactor's.
     pub(crate) disk: Option<u32>,
-    /// What the backend does for it.
+    /// Bytes of the disk that it is about.
+    pub(crate) disk_bytes: u64,
+    /// What the backend does for it: nothing, where the device moves the bytes.
     pub(crate) block: Option<BlockIo>,
     /// How many of several steps are done (ranges, namespaces).
     pub(crate) steps_done: u32,
-    /// Whether its time counts as busy.
-    pub(crate) counted_busy: bool,
+    /// The subsystem that is busy with it.
+    pub(crate) busy: Option<u32>,
     /// When it was where.
     pub(crate) way: Way,
     /// How it ends.
@@ -143,9 +145,10 @@ impl Request {
             data: None,
             scratch: None,
             disk: None,
+            disk_bytes: 0,
             block: None,
             steps_done: 0,
-            counted_busy: false,
+            busy: None,
             way: Way::default(),
             completion: UNFINISHED,
             send_work: 0,
@@ -167,12 +170,18 @@ impl Request {
         self.transfer = DataTransfer::None;
         self.wants = (0, 0);
         self.window = None;
+        self.disk_bytes = 0;
         self.block = None;
         self.steps_done = 0;
-        self.counted_busy = false;
         self.completion = UNFINISHED;
         self.send_work = 0;
         self.close_after = false;
+    }
+
+    #[inline]
+    fn check_generation(&self, work: WorkId) {
+        let generation = self.generation;
+        assert_eq!(generation, work.generation, "{work:?} came too late");
     }
 
     /// A name for work that is done for it.
@@ -218,6 +227,13 @@ impl Request {
         self.stage
     }
 
+    /// Hands it to someone, or takes it back (`Running`).
+    #[inline]
+    pub(crate) fn set_stage(&mut self, from: Stage, to: Stage) {
+        assert_eq!(self.stage, from, "it was to become {to:?}");
+        self.stage = to;
+    }
+
     /// The one end of the command.
     pub(crate) fn take_permit(&mut self) -> Permit {
         self.permit.take().expect("a command ends once")
@@ -257,12 +273,12 @@ impl RequestTable {
     /// If all are taken: see [`Self::is_full`].
     // Always: the SQE is then read from its receive slot straight into the request.
     #[inline(always)]
-    pub(crate) fn take(&mut self, qpair: QpairId, sqe: Sqe) -> RequestId {
+    pub(crate) fn take(&mut self, qpair: QpairId, sqe: Sqe) -> (RequestId, &mut Request) {
         let id = self.free.pop().expect("a request is free");
         let request = &mut self.requests[id.index()];
         assert_eq!(request.stage, Stage::Free, "{id:?}");
         request.begin(qpair, sqe);
-        id
+        (id, request)
     }
 
     /// Frees a request that nobody has any more.
@@ -280,7 +296,7 @@ impl RequestTable {
             "{id:?} has buffers"
         );
         assert!(
-            request.receive.is_none() && request.disk.is_none(),
+            request.receive.is_none() && request.disk.is_none() && request.busy.is_none(),
             "{id:?} holds on"
         );
         assert_eq!(request.reserved, 0, "{id:?} keeps its share");
@@ -292,9 +308,7 @@ impl RequestTable {
     /// Hands a request to someone, or takes it back (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, id: RequestId, from: Stage, to: Stage) {
-        let request = &mut self.requests[id.index()];
-        assert_eq!(request.stage, from, "{id:?} was to become {to:?}");
-        request.stage = to;
+        self[id].set_stage(from, to);
     }
 
     /// A name for work that is done for a request.
@@ -309,12 +323,20 @@ impl RequestTable {
     #[inline]
     pub(crate) fn find(&self, work: WorkId) -> RequestId {
         let id = RequestId(work.slot);
-        assert_eq!(
-            self.requests[id.index()].generation,
-            work.generation,
-            "{work:?} came too late"
-        );
+        self[id].check_generation(work);
         id
+    }
+
+    /// The same, and the request itself.
+    ///
+    /// # Panics
+    /// As [`Self::find`].
+    #[inline]
+    pub(crate) fn find_mut(&mut self, work: WorkId) -> (RequestId, &mut Request) {
+        let id = RequestId(work.slot);
+        let request = &mut self[id];
+        request.check_generation(work);
+        (id, request)
     }
 
     /// The requests of a queue pair that someone has.
@@ -350,8 +372,8 @@ mod tests {
 
     fn table_of_two() -> (RequestTable, RequestId, RequestId) {
         let mut table = RequestTable::new(2);
-        let first = table.take(QpairId::NONE, Sqe::new_zeroed());
-        let second = table.take(QpairId::NONE, Sqe::new_zeroed());
+        let (first, _) = table.take(QpairId::NONE, Sqe::new_zeroed());
+        let (second, _) = table.take(QpairId::NONE, Sqe::new_zeroed());
         (table, first, second)
     }
 
@@ -366,7 +388,7 @@ mod tests {
         assert!(table.is_full());
         end(&mut table, first);
         assert_eq!(table.in_use(), 1);
-        assert_eq!(table.take(QpairId::NONE, Sqe::new_zeroed()), first);
+        assert_eq!(table.take(QpairId::NONE, Sqe::new_zeroed()).0, first);
         end(&mut table, first);
         end(&mut table, second);
         assert_eq!(table.in_use(), 0);
