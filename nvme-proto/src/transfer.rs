@@ -75,7 +75,8 @@ impl DataTransfer {
     /// Data SGL Length Invalid if the SGL describes another length; Invalid
     /// Field for data in the capsule, which go the other way; SGL Descriptor
     /// Type Invalid for what is not a keyed data block.
-    #[inline]
+    // Inlined, so that a read's buffer stays in registers.
+    #[inline(always)]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
         match sqe.dptr.parse()? {
             Sgl::Keyed {

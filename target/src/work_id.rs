@@ -8,15 +8,15 @@
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkKind {
     /// A receive: the slot is a receive slot.
-    Receive,
+    Receive = 0,
     /// An RDMA READ of a request's data.
-    Read,
+    Read = 1,
     /// An RDMA WRITE of a request's data.
-    Write,
+    Write = 2,
     /// The SEND of a request's response.
-    Send,
+    Send = 3,
     /// Block I/O of a request.
-    Block,
+    Block = 4,
 }
 
 impl WorkKind {
@@ -42,15 +42,6 @@ pub(crate) struct WorkId {
     /// Which request in that slot, modulo 2^16.
     pub(crate) generation: u16,
 }
-
-/// By their number in an id.
-const KINDS: [WorkKind; 5] = [
-    WorkKind::Receive,
-    WorkKind::Read,
-    WorkKind::Write,
-    WorkKind::Send,
-    WorkKind::Block,
-];
 
 const KIND_SHIFT: u32 = 32;
 const GENERATION_SHIFT: u32 = 40;
@@ -79,13 +70,17 @@ impl WorkId {
     /// If no work request of ours ever had that id.
     #[inline]
     pub(crate) fn decode(id: u64) -> Self {
-        let kind = KINDS.get(usize::from((id >> KIND_SHIFT) as u8));
-        let Some(kind) = kind else {
-            panic!("a completion for {id:#x}, which was never posted")
+        let kind = match (id >> KIND_SHIFT) as u8 {
+            0 => WorkKind::Receive,
+            1 => WorkKind::Read,
+            2 => WorkKind::Write,
+            3 => WorkKind::Send,
+            4 => WorkKind::Block,
+            _ => panic!("a completion for {id:#x}, which was never posted"),
         };
         Self {
             slot: id as u32,
-            kind: *kind,
+            kind,
             generation: (id >> GENERATION_SHIFT) as u16,
         }
     }

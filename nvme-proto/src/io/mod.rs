@@ -156,10 +156,7 @@ impl IoCommand {
         limits: &IoLimits,
     ) -> Result<Self, Status> {
         limits.check_opcode(NvmOpcode(sqe.opc))?;
-        sqe.check_flags()?;
-        if sqe.mptr.get() != 0 {
-            return Err(INVALID_FIELD);
-        }
+        check_header(sqe)?;
         let parser = Parser {
             sqe,
             in_capsule_bytes,
@@ -176,12 +173,55 @@ impl IoCommand {
             NvmOpcode::DATASET_MANAGEMENT => parser.dataset_management()?,
             _ => return Err(INVALID_OPCODE),
         };
-        Ok(Self {
+        Ok(Self::new(sqe, operation, transfer))
+    }
+
+    /// The same for a command whose opcode is Read, of which most commands are: for
+    /// callers that go another way with these.
+    ///
+    /// # Errors
+    /// As [`Self::parse`].
+    ///
+    /// # Panics
+    /// If it is none.
+    #[inline(always)]
+    pub fn parse_read(
+        sqe: &Sqe,
+        namespace: Option<&NamespaceView>,
+        limits: &IoLimits,
+    ) -> Result<Self, Status> {
+        assert!(sqe.opc == NvmOpcode::READ.0, "{:?} is no Read", sqe.opc);
+        check_header(sqe)?;
+        let parser = Parser {
+            sqe,
+            // Data of a Read go the other way.
+            in_capsule_bytes: 0,
+            namespace,
+            limits,
+        };
+        let (operation, transfer) = parser.read()?;
+        Ok(Self::new(sqe, operation, transfer))
+    }
+
+    #[inline]
+    fn new(sqe: &Sqe, operation: Operation, transfer: DataTransfer) -> Self {
+        Self {
             cid: sqe.cid.get(),
             nsid: sqe.nsid.get(),
             operation,
             transfer,
-        })
+        }
+    }
+}
+
+/// What every command has to keep to: an SGL, no metadata.
+#[inline]
+fn check_header(sqe: &Sqe) -> Result<(), Status> {
+    sqe.check_flags()?;
+    if sqe.mptr.get() == 0 {
+        Ok(())
+    } else {
+        Err(INVALID_FIELD)
     }
 }
 
@@ -340,7 +380,7 @@ impl Parser<'_> {
     /// The blocks of a command that has them in CDW10 to CDW12, and their bytes.
     ///
     /// `defined` are bits of CDW12 that this command has and others do not.
-    #[inline]
+    #[inline(always)]
     fn block_access(&self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;
         let dword12 = self.sqe.cdw12.get();

@@ -1,6 +1,6 @@
 //! What a queue pair posts at the end of a round.
 
-use cairn_rdma::{Operation, SendWork};
+use cairn_rdma::SendWork;
 
 /// Work of this round, not yet posted, in trains: RDMA WRITEs first, then all else.
 ///
@@ -19,6 +19,8 @@ pub(crate) struct Outbox {
     writes: Vec<SendWork>,
     write_bytes: u64,
     others: Vec<SendWork>,
+    /// Of all of them.
+    count: usize,
 }
 
 impl Outbox {
@@ -40,39 +42,50 @@ impl Outbox {
             writes: Vec::with_capacity(Self::TRAIN_MAX),
             write_bytes: 0,
             others: Vec::with_capacity(Self::TRAIN_MAX),
+            count: 0,
         }
-    }
-
-    #[inline]
-    pub(crate) fn len(&self) -> usize {
-        self.trains.len() + self.writes.len() + self.others.len()
     }
 
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.len() == 0
+        self.count == 0
     }
 
-    /// Whether it takes `count` more before it is to be posted.
+    /// Whether it takes so much more before it is to be posted.
     #[inline]
     pub(crate) fn has_room(&self, count: usize) -> bool {
-        self.len() + count <= Self::MAX
+        self.count + count <= Self::MAX
     }
 
-    // Inlined, so that the kind of the work request is known and it is made in place.
+    /// Adds an RDMA WRITE of so many bytes.
+    // These are inlined, so that the work request is made in place.
     #[inline]
-    pub(crate) fn push(&mut self, work: SendWork) {
-        assert!(self.has_room(1), "a full outbox is posted first");
-        match work.op {
-            Operation::Write(_) => self.push_write(work),
-            _ => self.push_other(work),
+    pub(crate) fn push_write(&mut self, work: SendWork, bytes: u32) {
+        let bytes = u64::from(bytes);
+        let is_full = self.write_bytes + bytes > Self::TRAIN_BYTES;
+        if is_full || bytes >= Self::LONG || self.writes.len() == Self::TRAIN_MAX {
+            self.end_train();
         }
+        self.write_bytes += bytes;
+        self.count += 1;
+        self.writes.push(work);
+    }
+
+    /// Adds anything else.
+    #[inline]
+    pub(crate) fn push_other(&mut self, work: SendWork) {
+        if self.others.len() == Self::TRAIN_MAX {
+            self.end_train();
+        }
+        self.count += 1;
+        self.others.push(work);
     }
 
     /// All there is, in the order in which to post it. [`Self::give_back`] takes
     /// the memory back.
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
+        self.count = 0;
         std::mem::take(&mut self.trains)
     }
 
@@ -81,24 +94,9 @@ impl Outbox {
         self.trains = taken;
     }
 
-    fn push_write(&mut self, work: SendWork) {
-        let bytes = work.sges.total_len();
-        let is_full = self.write_bytes + bytes > Self::TRAIN_BYTES;
-        if is_full || bytes >= Self::LONG || self.writes.len() == Self::TRAIN_MAX {
-            self.end_train();
-        }
-        self.write_bytes += bytes;
-        self.writes.push(work);
-    }
-
-    fn push_other(&mut self, work: SendWork) {
-        if self.others.len() == Self::TRAIN_MAX {
-            self.end_train();
-        }
-        self.others.push(work);
-    }
-
+    #[cold]
     fn end_train(&mut self) {
+        assert!(self.has_room(0), "a full outbox is posted first");
         self.trains.append(&mut self.writes);
         self.trains.append(&mut self.others);
         self.write_bytes = 0;
@@ -108,7 +106,7 @@ impl Outbox {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_rdma::{RemoteBuffer, Sge, SgeList};
+    use cairn_rdma::{Operation, RemoteBuffer, Sge, SgeList};
 
     const WRITE: Operation = Operation::Write(RemoteBuffer { addr: 0, rkey: 0 });
 
@@ -126,7 +124,12 @@ mod tests {
     }
 
     fn push(outbox: &mut Outbox, chain: &[SendWork]) {
-        chain.iter().for_each(|&work| outbox.push(work));
+        for &work in chain {
+            match work.op {
+                Operation::Write(_) => outbox.push_write(work, work.sges.total_len() as u32),
+                _ => outbox.push_other(work),
+            }
+        }
     }
 
     fn ids(outbox: &mut Outbox) -> Vec<u64> {
@@ -148,7 +151,7 @@ mod tests {
             &mut outbox,
             &[work(4, WRITE, 4096), work(5, Operation::Send, 16)],
         );
-        assert_eq!(outbox.len(), 5);
+        assert_eq!(outbox.count, 5);
         assert_eq!(ids(&mut outbox), [1, 4, 2, 3, 5]);
         assert!(outbox.is_empty());
     }

@@ -1,9 +1,13 @@
 //! Capsules arrive.
 
 use cairn_rdma::{Completion, WorkStatus};
+use nvme_proto::wire::Status;
 use nvme_proto::wire::sqe::SQE_BYTES;
 
 use super::Reactor;
+use super::count::count_end;
+use super::io::begin_io;
+use super::respond::try_respond;
 use crate::metrics::Way;
 use crate::qpair::{Ending, QpairId};
 use crate::request::Task;
@@ -99,10 +103,25 @@ impl Reactor {
         } else {
             request.receive = Some(slot);
         }
-        match &queue.association {
-            None => self.begin_connect(id),
-            Some(association) if association.qid == 0 => self.begin_admin(id),
-            Some(_) => self.begin_io(id),
+        let Some(association) = &queue.association else {
+            return self.begin_connect(id);
+        };
+        if association.qid == 0 {
+            return self.begin_admin(id);
+        }
+        match begin_io(request, association, queue.port, &mut self.disks) {
+            Ok(true) if data_bytes == 0 => {
+                request.way.held(self.now_ns);
+                request.end(Status::SUCCESS, 0, self.now_ns);
+                let outboxes = (&self.arena, &mut self.dirty);
+                if try_respond(id, request, queue, port, outboxes, self.now) {
+                    count_end(request, queue.association.as_ref(), &self.disks);
+                } else {
+                    self.finish(id, Status::SUCCESS, 0);
+                }
+            }
+            Ok(_) => self.acquire(id),
+            Err(status) => self.fail_io(id, status),
         }
     }
 

@@ -1,6 +1,7 @@
 //! What a reactor counts, each where it happens. It has the memory to itself, and
 //! whoever asks reads it there: [`crate::metrics`].
 
+use nvme_proto::io::Operation;
 use nvme_proto::transfer::DataTransfer;
 
 use super::Reactor;
@@ -68,20 +69,15 @@ pub(super) fn count_end(request: &Request, association: Option<&Association>, di
         return;
     };
     let status = request.completion.status;
-    let counters = &association.queue.counters;
     match request.task {
         // It made the queue, or did not; that is told elsewhere.
         Task::Connect => {}
         Task::Io(operation) if status.is_success() => {
-            let (op, bytes) = (Op::of(&operation), request.disk_bytes);
-            counters.succeeded(op.class(), bytes);
-            if let Some(disk) = request.disk {
-                disks[disk].counters.succeeded(op, bytes);
-            }
+            count_success(request, &operation, association, disks);
         }
-        _ if status.is_success() => counters.succeeded_admin(),
+        _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
-            counters.failed(status);
+            association.queue.counters.failed(status);
             // What was not even parsed has no disk yet, but perhaps its NSID has.
             if association.qid != 0
                 && let Some(disk) = disks.find(association.subsystem.id, request.sqe.nsid.get())
@@ -89,6 +85,23 @@ pub(super) fn count_end(request: &Request, association: Option<&Association>, di
                 disks[disk].counters.failed(status);
             }
         }
+    }
+}
+
+/// An I/O command succeeded.
+#[inline]
+pub(super) fn count_success(
+    request: &Request,
+    operation: &Operation,
+    association: &Association,
+    disks: &Disks,
+) {
+    let (op, bytes) = (Op::of(operation), request.disk_bytes);
+    association.queue.counters.succeeded(op.class(), bytes);
+    if let Some(disk) = request.disk {
+        let disk = &disks[disk];
+        disk.counters.succeeded(op, bytes);
+        disk.smart.succeeded(op, bytes);
     }
 }
 

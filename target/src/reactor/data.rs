@@ -123,7 +123,7 @@ impl Reactor {
                 signaled: true,
             };
             self.requests.set_stage(id, Stage::Running, Stage::Reading);
-            self.push_work(qpair, work);
+            self.push_read(qpair, work);
         }
     }
 

@@ -10,7 +10,7 @@ use nvme_proto::io::NamespaceView;
 use super::port::PORTS_MAX;
 use crate::backend::Backend;
 use crate::metrics::NamespaceCounters;
-use crate::namespace::{Namespace, NamespaceTable};
+use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::IoCounters;
 use crate::ring::{FileSlot, Ring};
 
@@ -24,6 +24,8 @@ pub(crate) struct Disk {
     pub(crate) view: NamespaceView,
     /// What is counted of it here.
     pub(crate) counters: Arc<NamespaceCounters>,
+    /// What is counted of its subsystem here.
+    pub(crate) smart: Arc<IoCounters>,
     /// Its place among the ring's files, if it is one.
     pub(crate) file: Option<FileSlot>,
     /// Its memory as the device of each port knows it.
@@ -69,6 +71,13 @@ impl Disk {
         }
     }
 
+    /// A request begins to work on it.
+    #[inline]
+    pub(crate) fn enter(&mut self) {
+        self.users += 1;
+        self.show_users();
+    }
+
     fn show_users(&self) {
         self.counters.in_progress.set(u64::from(self.users));
     }
@@ -96,6 +105,14 @@ struct Table {
     active: u32,
     /// Whether it is among [`Disks::busy`].
     busy: bool,
+}
+
+impl Table {
+    #[inline]
+    fn find(&self, nsid: u32) -> Option<u32> {
+        let slot = usize::try_from(nsid.checked_sub(1)?).ok()?;
+        self.disks.get(slot).copied().flatten()
+    }
 }
 
 /// All namespaces of a reactor.
@@ -137,7 +154,6 @@ impl Disks {
             // No I/O allocates, whichever subsystems are busy at once.
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
-        self.tables[index].counters = counters;
         let old = std::mem::take(&mut self.tables[index].disks);
         let mut new = vec![
             None;
@@ -155,7 +171,7 @@ impl Disks {
                     self[disk].view = entry.view;
                     Some(disk)
                 }
-                None => self.add(&entry.namespace, entry.view, ports, ring),
+                None => self.add(entry, &counters, ports, ring),
             };
         }
         for (slot, disk) in old.into_iter().enumerate() {
@@ -165,15 +181,17 @@ impl Disks {
             }
         }
         self.tables[index].disks = new;
+        self.tables[index].counters = counters;
     }
 
     fn add(
         &mut self,
-        namespace: &Arc<Namespace>,
-        view: NamespaceView,
+        entry: &Entry,
+        smart: &Arc<IoCounters>,
         ports: &[(usize, Arc<dyn Device>)],
         ring: &mut Ring,
     ) -> Option<u32> {
+        let namespace = &entry.namespace;
         let file = match &namespace.backend {
             Backend::File(disk) => match ring.add_file(disk.fd()) {
                 Ok(file) => Some(file),
@@ -186,8 +204,9 @@ impl Disks {
         };
         let mut disk = Disk {
             namespace: Arc::clone(namespace),
-            view,
+            view: entry.view,
             counters: Arc::clone(namespace.counters(self.reactor)),
+            smart: Arc::clone(smart),
             file,
             regions: Default::default(),
             reported: None,
@@ -223,9 +242,7 @@ impl Disks {
     /// The disk of a namespace.
     #[inline]
     pub(crate) fn find(&self, subsystem: u32, nsid: u32) -> Option<u32> {
-        let table = self.tables.get(subsystem as usize)?;
-        let slot = usize::try_from(nsid.checked_sub(1)?).ok()?;
-        table.disks.get(slot).copied().flatten()
+        self.tables.get(subsystem as usize)?.find(nsid)
     }
 
     /// The first disk of a subsystem from this one on: (how many were passed, disk).
@@ -239,9 +256,7 @@ impl Disks {
     /// A request begins to work on a disk.
     #[inline]
     pub(crate) fn enter(&mut self, disk: u32) {
-        let disk = &mut self[disk];
-        disk.users += 1;
-        disk.show_users();
+        self[disk].enter();
     }
 
     /// A request has ended its work on a disk.
@@ -269,15 +284,16 @@ impl Disks {
         }
     }
 
-    /// An I/O command of a subsystem begins.
+    /// An I/O command of a subsystem begins: the disk of its namespace.
     #[inline]
-    pub(crate) fn io_begins(&mut self, subsystem: u32) {
+    pub(crate) fn io_begins(&mut self, subsystem: u32, nsid: u32) -> Option<u32> {
         let table = &mut self.tables[subsystem as usize];
         table.active += 1;
         if !table.busy {
             table.busy = true;
             self.busy.push(subsystem);
         }
+        table.find(nsid)
     }
 
     /// An I/O command has ended.

@@ -7,11 +7,12 @@ use nvme_proto::io::{
     Operation,
 };
 use nvme_proto::transfer::DataTransfer;
-use nvme_proto::wire::{Sqe, Status};
+use nvme_proto::wire::{NvmOpcode, Sqe, Status};
 
 use super::Reactor;
-use super::disks::Disk;
+use super::disks::{Disk, Disks};
 use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
+use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, RequestId, Stage, Task};
 use crate::ring::Span;
@@ -22,15 +23,17 @@ const VERIFY_BYTES: u32 = 64 << 10;
 
 /// Works out what the backend is to do for a request, which bytes the device moves
 /// by itself, and which buffers the rest takes.
-#[inline]
+#[inline(always)]
 fn plan(
     request: &mut Request,
-    operation: Operation,
+    command: IoCommand,
     disk: Option<&Disk>,
     port: usize,
     controller: &ControllerShared,
 ) {
-    let transfer = request.transfer;
+    let (operation, transfer) = (command.operation, command.transfer);
+    request.task = Task::Io(operation);
+    request.transfer = transfer;
     let access = match operation {
         Operation::Read(access)
         | Operation::Write(access)
@@ -96,48 +99,44 @@ fn buffers_for(
     }
 }
 
-impl Reactor {
-    /// Parses the command, finds its disk, and gets the buffers it needs.
-    pub(super) fn begin_io(&mut self, id: RequestId) {
-        let request = &mut self.requests[id];
-        let queue = &self.qpairs[request.qpair];
-        let association = queue.association.as_ref();
-        let association = association.expect("an I/O queue is connected");
-        let (controller, subsystem) = (&*association.controller, &*association.subsystem);
-        controller.note_io();
-        request.busy = Some(subsystem.id);
-        self.disks.io_begins(subsystem.id);
-        let found = self.disks.find(subsystem.id, request.sqe.nsid.get());
-        let disk = found.map(|found| &self.disks[found]);
-        if let Some(disk) = disk
-            && let Err(status) = check_access(controller, disk)
-        {
-            return self.fail_io(id, status);
-        }
-        let view = disk.map(|disk| &disk.view);
-        let limits = subsystem.io_limits();
-        let command = match parse(&request.sqe, request.in_capsule_bytes, view, limits) {
-            Ok(command) => command,
-            Err(status) => return self.fail_io(id, status),
-        };
-        request.task = Task::Io(command.operation);
-        request.transfer = command.transfer;
-        request.disk = found;
-        plan(request, command.operation, disk, queue.port, controller);
-        // The device fetches the data of a window when it sends them: all is there.
-        let is_there = request.window.is_some() && matches!(command.operation, Operation::Read(_));
-        if is_there {
-            request.way.held(self.now_ns);
-        }
-        if let Some(disk) = found {
-            self.disks.enter(disk);
-        }
-        if is_there {
-            return self.succeed_io(id);
-        }
-        self.acquire(id);
+/// Parses a command and finds its disk; whether all is there already, since the device
+/// takes what is read from the disk's memory by itself as it sends it. If not, the
+/// request wants something.
+// Inlined, as what it calls: what they find out then stays in registers.
+#[inline(always)]
+pub(super) fn begin_io(
+    request: &mut Request,
+    association: &Association,
+    port: usize,
+    disks: &mut Disks,
+) -> Result<bool, Status> {
+    let (controller, subsystem) = (&*association.controller, &*association.subsystem);
+    controller.note_io();
+    request.busy = Some(subsystem.id);
+    let found = disks.io_begins(subsystem.id, request.sqe.nsid.get());
+    let disk = found.map(|found| &mut disks[found]);
+    if let Some(disk) = &disk {
+        check_access(controller, disk)?;
     }
+    let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
+    // Most are reads. Of these the compiler knows what they are in all that follows.
+    if NvmOpcode(request.sqe.opc) == NvmOpcode::READ {
+        let read = IoCommand::parse_read(&request.sqe, view, limits)?;
+        plan(request, read, disk.as_deref(), port, controller);
+    } else {
+        let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
+        plan(request, command, disk.as_deref(), port, controller);
+    }
+    request.disk = found;
+    if let Some(disk) = disk {
+        disk.enter();
+    }
+    // The device fetches the data of a window when it sends them: all is there.
+    let is_read = matches!(request.task, Task::Io(Operation::Read(_)));
+    Ok(is_read && request.window.is_some())
+}
 
+impl Reactor {
     /// The buffers are there, and the host's data in them: asks the backend.
     pub(super) fn execute_io(&mut self, id: RequestId, operation: Operation) {
         match operation {
@@ -295,23 +294,8 @@ impl Reactor {
         self.ring.equal(self.input_span(id), self.scratch_span(id))
     }
 
+    #[inline]
     fn succeed_io(&mut self, id: RequestId) {
-        let Task::Io(operation) = self.requests[id].task else {
-            unreachable!("an I/O command succeeds")
-        };
-        let bytes = self.requests[id].disk_bytes;
-        let counters = self.association(id).subsystem.counters(self.index);
-        match operation {
-            Operation::Read(_) | Operation::Compare(_) | Operation::Verify(_) => {
-                counters.read_commands.add(1);
-                counters.read_bytes.add(bytes);
-            }
-            Operation::Write(_) => {
-                counters.write_commands.add(1);
-                counters.written_bytes.add(bytes);
-            }
-            _ => {}
-        }
         self.finish(id, Status::SUCCESS, 0);
     }
 
@@ -342,7 +326,7 @@ impl Reactor {
     }
 
     /// Ends a command with an error, which the host finds in its error log too.
-    fn fail_io(&mut self, id: RequestId, status: Status) {
+    pub(super) fn fail_io(&mut self, id: RequestId, status: Status) {
         let sqe = &self.requests[id].sqe;
         let association = self.association(id);
         let of_blocks =
@@ -398,7 +382,7 @@ impl Reactor {
         }
     }
 
-    fn association(&self, id: RequestId) -> &crate::qpair::Association {
+    fn association(&self, id: RequestId) -> &Association {
         let association = self.qpairs[self.requests[id].qpair].association.as_ref();
         association.expect("an I/O queue is connected")
     }

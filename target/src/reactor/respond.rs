@@ -3,7 +3,6 @@
 use std::time::Instant;
 
 use cairn_rdma::{Operation, PostError, RemoteBuffer, SendWork, SgeList, WorkStatus};
-use nvme_proto::controller::Completion;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
@@ -31,9 +30,34 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
+/// Answers a command at the end of the round, unless others of its queue pair wait
+/// for that or it has no room or no credits; whether it does.
+// Inlined, so that nothing is looked up again on the way of a read that is answered as
+// its capsule is seen.
+#[inline(always)]
+pub(super) fn try_respond(
+    id: RequestId,
+    request: &mut Request,
+    queue: &mut QueuePair,
+    port: &Port,
+    (arena, dirty): (&Arena, &mut Vec<QpairId>),
+    now: Instant,
+) -> bool {
+    let goes = queue.awaiting_send.is_empty()
+        && queue.outbox.has_room(RESPONSE_WORK)
+        && claim_send(request, queue);
+    if goes {
+        if queue.outbox.is_empty() {
+            dirty.push(request.qpair);
+        }
+        respond(id, request, queue, port, arena, now);
+    }
+    goes
+}
+
 /// Adds the response of a request, and before it the data, to what its queue pair
 /// posts at the end of the round. There are room and credits for that.
-#[inline]
+#[inline(always)]
 fn respond(
     id: RequestId,
     request: &mut Request,
@@ -49,7 +73,7 @@ fn respond(
     request.take_permit().answered();
     let lkey = port.arena_lkey();
     if let DataTransfer::ToHost(remote) = request.transfer {
-        queue.outbox.push(SendWork {
+        let write = SendWork {
             id: request.work_id(id, WorkKind::Write),
             op: Operation::Write(RemoteBuffer {
                 addr: remote.address,
@@ -57,7 +81,8 @@ fn respond(
             }),
             sges: SgeList::one(request.local_data(arena, lkey, remote.length)),
             signaled: false,
-        });
+        };
+        queue.outbox.push_write(write, remote.length);
     }
     // Also if the command failed: the key is the command's, not its success's.
     let rkey = request.sqe.dptr.invalidate_rkey();
@@ -65,7 +90,7 @@ fn respond(
         Some(rkey) => Operation::SendWithInvalidate { rkey },
         None => Operation::Send,
     };
-    queue.outbox.push(SendWork {
+    queue.outbox.push_other(SendWork {
         id: request.work_id(id, WorkKind::Send),
         op,
         sges: SgeList::one(arena.write_response(id.index(), &cqe, lkey)),
@@ -77,12 +102,7 @@ impl Reactor {
     /// Ends a command: the backend, or whoever it was, is done with it.
     pub(super) fn finish(&mut self, id: RequestId, status: Status, result: u64) {
         let mut request = &mut self.requests[id];
-        request.completion = Completion {
-            cid: request.cid(),
-            status,
-            result,
-        };
-        request.way.done(self.now_ns);
+        request.end(status, result, self.now_ns);
         let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
         if status != Status::SUCCESS && to_host {
             // Nothing but the response goes to the host.
@@ -108,13 +128,11 @@ impl Reactor {
         if !queue.is_open() {
             return self.abandon(id);
         }
-        if queue.awaiting_send.is_empty() && claim_send(request, queue) {
-            let port = self.ports[queue.port].as_ref();
-            let port = port.expect("an open queue pair has a port");
-            if queue.outbox.is_empty() {
-                self.dirty.push(qpair);
-            }
-            return respond(id, request, queue, port, &self.arena, self.now);
+        let port = self.ports[queue.port].as_ref();
+        let port = port.expect("an open queue pair has a port");
+        let outboxes = (&self.arena, &mut self.dirty);
+        if try_respond(id, request, queue, port, outboxes, self.now) {
+            return;
         }
         self.requests
             .push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
@@ -157,14 +175,14 @@ impl Reactor {
         }
     }
 
-    /// Adds to what is posted at the end of the round.
-    pub(super) fn push_work(&mut self, qpair: QpairId, work: SendWork) {
+    /// Adds an RDMA READ to what is posted at the end of the round.
+    pub(super) fn push_read(&mut self, qpair: QpairId, work: SendWork) {
         self.make_room(qpair, 1);
         let queue = &mut self.qpairs[qpair];
         if queue.outbox.is_empty() {
             self.dirty.push(qpair);
         }
-        queue.outbox.push(work);
+        queue.outbox.push_other(work);
     }
 
     /// Posts what a queue pair has in its outbox, as one chain.
@@ -270,7 +288,6 @@ impl Reactor {
     pub(super) fn free(&mut self, id: RequestId) {
         let request = &mut self.requests[id];
         let qpair = request.qpair;
-        let queue = &mut self.qpairs[qpair];
         if let Some(subsystem) = request.busy.take() {
             self.disks.io_ends(subsystem);
         }
@@ -278,6 +295,7 @@ impl Reactor {
             self.disks.leave(disk, &mut self.ring);
         }
         self.requests.release(id);
+        let queue = &mut self.qpairs[qpair];
         queue.requests -= 1;
         if !queue.is_open() {
             self.retire_if_done(qpair);

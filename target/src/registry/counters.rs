@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nvme_proto::controller::SmartCounters;
 
-use crate::metrics::Counter;
+use crate::metrics::{Counter, Op};
 
 /// What one reactor did for one subsystem. Aligned so that no two reactors
 /// write to one cache line (or to a pair that is fetched together).
@@ -24,6 +24,24 @@ pub(crate) struct IoCounters {
     pub(crate) media_errors: Counter,
     /// Nanoseconds with an I/O command in progress.
     pub(crate) busy_ns: Counter,
+}
+
+impl IoCounters {
+    /// A command succeeded.
+    #[inline]
+    pub(crate) fn succeeded(&self, op: Op, bytes: u64) {
+        match op {
+            Op::Read | Op::Compare | Op::Verify => {
+                self.read_commands.add(1);
+                self.read_bytes.add(bytes);
+            }
+            Op::Write => {
+                self.write_commands.add(1);
+                self.written_bytes.add(bytes);
+            }
+            Op::Flush | Op::WriteZeroes | Op::DatasetManagement => {}
+        }
+    }
 }
 
 /// The sum over all reactors, as log page 02h wants it. Of past lives of the

@@ -234,6 +234,17 @@ impl Request {
         self.stage = to;
     }
 
+    /// It is known how it ends.
+    #[inline]
+    pub(crate) fn end(&mut self, status: Status, result: u64, now_ns: u64) {
+        self.completion = Completion {
+            cid: self.cid(),
+            status,
+            result,
+        };
+        self.way.done(now_ns);
+    }
+
     /// The one end of the command.
     pub(crate) fn take_permit(&mut self) -> Permit {
         self.permit.take().expect("a command ends once")
