@@ -12,6 +12,7 @@ pub const NO_ANSWER: Trouble = Trouble {
         "nothing speaks RoCE there: the target is not running, or its address is on no RDMA device",
         "a filter drops UDP port 4791, in either direction",
         "the ends use different RoCE versions: a client of v2 cannot reach a server of v1",
+        "rdma_rxe at either end has broken the queue pair of all such messages, after a port was down",
     ],
     next: Next::Path,
 };
