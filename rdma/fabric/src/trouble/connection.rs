@@ -59,6 +59,24 @@ pub const ADDRESS_CHANGED: Trouble = Trouble {
     },
 };
 
+/// The peer's address went to another adapter.
+pub const PEER_MOVED: Trouble = Trouble {
+    code: 6,
+    name: "peer moved",
+    what: "the other end's address has another MAC",
+    causes: &[
+        "its bond failed over to a port with a MAC of its own (fail_over_mac)",
+        "the address was taken from one adapter and given to another",
+        "two of its ports are in one subnet and both answer ARP: \
+         sysctl -w net.ipv4.conf.all.arp_ignore=1 there",
+        "two machines have the address",
+    ],
+    next: Next::Own {
+        host: "nothing if it connects again by itself; ip neighbor shows the MAC",
+        target: "nothing: the host connects again; ip neighbor shows the MAC",
+    },
+};
+
 /// The device went away.
 pub const DEVICE_REMOVED: Trouble = Trouble {
     code: 5,
@@ -76,10 +94,11 @@ pub const DEVICE_REMOVED: Trouble = Trouble {
 };
 
 /// All of them.
-pub const ENDINGS: [Trouble; 5] = [
+pub const ENDINGS: [Trouble; 6] = [
     NO_ANSWER,
     TRANSPORT_GAVE_UP,
     PEER_LEFT,
     ADDRESS_CHANGED,
     DEVICE_REMOVED,
+    PEER_MOVED,
 ];
