@@ -193,6 +193,8 @@ pub enum DisconnectReason {
     Transport,
     /// The local address moved to another device.
     AddressChanged,
+    /// The peer's address moved to another adapter: its MAC is another one.
+    PeerMoved,
     /// The device is going away.
     DeviceRemoved,
 }

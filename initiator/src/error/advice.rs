@@ -77,6 +77,7 @@ pub(super) fn of_disconnect(reason: DisconnectReason) -> &'static Trouble {
         DisconnectReason::Peer => &trouble::PEER_LEFT,
         DisconnectReason::Transport => &trouble::TRANSPORT_GAVE_UP,
         DisconnectReason::AddressChanged => &trouble::ADDRESS_CHANGED,
+        DisconnectReason::PeerMoved => &trouble::PEER_MOVED,
         DisconnectReason::DeviceRemoved => &trouble::DEVICE_REMOVED,
     }
 }

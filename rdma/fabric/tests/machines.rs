@@ -33,6 +33,9 @@ fn an_adapter_with_two_ports_is_read_whole() {
     assert_eq!(in_use.index, 3, "the v2 entry of the address");
     assert_eq!(port.gids.each().filter(|gid| gid.in_use).count(), 1);
     assert!(!port.hw_counters.get().unwrap().contains_key("lifespan"));
+    let queue_pairs = first.queue_pairs.get().unwrap();
+    let connected = queue_pairs.iter().find(|group| group.kind == "RC").unwrap();
+    assert_eq!((connected.state.as_str(), connected.count), ("RTS", 16));
 
     let eth2 = fabric.netdev("eth2").unwrap();
     assert_eq!(eth2.priority_of(Tos(96), None).0, 3);
@@ -230,4 +233,9 @@ fn a_tree_of_files_can_stand_in_for_the_machine() {
     let json = serde_json::to_value(&fabric).unwrap();
     let addresses = json["addresses"]["unknown"].as_str().unwrap();
     assert!(addresses.contains("not asked"), "{addresses}");
+    let queue_pairs = json["devices"][0]["queue_pairs"]["unknown"].as_str();
+    assert!(
+        queue_pairs.unwrap().contains("not asked"),
+        "{queue_pairs:?}"
+    );
 }

@@ -1,4 +1,4 @@
-//! Ten planted faults. Somebody says "it does not connect" or "it is slow", and
+//! Eleven planted faults. Somebody says "it does not connect" or "it is slow", and
 //! knows no more; `doctor` names the cause first of all, shows the evidence and has
 //! the command that mends it, and docs/roce/troubleshooting.md leads from the
 //! sentence to the rule.
@@ -6,7 +6,7 @@
 mod common;
 
 use cairn_fabric::doctor::RULES;
-use common::{changed, findings_with_peer, recorded, text};
+use common::{changed, findings, findings_with_peer, recorded, text};
 
 /// What somebody says who knows no more, as the page's headings have it.
 const DOES_NOT_CONNECT: &str = "It does not connect";
@@ -14,6 +14,8 @@ const IS_SLOW: &str = "It is slow";
 
 /// A fault in an otherwise healthy machine.
 struct Fault {
+    /// The recorded machine.
+    machine: &'static str,
     /// What is said of it.
     symptom: &'static str,
     /// What is wrong.
@@ -28,8 +30,9 @@ struct Fault {
     mend: &'static str,
 }
 
-const FAULTS: [Fault; 10] = [
+const FAULTS: [Fault; 11] = [
     Fault {
+        machine: "healthy",
         symptom: DOES_NOT_CONNECT,
         name: "the server does v1, the hosts v2",
         change: "[/sys/kernel/config/rdma_cm]\nmlx5_0/ports/1/default_roce_mode = IB/RoCE v1",
@@ -41,6 +44,7 @@ const FAULTS: [Fault; 10] = [
         mend: "cairn-target fabric set-mode mlx5_0 v2 --port 1",
     },
     Fault {
+        machine: "healthy",
         symptom: DOES_NOT_CONNECT,
         name: "memlock is too small",
         change: "[/proc]\nself/limits = Max locked memory         8388608              8388608              bytes",
@@ -54,6 +58,7 @@ const FAULTS: [Fault; 10] = [
         mend: "systemctl edit cairn-target, and add: [Service] LimitMEMLOCK=infinity",
     },
     Fault {
+        machine: "healthy",
         symptom: DOES_NOT_CONNECT,
         name: "the address has no GID",
         change: "- /sys/class/infiniband/mlx5_0/ports/1/gids/2\n- /sys/class/infiniband/mlx5_0/ports/1/gids/3",
@@ -62,6 +67,7 @@ const FAULTS: [Fault; 10] = [
         mend: "ip address del 192.0.2.1/24 dev eth2 && ip address add 192.0.2.1/24 dev eth2",
     },
     Fault {
+        machine: "healthy",
         symptom: DOES_NOT_CONNECT,
         name: "the GID is of the wrong type",
         change: "- /sys/class/infiniband/mlx5_0/ports/1/gids/3",
@@ -70,6 +76,7 @@ const FAULTS: [Fault; 10] = [
         mend: "cairn-target fabric set-mode mlx5_0 v1 --port 1",
     },
     Fault {
+        machine: "healthy",
         symptom: IS_SLOW,
         name: "a switch drops jumbo frames",
         change: "[?]\necho 192.0.2.9 2144 = \"silent\"\necho 192.0.2.9 4192 = \"silent\"\necho 192.0.2.9 4200 = \"silent\"",
@@ -81,6 +88,7 @@ const FAULTS: [Fault; 10] = [
         mend: "ip link set eth2 mtu 1120  # here, until then",
     },
     Fault {
+        machine: "healthy",
         symptom: IS_SLOW,
         name: "PFC protects another priority",
         change: "[/sys/kernel/config/rdma_cm]\nmlx5_0/ports/1/default_roce_tos = 0",
@@ -89,6 +97,7 @@ const FAULTS: [Fault; 10] = [
         mend: "cairn-target fabric set-tos mlx5_0 96 --port 1",
     },
     Fault {
+        machine: "healthy",
         symptom: IS_SLOW,
         name: "packets are discarded",
         change: "[later]\n[/sys/class/infiniband/mlx5_0/ports/1]\ncounters/port_xmit_discards = 1234",
@@ -101,6 +110,7 @@ const FAULTS: [Fault; 10] = [
         mend: "dcb pfc show dev eth2; ethtool -S eth2 | grep -E 'pause|discard'  # and the same on the switch",
     },
     Fault {
+        machine: "healthy",
         symptom: IS_SLOW,
         name: "the MTU is that of an office network",
         change: "[/sys/class/net]\neth2/mtu = 1500",
@@ -114,6 +124,7 @@ const FAULTS: [Fault; 10] = [
         mend: "ip link set eth2 mtu 4200",
     },
     Fault {
+        machine: "healthy",
         symptom: DOES_NOT_CONNECT,
         name: "this user may not open the device",
         change: "[/dev/infiniband]\nuverbs0 @ 0600 0 0",
@@ -125,6 +136,7 @@ const FAULTS: [Fault; 10] = [
         mend: "chgrp rdma /dev/infiniband/uverbs0",
     },
     Fault {
+        machine: "healthy",
         symptom: DOES_NOT_CONNECT,
         name: "the cable is out",
         change: "[/sys/class/infiniband/mlx5_0/ports/1]\nstate = 1: DOWN\nphys_state = 3: Disabled",
@@ -132,12 +144,21 @@ const FAULTS: [Fault; 10] = [
         evidence: "/sys/class/infiniband/mlx5_0/ports/1/state",
         mend: "ip link set eth2 up",
     },
+    Fault {
+        machine: "rxe",
+        symptom: DOES_NOT_CONNECT,
+        name: "rdma_rxe has broken its GSI queue pair",
+        change: "[?]\nqueue-pairs rxe0 = [{\"port\":1,\"type\":\"GSI\",\"state\":\"ERR\",\"count\":1}]",
+        found: &["error [gsi] rxe0 port 1", "is broken (state ERR)"],
+        evidence: "rdma resource show qp link rxe0",
+        mend: "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0",
+    },
 ];
 
 #[test]
 fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_mends_it() {
     for fault in &FAULTS {
-        let findings = findings_with_peer(&changed("healthy", fault.change));
+        let findings = findings_with_peer(&changed(fault.machine, fault.change));
         let all: Vec<String> = findings.iter().map(text).collect();
         let first = &all[0];
         assert!(
@@ -206,12 +227,16 @@ fn the_page_begins_with_what_people_say() {
 }
 
 #[test]
-fn the_same_machine_without_a_fault_has_nothing_but_notes() {
-    let findings = findings_with_peer(&recorded("healthy"));
-    let bad: Vec<String> = findings
-        .iter()
-        .filter(|finding| finding.severity > cairn_fabric::doctor::Severity::Note)
-        .map(text)
-        .collect();
-    assert!(bad.is_empty(), "{}", bad.join("\n\n"));
+fn the_same_machines_without_a_fault_have_nothing_but_notes() {
+    for (machine, findings) in [
+        ("healthy", findings_with_peer(&recorded("healthy"))),
+        ("rxe", findings(&recorded("rxe"))),
+    ] {
+        let bad: Vec<String> = findings
+            .iter()
+            .filter(|finding| finding.severity > cairn_fabric::doctor::Severity::Note)
+            .map(text)
+            .collect();
+        assert!(bad.is_empty(), "{machine}:\n{}", bad.join("\n\n"));
+    }
 }

@@ -98,12 +98,13 @@ pub(crate) enum QpEvent {
     DisconnectedByPeer,
     TransportFailed,
     AddressChanged,
+    PeerMoved,
     DeviceRemoved,
     Closed,
 }
 
 impl QpEvent {
-    pub(crate) const ALL: [(Self, &'static str); 9] = [
+    pub(crate) const ALL: [(Self, &'static str); 10] = [
         (Self::Accepted, "accepted"),
         (Self::Established, "established"),
         (Self::Rejected, "rejected"),
@@ -111,6 +112,7 @@ impl QpEvent {
         (Self::DisconnectedByPeer, "disconnected_by_peer"),
         (Self::TransportFailed, "transport_failed"),
         (Self::AddressChanged, "address_changed"),
+        (Self::PeerMoved, "peer_moved"),
         (Self::DeviceRemoved, "device_removed"),
         (Self::Closed, "closed"),
     ];
@@ -124,6 +126,7 @@ impl QpEvent {
                 DisconnectReason::Peer => Self::DisconnectedByPeer,
                 DisconnectReason::Transport => Self::TransportFailed,
                 DisconnectReason::AddressChanged => Self::AddressChanged,
+                DisconnectReason::PeerMoved => Self::PeerMoved,
                 DisconnectReason::DeviceRemoved => Self::DeviceRemoved,
             }),
             Event::Closed { .. } => Some(Self::Closed),

@@ -263,6 +263,9 @@ impl Reactor {
             DisconnectReason::AddressChanged => {
                 self.close(qpair, Ending::Trouble(&trouble::ADDRESS_CHANGED));
             }
+            DisconnectReason::PeerMoved => {
+                self.close(qpair, Ending::Trouble(&trouble::PEER_MOVED));
+            }
             DisconnectReason::DeviceRemoved => {
                 self.close(qpair, Ending::Trouble(&trouble::DEVICE_REMOVED));
             }

@@ -36,6 +36,7 @@ cairn-target fabric --record "$OUT/rxe.recording" | tee "$OUT/fabric.txt"
 assert_shown 'rxe0: soft RoCE \(rdma_rxe\), software, /dev/infiniband/uverbs0'
 assert_shown 'port 1: ACTIVE \(LinkUp\), Ethernet, .*MTU 4096 \(of 4096\)'
 assert_shown 'default for connections: RoCE v2, ToS 0'
+assert_shown 'queue pairs: 1 GSI RTS of port 1'
 assert_shown "::ffff:$FABRIC_ADDR +$FABRIC_ADDR +v2 +$FABRIC_NETDEV +yes"
 assert_shown "^$FABRIC_NETDEV .* $FABRIC_MTU +4096 "
 assert_shown 'UDP port 4791: the kernel \(rdma_rxe\)'

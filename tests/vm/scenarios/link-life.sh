@@ -107,6 +107,18 @@ discover() {
 # (there is no route; the veth was switched off this instant), it is broken for good.
 gsi_broke() { [ "$(rdma -j resource show qp | jq -r '.[] | select(.type == "GSI") | .state')" = ERR ]; }
 
+# doctor_names_gsi: that is what the doctor says first, and it has the command that mends it.
+doctor_names_gsi() {
+    local code=0
+    cairn-target doctor -o json --interval 0 > "$OUT/doctor.json" || code=$?
+    assert_eq "the doctor's exit code" 2 "$code"
+    assert_eq "what the doctor says first" "gsi: $DEVICE port 1" \
+        "$(jq -r '.findings[0] | "\(.rule): \(.subject)"' "$OUT/doctor.json")"
+    assert_eq "what mends it" "rdma link delete $DEVICE && rdma link add $DEVICE type rxe netdev $NETDEV" \
+        "$(jq -r '.findings[0].mend[0].command' "$OUT/doctor.json")"
+    cairn-target fabric | grep "queue pairs: .*GSI ERR" || fail "fabric does not show it"
+}
+
 # rxe_on NETDEV DEVICE. mend_rxe: makes it anew, if need be; the target finds the new one by itself.
 rxe_on() {
     NETDEV=$1 DEVICE=$2
@@ -225,6 +237,7 @@ ip link set cable0 down
 wait_for 60 "the host to give up" has_lost $((LOST + 1))
 ip link set cable0 up
 if gsi_broke; then
+    doctor_names_gsi
     PATIENCE_S=6 assert_fails "nor does anybody reach the kernel's own target" "${witness[@]}"
 fi
 close_nvmet

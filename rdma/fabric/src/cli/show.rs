@@ -3,7 +3,7 @@
 use super::table::Table;
 use crate::facts::{Counters, Device, Fabric, Function, Netdev, Port};
 use crate::mtu::fitting;
-use crate::source::Known;
+use crate::source::{Known, QueuePairs};
 use crate::tos::Tos;
 
 /// All of it. Counters that are zero only if `all` of them are wanted.
@@ -70,6 +70,7 @@ fn describe_device(fabric: &Fabric, device: &Device, all: bool) -> String {
         },
         device.node_guid,
     ));
+    text.push_str(&format!("  queue pairs: {}\n", queue_pairs(device)));
     match &device.ports {
         Known::Is(ports) => {
             for port in ports {
@@ -80,6 +81,28 @@ fn describe_device(fabric: &Fabric, device: &Device, all: bool) -> String {
     }
     text.push('\n');
     text
+}
+
+fn queue_pairs(device: &Device) -> String {
+    let groups = match &device.queue_pairs {
+        Known::Is(groups) if groups.is_empty() => return "none".to_owned(),
+        Known::Is(groups) => groups,
+        Known::Unknown(unknown) => return format!("unknown, because {unknown}"),
+    };
+    let describe = |group: &QueuePairs| {
+        let QueuePairs { kind, state, .. } = group;
+        let port = group
+            .port
+            .map_or(String::new(), |port| format!(" of port {port}"));
+        let broken = if group.is_broken_gsi() {
+            " (broken: nobody connects)"
+        } else {
+            ""
+        };
+        format!("{} {kind} {state}{port}{broken}", group.count)
+    };
+    let groups: Vec<String> = groups.iter().map(describe).collect();
+    groups.join(", ")
 }
 
 fn describe_port(fabric: &Fabric, device: &Device, port: &Port, all: bool) -> String {

@@ -9,6 +9,7 @@ mod counters;
 mod ecn;
 mod finding;
 mod gid;
+mod gsi;
 mod lag;
 mod memlock;
 mod modules;
@@ -100,7 +101,7 @@ pub struct Rule {
 }
 
 /// All of them, what stops everything first.
-pub const RULES: [Rule; 19] = [
+pub const RULES: [Rule; 20] = [
     Rule::new(
         modules::NAME,
         "devices, drivers and kernel modules",
@@ -115,6 +116,11 @@ pub const RULES: [Rule; 19] = [
         memlock::NAME,
         "how much memory may be locked",
         memlock::check,
+    ),
+    Rule::new(
+        gsi::NAME,
+        "the queue pair by which all connections begin",
+        gsi::check,
     ),
     Rule::new(port::NAME, "state and link layer of the ports", port::check),
     Rule::new(vf::NAME, "virtual functions without RoCE", vf::check),

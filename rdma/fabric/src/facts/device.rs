@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 
 use super::{INFINIBAND, Port, numbers};
-use crate::source::{Known, Reason, Source, Unknown, unless_absent};
+use crate::source::{Known, Question, QueuePairs, Reason, Source, Unknown, unless_absent};
 
 /// A device.
 #[derive(Clone, Debug, Serialize)]
@@ -38,6 +38,8 @@ pub struct Device {
     pub port_netdevs: BTreeMap<u32, String>,
     /// The device node that programs open.
     pub uverbs: Known<Option<String>>,
+    /// Its queue pairs, whoever made them, counted by port, type and state.
+    pub queue_pairs: Known<Vec<QueuePairs>>,
     /// Ports.
     pub ports: Known<Vec<Port>>,
 }
@@ -95,6 +97,7 @@ impl Device {
             netdevs: netdevs.into(),
             port_netdevs,
             uverbs: uverbs(source, &path, &name).into(),
+            queue_pairs: source.answer(&Question::QueuePairs(name.clone())).into(),
             ports: Port::read_all(source, &path),
             name,
             path,

@@ -67,6 +67,29 @@ pub struct PortMtu {
     pub max: u32,
 }
 
+/// Queue pairs of one RDMA device that are of one port, type and state.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct QueuePairs {
+    /// Their port, from 1; none before they have one.
+    pub port: Option<u32>,
+    /// GSI, RC, UD, ..., as `rdma resource` says it.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// RESET, INIT, RTR, RTS, SQD, SQE or ERR.
+    pub state: String,
+    /// How many there are.
+    pub count: u32,
+}
+
+impl QueuePairs {
+    /// Whether it is the queue pair of all messages of the connection manager (GSI), and
+    /// out of order for good. From SQE the kernel takes it back to RTS by itself.
+    #[must_use]
+    pub fn is_broken_gsi(&self) -> bool {
+        self.kind == "GSI" && self.state == "ERR"
+    }
+}
+
 /// What the connection manager uses for connections that do not say.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Defaults {

@@ -20,6 +20,8 @@ pub enum Question {
     Addresses,
     /// The MTU of an RDMA port, as the device sees it: [`super::PortMtu`].
     PortMtu(String, u32),
+    /// The queue pairs of an RDMA device: a list of [`super::QueuePairs`].
+    QueuePairs(String),
     /// RoCE mode and ToS that the connection manager uses unless told otherwise:
     /// [`super::Defaults`].
     Defaults(String, u32),
@@ -47,6 +49,7 @@ impl fmt::Display for Question {
             Self::Driver(netdev) => write!(f, "driver {netdev}"),
             Self::Addresses => f.write_str("addresses"),
             Self::PortMtu(device, port) => write!(f, "mtu {device} {port}"),
+            Self::QueuePairs(device) => write!(f, "queue-pairs {device}"),
             Self::Defaults(device, port) => write!(f, "defaults {device} {port}"),
             Self::Route(peer) => write!(f, "route {peer}"),
             Self::Neighbour(netdev, peer) => write!(f, "neighbour {netdev} {peer}"),

@@ -12,6 +12,7 @@ pub const NO_ANSWER: Trouble = Trouble {
         "nothing speaks RoCE there: the target is not running, or its address is on no RDMA device",
         "a filter drops UDP port 4791, in either direction",
         "the ends use different RoCE versions: a client of v2 cannot reach a server of v1",
+        "rdma_rxe at either end has broken the queue pair of all such messages, after a port was down",
     ],
     next: Next::Path,
 };
@@ -58,6 +59,24 @@ pub const ADDRESS_CHANGED: Trouble = Trouble {
     },
 };
 
+/// The peer's address went to another adapter.
+pub const PEER_MOVED: Trouble = Trouble {
+    code: 6,
+    name: "peer moved",
+    what: "the other end's address has another MAC",
+    causes: &[
+        "its bond failed over to a port with a MAC of its own (fail_over_mac)",
+        "the address was taken from one adapter and given to another",
+        "two of its ports are in one subnet and both answer ARP: \
+         sysctl -w net.ipv4.conf.all.arp_ignore=1 there",
+        "two machines have the address",
+    ],
+    next: Next::Own {
+        host: "nothing if it connects again by itself; ip neighbor shows the MAC",
+        target: "nothing: the host connects again; ip neighbor shows the MAC",
+    },
+};
+
 /// The device went away.
 pub const DEVICE_REMOVED: Trouble = Trouble {
     code: 5,
@@ -75,10 +94,11 @@ pub const DEVICE_REMOVED: Trouble = Trouble {
 };
 
 /// All of them.
-pub const ENDINGS: [Trouble; 5] = [
+pub const ENDINGS: [Trouble; 6] = [
     NO_ANSWER,
     TRANSPORT_GAVE_UP,
     PEER_LEFT,
     ADDRESS_CHANGED,
     DEVICE_REMOVED,
+    PEER_MOVED,
 ];

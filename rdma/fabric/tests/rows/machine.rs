@@ -4,7 +4,7 @@ use cairn_fabric::doctor::{Intent, Membership, Severity};
 use cairn_fabric::source::Source;
 use cairn_rdma::PKey;
 
-use crate::common::{assert_found, changed, findings, findings_with, intent, recorded};
+use crate::common::{assert_found, changed, findings, findings_with, intent, recorded, text};
 
 #[test]
 fn soft_roce_is_named_before_somebody_asks_why_the_cpu_is_busy() {
@@ -13,6 +13,39 @@ fn soft_roce_is_named_before_somebody_asks_why_the_cpu_is_busy() {
     assert_found(&findings, "rxe", &parts);
     // Lossless Ethernet is no business of a dummy's.
     assert!(findings.iter().all(|finding| finding.rule != "pfc"));
+}
+
+#[test]
+fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
+    let all = findings(&recorded("gsi"));
+    assert_eq!((all[0].rule, all[0].severity), ("gsi", Severity::Error));
+    let mend = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0";
+    assert_found(&all, "gsi", &["rxe0 port 1", "state ERR", "time out", mend]);
+    // With the port down as well, the port's return would not help.
+    let port = "[/sys/class/infiniband/rxe0/ports/1]\nstate = 1: DOWN";
+    let all = findings(&changed("gsi", port));
+    assert_eq!((all[0].rule, all[1].rule), ("gsi", "port"));
+    // The kernel itself takes a GSI queue pair from SQE back to RTS.
+    let of = |name: &str, group: &str| {
+        let all = findings(&changed(name, &format!("[?]\nqueue-pairs {group}"))).into_iter();
+        all.filter(|finding| finding.rule == "gsi")
+            .collect::<Vec<_>>()
+    };
+    let sqe = r#"rxe0 = [{"port":1,"type":"GSI","state":"SQE","count":1}]"#;
+    assert!(of("rxe", sqe).is_empty());
+    // Other queue pairs end in ERR every day, and no netlink is no fault.
+    let rc = r#"rxe0 = [{"port":1,"type":"RC","state":"ERR","count":3}]"#;
+    assert!(of("rxe", rc).is_empty());
+    assert!(of("rxe", "rxe0 ! Protocol not supported (os error 93)").is_empty());
+    // An adapter's is its driver's business.
+    let adapter = r#"mlx5_0 = [{"port":null,"type":"GSI","state":"ERR","count":1}]"#;
+    let found = of("healthy", adapter);
+    assert_found(
+        &found,
+        "gsi",
+        &["mlx5_0: its GSI", "devlink dev reload pci/0000:08:00.0"],
+    );
+    assert!(!text(&found[0]).contains("rxe"));
 }
 
 #[test]

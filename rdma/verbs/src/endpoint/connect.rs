@@ -224,8 +224,13 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_REJECTED => self.rejected(id, event),
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
-            | sys::RDMA_CM_EVENT_CONNECT_ERROR
-            | sys::RDMA_CM_EVENT_UNREACHABLE => self.unreachable(id, event),
+            | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
+            // Of a connection that there is, it tells of a neighbour with another MAC.
+            sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
+                Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
+                Phase::Connecting(_) | Phase::Accepted => self.unreachable(id, event),
+                Phase::Closing { .. } => {}
+            },
             sys::RDMA_CM_EVENT_DISCONNECTED => self.end_connection(id, DisconnectReason::Peer),
             sys::RDMA_CM_EVENT_ADDR_CHANGE => {
                 self.end_connection(id, DisconnectReason::AddressChanged);

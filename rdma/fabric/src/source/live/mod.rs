@@ -3,6 +3,7 @@
 mod dcb;
 mod ethtool;
 mod netlink;
+mod nldev;
 mod peer;
 mod processes;
 mod sys;
@@ -100,6 +101,7 @@ impl Source for Live {
             Question::Dcb(netdev) => value(dcb::ask(netdev)),
             Question::Addresses => value(netlink::addresses()),
             Question::PortMtu(device, port) => value(verbs::port_mtu(device, *port)),
+            Question::QueuePairs(device) => value(nldev::queue_pairs(device)),
             Question::Defaults(device, port) => value(self.peek_defaults(device, *port)),
             Question::Route(peer) => value(netlink::route(*peer)),
             Question::Neighbour(netdev, peer) => value(netlink::neighbour(netdev, *peer)),

@@ -1,4 +1,4 @@
-//! rtnetlink (RFC 3549): addresses, routes and neighbours.
+//! Netlink (RFC 3549), and rtnetlink's addresses, routes and neighbours.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -38,9 +38,19 @@ const NEIGHBOUR_STATES: [(u16, &str); 8] = [
 /// An answer: its body, the header left out.
 type Message = Vec<u8>;
 
-/// Asks the kernel, and returns all of what it says.
+/// Asks the kernel about routing, and returns all of what it says.
 pub(super) fn talk(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Message>> {
-    let mut socket = sys::netlink()?;
+    talk_of(libc::NETLINK_ROUTE, kind, flags, body)
+}
+
+/// Asks the kernel by a netlink protocol, and returns all of what it says.
+pub(super) fn talk_of(
+    protocol: i32,
+    kind: u16,
+    flags: i32,
+    body: &[u8],
+) -> io::Result<Vec<Message>> {
+    let mut socket = sys::netlink(protocol)?;
     let length = HEADER + body.len();
     let mut request = Vec::with_capacity(length);
     request.extend((length as u32).to_ne_bytes());
@@ -61,32 +71,33 @@ pub(super) fn talk(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Message
 }
 
 /// Takes the messages out of one answer. False: there is nothing more to come.
-fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
+pub(super) fn collect(mut answer: &[u8], messages: &mut Vec<Message>) -> io::Result<bool> {
     let mut goes_on = false;
     while let Some(length) = u32_at(answer, 0).map(|length| length as usize) {
         if length < HEADER || length > answer.len() {
-            return Err(io::Error::other(
-                "a netlink message of an impossible length",
-            ));
+            return Err(impossible_length());
         }
         let kind = i32::from(u16_at(answer, 4).unwrap_or_default());
         let flags = i32::from(u16_at(answer, 6).unwrap_or_default());
         let body = &answer[HEADER..length];
         match kind {
-            libc::NLMSG_DONE => return Ok(false),
-            libc::NLMSG_ERROR => match u32_at(body, 0) {
-                Some(0) => return Ok(false),
-                code => {
-                    let code = code.unwrap_or_default() as i32;
-                    return Err(io::Error::from_raw_os_error(-code));
-                }
-            },
+            // Both begin with an error code, which is 0 or negative.
+            libc::NLMSG_DONE | libc::NLMSG_ERROR => {
+                return match u32_at(body, 0).ok_or_else(impossible_length)? as i32 {
+                    code @ ..0 => Err(io::Error::from_raw_os_error(code.saturating_neg())),
+                    _ => Ok(false),
+                };
+            }
             _ => messages.push(body.to_owned()),
         }
         goes_on = flags & libc::NLM_F_MULTI != 0;
         answer = &answer[length.next_multiple_of(4).min(answer.len())..];
     }
     Ok(goes_on)
+}
+
+fn impossible_length() -> io::Error {
+    io::Error::other("a netlink message of an impossible length")
 }
 
 /// The attributes of a message, which begin after its fixed part.
@@ -181,7 +192,7 @@ fn mac(octets: &[u8]) -> String {
     octets.join(":")
 }
 
-fn find<'a>(attributes: &[(u16, &'a [u8])], wanted: u16) -> Option<&'a [u8]> {
+pub(super) fn find<'a>(attributes: &[(u16, &'a [u8])], wanted: u16) -> Option<&'a [u8]> {
     let found = attributes.iter().find(|(kind, _)| *kind == wanted)?;
     Some(found.1)
 }
@@ -206,7 +217,7 @@ pub(super) fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
     Some(u16::from_ne_bytes(bytes.try_into().ok()?))
 }
 
-fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+pub(super) fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
     let bytes = bytes.get(at..at + 4)?;
     Some(u32::from_ne_bytes(bytes.try_into().ok()?))
 }
@@ -228,6 +239,24 @@ mod tests {
         assert!(attributes(&[0, 0, 1, 0]).is_empty());
         assert!(attributes(&[255, 255, 1, 0]).is_empty());
         assert!(collect(&[5, 0, 0, 0, 0, 0, 0, 0], &mut Vec::new()).is_err());
+    }
+
+    #[test]
+    fn the_end_of_an_answer_may_be_an_error() {
+        for kind in [libc::NLMSG_DONE, libc::NLMSG_ERROR] {
+            let end_with = |body: &[u8]| {
+                let mut answer = vec![0; HEADER];
+                answer[0] = (HEADER + body.len()) as u8;
+                answer[4] = kind as u8;
+                answer.extend(body);
+                collect(&answer, &mut Vec::new())
+            };
+            let code = |code: i32| end_with(&code.to_ne_bytes()).unwrap_err().raw_os_error();
+            assert!(!end_with(&0_i32.to_ne_bytes()).unwrap());
+            assert_eq!(code(-libc::EINVAL), Some(libc::EINVAL));
+            assert_eq!(code(i32::MIN), Some(i32::MAX));
+            assert!(end_with(&[]).is_err());
+        }
     }
 
     #[test]

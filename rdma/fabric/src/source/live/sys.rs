@@ -47,10 +47,10 @@ pub(super) fn set_option(
     Ok(())
 }
 
-/// A netlink socket; what is written to it goes to the kernel, and its answers
-/// are read from it. It gives up after a second.
-pub(super) fn netlink() -> io::Result<File> {
-    let socket = socket(libc::AF_NETLINK, libc::SOCK_RAW, libc::NETLINK_ROUTE)?;
+/// A netlink socket of a protocol (NETLINK_ROUTE, ...); what is written to it goes to
+/// the kernel, and its answers are read from it. It gives up after a second.
+pub(super) fn netlink(protocol: i32) -> io::Result<File> {
+    let socket = socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
     let time = libc::timeval {
         tv_sec: 1,
         tv_usec: 0,
