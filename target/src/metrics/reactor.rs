@@ -161,7 +161,7 @@ pub(crate) struct DeviceCounters {
     /// Whether it is in use: 1 or 0.
     pub(crate) open: Gauge,
     /// By [`QpEvent`].
-    pub(crate) events: [Counter; 9],
+    pub(crate) events: [Counter; QpEvent::ALL.len()],
     /// Work that failed, by its place in [`WORK_ERRORS`].
     pub(crate) errors: [Counter; 12],
 }
