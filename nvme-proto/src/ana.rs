@@ -49,6 +49,7 @@ impl Default for AnaStates {
 /// # Errors
 /// The status to complete them with (Base, 8.1.3.3 to 8.1.3.5). Another path may
 /// work, and this one may later: DNR is clear.
+#[inline]
 pub const fn check_access(state: AnaState) -> Result<(), Status> {
     match state {
         AnaState::INACCESSIBLE => Err(Status::ANA_INACCESSIBLE),

@@ -35,6 +35,27 @@ pub struct RemoteBuffer {
     pub rkey: u32,
 }
 
+impl RemoteBuffer {
+    /// Where a command's `length` bytes go in the host.
+    ///
+    /// # Errors
+    /// As [`DataTransfer::to_host`].
+    // Inlined, so that it stays in registers.
+    #[inline(always)]
+    pub(crate) fn of_command(sqe: &Sqe, length: u32) -> Result<Self, Status> {
+        match sqe.dptr.parse()? {
+            Sgl::Keyed {
+                address,
+                length: described,
+                rkey,
+                ..
+            } => remote(address, described, rkey, length, Fit::Exact),
+            Sgl::InCapsule { .. } => Err(INVALID_FIELD),
+            Sgl::Address { .. } | Sgl::BitBucket { .. } | Sgl::Segment { .. } => Err(TYPE_INVALID),
+        }
+    }
+}
+
 /// A part of the capsule's data. It lies within the bytes that came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CapsuleSlice {
@@ -75,19 +96,9 @@ impl DataTransfer {
     /// Data SGL Length Invalid if the SGL describes another length; Invalid
     /// Field for data in the capsule, which go the other way; SGL Descriptor
     /// Type Invalid for what is not a keyed data block.
-    // Inlined, so that a read's buffer stays in registers.
     #[inline(always)]
     pub fn to_host(sqe: &Sqe, length: u32) -> Result<Self, Status> {
-        match sqe.dptr.parse()? {
-            Sgl::Keyed {
-                address,
-                length: described,
-                rkey,
-                ..
-            } => remote(address, described, rkey, length, Fit::Exact).map(Self::ToHost),
-            Sgl::InCapsule { .. } => Err(INVALID_FIELD),
-            Sgl::Address { .. } | Sgl::BitBucket { .. } | Sgl::Segment { .. } => Err(TYPE_INVALID),
-        }
+        RemoteBuffer::of_command(sqe, length).map(Self::ToHost)
     }
 
     /// The transfer of a command that takes `length` bytes, of whose capsule

@@ -81,12 +81,14 @@ impl Mapping {
 
     /// Virtual address of the first byte.
     #[must_use]
+    #[inline]
     pub fn addr(&self) -> u64 {
         self.base as u64
     }
 
     /// Bytes.
     #[must_use]
+    #[inline]
     pub fn len(&self) -> usize {
         self.length
     }
@@ -237,6 +239,7 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), length) }
     }
 
+    #[inline]
     fn check(&self, offset: usize, length: usize) {
         assert!(
             offset

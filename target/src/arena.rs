@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use cairn_rdma::{Mapping, RecvWork, Sge, SgeList};
 use nvme_proto::wire::sqe::SQE_BYTES;
-use nvme_proto::wire::{Cqe, FromZeros, IntoBytes, Sqe};
+use nvme_proto::wire::{Cqe, IntoBytes, Sqe};
 
 use crate::pool::{Buffer, Pool, UNIT};
 use crate::ring::Span;
@@ -90,7 +90,7 @@ impl Arena {
     }
 
     /// Puts the response of a request where a SEND can take it from.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn write_response(&self, request: usize, cqe: &Cqe, lkey: u32) -> Sge {
         let offset = request * CQE_BYTES;
         assert!(offset + CQE_BYTES <= self.data_offset, "request {request}");
@@ -191,13 +191,11 @@ impl ReceiveSlots {
         }
     }
 
-    /// The SQE that landed in slot `index`.
-    #[inline]
-    pub(crate) fn sqe(&self, index: u32) -> Sqe {
-        let mut sqe = Sqe::new_zeroed();
-        self.mapping
-            .read(index as usize * SQE_BYTES, sqe.as_mut_bytes());
-        sqe
+    /// Copies the SQE that landed in slot `index`.
+    #[inline(always)]
+    pub(crate) fn read_sqe(&self, index: u32, into: &mut Sqe) {
+        let offset = index as usize * SQE_BYTES;
+        self.mapping.read(offset, into.as_mut_bytes());
     }
 
     /// `length` bytes at `offset` of the data that landed in slot `index`.

@@ -4,6 +4,8 @@
 //! goes through a device; and one that comes late, for a slot that was given to
 //! another, is known by its generation.
 
+use std::fmt;
+
 /// What a completion is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum WorkKind {
@@ -32,57 +34,76 @@ impl WorkKind {
     }
 }
 
-/// A name for a work request.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct WorkId {
-    /// A receive slot, or a request.
-    pub(crate) slot: u32,
-    /// What for.
-    pub(crate) kind: WorkKind,
-    /// Which request in that slot, modulo 2^16.
-    pub(crate) generation: u16,
-}
+/// A name for a work request, as it goes through devices: which receive slot or
+/// request, what for, and which request in that place, modulo 2^16. The upper byte
+/// stays 0, which the ring reserves.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) struct WorkId(u64);
 
 const KIND_SHIFT: u32 = 32;
 const GENERATION_SHIFT: u32 = 40;
 
 impl WorkId {
-    /// A receive into `slot`. It needs no generation: a slot is posted once at a time.
-    pub(crate) fn receive(slot: u32) -> Self {
-        Self {
-            slot,
-            kind: WorkKind::Receive,
-            generation: 0,
-        }
+    /// Work for the request at `slot`, of that generation.
+    #[inline]
+    pub(crate) fn new(slot: u32, kind: WorkKind, generation: u16) -> Self {
+        Self(
+            u64::from(slot)
+                | (kind as u64) << KIND_SHIFT
+                | u64::from(generation) << GENERATION_SHIFT,
+        )
     }
 
-    /// As a work request's id. The upper byte stays 0, which the ring reserves.
+    /// A receive into `slot`. It needs no generation: a slot is posted once at a time.
+    pub(crate) fn receive(slot: u32) -> Self {
+        Self::new(slot, WorkKind::Receive, 0)
+    }
+
+    /// As a work request's id.
     #[inline]
     pub(crate) fn encode(self) -> u64 {
-        u64::from(self.slot)
-            | (self.kind as u64) << KIND_SHIFT
-            | u64::from(self.generation) << GENERATION_SHIFT
+        self.0
     }
 
     /// The name in a completion.
+    #[inline]
+    pub(crate) fn decode(id: u64) -> Self {
+        Self(id)
+    }
+
+    /// A receive slot, or a request.
+    #[inline]
+    pub(crate) fn slot(self) -> u32 {
+        self.0 as u32
+    }
+
+    /// What for.
     ///
     /// # Panics
     /// If no work request of ours ever had that id.
     #[inline]
-    pub(crate) fn decode(id: u64) -> Self {
-        let kind = match (id >> KIND_SHIFT) as u8 {
+    pub(crate) fn kind(self) -> WorkKind {
+        match (self.0 >> KIND_SHIFT) as u8 {
             0 => WorkKind::Receive,
             1 => WorkKind::Read,
             2 => WorkKind::Write,
             3 => WorkKind::Send,
             4 => WorkKind::Block,
-            _ => panic!("a completion for {id:#x}, which was never posted"),
-        };
-        Self {
-            slot: id as u32,
-            kind,
-            generation: (id >> GENERATION_SHIFT) as u16,
+            _ => panic!("a completion for {:#x}, which was never posted", self.0),
         }
+    }
+
+    /// Which request in that slot, modulo 2^16.
+    #[inline]
+    pub(crate) fn generation(self) -> u16 {
+        (self.0 >> GENERATION_SHIFT) as u16
+    }
+}
+
+impl fmt::Debug for WorkId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (kind, slot, generation) = (self.kind(), self.slot(), self.generation());
+        write!(f, "{kind:?} of {slot}, generation {generation}")
     }
 }
 
@@ -100,12 +121,11 @@ mod tests {
             WorkKind::Block,
         ] {
             for (slot, generation) in [(0, 0), (u32::MAX, u16::MAX), (1023, 7)] {
-                let id = WorkId {
-                    slot,
-                    kind,
-                    generation,
-                };
-                assert_eq!(WorkId::decode(id.encode()), id);
+                let id = WorkId::decode(WorkId::new(slot, kind, generation).encode());
+                assert_eq!(
+                    (id.slot(), id.kind(), id.generation()),
+                    (slot, kind, generation)
+                );
                 assert_eq!(id.encode() >> 56, 0);
             }
         }
@@ -114,6 +134,6 @@ mod tests {
     #[test]
     #[should_panic(expected = "never posted")]
     fn what_was_never_posted_cannot_complete() {
-        WorkId::decode(9 << KIND_SHIFT);
+        WorkId::decode(9 << KIND_SHIFT).kind();
     }
 }

@@ -32,7 +32,7 @@ mod dataset;
 
 pub use dataset::{DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRange, DatasetRanges};
 
-use crate::transfer::DataTransfer;
+use crate::transfer::{DataTransfer, RemoteBuffer};
 use crate::wire::identify::{Oncs, Vwc};
 use crate::wire::{NSID_ALL, NvmOpcode, Sqe, Status};
 
@@ -47,6 +47,16 @@ pub struct IoCommand {
     pub operation: Operation,
     /// The data that go with it.
     pub transfer: DataTransfer,
+}
+
+/// A Read that has passed every check. By far the most commands are Reads: a target can
+/// have a way of its own for them, on which nothing has to be told apart any more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReadCommand {
+    /// What to read.
+    pub access: BlockAccess,
+    /// Where to put it.
+    pub buffer: RemoteBuffer,
 }
 
 /// What a command asks for.
@@ -164,7 +174,10 @@ impl IoCommand {
             limits,
         };
         let (operation, transfer) = match NvmOpcode(sqe.opc) {
-            NvmOpcode::READ => parser.read()?,
+            NvmOpcode::READ => {
+                let (access, buffer) = parser.read()?;
+                (Operation::Read(access), DataTransfer::ToHost(buffer))
+            }
             NvmOpcode::WRITE => parser.write()?,
             NvmOpcode::COMPARE => parser.compare()?,
             NvmOpcode::VERIFY => parser.verify()?,
@@ -173,44 +186,40 @@ impl IoCommand {
             NvmOpcode::DATASET_MANAGEMENT => parser.dataset_management()?,
             _ => return Err(INVALID_OPCODE),
         };
-        Ok(Self::new(sqe, operation, transfer))
-    }
-
-    /// The same for a command whose opcode is Read, of which most commands are: for
-    /// callers that go another way with these.
-    ///
-    /// # Errors
-    /// As [`Self::parse`].
-    ///
-    /// # Panics
-    /// If it is none.
-    #[inline(always)]
-    pub fn parse_read(
-        sqe: &Sqe,
-        namespace: Option<&NamespaceView>,
-        limits: &IoLimits,
-    ) -> Result<Self, Status> {
-        assert!(sqe.opc == NvmOpcode::READ.0, "{:?} is no Read", sqe.opc);
-        check_header(sqe)?;
-        let parser = Parser {
-            sqe,
-            // Data of a Read go the other way.
-            in_capsule_bytes: 0,
-            namespace,
-            limits,
-        };
-        let (operation, transfer) = parser.read()?;
-        Ok(Self::new(sqe, operation, transfer))
-    }
-
-    #[inline]
-    fn new(sqe: &Sqe, operation: Operation, transfer: DataTransfer) -> Self {
-        Self {
+        Ok(Self {
             cid: sqe.cid.get(),
             nsid: sqe.nsid.get(),
             operation,
             transfer,
-        }
+        })
+    }
+}
+
+impl ReadCommand {
+    /// Parses and checks a command whose opcode is Read, as [`IoCommand::parse`] does.
+    ///
+    /// # Errors
+    /// The status to complete the command with.
+    ///
+    /// # Panics
+    /// If its opcode is another.
+    #[inline(always)]
+    pub fn parse(
+        sqe: &Sqe,
+        namespace: Option<&NamespaceView>,
+        limits: &IoLimits,
+    ) -> Result<Self, Status> {
+        assert!(sqe.opc == NvmOpcode::READ.0, "opcode {:#x}", sqe.opc);
+        check_header(sqe)?;
+        let parser = Parser {
+            sqe,
+            // There may be data in the capsule; a Read does not take any.
+            in_capsule_bytes: 0,
+            namespace,
+            limits,
+        };
+        let (access, buffer) = parser.read()?;
+        Ok(Self { access, buffer })
     }
 }
 
@@ -299,10 +308,10 @@ impl Parser<'_> {
     // Inlined, as all that a read or write passes: what they find out then stays in
     // registers. The compiler counts this one as too large for that by itself.
     #[inline(always)]
-    fn read(&self) -> Parsed {
+    fn read(&self) -> Result<(BlockAccess, RemoteBuffer), Status> {
         let (access, bytes) = self.block_access(0)?;
-        let transfer = DataTransfer::to_host(self.sqe, self.within_mdts(bytes)?)?;
-        Ok((Operation::Read(access), transfer))
+        let buffer = RemoteBuffer::of_command(self.sqe, self.within_mdts(bytes)?)?;
+        Ok((access, buffer))
     }
 
     #[inline]

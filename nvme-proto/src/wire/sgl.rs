@@ -175,7 +175,8 @@ impl SglDescriptor {
     /// # Errors
     /// SGL Descriptor Type Invalid for a type or subtype that Fabrics over RDMA
     /// does not have.
-    #[inline]
+    // Inlined, so that what it says stays in registers.
+    #[inline(always)]
     pub fn parse(&self) -> Result<Sgl, Status> {
         const INVALID: Status = Status::SGL_DESCRIPTOR_TYPE_INVALID.with_dnr();
         let (address, length) = (self.address(), self.unkeyed_length());

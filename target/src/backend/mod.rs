@@ -233,7 +233,7 @@ impl Backend {
 
     /// The memory that `length` bytes at `offset` can be moved to or from
     /// without a buffer in between: (mapping, offset in it). `write` says which way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn window(
         &self,
         write: bool,

@@ -59,7 +59,7 @@ impl Outbox {
 
     /// Adds an RDMA WRITE of so many bytes.
     // These are inlined, so that the work request is made in place.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_write(&mut self, work: SendWork, bytes: u32) {
         let bytes = u64::from(bytes);
         let is_full = self.write_bytes + bytes > Self::TRAIN_BYTES;
@@ -68,17 +68,17 @@ impl Outbox {
         }
         self.write_bytes += bytes;
         self.count += 1;
-        self.writes.push(work);
+        push(&mut self.writes, work);
     }
 
     /// Adds anything else.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn push_other(&mut self, work: SendWork) {
         if self.others.len() == Self::TRAIN_MAX {
             self.end_train();
         }
         self.count += 1;
-        self.others.push(work);
+        push(&mut self.others, work);
     }
 
     /// All there is, in the order in which to post it. [`Self::give_back`] takes
@@ -103,6 +103,14 @@ impl Outbox {
     }
 }
 
+/// Adds to a train, which has room and never grows: so the work request is made in
+/// place, and not put aside for a call that would make room.
+#[inline(always)]
+fn push(train: &mut Vec<SendWork>, work: SendWork) {
+    assert!(train.len() < train.capacity(), "a train has room");
+    train.push(work);
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -123,7 +131,7 @@ mod tests {
         }
     }
 
-    fn push(outbox: &mut Outbox, chain: &[SendWork]) {
+    fn push_all(outbox: &mut Outbox, chain: &[SendWork]) {
         for &work in chain {
             match work.op {
                 Operation::Write(_) => outbox.push_write(work, work.sges.total_len() as u32),
@@ -142,12 +150,12 @@ mod tests {
     #[test]
     fn data_goes_before_all_responses_and_both_keep_their_order() {
         let mut outbox = Outbox::new();
-        push(
+        push_all(
             &mut outbox,
             &[work(1, WRITE, 4096), work(2, Operation::Send, 16)],
         );
-        push(&mut outbox, &[work(3, Operation::Send, 16)]);
-        push(
+        push_all(&mut outbox, &[work(3, Operation::Send, 16)]);
+        push_all(
             &mut outbox,
             &[work(4, WRITE, 4096), work(5, Operation::Send, 16)],
         );
@@ -160,7 +168,7 @@ mod tests {
     fn no_more_data_goes_together_than_a_datagram_holds() {
         let mut outbox = Outbox::new();
         for id in 0..16 {
-            push(
+            push_all(
                 &mut outbox,
                 &[work(id, WRITE, 4096), work(100 + id, Operation::Send, 16)],
             );
@@ -173,19 +181,19 @@ mod tests {
     fn a_long_transfer_holds_up_no_response() {
         let mut outbox = Outbox::new();
         let long = Outbox::LONG;
-        push(
+        push_all(
             &mut outbox,
             &[work(1, WRITE, 4096), work(2, Operation::Send, 16)],
         );
-        push(
+        push_all(
             &mut outbox,
             &[work(3, WRITE, long), work(4, Operation::Send, 16)],
         );
-        push(
+        push_all(
             &mut outbox,
             &[work(5, WRITE, long), work(6, Operation::Send, 16)],
         );
-        push(
+        push_all(
             &mut outbox,
             &[work(7, WRITE, 4096), work(8, Operation::Send, 16)],
         );
@@ -200,7 +208,7 @@ mod tests {
             &[work(0, WRITE, 512), work(1, Operation::Send, 16)],
         ] {
             while outbox.has_room(chain.len()) {
-                push(&mut outbox, chain);
+                push_all(&mut outbox, chain);
             }
             let taken = outbox.take();
             assert_eq!((taken.len(), taken.capacity()), (Outbox::MAX, Outbox::MAX));

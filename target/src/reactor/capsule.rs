@@ -5,12 +5,13 @@ use nvme_proto::wire::Status;
 use nvme_proto::wire::sqe::SQE_BYTES;
 
 use super::Reactor;
-use super::count::count_end;
-use super::io::begin_io;
+use super::count::count_success;
+use super::io::{Begun, begin_io};
+use super::port::Port;
 use super::respond::try_respond;
-use crate::metrics::Way;
-use crate::qpair::{Ending, QpairId};
-use crate::request::Task;
+use crate::metrics::{Op, Way};
+use crate::qpair::{Ending, QpairId, QueuePair};
+use crate::request::{Request, RequestId, RequestTable, Task};
 use crate::work_id::WorkKind;
 
 /// A command capsule in its receive slot.
@@ -24,104 +25,122 @@ pub(super) struct Capsule {
     pub(super) seen_ns: u64,
 }
 
+/// Bytes of in-capsule data, if this is a capsule and its queue may send it.
+#[inline]
+fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
+    if completion.status != WorkStatus::Success {
+        // A capsule that is too long breaks the queue pair by itself.
+        return Err(Ending::Work(WorkKind::Receive, completion.status));
+    }
+    let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
+        return Err(Ending::Fault(
+            "the host sent a capsule that is shorter than a command",
+        ));
+    };
+    queue.command_begins();
+    if queue.outstanding > u32::from(queue.entries) {
+        return Err(Ending::Fault(
+            "the host has more commands outstanding than its queue has entries",
+        ));
+    }
+    Ok(data_bytes)
+}
+
+/// Takes a request for a capsule.
+#[inline(always)]
+fn take_on<'a>(
+    requests: &'a mut RequestTable,
+    capsule: &Capsule,
+    queue: &mut QueuePair,
+    port: &mut Port,
+) -> (RequestId, &'a mut Request) {
+    queue.requests += 1;
+    let (slot, slots) = (capsule.slot, port.slots());
+    let (id, request) = requests.take(capsule.qpair, |sqe| slots.read_sqe(slot, sqe));
+    request.in_capsule_bytes = capsule.data_bytes;
+    request.way = Way::seen(capsule.seen_ns);
+    if capsule.data_bytes == 0 {
+        port.repost(slot);
+    } else {
+        request.receive = Some(slot);
+    }
+    (id, request)
+}
+
 impl Reactor {
-    /// A receive completed.
-    pub(super) fn capsule_arrived(&mut self, port: usize, slot: u32, completion: &Completion) {
-        match self.accept_capsule(port, slot, completion) {
-            Some(capsule) if self.requests.is_full() || !self.backlog.is_empty() => {
-                self.counters.request_waits.add(1);
-                self.backlog.push_back(capsule);
-            }
-            Some(capsule) => self.admit(capsule),
-            None => self.repost(port, slot),
-        }
-    }
-
-    /// The capsule, if it is one and its queue may send it.
-    fn accept_capsule(
-        &mut self,
-        port: usize,
-        slot: u32,
-        completion: &Completion,
-    ) -> Option<Capsule> {
-        let port = self.ports[port].as_mut()?;
+    /// A receive completed. A read whose bytes the device takes by itself is parsed,
+    /// done and answered here, with all that it touches looked up once.
+    pub(super) fn capsule_arrived(&mut self, index: usize, slot: u32, completion: &Completion) {
+        // A port that is gone takes its slots with it.
+        let Some(port) = &mut self.ports[index] else {
+            return;
+        };
         port.slot_filled();
-        let qpair = port.qpair(completion.qp)?;
+        let Some(qpair) = port.qpair(completion.qp) else {
+            return port.repost(slot);
+        };
         let queue = &mut self.qpairs[qpair];
-        if !queue.is_open() || self.draining {
-            return None;
+        if !queue.is_open() || self.draining || completion.status == WorkStatus::Flushed {
+            return port.repost(slot);
         }
-        match completion.status {
-            WorkStatus::Success => {}
-            WorkStatus::Flushed => return None,
-            // A capsule that is too long breaks the queue pair by itself.
-            failed => {
-                self.close(qpair, Ending::Work(WorkKind::Receive, failed));
-                return None;
+        let capsule = match accept(queue, completion) {
+            Ok(data_bytes) => Capsule {
+                qpair,
+                slot,
+                data_bytes,
+                seen_ns: self.now_ns,
+            },
+            Err(ending) => {
+                self.close(qpair, ending);
+                return self.repost(index, slot);
             }
-        }
-        let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
-            self.close(
-                qpair,
-                Ending::Fault("the host sent a capsule that is shorter than a command"),
-            );
-            return None;
         };
-        queue.command_begins();
-        if queue.outstanding > u32::from(queue.entries) {
-            self.close(
-                qpair,
-                Ending::Fault("the host has more commands outstanding than its queue has entries"),
-            );
-            return None;
+        if self.requests.is_full() || !self.backlog.is_empty() {
+            self.counters.request_waits.add(1);
+            return self.backlog.push_back(capsule);
         }
-        Some(Capsule {
-            qpair,
-            slot,
-            data_bytes,
-            seen_ns: self.now_ns,
-        })
-    }
-
-    /// Takes a request for a capsule and begins with it.
-    pub(super) fn admit(&mut self, capsule: Capsule) {
-        let Capsule {
-            qpair,
-            slot,
-            data_bytes,
-            seen_ns,
-        } = capsule;
-        let queue = &mut self.qpairs[qpair];
-        queue.requests += 1;
-        let port = self.ports[queue.port].as_mut();
-        let port = port.expect("an open queue pair has a port");
-        let (id, request) = self.requests.take(qpair, port.slots().sqe(slot));
-        request.in_capsule_bytes = data_bytes;
-        request.way = Way::seen(seen_ns);
-        if data_bytes == 0 {
-            port.repost(slot);
-        } else {
-            request.receive = Some(slot);
-        }
-        let Some(association) = &queue.association else {
-            return self.begin_connect(id);
+        let (id, request) = take_on(&mut self.requests, &capsule, queue, port);
+        let association = match &queue.association {
+            Some(association) if association.qid != 0 => association,
+            _ => return self.begin(id),
         };
-        if association.qid == 0 {
-            return self.begin_admin(id);
-        }
-        match begin_io(request, association, queue.port, &mut self.disks) {
-            Ok(true) if data_bytes == 0 => {
+        match begin_io(request, association, index, &mut self.disks) {
+            Ok(Begun::Read) if capsule.data_bytes == 0 => {
                 request.way.held(self.now_ns);
                 request.end(Status::SUCCESS, 0, self.now_ns);
+                count_success(request, Op::Read, association, &self.disks);
                 let outboxes = (&self.arena, &mut self.dirty);
-                if try_respond(id, request, queue, port, outboxes, self.now) {
-                    count_end(request, queue.association.as_ref(), &self.disks);
-                } else {
-                    self.finish(id, Status::SUCCESS, 0);
+                if !try_respond(id, request, queue, port, outboxes, self.now) {
+                    self.answer(id);
                 }
             }
             Ok(_) => self.acquire(id),
             Err(status) => self.fail_io(id, status),
+        }
+    }
+
+    /// Takes a request for a capsule that had to wait for one, and begins with it.
+    pub(super) fn admit(&mut self, capsule: Capsule) {
+        let queue = &mut self.qpairs[capsule.qpair];
+        let port = self.ports[queue.port].as_mut();
+        let port = port.expect("an open queue pair has a port");
+        let (id, _) = take_on(&mut self.requests, &capsule, queue, port);
+        self.begin(id);
+    }
+
+    /// Begins with a command.
+    fn begin(&mut self, id: RequestId) {
+        let request = &mut self.requests[id];
+        let queue = &self.qpairs[request.qpair];
+        match &queue.association {
+            None => self.begin_connect(id),
+            Some(association) if association.qid == 0 => self.begin_admin(id),
+            Some(association) => {
+                match begin_io(request, association, queue.port, &mut self.disks) {
+                    Ok(_) => self.acquire(id),
+                    Err(status) => self.fail_io(id, status),
+                }
+            }
         }
     }
 
@@ -139,7 +158,7 @@ impl Reactor {
             cid: U16::new(completion.cid),
             ..Sqe::new_zeroed()
         };
-        let (id, request) = self.requests.take(qpair, sqe);
+        let (id, request) = self.requests.take(qpair, |own| *own = sqe);
         request.task = Task::LateCompletion;
         let queue = &mut self.qpairs[qpair];
         queue.requests += 1;

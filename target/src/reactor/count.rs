@@ -1,7 +1,6 @@
 //! What a reactor counts, each where it happens. It has the memory to itself, and
 //! whoever asks reads it there: [`crate::metrics`].
 
-use nvme_proto::io::Operation;
 use nvme_proto::transfer::DataTransfer;
 
 use super::Reactor;
@@ -73,7 +72,7 @@ pub(super) fn count_end(request: &Request, association: Option<&Association>, di
         // It made the queue, or did not; that is told elsewhere.
         Task::Connect => {}
         Task::Io(operation) if status.is_success() => {
-            count_success(request, &operation, association, disks);
+            count_success(request, Op::of(&operation), association, disks);
         }
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
@@ -89,14 +88,9 @@ pub(super) fn count_end(request: &Request, association: Option<&Association>, di
 }
 
 /// An I/O command succeeded.
-#[inline]
-pub(super) fn count_success(
-    request: &Request,
-    operation: &Operation,
-    association: &Association,
-    disks: &Disks,
-) {
-    let (op, bytes) = (Op::of(operation), request.disk_bytes);
+#[inline(always)]
+pub(super) fn count_success(request: &Request, op: Op, association: &Association, disks: &Disks) {
+    let bytes = request.disk_bytes;
     association.queue.counters.succeeded(op.class(), bytes);
     if let Some(disk) = request.disk {
         let disk = &disks[disk];

@@ -12,6 +12,7 @@ use crate::backend::Backend;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::IoCounters;
+use crate::request::Request;
 use crate::ring::{FileSlot, Ring};
 
 /// Between two lines about the failures of one disk.
@@ -46,7 +47,7 @@ impl Disk {
 
     /// The bytes that a device can move to or from the disk by itself: `None`
     /// if it needs a buffer for that, or does not know the disk's memory.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn window(&self, port: usize, write: bool, offset: u64, length: u32) -> Option<Sge> {
         let (mapping, start) = self.backend().window(write, offset, length)?;
         let region = self.regions[port].as_ref()?;
@@ -296,10 +297,15 @@ impl Disks {
         table.find(nsid)
     }
 
-    /// An I/O command has ended.
+    /// Nothing of a request is left: neither its disk nor its subsystem is busy with it.
     #[inline]
-    pub(crate) fn io_ends(&mut self, subsystem: u32) {
-        self.tables[subsystem as usize].active -= 1;
+    pub(crate) fn end(&mut self, request: &mut Request, ring: &mut Ring) {
+        if let Some(subsystem) = request.busy.take() {
+            self.tables[subsystem as usize].active -= 1;
+        }
+        if let Some(disk) = request.disk.take() {
+            self.leave(disk, ring);
+        }
     }
 
     /// Time has passed since the last round: for those that had I/O commands in
@@ -321,7 +327,7 @@ impl Disks {
 impl std::ops::Index<u32> for Disks {
     type Output = Disk;
 
-    #[inline]
+    #[inline(always)]
     fn index(&self, index: u32) -> &Disk {
         self.disks[index as usize]
             .as_ref()
@@ -330,7 +336,7 @@ impl std::ops::Index<u32> for Disks {
 }
 
 impl std::ops::IndexMut<u32> for Disks {
-    #[inline]
+    #[inline(always)]
     fn index_mut(&mut self, index: u32) -> &mut Disk {
         self.disks[index as usize]
             .as_mut()

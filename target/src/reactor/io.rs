@@ -4,7 +4,7 @@ use nvme_proto::ana;
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::io::{
     DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, IoCommand, NamespaceView,
-    Operation,
+    Operation, ReadCommand,
 };
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{NvmOpcode, Sqe, Status};
@@ -23,7 +23,6 @@ const VERIFY_BYTES: u32 = 64 << 10;
 
 /// Works out what the backend is to do for a request, which bytes the device moves
 /// by itself, and which buffers the rest takes.
-#[inline(always)]
 fn plan(
     request: &mut Request,
     command: IoCommand,
@@ -62,9 +61,6 @@ fn plan(
     let length = disk.view.bytes(access.range.blocks);
     request.disk_bytes = length;
     request.window = match (operation, transfer) {
-        (Operation::Read(_), DataTransfer::ToHost(_)) => {
-            disk.window(port, false, offset, length as u32)
-        }
         (Operation::Write(_), DataTransfer::FromHost(_)) => {
             disk.window(port, true, offset, length as u32)
         }
@@ -99,9 +95,17 @@ fn buffers_for(
     }
 }
 
-/// Parses a command and finds its disk; whether all is there already, since the device
-/// takes what is read from the disk's memory by itself as it sends it. If not, the
-/// request wants something.
+/// How an I/O command begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Begun {
+    /// A read, which is done: the device takes the bytes from the disk's memory by
+    /// itself, as it sends them.
+    Read,
+    /// It goes on with what it wants.
+    Other,
+}
+
+/// Parses a command, finds its disk, and plans what it needs.
 // Inlined, as what it calls: what they find out then stays in registers.
 #[inline(always)]
 pub(super) fn begin_io(
@@ -109,7 +113,7 @@ pub(super) fn begin_io(
     association: &Association,
     port: usize,
     disks: &mut Disks,
-) -> Result<bool, Status> {
+) -> Result<Begun, Status> {
     let (controller, subsystem) = (&*association.controller, &*association.subsystem);
     controller.note_io();
     request.busy = Some(subsystem.id);
@@ -119,10 +123,10 @@ pub(super) fn begin_io(
         check_access(controller, disk)?;
     }
     let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
-    // Most are reads. Of these the compiler knows what they are in all that follows.
-    if NvmOpcode(request.sqe.opc) == NvmOpcode::READ {
-        let read = IoCommand::parse_read(&request.sqe, view, limits)?;
-        plan(request, read, disk.as_deref(), port, controller);
+    let is_read = NvmOpcode(request.sqe.opc) == NvmOpcode::READ;
+    if is_read {
+        let read = ReadCommand::parse(&request.sqe, view, limits)?;
+        plan_read(request, read, disk.as_deref(), port);
     } else {
         let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
         plan(request, command, disk.as_deref(), port, controller);
@@ -131,9 +135,29 @@ pub(super) fn begin_io(
     if let Some(disk) = disk {
         disk.enter();
     }
-    // The device fetches the data of a window when it sends them: all is there.
-    let is_read = matches!(request.task, Task::Io(Operation::Read(_)));
-    Ok(is_read && request.window.is_some())
+    if is_read && request.window.is_some() {
+        Ok(Begun::Read)
+    } else {
+        Ok(Begun::Other)
+    }
+}
+
+/// The same for a read.
+#[inline(always)]
+fn plan_read(request: &mut Request, read: ReadCommand, disk: Option<&Disk>, port: usize) {
+    request.task = Task::Io(Operation::Read(read.access));
+    request.transfer = DataTransfer::ToHost(read.buffer);
+    let disk = disk.expect("a command with blocks has a disk");
+    let offset = read.access.range.slba << disk.view.lbads;
+    // All that is read goes to the host.
+    let length = read.buffer.length;
+    request.disk_bytes = u64::from(length);
+    request.window = disk.window(port, false, offset, length);
+    if request.window.is_none() {
+        let block = BlockIo::new(BlockOp::Read, offset, u64::from(length), None);
+        request.block = Some(block);
+        request.wants = (length, 0);
+    }
 }
 
 impl Reactor {
@@ -393,6 +417,7 @@ impl Reactor {
 }
 
 /// Whether the disk can be used by way of this controller (Base, 8.1.3).
+#[inline(always)]
 fn check_access(controller: &ControllerShared, disk: &Disk) -> Result<(), Status> {
     ana::check_access(controller.ana_state(disk.namespace.anagrpid()))
 }

@@ -223,10 +223,10 @@ impl Reactor {
         let mut capsules = 0;
         for completion in &batch[..count] {
             let work = WorkId::decode(completion.id);
-            match work.kind {
+            match work.kind() {
                 WorkKind::Receive => {
                     capsules += 1;
-                    self.capsule_arrived(index, work.slot, completion);
+                    self.capsule_arrived(index, work.slot(), completion);
                 }
                 WorkKind::Read => self.read_ended(work, completion.status),
                 WorkKind::Write => self.write_failed(work, completion.status),

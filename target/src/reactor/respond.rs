@@ -117,14 +117,16 @@ impl Reactor {
             self.release_buffers(id);
             request = &mut self.requests[id];
         }
-        let qpair = request.qpair;
-        let mut queue = &mut self.qpairs[qpair];
+        let queue = &self.qpairs[request.qpair];
         count_end(request, queue.association.as_ref(), &self.disks);
-        if !queue.outbox.has_room(RESPONSE_WORK) {
-            // This may close it.
-            self.flush_outbox(qpair);
-            (request, queue) = (&mut self.requests[id], &mut self.qpairs[qpair]);
-        }
+        self.answer(id);
+    }
+
+    /// Answers a command whose end is known and counted, once it can be.
+    pub(super) fn answer(&mut self, id: RequestId) {
+        let qpair = self.requests[id].qpair;
+        self.make_room(qpair, RESPONSE_WORK);
+        let (request, queue) = (&mut self.requests[id], &mut self.qpairs[qpair]);
         if !queue.is_open() {
             return self.abandon(id);
         }
@@ -213,7 +215,7 @@ impl Reactor {
     /// Ends work that was never posted.
     pub(super) fn lose_work(&mut self, chain: &[SendWork]) {
         for work in chain.iter().map(|work| WorkId::decode(work.id)) {
-            match work.kind {
+            match work.kind() {
                 WorkKind::Read => self.read_ended(work, WorkStatus::Flushed),
                 WorkKind::Send => self.send_ended(work, WorkStatus::Flushed),
                 // Its SEND ends it.
@@ -236,14 +238,13 @@ impl Reactor {
         } else if close_after {
             self.close(qpair, Ending::Orderly("its Connect was refused"));
         } else {
-            count_way(
-                request,
-                queue.association.as_ref(),
-                &self.disks,
-                self.now_ns,
-            );
-            if !request.holds_buffers() && !queue.has_waiting() {
-                return self.free(id);
+            let association = queue.association.as_ref();
+            count_way(request, association, &self.disks, self.now_ns);
+            let has_more = request.holds_buffers() || queue.has_waiting();
+            if queue.is_open() && !has_more {
+                queue.requests -= 1;
+                self.disks.end(request, &mut self.ring);
+                return self.requests.release(id);
             }
         }
         let queue = &self.qpairs[qpair];
@@ -284,16 +285,10 @@ impl Reactor {
     }
 
     /// Frees a request of which nothing is left.
-    #[inline]
     pub(super) fn free(&mut self, id: RequestId) {
         let request = &mut self.requests[id];
         let qpair = request.qpair;
-        if let Some(subsystem) = request.busy.take() {
-            self.disks.io_ends(subsystem);
-        }
-        if let Some(disk) = request.disk.take() {
-            self.disks.leave(disk, &mut self.ring);
-        }
+        self.disks.end(request, &mut self.ring);
         self.requests.release(id);
         let queue = &mut self.qpairs[qpair];
         queue.requests -= 1;

@@ -82,7 +82,7 @@ mod tests {
                 cid: U16::new(cid),
                 ..Sqe::new_zeroed()
             };
-            let (id, _) = table.take(QpairId::NONE, sqe);
+            let (id, _) = table.take(QpairId::NONE, |own| *own = sqe);
             table.push_back(&mut list, id, Stage::AwaitingBuffer);
         }
         (table, list)

@@ -159,11 +159,11 @@ impl Request {
     /// Takes on a command. What is held by reference or by count was let go of before
     /// the request was freed ([`RequestTable::release`]); all else is set here.
     #[inline(always)]
-    fn begin(&mut self, qpair: QpairId, sqe: Sqe) {
+    fn begin(&mut self, qpair: QpairId, read_sqe: impl FnOnce(&mut Sqe)) {
         self.stage = Stage::Running;
-        self.permit = Some(Permit::new(sqe.cid.get()));
+        read_sqe(&mut self.sqe);
+        self.permit = Some(Permit::new(self.cid()));
         self.qpair = qpair;
-        self.sqe = sqe;
         self.in_capsule_bytes = 0;
         self.task = Task::Unparsed;
         self.way = Way::default();
@@ -181,19 +181,13 @@ impl Request {
     #[inline]
     fn check_generation(&self, work: WorkId) {
         let generation = self.generation;
-        assert_eq!(generation, work.generation, "{work:?} came too late");
+        assert_eq!(generation, work.generation(), "{work:?} came too late");
     }
 
     /// A name for work that is done for it.
     #[inline]
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
-        let generation = self.generation;
-        WorkId {
-            slot: id.0,
-            kind,
-            generation,
-        }
-        .encode()
+        WorkId::new(id.0, kind, self.generation).encode()
     }
 
     /// Where `length` bytes of its data lie in local memory: in its buffer in the
@@ -284,11 +278,15 @@ impl RequestTable {
     /// If all are taken: see [`Self::is_full`].
     // Always: the SQE is then read from its receive slot straight into the request.
     #[inline(always)]
-    pub(crate) fn take(&mut self, qpair: QpairId, sqe: Sqe) -> (RequestId, &mut Request) {
+    pub(crate) fn take(
+        &mut self,
+        qpair: QpairId,
+        read_sqe: impl FnOnce(&mut Sqe),
+    ) -> (RequestId, &mut Request) {
         let id = self.free.pop().expect("a request is free");
         let request = &mut self.requests[id.index()];
         assert_eq!(request.stage, Stage::Free, "{id:?}");
-        request.begin(qpair, sqe);
+        request.begin(qpair, read_sqe);
         (id, request)
     }
 
@@ -296,7 +294,7 @@ impl RequestTable {
     ///
     /// # Panics
     /// If something of it is left.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn release(&mut self, id: RequestId) {
         let request = &mut self.requests[id.index()];
         assert_eq!(request.stage, Stage::Running, "{id:?} is with someone");
@@ -333,7 +331,7 @@ impl RequestTable {
     /// If the request has been freed since: it must not be while work is out.
     #[inline]
     pub(crate) fn find(&self, work: WorkId) -> RequestId {
-        let id = RequestId(work.slot);
+        let id = RequestId(work.slot());
         self[id].check_generation(work);
         id
     }
@@ -344,7 +342,7 @@ impl RequestTable {
     /// As [`Self::find`].
     #[inline]
     pub(crate) fn find_mut(&mut self, work: WorkId) -> (RequestId, &mut Request) {
-        let id = RequestId(work.slot);
+        let id = RequestId(work.slot());
         let request = &mut self[id];
         request.check_generation(work);
         (id, request)
@@ -383,8 +381,8 @@ mod tests {
 
     fn table_of_two() -> (RequestTable, RequestId, RequestId) {
         let mut table = RequestTable::new(2);
-        let (first, _) = table.take(QpairId::NONE, Sqe::new_zeroed());
-        let (second, _) = table.take(QpairId::NONE, Sqe::new_zeroed());
+        let (first, _) = table.take(QpairId::NONE, |_| ());
+        let (second, _) = table.take(QpairId::NONE, |_| ());
         (table, first, second)
     }
 
@@ -399,7 +397,7 @@ mod tests {
         assert!(table.is_full());
         end(&mut table, first);
         assert_eq!(table.in_use(), 1);
-        assert_eq!(table.take(QpairId::NONE, Sqe::new_zeroed()).0, first);
+        assert_eq!(table.take(QpairId::NONE, |_| ()).0, first);
         end(&mut table, first);
         end(&mut table, second);
         assert_eq!(table.in_use(), 0);
