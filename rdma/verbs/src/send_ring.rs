@@ -83,6 +83,11 @@ impl SendRing {
         Some(*self.entry(sequence))
     }
 
+    /// The sequence number that the next work would have.
+    pub(crate) fn next(&self) -> u32 {
+        self.tail
+    }
+
     /// Ends the oldest work, if any is outstanding.
     pub(crate) fn complete_oldest(&mut self) -> Option<SendEntry> {
         self.complete(self.head)

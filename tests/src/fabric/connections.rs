@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::thread;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 use cairn_rdma::{
@@ -13,7 +14,7 @@ use cairn_rdma::{
 use super::Setting;
 use super::pair::{Link, PATIENCE, Pair, Patience, about, connect_options};
 use crate::case::suite;
-use crate::node::{DATA, Node, receive_id, signaled};
+use crate::node::{DATA, Node, receive_id, signaled, unsignaled};
 
 suite! {
     private_data_both_ways: "REQ and REP carry the consumer's private data, to the last byte",
@@ -28,6 +29,7 @@ suite! {
     target_disconnects: "the target says goodbye: the host hears it, both close",
     both_disconnect: "both say goodbye at once: both close",
     disconnect_twice_is_harmless: "disconnecting a closing or closed queue pair does nothing",
+    silent_work_holds_nobody_up: "unsignaled work that has succeeded does not hold up its queue pair's end",
     host_gives_up_early: "a host that leaves before it is accepted leaves nothing behind",
     host_vanishes: "a host that drops its endpoint is noticed by the target",
     closed_queue_pair_refuses_work: "posting on a closed queue pair is Broken",
@@ -273,6 +275,31 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
     pair.target.post_receives(0..1)?;
     pair.check_works(next)?;
     pair.close(next)
+}
+
+fn silent_work_holds_nobody_up(setting: &Setting) -> Result<()> {
+    // What a device may take to say that nothing comes any more. A machine may be as
+    // slow, but hardly each time.
+    const DEADLINE: Duration = Duration::from_secs(1);
+    let mut pair = Pair::open(setting)?;
+    let mut quickest = Duration::MAX;
+    for round in 0..5 {
+        let link = pair.link(&QpOptions::default())?;
+        pair.target.post_receives(round..round + 1)?;
+        let work = unsignaled(1, Operation::Send, pair.host.sge(DATA, 64).into());
+        pair.host.endpoint.post(link.host, &[work])?;
+        pair.target_receive()?;
+        let begun = Instant::now();
+        pair.close_host(link.host)?;
+        quickest = quickest.min(begun.elapsed());
+        pair.target_disconnected(link.target)?;
+        pair.close_target(link.target)?;
+    }
+    ensure!(
+        quickest < DEADLINE,
+        "the quickest of five took {quickest:?}: a deadline ended them, not the device"
+    );
+    Ok(())
 }
 
 fn host_gives_up_early(setting: &Setting) -> Result<()> {

@@ -60,11 +60,13 @@ exchange verbs-soft "$FABRIC_ADDR"
 
 step "The target's MAC changes under I/O: the host says so, and connects again"
 log=$OUT/bench-moved.log
-initiator bench "$FABRIC_ADDR" -n "$NQN" --reconnect-delay=1 --rw=randrw --bs=4k --iodepth=8 --size=8m \
-    --verify=crc32c --time_based --runtime=3600 --destroy-data --eta=never > "$OUT/bench-moved.txt" 2> "$log" &
+cairn-initiator bench --provider verbs -a "$FABRIC_ADDR" -n "$NQN" --reconnect-delay=1 --rw=randrw --bs=4k \
+    --iodepth=8 --size=8m --verify=crc32c --time_based --runtime=3600 --destroy-data --eta=never \
+    > "$OUT/bench-moved.txt" 2> "$log" &
 BENCH=$!
-io_queues_are() { [ "$(grep -c ' connected .* qid=[1-9]' "$TARGET_LOG")" -ge "$1" ]; }
-wait_for 30 "its queues" io_queues_are $(($(grep -c ' connected .* qid=[1-9]' "$TARGET_LOG") + 1))
+packets_are() { [ "$(cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts)" -ge "$1" ]; }
+# Its first connection is not made again: it is to be under way.
+wait_for 30 "its I/O" packets_are $(($(cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts) + 1000))
 ip -n "$SOFT_NETNS" link set cable1 address 02:00:00:00:77:01
 # Linux does not announce it by itself (arp_notify).
 ip neigh replace "$FABRIC_ADDR" lladdr 02:00:00:00:77:01 dev cable0 nud reachable
@@ -73,6 +75,6 @@ wait_for 30 "the host to lose its connection" has_said "connection lost"
 assert_contains "why" "the other end's address has another MAC" "$(grep "connection lost" "$log")"
 wait_for 30 "the host to connect again" has_said "connected again"
 kill -TERM "$BENCH"
-wait "$BENCH" || fail "the benchmark did not end well: $(tail -n 3 "$log")"
+wait "$BENCH" || true # a signal ended it
 assert_contains "the verdict" ", 0 bad" "$(grep verified "$OUT/bench-moved.txt")"
 stop_target

@@ -5,13 +5,19 @@
 //! receives for it ("last WQE reached") and the completion queue
 //! was read to its end after that. Destroying it sooner would lose receives of
 //! the shared queue: some drivers sweep a dead queue pair's completions away.
+//!
+//! Unsignaled work that has succeeded never completes by itself. So a last send is
+//! posted when the queue pair has failed already: it is flushed behind all else.
 
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{DisconnectReason, Event, QpId};
+use cairn_rdma::{DisconnectReason, Event, Operation, QpId, SendWork, SgeList};
+
+use crate::objects::QueuePair;
 
 use super::VerbsEndpoint;
 use super::qp::{Phase, Qp};
+use super::work_id::WorkId;
 
 /// How long draining may take. It takes microseconds, unless the device does
 /// not say when it is done.
@@ -32,14 +38,43 @@ impl VerbsEndpoint {
                 if let Err(error) = qp.cm.disconnect() {
                     tracing::debug!(?id, %error, "rdma_disconnect");
                 }
-                if let Some(Err(error)) = qp.pair.as_mut().map(|pair| pair.fail()) {
+                let failing = qp.pair.as_mut().map(QueuePair::fail);
+                if let Some(Err(error)) = &failing {
                     tracing::debug!(?id, %error, "moving a queue pair to its error state");
                 }
                 qp.phase = Phase::Closing {
                     deadline: Instant::now() + CLOSE_TIMEOUT,
                 };
                 self.settling.push(id);
+                // One that has not failed would send it.
+                if let Some(Ok(())) = failing {
+                    self.mark_the_end(id);
+                }
             }
+        }
+    }
+
+    /// Posts the last send of a closing queue pair, which is not in its ring.
+    fn mark_the_end(&mut self, id: QpId) {
+        let Some(qp) = self.table.get_mut(id) else {
+            return;
+        };
+        // Where there is no room, the deadline ends what does not complete.
+        if self.removed || qp.ring.outstanding() == 0 || qp.ring.room() == 0 {
+            return;
+        }
+        let mark = WorkId::send(id, qp.ring.next());
+        let work = SendWork {
+            id: 0,
+            op: Operation::Send,
+            sges: SgeList::EMPTY,
+            signaled: true,
+        };
+        self.send_chain.clear();
+        self.send_chain.push(&work, mark.raw(), false);
+        // SAFETY: nothing of it is inline.
+        if let Err((_, error)) = unsafe { qp.post(&mut self.send_chain) } {
+            tracing::debug!(?id, %error, "marking the end of a send queue");
         }
     }
 
@@ -83,6 +118,7 @@ impl VerbsEndpoint {
                 }
                 Phase::Closing { .. } if self.is_drained(qp, overdue) => self.finish(id),
                 Phase::Closing { .. } if overdue => {
+                    tracing::debug!(?id, "a closed queue pair has not drained in time");
                     self.flush_the_rest(id);
                     index += 1;
                 }
@@ -102,7 +138,7 @@ impl VerbsEndpoint {
     }
 
     /// Work that does not come back has failed.
-    fn flush_the_rest(&mut self, id: QpId) {
+    pub(super) fn flush_the_rest(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
         };

@@ -154,7 +154,12 @@ impl VerbsEndpoint {
                 if !same_generation(id, generation) {
                     return None;
                 }
-                let entry = self.table.get_mut(id)?.ring.complete(sequence)?;
+                let ring = &mut self.table.get_mut(id)?.ring;
+                if sequence == ring.next() {
+                    self.flush_the_rest(id);
+                    return None;
+                }
+                let entry = ring.complete(sequence)?;
                 let landed = status.is_success() && entry.kind == CompletionKind::Read;
                 Completion {
                     id: entry.id,
