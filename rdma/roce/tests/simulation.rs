@@ -111,6 +111,19 @@ impl End {
         }
     }
 
+    /// A SEND of a hundred bytes.
+    fn send(&self, id: u64, signaled: bool) -> Work {
+        Work {
+            id,
+            request: Request::Send {
+                invalidate: None,
+                immediate: None,
+            },
+            sges: self.sge(LOCAL, 100).into(),
+            signaled,
+        }
+    }
+
     fn remote(&self, offset: u64) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.mapping.addr() + offset,
@@ -283,6 +296,15 @@ fn random_timer(psn: u32) -> u8 {
     (psn % 20) as u8
 }
 
+fn acknowledgement(psn: u32) -> Packet<'static> {
+    let mut packet = Packet::new(Opcode::Acknowledge, 0, psn);
+    packet.aeth = Some(Aeth {
+        syndrome: Syndrome::Ack.code(),
+        msn: 0,
+    });
+    packet
+}
+
 fn route(from: usize) -> Route {
     let addresses = ["10.0.0.1".parse().unwrap(), "10.0.0.2".parse().unwrap()];
     Route::Udp {
@@ -386,18 +408,7 @@ fn silence_is_noticed() {
         ..configs(&mut Random::new(1))[0]
     };
     let mut end = End::new(&config, start);
-    let sges = end.sge(LOCAL, 100).into();
-    let request = Request::Send {
-        invalidate: None,
-        immediate: None,
-    };
-    let work = |id, signaled| Work {
-        id,
-        request,
-        sges,
-        signaled,
-    };
-    let works = [work(1, true), work(2, false)];
+    let works = [end.send(1, true), end.send(2, false)];
     end.with(|qp, cx| qp.post(works.into_iter(), cx)).unwrap();
     let mut now = start;
     let mut packet = [0; 4096 + 64];
@@ -432,15 +443,7 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
         ..configs(&mut Random::new(1))[0]
     };
     let mut end = End::new(&config, now);
-    let work = Work {
-        id: 0,
-        request: Request::Send {
-            invalidate: None,
-            immediate: None,
-        },
-        sges: end.sge(LOCAL, 100).into(),
-        signaled: false,
-    };
+    let work = end.send(0, false);
     let mut out = [0; 4096 + 64];
     let mut asked = Vec::new();
     for _ in 0..40 {
@@ -455,14 +458,7 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
     }
     let psn = |sequence: u32| (config.send_psn + sequence) & 0xff_ffff;
     assert_eq!(asked, [psn(31)]);
-    let acknowledge = |sequence| {
-        let mut packet = Packet::new(Opcode::Acknowledge, 0, psn(sequence));
-        packet.aeth = Some(Aeth {
-            syndrome: Syndrome::Ack.code(),
-            msn: 0,
-        });
-        packet
-    };
+    let acknowledge = |sequence| acknowledgement(psn(sequence));
     end.with(|qp, cx| qp.handle_packet(&acknowledge(31), false, now, cx));
 
     now = end.qp.poll_timeout().expect("it will ask for the rest");
@@ -485,15 +481,7 @@ fn a_late_peer_is_not_sent_everything_twice() {
     let mut end = End::new(&config, now);
     let mut out = [0; 4096 + 64];
     for sequence in 0..20 {
-        let work = Work {
-            id: 0,
-            request: Request::Send {
-                invalidate: None,
-                immediate: None,
-            },
-            sges: end.sge(LOCAL, 100).into(),
-            signaled: true,
-        };
+        let work = end.send(0, true);
         end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
         let answered = now + Duration::from_millis(if sequence < 10 { 1 } else { 35 });
         loop {
@@ -505,15 +493,7 @@ fn a_late_peer_is_not_sent_everything_twice() {
             end.with(|qp, cx| qp.handle_timeout(now, cx));
         }
         now = answered;
-        let mut packet = Packet::new(
-            Opcode::Acknowledge,
-            0,
-            (config.send_psn + sequence) & 0xff_ffff,
-        );
-        packet.aeth = Some(Aeth {
-            syndrome: Syndrome::Ack.code(),
-            msn: 0,
-        });
+        let packet = acknowledgement((config.send_psn + sequence) & 0xff_ffff);
         end.with(|qp, cx| qp.handle_packet(&packet, false, now, cx));
     }
     let late = end.counters.local_ack_timeout_err;
@@ -552,16 +532,7 @@ fn packets_are_of_the_queue_pairs_partition() {
             packet.bth.pkey = theirs;
             end.with(|qp, cx| qp.handle_packet(packet, true, now, cx));
         }
-        let request = Request::Send {
-            invalidate: None,
-            immediate: None,
-        };
-        let own_send = Work {
-            id: 1,
-            request,
-            sges: end.sge(LOCAL, 100).into(),
-            signaled: true,
-        };
+        let own_send = end.send(1, true);
         end.with(|qp, cx| qp.post([own_send].into_iter(), cx))
             .unwrap();
         let mut out = [0; 4096 + 64];

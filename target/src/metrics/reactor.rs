@@ -163,7 +163,7 @@ pub(crate) struct DeviceCounters {
     /// By [`QpEvent`].
     pub(crate) events: [Counter; QpEvent::ALL.len()],
     /// Work that failed, by its place in [`WORK_ERRORS`].
-    pub(crate) errors: [Counter; 12],
+    pub(crate) errors: [Counter; WORK_ERRORS.len()],
 }
 
 impl DeviceCounters {

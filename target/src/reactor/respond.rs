@@ -40,17 +40,14 @@ pub(super) fn try_respond(
     request: &mut Request,
     queue: &mut QueuePair,
     port: &Port,
-    (arena, dirty): (&Arena, &mut Vec<QpairId>),
+    outboxes: (&Arena, &mut Vec<QpairId>),
     now: Instant,
 ) -> bool {
     let goes = queue.awaiting_send.is_empty()
         && queue.outbox.has_room(RESPONSE_WORK)
         && claim_send(request, queue);
     if goes {
-        if queue.outbox.is_empty() {
-            dirty.push(request.qpair);
-        }
-        respond(id, request, queue, port, arena, now);
+        respond(id, request, queue, port, outboxes, now);
     }
     goes
 }
@@ -63,7 +60,7 @@ fn respond(
     request: &mut Request,
     queue: &mut QueuePair,
     port: &Port,
-    arena: &Arena,
+    (arena, dirty): (&Arena, &mut Vec<QpairId>),
     now: Instant,
 ) {
     request.set_stage(Stage::Running, Stage::Sending);
@@ -71,6 +68,9 @@ fn respond(
     queue.command_ends();
     let cqe = request.completion.cqe(queue.advance_sqhd());
     request.take_permit().answered();
+    if queue.outbox.is_empty() {
+        dirty.push(request.qpair);
+    }
     let lkey = port.arena_lkey();
     if let DataTransfer::ToHost(remote) = request.transfer {
         let write = SendWork {
@@ -161,11 +161,9 @@ impl Reactor {
             self.requests.pop_front(&mut queue.awaiting_send);
             let port = self.ports[queue.port].as_ref();
             let port = port.expect("an open queue pair has a port");
-            if queue.outbox.is_empty() {
-                self.dirty.push(qpair);
-            }
             let request = &mut self.requests[id];
-            respond(id, request, queue, port, &self.arena, self.now);
+            let outboxes = (&self.arena, &mut self.dirty);
+            respond(id, request, queue, port, outboxes, self.now);
         }
     }
 
@@ -242,6 +240,7 @@ impl Reactor {
             count_way(request, association, &self.disks, self.now_ns);
             let has_more = request.holds_buffers() || queue.has_waiting();
             if queue.is_open() && !has_more {
+                // As `free` does, with all that it would look up at hand.
                 queue.requests -= 1;
                 self.disks.end(request, &mut self.ring);
                 return self.requests.release(id);

@@ -178,12 +178,6 @@ impl Request {
         self.close_after = false;
     }
 
-    #[inline]
-    fn check_generation(&self, work: WorkId) {
-        let generation = self.generation;
-        assert_eq!(generation, work.generation(), "{work:?} came too late");
-    }
-
     /// A name for work that is done for it.
     #[inline]
     pub(crate) fn work_id(&self, id: RequestId, kind: WorkKind) -> u64 {
@@ -330,10 +324,8 @@ impl RequestTable {
     /// # Panics
     /// If the request has been freed since: it must not be while work is out.
     #[inline]
-    pub(crate) fn find(&self, work: WorkId) -> RequestId {
-        let id = RequestId(work.slot());
-        self[id].check_generation(work);
-        id
+    pub(crate) fn find(&mut self, work: WorkId) -> RequestId {
+        self.find_mut(work).0
     }
 
     /// The same, and the request itself.
@@ -344,7 +336,8 @@ impl RequestTable {
     pub(crate) fn find_mut(&mut self, work: WorkId) -> (RequestId, &mut Request) {
         let id = RequestId(work.slot());
         let request = &mut self[id];
-        request.check_generation(work);
+        let generation = request.generation;
+        assert_eq!(generation, work.generation(), "{work:?} came too late");
         (id, request)
     }
 

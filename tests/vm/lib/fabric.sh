@@ -20,6 +20,9 @@ setup_rxe() {
 add_rxe() { rdma link add rxe0 type rxe netdev "$FABRIC_NETDEV"; }
 remove_rxe() { rdma link delete rxe0; }
 
+# rxe_packets [DEVICE]: that have reached it.
+rxe_packets() { cat "/sys/class/infiniband/${1:-rxe0}/ports/1/hw_counters/rcvd_pkts"; }
+
 # Queue pairs that are open, all users together; the GSI pair of the device stays.
 count_queue_pairs() { rdma -j resource show qp | jq 'length'; }
 

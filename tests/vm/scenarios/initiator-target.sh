@@ -64,9 +64,9 @@ cairn-initiator bench --provider verbs -a "$FABRIC_ADDR" -n "$NQN" --reconnect-d
     --iodepth=8 --size=8m --verify=crc32c --time_based --runtime=3600 --destroy-data --eta=never \
     > "$OUT/bench-moved.txt" 2> "$log" &
 BENCH=$!
-packets_are() { [ "$(cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts)" -ge "$1" ]; }
+packets_are() { [ "$(rxe_packets)" -ge "$1" ]; }
 # Its first connection is not made again: it is to be under way.
-wait_for 30 "its I/O" packets_are $(($(cat /sys/class/infiniband/rxe0/ports/1/hw_counters/rcvd_pkts) + 1000))
+wait_for 30 "its I/O" packets_are $(($(rxe_packets) + 1000))
 ip -n "$SOFT_NETNS" link set cable1 address 02:00:00:00:77:01
 # Linux does not announce it by itself (arp_notify).
 ip neigh replace "$FABRIC_ADDR" lladdr 02:00:00:00:77:01 dev cable0 nud reachable

@@ -69,12 +69,11 @@ losses() { grep -c "connection lost" "$BENCH_LOG" || true; }
 has_lost() { [ "$(losses)" -ge "$1" ]; }
 
 # Packets reach rxe's device by hundreds: more than what is sent again to a queue pair that is gone.
-packets() { cat "/sys/class/infiniband/$DEVICE/ports/1/hw_counters/rcvd_pkts"; }
 packets_flow() {
     local before
-    before=$(packets)
+    before=$(rxe_packets "$DEVICE")
     sleep 0.5
-    [ "$(packets)" -ge $((before + 100)) ]
+    [ "$(rxe_packets "$DEVICE")" -ge $((before + 100)) ]
 }
 
 # It has a connection for each one lost, and uses it. That it does is asked because it learns of the end
