@@ -1,0 +1,270 @@
+//! One queue pair, whose peer the test plays: silent, late, of another partition, hostile.
+
+use super::*;
+
+/// A peer that falls silent is noticed, within the retry budget and no sooner.
+#[test]
+fn silence_is_noticed() {
+    let start = Instant::now();
+    let config = QpConfig {
+        retry_count: 2,
+        ..configs(&mut Random::new(1))[0]
+    };
+    let mut end = End::new(&config, start);
+    let works = [end.send(1, true), end.send(2, false)];
+    end.with(|qp, cx| qp.post(works.into_iter(), cx)).unwrap();
+    let mut now = start;
+    let mut packet = [0; 4096 + 64];
+    let mut sent = 0;
+    while !end.qp.is_broken() {
+        while end
+            .with(|qp, cx| qp.poll_transmit(now, &mut packet, cx))
+            .is_some()
+        {
+            sent += 1;
+        }
+        now = end.qp.poll_timeout().expect("it waits for something");
+        end.with(|qp, cx| qp.handle_timeout(now, cx));
+    }
+    let budget = config.ack_timeout * 3;
+    let took = now.duration_since(start);
+    assert!(took >= budget && took < budget * 2, "{took:?}");
+    assert!(sent > 6, "sent {sent} packets only");
+    let statuses = std::iter::from_fn(|| end.completions.pop())
+        .map(|done| (done.completion.id, done.completion.status));
+    let expected = [(1, WorkStatus::RetryExceeded), (2, WorkStatus::Flushed)];
+    assert_eq!(statuses.collect::<Vec<_>>(), expected);
+}
+
+/// What nobody waits for the end of is not acknowledged one by one, and when all
+/// falls silent it takes one packet to find out that it has arrived.
+#[test]
+fn unsignaled_work_asks_seldom_and_in_the_end() {
+    let mut now = Instant::now();
+    let config = QpConfig {
+        send_work: 64,
+        ..configs(&mut Random::new(1))[0]
+    };
+    let mut end = End::new(&config, now);
+    let work = end.send(0, false);
+    let mut out = [0; 4096 + 64];
+    let mut asked = Vec::new();
+    for _ in 0..40 {
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            let packet = Packet::parse(&out[..length]).expect("it is well-formed");
+            if packet.bth.ack_req {
+                asked.push(packet.bth.psn);
+            }
+        }
+        now += Duration::from_micros(10);
+    }
+    let psn = |sequence: u32| (config.send_psn + sequence) & 0xff_ffff;
+    assert_eq!(asked, [psn(31)]);
+    let acknowledge = |sequence| acknowledgement(psn(sequence));
+    end.with(|qp, cx| qp.handle_packet(&acknowledge(31), false, now, cx));
+
+    now = end.qp.poll_timeout().expect("it will ask for the rest");
+    end.with(|qp, cx| qp.handle_timeout(now, cx));
+    let length = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx));
+    let packet = Packet::parse(&out[..length.unwrap()]).expect("it is well-formed");
+    assert_eq!((packet.bth.psn, packet.bth.ack_req), (psn(39), true));
+    assert!(end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx).is_none()));
+    end.with(|qp, cx| qp.handle_packet(&acknowledge(39), false, now, cx));
+    assert_eq!(end.qp.poll_timeout(), None);
+    assert_eq!(end.counters.local_ack_timeout_err, 0);
+}
+
+/// A peer that was quick, and now answers later than the usual timeout, is waited for
+/// as soon as that is known.
+#[test]
+fn a_late_peer_is_not_sent_everything_twice() {
+    let mut now = Instant::now();
+    let [config, _] = configs(&mut Random::new(3));
+    let mut end = End::new(&config, now);
+    let mut out = [0; 4096 + 64];
+    for sequence in 0..20 {
+        let work = end.send(0, true);
+        end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        let answered = now + Duration::from_millis(if sequence < 10 { 1 } else { 35 });
+        loop {
+            while end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx).is_some()) {}
+            match end.qp.poll_timeout() {
+                Some(at) if at < answered => now = at,
+                _ => break,
+            }
+            end.with(|qp, cx| qp.handle_timeout(now, cx));
+        }
+        now = answered;
+        let packet = acknowledgement((config.send_psn + sequence) & 0xff_ffff);
+        end.with(|qp, cx| qp.handle_packet(&packet, false, now, cx));
+    }
+    let late = end.counters.local_ack_timeout_err;
+    assert!(late <= 2, "{late} of 10 were sent twice");
+}
+
+/// Everything that leaves is of the queue pair's partition, and what is of another is
+/// not heard (IBTA 10.9.3): neither carried out nor answered, but counted.
+#[test]
+fn packets_are_of_the_queue_pairs_partition() {
+    let now = Instant::now();
+    for (own, theirs, is_heard) in [
+        (0x8001, 0x8001, true),
+        (0x8001, 0x0001, true),
+        (0x0001, 0x8001, true),
+        (0x0001, 0x0001, false),
+        (0x8001, 0xffff, false),
+        (0xffff, 0x8001, false),
+    ] {
+        let config = QpConfig {
+            pkey: PKey::new(own).unwrap(),
+            ..configs(&mut Random::new(1))[0]
+        };
+        let mut end = End::new(&config, now);
+        end.post_receive();
+        let remote = end.remote(LOCAL);
+        let mut send = Packet::new(Opcode::SendOnly, 0, config.receive_psn);
+        send.bth.ack_req = true;
+        let mut read = Packet::new(Opcode::ReadRequest, 0, config.receive_psn + 1);
+        read.reth = Some(Reth {
+            va: remote.addr,
+            rkey: remote.rkey,
+            dma_len: 100,
+        });
+        for packet in [&mut send, &mut read] {
+            packet.bth.pkey = theirs;
+            end.with(|qp, cx| qp.handle_packet(packet, true, now, cx));
+        }
+        let own_send = end.send(1, true);
+        end.with(|qp, cx| qp.post([own_send].into_iter(), cx))
+            .unwrap();
+        let mut out = [0; 4096 + 64];
+        let mut sent = Vec::new();
+        while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            let packet = Packet::parse(&out[..length]).expect("it is well-formed");
+            assert_eq!(packet.bth.pkey, own, "{:?}", packet.opcode);
+            sent.push(packet.opcode);
+        }
+        sent.sort_by_key(|opcode| opcode.code());
+        let mut expected = vec![Opcode::SendOnly];
+        if is_heard {
+            expected.extend([Opcode::ReadResponseOnly, Opcode::Acknowledge, Opcode::Cnp]);
+        }
+        assert_eq!(sent, expected, "{own:#06x} hears {theirs:#06x}");
+        let ignored = if is_heard { 0 } else { 2 };
+        assert_eq!(end.counters.rx_not_ours, ignored);
+        assert_eq!(end.completions.pop().is_some(), is_heard);
+    }
+}
+
+/// A peer repeats a READ in vain, since its data are on their way already, and then
+/// invalidates the key: what it repeated must not cost it the connection.
+#[test]
+fn a_read_repeated_before_its_key_is_invalidated() {
+    let now = Instant::now();
+    let config = configs(&mut Random::new(1))[0];
+    let mut end = End::new(&config, now);
+    end.post_receive();
+    let remote = end.remote(LOCAL);
+    let mut read = Packet::new(Opcode::ReadRequest, 0, config.receive_psn);
+    read.reth = Some(Reth {
+        va: remote.addr,
+        rkey: remote.rkey,
+        dma_len: 100,
+    });
+    let mut send = Packet::new(Opcode::SendOnlyInv, 0, config.receive_psn + 1);
+    send.ieth = Some(Ieth { rkey: remote.rkey });
+    send.bth.ack_req = true;
+    let mut out = [0; 4096 + 64];
+    let mut answers = Vec::new();
+    // What comes at once is answered at once.
+    for packets in [&[read][..], &[read, send]] {
+        for packet in packets {
+            end.with(|qp, cx| qp.handle_packet(packet, false, now, cx));
+        }
+        while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            let answer = Packet::parse(&out[..length]).expect("it is well-formed");
+            answers.push((answer.opcode, answer.bth.psn, answer.syndrome()));
+        }
+    }
+    assert!(!end.qp.is_broken(), "{answers:?}");
+    let acknowledged = Some(Syndrome::Ack);
+    let expected = [
+        (Opcode::ReadResponseOnly, config.receive_psn, acknowledged),
+        (Opcode::Acknowledge, config.receive_psn + 1, acknowledged),
+    ];
+    assert_eq!(answers, expected);
+}
+
+/// Well-formed packets of any content, in any order, from a peer that is out to
+/// do harm.
+#[test]
+fn hostile_packets_harm_nobody() {
+    for_each_seed("hostile_packets_harm_nobody", 300, |seed| {
+        let mut random = Random::new(seed);
+        let mut now = Instant::now();
+        let config = configs(&mut random)[0];
+        let mut end = End::new(&config, now);
+        let sges = end.sge(LOCAL, 5000).into();
+        for id in 0..3 {
+            end.post_receive();
+            let remote = RemoteBuffer {
+                addr: 0x1000,
+                rkey: 7,
+            };
+            let request = match id {
+                0 => Request::Read { remote },
+                1 => Request::Write {
+                    remote,
+                    immediate: None,
+                },
+                _ => Request::Send {
+                    invalidate: None,
+                    immediate: None,
+                },
+            };
+            let work = Work {
+                id,
+                request,
+                sges,
+                signaled: true,
+            };
+            end.with(|qp, cx| qp.post([work].into_iter(), cx)).unwrap();
+        }
+        let mut out = [0; 4096 + 64];
+        for _ in 0..200 {
+            let mut bytes = vec![0; 12 + random.below(config.mtu.into()) as usize + 28];
+            for byte in &mut bytes {
+                *byte = random.next() as u8;
+            }
+            let opcode = Opcode::ALL[random.below(Opcode::ALL.len() as u64) as usize];
+            bytes[0] = opcode.code();
+            bytes[1] = 0;
+            bytes[2..4].fill(0xff);
+            let near = if random.chance(500) {
+                config.receive_psn
+            } else {
+                config.send_psn
+            };
+            let psn = (near + random.below(8) as u32).wrapping_sub(3);
+            bytes[9..12].copy_from_slice(&psn.to_be_bytes()[1..]);
+            if random.chance(500) && opcode.has_reth() {
+                // A right key, for once.
+                bytes[12..20].copy_from_slice(&end.mapping.addr().to_be_bytes());
+                bytes[20..24].copy_from_slice(&end.key.to_be_bytes());
+                bytes[24..26].fill(0);
+            }
+            let packet = Packet::parse(&bytes).unwrap();
+            end.with(|qp, cx| qp.handle_packet(&packet, random.chance(10), now, cx));
+            let burst = random.below(20);
+            for _ in 0..burst {
+                end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx));
+            }
+            while end.completions.pop().is_some() {}
+            now += Duration::from_millis(random.below(40));
+            if end.qp.poll_timeout().is_some_and(|at| at <= now) {
+                end.with(|qp, cx| qp.handle_timeout(now, cx));
+            }
+        }
+    });
+}
