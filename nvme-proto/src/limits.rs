@@ -45,6 +45,10 @@ pub const ERROR_LOG_ENTRIES: usize = 64;
 /// Granularity of the keep alive timer, in the 100 ms units of KAS.
 pub const KAS: u16 = 1;
 
+/// CQT, in milliseconds: after a keep alive timer ran out nothing is submitted to a disk
+/// any more, and this is what disks get for what they have.
+pub const COMMAND_QUIESCE_MS: u16 = 1000;
+
 /// How long an association lives that has no keep alive timer to end it: a
 /// discovery controller whose host asked for none (Base, 3.1.2.3.3.1: two
 /// minutes), and any controller that is not ready, where the timer does not run.
@@ -69,8 +73,11 @@ pub struct Limits {
     pub namespaces: u32,
     /// Controllers of one subsystem.
     pub controllers: u16,
-    /// Controllers that one host may have of a subsystem, lest it take all.
+    /// Controllers that one host may have of a subsystem from one address, lest it
+    /// take all.
     pub controllers_per_host: u16,
+    /// Controllers of a subsystem for one address, whatever names it claims.
+    pub controllers_per_address: u16,
 }
 
 impl Default for Limits {
@@ -83,6 +90,7 @@ impl Default for Limits {
             namespaces: NAMESPACES_MAX,
             controllers: 1024,
             controllers_per_host: 64,
+            controllers_per_address: 512,
         }
     }
 }

@@ -27,6 +27,20 @@ pub struct Namespace {
     pub read_only: bool,
     /// Deallocating blocks frees space, and they read as zeroes then.
     pub deallocates: bool,
+    /// The sizes in which it works best, if they are known.
+    pub preferred: Option<Preferred>,
+}
+
+/// Sizes in which a namespace works best, and that places should be multiples of, in logical
+/// blocks (NVM, 4.1.5.1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Preferred {
+    /// NPWG and NPWA: of a write.
+    pub write: u32,
+    /// NOWS: of a write, for the best performance.
+    pub optimal_write: u32,
+    /// NPDG and NPDA: of a range to deallocate.
+    pub deallocate: u32,
 }
 
 impl Namespace {

@@ -10,9 +10,10 @@
 
 mod changes;
 
-use alloc::collections::BTreeMap;
+use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::string::String;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::ops::RangeInclusive;
 use core::time::Duration;
 
@@ -75,6 +76,14 @@ impl HostAccess {
     }
 }
 
+/// The network that one machine may have to itself: an IPv4 address, an IPv6 /64.
+fn network_of(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 /// What kind of subsystem it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
@@ -98,6 +107,11 @@ pub struct Health {
     pub available_spare_threshold: u8,
     /// PUSED: percentage used.
     pub percentage_used: u8,
+}
+
+impl Health {
+    /// CRITICAL WARNING: errors of the media have degraded the reliability.
+    pub const RELIABILITY_DEGRADED: u8 = 1 << 2;
 }
 
 impl Default for Health {
@@ -146,6 +160,8 @@ pub struct Arrival<'a> {
     /// Where the host connected to: what the discovery log shows for a listener
     /// on a wildcard address, and which listeners it shows.
     pub local: Option<LocalEnd>,
+    /// Where the host connected from, if that is known.
+    pub peer: Option<IpAddr>,
     /// The target's name for the port that the host came by:
     /// [`Subsystem::set_ana_states`] takes it.
     pub port: u64,
@@ -173,6 +189,9 @@ pub struct Connected {
 pub struct Subsystem {
     common: Common,
     controllers: BTreeMap<u16, Controller>,
+    /// Controllers whose admin queue is gone: the I/O queues that are still to go, by
+    /// CNTLID. Until then no other controller has the CNTLID.
+    leaving: BTreeMap<u16, BTreeSet<u16>>,
     last_cntlid: u16,
 }
 
@@ -222,6 +241,7 @@ impl Subsystem {
         Self {
             common,
             controllers: BTreeMap::new(),
+            leaving: BTreeMap::new(),
             last_cntlid,
         }
     }
@@ -287,7 +307,7 @@ impl Subsystem {
         }
         let cntlid = match request.qid {
             0 => self.connect_admin(request, arrival)?,
-            _ => self.connect_io(request)?,
+            _ => self.connect_io(request, arrival.now)?,
         };
         Ok(Connected {
             cntlid,
@@ -309,11 +329,19 @@ impl Subsystem {
             return Err(Refusal::connect(Parameter::CNTLID));
         }
         let limits = self.common.limits();
-        let of_host = |controller: &&Controller| controller.host().nqn == request.hostnqn;
+        // A name is a claim: a stranger's controllers under it are none of the host's.
+        let network = arrival.peer.map(network_of);
+        let of_address = |controller: &&Controller| controller.peer().map(network_of) == network;
+        let of_host = |controller: &&Controller| {
+            controller.host().nqn == request.hostnqn && of_address(controller)
+        };
         let cntlids = &self.common.settings.cntlids;
-        if self.controllers.len() >= usize::from(limits.controllers).min(cntlids.len())
+        if self.controllers.len() >= usize::from(limits.controllers)
+            || self.controllers.len() + self.leaving.len() >= cntlids.len()
             || self.controllers().filter(of_host).count()
                 >= usize::from(limits.controllers_per_host)
+            || self.controllers().filter(of_address).count()
+                >= usize::from(limits.controllers_per_address.min(limits.controllers))
         {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
@@ -323,7 +351,7 @@ impl Subsystem {
         Ok(cntlid)
     }
 
-    fn connect_io(&mut self, request: &ConnectRequest) -> Result<u16, Refusal> {
+    fn connect_io(&mut self, request: &ConnectRequest, now: Duration) -> Result<u16, Refusal> {
         if self.common.kind == Kind::Discovery {
             return Err(Refusal::connect(Parameter::QID));
         }
@@ -348,12 +376,13 @@ impl Subsystem {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return Err(refusal.at(Parameter::QID.ipo() as u8));
         }
-        controller.add_io_queue(request.qid);
+        controller.add_io_queue(request.qid, now);
         Ok(cntlid)
     }
 
-    /// The next free CNTLID; one that was freed is the last to be used again, so
-    /// that no late message of an old association meets a new one.
+    /// The next free CNTLID, of which there is one at least. One that was freed is the
+    /// last to be used again, so that no late message of an old association meets a new
+    /// one.
     fn next_cntlid(&mut self) -> u16 {
         let (first, last) = self.common.settings.cntlids.clone().into_inner();
         loop {
@@ -362,7 +391,8 @@ impl Subsystem {
             } else {
                 self.last_cntlid + 1
             };
-            if !self.controllers.contains_key(&self.last_cntlid) {
+            let cntlid = &self.last_cntlid;
+            if !self.controllers.contains_key(cntlid) && !self.leaving.contains_key(cntlid) {
                 return self.last_cntlid;
             }
         }
@@ -382,10 +412,17 @@ impl Subsystem {
         if qid != 0 {
             if let Some(controller) = self.controllers.get_mut(&cntlid) {
                 controller.remove_io_queue(&self.common, qid, now, actions);
+            } else if let Some(queues) = self.leaving.get_mut(&cntlid) {
+                queues.remove(&qid);
+                if queues.is_empty() {
+                    self.leaving.remove(&cntlid);
+                }
             }
         } else if let Some(controller) = self.controllers.remove(&cntlid)
             && controller.io_queues().next().is_some()
         {
+            self.leaving
+                .insert(cntlid, controller.io_queues().collect());
             actions.push(Action::DisconnectIoQueues { cntlid });
         }
     }
@@ -395,9 +432,10 @@ impl Subsystem {
 impl Subsystem {
     /// Carries out a command of a controller's admin queue.
     ///
+    /// A command of a controller that is gone is out of sequence.
+    ///
     /// # Panics
-    /// If there is no such controller, or the buffers do not have the length that
-    /// [`AdminCommand::transfer`] said: both are the target's to see to.
+    /// If the buffers do not have the length that [`AdminCommand::transfer`] said.
     pub fn execute(
         &mut self,
         cntlid: u16,
@@ -409,23 +447,24 @@ impl Subsystem {
         command
             .transfer()
             .assert_matches(exchange.data_in, exchange.data_out);
-        let controller = self
-            .controllers
-            .get_mut(&cntlid)
-            .expect("an admin queue's controller");
-        controller.execute(&mut self.common, cid, command, exchange, actions)
+        match self.controllers.get_mut(&cntlid) {
+            Some(controller) => {
+                controller.execute(&mut self.common, cid, command, exchange, actions)
+            }
+            None => {
+                let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
+                Outcome::Complete(refusal.completion(cid))
+            }
+        }
     }
 
-    /// Refuses a command of a controller's admin queue, and logs that.
-    ///
-    /// # Panics
-    /// If there is no such controller.
+    /// Refuses a command of a controller's admin queue, and logs that if the controller
+    /// is still there.
     pub fn refuse(&mut self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
-        let controller = self
-            .controllers
-            .get_mut(&cntlid)
-            .expect("an admin queue's controller");
-        controller.refuse(cid, refusal)
+        match self.controllers.get_mut(&cntlid) {
+            Some(controller) => controller.refuse(cid, refusal),
+            None => refusal.completion(cid),
+        }
     }
 
     /// Logs a command that failed on an I/O queue. Not for the I/O path: hand it over.
@@ -464,17 +503,17 @@ impl Subsystem {
         self.controllers().filter_map(Controller::deadline).min()
     }
 
-    /// Looks at the keep alive timers. `io_traffic` tells of a controller whether
-    /// an I/O command of it came in since it was last asked.
+    /// Checks the keep alive timers. `last` returns for a controller when the last
+    /// command came in on any of its queues.
     pub fn poll(
         &mut self,
         now: Duration,
-        mut io_traffic: impl FnMut(u16) -> bool,
+        mut last: impl FnMut(u16) -> Duration,
         actions: &mut Vec<Action>,
     ) {
         let reason = Termination::KeepAliveExpired;
         for (&cntlid, controller) in &mut self.controllers {
-            if controller.expires(now, || io_traffic(cntlid)) {
+            if controller.expires(now, || last(cntlid)) {
                 actions.push(Action::Terminate { cntlid, reason });
             }
         }

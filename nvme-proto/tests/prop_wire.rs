@@ -121,13 +121,28 @@ proptest! {
         let field: [u8; 256] = field.try_into().unwrap();
         if let Ok(nqn) = Nqn::decode(&field) {
             prop_assert_eq!(Nqn::decode(&nqn.encode()), Ok(nqn));
+            let _ = nqn.irregularity();
+        }
+    }
+
+    #[test]
+    fn names_of_any_text(name in "\\PC{0,60}|[\\x00-\\x7f\u{80}-\u{9f}\u{202e}]{0,60}") {
+        let field_ok = name.len() <= 223 && !name.contains('\0');
+        match Nqn::parse(&name) {
+            Ok(nqn) => {
+                prop_assert!(field_ok);
+                prop_assert_eq!(nqn.raw(), &name);
+                prop_assert_eq!(Nqn::decode(&nqn.encode()), Ok(nqn));
+                prop_assert!(!nqn.to_string().chars().any(char::is_control));
+            }
+            Err(_) => prop_assert!(!field_ok),
         }
     }
 
     #[test]
     fn names_that_follow_the_rules(name in "nqn\\.[0-9]{4}-(0[1-9]|1[0-2])\\.[a-z]{1,9}(\\.[a-z0-9-]{1,9}){0,3}:[!-~]{1,100}") {
         let nqn = Nqn::parse(&name).unwrap();
-        prop_assert_eq!(nqn.as_str(), &name);
+        prop_assert_eq!(nqn.raw(), &name);
         prop_assert_eq!(Nqn::decode(&nqn.encode()), Ok(nqn));
     }
 

@@ -1,9 +1,13 @@
 //! Asynchronous events (Base, 5.2).
 //!
 //! The host parks up to four Asynchronous Event Requests; of each nothing is
-//! kept but its CID. An event takes one of them, and then events of its type are
-//! masked until the host clears it by reading the log page that belongs to it.
-//! What happens meanwhile stays pending, once per kind.
+//! kept but its CID. An event takes one of them, and then the events that are read
+//! from the same log page are masked until the host reads that page. What happens
+//! meanwhile stays pending, once per kind.
+//!
+//! Errors and SMART events have a page for each type, so this is masking by type as
+//! the specification has it. Notices have a page each: a host that never reads one of
+//! them (Linux without multipath and the ANA log) still receives the other notices.
 
 use alloc::vec::Vec;
 
@@ -32,8 +36,8 @@ pub struct AsyncEvents {
     parked: Vec<u16>,
     /// A bit for each of [`KINDS`].
     pending: u8,
-    /// A bit for each event type that waits to be cleared.
-    masked_types: u8,
+    /// A bit for each of [`KINDS`] whose log page waits to be read.
+    masked: u8,
 }
 
 impl AsyncEvents {
@@ -61,24 +65,23 @@ impl AsyncEvents {
     }
 
     /// The host read log page `lid` and did not ask to retain its event: what
-    /// was pending is in the page it got, and its type is unmasked.
+    /// was pending is in the page it got, and the page's events are unmasked.
     pub fn clear(&mut self, lid: u8) {
-        for event in KINDS.into_iter().filter(|event| event.lid() == lid) {
-            self.pending &= !bit_of(event);
-            self.masked_types &= !(1 << event.aet());
-        }
+        self.pending &= !bits_of_page(lid);
+        self.masked &= !bits_of_page(lid);
     }
 
     /// The next request to complete, if an event and a request wait for each other.
     pub fn next_completion(&mut self) -> Option<Completion> {
-        let event = KINDS.into_iter().find(|&event| {
-            self.pending & bit_of(event) != 0 && self.masked_types & (1 << event.aet()) == 0
-        })?;
+        let deliverable = self.pending & !self.masked;
+        let event = KINDS
+            .into_iter()
+            .find(|&event| deliverable & bit_of(event) != 0)?;
         if self.parked.is_empty() {
             return None;
         }
         self.pending &= !bit_of(event);
-        self.masked_types |= 1 << event.aet();
+        self.masked |= bits_of_page(event.lid());
         let cid = self.parked.remove(0);
         Some(Completion {
             cid,
@@ -96,6 +99,12 @@ impl AsyncEvents {
 fn bit_of(event: AsyncEvent) -> u8 {
     let index = KINDS.iter().position(|&kind| kind == event);
     1 << index.expect("an event this controller reports")
+}
+
+/// The bits of all events that are read from log page `lid`.
+fn bits_of_page(lid: u8) -> u8 {
+    let of_page = KINDS.into_iter().filter(|event| event.lid() == lid);
+    of_page.fold(0, |bits, event| bits | bit_of(event))
 }
 
 #[cfg(test)]
@@ -124,7 +133,34 @@ mod tests {
     }
 
     #[test]
-    fn a_reported_event_masks_its_type_until_its_log_page_is_read() {
+    fn an_unread_notice_masks_no_other_notice() {
+        let notices = [
+            AsyncEvent::NOTICE_ANA_CHANGED,
+            AsyncEvent::NOTICE_NAMESPACE_CHANGED,
+            AsyncEvent::NOTICE_DISCOVERY_CHANGED,
+        ];
+        let mut events = AsyncEvents::default();
+        for (cid, notice) in (0..).zip(notices) {
+            events.park(cid).unwrap();
+            events.raise(notice);
+            assert_eq!(completed(&mut events), Some((cid, notice)));
+        }
+        events.park(3).unwrap();
+        for notice in notices {
+            events.raise(notice);
+            assert_eq!(completed(&mut events), None, "masked by itself");
+        }
+        // The ANA log stays unread: the list of namespaces is announced again.
+        events.clear(0x04);
+        events.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED);
+        assert_eq!(
+            completed(&mut events),
+            Some((3, AsyncEvent::NOTICE_NAMESPACE_CHANGED))
+        );
+    }
+
+    #[test]
+    fn a_reported_event_masks_its_log_page_until_it_is_read() {
         let mut events = AsyncEvents::default();
         for cid in 0..4 {
             events.park(cid).unwrap();
@@ -135,7 +171,7 @@ mod tests {
             Some((0, AsyncEvent::SMART_RELIABILITY))
         );
         events.raise(AsyncEvent::SMART_TEMPERATURE);
-        assert_eq!(completed(&mut events), None, "same type");
+        assert_eq!(completed(&mut events), None, "same page");
         events.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED);
         assert_eq!(
             completed(&mut events),

@@ -148,7 +148,14 @@ impl AdminCommand {
     /// # Errors
     /// How to refuse what is not a valid command.
     pub fn parse(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
+        // The opcode goes before the flags: of a command that is not offered no other
+        // field means anything, and hosts probe for commands by Invalid Command Opcode.
+        let command = Self::parse_by_opcode(sqe, transfer_bytes)?;
         check_flags(sqe)?;
+        Ok(command)
+    }
+
+    fn parse_by_opcode(sqe: &Sqe, transfer_bytes: u32) -> Result<Self, Refusal> {
         match AdminOpcode(sqe.opc) {
             AdminOpcode::GET_LOG_PAGE => {
                 GetLogPage::parse(sqe, transfer_bytes).map(Self::GetLogPage)

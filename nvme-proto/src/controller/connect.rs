@@ -269,13 +269,31 @@ mod tests {
         bad.subnqn.fill(b'x');
         assert_eq!(refusal(command(), &bad).result, in_data(256));
         let mut bad = data();
-        bad.hostnqn[0] = 0;
+        bad.hostnqn[0] = 0xff;
+        assert_eq!(refusal(command(), &bad).result, in_data(512), "not UTF-8");
+        let mut bad = data();
+        bad.hostnqn[..224].fill(b'x');
         let refused = refusal(command(), &bad);
         assert_eq!((refused.result, refused.byte), (in_data(512), None));
         assert_eq!(
             refused.status,
             Status::CONNECT_INVALID_PARAMETERS.with_dnr()
         );
+    }
+
+    /// As spdk_nvme_perf sends it, and what hosts and subsystems of nvmet are called.
+    #[test]
+    fn names_of_any_form_are_taken() {
+        for (hostnqn, subnqn) in [("", "testnqn"), ("db 1", "a\nb"), ("nqn.", "")] {
+            let mut other = data();
+            other.hostnqn = hostnqn.parse::<Nqn>().unwrap().encode();
+            other.subnqn = subnqn.parse::<Nqn>().unwrap().encode();
+            let request = ConnectRequest::parse(&command().into(), &other).unwrap();
+            assert_eq!(
+                (request.hostnqn.raw(), request.subnqn.raw()),
+                (hostnqn, subnqn)
+            );
+        }
     }
 
     #[test]
@@ -332,6 +350,10 @@ mod tests {
             let mut data = data();
             data.as_mut_bytes()[..64].copy_from_slice(&bytes);
             let _ = ConnectRequest::parse(&sqe, &data);
+            data.subnqn[..64].copy_from_slice(&bytes);
+            let _ = ConnectRequest::parse(&command().into(), &data);
+            data.hostnqn[192..].copy_from_slice(&bytes);
+            let _ = ConnectRequest::parse(&command().into(), &data);
         });
     }
 }

@@ -4,14 +4,15 @@ use zerocopy::{FromBytes, IntoBytes};
 
 use crate::io::IoLimits;
 use crate::limits::{
-    ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, ERROR_LOG_ENTRIES, KAS,
+    ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, COMMAND_QUIESCE_MS,
+    ERROR_LOG_ENTRIES, KAS,
 };
 use crate::namespace::Namespace;
 use crate::subsystem::{Common, Kind};
 use crate::wire::identify::{
     Anacap, CSI_NVM, Cmic, Cns, Ctratt, Dlfeat, IdentifyController, IdentifyControllerNvm,
     IdentifyNamespace, IdentifyNamespaceIndependent, IoCommandSets, Lpa, NamespaceDescriptor,
-    NamespaceList, Oncs, Sgls, Vwc, ascii_field,
+    NamespaceList, Nsfeat, Oncs, Sgls, Vwc, ascii_field,
 };
 use crate::wire::log::AnaState;
 use crate::wire::{NSID_ALL, Status};
@@ -124,6 +125,7 @@ impl Controller {
             .0;
         id.elpe = ERROR_LOG_ENTRIES as u8 - 1;
         id.kas.set(KAS);
+        id.cqt.set(COMMAND_QUIESCE_MS);
         id.sqes = IdentifyController::SQES_64;
         id.cqes = IdentifyController::CQES_16;
         id.maxcmd.set(limits.io_queue_entries);
@@ -162,6 +164,20 @@ impl Controller {
                 .with_read(DLFEAT_ZEROES)
                 .with_write_zeroes_deallocate(true)
                 .0;
+        }
+        if let Some(preferred) = namespace.preferred {
+            id.nsfeat = Nsfeat(0).with_optperf(true).0;
+            let [write, optimal_write, deallocate] = [
+                preferred.write,
+                preferred.optimal_write,
+                preferred.deallocate,
+            ]
+            .map(|blocks| (blocks.clamp(1, 1 << 16) - 1) as u16);
+            id.npwg.set(write);
+            id.npwa.set(write);
+            id.nows.set(optimal_write);
+            id.npdg.set(deallocate);
+            id.npda.set(deallocate);
         }
         id.nvmcap
             .set(u128::from(namespace.blocks) << namespace.block_shift);

@@ -1,9 +1,9 @@
 //! The keep alive timer of an association (Base, 3.9).
 //!
-//! It is traffic based (CTRATT.TBKAS): at the end of each interval the
-//! association lives on if any command came in during it, and a Keep Alive
-//! command restarts the interval. Hence a dead host is noticed after one to two
-//! KATO.
+//! It is a lease: the association lives until KATO after the last command that came in,
+//! whichever queue it came on (CTRATT.TBKAS), and not longer. Hence a dead host is noticed
+//! after KATO, and a host that waits for KATO knows that nothing of its own is executed
+//! any more.
 //!
 //! By the letter the timer runs only while the controller is ready and not shut
 //! down. A host that connects and never enables, or shuts down and never leaves,
@@ -30,8 +30,8 @@ pub struct KeepAlive {
     /// Whether an association without KATO ends when idle, as on a discovery controller.
     ends_idle: bool,
     running: bool,
-    started: Duration,
-    traffic: bool,
+    /// When the last command came in, as far as is known here, or the timer was set.
+    heard: Duration,
 }
 
 impl KeepAlive {
@@ -42,8 +42,7 @@ impl KeepAlive {
             kato_ms: round_up(kato_ms),
             ends_idle,
             running: false,
-            started: now,
-            traffic: false,
+            heard: now,
         }
     }
 
@@ -65,38 +64,44 @@ impl KeepAlive {
         self.restart(now);
     }
 
-    /// A Keep Alive command.
+    /// A command came in.
     pub fn restart(&mut self, now: Duration) {
-        self.started = now;
-        self.traffic = false;
+        self.heard = self.heard.max(now);
     }
 
-    /// Some other command.
-    pub fn note_traffic(&mut self) {
-        self.traffic = true;
-    }
-
-    /// When to [`Self::check`]; `None` if nothing but a lost connection ends the association.
+    /// When the last command came in, as far as is known here.
     #[must_use]
-    pub fn deadline(&self) -> Option<Duration> {
+    pub fn heard(&self) -> Duration {
+        self.heard
+    }
+
+    /// How long the association lives without a command; `None` if nothing but a lost
+    /// connection ends it.
+    #[must_use]
+    pub fn limit(&self) -> Option<Duration> {
         let ms = match (self.running, self.kato_ms) {
             (false, _) => limits::IDLE_ASSOCIATION_MS,
             (true, 0) if self.ends_idle => limits::IDLE_ASSOCIATION_MS,
             (true, 0) => return None,
             (true, kato_ms) => kato_ms,
         };
-        Some(self.started + Duration::from_millis(u64::from(ms)))
+        Some(Duration::from_millis(u64::from(ms)))
     }
 
-    /// Looks at the timer. `io_traffic` tells, and is only asked at the end of an
-    /// interval, whether an I/O command came in since it was last asked.
-    pub fn check(&mut self, now: Duration, io_traffic: impl FnOnce() -> bool) -> Verdict {
+    /// When to [`Self::check`]; `None` if nothing but a lost connection ends the association.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        Some(self.heard + self.limit()?)
+    }
+
+    /// Checks the timer. `last` returns, and is only called once the time seems to be
+    /// over, when the last command came in on any queue.
+    pub fn check(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> Verdict {
         if self.deadline().is_none_or(|deadline| now < deadline) {
             return Verdict::Alive;
         }
-        // Both are asked: I/O of this interval must not count for the next one.
-        if io_traffic() | self.traffic {
-            self.restart(now);
+        self.restart(last());
+        if self.deadline().is_some_and(|deadline| now < deadline) {
             return Verdict::Alive;
         }
         Verdict::Expired
@@ -131,34 +136,42 @@ mod tests {
         assert_eq!(running(u32::MAX).kato_ms(), u32::MAX);
     }
 
+    const SILENT: fn() -> Duration = || Duration::ZERO;
+
     #[test]
     fn a_silent_host_expires_at_kato() {
         let mut timer = running(5000);
-        assert_eq!(timer.check(ms(4999), || false), Verdict::Alive);
-        assert_eq!(timer.check(ms(5000), || false), Verdict::Expired);
+        assert_eq!(timer.check(ms(4999), SILENT), Verdict::Alive);
+        assert_eq!(timer.check(ms(5000), SILENT), Verdict::Expired);
     }
 
     #[test]
-    fn a_keep_alive_command_restarts_the_timer() {
+    fn a_command_restarts_the_timer() {
         let mut timer = running(5000);
         timer.restart(ms(4000));
         assert_eq!(timer.deadline(), Some(ms(9000)));
-        assert_eq!(timer.check(ms(8999), || false), Verdict::Alive);
-        assert_eq!(timer.check(ms(9000), || false), Verdict::Expired);
+        assert_eq!(timer.check(ms(8999), SILENT), Verdict::Alive);
+        assert_eq!(timer.check(ms(9000), SILENT), Verdict::Expired);
     }
 
     #[test]
-    fn traffic_counts_for_its_own_interval_only() {
+    fn a_host_expires_at_kato_after_its_last_command_and_not_later() {
         let mut timer = running(1000);
-        timer.note_traffic();
-        let mut io = true;
-        let mut take_io = || core::mem::take(&mut io);
-        assert_eq!(timer.check(ms(1000), &mut take_io), Verdict::Alive);
-        assert_eq!(timer.check(ms(2000), &mut take_io), Verdict::Expired);
+        let last = || ms(10);
+        assert_eq!(timer.check(ms(1000), last), Verdict::Alive);
+        assert_eq!(timer.deadline(), Some(ms(1010)));
+        assert_eq!(timer.check(ms(1009), last), Verdict::Alive);
+        assert_eq!(timer.check(ms(1010), last), Verdict::Expired);
     }
 
     #[test]
-    fn io_traffic_is_not_asked_before_the_interval_ends() {
+    fn a_last_command_that_is_long_ago_does_not_help() {
+        let mut timer = running(1000);
+        assert_eq!(timer.check(ms(5000), || ms(3999)), Verdict::Expired);
+    }
+
+    #[test]
+    fn other_queues_are_not_asked_before_the_time_seems_to_be_over() {
         let mut timer = running(1000);
         assert_eq!(
             timer.check(ms(999), || panic!("asked too early")),
@@ -170,7 +183,7 @@ mod tests {
     fn without_kato_a_ready_controller_never_expires_but_an_unready_one_does() {
         let mut timer = running(0);
         assert_eq!(timer.deadline(), None);
-        assert_eq!(timer.check(ms(u64::MAX / 2), || false), Verdict::Alive);
+        assert_eq!(timer.check(ms(u64::MAX / 2), SILENT), Verdict::Alive);
         timer.set_running(false, ms(10));
         assert_eq!(timer.deadline(), Some(ms(120_010)));
     }

@@ -33,6 +33,7 @@ pub mod refusal;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
+use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::ana::{AnaStates, AnaView};
@@ -151,6 +152,8 @@ pub enum Termination {
     HostNotAllowed,
     /// The subsystem is taken away.
     SubsystemRemoved,
+    /// The port that the host came by is taken away.
+    PortRemoved,
 }
 
 /// What a command needs besides itself.
@@ -181,6 +184,7 @@ pub struct Controller {
     cntlid: u16,
     host: Host,
     local: Option<LocalEnd>,
+    peer: Option<IpAddr>,
     port: u64,
     ana: AnaView,
     properties: Properties,
@@ -215,6 +219,7 @@ impl Controller {
                 id: request.hostid,
             },
             local: arrival.local,
+            peer: arrival.peer,
             port: arrival.port,
             ana: AnaView::new(arrival.ana),
             properties: Properties::new(common.limits()),
@@ -228,6 +233,11 @@ impl Controller {
             errors: ErrorLog::default(),
             changed_namespaces: BTreeSet::new(),
         }
+    }
+
+    /// Where its host connected from.
+    pub(crate) fn peer(&self) -> Option<IpAddr> {
+        self.peer
     }
 
     /// CNTLID.
@@ -272,7 +282,10 @@ impl Controller {
         self.errors.count()
     }
 
-    pub(crate) fn deadline(&self) -> Option<Duration> {
+    /// When its time is over, as far as is known here: commands on I/O queues may
+    /// have come in since. `None` if nothing but a lost connection ends it.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
         if self.condemned {
             None
         } else {
@@ -280,11 +293,16 @@ impl Controller {
         }
     }
 
+    /// When its last command came in, as far as is known here, and how long it lives
+    /// without another; `None` if for ever.
+    #[must_use]
+    pub fn lease(&self) -> (Duration, Option<Duration>) {
+        (self.keep_alive.heard(), self.keep_alive.limit())
+    }
+
     /// Looks at the keep alive timer; whether it just ran out.
-    pub(crate) fn expires(&mut self, now: Duration, io_traffic: impl FnOnce() -> bool) -> bool {
-        !self.condemned
-            && self.keep_alive.check(now, io_traffic) == Verdict::Expired
-            && self.condemn()
+    pub(crate) fn expires(&mut self, now: Duration, last: impl FnOnce() -> Duration) -> bool {
+        !self.condemned && self.keep_alive.check(now, last) == Verdict::Expired && self.condemn()
     }
 
     /// The association is to end for a reason of ours; whether that is news.
@@ -302,7 +320,7 @@ impl Controller {
         mut exchange: Exchange<'_>,
         actions: &mut Vec<Action>,
     ) -> Outcome {
-        self.keep_alive.note_traffic();
+        self.keep_alive.restart(exchange.now);
         let outcome = self.dispatch(common, cid, command, &mut exchange, actions);
         self.deliver_events(actions);
         outcome.unwrap_or_else(|refusal| Outcome::Complete(self.refuse(cid, refusal)))
@@ -310,7 +328,6 @@ impl Controller {
 
     /// Logs a refused admin command.
     pub(crate) fn refuse(&mut self, cid: u16, refusal: Refusal) -> Completion {
-        self.keep_alive.note_traffic();
         self.errors.record(&Failure {
             sqid: 0,
             cid,
@@ -362,8 +379,8 @@ impl Controller {
     }
 
     /// Connects an I/O queue whose Connect was found in order.
-    pub(crate) fn add_io_queue(&mut self, qid: u16) {
-        self.keep_alive.note_traffic();
+    pub(crate) fn add_io_queue(&mut self, qid: u16, now: Duration) {
+        self.keep_alive.restart(now);
         let new = self.queues.insert(qid);
         assert!(
             new,
@@ -453,10 +470,8 @@ impl Controller {
             AdminCommand::SetFeatures(set) => {
                 self.set_features(common, set, exchange, actions)?.into()
             }
-            AdminCommand::KeepAlive => {
-                self.keep_alive.restart(now);
-                0
-            }
+            // As any command, it has restarted the timer.
+            AdminCommand::KeepAlive => 0,
             AdminCommand::PropertyGet { ofst, size } => self.properties.get(*ofst, *size)?,
             AdminCommand::PropertySet { ofst, size, value } => {
                 let io_queues = !self.queues.is_empty();

@@ -113,6 +113,8 @@ impl Association {
         }
         let csts = Csts(cqe.dw0.get());
         let next = match goal {
+            // SHST gets to its end without the caches, too: CFS says so.
+            Goal::Shutdown if csts.cfs() => return self.fail(Cause::Fatal, now),
             Goal::Shutdown if csts.shst() == Csts::SHST_COMPLETE => Next::Gone(None),
             Goal::Reset if !csts.rdy() => Next::BringUp,
             _ if csts.cfs() => return self.fail(Cause::Fatal, now),

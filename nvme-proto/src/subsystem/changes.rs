@@ -85,6 +85,12 @@ impl Subsystem {
         }
     }
 
+    /// The state of the media.
+    #[must_use]
+    pub fn health(&self) -> &Health {
+        &self.common.health
+    }
+
     /// Sets the state of the media. New warnings are events.
     pub fn set_health(&mut self, health: Health, actions: &mut Vec<Action>) {
         let old = core::mem::replace(&mut self.common.health, health);
@@ -112,6 +118,13 @@ impl Subsystem {
     /// Ends all associations. To refuse new ones is the target's matter.
     pub fn terminate_all(&mut self, actions: &mut Vec<Action>) {
         self.terminate(|_| true, Termination::SubsystemRemoved, actions);
+    }
+
+    /// Ends the associations of the hosts that came by a port. To refuse new ones is the
+    /// target's matter.
+    pub fn terminate_port(&mut self, port: u64, actions: &mut Vec<Action>) {
+        let of_port = |controller: &Controller| controller.port() == port;
+        self.terminate(of_port, Termination::PortRemoved, actions);
     }
 
     /// Sets what discovery shows. If that changes anything, hosts with a

@@ -13,25 +13,38 @@ pub const DISCOVERY_NQN: &str = "nqn.2014-08.org.nvmexpress.discovery";
 const PREFIX: &str = "nqn.";
 const UUID_PREFIX: &str = "nqn.2014-08.org.nvmexpress:uuid:";
 
-/// A name that follows the rules: `nqn.yyyy-mm.reverse.domain:unique`,
-/// `nqn.2014-08.org.nvmexpress:uuid:UUID`, or [`DISCOVERY_NQN`].
+/// A name: UTF-8 of at most [`NQN_BYTES_MAX`] bytes without a NUL.
 ///
-/// Names compare as their bytes do: no name holds the zeroes that follow it.
+/// That is all a structure can carry, and all that is asked of a peer: there are hosts
+/// without a name (it is empty then) and subsystems with a name of another form.
+/// [`Nqn::irregularity`] says how a name breaks the rules of the specification.
+///
+/// Names compare as their bytes do: no name holds the zeroes that follow it. A name is
+/// a peer's text: `Display` and `Debug` escape what would control a terminal or split a
+/// line, and only [`Nqn::raw`] returns the text itself.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Nqn {
     bytes: [u8; NQN_BYTES_MAX],
     len: u8,
 }
 
-/// What is wrong with a name.
+/// Why a field or a text cannot be a name at all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NqnError {
-    /// No character at all.
-    Empty,
     /// More than [`NQN_BYTES_MAX`] bytes, or no NUL in its field.
     TooLong,
     /// Not UTF-8.
     NotUtf8,
+    /// It holds a NUL, which ends a name.
+    Nul,
+}
+
+/// Which rule a name breaks: `nqn.yyyy-mm.reverse.domain:unique`,
+/// `nqn.2014-08.org.nvmexpress:uuid:UUID`, or [`DISCOVERY_NQN`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Irregularity {
+    /// No character at all.
+    Empty,
     /// It holds a control character.
     ControlCharacter,
     /// It does not start with `nqn.`.
@@ -47,12 +60,17 @@ pub enum NqnError {
 }
 
 impl Nqn {
-    /// Checks a name.
+    /// Takes a text as a name.
     ///
     /// # Errors
-    /// The first rule it breaks.
+    /// No structure can carry it.
     pub fn parse(name: &str) -> Result<Self, NqnError> {
-        check(name)?;
+        if name.len() > NQN_BYTES_MAX {
+            return Err(NqnError::TooLong);
+        }
+        if name.contains('\0') {
+            return Err(NqnError::Nul);
+        }
         let mut bytes = [0; NQN_BYTES_MAX];
         bytes[..name.len()].copy_from_slice(name.as_bytes());
         Ok(Self {
@@ -64,7 +82,7 @@ impl Nqn {
     /// Reads the name from a NUL-terminated field.
     ///
     /// # Errors
-    /// The first rule it breaks.
+    /// There is no NUL within the longest name, or it is not UTF-8.
     pub fn decode(field: &[u8; NQN_FIELD_BYTES]) -> Result<Self, NqnError> {
         let len = field
             .iter()
@@ -84,32 +102,59 @@ impl Nqn {
     /// The well-known discovery name.
     #[must_use]
     pub fn discovery() -> Self {
-        Self::parse(DISCOVERY_NQN).expect("the well-known discovery NQN is valid")
+        Self::parse(DISCOVERY_NQN).expect("the well-known discovery NQN is short enough")
     }
 
     /// Whether this is the well-known discovery name.
     #[must_use]
     pub fn is_discovery(&self) -> bool {
-        self.as_str() == DISCOVERY_NQN
+        self.raw() == DISCOVERY_NQN
     }
 
-    /// The name.
+    /// Whether it has no character at all.
     #[must_use]
-    pub fn as_str(&self) -> &str {
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The name as its owner wrote it: to compare, to hash, to send. It may hold any
+    /// character but NUL; to show it, use `Display`.
+    #[must_use]
+    pub fn raw(&self) -> &str {
         core::str::from_utf8(&self.bytes[..usize::from(self.len)])
             .expect("an Nqn is UTF-8 from its construction on")
     }
+
+    /// The first rule of the specification that the name breaks.
+    #[must_use]
+    pub fn irregularity(&self) -> Option<Irregularity> {
+        check(self.raw()).err()
+    }
 }
 
-fn check(name: &str) -> Result<(), NqnError> {
-    if name.is_empty() {
-        return Err(NqnError::Empty);
+/// A text of a peer's, to be shown: a character that is not printable is escaped as in
+/// Rust (`\n`, `\u{1b}`), and so is the backslash, so that no two texts look the same.
+#[derive(Clone, Copy, Debug)]
+pub struct Escaped<'a>(pub &'a str);
+
+impl fmt::Display for Escaped<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for c in self.0.chars() {
+            match c {
+                '"' | '\'' => fmt::Write::write_char(f, c)?,
+                c => write!(f, "{}", c.escape_debug())?,
+            }
+        }
+        Ok(())
     }
-    if name.len() > NQN_BYTES_MAX {
-        return Err(NqnError::TooLong);
+}
+
+fn check(name: &str) -> Result<(), Irregularity> {
+    if name.is_empty() {
+        return Err(Irregularity::Empty);
     }
     if name.chars().any(char::is_control) {
-        return Err(NqnError::ControlCharacter);
+        return Err(Irregularity::ControlCharacter);
     }
     if name == DISCOVERY_NQN {
         return Ok(());
@@ -118,18 +163,18 @@ fn check(name: &str) -> Result<(), NqnError> {
         return if is_uuid(uuid) {
             Ok(())
         } else {
-            Err(NqnError::Uuid)
+            Err(Irregularity::Uuid)
         };
     }
-    let dated = name.strip_prefix(PREFIX).ok_or(NqnError::Prefix)?;
-    let named = strip_date(dated).ok_or(NqnError::Date)?;
-    let (domain, user) = named.split_once(':').ok_or(NqnError::UserString)?;
+    let dated = name.strip_prefix(PREFIX).ok_or(Irregularity::Prefix)?;
+    let named = strip_date(dated).ok_or(Irregularity::Date)?;
+    let (domain, user) = named.split_once(':').ok_or(Irregularity::UserString)?;
     let label_ok = |label: &str| !label.is_empty() && !label.contains(char::is_whitespace);
     if !domain.split('.').all(label_ok) {
-        return Err(NqnError::Domain);
+        return Err(Irregularity::Domain);
     }
     if user.is_empty() {
-        Err(NqnError::UserString)
+        Err(Irregularity::UserString)
     } else {
         Ok(())
     }
@@ -163,23 +208,31 @@ impl FromStr for Nqn {
 
 impl fmt::Display for Nqn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
+        Escaped(self.raw()).fmt(f)
     }
 }
 
 impl fmt::Debug for Nqn {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self.as_str(), f)
+        fmt::Debug::fmt(self.raw(), f)
     }
 }
 
 impl fmt::Display for NqnError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Empty => f.write_str("the NQN is empty"),
-            Self::TooLong => write!(f, "the NQN is longer than {NQN_BYTES_MAX} bytes"),
-            Self::NotUtf8 => f.write_str("the NQN is not UTF-8"),
-            Self::ControlCharacter => f.write_str("the NQN holds a control character"),
+            Self::TooLong => write!(f, "the name is longer than {NQN_BYTES_MAX} bytes"),
+            Self::NotUtf8 => f.write_str("the name is not UTF-8"),
+            Self::Nul => f.write_str("the name holds a NUL character"),
+        }
+    }
+}
+
+impl fmt::Display for Irregularity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("the name is empty"),
+            Self::ControlCharacter => f.write_str("the name holds a control character"),
             Self::Prefix => f.write_str("an NQN starts with \"nqn.\""),
             Self::Date => f.write_str("\"nqn.\" is followed by a date, as in \"nqn.2024-01.\""),
             Self::Domain => f.write_str(
@@ -198,7 +251,8 @@ impl core::error::Error for NqnError {}
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::string::String;
+    use std::format;
+    use std::string::{String, ToString};
 
     #[test]
     fn good_names() {
@@ -210,28 +264,56 @@ mod tests {
             "nqn.2024-12.com:x",
         ] {
             let nqn = Nqn::parse(name).unwrap();
-            assert_eq!(nqn.as_str(), name);
+            assert_eq!((nqn.raw(), nqn.irregularity()), (name, None));
+            assert_eq!(nqn.to_string(), name);
             assert_eq!(Nqn::decode(&nqn.encode()), Ok(nqn));
         }
         assert!(Nqn::discovery().is_discovery());
     }
 
     #[test]
-    fn bad_names_say_what_is_wrong() {
+    fn other_names_are_names_and_say_which_rule_they_break() {
         for (name, error) in [
-            ("", NqnError::Empty),
-            ("disk1", NqnError::Prefix),
-            ("nqn.24-01.com.example:x", NqnError::Date),
-            ("nqn.2024-13.com.example:x", NqnError::Date),
-            ("nqn.2024-01", NqnError::Date),
-            ("nqn.2024-01.:x", NqnError::Domain),
-            ("nqn.2024-01.com..example:x", NqnError::Domain),
-            ("nqn.2024-01.com.example", NqnError::UserString),
-            ("nqn.2024-01.com.example:", NqnError::UserString),
-            ("nqn.2024-01.com.example:a\nb", NqnError::ControlCharacter),
-            ("nqn.2014-08.org.nvmexpress:uuid:0d2c54d4", NqnError::Uuid),
+            ("", Irregularity::Empty),
+            ("disk1", Irregularity::Prefix),
+            ("testnqn", Irregularity::Prefix),
+            ("nqn.24-01.com.example:x", Irregularity::Date),
+            ("nqn.2024-13.com.example:x", Irregularity::Date),
+            ("nqn.2024-01", Irregularity::Date),
+            ("nqn.2024-01.:x", Irregularity::Domain),
+            ("nqn.2024-01.com..example:x", Irregularity::Domain),
+            ("nqn.2024-01.com.example", Irregularity::UserString),
+            ("nqn.2024-01.com.example:", Irregularity::UserString),
+            (
+                "nqn.2024-01.com.example:a\nb",
+                Irregularity::ControlCharacter,
+            ),
+            (
+                "nqn.2014-08.org.nvmexpress:uuid:0d2c54d4",
+                Irregularity::Uuid,
+            ),
         ] {
-            assert_eq!(Nqn::parse(name), Err(error), "{name:?}");
+            let nqn = Nqn::parse(name).unwrap();
+            assert_eq!(nqn.irregularity(), Some(error), "{name:?}");
+            assert_eq!(Nqn::decode(&nqn.encode()), Ok(nqn));
+            assert_eq!(nqn.is_empty(), name.is_empty());
+        }
+    }
+
+    #[test]
+    fn what_is_shown_controls_no_terminal_and_stays_distinct() {
+        for (name, shown) in [
+            ("a\nb", "a\\nb"),
+            ("a\\nb", "a\\\\nb"),
+            ("\u{1b}[2J", "\\u{1b}[2J"),
+            ("\u{9b}2J\u{7f}", "\\u{9b}2J\\u{7f}"),
+            ("a\u{202e}b", "a\\u{202e}b"),
+            ("ä \"q\" 'q'", "ä \"q\" 'q'"),
+        ] {
+            let nqn = Nqn::parse(name).unwrap();
+            assert_eq!(nqn.to_string(), shown);
+            assert!(!format!("{nqn:?}").chars().any(char::is_control));
+            assert_eq!(nqn.raw(), name);
         }
     }
 
@@ -263,6 +345,10 @@ mod tests {
     #[test]
     fn a_field_without_nul_is_refused() {
         assert_eq!(Nqn::decode(&[b'n'; 256]), Err(NqnError::TooLong));
+        let mut long = [b'n'; 256];
+        long[NQN_BYTES_MAX + 1] = 0;
+        assert_eq!(Nqn::decode(&long), Err(NqnError::TooLong));
+        assert_eq!(Nqn::parse("a\0b"), Err(NqnError::Nul));
         let mut field = Nqn::discovery().encode();
         field[2] = 0xff;
         assert_eq!(Nqn::decode(&field), Err(NqnError::NotUtf8));

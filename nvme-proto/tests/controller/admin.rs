@@ -1,7 +1,7 @@
 //! Identify, and what admin commands are refused for.
 
 use nvme_proto::limits::Limits;
-use nvme_proto::namespace::{Namespace, NamespaceError};
+use nvme_proto::namespace::{Namespace, NamespaceError, Preferred};
 use nvme_proto::subsystem::{Settings, Subsystem};
 use nvme_proto::wire::identify::{
     Cns, IdentifyCdw11, IdentifyController, IdentifyNamespace, IdentifyNamespaceIndependent,
@@ -133,6 +133,11 @@ fn a_namespace_is_described_as_it_is() {
         block_shift: 9,
         read_only: true,
         deallocates: false,
+        preferred: Some(Preferred {
+            write: 8,
+            optimal_write: 1 << 20,
+            deallocate: 128,
+        }),
         ..namespace(7)
     };
     rig.subsystem.add_namespace(small, &mut Vec::new()).unwrap();
@@ -143,8 +148,12 @@ fn a_namespace_is_described_as_it_is() {
     );
     assert_eq!(id.lba_format().unwrap().lbads, 9);
     assert_eq!((id.nsattr, id.dlfeat, id.nguid), (1, 0, [9; 16]));
+    let of_writes = [id.npwg, id.npwa, id.nows].map(|field| field.get());
+    let of_deallocation = [id.npdg, id.npda].map(|field| field.get());
+    assert_eq!((of_writes, of_deallocation), ([7, 7, 0xffff], [127; 2]));
+    assert_eq!(id.nsfeat, 1 << 4, "those are valid");
     let id: IdentifyNamespace = rig.identify_as(Cns::NAMESPACE, 1);
-    assert_eq!((id.nsattr, id.dlfeat), (0, 0b1001));
+    assert_eq!((id.nsattr, id.dlfeat, id.nsfeat), (0, 0b1001, 0));
     let independent: IdentifyNamespaceIndependent = rig.identify_as(Cns::NAMESPACE_INDEPENDENT, 7);
     assert_eq!(independent.nsattr, 1);
     let descriptors = rig.identify(Cns::NAMESPACE_DESCRIPTORS, 7);
@@ -204,12 +213,22 @@ fn opcodes_that_are_not_there_are_refused() {
     for opcode in 0..=u8::MAX {
         let known = [0x02, 0x06, 0x08, 0x09, 0x0a, 0x0c, 0x18, 0x7f].contains(&opcode);
         if !known {
-            assert_eq!(rig.fail(sqe(AdminOpcode(opcode))), Status::INVALID_OPCODE);
+            let mut unknown = sqe(AdminOpcode(opcode));
+            assert_eq!(rig.fail(unknown), Status::INVALID_OPCODE);
+            // No flag, PRP or length of a command that is not offered is looked at.
+            for flags in [0x00, 0x41, 0x80, 0xc0, 0xff] {
+                unknown.flags = flags;
+                unknown.mptr.set(u64::MAX);
+                unknown.cdw10.set(u32::MAX);
+                assert_eq!(rig.fail(unknown), Status::INVALID_OPCODE, "{flags:#x}");
+            }
         }
     }
     for fctype in [0x02, 0x05, 0x06, 0x08, 0xff] {
         let mut fabrics = sqe(AdminOpcode::FABRICS);
         fabrics.nsid.set(fctype);
+        assert_eq!(rig.fail(fabrics), Status::INVALID_OPCODE);
+        fabrics.flags = 0;
         assert_eq!(rig.fail(fabrics), Status::INVALID_OPCODE);
     }
 }

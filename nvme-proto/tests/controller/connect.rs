@@ -208,6 +208,55 @@ fn no_io_queue_beyond_what_was_granted() {
     assert_eq!(rig.connect_io(3).unwrap_err().result, 42);
 }
 
+/// A name is a claim: a host that makes it from another address uses other places.
+#[test]
+fn a_claimed_name_does_not_keep_its_host_out() {
+    let limits = Limits {
+        controllers: 8,
+        controllers_per_host: 2,
+        controllers_per_address: 3,
+        ..Limits::default()
+    };
+    let mut subsystem = Subsystem::new(Settings {
+        limits,
+        ..settings()
+    });
+    let mut connect = |host: &str, peer: &str| {
+        let mut connect = admin();
+        connect.data.hostnqn = nqn(&format!("nqn.2026-01.org.example:{host}")).encode();
+        let request = ConnectRequest::parse(&connect.command.into(), &connect.data).unwrap();
+        let arrival = Arrival {
+            now: Duration::ZERO,
+            cm: None,
+            local: None,
+            peer: Some(peer.parse().unwrap()),
+            port: 0,
+            ana: &AnaStates::default(),
+        };
+        let connected = subsystem.connect(&request, &arrival);
+        connected.map_err(|refusal| refusal.status)
+    };
+    let busy = Err(Status::CONNECT_CONTROLLER_BUSY);
+    let stranger = "2001:db8::1";
+    connect("host", stranger).unwrap();
+    connect("host", "2001:db8::2").unwrap();
+    // One machine has all of a /64.
+    assert_eq!(
+        connect("host", "2001:db8::3").map(|_| ()),
+        busy.map(|_: ()| ())
+    );
+    connect("host", "192.0.2.1").unwrap();
+    connect("host", "192.0.2.1").unwrap();
+    assert_eq!(
+        connect("host", "192.0.2.1").map(|_| ()),
+        busy.map(|_: ()| ())
+    );
+    // Other names help it as far as its address has places.
+    connect("another", stranger).unwrap();
+    assert_eq!(connect("third", stranger).map(|_| ()), busy.map(|_: ()| ()));
+    connect("third", "192.0.2.2").unwrap();
+}
+
 #[test]
 fn the_connection_request_must_have_said_the_same() {
     let mut subsystem = subsystem();
@@ -217,6 +266,7 @@ fn the_connection_request_must_have_said_the_same() {
         let arrival = Arrival {
             now: Duration::ZERO,
             cm: Some(&cm),
+            peer: None,
             local: None,
             port: 0,
             ana: &AnaStates::default(),

@@ -159,15 +159,15 @@ fn a_silent_host_expires_and_is_told_by_cfs() {
         rig.subsystem.next_deadline(),
         Some(rig.now + Duration::from_secs(5))
     );
-    // The commands that enabled it count for the first interval.
-    rig.succeed(sqe(AdminOpcode::KEEP_ALIVE));
     rig.now += Duration::from_secs(5);
-    rig.subsystem.poll(rig.now, |_| false, &mut rig.actions);
+    rig.subsystem
+        .poll(rig.now, |_| Duration::ZERO, &mut rig.actions);
     let reason = Termination::KeepAliveExpired;
     assert_eq!(rig.take_actions(), [Action::Terminate { cntlid, reason }]);
     assert_eq!(rig.csts() & 0b10, 0b10);
     assert_eq!(rig.subsystem.next_deadline(), None);
-    rig.subsystem.poll(rig.now, |_| false, &mut rig.actions);
+    rig.subsystem
+        .poll(rig.now, |_| Duration::ZERO, &mut rig.actions);
     assert_eq!(rig.take_actions(), [], "once is enough");
     assert!(rig.connect_io(1).is_err());
     rig.disconnect(0);
@@ -201,26 +201,84 @@ fn after_any_shutdown_the_association_ends_when_idle() {
 fn any_command_keeps_the_association_alive() {
     let mut rig = Rig::ready();
     for round in 0..6 {
+        let begin = rig.now;
         // Traffic on I/O queues in even rounds, admin commands in odd ones, of
         // which the controller may think what it will.
-        match round {
-            1 => drop(rig.identify(Cns::CONTROLLER, 0)),
-            3 => assert_eq!(rig.fail(identify(Cns(0x7f), 0)), Status::INVALID_FIELD),
-            5 => assert_eq!(rig.fail(sqe(AdminOpcode(0x80))), Status::INVALID_OPCODE),
-            _ => {}
-        }
-        rig.now = rig.subsystem.next_deadline().unwrap();
+        let on_io_queues = match round {
+            1 | 5 => {
+                rig.identify(Cns::CONTROLLER, 0);
+                Duration::ZERO
+            }
+            3 => {
+                assert_eq!(rig.fail(identify(Cns(0x7f), 0)), Status::INVALID_FIELD);
+                Duration::ZERO
+            }
+            _ => begin,
+        };
+        rig.now += Duration::from_millis(4999);
         rig.subsystem
-            .poll(rig.now, |_| round % 2 == 0, &mut rig.actions);
+            .poll(rig.now, |_| on_io_queues, &mut rig.actions);
         assert_eq!(rig.take_actions(), [], "round {round}");
     }
+    // Not longer than KATO after the last.
+    rig.now += Duration::from_millis(1);
+    rig.subsystem
+        .poll(rig.now, |_| Duration::ZERO, &mut rig.actions);
+    assert!(matches!(rig.actions[..], [Action::Terminate { .. }]));
+}
+
+#[test]
+fn the_deadline_follows_cc_en_and_set_features_at_once() {
+    let mut rig = Rig::connected(Subsystem::new(settings()), 2000);
+    let after = |rig: &Rig, ms| Some(rig.now + Duration::from_millis(ms));
+    assert_eq!(rig.subsystem.next_deadline(), after(&rig, 120_000));
+    rig.enable();
+    assert_eq!(rig.subsystem.next_deadline(), after(&rig, 2000));
+    rig.succeed(set_features(0x0f, 700));
+    assert_eq!(rig.subsystem.next_deadline(), after(&rig, 700));
+}
+
+#[test]
+fn a_cntlid_is_not_used_again_while_a_queue_of_the_old_controller_is_left() {
+    let mut rig = Rig::connected(
+        Subsystem::new(Settings {
+            cntlids: 7..=8,
+            ..settings()
+        }),
+        0,
+    );
+    rig.enable();
+    rig.connect_io(1).unwrap();
+    rig.connect_io(2).unwrap();
+    let (old, now) = (rig.cntlid, rig.now);
+    rig.disconnect(0);
+    let connect = Connect::admin(SUBNQN, 0);
+    let other = connect.send(&mut rig.subsystem, now).unwrap().cntlid;
+    assert_ne!(other, old);
+    let refused = |rig: &mut Rig| connect.send(&mut rig.subsystem, now).unwrap_err().status;
+    assert_eq!(refused(&mut rig), Status::CONNECT_CONTROLLER_BUSY);
+    rig.disconnect(1);
+    assert_eq!(refused(&mut rig), Status::CONNECT_CONTROLLER_BUSY);
+    rig.disconnect(2);
+    assert_eq!(connect.send(&mut rig.subsystem, now).unwrap().cntlid, old);
+}
+
+#[test]
+fn a_command_of_a_controller_that_is_gone_is_refused() {
+    let mut rig = Rig::ready();
+    rig.disconnect(0);
+    let outcome = completion(rig.send(sqe(AdminOpcode::KEEP_ALIVE), &[]).0);
+    assert_eq!(outcome.status.code(), Status::COMMAND_SEQUENCE_ERROR);
+    let outcome = completion(rig.send(sqe(AdminOpcode(0x80)), &[]).0);
+    assert!(!outcome.status.is_success());
 }
 
 #[test]
 fn a_controller_that_is_never_enabled_does_not_stay() {
     let mut rig = Rig::connected(Subsystem::new(settings()), 0);
     rig.now = rig.subsystem.next_deadline().unwrap();
-    rig.subsystem.poll(rig.now, |_| false, &mut rig.actions);
+    rig.subsystem
+        .poll(rig.now, |_| Duration::ZERO, &mut rig.actions);
     assert!(matches!(rig.actions[..], [Action::Terminate { .. }]));
 }
 

@@ -105,8 +105,12 @@ impl Account {
             Event::Disconnect(qid) => rig.disconnect(*qid),
             Event::Time(ms) => {
                 rig.now += std::time::Duration::from_millis(*ms);
-                rig.subsystem
-                    .poll(rig.now, |_| ms % 2 == 0, &mut rig.actions);
+                let last = if ms % 2 == 0 {
+                    rig.now
+                } else {
+                    std::time::Duration::ZERO
+                };
+                rig.subsystem.poll(rig.now, |_| last, &mut rig.actions);
             }
             Event::Resize(blocks) => {
                 rig.subsystem

@@ -55,6 +55,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         block_shift: 12,
         read_only: false,
         deallocates: true,
+        preferred: None,
     }
 }
 
@@ -104,6 +105,7 @@ impl Connect {
             &Arrival {
                 now,
                 cm: None,
+                peer: None,
                 local,
                 port: 0,
                 ana: &AnaStates::default(),
@@ -127,7 +129,7 @@ impl Rig {
     pub(crate) fn connected(mut subsystem: Subsystem, kato_ms: u32) -> Self {
         let subnqn = subsystem.settings().nqn;
         let now = Duration::from_secs(1000);
-        let connect = Connect::admin(subnqn.as_str(), kato_ms);
+        let connect = Connect::admin(subnqn.raw(), kato_ms);
         let connected = connect.send(&mut subsystem, now).unwrap();
         Self {
             subsystem,

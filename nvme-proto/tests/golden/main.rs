@@ -223,8 +223,7 @@ fn connect_data() {
             let data = ConnectData::read_from_bytes(bytes).unwrap();
             let host = Nqn::decode(&data.hostnqn).unwrap();
             assert!(
-                host.as_str()
-                    .starts_with("nqn.2014-08.org.nvmexpress:uuid:"),
+                host.raw().starts_with("nqn.2014-08.org.nvmexpress:uuid:"),
                 "{host}"
             );
             let subsystem = Nqn::decode(&data.subnqn).unwrap();

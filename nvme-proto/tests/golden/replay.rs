@@ -134,6 +134,7 @@ impl<'a> Target<'a> {
         let arrival = Arrival {
             now: self.now,
             cm: Some(&cm),
+            peer: None,
             local: None,
             port: 0,
             ana: &AnaStates::default(),
@@ -192,6 +193,7 @@ fn namespace(nsid: u32) -> Namespace {
         block_shift: 12,
         read_only: false,
         deallocates: true,
+        preferred: None,
     }
 }
 

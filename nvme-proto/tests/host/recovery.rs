@@ -202,6 +202,16 @@ fn a_shutdown_that_fails_ends_all_the_same() {
 }
 
 #[test]
+fn a_shutdown_whose_flush_failed_is_no_success() {
+    let mut rig = Rig::live(settings());
+    rig.flush_fails = true;
+    rig.host.shutdown(rig.now);
+    rig.settle();
+    // SHST reads "complete", with CSTS.CFS beside it.
+    assert_eq!(rig.take_reports(), [Report::Gone(Some(Cause::Fatal))]);
+}
+
+#[test]
 fn a_shutdown_of_a_lost_controller_does_not_wait_for_it() {
     let mut rig = Rig::live(settings());
     rig.cut(0);

@@ -61,6 +61,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         block_shift: 12,
         read_only: false,
         deallocates: true,
+        preferred: None,
     }
 }
 
@@ -77,6 +78,8 @@ pub(crate) struct Rig {
     pub(crate) unreachable: bool,
     /// Commands arrive, answers do not.
     pub(crate) mute: bool,
+    /// The target's disks cannot make their caches durable.
+    pub(crate) flush_fails: bool,
     /// What the host sent: queue and command.
     pub(crate) sent: Vec<(u16, Sqe)>,
     /// CM requests of the host.
@@ -100,6 +103,7 @@ impl Rig {
             now: Duration::from_secs(1000),
             unreachable: false,
             mute: false,
+            flush_fails: false,
             sent: Vec::new(),
             requests: Vec::new(),
             reports: Vec::new(),
@@ -160,9 +164,12 @@ impl Rig {
     }
 
     pub(crate) fn wake(&mut self) {
-        let mut actions = Vec::new();
-        self.target.poll(self.now, &mut |_| false, &mut actions);
-        self.carry_out(actions);
+        // A target that receives nothing would end the association first.
+        if !self.mute {
+            let mut actions = Vec::new();
+            self.target.poll(self.now, |_| Duration::ZERO, &mut actions);
+            self.carry_out(actions);
+        }
         self.host.tick(self.now);
         self.settle();
     }
@@ -246,6 +253,7 @@ impl Rig {
         let arrival = Arrival {
             now: self.now,
             cm: self.linked.get(&qid),
+            peer: None,
             local: None,
             port: 0,
             ana: &nvme_proto::ana::AnaStates::default(),
@@ -295,7 +303,8 @@ impl Rig {
                 TargetAction::Terminate { .. } => self.hang_up(|_| true),
                 TargetAction::FlushAll { cntlid } => {
                     let mut more = Vec::new();
-                    self.target.flushed(cntlid, true, self.now, &mut more);
+                    self.target
+                        .flushed(cntlid, !self.flush_fails, self.now, &mut more);
                     self.carry_out(more);
                 }
                 TargetAction::Abort {

@@ -12,15 +12,23 @@
 //! may have been carried out, not at all or in part, or may still be on its way to
 //! the disk. The rule is Linux's: a command that does the same twice as once
 //! ([`requeue::is_safe`](super::requeue::is_safe)), and that is everything a block
-//! layer sends, goes to another path at once; whatever else goes back to its caller.
+//! layer sends, goes to another path; whatever else goes back to its caller.
 //!
-//! What that cannot rule out is the late ghost: the first copy, still inside the
-//! target that was lost, reaches the disk after the second, and after whatever was
-//! written to the same blocks since. NVMe has no fence against it in version 2.0;
-//! targets and clusters have to see to it that a dead controller's commands are dead,
-//! too, before another one answers for the disk.
+//! The first copy may still be inside the target that was lost: a paused target carries
+//! it out when it continues, after the second copy and after whatever was written to the
+//! same blocks since. Time ends that: a target carries out nothing after its keep alive
+//! timer ran out and the time it reports to need then (CQT) has passed. So [`Doubts`]
+//! hold a command that changes blocks which a lost one may still change for
+//! [`time_in_doubt`], counted from the close of the lost connection: after that nothing
+//! reaches the target that could restart its timer. The last answer would be too early
+//! to count from, since the target may have received commands after it. Reads, and
+//! writes of other blocks, go at once.
+//!
+//! A target that executes commands after its timer ran out is not fenced by this, nor is
+//! a write that it submitted in time and that its disk holds for longer than CQT.
 
 mod ana_log;
+mod doubt;
 mod verdict;
 
 use alloc::vec::Vec;
@@ -29,6 +37,7 @@ use core::time::Duration;
 use crate::wire::log::AnaState;
 
 pub use ana_log::{AnaEntry, AnaLog, AnaLogError};
+pub use doubt::{Doubts, time_in_doubt};
 pub use verdict::{FAILOVERS_MAX, Verdict, judge, judge_loss};
 
 /// How to choose among paths that are equally good, by Linux's names. (Its `numa`

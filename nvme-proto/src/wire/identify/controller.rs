@@ -141,7 +141,12 @@ pub struct IdentifyController {
     /// MEGCAP: maximum endurance group capacity, in bytes.
     pub megcap: U128,
     /// Reserved.
-    pub reserved384: [u8; 128],
+    pub reserved384: [u8; 2],
+    /// CQT: command quiesce time, in milliseconds: how long commands may still be carried
+    /// out after the keep alive timer ran out (Base 2.1); 0 if it is not reported.
+    pub cqt: U16,
+    /// Reserved.
+    pub reserved388: [u8; 124],
     /// SQES: SQ entry sizes, 2^n bytes; required in bits 3:0, maximum in 7:4.
     pub sqes: u8,
     /// CQES: CQ entry sizes, 2^n bytes; required in bits 3:0, maximum in 7:4.
@@ -435,6 +440,7 @@ mod tests {
         assert_eq!(offset_of!(IdentifyController, kas), 320);
         assert_eq!(offset_of!(IdentifyController, anatt), 342);
         assert_eq!(offset_of!(IdentifyController, megcap), 368);
+        assert_eq!(offset_of!(IdentifyController, cqt), 386);
         assert_eq!(offset_of!(IdentifyController, sqes), 512);
         assert_eq!(offset_of!(IdentifyController, vwc), 525);
         assert_eq!(offset_of!(IdentifyController, sgls), 536);

@@ -1,0 +1,215 @@
+//! Commands whose path was lost before they were answered: for a while their target may
+//! still carry them out, and what they change waits for the end of that.
+
+use alloc::vec::Vec;
+use core::ops::Range;
+use core::time::Duration;
+
+use crate::wire::identify::{Ctratt, IdentifyController};
+use crate::wire::{NvmOpcode, Sqe};
+
+/// KATO of a target that was asked for none, as far as that goes: nothing ends its
+/// association by time.
+const KATO_NONE: Duration = Duration::from_secs(5);
+/// CQT of a controller that reports none.
+const CQT_NONE: Duration = Duration::from_secs(1);
+const EVERYTHING: Range<u64> = 0..u64::MAX;
+
+/// How long after the end of its connection a controller may still carry out commands,
+/// if it keeps to its keep alive timer: KATO, rounded up to its granularity (KAS), twice
+/// if traffic restarts the timer (CTRATT.TBKAS: a check each interval), and the time
+/// that it reports to need then (CQT).
+#[must_use]
+pub fn time_in_doubt(kato_ms: u32, controller: &IdentifyController) -> Duration {
+    let unit_ms = u64::from(controller.kas.get().max(1)) * 100;
+    let kato = match u64::from(kato_ms) {
+        0 => KATO_NONE,
+        ms => Duration::from_millis(ms.div_ceil(unit_ms) * unit_ms),
+    };
+    let kato = match Ctratt(controller.ctratt.get()).tbkas() {
+        true => 2 * kato,
+        false => kato,
+    };
+    let cqt = match controller.cqt.get() {
+        0 => CQT_NONE,
+        ms => Duration::from_millis(ms.into()),
+    };
+    kato + cqt
+}
+
+/// The blocks that a command may change; `None` for one that changes no data. Of a
+/// command whose blocks are not in its SQE, all.
+fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
+    match NvmOpcode(sqe.opc) {
+        NvmOpcode::FLUSH
+        | NvmOpcode::READ
+        | NvmOpcode::COMPARE
+        | NvmOpcode::VERIFY
+        | NvmOpcode::RESERVATION_REGISTER
+        | NvmOpcode::RESERVATION_REPORT
+        | NvmOpcode::RESERVATION_ACQUIRE
+        | NvmOpcode::RESERVATION_RELEASE => None,
+        NvmOpcode::WRITE | NvmOpcode::WRITE_ZEROES | NvmOpcode::WRITE_UNCORRECTABLE => {
+            let slba = sqe.cdw10_11();
+            // NLB is 0-based.
+            let blocks = u64::from(sqe.cdw12.get() as u16) + 1;
+            Some(slba..slba.saturating_add(blocks))
+        }
+        _ => Some(EVERYTHING),
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Doubt {
+    blocks: Range<u64>,
+    until: Duration,
+}
+
+/// What lost paths may still change, and until when.
+#[derive(Debug)]
+pub struct Doubts {
+    /// Never more than its capacity.
+    list: Vec<Doubt>,
+}
+
+impl Doubts {
+    /// None as yet. Past `most` of them, they count as one about all blocks.
+    ///
+    /// # Panics
+    /// If `most` is 0.
+    #[must_use]
+    pub fn new(most: usize) -> Self {
+        assert!(most > 0, "a doubt needs a place");
+        Self {
+            list: Vec::with_capacity(most),
+        }
+    }
+
+    /// The path of a command that was not answered is gone; until then its target may
+    /// carry it out.
+    pub fn add(&mut self, sqe: &Sqe, until: Duration) {
+        let Some(blocks) = changed_blocks(sqe) else {
+            return;
+        };
+        let mut doubt = Doubt { blocks, until };
+        if self.list.len() == self.list.capacity() {
+            let last = self.list.iter().map(|doubt| doubt.until).max();
+            doubt.until = last.map_or(until, |last| last.max(until));
+            doubt.blocks = EVERYTHING;
+            self.list.clear();
+        }
+        self.list.push(doubt);
+    }
+
+    /// Whether a command has to wait: it changes blocks that a lost one may change.
+    #[must_use]
+    pub fn hold(&self, sqe: &Sqe) -> bool {
+        !self.list.is_empty()
+            && changed_blocks(sqe).is_some_and(|blocks| {
+                let overlap = |of: &Range<u64>| of.start < blocks.end && blocks.start < of.end;
+                self.list.iter().any(|doubt| overlap(&doubt.blocks))
+            })
+    }
+
+    /// Forgets what cannot happen any more.
+    pub fn expire(&mut self, now: Duration) {
+        self.list.retain(|doubt| now < doubt.until);
+    }
+
+    /// When to [`expire`](Self::expire) something.
+    #[must_use]
+    pub fn deadline(&self) -> Option<Duration> {
+        self.list.iter().map(|doubt| doubt.until).min()
+    }
+
+    /// Whether there are none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::FromZeros;
+
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn sqe(opcode: NvmOpcode, slba: u64, blocks: u32) -> Sqe {
+        let mut sqe = Sqe::new_zeroed();
+        sqe.opc = opcode.0;
+        sqe.cdw10.set(slba as u32);
+        sqe.cdw11.set((slba >> 32) as u32);
+        sqe.cdw12.set(blocks - 1);
+        sqe
+    }
+
+    fn write(slba: u64, blocks: u32) -> Sqe {
+        sqe(NvmOpcode::WRITE, slba, blocks)
+    }
+
+    #[test]
+    fn what_overlaps_waits_and_what_does_not_goes() {
+        let mut doubts = Doubts::new(4);
+        doubts.add(&write(1 << 40, 8), 3 * SECOND);
+        for (command, held) in [
+            (write(1 << 40, 8), true),
+            (write((1 << 40) - 1, 2), true),
+            (write((1 << 40) + 7, 1), true),
+            (write((1 << 40) - 1, 1), false),
+            (write((1 << 40) + 8, 1), false),
+            (sqe(NvmOpcode::WRITE_ZEROES, 1 << 40, 1), true),
+            (sqe(NvmOpcode::DATASET_MANAGEMENT, 0, 1), true),
+            (sqe(NvmOpcode(0xc1), 0, 1), true),
+            (sqe(NvmOpcode::READ, 1 << 40, 8), false),
+            (sqe(NvmOpcode::FLUSH, 0, 1), false),
+            (sqe(NvmOpcode::RESERVATION_ACQUIRE, 0, 1), false),
+        ] {
+            assert_eq!(doubts.hold(&command), held, "{command:?}");
+        }
+        assert_eq!(doubts.deadline(), Some(3 * SECOND));
+        doubts.expire(3 * SECOND - Duration::from_nanos(1));
+        assert!(doubts.hold(&write(1 << 40, 8)));
+        doubts.expire(3 * SECOND);
+        assert!(doubts.is_empty() && !doubts.hold(&write(1 << 40, 8)));
+    }
+
+    #[test]
+    fn a_lost_read_is_no_doubt_and_a_lost_trim_is_one_of_everything() {
+        let mut doubts = Doubts::new(4);
+        doubts.add(&sqe(NvmOpcode::READ, 0, 8), SECOND);
+        doubts.add(&sqe(NvmOpcode::FLUSH, 0, 8), SECOND);
+        assert!(doubts.is_empty());
+        doubts.add(&sqe(NvmOpcode::DATASET_MANAGEMENT, 0, 1), SECOND);
+        assert!(doubts.hold(&write(1 << 50, 1)));
+        doubts.add(&write(u64::MAX, 65536), SECOND);
+    }
+
+    #[test]
+    fn too_many_count_as_one_that_lasts_as_long_as_all() {
+        let mut doubts = Doubts::new(2);
+        doubts.add(&write(0, 1), 5 * SECOND);
+        doubts.add(&write(1, 1), SECOND);
+        doubts.add(&write(2, 1), 2 * SECOND);
+        doubts.expire(4 * SECOND);
+        assert!(doubts.hold(&write(77, 1)));
+        doubts.expire(5 * SECOND);
+        assert!(doubts.is_empty());
+    }
+
+    #[test]
+    fn the_time_follows_from_what_the_controller_reports() {
+        let mut id = IdentifyController::new_zeroed();
+        let ms = Duration::from_millis;
+        id.kas.set(10);
+        assert_eq!(time_in_doubt(4500, &id), ms(5000 + 1000));
+        id.ctratt.set(Ctratt(0).with_tbkas(true).0);
+        id.cqt.set(250);
+        assert_eq!(time_in_doubt(5000, &id), ms(10_000 + 250));
+        assert_eq!(time_in_doubt(0, &id), ms(10_000 + 250));
+        id.kas.set(0);
+        assert_eq!(time_in_doubt(1, &id), ms(200 + 250));
+        assert!(time_in_doubt(u32::MAX, &id) > Duration::from_secs(86_400));
+    }
+}
