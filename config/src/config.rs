@@ -56,6 +56,8 @@ pub struct Target {
     pub reactors: Reactors,
     /// How long a reactor without work polls at most before it sleeps.
     pub poll_idle: Duration,
+    /// How long a disk may keep a command before it is cancelled; 0: for ever.
+    pub io_timeout: Duration,
     /// Memory of each reactor for data, in bytes; at least two of the largest
     /// transfers.
     pub data_buffers_bytes: u64,
@@ -71,6 +73,8 @@ pub struct Target {
     pub io_queues: u16,
     /// Which RoCE is spoken in user space.
     pub roce: Roce,
+    /// Whether congestion notifications slow RoCE in user space down.
+    pub congestion_control: bool,
     /// What is logged, and how.
     pub log: Log,
 }
@@ -194,8 +198,8 @@ pub struct Namespace {
     pub nsid: u32,
     /// What is behind it.
     pub backing: Backing,
-    /// Its UUID: the configured one, or one that follows from NQN and NSID.
-    pub uuid: Uuid,
+    /// Its UUID, if it is configured: otherwise it is the disk's own.
+    pub uuid: Option<Uuid>,
     /// Its NGUID, if it has one.
     pub nguid: Option<[u8; 16]>,
     /// Bytes of a logical block; `None` leaves it to what is behind it.

@@ -39,6 +39,10 @@ pub(crate) struct TargetTable {
     /// latency with CPU time.
     #[schemars(range(min = 0, max = 1_000_000), extend("default" = 1000))]
     pub(crate) poll_idle_us: Option<i64>,
+    /// Seconds that a disk may keep a command. Then it is cancelled, and answered with
+    /// Namespace Not Ready once the disk has let go of it. 0 waits for ever.
+    #[schemars(range(min = 0, max = 3600), extend("default" = 30))]
+    pub(crate) io_timeout_s: Option<i64>,
     /// Memory of each reactor for data on its way between disk and network: at
     /// least twice `mdts`.
     #[schemars(extend("default" = "16MiB"))]
@@ -71,6 +75,11 @@ pub(crate) struct TargetTable {
     /// Which RoCE is spoken in user space: "v2" on UDP, "v1" on Ethernet.
     #[schemars(extend("default" = "v2", "enum" = ["v1", "v2"]))]
     pub(crate) roce: Option<String>,
+    /// Whether RoCE v2 in user space slows down when congestion notifications (CNP)
+    /// come: "on" or "off". They are not authenticated, and leave at least half of
+    /// the rate that window and round trip allow.
+    #[schemars(extend("default" = "on", "enum" = ["on", "off"]))]
+    pub(crate) congestion_control: Option<String>,
     /// VID of the 802.1Q tag that RoCE v1 writes itself: for an interface that is
     /// no VLAN's, and 0 to have nothing but a priority in it.
     #[schemars(range(min = 0, max = 4094))]
@@ -221,8 +230,9 @@ pub(crate) struct NamespaceTable {
     /// What is behind it: the absolute path of a block device or file,
     /// "mem:SIZE" for memory, or "null:SIZE" for nothing. Required.
     pub(crate) export: Option<String>,
-    /// Its UUID. Made from the subsystem's NQN and the nsid if not given,
-    /// hence the same after a restart.
+    /// Its UUID. If not given it is the disk's own: of a device by the name that it
+    /// has (WWID), of a file kept in its extended attributes, and of "mem:" and
+    /// "null:" another one at each start.
     pub(crate) uuid: Option<String>,
     /// Its NGUID, 32 hexadecimal digits.
     pub(crate) nguid: Option<String>,

@@ -29,6 +29,8 @@ pub struct Flags {
     pub provider: Option<String>,
     /// `--roce v1|v2`.
     pub roce: Option<String>,
+    /// `--congestion-control on|off`.
+    pub congestion_control: Option<String>,
     /// `--vlan VID`.
     pub vlan: Option<u16>,
     /// `--pkey KEY`: the partition of each `--listen`.
@@ -99,6 +101,12 @@ impl Flags {
                 &mut table.provider,
             ),
             ("--roce", "roce", &self.roce, &mut table.roce),
+            (
+                "--congestion-control",
+                "congestion_control",
+                &self.congestion_control,
+                &mut table.congestion_control,
+            ),
             ("--log", "log", &self.log, &mut table.log),
             (
                 "--log-format",

@@ -10,7 +10,8 @@ pub(crate) const CAIRN: Uuid = uuid!("6f0e2f4c-9a4b-4d2e-8c37-2f1d6b0a7e51");
 
 /// What tells this machine from others: its machine id, or its host name where
 /// it has none (in most containers). Neither leaves the machine but hashed.
-pub(crate) fn machine() -> String {
+#[must_use]
+pub fn machine() -> String {
     ["/etc/machine-id", "/proc/sys/kernel/hostname"]
         .iter()
         .filter_map(|path| fs::read_to_string(path).ok())
@@ -19,15 +20,9 @@ pub(crate) fn machine() -> String {
         .unwrap_or_default()
 }
 
-/// The UUID of a namespace that was given none. It follows from what hosts
-/// know it by, so that it outlives a move of the disk behind it.
-pub(crate) fn namespace_uuid(nqn: &Nqn, nsid: u32) -> Uuid {
-    Uuid::new_v5(&CAIRN, format!("{nqn} {nsid}").as_bytes())
-}
-
 /// The serial number of a subsystem that was given none.
 pub(crate) fn serial(nqn: &Nqn) -> String {
-    let mut serial = Uuid::new_v5(&CAIRN, nqn.as_str().as_bytes())
+    let mut serial = Uuid::new_v5(&CAIRN, nqn.raw().as_bytes())
         .simple()
         .to_string();
     serial.truncate(20);

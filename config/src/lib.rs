@@ -62,10 +62,12 @@ pub use config::{
     SUBSYSTEMS_MAX, Subsystem, Target,
 };
 pub use flags::Flags;
+pub use identity::machine;
 pub use nvme_proto::ana::AnaStates;
 pub use nvme_proto::wire::Nqn;
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
+pub use size::parse_size;
 pub use uuid::Uuid;
 
 use check::Check;
@@ -113,6 +115,34 @@ impl Config {
             &shaped.dropped,
             shaped.problems,
         )
+    }
+
+    /// What is odd in it but works, a sentence each: names that are no NQNs. Hosts and
+    /// subsystems of other targets have such names, so they are not refused; but a
+    /// mistyped name looks the same, and some hosts refuse to connect to one.
+    #[must_use]
+    pub fn warnings(&self) -> Vec<String> {
+        let odd = |what: &str, nqn: &Nqn| {
+            let why = nqn.irregularity()?;
+            Some(format!("{what} \"{nqn}\" is not an NQN: {why}"))
+        };
+        let of_subsystem = |subsystem: &Subsystem| {
+            let hosts = match &subsystem.access {
+                Access::AnyHost => &[][..],
+                Access::Hosts(hosts) => hosts,
+            };
+            let name = odd("the subsystem's name", &subsystem.nqn);
+            let hosts = hosts
+                .iter()
+                .filter_map(|host| odd("the allowed host", host));
+            name.into_iter().chain(hosts).collect::<Vec<_>>()
+        };
+        let marked = self.marking.iter().filter_map(|rule| {
+            let host = Nqn::parse(rule.scope.host_nqn.as_deref()?).ok()?;
+            odd("host_nqn of a marking rule:", &host)
+        });
+        let subsystems = self.subsystems.iter().flat_map(of_subsystem);
+        subsystems.chain(marked).collect()
     }
 
     /// What the command line alone says.

@@ -55,6 +55,18 @@ pub(crate) fn parse(text: &str) -> Result<u64, SizeError> {
     number.checked_mul(scale).ok_or(SizeError::TooLarge)
 }
 
+/// Reads a size of the command line, such as `64MiB`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn parse_size(text: &str) -> Result<u64, String> {
+    parse(text).map_err(|error| match error {
+        SizeError::Number => "a size is a whole number with a unit, such as 64MiB".to_owned(),
+        SizeError::Unit(unit) => format!("{unit:?} is no unit: write a size such as 64MiB"),
+        SizeError::TooLarge => "64 bits do not count so many bytes".to_owned(),
+    })
+}
+
 /// Writes a size in the largest unit that keeps it whole.
 pub(crate) fn format(bytes: u64) -> String {
     const LARGEST_FIRST: [(&str, u32); 6] = [

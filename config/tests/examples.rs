@@ -33,6 +33,7 @@ fn every_value_arrives() {
     let target = &config.target;
     assert_eq!(target.reactors, Reactors::Auto);
     assert_eq!(target.poll_idle, Duration::from_micros(500));
+    assert_eq!(target.io_timeout, Duration::from_secs(30));
     assert_eq!(target.data_buffers_bytes, 16 << 20);
     assert_eq!(target.receives, 1024);
     assert_eq!(target.in_capsule_data_bytes, 4096);
@@ -66,7 +67,7 @@ fn every_value_arrives() {
     assert_eq!(allowed, [true, true, false, false]);
 
     let subsystem = &config.subsystems[0];
-    assert_eq!(subsystem.nqn.as_str(), "nqn.2024-01.com.example:everything");
+    assert_eq!(subsystem.nqn.raw(), "nqn.2024-01.com.example:everything");
     assert_eq!(
         (subsystem.serial.as_str(), subsystem.model.as_str()),
         ("0001", "Cairn")
@@ -88,8 +89,8 @@ fn every_value_arrives() {
     assert_eq!(disk.nsid, 1);
     assert_eq!(disk.backing, Backing::Disk("/srv/disk.img".into()));
     assert_eq!(
-        disk.uuid.to_string(),
-        "5f0c1d3e-52a4-4f0b-9b57-6f9b5a1d2c33"
+        disk.uuid.map(|uuid| uuid.to_string()).as_deref(),
+        Some("5f0c1d3e-52a4-4f0b-9b57-6f9b5a1d2c33")
     );
     assert_eq!(
         disk.nguid,
@@ -158,14 +159,28 @@ fn identities_follow_from_names() {
     assert_eq!(config, again);
     let other = parse(&MINIMAL.replace(":scratch", ":other"));
     assert_ne!(config.subsystems[0].serial, other.subsystems[0].serial);
-    let uuid = |config: &Config| config.subsystems[0].namespaces[0].uuid;
-    assert_ne!(uuid(&config), uuid(&other));
-    assert_ne!(
-        uuid(&config),
-        uuid(&parse(&MINIMAL.replace("nsid = 1", "nsid = 2")))
+    // Which disk it is no configuration can know.
+    assert_eq!(config.subsystems[0].namespaces[0].uuid, None);
+}
+
+#[test]
+fn names_of_another_form_are_taken_with_one_warning_each() {
+    assert_eq!(parse(EVERYTHING).warnings(), <[String; 0]>::default());
+    let text = "listener = [{ address = \"192.0.2.1\" }]\n\
+                [[subsystem]]\nnqn = \"testnqn\"\nallow_any_host = true\n\
+                [[subsystem]]\nnqn = \"a\\nb\"\nallowed_hosts = [\"my-host\", \"nqn.2024-01.com:x\"]\n\
+                [marking]\nrules = [\"tclass=16,host_nqn=db\"]\n";
+    let config = parse(text);
+    assert_eq!(config.subsystems[0].nqn.raw(), "testnqn");
+    assert_eq!(
+        config.warnings(),
+        [
+            "the subsystem's name \"testnqn\" is not an NQN: an NQN starts with \"nqn.\"",
+            "the subsystem's name \"a\\nb\" is not an NQN: the name holds a control character",
+            "the allowed host \"my-host\" is not an NQN: an NQN starts with \"nqn.\"",
+            "host_nqn of a marking rule: \"db\" is not an NQN: an NQN starts with \"nqn.\"",
+        ]
     );
-    let moved = parse(&MINIMAL.replace("/srv/scratch.img", "/mnt/scratch.img"));
-    assert_eq!(uuid(&config), uuid(&moved), "the disk may move");
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn flags_alone_make_a_configuration() {
     let [subsystem] = &config.subsystems[..] else {
         panic!("one subsystem")
     };
-    assert_eq!(subsystem.nqn.as_str(), "nqn.2024-01.com.example:cli");
+    assert_eq!(subsystem.nqn.raw(), "nqn.2024-01.com.example:cli");
     assert_eq!(subsystem.access, Access::AnyHost);
     let here = std::env::current_dir().unwrap();
     let backings: Vec<_> = subsystem
@@ -59,7 +59,7 @@ fn a_name_nobody_gave_is_stable_and_no_other_targets() {
         config.subsystems[0].nqn
     };
     let nqn = name("192.0.2.1", "mem:1GiB");
-    assert!(nqn.as_str().starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
+    assert!(nqn.raw().starts_with("nqn.2014-08.org.nvmexpress:uuid:"));
     assert_eq!(nqn, name("192.0.2.1", "mem:1GiB"));
     assert_ne!(nqn, name("192.0.2.1:4421", "mem:1GiB"));
     assert_ne!(nqn, name("192.0.2.1", "/dev/sdb"));
@@ -152,7 +152,7 @@ fn errors_name_the_flag() {
         ..serve(
             &["eth0", "224.0.0.1"],
             &["mem:lots", "disk:1GiB", ""],
-            Some("disks"),
+            Some(""),
         )
     };
     let error = Config::from_flags(&flags).unwrap_err().to_string();
@@ -175,9 +175,8 @@ error: 224.0.0.1 belongs to no single machine
   help: write an address of this machine, such as address = \"192.0.2.1\"; \
 \"ip -brief address\" shows them
 
-error: \"disks\" is not an NQN
-  --> --nqn disks
-  help: an NQN starts with \"nqn.\"
+error: a subsystem without a name
+  --> --nqn \n  help: name it, such as nqn = \"nqn.2024-01.com.example:disks\"
 
 error: \"lots\" is not a size
   --> --export mem:lots

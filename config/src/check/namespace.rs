@@ -4,13 +4,11 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use nvme_proto::limits::ANA_GROUPS_MAX;
-use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
 use super::Check;
 use crate::config::{Backing, BlockSize, NSID_MAX, Namespace};
 use crate::file::{NamespaceTable, SubsystemTable};
-use crate::identity;
 use crate::place::Place;
 use crate::size;
 
@@ -26,12 +24,11 @@ pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[NamespaceTable],
-    nqn: Option<&Nqn>,
 ) -> Vec<Namespace> {
     let mut namespaces: Vec<Namespace> = tables
         .iter()
         .enumerate()
-        .filter_map(|(index, table)| namespace(check, &place.index(index), table, nqn))
+        .filter_map(|(index, table)| namespace(check, &place.index(index), table))
         .collect();
     unique(check, place, tables, "nsid", |table| {
         table.nsid.map(|nsid| nsid.to_string())
@@ -77,12 +74,7 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
     }
 }
 
-fn namespace(
-    check: &mut Check<'_>,
-    place: &Place,
-    table: &NamespaceTable,
-    nqn: Option<&Nqn>,
-) -> Option<Namespace> {
+fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Option<Namespace> {
     let nsid = nsid(check, place, table.nsid);
     let block_size = block_size(check, place, table.block_size);
     let backing = backing(check, place, table.export.as_deref(), block_size);
@@ -98,7 +90,7 @@ fn namespace(
     Some(Namespace {
         nsid,
         backing: backing?,
-        uuid: uuid.or_else(|| Some(identity::namespace_uuid(nqn?, nsid)))?,
+        uuid,
         nguid,
         block_size,
         read_only: table.read_only.unwrap_or(false),
@@ -213,7 +205,7 @@ fn uuid(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Uuid
                 .wrong(&place.key("uuid"), format!("\"{text}\" is not a UUID"))
                 .help(
                     "write one as uuidgen prints it (not all zeroes), or leave it out: it then \
-                 follows from nqn and nsid",
+                 follows from the disk",
                 );
             None
         }

@@ -61,12 +61,7 @@ fn subsystem(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Op
     );
     let controller_ids = controller_ids(check, place, table.controller_ids.as_deref());
     let nqn = nqn(check, place, table.nqn.as_deref());
-    let namespaces = namespace::check(
-        check,
-        &place.key("namespace"),
-        &table.namespace,
-        nqn.as_ref(),
-    );
+    let namespaces = namespace::check(check, &place.key("namespace"), &table.namespace);
     let nqn = nqn?;
     Some(Subsystem {
         nqn,
@@ -115,6 +110,12 @@ fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> 
     };
     let at = place.key("nqn");
     let nqn = parse_nqn(check, &at, name)?;
+    if nqn.is_empty() {
+        check
+            .wrong(&at, "a subsystem without a name")
+            .help("name it, such as nqn = \"nqn.2024-01.com.example:disks\"");
+        return None;
+    }
     if nqn.is_discovery() {
         check
             .wrong(
@@ -131,7 +132,7 @@ fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
     match Nqn::parse(name) {
         Ok(nqn) => Some(nqn),
         Err(error) => {
-            let message = format!("\"{}\" is not an NQN", name.escape_debug());
+            let message = format!("\"{}\" cannot be a name", name.escape_debug());
             check.wrong(place, message).help(error.to_string());
             None
         }
@@ -172,7 +173,16 @@ fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Acces
     let hosts = names
         .iter()
         .enumerate()
-        .filter_map(|(index, name)| parse_nqn(check, &at.index(index), name))
+        .filter_map(|(index, name)| {
+            let place = at.index(index);
+            let nqn = parse_nqn(check, &place, name)?;
+            if nqn.is_empty() {
+                check
+                    .wrong(&place, "a host without a name cannot be listed")
+                    .help("write what the host has in /etc/nvme/hostnqn");
+            }
+            Some(nqn)
+        })
         .collect();
     if any {
         Access::AnyHost

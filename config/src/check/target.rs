@@ -18,6 +18,7 @@ const PROVIDERS: [(&str, Provider); 3] = [
     ("verbs", Provider::Verbs),
     ("soft", Provider::Soft),
 ];
+const ON_OFF: [(&str, bool); 2] = [("on", true), ("off", false)];
 const ROCE_IS_V1: [(&str, bool); 2] = [("v1", true), ("v2", false)];
 /// 4095 is reserved (802.1Q, 9.6).
 const VID_MAX: i64 = 4094;
@@ -52,6 +53,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
         0..=1_000_000,
         POLL_IDLE_DEFAULT_US.into(),
     );
+    let io_timeout_s = number(check, "io_timeout_s", table.io_timeout_s, 0..=3600, 30);
     let receives = number(check, "receives", table.receives, 64..=32768, 1024);
     let queue_depth = number(check, "queue_depth", table.queue_depth, QUEUE_DEPTH, 128);
     let io_queues = number(check, "io_queues", table.io_queues, IO_QUEUES, 128);
@@ -59,6 +61,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
     Target {
         reactors: reactors(check, place, table),
         poll_idle: Duration::from_micros(poll_idle_us),
+        io_timeout: Duration::from_secs(io_timeout_s),
         data_buffers_bytes: data_buffers(check, place, table, max_transfer_bytes),
         receives: receives as u32,
         in_capsule_data_bytes: in_capsule_data(check, place, table) as u32,
@@ -66,6 +69,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &TargetTable) -
         queue_depth: queue_depth as u16,
         io_queues: io_queues as u16,
         roce: roce(check, place, table),
+        congestion_control: congestion_control(check, place, table),
         log: log(check, place, table),
     }
 }
@@ -86,6 +90,12 @@ fn roce(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> Roce {
             );
     }
     Roce::V2
+}
+
+fn congestion_control(check: &mut Check<'_>, place: &Place, table: &TargetTable) -> bool {
+    let place = place.key("congestion_control");
+    let word = check.word(&place, table.congestion_control.as_deref(), &ON_OFF);
+    word.unwrap_or(true)
 }
 
 /// The provider of listeners that do not name theirs.
