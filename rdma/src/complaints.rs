@@ -1,11 +1,13 @@
 //! How often the log complains about one peer.
 //!
 //! Whoever can reach a listener can misbehave as often as it likes; that must
-//! not fill a disk. So each address gets one line a second, which says how many
-//! were passed over.
+//! not hide what others do. So each address gets one line a second, which says how
+//! many were passed over, as long as [the process](crate::log) has lines left.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use crate::log::{Line, Topic};
 
 /// Between two lines about one peer.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -28,18 +30,31 @@ pub struct Complaints {
 }
 
 impl Complaints {
-    /// Whether to complain about `address` now; if so, how many complaints were
-    /// passed over since the last.
-    #[must_use]
-    pub fn admit(&mut self, address: IpAddr, now: Instant) -> Option<u64> {
-        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.address == address) {
-            if now < peer.last + INTERVAL {
-                peer.unreported += 1;
-                return None;
-            }
-            peer.last = now;
-            return Some(std::mem::take(&mut peer.unreported));
+    /// A line to complain about `address` now, if there is one. It says how many
+    /// complaints were passed over since the last.
+    pub fn admit(&mut self, topic: Topic, address: IpAddr, now: Instant) -> Option<Line> {
+        let peer = self.due(address, now)?;
+        let Some(line) = Line::about(topic) else {
+            peer.unreported += 1;
+            return None;
+        };
+        Some(line.after(std::mem::take(&mut peer.unreported)))
+    }
+
+    /// The peer, if it is time for a line about it.
+    fn due(&mut self, address: IpAddr, now: Instant) -> Option<&mut Peer> {
+        let known = self.peers.iter().position(|peer| peer.address == address);
+        let index = known.unwrap_or_else(|| self.insert(address, now));
+        let peer = &mut self.peers[index];
+        if known.is_some() && now < peer.last + INTERVAL {
+            peer.unreported += 1;
+            return None;
         }
+        peer.last = now;
+        Some(peer)
+    }
+
+    fn insert(&mut self, address: IpAddr, now: Instant) -> usize {
         if self.peers.len() == PEERS_MAX {
             let quietest = self
                 .peers
@@ -54,7 +69,7 @@ impl Complaints {
             last: now,
             unreported: 0,
         });
-        Some(0)
+        self.peers.len() - 1
     }
 }
 
@@ -67,16 +82,28 @@ mod tests {
         Ipv4Addr::from_bits(0xc000_0200 + number).into()
     }
 
+    fn admit(complaints: &mut Complaints, address: IpAddr, now: Instant) -> Option<u64> {
+        let line = complaints.admit(Topic::Detail, address, now)?;
+        line.unreported()
+    }
+
     #[test]
     fn one_line_a_second_counts_the_rest() {
         let mut complaints = Complaints::default();
         let start = Instant::now();
-        assert_eq!(complaints.admit(peer(1), start), Some(0));
-        assert_eq!(complaints.admit(peer(1), start), None);
-        assert_eq!(complaints.admit(peer(1), start + INTERVAL / 2), None);
-        assert_eq!(complaints.admit(peer(2), start), Some(0), "another peer");
-        assert_eq!(complaints.admit(peer(1), start + INTERVAL), Some(2));
-        assert_eq!(complaints.admit(peer(1), start + 2 * INTERVAL), Some(0));
+        assert_eq!(admit(&mut complaints, peer(1), start), Some(0));
+        assert_eq!(admit(&mut complaints, peer(1), start), None);
+        assert_eq!(admit(&mut complaints, peer(1), start + INTERVAL / 2), None);
+        assert_eq!(
+            admit(&mut complaints, peer(2), start),
+            Some(0),
+            "another peer"
+        );
+        assert_eq!(admit(&mut complaints, peer(1), start + INTERVAL), Some(2));
+        assert_eq!(
+            admit(&mut complaints, peer(1), start + 2 * INTERVAL),
+            Some(0)
+        );
     }
 
     #[test]
@@ -85,12 +112,12 @@ mod tests {
         let start = Instant::now();
         for number in 0..=PEERS_MAX as u32 {
             let at = start + Duration::from_millis(u64::from(number));
-            assert_eq!(complaints.admit(peer(number), at), Some(0));
+            assert_eq!(admit(&mut complaints, peer(number), at), Some(0));
         }
         let later = start + Duration::from_millis(100);
-        assert_eq!(complaints.admit(peer(1), later), None, "it is known");
+        assert_eq!(admit(&mut complaints, peer(1), later), None, "it is known");
         assert_eq!(
-            complaints.admit(peer(0), later),
+            admit(&mut complaints, peer(0), later),
             Some(0),
             "it was the quietest"
         );

@@ -116,6 +116,10 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
     fn mark(&mut self, marking: Marking);
     /// Sends the REJ.
     fn reject(self: Box<Self>, private_data: &[u8]);
+    /// Forgets the request, if the provider can, without an answer: the peer asks again.
+    fn ignore(self: Box<Self>) {
+        self.reject(&[]);
+    }
     /// For the provider's own `accept`, which takes its own type back.
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }

@@ -18,7 +18,9 @@
 pub mod clock;
 pub mod complaints;
 pub mod connection;
+pub mod entropy;
 pub mod error;
+pub mod log;
 pub mod loopback;
 pub mod marking;
 pub mod memory;

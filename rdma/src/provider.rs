@@ -72,6 +72,15 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// one included.
     fn id(&self) -> u64;
 
+    /// The same adapter with a protection domain of its own: what is registered with the
+    /// result can be reached by queue pairs of endpoints that are opened on it, and by no
+    /// others. A host has one for each association, so that a target can use its own
+    /// keys only.
+    ///
+    /// # Errors
+    /// The device has no more domains.
+    fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError>;
+
     /// Pins and registers the whole of `mapping`, until the region is dropped.
     ///
     /// # Errors

@@ -257,7 +257,7 @@ pub struct Completion {
     pub status: WorkStatus,
     /// Bytes that landed (`Recv` and `Read`, on success).
     pub byte_len: u32,
-    /// The local key that the peer's SEND took out of use.
+    /// The remote key of ours that the peer's SEND took out of use.
     pub invalidated_rkey: Option<u32>,
 }
 

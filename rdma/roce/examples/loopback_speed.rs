@@ -107,7 +107,7 @@ fn main() {
             let (mut end, region) = open(&device);
             told.send(RemoteBuffer {
                 addr: region.mapping().addr(),
-                rkey: region.rkey(),
+                rkey: region.rkey().expect("it is for peers"),
             })
             .expect("the other thread lives");
             let Ok(ListenerEvent::Request(request)) = requests.recv() else {

@@ -4,12 +4,17 @@
 //! from what is known: addresses and ports are right, MAC addresses are not, and
 //! of received packets neither is the IPv4 identification. Of RoCE v1 neither
 //! the flow label nor a VLAN tag is shown: the kernel writes and strips tags.
+//!
+//! Packets that came in are written once their ICRC has been found right, so that
+//! the file shows what was acted on and a flood of others does not fill it.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
 use std::net::IpAddr;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -33,7 +38,15 @@ const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 
 /// A capture file.
 pub struct Capture {
-    file: Mutex<BufWriter<File>>,
+    file: Mutex<Sink>,
+    /// The file has its size, and takes no more.
+    is_full: AtomicBool,
+}
+
+/// The file, and how much more it takes.
+struct Sink {
+    file: BufWriter<File>,
+    left_bytes: u64,
 }
 
 impl fmt::Debug for Capture {
@@ -53,12 +66,14 @@ struct Ends {
 }
 
 impl Capture {
-    /// Begins a file, replacing what is there.
+    /// Begins a file of at most `limit_bytes`, which only its owner can read. What is
+    /// there is replaced, if it is a file of the user's own: a capture shows data, and
+    /// its path may be in a folder where others can put links.
     ///
     /// # Errors
-    /// The file cannot be written.
-    pub fn create(path: &Path) -> io::Result<Self> {
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(path)?);
+    /// The file cannot be written, or is not ours.
+    pub fn create(path: &Path, limit_bytes: u64) -> io::Result<Self> {
+        let mut file = BufWriter::with_capacity(1 << 20, own_file(path)?);
         // Section header: byte order, version 1.0, length unknown.
         let mut section = Vec::new();
         section.extend(0x1a2b_3c4d_u32.to_le_bytes());
@@ -76,7 +91,11 @@ impl Capture {
         write_block(&mut file, 1, &interface)?;
         file.flush()?;
         Ok(Self {
-            file: Mutex::new(file),
+            file: Mutex::new(Sink {
+                file,
+                left_bytes: limit_bytes,
+            }),
+            is_full: AtomicBool::new(false),
         })
     }
 
@@ -110,13 +129,16 @@ impl Capture {
 
     /// Puts everything so far into the file.
     pub fn flush(&self) {
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A full disk must not stop the traffic that is being watched.
-        let _ = file.flush();
+        let _ = sink.file.flush();
     }
 
     fn write(&self, ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &[u8]) {
         let mut bytes = [0; HEADERS + PACKET];
+        if self.is_full.load(Ordering::Relaxed) {
+            return;
+        }
         if packet.len() > PACKET {
             return; // not a packet that any peer of ours would send
         }
@@ -133,9 +155,19 @@ impl Capture {
         block.extend((length as u32).to_le_bytes());
         block.extend(&bytes[..length]);
         block.resize(block.len().next_multiple_of(4), 0);
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sink = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(left) = sink.left_bytes.checked_sub(block.len() as u64 + 12) else {
+            // As in `flush`.
+            let _ = sink.file.flush();
+            if !self.is_full.swap(true, Ordering::Relaxed) {
+                // Cause: the limit, once for a file.
+                tracing::warn!("the capture ends: the file has the size of --pcap-limit");
+            }
+            return;
+        };
+        sink.left_bytes = left;
         // As in `flush`. An enhanced packet block.
-        let _ = write_block(&mut *file, 6, &block);
+        let _ = write_block(&mut sink.file, 6, &block);
     }
 }
 
@@ -143,6 +175,31 @@ impl Drop for Capture {
     fn drop(&mut self) {
         self.flush();
     }
+}
+
+/// Opens a file to write it anew.
+fn own_file(path: &Path) -> io::Result<File> {
+    let mut options = OpenOptions::new();
+    options.write(true).create(true).truncate(false).mode(0o600);
+    // Not to wait for a pipe's reader, either.
+    let file = options
+        .custom_flags(libc::O_NOFOLLOW | libc::O_NONBLOCK)
+        .open(path)
+        .map_err(|error| match error.raw_os_error() {
+            Some(libc::ELOOP) => io::Error::other("it is a symbolic link: name the file itself"),
+            _ => error,
+        })?;
+    let found = file.metadata()?;
+    // SAFETY: it takes nothing and cannot fail.
+    let user = unsafe { libc::geteuid() };
+    if !found.is_file() || found.uid() != user || found.nlink() != 1 {
+        return Err(io::Error::other(
+            "something is there that is not a file of this user alone: remove it, or name another",
+        ));
+    }
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.set_len(0)?;
+    Ok(file)
 }
 
 fn frame<'a>(ends: &Ends, macs: ([u8; 6], [u8; 6]), id: u16, packet: &'a [u8]) -> Frame<'a> {
@@ -201,4 +258,70 @@ fn write_block(out: &mut impl Write, kind: u32, body: &[u8]) -> io::Result<()> {
     out.write_all(&length)?;
     out.write_all(body)?;
     out.write_all(&length)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::phy::outlets::Outlet;
+    use std::fs;
+
+    fn folder() -> tempfile::TempDir {
+        tempfile::tempdir().unwrap()
+    }
+
+    fn packet() -> (Flow, [u8; 64]) {
+        let flow = Flow {
+            fd: Outlet::UNDECIDED.fd,
+            source_port: 4791,
+            local: [127, 0, 0, 1].into(),
+            remote: [127, 0, 0, 2].into(),
+            traffic_class: 0,
+            is_of_class: false,
+            hop_limit: 64,
+        };
+        (flow, [7; 64])
+    }
+
+    #[test]
+    fn a_link_is_not_followed() {
+        let folder = folder();
+        let (target, link) = (folder.path().join("secret"), folder.path().join("link"));
+        fs::write(&target, "precious").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        let error = Capture::create(&link, 1 << 20).unwrap_err();
+        assert!(error.to_string().contains("symbolic link"), "{error}");
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+        // Nor is a hard link to what others may have.
+        let hard = folder.path().join("hard");
+        fs::hard_link(&target, &hard).unwrap();
+        Capture::create(&hard, 1 << 20).unwrap_err();
+        assert_eq!(fs::read(&target).unwrap(), b"precious");
+    }
+
+    #[test]
+    fn only_its_owner_can_read_it() {
+        let folder = folder();
+        let path = folder.path().join("own");
+        fs::write(&path, "what was there").unwrap();
+        fs::set_permissions(&path, Permissions::from_mode(0o666)).unwrap();
+        drop(Capture::create(&path, 1 << 20).unwrap());
+        let found = fs::metadata(&path).unwrap();
+        assert_eq!(found.permissions().mode() & 0o777, 0o600);
+        assert!(!fs::read(&path).unwrap().starts_with(b"what"));
+    }
+
+    #[test]
+    fn it_ends_at_its_limit() {
+        let folder = folder();
+        let path = folder.path().join("own");
+        let capture = Capture::create(&path, 4096).unwrap();
+        let (flow, bytes) = packet();
+        for id in 0..1000 {
+            capture.sent(Version::V2, &flow, id, &bytes);
+        }
+        drop(capture);
+        let length = fs::metadata(&path).unwrap().len();
+        assert!((2048..=4096 + 128).contains(&length), "{length}");
+    }
 }

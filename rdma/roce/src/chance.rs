@@ -1,13 +1,14 @@
 //! Numbers that a peer must not foresee, and that a simulation must.
 
-use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use cairn_rdma::entropy;
 
 /// Where such numbers come from. Clones draw from the same source.
 #[derive(Debug, Clone, Default)]
 pub struct Chance {
-    /// `None` is the system's.
+    /// `None` is the operating system's generator.
     seeded: Option<Arc<AtomicU64>>,
 }
 
@@ -24,7 +25,7 @@ impl Chance {
     #[must_use]
     pub fn draw(&self) -> u64 {
         match &self.seeded {
-            None => RandomState::new().hash_one(std::process::id()),
+            None => entropy::draw(),
             // SplitMix64.
             Some(state) => {
                 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;

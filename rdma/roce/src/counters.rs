@@ -85,6 +85,9 @@ counters! {
     rx_not_ours,
     /// Connection requests that were ignored because too many waited.
     cm_dropped_requests,
+    /// Connection requests that were ignored because packets of their address had
+    /// named keys that it was not given.
+    cm_held_requests,
     /// Packets dropped because the socket or link took no more.
     send_err,
     /// Packets that arrived with a congestion mark.
@@ -93,4 +96,7 @@ counters! {
     np_cnp_sent,
     /// Congestion notifications received and heeded.
     rp_cnp_handled,
+    /// Congestion notifications received and ignored: more than one a round trip,
+    /// without data under way, or with congestion control switched off.
+    rp_cnp_ignored,
 }

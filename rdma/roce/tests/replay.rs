@@ -88,7 +88,8 @@ fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Ackno
     let regions = Arc::new(Regions::default());
     let lkey = regions
         .register(Arc::clone(&mapping), Access::LOCAL_WRITE)
-        .unwrap();
+        .unwrap()
+        .lkey;
     let memory = regions.reader();
     let (mut receives, mut completions) = (ReceiveQueue::new(1), CompletionQueue::new(2, 1));
     let mut counters = Counters::default();

@@ -39,10 +39,12 @@ impl LoopbackEndpoint {
     ) -> Result<Self, FabricError> {
         let wake = Wake::new()?;
         let wake = Arc::new(wake);
-        let key = device
-            .shared
-            .network()
-            .open_endpoint(device.id, *options, Arc::clone(&wake));
+        let key = device.shared.network().open_endpoint(
+            device.id,
+            device.domain,
+            *options,
+            Arc::clone(&wake),
+        );
         let wait_fds = [wake.fd()];
         Ok(Self {
             as_device: Arc::clone(&device) as _,

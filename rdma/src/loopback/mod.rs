@@ -29,7 +29,7 @@ use crate::partition::PKey;
 use crate::provider::{Device, Endpoint, EndpointOptions, Listener, Provider, Sink};
 
 use endpoint::LoopbackEndpoint;
-use network::{Key, Network, QpAddress, RegionEntry};
+use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
 
 /// REQ, REP and REJ carry this many bytes of consumer data (IBTA 12.6; a REQ's
 /// 92 less the 36 of the RDMA-CM header).
@@ -94,12 +94,14 @@ impl Shared {
     fn device_at(self: &Arc<Self>, address: IpAddr) -> Arc<LoopbackDevice> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(devices.entry(address).or_insert_with(|| {
-            let id = self.network().add_device();
+            let mut network = self.network();
+            let (id, domain) = (network.add_device(), network.add_domain());
             let name = format!("loopback-{address}");
             Arc::new(LoopbackDevice {
                 shared: Arc::clone(self),
                 name,
                 id,
+                domain,
                 address,
             })
         }))
@@ -223,6 +225,7 @@ struct LoopbackDevice {
     shared: Arc<Shared>,
     name: String,
     id: u64,
+    domain: u64,
     address: IpAddr,
 }
 
@@ -241,18 +244,31 @@ impl Device for LoopbackDevice {
         self.id
     }
 
+    fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError> {
+        let domain = self.shared.network().add_domain();
+        Ok(Arc::new(Self {
+            shared: Arc::clone(&self.shared),
+            name: self.name.clone(),
+            id: self.id,
+            domain,
+            address: self.address,
+        }))
+    }
+
     fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError> {
         let entry = RegionEntry {
-            device: self.id,
+            domain: self.domain,
             mapping: Arc::clone(&mapping),
             access,
         };
-        let key = self.shared.network().register(entry);
+        let (key, remote) = self.shared.network().register(entry);
         let registration = Registration {
             shared: Arc::clone(&self.shared),
             key,
+            remote,
         };
-        Ok(Region::new(mapping, key.0, key.0, Box::new(registration)))
+        let rkey = remote.map(|remote| remote.0);
+        Ok(Region::new(mapping, key.0, rkey, Box::new(registration)))
     }
 
     fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError> {
@@ -260,15 +276,16 @@ impl Device for LoopbackDevice {
     }
 }
 
-/// Takes a key out of use when its region is dropped.
+/// Takes a region's keys out of use when it is dropped.
 struct Registration {
     shared: Arc<Shared>,
     key: Key,
+    remote: Option<RemoteKey>,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.shared.network().deregister(self.key);
+        self.shared.network().deregister(self.key, self.remote);
     }
 }
 

@@ -4,6 +4,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use crate::connection::{DisconnectReason, Event, PrivateData, QpOptions};
+use crate::entropy;
 use crate::error::{FabricError, PostError};
 use crate::memory::{Access, Mapping};
 use crate::provider::EndpointOptions;
@@ -14,9 +15,13 @@ use crate::work::{
 use super::queues::{EndpointState, Phase, Qp};
 use crate::wake::Wake;
 
-/// A registered region's local and remote key.
+/// A registered region's local key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Key(pub(super) u32);
+
+/// A region's key for peers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(super) struct RemoteKey(pub(super) u32);
 
 /// An endpoint's number: never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -31,7 +36,8 @@ pub(super) struct QpAddress {
 
 /// What a key stands for.
 pub(super) struct RegionEntry {
-    pub(super) device: u64,
+    /// The protection domain whose queue pairs may name it.
+    pub(super) domain: u64,
     pub(super) mapping: Arc<Mapping>,
     pub(super) access: Access,
 }
@@ -40,9 +46,12 @@ pub(super) struct RegionEntry {
 #[derive(Default)]
 pub(super) struct Network {
     next_device: u64,
+    next_domain: u64,
     next_key: u32,
     next_endpoint: u64,
     regions: HashMap<Key, RegionEntry>,
+    /// The regions that peers may reach.
+    remote: HashMap<RemoteKey, Key>,
     endpoints: HashMap<EndpointKey, EndpointState>,
 }
 
@@ -77,16 +86,40 @@ impl Network {
         }
     }
 
-    pub(super) fn register(&mut self, entry: RegionEntry) -> Key {
+    /// A protection domain of which nothing is yet.
+    pub(super) fn add_domain(&mut self) -> u64 {
+        self.next_domain += 1;
+        self.next_domain
+    }
+
+    /// The region's local key, and one for peers if they were given a right.
+    pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
         // Not from 0 and not in steps of 1: a consumer that guesses keys shall fail.
         self.next_key += 1;
         let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
+        let rkey = entry.access.is_remote().then(|| self.new_remote_key());
+        if let Some(rkey) = rkey {
+            self.remote.insert(rkey, key);
+        }
         self.regions.insert(key, entry);
-        key
+        (key, rkey)
     }
 
-    pub(super) fn deregister(&mut self, key: Key) {
+    fn new_remote_key(&self) -> RemoteKey {
+        loop {
+            let rkey = RemoteKey(entropy::draw() as u32);
+            if !self.remote.contains_key(&rkey) {
+                return rkey;
+            }
+        }
+    }
+
+    pub(super) fn deregister(&mut self, key: Key, rkey: Option<RemoteKey>) {
         self.regions.remove(&key);
+        // A peer may have taken it out of use, and chance have given it to another.
+        if let Some(rkey) = rkey.filter(|rkey| self.remote.get(rkey) == Some(&key)) {
+            self.remote.remove(&rkey);
+        }
     }
 
     #[cfg(test)]
@@ -97,6 +130,7 @@ impl Network {
     pub(super) fn open_endpoint(
         &mut self,
         device: u64,
+        domain: u64,
         options: EndpointOptions,
         wake: Arc<Wake>,
     ) -> EndpointKey {
@@ -104,6 +138,7 @@ impl Network {
         let key = EndpointKey(self.next_endpoint);
         let state = EndpointState {
             device,
+            domain,
             options,
             receives: VecDeque::with_capacity(options.receives as usize),
             completions: VecDeque::with_capacity(options.completions as usize),
@@ -292,7 +327,7 @@ impl Network {
     }
 
     fn carry_out(&mut self, at: QpAddress, peer: QpAddress, work: &SendWork) -> Result<u32, Stop> {
-        let (here, there) = (self.device_of(at), self.device_of(peer));
+        let (here, there) = (self.domain_of(at), self.domain_of(peer));
         match work.op {
             Operation::Write(remote) => {
                 self.check_local(here, work.sges.as_slice(), Access::LOCAL_READ)?;
@@ -310,13 +345,7 @@ impl Network {
             Operation::Send => self.deliver(at, peer, work, None),
             Operation::SendWithInvalidate { rkey } => {
                 // The right to invalidate is the right to reach it (IBTA 9.4.1.1.1).
-                let known = self
-                    .regions
-                    .get(&Key(rkey))
-                    .is_some_and(|r| r.device == there);
-                if !known {
-                    return Err(Stop::Failed(WorkStatus::RemoteAccess));
-                }
+                self.opened(there, RemoteKey(rkey))?;
                 self.deliver(at, peer, work, Some(rkey))
             }
         }
@@ -330,7 +359,7 @@ impl Network {
         work: &SendWork,
         invalidated_rkey: Option<u32>,
     ) -> Result<u32, Stop> {
-        let (here, there) = (self.device_of(at), self.device_of(peer));
+        let (here, there) = (self.domain_of(at), self.domain_of(peer));
         self.check_local(here, work.sges.as_slice(), Access::LOCAL_READ)?;
         let endpoint = self.endpoint(peer.endpoint);
         let receive = *endpoint.receives.front().ok_or(Stop::NoReceive)?;
@@ -353,7 +382,8 @@ impl Network {
         } else {
             self.copy(work.sges.as_slice(), receive.sges.as_slice());
             if let Some(rkey) = invalidated_rkey {
-                self.regions.remove(&Key(rkey));
+                // The local key stays good.
+                self.remote.remove(&RemoteKey(rkey));
             }
         }
         self.endpoint(peer.endpoint).complete(completion);
@@ -364,11 +394,11 @@ impl Network {
         }
     }
 
-    fn check_local(&self, device: u64, sges: &[Sge], access: Access) -> Result<(), Stop> {
+    fn check_local(&self, domain: u64, sges: &[Sge], access: Access) -> Result<(), Stop> {
         let fine = sges.iter().all(|sge| {
             sge.length == 0
                 || self.regions.get(&Key(sge.lkey)).is_some_and(|region| {
-                    region.device == device
+                    region.domain == domain
                         && region.access.contains(access)
                         && region.mapping.contains(sge.addr, u64::from(sge.length))
                 })
@@ -380,28 +410,36 @@ impl Network {
         }
     }
 
+    /// The region that peers of the domain's queue pairs may name so.
+    fn opened(&self, domain: u64, rkey: RemoteKey) -> Result<(Key, &RegionEntry), Stop> {
+        let found = self.remote.get(&rkey).map(|key| (*key, &self.regions[key]));
+        found
+            .filter(|(_, region)| region.domain == domain)
+            .ok_or(Stop::Failed(WorkStatus::RemoteAccess))
+    }
+
     /// The peer's memory as a stretch that can be copied, if it may be reached.
     fn remote(
         &self,
-        device: u64,
+        domain: u64,
         remote: RemoteBuffer,
         length: u64,
         access: Access,
     ) -> Result<Sge, Stop> {
-        let refused = Stop::Failed(WorkStatus::RemoteAccess);
-        let sge = Sge {
+        if length == 0 {
+            return Ok(Sge::default());
+        }
+        let (key, region) = self.opened(domain, RemoteKey(remote.rkey))?;
+        let allowed =
+            region.access.contains(access) && region.mapping.contains(remote.addr, length);
+        if !allowed {
+            return Err(Stop::Failed(WorkStatus::RemoteAccess));
+        }
+        Ok(Sge {
             addr: remote.addr,
             length: length as u32,
-            lkey: remote.rkey,
-        };
-        if length == 0 {
-            return Ok(sge);
-        }
-        let region = self.regions.get(&Key(remote.rkey)).ok_or(refused)?;
-        let allowed = region.device == device
-            && region.access.contains(access)
-            && region.mapping.contains(remote.addr, length);
-        if allowed { Ok(sge) } else { Err(refused) }
+            lkey: key.0,
+        })
     }
 
     /// Copies all of `from` to the start of `to`. Every stretch was checked.
@@ -470,11 +508,11 @@ impl Network {
         self.endpoints.get_mut(&at.endpoint)?.qp(at.qp)
     }
 
-    fn device_of(&self, at: QpAddress) -> u64 {
-        // A closed endpoint's memory is reachable no more; devices count from 1.
+    fn domain_of(&self, at: QpAddress) -> u64 {
+        // A closed endpoint's memory is reachable no more; domains count from 1.
         self.endpoints
             .get(&at.endpoint)
-            .map_or(0, |endpoint| endpoint.device)
+            .map_or(0, |endpoint| endpoint.domain)
     }
 
     fn queue_pairs_of(&self, key: EndpointKey) -> Vec<QpId> {

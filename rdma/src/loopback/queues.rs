@@ -16,6 +16,7 @@ const RNR_RETRY_FOR_EVER: u8 = 7;
 
 pub(super) struct EndpointState {
     pub(super) device: u64,
+    pub(super) domain: u64,
     pub(super) options: EndpointOptions,
     pub(super) receives: VecDeque<RecvWork>,
     pub(super) completions: VecDeque<Completion>,

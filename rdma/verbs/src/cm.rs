@@ -320,6 +320,7 @@ impl Id {
                 }
             }
             Err(error) => {
+                // Cause: the removal of a device.
                 tracing::warn!(%error, "cannot open /dev/null: the device's removal waits");
             }
         }

@@ -107,10 +107,6 @@ impl VerbsDevice {
         self.library
     }
 
-    pub(crate) fn domain(&self) -> &Arc<ProtectionDomain> {
-        &self.domain
-    }
-
     pub(crate) fn subscribers(&self) -> &Arc<Subscribers> {
         &self.subscribers
     }
@@ -139,7 +135,26 @@ impl VerbsDevice {
         }
     }
 
-    fn check_size(&self, options: &EndpointOptions) -> Result<(), FabricError> {
+    fn register_in(
+        &self,
+        domain: &Arc<ProtectionDomain>,
+        mapping: Arc<Mapping>,
+        access: Access,
+    ) -> Result<Region, FabricError> {
+        let length = mapping.len() as u64;
+        let region = MemoryRegion::new(domain, &mapping, access).map_err(|error| {
+            explain::register(&self.name, length, explain::memlock_limit(), error)
+        })?;
+        let lkey = region.lkey();
+        let rkey = access.is_remote().then(|| region.rkey());
+        let registration = Registration {
+            _listed: self.regions.list(lkey, &mapping),
+            _region: region,
+        };
+        Ok(Region::new(mapping, lkey, rkey, Box::new(registration)))
+    }
+
+    pub(crate) fn check_size(&self, options: &EndpointOptions) -> Result<(), FabricError> {
         for (what, wanted, limit) in [
             ("receives", options.receives, self.capabilities.max_srq_wr),
             (
@@ -171,22 +186,60 @@ impl Device for VerbsDevice {
         self.id
     }
 
+    fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError> {
+        Ok(Arc::new(Domain {
+            own: ProtectionDomain::new(self.domain.context())?,
+            device: self,
+        }))
+    }
+
     fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError> {
-        let length = mapping.len() as u64;
-        let region = MemoryRegion::new(&self.domain, &mapping, access).map_err(|error| {
-            explain::register(&self.name, length, explain::memlock_limit(), error)
-        })?;
-        let (lkey, rkey) = (region.lkey(), region.rkey());
-        let registration = Registration {
-            _listed: self.regions.list(lkey, &mapping),
-            _region: region,
-        };
-        Ok(Region::new(mapping, lkey, rkey, Box::new(registration)))
+        self.register_in(&self.domain, mapping, access)
     }
 
     fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError> {
-        self.check_size(options)?;
-        Ok(Box::new(VerbsEndpoint::open(self, options)?))
+        let domain = Arc::clone(&self.domain);
+        let as_device = Arc::clone(&self) as _;
+        Ok(Box::new(VerbsEndpoint::open(
+            self, as_device, domain, options,
+        )?))
+    }
+}
+
+/// An adapter with a protection domain of its own.
+struct Domain {
+    own: Arc<ProtectionDomain>,
+    device: Arc<VerbsDevice>,
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.fmt(f)
+    }
+}
+
+impl Device for Domain {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn id(&self) -> u64 {
+        self.device.id()
+    }
+
+    fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError> {
+        Arc::clone(&self.device).isolated()
+    }
+
+    fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError> {
+        self.device.register_in(&self.own, mapping, access)
+    }
+
+    fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError> {
+        let (device, domain) = (Arc::clone(&self.device), Arc::clone(&self.own));
+        Ok(Box::new(VerbsEndpoint::open(
+            device, self, domain, options,
+        )?))
     }
 }
 

@@ -9,9 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cairn_rdma::log::Topic;
 use cairn_rdma::{
     Complaints, ConnHandle, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent,
-    Marking, PKey, Sink,
+    Marking, PKey, Sink, peer_detail, peer_line,
 };
 
 use crate::cm::{Channel, CmEvent, Id, LISTENING};
@@ -153,7 +154,7 @@ impl Desk {
                         (self.sink)(ListenerEvent::Up);
                     }
                     Err(error) => {
-                        tracing::debug!(address = %self.address, %error, "not listening yet");
+                        peer_detail!(address = %self.address, %error, "not listening yet");
                         retry = (retry * 2).min(RETRY_LAST);
                     }
                 }
@@ -181,12 +182,12 @@ impl Desk {
     }
 
     fn complain(&self, peer: SocketAddr, reason: &str) {
-        let admitted = self
-            .complaints
-            .borrow_mut()
-            .admit(peer.ip(), Instant::now());
-        if let Some(unreported) = admitted {
-            tracing::warn!(%peer, reason, unreported, "connection request refused");
+        let admitted =
+            self.complaints
+                .borrow_mut()
+                .admit(Topic::Refused, peer.ip(), Instant::now());
+        if let Some(line) = admitted {
+            peer_line!(warn, line, %peer, reason, "connection request refused");
         }
     }
 
@@ -285,6 +286,6 @@ impl Drop for VerbsRequest {
 /// Sends a REJ. It fails only where the peer has given up by itself.
 pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
     if let Err(error) = id.reject(private_data) {
-        tracing::debug!(peer = %id.peer_addr(), %error, "rdma_reject");
+        peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");
     }
 }

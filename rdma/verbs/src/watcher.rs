@@ -118,6 +118,7 @@ impl Subscribers {
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {
+            // Cause: the device.
             tracing::warn!(device = self.device, "the RDMA device goes away");
             tell(&mailboxes, &News::Removed);
         }
@@ -148,7 +149,7 @@ impl Subscribers {
                 self.device_removed();
             }
             // GIDs, keys and managers change all the time: nothing to do.
-            AsyncEvent::Other(kind) => tracing::debug!(device, kind, "device event"),
+            AsyncEvent::Other(kind) => cairn_rdma::peer_detail!(device, kind, "device event"),
         }
     }
 }

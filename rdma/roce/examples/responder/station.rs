@@ -89,7 +89,7 @@ impl Station {
     pub(crate) fn window(&self) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.window.mapping().addr(),
-            rkey: self.window.rkey(),
+            rkey: self.window.rkey().expect("the window is for peers"),
         }
     }
 

@@ -182,6 +182,8 @@ pub(super) struct Connection {
     pub(super) deadline: Option<Instant>,
     /// Until the next repetition.
     pub(super) interval: Duration,
+    /// The peer's address is a claim still: nothing is said that it did not ask for.
+    pub(super) quiet: bool,
     /// Until when it is worth repeating.
     pub(super) gives_up_at: Instant,
 }

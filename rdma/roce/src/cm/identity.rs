@@ -1,30 +1,27 @@
-//! Numbers that must not repeat from one start to the next.
+//! Numbers that must not repeat from one start to the next, and that a stranger must
+//! not foresee.
 //!
 //! A Linux host remembers the GUID and queue pair number of each connection. A
 //! target that came back with the same ones would be refused as a stale
-//! connection (IBTA 12.9.8.3.1), so all of them begin at a random place.
+//! connection (IBTA 12.9.8.3.1). And the GUID is in every REQ and REP: nothing else
+//! may follow from it, so each number is drawn by itself.
 
-/// A source of numbers (splitmix64).
+use crate::chance::Chance;
+
+/// The source of a connection manager's numbers.
 #[derive(Debug)]
 pub struct Identity {
-    state: u64,
+    chance: Chance,
     guid: u64,
-    next_comm_id: u32,
 }
 
 impl Identity {
-    /// From a seed: random in production, chosen in a simulation.
+    /// An identity whose numbers come from `chance`.
     #[must_use]
-    pub fn new(seed: u64) -> Self {
-        let mut this = Self {
-            state: seed,
-            guid: 0,
-            next_comm_id: 0,
-        };
+    pub fn new(chance: Chance) -> Self {
         // Locally administered (the U/L bit of an EUI-64).
-        this.guid = this.random() | 0x0200_0000_0000_0000;
-        this.next_comm_id = this.random() as u32;
-        this
+        let guid = chance.draw() | 0x0200_0000_0000_0000;
+        Self { chance, guid }
     }
 
     /// The channel adapter's GUID.
@@ -34,17 +31,12 @@ impl Identity {
     }
 
     /// A communication id: 0 is for messages that have none.
-    pub(super) fn comm_id(&mut self) -> u32 {
-        self.next_comm_id = self.next_comm_id.wrapping_add(1).max(1);
-        self.next_comm_id
+    pub(super) fn comm_id(&self) -> u32 {
+        (self.chance.draw() as u32).max(1)
     }
 
-    /// A PSN to begin with, a transaction id, and the like.
-    pub fn random(&mut self) -> u64 {
-        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+    /// A transaction id.
+    pub(super) fn transaction_id(&self) -> u64 {
+        self.chance.draw()
     }
 }

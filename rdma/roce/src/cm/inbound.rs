@@ -6,9 +6,10 @@ use std::time::Instant;
 use cairn_rdma::{Marked, PKey};
 
 use super::connection::{CmEvent, ConnId, Connection, Path, QpTerms, RemoteQp, Request, State};
+use super::waiting::Verdict;
 use super::{
-    DECISION_TIME, DEFAULT_HOP_LIMIT, FIRST_INTERVAL, MAX_CONNECTIONS, MAX_HALF_OPEN,
-    MAX_HALF_OPEN_PER_PEER, MAX_INTERVAL, Manager, rejection,
+    DECISION_TIME, DEFAULT_HOP_LIMIT, FIRST_INTERVAL, MAX_CONNECTIONS, MAX_INTERVAL, Manager,
+    rejection,
 };
 use crate::wire::aeth::timeout_of_code;
 use crate::wire::cm::lap::STATUS_UNSUPPORTED;
@@ -30,6 +31,7 @@ impl Manager {
         let Some((header, message)) = Message::parse(mad) else {
             return;
         };
+        self.waiting.set_time(now);
         match message {
             Message::Req(req) => self.handle_req(now, path, header.transaction_id, &req),
             Message::Mra(mra) => self.handle_mra(now, path, &mra),
@@ -84,6 +86,9 @@ impl Manager {
 
     /// Answers a message without a connection.
     fn answer(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
+        if !self.waiting.may_answer(path.remote) {
+            return;
+        }
         let mad = message.emit(transaction_id);
         self.transmits
             .push_back(super::Transmit { path, marked, mad });
@@ -100,6 +105,10 @@ impl Manager {
                 }
                 _ => {}
             }
+            return;
+        }
+        if self.guessers.holds(now, path.remote) {
+            self.held_requests += 1;
             return;
         }
         let remote_qp = RemoteQp {
@@ -122,16 +131,16 @@ impl Manager {
             Ok(request) => request,
             Err(reason) => return self.refuse(path, transaction_id, req, reason),
         };
-        let of_peer = self.half_open.get(&path.remote).copied().unwrap_or(0);
-        let in_all: usize = self.half_open.values().sum();
-        if of_peer >= MAX_HALF_OPEN_PER_PEER
-            || in_all >= MAX_HALF_OPEN
-            || self.connections.len() >= MAX_CONNECTIONS
-        {
+        let verdict = self.waiting.verdict(path.remote);
+        if verdict == Verdict::Drop || self.connections.len() >= MAX_CONNECTIONS {
             // No answer: it would only make the flood two floods. A peer that
             // means it asks again.
             self.dropped_requests += 1;
             return;
+        }
+        if let Verdict::Evict(id) = verdict {
+            self.dropped_requests += 1;
+            self.time_out(id);
         }
         let local = self.new_comm_id();
         let remote = req.local_comm_id;
@@ -146,12 +155,13 @@ impl Manager {
             last: None,
             deadline: Some(now + DECISION_TIME),
             interval: FIRST_INTERVAL,
+            quiet: !self.waiting.knows(path.remote),
             gives_up_at: now,
         };
         self.connections.insert(local, connection);
         self.by_peer.insert((path.remote, remote), local);
         self.by_qp.insert(remote_qp, local);
-        *self.half_open.entry(path.remote).or_default() += 1;
+        self.waiting.insert(local, path.remote);
         let id = ConnId(local);
         let request = Box::new(request);
         self.events.push_back(CmEvent::Request { id, request });

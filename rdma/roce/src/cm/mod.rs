@@ -7,11 +7,14 @@
 //!
 //! A message counts only if it comes from the address that the connection is
 //! with and names both ends' communication ids; those begin at random. What
-//! nobody has accepted yet is limited in number, per peer and in all.
+//! no one has accepted or confirmed yet is limited in number, and what is said to
+//! addresses that have not shown to be there: see `waiting`.
 
 mod connection;
+mod guessing;
 mod identity;
 mod inbound;
+mod waiting;
 
 pub use connection::{CmEvent, ConnId, Connect, Path, QpTerms, Request, Transmit};
 pub use identity::Identity;
@@ -22,6 +25,8 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::Marked;
 use connection::{Connection, RemoteQp, State};
+use guessing::Guessers;
+use waiting::Waiting;
 
 use crate::wire::cm::{
     Answered, CommIds, Dreq, IpCm, Message, Rej, RejReason, Rep, Req, Rtu, ip_cm, padded, rej, rep,
@@ -30,10 +35,6 @@ use crate::wire::cm::{
 use crate::wire::grh::gid_of;
 use crate::wire::mad::MAD_LEN;
 
-/// Requests that wait for the consumer or the peer, in all.
-const MAX_HALF_OPEN: usize = 1024;
-/// The same, of one peer.
-const MAX_HALF_OPEN_PER_PEER: usize = 128;
 /// Connections in all.
 const MAX_CONNECTIONS: usize = 65_536;
 
@@ -46,7 +47,10 @@ const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
 /// How long a consumer may think about a request.
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// How long an acceptance is repeated to a peer that does not confirm it.
+/// An acceptance is repeated by itself until the interval is longer than this: twice,
+/// and only to peers that were there before.
+const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// How long to wait for a peer to confirm an acceptance.
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 /// How long a goodbye is repeated.
 const GOODBYE_TIME: Duration = Duration::from_secs(4);
@@ -71,10 +75,12 @@ pub struct Manager {
     /// The peer's address and communication id, to ours.
     by_peer: HashMap<(IpAddr, u32), u32>,
     by_qp: HashMap<RemoteQp, u32>,
-    half_open: HashMap<IpAddr, usize>,
+    waiting: Waiting,
     transmits: VecDeque<Transmit>,
     events: VecDeque<CmEvent>,
     dropped_requests: u64,
+    guessers: Guessers,
+    held_requests: u64,
 }
 
 /// The connection is not there, or not in a state for that.
@@ -90,10 +96,12 @@ impl Manager {
             connections: BTreeMap::new(),
             by_peer: HashMap::new(),
             by_qp: HashMap::new(),
-            half_open: HashMap::new(),
+            waiting: Waiting::default(),
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             dropped_requests: 0,
+            guessers: Guessers::default(),
+            held_requests: 0,
         }
     }
 
@@ -107,6 +115,18 @@ impl Manager {
     #[must_use]
     pub fn dropped_requests(&self) -> u64 {
         self.dropped_requests
+    }
+
+    /// Requests that were ignored because their addresses had guessed keys.
+    #[must_use]
+    pub fn held_requests(&self) -> u64 {
+        self.held_requests
+    }
+
+    /// A packet of `address` named a key that it was not given: that costs it time.
+    /// Says whether from now on its requests are held.
+    pub fn guessed(&mut self, now: Instant, address: IpAddr) -> bool {
+        self.guessers.guessed(now, address)
     }
 
     /// Sends a REQ. [`CmEvent::Accepted`], [`CmEvent::Rejected`] or
@@ -161,12 +181,13 @@ impl Manager {
             path: wish.path,
             marked: wish.marked,
             ids,
-            transaction_id: self.identity.random(),
+            transaction_id: self.identity.transaction_id(),
             local_qpn: wish.terms.qpn,
             remote_qp: None,
             last: None,
             deadline: None,
             interval: FIRST_INTERVAL,
+            quiet: false,
             gives_up_at: now + wish.timeout,
         };
         self.connections.insert(local, connection);
@@ -214,6 +235,24 @@ impl Manager {
             private_data: padded::<{ rep::PRIVATE_LEN }>(private_data),
         });
         self.say(id.0, &message, Some(now));
+        self.waiting.answered(id.0);
+        let connection = self.in_state(id, State::RepSent)?;
+        if connection.quiet {
+            // Said again when the peer asks again, and not before: the address may
+            // be somebody else's.
+            connection.deadline = Some(connection.gives_up_at);
+        }
+        Ok(())
+    }
+
+    /// Forgets a request without an answer. A peer that means it asks again.
+    ///
+    /// # Errors
+    /// The peer has given up meanwhile.
+    pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
+        self.in_state(id, State::ReqReceived)?;
+        self.dropped_requests += 1;
+        self.forget(id.0);
         Ok(())
     }
 
@@ -228,7 +267,11 @@ impl Manager {
         info: &[u8],
         private_data: &[u8],
     ) -> Result<(), Gone> {
-        let ids = self.in_state(id, State::ReqReceived)?.ids;
+        let connection = self.in_state(id, State::ReqReceived)?;
+        let (ids, peer) = (connection.ids, connection.path.remote);
+        if !self.waiting.may_answer(peer) {
+            return self.ignore(id);
+        }
         let message = rejection(ids, Answered::Req, reason, info, private_data);
         self.say(id.0, &message, None);
         self.forget(id.0);
@@ -241,6 +284,9 @@ impl Manager {
         if let Ok(connection) = self.in_state(id, State::RepSent) {
             connection.state = State::Established;
             connection.deadline = None;
+            connection.quiet = false;
+            let peer = connection.path.remote;
+            self.waiting.prove(peer);
             self.opened(id.0);
             self.events.push_back(CmEvent::Established { id });
         }
@@ -253,6 +299,7 @@ impl Manager {
         };
         let ids = connection.ids;
         match connection.state {
+            State::RepSent if connection.quiet => self.forget(id.0),
             State::Established | State::RepSent => {
                 let half_open = connection.state == State::RepSent;
                 connection.state = State::DreqSent;
@@ -309,7 +356,11 @@ impl Manager {
         for id in due {
             let connection = self.connections.get_mut(&id).expect("it was just seen");
             if connection.state != State::TimeWait && now < connection.gives_up_at {
-                self.repeat(id, now);
+                if connection.quiet {
+                    connection.deadline = Some(connection.gives_up_at);
+                } else {
+                    self.repeat(id, now);
+                }
                 continue;
             }
             match connection.state {
@@ -320,6 +371,7 @@ impl Manager {
                     self.forget(id);
                     self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
                 }
+                State::RepSent if connection.quiet => self.time_out(id),
                 State::RepSent => {
                     let ids = connection.ids;
                     let message = rejection(ids, Answered::Rep, RejReason::Timeout, &[], &[]);
@@ -375,10 +427,17 @@ impl Manager {
             .get_mut(&id)
             .expect("callers have looked it up");
         let last: Option<[u8; MAD_LEN]> = connection.last.as_deref().copied();
-        if connection.deadline.is_some() {
+        if connection.deadline.is_some() && !connection.quiet {
             connection.interval = (connection.interval * 2).min(MAX_INTERVAL);
-            let next = now + connection.interval;
-            connection.deadline = Some(next.min(connection.gives_up_at.max(now)));
+            let last = connection.gives_up_at.max(now);
+            let is_enough =
+                connection.state == State::RepSent && connection.interval > REP_INTERVAL_MAX;
+            let next = if is_enough {
+                last
+            } else {
+                now + connection.interval
+            };
+            connection.deadline = Some(next.min(last));
         }
         let (path, marked) = (connection.path, connection.marked);
         self.transmits
@@ -397,13 +456,13 @@ impl Manager {
 
     /// A request has been decided.
     fn opened(&mut self, id: u32) {
-        let peer = self.connections[&id].path.remote;
-        if let Some(count) = self.half_open.get_mut(&peer) {
-            *count -= 1;
-            if *count == 0 {
-                self.half_open.remove(&peer);
-            }
-        }
+        self.waiting.remove(id);
+    }
+
+    /// Gives up, without a word, a peer that has not shown that it is there.
+    fn time_out(&mut self, id: u32) {
+        self.forget(id);
+        self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
     }
 
     fn time_wait(&mut self, id: u32, now: Instant) {

@@ -74,12 +74,14 @@ impl Socket {
         // SAFETY: a descriptor that was just made belongs to nobody else.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
+        // Never to fragment, by the interface's MTU: what ICMP says of the path, anyone
+        // may have sent. (With this an IPv4 packet has identification 0, too.)
         if is_ipv4 {
-            let level = libc::IP_PMTUDISC_DO;
+            let level = libc::IP_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IP, libc::IP_MTU_DISCOVER, &level)?;
         } else {
             this.set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, &1)?;
-            let level = libc::IPV6_PMTUDISC_DO;
+            let level = libc::IPV6_PMTUDISC_PROBE;
             this.set(libc::IPPROTO_IPV6, libc::IPV6_MTU_DISCOVER, &level)?;
         }
         grow_send_buffer(this.raw())?;

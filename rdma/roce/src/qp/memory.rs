@@ -1,5 +1,14 @@
 //! Registered memory, as packets reach it: every access names a key, and every
 //! access is checked.
+//!
+//! A region has a local key, for work requests of this end, and, only if peers were
+//! given a right to it, a remote key. The two stand in tables of their own: a local
+//! key says where its region stands and means nothing on the wire; a remote key is
+//! chance in all of its bits. So a packet cannot name, read, write or invalidate
+//! memory that was registered for this end alone.
+//!
+//! One [`Regions`] is a protection domain: its keys are good for the queue pairs of
+//! its readers, and for no others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,26 +17,54 @@ use cairn_rdma::{Access, FabricError, Mapping, Sge};
 
 use crate::chance::Chance;
 
-/// Regions that a device holds at a time.
+/// Regions that a protection domain holds at a time.
 pub const MAX_REGIONS: usize = 4096;
 
-/// Bits of a key that say where its region stands in the table; the others are
-/// chance, so that a key cannot be guessed from another.
+/// Bits of a local key that say where its region stands; the others count, so that
+/// the key of a region that is gone is not another's soon.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
+
+/// Entries that the table of remote keys begins with.
+const FIRST_ENTRIES: usize = 16;
 
 /// A registered region.
 #[derive(Debug)]
 struct Region {
-    key: u32,
+    lkey: u32,
+    /// If peers may reach it.
+    rkey: Option<u32>,
     mapping: Arc<Mapping>,
     access: Access,
-    /// Until the key is invalidated or the region dropped.
+    /// Until it is dropped.
     live: AtomicBool,
+    /// Until its remote key is invalidated or it is dropped.
+    open: AtomicBool,
 }
 
-type Table = Vec<Option<Arc<Region>>>;
+/// The keys of a region.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Keys {
+    /// For this end's work requests.
+    pub lkey: u32,
+    /// For peers, if they were given a right.
+    pub rkey: Option<u32>,
+}
 
-/// A device's regions, for those who register.
+/// Regions by their keys.
+#[derive(Debug, Clone, Default)]
+struct Table {
+    /// By the low bits of local keys.
+    local: Vec<Option<Arc<Region>>>,
+    /// By the low bits of remote keys. As many as a power of two, and never more than
+    /// half full, so that a key whose place is free is soon drawn.
+    remote: Vec<Option<Arc<Region>>>,
+    /// Regions that have a remote key.
+    remotes: usize,
+    /// Regions so far.
+    registered: u32,
+}
+
+/// A protection domain's regions, for those who register.
 #[derive(Debug)]
 pub struct Regions {
     /// Counts the tables, so that readers see with one load that theirs is old.
@@ -36,7 +73,7 @@ pub struct Regions {
     chance: Chance,
 }
 
-/// A reader's view of a device's regions. A key that is taken out of use is
+/// A reader's view of a domain's regions. A key that is taken out of use is
 /// refused at once; a new one is known after [`Memory::refresh`].
 #[derive(Debug)]
 pub struct Memory {
@@ -56,57 +93,68 @@ impl Default for Regions {
 }
 
 impl Regions {
-    /// No regions; `chance` will make their keys.
+    /// No regions; `chance` will make their remote keys.
     #[must_use]
     pub fn new(chance: Chance) -> Self {
+        let table = Table {
+            // A key of one domain is not, by accident, one of another.
+            registered: chance.draw() as u32,
+            ..Table::default()
+        };
         Self {
             version: AtomicU64::new(0),
-            table: Mutex::default(),
+            table: Mutex::new(Arc::new(table)),
             chance,
         }
     }
 }
 
 impl Regions {
-    /// Registers the whole of `mapping` and returns its key.
+    /// Registers the whole of `mapping` and returns its keys.
     ///
     /// # Errors
     /// There are [`MAX_REGIONS`] already.
-    pub fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<u32, FabricError> {
+    pub fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Keys, FabricError> {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Arc::make_mut(&mut *table);
-        let free = next.iter().position(Option::is_none);
-        let index = free.unwrap_or(next.len());
-        if index == MAX_REGIONS {
-            return Err(FabricError::Limit {
-                what: "memory regions",
-                limit: MAX_REGIONS as u64,
-            });
-        }
-        if free.is_none() {
-            next.push(None);
-        }
-        let version = self.version.load(Ordering::Relaxed) + 1;
-        let key = (self.chance.draw() as u32) << INDEX_BITS | index as u32;
-        next[index] = Some(Arc::new(Region {
-            key,
+        let lkey = next.local_key().ok_or(FabricError::Limit {
+            what: "memory regions",
+            limit: MAX_REGIONS as u64,
+        })?;
+        let rkey = access.is_remote().then(|| next.remote_key(&self.chance));
+        let region = Arc::new(Region {
+            lkey,
+            rkey,
             mapping,
             access,
             live: AtomicBool::new(true),
-        }));
-        self.version.store(version, Ordering::Release);
-        Ok(key)
+            open: AtomicBool::new(rkey.is_some()),
+        });
+        if let Some(rkey) = rkey {
+            let at = next.remote_index(rkey);
+            next.remote[at] = Some(Arc::clone(&region));
+            next.remotes += 1;
+        }
+        next.local[index_of(lkey)] = Some(region);
+        self.version.fetch_add(1, Ordering::Release);
+        Ok(Keys { lkey, rkey })
     }
 
-    /// Takes a key out of use, and forgets its region.
-    pub fn deregister(&self, key: u32) {
+    /// Takes the keys of a region out of use, and forgets it.
+    pub fn deregister(&self, lkey: u32) {
         let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
         let next = Arc::make_mut(&mut *table);
-        let entry = next.get_mut(index_of(key));
+        let entry = next.local.get_mut(index_of(lkey));
         if let Some(entry) = entry
-            && let Some(region) = entry.take_if(|region| region.key == key)
+            && let Some(region) = entry.take_if(|region| region.lkey == lkey)
         {
             region.live.store(false, Ordering::Release);
+            region.open.store(false, Ordering::Release);
+            if let Some(rkey) = region.rkey {
+                let at = next.remote_index(rkey);
+                next.remote[at] = None;
+                next.remotes -= 1;
+            }
             self.version.fetch_add(1, Ordering::Release);
         }
     }
@@ -122,8 +170,60 @@ impl Regions {
     }
 }
 
-const fn index_of(key: u32) -> usize {
-    key as usize & (MAX_REGIONS - 1)
+impl Table {
+    /// A local key whose place is free. `None`: there is none.
+    fn local_key(&mut self) -> Option<u32> {
+        let free = self.local.iter().position(Option::is_none);
+        let index = free.unwrap_or(self.local.len());
+        if index == MAX_REGIONS {
+            return None;
+        }
+        if free.is_none() {
+            self.local.push(None);
+        }
+        self.registered = self.registered.wrapping_add(1);
+        Some(self.registered << INDEX_BITS | index as u32)
+    }
+
+    /// A remote key whose place is free.
+    fn remote_key(&mut self, chance: &Chance) -> u32 {
+        if 2 * (self.remotes + 1) > self.remote.len() {
+            let entries = FIRST_ENTRIES.max(2 * self.remote.len());
+            let old = std::mem::replace(&mut self.remote, vec![None; entries]);
+            for region in old.into_iter().flatten() {
+                // Keys that have places apart keep them apart by one bit more.
+                let rkey = region.rkey.expect("it stands here by its remote key");
+                let at = self.remote_index(rkey);
+                self.remote[at] = Some(region);
+            }
+        }
+        loop {
+            let rkey = chance.draw() as u32;
+            if rkey != 0 && self.remote[self.remote_index(rkey)].is_none() {
+                return rkey;
+            }
+        }
+    }
+
+    fn remote_index(&self, rkey: u32) -> usize {
+        rkey as usize & self.remote.len().wrapping_sub(1)
+    }
+}
+
+const fn index_of(lkey: u32) -> usize {
+    lkey as usize & (MAX_REGIONS - 1)
+}
+
+impl Region {
+    /// The mapping and offset of `length` bytes at `addr`, if they are all in here and
+    /// may be accessed so.
+    fn locate(&self, addr: u64, length: u64, access: Access) -> Result<(&Mapping, usize), Refused> {
+        let fine = self.access.contains(access) && self.mapping.contains(addr, length);
+        if !fine {
+            return Err(Refused);
+        }
+        Ok((&self.mapping, (addr - self.mapping.addr()) as usize))
+    }
 }
 
 impl Memory {
@@ -134,86 +234,89 @@ impl Memory {
         }
     }
 
-    fn region(&self, key: u32) -> Result<&Region, Refused> {
-        let region = self.table.get(index_of(key)).and_then(Option::as_deref);
+    fn local(&self, lkey: u32) -> Result<&Region, Refused> {
+        let region = self.table.local.get(index_of(lkey));
+        let region = region.and_then(Option::as_deref);
         region
-            .filter(|region| region.key == key && region.live.load(Ordering::Acquire))
+            .filter(|region| region.lkey == lkey && region.live.load(Ordering::Acquire))
             .ok_or(Refused)
     }
 
-    /// The mapping and offset of `length` bytes at `addr`, if `key` allows.
-    fn locate(
-        &self,
-        key: u32,
-        addr: u64,
-        length: u64,
-        access: Access,
-    ) -> Result<(&Mapping, usize), Refused> {
-        let region = self.region(key)?;
-        let fine = region.access.contains(access) && region.mapping.contains(addr, length);
-        if !fine {
-            return Err(Refused);
-        }
-        Ok((&region.mapping, (addr - region.mapping.addr()) as usize))
+    fn remote(&self, rkey: u32) -> Result<&Region, Refused> {
+        let region = self.table.remote.get(self.table.remote_index(rkey));
+        let region = region.and_then(Option::as_deref);
+        region
+            .filter(|region| region.rkey == Some(rkey) && region.open.load(Ordering::Acquire))
+            .ok_or(Refused)
     }
 
-    /// Whether `length` bytes at `addr` may be accessed so. No bytes may always
-    /// be, whatever the key (IBTA 9.7.4.1.5).
+    /// Whether a peer that names `rkey` may access `length` bytes at `addr` so. No bytes
+    /// may always be, whatever the key (IBTA 9.7.4.1.5).
     ///
     /// # Errors
     /// [`Refused`].
-    pub fn check(&self, key: u32, addr: u64, length: u64, access: Access) -> Result<(), Refused> {
+    pub fn check(&self, rkey: u32, addr: u64, length: u64, access: Access) -> Result<(), Refused> {
         if length == 0 {
             return Ok(());
         }
-        self.locate(key, addr, length, access).map(|_| ())
+        self.remote(rkey)?.locate(addr, length, access).map(|_| ())
     }
 
-    /// Copies registered bytes out.
+    /// Copies bytes out for a peer.
     ///
     /// # Errors
     /// [`Refused`]; then `out` is as it was.
-    pub fn read(&self, key: u32, addr: u64, out: &mut [u8], access: Access) -> Result<(), Refused> {
+    pub fn read(
+        &self,
+        rkey: u32,
+        addr: u64,
+        out: &mut [u8],
+        access: Access,
+    ) -> Result<(), Refused> {
         if !out.is_empty() {
-            let (mapping, offset) = self.locate(key, addr, out.len() as u64, access)?;
+            let region = self.remote(rkey)?;
+            let (mapping, offset) = region.locate(addr, out.len() as u64, access)?;
             mapping.read(offset, out);
         }
         Ok(())
     }
 
-    /// Bytes that will be read soon.
-    pub fn foresee(&self, key: u32, addr: u64, length: u64, access: Access) {
-        if let Ok((mapping, offset)) = self.locate(key, addr, length, access) {
+    /// Bytes that will be read soon for a peer.
+    pub fn foresee(&self, rkey: u32, addr: u64, length: u64, access: Access) {
+        let region = self.remote(rkey);
+        if let Ok((mapping, offset)) = region.and_then(|r| r.locate(addr, length, access)) {
             mapping.foresee(offset, length as usize);
         }
     }
 
-    /// Copies bytes into registered memory. Other threads may look for them after
+    /// Copies bytes in for a peer. Other threads may look for them after
     /// [`Mapping::settle`].
     ///
     /// # Errors
     /// [`Refused`]; then none were copied.
-    pub fn write(&self, key: u32, addr: u64, bytes: &[u8], access: Access) -> Result<(), Refused> {
+    pub fn write(&self, rkey: u32, addr: u64, bytes: &[u8], access: Access) -> Result<(), Refused> {
         if !bytes.is_empty() {
-            let (mapping, offset) = self.locate(key, addr, bytes.len() as u64, access)?;
+            let region = self.remote(rkey)?;
+            let (mapping, offset) = region.locate(addr, bytes.len() as u64, access)?;
             mapping.write_around(offset, bytes);
         }
         Ok(())
     }
 
-    /// Takes a key out of use because a peer says so (IBTA 9.4.1.1.1).
+    /// Takes a remote key out of use because a peer says so (IBTA 9.4.1.1.1). The
+    /// region's local key stays good.
     ///
     /// # Errors
     /// [`Refused`]: it was in no use.
-    pub fn invalidate(&self, key: u32) -> Result<(), Refused> {
-        self.region(key)?.live.store(false, Ordering::Release);
+    pub fn invalidate(&self, rkey: u32) -> Result<(), Refused> {
+        self.remote(rkey)?.open.store(false, Ordering::Release);
         Ok(())
     }
 
-    /// Whether a key is in use.
+    /// Whether a remote key is in use.
     #[must_use]
-    pub fn knows(&self, key: u32) -> bool {
-        self.region(key).is_ok()
+    pub fn knows(&self, rkey: u32) -> bool {
+        self.remote(rkey).is_ok()
     }
 
     /// Whether a work request's own bytes may be accessed so.
@@ -222,7 +325,12 @@ impl Memory {
     /// [`Refused`].
     pub fn check_local(&self, sges: &[Sge], access: Access) -> Result<(), Refused> {
         sges.iter()
-            .try_for_each(|sge| self.check(sge.lkey, sge.addr, u64::from(sge.length), access))
+            .filter(|sge| sge.length > 0)
+            .try_for_each(|sge| {
+                let region = self.local(sge.lkey)?;
+                region.locate(sge.addr, sge.length.into(), access)?;
+                Ok(())
+            })
     }
 
     /// Copies the bytes from `offset` on out of a list of stretches.
@@ -233,7 +341,11 @@ impl Memory {
         let mut rest = out;
         for piece in Pieces::new(sges, offset) {
             let (now, later) = rest.split_at_mut(rest.len().min(piece.length as usize));
-            self.read(piece.lkey, piece.addr, now, Access::LOCAL_READ)?;
+            if !now.is_empty() {
+                let (region, length) = (self.local(piece.lkey)?, now.len() as u64);
+                let (mapping, at) = region.locate(piece.addr, length, Access::LOCAL_READ)?;
+                mapping.read(at, now);
+            }
             rest = later;
         }
         if rest.is_empty() {
@@ -245,9 +357,14 @@ impl Memory {
 
     /// Bytes of a list of stretches that will be copied out soon.
     pub fn foresee_gather(&self, sges: &[Sge], offset: u64, length: u64) {
-        if let Some(piece) = Pieces::new(sges, offset).next() {
+        if let Some(piece) = Pieces::new(sges, offset).next()
+            && let Ok(region) = self.local(piece.lkey)
+        {
             let length = length.min(u64::from(piece.length));
-            self.foresee(piece.lkey, piece.addr, length, Access::LOCAL_READ);
+            let located = region.locate(piece.addr, length, Access::LOCAL_READ);
+            if let Ok((mapping, at)) = located {
+                mapping.foresee(at, length as usize);
+            }
         }
     }
 
@@ -259,7 +376,11 @@ impl Memory {
         let mut rest = bytes;
         for piece in Pieces::new(sges, offset) {
             let (now, later) = rest.split_at(rest.len().min(piece.length as usize));
-            self.write(piece.lkey, piece.addr, now, Access::LOCAL_WRITE)?;
+            if !now.is_empty() {
+                let (region, length) = (self.local(piece.lkey)?, now.len() as u64);
+                let (mapping, at) = region.locate(piece.addr, length, Access::LOCAL_WRITE)?;
+                mapping.write_around(at, now);
+            }
             rest = later;
         }
         if rest.is_empty() {
@@ -313,33 +434,115 @@ mod tests {
         let regions = Arc::new(Regions::default());
         let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
         let (base, length) = (mapping.addr(), mapping.len() as u64);
-        let key = regions
+        let keys = regions
             .register(Arc::clone(&mapping), Access::REMOTE_READ)
             .unwrap();
+        let rkey = keys.rkey.unwrap();
         let memory = regions.reader();
         let read = Access::REMOTE_READ;
-        assert_eq!(memory.check(key, base, length, read), Ok(()));
-        assert_eq!(memory.check(key, base + 1, length, read), Err(Refused));
-        assert_eq!(memory.check(key, u64::MAX, 2, read), Err(Refused));
-        assert_eq!(memory.check(key ^ 1 << 31, base, 1, read), Err(Refused));
-        assert_eq!(memory.check(key ^ 1, base, 1, read), Err(Refused));
-        assert_eq!(memory.check(key ^ 1, base, 0, read), Ok(()));
+        assert_eq!(memory.check(rkey, base, length, read), Ok(()));
+        assert_eq!(memory.check(rkey, base + 1, length, read), Err(Refused));
+        assert_eq!(memory.check(rkey, u64::MAX, 2, read), Err(Refused));
+        for bit in 0..32 {
+            let other = rkey ^ 1 << bit;
+            assert_eq!(memory.check(other, base, 1, read), Err(Refused));
+        }
+        assert_eq!(memory.check(rkey ^ 1, base, 0, read), Ok(()));
         let write = Access::REMOTE_WRITE;
-        assert_eq!(memory.check(key, base, 1, write), Err(Refused));
+        assert_eq!(memory.check(rkey, base, 1, write), Err(Refused));
 
-        regions.deregister(key);
-        assert_eq!(memory.check(key, base, 1, read), Err(Refused));
+        regions.deregister(keys.lkey);
+        assert_eq!(memory.check(rkey, base, 1, read), Err(Refused));
         let again = regions.register(mapping, Access::REMOTE_READ).unwrap();
-        assert_ne!(again, key);
+        assert!(again.lkey != keys.lkey && again.rkey != keys.rkey);
+    }
+
+    #[test]
+    fn local_and_remote_keys_do_not_mix() {
+        let regions = Arc::new(Regions::default());
+        let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
+        let all = Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let own = regions
+            .register(Arc::clone(&mapping), Access::LOCAL_WRITE)
+            .unwrap();
+        let shared = regions.register(Arc::clone(&mapping), all).unwrap();
+        let (memory, base) = (regions.reader(), mapping.addr());
+        let sge = |lkey| Sge {
+            addr: base,
+            length: 8,
+            lkey,
+        };
+        assert_eq!(own.rkey, None);
+        let rkey = shared.rkey.unwrap();
+        for lkey in [own.lkey, shared.lkey] {
+            assert_eq!(
+                memory.check(lkey, base, 8, Access::REMOTE_READ),
+                Err(Refused)
+            );
+            assert_eq!(memory.invalidate(lkey), Err(Refused));
+        }
+        assert_eq!(memory.gather(&[sge(rkey)], 0, &mut [0; 8]), Err(Refused));
+
+        assert_eq!(memory.invalidate(rkey), Ok(()));
+        assert!(!memory.knows(rkey));
+        for lkey in [own.lkey, shared.lkey] {
+            assert_eq!(memory.scatter(&[sge(lkey)], 0, &[1; 8]), Ok(()));
+        }
+    }
+
+    #[test]
+    fn a_key_is_of_one_domain() {
+        let domains = [(); 2].map(|()| Arc::new(Regions::default()));
+        let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
+        let keys = domains[0]
+            .register(Arc::clone(&mapping), Access::REMOTE_READ)
+            .unwrap();
+        let [own, other] = domains.each_ref().map(Regions::reader);
+        let (addr, rkey) = (mapping.addr(), keys.rkey.unwrap());
+        assert_eq!(own.check(rkey, addr, 1, Access::REMOTE_READ), Ok(()));
+        assert_eq!(
+            other.check(rkey, addr, 1, Access::REMOTE_READ),
+            Err(Refused)
+        );
+        assert_eq!(other.invalidate(rkey), Err(Refused));
+    }
+
+    #[test]
+    fn as_many_regions_as_there_may_be() {
+        let regions = Arc::new(Regions::default());
+        let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
+        let register = || regions.register(Arc::clone(&mapping), Access::REMOTE_READ);
+        let keys: Vec<Keys> = (0..MAX_REGIONS).map(|_| register().unwrap()).collect();
+        assert!(register().is_err());
+        let memory = regions.reader();
+        let rkeys = || keys.iter().filter_map(|keys| keys.rkey);
+        assert_eq!(
+            rkeys().filter(|&rkey| memory.knows(rkey)).count(),
+            MAX_REGIONS
+        );
+        // Chance in every bit: none is the same in all, or in most, of them.
+        for bit in 0..32 {
+            let set = rkeys().filter(|rkey| rkey >> bit & 1 == 1).count();
+            assert!(
+                (MAX_REGIONS / 4..MAX_REGIONS * 3 / 4).contains(&set),
+                "{bit}"
+            );
+        }
+        for keys in &keys {
+            regions.deregister(keys.lkey);
+        }
+        assert!(rkeys().all(|rkey| !memory.knows(rkey)));
+        register().unwrap();
     }
 
     #[test]
     fn lists_are_copied_from_any_offset() {
         let regions = Arc::new(Regions::default());
         let mapping = Arc::new(Mapping::anonymous(4096).unwrap());
-        let lkey = regions
+        let keys = regions
             .register(Arc::clone(&mapping), Access::LOCAL_WRITE)
             .unwrap();
+        let lkey = keys.lkey;
         let memory = regions.reader();
         let sge = |offset: u64, length| Sge {
             addr: mapping.addr() + offset,

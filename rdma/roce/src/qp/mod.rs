@@ -9,6 +9,7 @@
 //! Payload is copied once each way: from registered memory into the outgoing
 //! packet, and from the packet that came in into registered memory.
 
+mod answered;
 pub mod memory;
 pub mod psn;
 mod requester;
@@ -120,6 +121,11 @@ impl Qp {
         self.held = false;
     }
 
+    /// From now on congestion notifications change nothing.
+    pub fn ignore_congestion(&mut self) {
+        self.requester.ignore_congestion();
+    }
+
     /// Whether it waits for [`Qp::release`].
     #[must_use]
     pub fn is_held(&self) -> bool {
@@ -130,6 +136,13 @@ impl Qp {
     #[must_use]
     pub fn is_broken(&self) -> bool {
         self.broken
+    }
+
+    /// Whether it ended because a packet of the peer named a key, range or right that
+    /// was not there.
+    #[must_use]
+    pub fn met_wrong_key(&self) -> bool {
+        self.responder.met_wrong_key()
     }
 
     /// Posts work, all or none.
@@ -167,8 +180,9 @@ impl Qp {
         }
         match packet.opcode {
             Opcode::Cnp => {
-                cx.counters.rp_cnp_handled += 1;
-                self.requester.window().notified(now);
+                let heeded = self.requester.notified(now);
+                cx.counters.rp_cnp_handled += u64::from(heeded);
+                cx.counters.rp_cnp_ignored += u64::from(!heeded);
             }
             Opcode::Acknowledge => self.requester.handle_acknowledge(packet, now, cx),
             Opcode::AtomicAcknowledge => self.requester.handle_atomic_response(packet, now, cx),

@@ -19,6 +19,8 @@ use super::window::Window;
 use super::work::{Request, Work};
 use super::{Context, QpConfig, psn};
 
+/// Round trips for which a notification may be of packets that were acknowledged.
+const BELIEVED_FOR: u32 = 4;
 /// The longest message (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
 
@@ -54,6 +56,8 @@ pub(super) struct Requester {
 
     round_trip: RoundTrip,
     window: Window,
+    /// Notifications slow it down.
+    heeds_congestion: bool,
     /// When to take the silence for loss.
     deadline: Option<Instant>,
     /// When something was last accounted for.
@@ -119,6 +123,7 @@ impl Requester {
             refetched: None,
             round_trip: RoundTrip::new(config.ack_timeout),
             window: Window::default(),
+            heeds_congestion: true,
             deadline: None,
             progress_at: now,
             not_ready_until: None,
@@ -137,8 +142,19 @@ impl Requester {
         self.cursor < self.queue.len()
     }
 
-    pub(super) fn window(&mut self) -> &mut Window {
-        &mut self.window
+    /// A congestion notification has come; whether it was heeded. It can only be of
+    /// packets that were under way within the last round trips.
+    pub(super) fn notified(&mut self, now: Instant) -> bool {
+        let Some(round_trip) = self.round_trip.smoothed() else {
+            return false;
+        };
+        let idle = now.saturating_duration_since(self.progress_at);
+        let is_of_ours = self.unacked < self.sent || idle < BELIEVED_FOR * round_trip;
+        self.heeds_congestion && is_of_ours && self.window.notified(round_trip, self.mtu, now)
+    }
+
+    pub(super) fn ignore_congestion(&mut self) {
+        self.heeds_congestion = false;
     }
 
     pub(super) fn post(

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 
 use cairn_rdma::{Access, Completion, CompletionKind, RecvWork, WorkStatus};
 
+use super::answered::AnsweredReads;
 use super::work::Done;
 use super::{Context, QpConfig, psn};
 use crate::wire::{Aeth, AtomicAckEth, NakCode, Opcode, Packet, Reth, Syndrome};
@@ -27,11 +28,15 @@ pub(super) struct Responder {
     nak_sent: bool,
     /// Answers in the order in which they must leave.
     responses: VecDeque<Response>,
-    /// Results of the latest atomics, for requests that come twice.
+    /// The latest READs, for requests that come twice.
+    reads: AnsweredReads,
+    /// Results of the latest atomics, likewise.
     atomics: VecDeque<AtomicResult>,
     /// The refusal that broke the queue pair. It is repeated to a peer that asks
     /// again.
     refusal: Option<NakCode>,
+    /// It was for a key, range or right that the peer's packet named.
+    wrong_key: bool,
 }
 
 /// A message of several packets, in the middle.
@@ -99,13 +104,19 @@ impl Responder {
             nak_sent: false,
             // Between two READs stands at most one acknowledgement.
             responses: VecDeque::with_capacity(2 * resources + 2),
+            reads: AnsweredReads::new(resources),
             atomics: VecDeque::with_capacity(resources),
             refusal: None,
+            wrong_key: false,
         }
     }
 
     pub(super) fn is_broken(&self) -> bool {
         self.refusal.is_some()
+    }
+
+    pub(super) fn met_wrong_key(&self) -> bool {
+        self.wrong_key
     }
 
     /// Whether answers wait to leave.
@@ -157,6 +168,7 @@ impl Responder {
                     _ => cx.counters.resp_remote_invalid_request += 1,
                 }
                 self.refusal = Some(code);
+                self.wrong_key = code == NakCode::RemoteAccess;
                 self.acknowledge(sequence, Syndrome::Nak(code));
                 self.flush(cx);
             }
@@ -337,7 +349,9 @@ impl Responder {
             .check(reth.rkey, reth.va, length, Access::REMOTE_READ);
         checked.map_err(|_| Stop::Refuse(NakCode::RemoteAccess))?;
         self.msn += 1;
-        let response = self.read_response(self.expected, reth, false);
+        let first = self.expected;
+        self.reads.push(first, reth);
+        let response = self.read_response(first, reth, false);
         self.expected += response.packets;
         self.push_fetch(Response::Read(response));
         Ok(())
@@ -398,14 +412,15 @@ impl Responder {
             return;
         }
         let response = if let Some(reth) = packet.reth {
-            let response = self.read_response(sequence, reth, true);
+            // What was never asked for is not asked for again: its keys would be guesses,
+            // and the answers would say which are right.
+            let is_known = self.reads.covers(sequence, reth, self.mtu);
             let length = u64::from(reth.dma_len);
             let checked = cx
                 .memory
                 .check(reth.rkey, reth.va, length, Access::REMOTE_READ);
-            // Not a repetition at all if it reaches past what is due.
-            let is_old = sequence + response.packets <= self.expected;
-            (is_old && checked.is_ok()).then_some(Response::Read(response))
+            let response = self.read_response(sequence, reth, true);
+            (is_known && checked.is_ok()).then_some(Response::Read(response))
         } else {
             let results = self.atomics.iter();
             let known = results.copied().find(|result| result.sequence == sequence);

@@ -38,6 +38,11 @@ impl RoundTrip {
         }
     }
 
+    /// What a round trip takes, once one was measured.
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
     pub(super) fn timeout(&self) -> Duration {
         let base = self
             .smoothed

@@ -4,8 +4,13 @@
 //! lost and grows by one for each window that arrives: without a lossless
 //! network, the receiver's socket buffer is what overflows. And once routers
 //! have marked congestion, a rate, by DCQCN (Zhu et al., SIGCOMM 2015): cut on
-//! each notification, recovered by halves, then added to until it no longer
-//! binds.
+//! a notification, recovered by halves, then added to until it no longer binds.
+//!
+//! A notification has no key: anyone who knows an address and a queue pair's
+//! number can send one. So the rate is cut once a round trip at most, and never
+//! below half of what window and round trip allow. Both are measured: a path that
+//! is congested shows it by loss, which halves the window, or by queues, which
+//! lengthen the round trip, and either lowers that floor.
 
 use std::time::{Duration, Instant};
 
@@ -21,8 +26,10 @@ const ONE_LOSS: Duration = Duration::from_millis(2);
 const GAIN: f64 = 1.0 / 16.0;
 /// How often a rate is raised, and the estimate decays.
 const PERIOD: Duration = Duration::from_micros(300);
-/// Notifications that come within this time are one.
+/// Notifications that come within this time are one, if a round trip is shorter.
 const ONE_NOTICE: Duration = Duration::from_micros(50);
+/// What notifications leave of the rate that window and round trip allow.
+const NOTICED_SHARE: f64 = 0.5;
 /// Periods of fast recovery before the target rate itself is raised.
 const RECOVERY_PERIODS: u32 = 5;
 /// Bytes per second that a raise adds: 40 Mbit/s.
@@ -116,26 +123,32 @@ impl Window {
         }
     }
 
-    /// A congestion notification has come (annex A17.9.3).
-    pub(super) fn notified(&mut self, now: Instant) {
+    /// A congestion notification has come (annex A17.9.3) to a sender whose packets have
+    /// `mtu` bytes and come back acknowledged after `round_trip`. Whether it was heeded.
+    pub(super) fn notified(&mut self, round_trip: Duration, mtu: u32, now: Instant) -> bool {
+        let interval = round_trip.max(ONE_NOTICE);
+        let allowed = self.packets as f64 * f64::from(mtu) / interval.as_secs_f64();
+        let floor = (allowed * NOTICED_SHARE).max(MIN_RATE);
         let rate = self.rate.get_or_insert(Rate {
             current: LINE_RATE,
             target: LINE_RATE,
             congestion: 1.0,
-            noticed_at: now - ONE_NOTICE,
+            noticed_at: now - interval,
             raised_at: now,
             periods: 0,
             busy_until: now,
         });
-        if now.saturating_duration_since(rate.noticed_at) < ONE_NOTICE {
-            return;
+        if now.saturating_duration_since(rate.noticed_at) < interval {
+            return false;
         }
-        rate.target = rate.current;
-        rate.current = (rate.current * (1.0 - rate.congestion / 2.0)).max(MIN_RATE);
+        let cut = rate.current * (1.0 - rate.congestion / 2.0);
+        rate.target = rate.current.max(floor);
+        rate.current = cut.max(floor);
         rate.congestion = (1.0 - GAIN) * rate.congestion + GAIN;
         rate.noticed_at = now;
         rate.raised_at = now;
         rate.periods = 0;
+        true
     }
 }
 
@@ -193,9 +206,11 @@ mod tests {
             count
         };
         let free = sent_in(&mut window, &mut now, Duration::from_millis(5));
+        // A long round trip: the path is congested indeed.
+        let round_trip = Duration::from_millis(4);
         for _ in 0..12 {
-            window.notified(now);
-            now += ONE_NOTICE;
+            assert!(window.notified(round_trip, packet as u32, now));
+            now += round_trip;
         }
         let slow = sent_in(&mut window, &mut now, Duration::from_millis(1)) * 5;
         assert!(slow * 3 < free, "{slow} of {free}");
@@ -204,5 +219,50 @@ mod tests {
         let again = sent_in(&mut window, &mut now, Duration::from_millis(5));
         assert_eq!(again, free);
         assert!(!window.is_paced());
+    }
+
+    /// A stranger who knows the queue pair's number, at 20,000 notifications a second.
+    #[test]
+    fn notifications_alone_leave_half_of_the_rate() {
+        let mut now = Instant::now();
+        let mut window = Window::default();
+        let (packet, round_trip) = (4096, Duration::from_micros(200));
+        let allowed = (INITIAL * packet) as f64 / round_trip.as_secs_f64();
+        let (mut sent, mut heeded) = (0, 0);
+        let start = now;
+        while now < start + Duration::from_secs(1) {
+            heeded += u32::from(window.notified(round_trip, packet as u32, now));
+            for _ in 0..50 {
+                while window.holds_until(now).is_none() && (sent as f64) < allowed {
+                    window.sent(packet as usize, now);
+                    sent += packet;
+                }
+                now += Duration::from_micros(1);
+            }
+        }
+        assert!(heeded <= 5000, "{heeded} cuts in 5,000 round trips");
+        let share = sent as f64 / allowed;
+        assert!(share >= NOTICED_SHARE * 0.95, "{share}");
+    }
+
+    #[test]
+    fn loss_lowers_what_notifications_leave() {
+        let mut now = Instant::now();
+        let round_trip = Duration::from_micros(200);
+        let floor_after = |losses: u32, now: &mut Instant| {
+            let mut window = Window::default();
+            for _ in 0..losses {
+                window.lost(*now);
+                *now += ONE_LOSS;
+            }
+            for _ in 0..64 {
+                window.notified(round_trip, 4096, *now);
+                *now += round_trip;
+            }
+            window.rate.expect("it is paced").current
+        };
+        let without = floor_after(0, &mut now);
+        let with = floor_after(3, &mut now);
+        assert!(with * 7.0 < without, "{with} of {without}");
     }
 }

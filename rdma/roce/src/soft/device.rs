@@ -10,7 +10,7 @@ use cairn_rdma::{Access, Device, Endpoint, EndpointOptions, FabricError, Mapping
 
 use super::endpoint::SoftEndpoint;
 use super::manager::ConnectionManager;
-use super::slots::{INDEX_BITS, Numbers, SLOT_BITS, SLOTS};
+use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
 use crate::chance::Chance;
 use crate::cm::{Identity, Manager};
@@ -18,7 +18,7 @@ use crate::counters::Counters;
 use crate::phy::Inlet;
 use crate::phy::fault::Fault;
 use crate::phy::send::Sender;
-use crate::qp::memory::Regions;
+use crate::qp::memory::{Keys, Regions};
 
 /// Endpoints of a device at a time: what the top bits of a queue pair number can
 /// tell apart, less the one of connection management.
@@ -31,7 +31,7 @@ pub(super) struct SoftDevice {
     id: u64,
     pub(super) address: IpAddr,
     pub(super) options: SoftOptions,
-    pub(super) regions: Arc<Regions>,
+    regions: Arc<Regions>,
     pub(super) manager: Arc<ConnectionManager>,
     /// Of the manager; a simulation's has none.
     thread: Mutex<Option<JoinHandle<()>>>,
@@ -54,7 +54,7 @@ struct Counted {
 struct Leased {
     inlet: Arc<Inlet>,
     taken: bool,
-    /// What its next endpoint's queue pair numbers begin with.
+    /// That its endpoints' queue pairs have had; the endpoint that has it, has these.
     numbers: Numbers,
 }
 
@@ -90,7 +90,7 @@ impl SoftDevice {
         let fault = options.fault.map(|options| Fault::new(options, id << 8));
         let manager = ConnectionManager::new(
             options.clock.clone(),
-            Manager::new(Identity::new(options.chance.draw())),
+            Manager::new(Identity::new(options.chance.clone())),
             inlet,
             Sender::new(&options.network, fault, options.capture.clone()),
             options.capture.clone(),
@@ -149,10 +149,7 @@ impl SoftDevice {
         inlets.push(Leased {
             inlet: Arc::new(inlet),
             taken: true,
-            numbers: Numbers {
-                generation: self.options.chance.draw() as u16,
-                base: 0,
-            },
+            numbers: Numbers::default(),
         });
         let index = inlets.len() - 1;
         Ok(inlets[index].lease(index))
@@ -186,11 +183,11 @@ impl SoftDevice {
 }
 
 impl Leased {
-    fn lease(&self, at: usize) -> Lease {
+    fn lease(&mut self, at: usize) -> Lease {
         Lease {
             index: at as u32 + 1,
             inlet: Arc::clone(&self.inlet),
-            numbers: self.numbers,
+            numbers: std::mem::take(&mut self.numbers),
         }
     }
 }
@@ -215,35 +212,85 @@ impl Device for SoftDevice {
         self.id
     }
 
+    fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError> {
+        Ok(Arc::new(Domain {
+            regions: Arc::new(Regions::new(self.options.chance.clone())),
+            device: self,
+        }))
+    }
+
     fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError> {
-        // Nothing is pinned: it is the processor that copies.
-        let key = self.regions.register(Arc::clone(&mapping), access)?;
-        let registration = Registration {
-            regions: Arc::clone(&self.regions),
-            key,
-        };
-        Ok(Region::new(mapping, key, key, Box::new(registration)))
+        register(&self.regions, mapping, access)
     }
 
     fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError> {
-        if usize::from(options.queue_pairs) > SLOTS {
-            return Err(FabricError::Limit {
-                what: "queue pairs of an endpoint",
-                limit: 1 << SLOT_BITS,
-            });
-        }
-        Ok(Box::new(SoftEndpoint::open(self, options)?))
+        let regions = Arc::clone(&self.regions);
+        let as_device = Arc::clone(&self) as _;
+        Ok(Box::new(SoftEndpoint::open(
+            self, as_device, &regions, options,
+        )?))
     }
 }
 
-/// Takes a key out of use when its region is dropped.
+/// A device with regions of its own.
+struct Domain {
+    device: Arc<SoftDevice>,
+    regions: Arc<Regions>,
+}
+
+impl fmt::Debug for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.device.fmt(f)
+    }
+}
+
+impl Device for Domain {
+    fn name(&self) -> &str {
+        self.device.name()
+    }
+
+    fn id(&self) -> u64 {
+        self.device.id()
+    }
+
+    fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError> {
+        Arc::clone(&self.device).isolated()
+    }
+
+    fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Region, FabricError> {
+        register(&self.regions, mapping, access)
+    }
+
+    fn open(self: Arc<Self>, options: &EndpointOptions) -> Result<Box<dyn Endpoint>, FabricError> {
+        let (device, regions) = (Arc::clone(&self.device), Arc::clone(&self.regions));
+        Ok(Box::new(SoftEndpoint::open(
+            device, self, &regions, options,
+        )?))
+    }
+}
+
+fn register(
+    regions: &Arc<Regions>,
+    mapping: Arc<Mapping>,
+    access: Access,
+) -> Result<Region, FabricError> {
+    // Nothing is pinned: it is the processor that copies.
+    let Keys { lkey, rkey } = regions.register(Arc::clone(&mapping), access)?;
+    let registration = Registration {
+        regions: Arc::clone(regions),
+        lkey,
+    };
+    Ok(Region::new(mapping, lkey, rkey, Box::new(registration)))
+}
+
+/// Takes a region's keys out of use when it is dropped.
 struct Registration {
     regions: Arc<Regions>,
-    key: u32,
+    lkey: u32,
 }
 
 impl Drop for Registration {
     fn drop(&mut self) {
-        self.regions.deregister(self.key);
+        self.regions.deregister(self.lkey);
     }
 }

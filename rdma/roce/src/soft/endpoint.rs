@@ -17,7 +17,7 @@ use crossbeam_channel::Receiver as Letters;
 
 use super::device::{Lease, SoftDevice};
 use super::manager::{Inbox, News};
-use super::slots::{Phase, Slots};
+use super::slots::{Phase, SLOTS, Slots};
 use crate::counters::Counters;
 use crate::phy::Inlet;
 use crate::phy::fault::Fault;
@@ -25,7 +25,7 @@ use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
 use crate::qp::Context;
-use crate::qp::memory::Memory;
+use crate::qp::memory::{Memory, Regions};
 use crate::qp::work::{CompletionQueue, ReceiveQueue, Work};
 use crate::wire::icrc::Checker;
 use cairn_rdma::wake::Wake;
@@ -68,10 +68,19 @@ pub(super) struct SoftEndpoint {
 }
 
 impl SoftEndpoint {
+    /// On a device, seen as `as_device`, whose queue pairs reach these regions.
     pub(super) fn open(
         device: Arc<SoftDevice>,
+        as_device: Arc<dyn Device>,
+        regions: &Arc<Regions>,
         options: &EndpointOptions,
     ) -> Result<Self, FabricError> {
+        if usize::from(options.queue_pairs) > SLOTS {
+            return Err(FabricError::Limit {
+                what: "queue pairs of an endpoint",
+                limit: SLOTS as u64,
+            });
+        }
         let wake = Wake::new()?;
         let wake = Arc::new(wake);
         let Lease {
@@ -86,6 +95,7 @@ impl SoftEndpoint {
             .options
             .fault
             .map(|options| Fault::new(options, stream));
+        let chance = device.options.chance.clone();
         let mut receiver = Box::new(Receiver::new());
         // What came for the socket's last owner.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
@@ -96,12 +106,12 @@ impl SoftEndpoint {
             outlets: Outlets::new(
                 device.options.network.clone(),
                 device.address,
-                device.options.chance.clone(),
+                chance.clone(),
             ),
             inbox: Inbox { mailbox, wake },
             letters,
-            slots: Slots::new(index, options.queue_pairs, numbers),
-            memory: device.regions.reader(),
+            slots: Slots::new(index, options.queue_pairs, numbers, chance),
+            memory: regions.reader(),
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
             events: VecDeque::new(),
@@ -117,7 +127,7 @@ impl SoftEndpoint {
             ),
             ready: VecDeque::with_capacity(count),
             timers: BinaryHeap::with_capacity(4 * count),
-            as_device: Arc::clone(&device) as _,
+            as_device,
             device,
         })
     }
@@ -129,7 +139,7 @@ impl Drop for SoftEndpoint {
             self.device.manager.disconnect(conn);
         }
         self.device.publish(self.index, &self.counters);
-        self.device.give_back(self.index, self.slots.next_numbers());
+        self.device.give_back(self.index, self.slots.take_numbers());
     }
 }
 

@@ -7,9 +7,10 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use cairn_rdma::log::Topic;
 use cairn_rdma::{
     Complaints, ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey,
-    PrivateData, Sink,
+    PrivateData, Sink, peer_line,
 };
 
 use super::device::SoftDevice;
@@ -40,8 +41,8 @@ impl Listening {
     /// get in. Our own log is.
     fn complain_of_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
-        let admitted = lock(&self.complaints).admit(request.peer.ip(), now);
-        let Some(unreported) = admitted else { return };
+        let admitted = lock(&self.complaints).admit(Topic::Refused, request.peer.ip(), now);
+        let Some(line) = admitted else { return };
         let reason = if own.is_of_one_with(other) {
             format!(
                 "it is a limited member of this listener's partition, P_Key {other}, and so is \
@@ -50,9 +51,9 @@ impl Listening {
         } else {
             format!("it asks by P_Key {other}, and this listener is of partition {own}")
         };
-        tracing::warn!(
-            address = %request.peer, local = %request.local, reason,
-            unreported, "connection request refused"
+        peer_line!(
+            warn, line, address = %request.peer, local = %request.local, reason,
+            "connection request refused"
         );
     }
 }
@@ -113,6 +114,11 @@ impl ConnHandle for SoftRequest {
             .reject(self.id, RejReason::Consumer, &[], private_data);
     }
 
+    fn ignore(mut self: Box<Self>) {
+        self.answered = true;
+        self.device.manager.ignore(self.id);
+    }
+
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
         self
     }
@@ -155,7 +161,8 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        manager.reject(id, RejReason::NoResources, &[], &[]);
+        // Under a flood a refusal would turn a host away that only has to ask again.
+        manager.ignore(id);
         return;
     }
     let event = ConnRequest {

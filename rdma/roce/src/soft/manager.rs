@@ -5,11 +5,13 @@
 //! own threads, under a lock: connecting and disconnecting is not the data path.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Instant;
 
-use cairn_rdma::{Clock, FabricError, Marked, PKey, QpId};
+use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::{Clock, FabricError, Marked, PKey, QpId, peer_line};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
@@ -167,6 +169,11 @@ impl ConnectionManager {
         let _ = self.with(|desk, _| desk.manager.reject(id, reason, info, private_data));
     }
 
+    pub(super) fn ignore(&self, id: ConnId) {
+        // As in `reject`.
+        let _ = self.with(|desk, _| desk.manager.ignore(id));
+    }
+
     pub(super) fn heard(&self, id: ConnId) {
         self.with(|desk, _| {
             desk.manager.heard(id);
@@ -182,6 +189,21 @@ impl ConnectionManager {
         });
     }
 
+    /// A packet of `address` named a key that it was not given.
+    pub(super) fn guessed(&self, address: IpAddr) {
+        let begins = lock(&self.state)
+            .desk
+            .manager
+            .guessed(self.clock.now(), address);
+        if begins && let Some(line) = Line::about(Topic::Fault) {
+            peer_line!(
+                warn, line, %address,
+                "packets name memory keys that this peer was not given; its connection requests \
+                 get no answer for a while"
+            );
+        }
+    }
+
     pub(super) fn connections(&self) -> usize {
         lock(&self.state).desk.manager.connections()
     }
@@ -191,6 +213,7 @@ impl ConnectionManager {
         let desk = &lock(&self.state).desk;
         Counters {
             cm_dropped_requests: desk.manager.dropped_requests(),
+            cm_held_requests: desk.manager.held_requests(),
             ..desk.counters
         }
     }
@@ -256,9 +279,6 @@ impl State {
         let count = receiver.receive(&desk.inlet).unwrap_or(0);
         for datagram in 0..count {
             for received in receiver.packets(datagram) {
-                if let Some(capture) = &desk.capture {
-                    capture.received(&received);
-                }
                 desk.handle(&received, now);
             }
         }
@@ -278,6 +298,9 @@ impl Desk {
             self.counters.rx_icrc_encapsulated += 1;
             return;
         };
+        if let Some(capture) = &self.capture {
+            capture.received(received);
+        }
         let Ok(packet) = Packet::parse(transport) else {
             self.counters.rx_malformed += 1;
             return;

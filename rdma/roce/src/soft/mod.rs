@@ -39,12 +39,14 @@ use manager::Rest;
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
 /// What a provider does besides speaking RoCE.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone)]
 pub struct SoftOptions {
     /// Damage what is sent: for tests.
     pub fault: Option<FaultOptions>,
     /// Write what is sent and received to a file.
     pub capture: Option<Arc<Capture>>,
+    /// Congestion notifications slow senders down.
+    pub congestion_control: bool,
     /// The network to be on. On a wire in memory no thread is started: whoever
     /// owns the wire moves the provider along, by [`Soft::step`].
     pub network: Network,
@@ -52,6 +54,19 @@ pub struct SoftOptions {
     pub clock: Clock,
     /// Where it takes numbers from that peers must not foresee.
     pub chance: Chance,
+}
+
+impl Default for SoftOptions {
+    fn default() -> Self {
+        Self {
+            fault: None,
+            capture: None,
+            congestion_control: true,
+            network: Network::default(),
+            clock: Clock::default(),
+            chance: Chance::default(),
+        }
+    }
 }
 
 /// The provider. Clones are the same.

@@ -1,13 +1,15 @@
 //! An endpoint's queue pairs, and how their numbers are made.
 //!
 //! A queue pair number is 24 bits: the endpoint's turn, by which the kernel
-//! chooses its socket; a generation, so that a number is not used again soon;
-//! and the slot.
+//! chooses its socket, and 18 bits of chance, so that a stranger cannot tell it from
+//! its own. The low 10 of these are not another queue pair's at the time: by them the
+//! slot is found.
 
 use std::time::Instant;
 
 use cairn_rdma::{FabricError, PKey, QpId, QpOptions};
 
+use crate::chance::Chance;
 use crate::cm::{ConnId, Connect, QpTerms};
 use crate::phy::batch::Place;
 use crate::phy::outlets::Outlet;
@@ -18,15 +20,35 @@ pub(super) const INDEX_BITS: u32 = 6;
 pub(super) const SLOT_BITS: u32 = 10;
 pub(super) const SLOTS: usize = 1 << SLOT_BITS;
 const GENERATION_BITS: u32 = 24 - INDEX_BITS - SLOT_BITS;
+/// Numbers of an endpoint.
+const NUMBERS: usize = SLOTS << GENERATION_BITS;
+/// In the table of slots by number: none.
+const NO_SLOT: u16 = u16::MAX;
 
-/// Which numbers an endpoint's queue pairs begin with. A peer must not take them
-/// for those of an endpoint that was here before (IBTA 12.9.8.3.1, "stale"), so
-/// they move on: past the slots that were used, and then to the next generation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// The numbers that the queue pairs of a turn have had. A peer must not take a new one
+/// for one that was here before (IBTA 12.9.8.3.1, "stale"), whichever endpoint had it:
+/// so none comes again before half of them have been had.
+#[derive(Debug, Default)]
 pub(super) struct Numbers {
-    pub(super) generation: u16,
-    /// The number of the first slot.
-    pub(super) base: u16,
+    /// A bit for each.
+    had: Vec<u64>,
+    count: usize,
+}
+
+impl Numbers {
+    fn has(&self, number: usize) -> bool {
+        let word = self.had.get(number / 64).copied().unwrap_or(0);
+        word >> (number % 64) & 1 == 1
+    }
+
+    fn add(&mut self, number: usize) {
+        if self.had.is_empty() || self.count == NUMBERS / 2 {
+            self.had = vec![0; NUMBERS / 64];
+            self.count = 0;
+        }
+        self.count += usize::from(!self.has(number));
+        self.had[number / 64] |= 1 << (number % 64);
+    }
 }
 
 /// Where a queue pair stands.
@@ -74,11 +96,14 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Slots {
     index: u32,
-    first: Numbers,
+    chance: Chance,
+    numbers: Numbers,
     limit: usize,
     /// Where to look for a vacancy first.
     turn: usize,
     slots: Vec<Slot>,
+    /// By the low bits of a queue pair number.
+    by_number: Vec<u16>,
 }
 
 #[derive(Debug)]
@@ -91,28 +116,26 @@ struct Slot {
 
 impl Slots {
     /// For the endpoint whose turn is `index`.
-    pub(super) fn new(index: u32, limit: u16, mut first: Numbers) -> Self {
-        if usize::from(first.base) + usize::from(limit) > SLOTS {
-            first.base = 0;
-            first.generation = first.generation.wrapping_add(1);
-        }
+    pub(super) fn new(index: u32, limit: u16, numbers: Numbers, chance: Chance) -> Self {
         let slots = (0..limit).map(|_| Slot {
-            generation: first.generation,
+            generation: 0,
             unheard: false,
             entry: None,
         });
         Self {
             index,
-            first,
+            chance,
+            numbers,
             limit: usize::from(limit),
             turn: 0,
             slots: slots.collect(),
+            by_number: vec![NO_SLOT; SLOTS],
         }
     }
 
     /// A free slot: the id and the number of the queue pair that may live there.
-    pub(super) fn vacancy(&self) -> Result<(QpId, u32), FabricError> {
-        // In turn, so that it is long before a number comes again.
+    pub(super) fn vacancy(&mut self) -> Result<(QpId, u32), FabricError> {
+        // In turn, so that it is long before an id comes again.
         let order = (self.turn..self.limit).chain(0..self.turn);
         let is_free = |&at: &usize| self.slots[at].entry.is_none() && !self.slots[at].unheard;
         let free = { order }.find(is_free);
@@ -120,21 +143,31 @@ impl Slots {
             what: "queue pairs",
             limit: self.limit as u64,
         })?;
-        let generation = self.slots[slot].generation;
-        let id = QpId::new(slot as u16, generation);
-        Ok((id, self.qpn(slot, generation)))
+        let id = QpId::new(slot as u16, self.slots[slot].generation);
+        let number = self.draw_number();
+        Ok((id, self.index << (24 - INDEX_BITS) | number))
     }
 
-    fn qpn(&self, slot: usize, generation: u16) -> u32 {
-        let generation = u32::from(generation) & ((1 << GENERATION_BITS) - 1);
-        let number = u32::from(self.first.base) + slot as u32;
-        self.index << (24 - INDEX_BITS) | generation << SLOT_BITS | number
+    /// One that no queue pair has, nor has had for long.
+    fn draw_number(&mut self) -> u32 {
+        let places = || (0..SLOTS).filter(|&low| self.by_number[low] == NO_SLOT);
+        let (drawn, free) = (self.chance.draw() as usize, places().count());
+        let low = places().nth((drawn >> GENERATION_BITS) % free);
+        let low = low.expect("where a slot is free, a place is");
+        let generations =
+            (0..1 << GENERATION_BITS).map(|step| drawn.wrapping_add(step) << SLOT_BITS);
+        let mut numbers = generations.map(|generation| (generation % NUMBERS) | low);
+        let new = numbers.clone().find(|&number| !self.numbers.has(number));
+        let number = new.or_else(|| numbers.next()).expect("there are some");
+        self.numbers.add(number);
+        number as u32
     }
 
     pub(super) fn insert(&mut self, id: QpId, entry: Entry) {
         let slot = &mut self.slots[id.slot()];
         assert!(slot.entry.is_none(), "a vacancy is free");
         self.turn = id.slot() + 1;
+        self.by_number[entry.qpn as usize & (SLOTS - 1)] = id.slot() as u16;
         slot.entry = Some(entry);
     }
 
@@ -147,11 +180,10 @@ impl Slots {
 
     /// The queue pair with this number on the wire.
     pub(super) fn by_qpn(&mut self, qpn: u32) -> Option<(QpId, &mut Entry)> {
-        let number = qpn as usize & (SLOTS - 1);
-        let at = number.checked_sub(usize::from(self.first.base))?;
-        let slot = self.slots.get_mut(at)?;
+        let at = self.by_number[qpn as usize & (SLOTS - 1)];
+        let slot = self.slots.get_mut(usize::from(at))?;
         let entry = slot.entry.as_mut().filter(|entry| entry.qpn == qpn)?;
-        Some((QpId::new(at as u16, slot.generation), entry))
+        Some((QpId::new(at, slot.generation), entry))
     }
 
     /// The queue pair in a slot.
@@ -163,7 +195,9 @@ impl Slots {
 
     pub(super) fn remove(&mut self, id: QpId) {
         let slot = &mut self.slots[id.slot()];
-        slot.entry = None;
+        if let Some(entry) = slot.entry.take() {
+            self.by_number[entry.qpn as usize & (SLOTS - 1)] = NO_SLOT;
+        }
         slot.unheard = true;
         slot.generation = slot.generation.wrapping_add(1);
     }
@@ -173,24 +207,9 @@ impl Slots {
         self.slots[id.slot()].unheard = false;
     }
 
-    /// Numbers that none of the queue pairs so far has had.
-    pub(super) fn next_numbers(&self) -> Numbers {
-        let first = self.first;
-        let lived = |slot: &Slot| {
-            let ended = slot.generation.wrapping_sub(first.generation);
-            ended + u16::from(slot.entry.is_some())
-        };
-        match self.slots.iter().map(lived).max().unwrap_or(0) {
-            0 => first,
-            1 => Numbers {
-                base: first.base + self.limit as u16,
-                ..first
-            },
-            most => Numbers {
-                generation: first.generation.wrapping_add(most),
-                ..first
-            },
-        }
+    /// The numbers that its queue pairs have had, for the next endpoint of this turn.
+    pub(super) fn take_numbers(&mut self) -> Numbers {
+        std::mem::take(&mut self.numbers)
     }
 
     pub(super) fn connections(&self) -> impl Iterator<Item = ConnId> {
@@ -203,46 +222,50 @@ impl Slots {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::collections::HashSet;
 
-    const FIRST: Numbers = Numbers {
-        generation: u16::MAX,
-        base: 0,
-    };
-
-    #[test]
-    fn numbers_tell_endpoint_and_slot() {
-        let slots = Slots::new(3, 1024, FIRST);
-        let (id, qpn) = slots.vacancy().unwrap();
-        assert_eq!(id.slot(), 0);
-        assert_eq!(qpn >> (24 - INDEX_BITS), 3);
-        assert!(qpn < 1 << 24);
-        assert_eq!(slots.next_numbers(), FIRST);
+    fn slots(index: u32, limit: u16, numbers: Numbers) -> Slots {
+        Slots::new(index, limit, numbers, Chance::default())
     }
 
     #[test]
-    fn endpoints_after_one_another_have_other_numbers() {
-        let (mut seen, mut next) = (std::collections::HashSet::new(), FIRST);
-        for _ in 0..10_000 {
-            let mut slots = Slots::new(1, 3, next);
-            for _ in 0..2 {
-                let (id, qpn) = slots.vacancy().unwrap();
+    fn numbers_tell_the_endpoint_and_nothing_else() {
+        let mut seen = HashSet::new();
+        // Bits of chance that were set in any and in all.
+        let (mut any, mut all) = (0, u32::MAX);
+        for _ in 0..64 {
+            let (id, qpn) = slots(3, 1024, Numbers::default()).vacancy().unwrap();
+            assert_eq!(id.slot(), 0);
+            assert_eq!(qpn >> (24 - INDEX_BITS), 3);
+            seen.insert(qpn);
+            (any, all) = (any | qpn, all & qpn);
+        }
+        let chance = NUMBERS as u32 - 1;
+        assert_eq!((any & chance, all & chance), (chance, 0));
+        assert!(seen.len() > 60, "{} of 64 differ", seen.len());
+    }
+
+    #[test]
+    fn numbers_are_long_in_coming_again() {
+        let (mut seen, mut next) = (HashSet::new(), Numbers::default());
+        for _ in 0..250 {
+            let mut slots = slots(1, 3, next);
+            for _ in 0..40 {
+                let (_, qpn) = slots.vacancy().unwrap();
                 assert!(seen.insert(qpn), "{qpn:#x} was another's");
-                slots.turn = id.slot() + 1;
-                slots.remove(id);
             }
-            next = slots.next_numbers();
+            next = slots.take_numbers();
         }
     }
 
     #[test]
-    fn a_slot_used_twice_costs_a_generation() {
-        let mut slots = Slots::new(1, 1, FIRST);
-        for _ in 0..2 {
-            let (id, _) = slots.vacancy().unwrap();
-            slots.remove(id);
-            slots.heard(id);
+    fn a_full_endpoint_has_a_number_for_each() {
+        let mut slots = slots(1, SLOTS as u16, Numbers::default());
+        for at in 0..SLOTS {
+            let (_, qpn) = slots.vacancy().unwrap();
+            let low = qpn as usize & (SLOTS - 1);
+            assert_eq!(slots.by_number[low], NO_SLOT, "queue pair {at}");
+            slots.by_number[low] = at as u16;
         }
-        let (generation, base) = (1, 0);
-        assert_eq!(slots.next_numbers(), Numbers { generation, base });
     }
 }

@@ -65,7 +65,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// What an unconnected socket with `IP_PMTUDISC_DO` sends, in the segment
+    /// What an unconnected socket with `IP_PMTUDISC_PROBE` sends, in the segment
     /// with this `index` of a super-packet.
     #[must_use]
     pub const fn of_segment(index: u16) -> Self {

@@ -18,7 +18,7 @@ use cairn_roce::qp::memory::{Memory, Regions};
 use cairn_roce::qp::work::{CompletionQueue, ReceiveQueue, Request, Work};
 use cairn_roce::qp::{Context, Qp, QpConfig};
 use cairn_roce::wire::icrc::{self, Identity, Route};
-use cairn_roce::wire::{Aeth, Ieth, Opcode, Packet, Reth, Syndrome};
+use cairn_roce::wire::{Aeth, Ieth, NakCode, Opcode, Packet, Reth, Syndrome};
 use sim::{Network, Random, Weather, for_each_seed};
 
 /// Bytes of the longest message.
@@ -38,7 +38,8 @@ const SIZE: u64 = ATOMIC + 8;
 struct End {
     qp: Qp,
     mapping: Arc<Mapping>,
-    key: u32,
+    lkey: u32,
+    rkey: u32,
     memory: Memory,
     receives: ReceiveQueue,
     completions: CompletionQueue,
@@ -73,13 +74,14 @@ impl End {
         let mapping = Arc::new(Mapping::anonymous(SIZE as usize).unwrap());
         let regions = Arc::new(Regions::default());
         let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let key = regions.register(Arc::clone(&mapping), rights).unwrap();
+        let keys = regions.register(Arc::clone(&mapping), rights).unwrap();
         let mut qp = Qp::new(config, now);
         qp.release();
         Self {
             qp,
             mapping,
-            key,
+            lkey: keys.lkey,
+            rkey: keys.rkey.expect("peers were given rights"),
             memory: regions.reader(),
             receives: ReceiveQueue::new(SLOTS as usize),
             completions: CompletionQueue::new(64, 1),
@@ -109,7 +111,7 @@ impl End {
         Sge {
             addr: self.mapping.addr() + offset,
             length: length as u32,
-            lkey: self.key,
+            lkey: self.lkey,
         }
     }
 
@@ -129,7 +131,7 @@ impl End {
     fn remote(&self, offset: u64) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.mapping.addr() + offset,
-            rkey: self.key,
+            rkey: self.rkey,
         }
     }
 

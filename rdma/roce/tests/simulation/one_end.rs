@@ -196,6 +196,108 @@ fn a_read_repeated_before_its_key_is_invalidated() {
     assert_eq!(answers, expected);
 }
 
+/// What was registered for this end alone, no packet can name: neither its local key,
+/// nor any guess, takes it out of use.
+#[test]
+fn a_peer_cannot_invalidate_what_it_was_not_given() {
+    let now = Instant::now();
+    let config = configs(&mut Random::new(1))[0];
+    let lkey = End::new(&config, now).lkey;
+    for guess in [lkey, lkey ^ 1, 0, 1, u32::MAX] {
+        let mut end = End::new(&config, now);
+        end.post_receive();
+        let guess = if guess == lkey { end.lkey } else { guess };
+        let mut send = Packet::new(Opcode::SendOnlyInv, 0, config.receive_psn);
+        send.ieth = Some(Ieth { rkey: guess });
+        end.with(|qp, cx| qp.handle_packet(&send, false, now, cx));
+        let mut out = [0; 4096 + 64];
+        let length = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx));
+        let answer = Packet::parse(&out[..length.unwrap()]).expect("it is well-formed");
+        let refused = Syndrome::Nak(NakCode::RemoteAccess);
+        assert_eq!(answer.syndrome(), Some(refused), "{guess:#x}");
+        assert!(end.qp.is_broken() && end.qp.met_wrong_key());
+        assert!(
+            end.completions.pop().is_none(),
+            "a message came by {guess:#x}"
+        );
+        let own = [end.sge(LOCAL, 8)];
+        assert_eq!(end.memory.scatter(&own, 0, &[1; 8]), Ok(()));
+        assert!(end.memory.knows(end.rkey));
+    }
+}
+
+/// A READ that comes again is answered again, and so is a later part of it. What was
+/// never asked for, by an old PSN, is not answered, whatever its key: or who guesses
+/// keys would be shown which are right, at no cost.
+#[test]
+fn only_reads_that_were_made_are_repeated() {
+    let now = Instant::now();
+    let config = configs(&mut Random::new(1))[0];
+    let mtu = config.mtu;
+    let mut end = End::new(&config, now);
+    let made = Reth {
+        va: end.remote(LOCAL).addr,
+        rkey: end.rkey,
+        dma_len: 2 * mtu + 100,
+    };
+    let mut answers_to = |psn: u32, reth: Reth| {
+        let mut read = Packet::new(
+            Opcode::ReadRequest,
+            0,
+            (config.receive_psn + psn) & 0xff_ffff,
+        );
+        read.reth = Some(reth);
+        end.with(|qp, cx| qp.handle_packet(&read, false, now, cx));
+        let mut out = [0; 4096 + 64];
+        let mut bytes = 0;
+        while let Some(length) = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx)) {
+            let answer = Packet::parse(&out[..length]).expect("it is well-formed");
+            assert!(answer.opcode.is_read_response(), "{:?}", answer.opcode);
+            bytes += answer.payload.len() as u32;
+        }
+        assert!(!end.qp.is_broken());
+        bytes
+    };
+    let part = |skipped: u32, dma_len: u32| Reth {
+        va: made.va + u64::from(skipped),
+        dma_len,
+        ..made
+    };
+    assert_eq!(answers_to(0, made), made.dma_len);
+    for (psn, reth) in [
+        (0, made),
+        (1, part(mtu, mtu + 100)),
+        (2, part(2 * mtu, 100)),
+        (0, part(0, mtu)),
+    ] {
+        assert_eq!(answers_to(psn, reth), reth.dma_len, "{psn} {reth:?}");
+    }
+    let other_key = Reth {
+        rkey: made.rkey ^ 1,
+        ..made
+    };
+    for (psn, reth) in [
+        (0, other_key),
+        (0, part(1, 100)),
+        (0, part(mtu, 100)),
+        (0, part(0, made.dma_len + 1)),
+        (0, part(0, 0)),
+        (1, made),
+        (1, part(mtu, mtu + 101)),
+        (2, part(0, 100)),
+    ] {
+        assert_eq!(answers_to(psn, reth), 0, "{psn} {reth:?}");
+    }
+
+    // Beyond what a peer may have outstanding, the oldest is forgotten.
+    let depth = u32::from(config.responder_resources);
+    for later in 0..depth {
+        assert_eq!(answers_to(3 + later, part(0, 50)), 50);
+    }
+    assert_eq!(answers_to(0, made), 0);
+    assert_eq!(answers_to(3, part(0, 50)), 50);
+}
+
 /// Well-formed packets of any content, in any order, from a peer that is out to
 /// do harm.
 #[test]
@@ -251,7 +353,7 @@ fn hostile_packets_harm_nobody() {
             if random.chance(500) && opcode.has_reth() {
                 // A right key, for once.
                 bytes[12..20].copy_from_slice(&end.mapping.addr().to_be_bytes());
-                bytes[20..24].copy_from_slice(&end.key.to_be_bytes());
+                bytes[20..24].copy_from_slice(&end.rkey.to_be_bytes());
                 bytes[24..26].fill(0);
             }
             let packet = Packet::parse(&bytes).unwrap();

@@ -142,7 +142,7 @@ impl VerbsEndpoint {
     fn make_pair(&mut self, options: &QpOptions) -> Result<QueuePair, FabricError> {
         self.send_chain.grow(options.send_work as usize);
         QueuePair::new(
-            self.device.domain(),
+            &self.domain,
             &self.completions,
             &self.receives,
             options.send_work,
@@ -196,7 +196,7 @@ impl VerbsEndpoint {
             && matches!(qp.phase, Phase::Accepted)
             && let Err(error) = qp.cm.traffic_seen()
         {
-            tracing::debug!(?id, %error, "rdma_notify");
+            cairn_rdma::peer_detail!(?id, %error, "rdma_notify");
         }
     }
 

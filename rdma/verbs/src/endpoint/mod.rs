@@ -28,7 +28,7 @@ use cairn_rdma::{
 use crate::chain::{ReceiveChain, SendChain};
 use crate::cm::Channel;
 use crate::device::VerbsDevice;
-use crate::objects::{CompletionQueue, SharedReceiveQueue};
+use crate::objects::{CompletionQueue, ProtectionDomain, SharedReceiveQueue};
 use crate::receives::ReceiveSlots;
 use crate::region_table::RegionView;
 use crate::watcher::Mailbox;
@@ -63,18 +63,22 @@ pub(crate) struct VerbsEndpoint {
     removed: bool,
     wait_fds: [RawFd; 3],
     limits: EndpointLimits,
+    domain: Arc<ProtectionDomain>,
     device: Arc<VerbsDevice>,
     as_device: Arc<dyn Device>,
 }
 
 impl VerbsEndpoint {
+    /// On a device, seen as `as_device`, in a protection domain.
     pub(crate) fn open(
         device: Arc<VerbsDevice>,
+        as_device: Arc<dyn Device>,
+        domain: Arc<ProtectionDomain>,
         options: &EndpointOptions,
     ) -> Result<Self, FabricError> {
-        let domain = device.domain();
-        let completions = CompletionQueue::new(domain, options.completions, device.next_vector())?;
-        let receives = SharedReceiveQueue::new(domain, options.receives)?;
+        device.check_size(options)?;
+        let completions = CompletionQueue::new(&domain, options.completions, device.next_vector())?;
+        let receives = SharedReceiveQueue::new(&domain, options.receives)?;
         let channel = Channel::new(device.library())?;
         let mailbox = device.subscribers().subscribe()?;
         Ok(Self {
@@ -94,7 +98,8 @@ impl VerbsEndpoint {
             next_look: Instant::now(),
             removed: false,
             limits: device.limits(),
-            as_device: Arc::clone(&device) as _,
+            as_device,
+            domain,
             device,
         })
     }

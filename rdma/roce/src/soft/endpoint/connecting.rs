@@ -201,7 +201,13 @@ impl SoftEndpoint {
             min_rnr_timer: options.min_rnr_timer,
             ack_timeout: timeout_of_code(entry.ack_timeout),
         };
-        entry.qp = Some(Qp::new(&config, now));
+        let mut qp = Qp::new(&config, now);
+        let network = &self.device.options.network;
+        // Without ECN in its packets no router can have marked them.
+        if !self.device.options.congestion_control || network.version() == Version::V1 {
+            qp.ignore_congestion();
+        }
+        entry.qp = Some(qp);
     }
 
     /// Hears what the connection manager has to say.

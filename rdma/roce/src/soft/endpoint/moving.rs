@@ -50,9 +50,6 @@ impl SoftEndpoint {
     }
 
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
-        if let Some(capture) = &self.device.options.capture {
-            capture.received(received);
-        }
         let Some((bth, _)) = Bth::parse(received.bytes) else {
             self.counters.rx_malformed += 1;
             return;
@@ -76,6 +73,9 @@ impl SoftEndpoint {
             self.counters.rx_icrc_encapsulated += 1;
             return;
         };
+        if let Some(capture) = &self.device.options.capture {
+            capture.received(received);
+        }
         let Ok(packet) = Packet::parse(transport) else {
             self.counters.rx_malformed += 1;
             return;
@@ -179,6 +179,9 @@ impl SoftEndpoint {
         let Some(qp) = &entry.qp else { return };
         if qp.is_broken() && matches!(entry.phase, Phase::Accepted | Phase::Established) {
             entry.phase = Phase::Broken;
+            if qp.met_wrong_key() {
+                self.device.manager.guessed(entry.flow.remote);
+            }
             let reason = DisconnectReason::Transport;
             self.events
                 .push_back(Event::Disconnected { qp: id, reason });

@@ -1,0 +1,234 @@
+//! Copies from and to memory that others may write at the same time.
+//!
+//! Why `unsafe` here: to the language, a copy that meets a write of another thread is
+//! undefined, whatever the processor does, unless each byte is an atomic access. The
+//! compiler makes no fast copy of atomics. The C library's are fast, and their machine
+//! code accesses each byte at least as relaxed atomics do; called from assembly, which
+//! the compiler does not look into, they are just that. (Wider atomics would not do:
+//! where two copies are of different widths, that is undefined, too.)
+//!
+//! Miri, which runs no assembly, gets the atomics themselves.
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+pub(super) use fast::{fill, load, shift, store, stream};
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+pub(super) use plain::{fill, load, shift, store, stream};
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod fast {
+    use std::arch::asm;
+
+    /// Calls one of the C library's functions that take an address, a second argument
+    /// and a length.
+    macro_rules! call {
+        ($function:path, $to:expr, $second:expr, $length:expr) => {
+            asm!(
+                "call {function}",
+                function = sym $function,
+                inout("rdi") $to => _,
+                inout("rsi") $second => _,
+                inout("rdx") $length => _,
+                clobber_abi("C"),
+            )
+        };
+    }
+
+    /// Copies 64 bytes, or 16: submission and completion queue entries, for which a call
+    /// would cost more than the copy.
+    macro_rules! moves {
+        ($from:expr, $to:expr, 16) => {
+            asm!(
+                "movdqu {a}, [{from}]",
+                "movdqu [{to}], {a}",
+                from = in(reg) $from,
+                to = in(reg) $to,
+                a = out(xmm_reg) _,
+                options(nostack, preserves_flags),
+            )
+        };
+        ($from:expr, $to:expr, 64) => {
+            asm!(
+                "movdqu {a}, [{from}]",
+                "movdqu {b}, [{from} + 16]",
+                "movdqu {c}, [{from} + 32]",
+                "movdqu {d}, [{from} + 48]",
+                "movdqu [{to}], {a}",
+                "movdqu [{to} + 16], {b}",
+                "movdqu [{to} + 32], {c}",
+                "movdqu [{to} + 48], {d}",
+                from = in(reg) $from,
+                to = in(reg) $to,
+                a = out(xmm_reg) _,
+                b = out(xmm_reg) _,
+                c = out(xmm_reg) _,
+                d = out(xmm_reg) _,
+                options(nostack, preserves_flags),
+            )
+        };
+    }
+
+    /// Copies `length` bytes from `from` to `to`. Where the compiler knows the length, it
+    /// chooses.
+    ///
+    /// # Safety
+    /// There are as many at both, and they do not overlap.
+    #[inline]
+    unsafe fn copy(from: *const u8, to: *mut u8, length: usize) {
+        // SAFETY: by the caller's promise; memcpy follows C's calling convention.
+        unsafe {
+            match length {
+                16 => moves!(from, to, 16),
+                64 => moves!(from, to, 64),
+                _ => call!(libc::memcpy, to, from, length),
+            }
+        }
+    }
+
+    /// Copies `from` to `to`.
+    ///
+    /// # Safety
+    /// There is room for `from` at `to`, which it does not overlap.
+    #[inline]
+    pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
+        // SAFETY: by the caller's promise.
+        unsafe { copy(from.as_ptr(), to, from.len()) };
+    }
+
+    /// Copies what is at `from` to `to`.
+    ///
+    /// # Safety
+    /// There are as many bytes at `from`, and `to` does not overlap them.
+    #[inline]
+    pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
+        // SAFETY: by the caller's promise.
+        unsafe { copy(from, to.as_mut_ptr(), to.len()) };
+    }
+
+    /// Copies `length` bytes from `from` to `to`, as if by way of a third place.
+    ///
+    /// # Safety
+    /// There are as many at both.
+    pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
+        // SAFETY: by the caller's promise; memmove follows C's calling convention.
+        unsafe { call!(libc::memmove, to, from, length) };
+    }
+
+    /// Sets `length` bytes at `to`.
+    ///
+    /// # Safety
+    /// There are as many.
+    pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
+        // SAFETY: by the caller's promise; memset follows C's calling convention.
+        unsafe { call!(libc::memset, to, u64::from(value), length) };
+    }
+
+    /// As [`store`], past the caches as far as the addresses allow.
+    ///
+    /// # Safety
+    /// As for [`store`].
+    pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {
+        // Whole lines, each written by four stores, leave as one.
+        const LINE: usize = 64;
+        let head = to.align_offset(LINE).min(from.len());
+        let (head, rest) = from.split_at(head);
+        let (lines, tail) = rest.as_chunks::<LINE>();
+        // SAFETY: all three parts lie within the room for `from`, one behind the other;
+        // the lines begin at a multiple of their length, by `align_offset`.
+        unsafe {
+            store(head, to);
+            let mut at = to.add(head.len());
+            for line in lines {
+                asm!(
+                    "movdqu {a}, [{from}]",
+                    "movdqu {b}, [{from} + 16]",
+                    "movdqu {c}, [{from} + 32]",
+                    "movdqu {d}, [{from} + 48]",
+                    "movntdq [{to}], {a}",
+                    "movntdq [{to} + 16], {b}",
+                    "movntdq [{to} + 32], {c}",
+                    "movntdq [{to} + 48], {d}",
+                    from = in(reg) line.as_ptr(),
+                    to = in(reg) at,
+                    a = out(xmm_reg) _,
+                    b = out(xmm_reg) _,
+                    c = out(xmm_reg) _,
+                    d = out(xmm_reg) _,
+                    options(nostack, preserves_flags),
+                );
+                at = at.add(LINE);
+            }
+            store(tail, at);
+        }
+    }
+}
+
+#[cfg(any(not(target_arch = "x86_64"), miri))]
+mod plain {
+    use std::sync::atomic::{AtomicU8, Ordering::Relaxed};
+
+    /// The byte at `at` of `base`.
+    ///
+    /// # Safety
+    /// It is there, for as long as the result is used.
+    unsafe fn byte<'a>(base: *const u8, at: usize) -> &'a AtomicU8 {
+        // SAFETY: by the caller's promise; all others access it atomically, too, or
+        // outside of the language.
+        unsafe { AtomicU8::from_ptr(base.add(at).cast_mut()) }
+    }
+
+    /// Copies `from` to `to`.
+    ///
+    /// # Safety
+    /// There is room for `from` at `to`, which it does not overlap.
+    pub(in crate::memory) unsafe fn store(from: &[u8], to: *mut u8) {
+        for (at, value) in from.iter().enumerate() {
+            // SAFETY: by the caller's promise.
+            unsafe { byte(to, at) }.store(*value, Relaxed);
+        }
+    }
+
+    /// As [`store`], where there is no way past the caches.
+    ///
+    /// # Safety
+    /// As for [`store`].
+    pub(in crate::memory) unsafe fn stream(from: &[u8], to: *mut u8) {
+        // SAFETY: by the caller's promise.
+        unsafe { store(from, to) };
+    }
+
+    /// Copies what is at `from` to `to`.
+    ///
+    /// # Safety
+    /// There are as many bytes at `from`, and `to` does not overlap them.
+    pub(in crate::memory) unsafe fn load(from: *const u8, to: &mut [u8]) {
+        for (at, value) in to.iter_mut().enumerate() {
+            // SAFETY: by the caller's promise.
+            *value = unsafe { byte(from, at) }.load(Relaxed);
+        }
+    }
+
+    /// Copies `length` bytes from `from` to `to`, as if by way of a third place.
+    ///
+    /// # Safety
+    /// There are as many at both.
+    pub(in crate::memory) unsafe fn shift(from: *const u8, to: *mut u8, length: usize) {
+        // SAFETY: by the caller's promise.
+        let copy = |at| unsafe { byte(to, at).store(byte(from, at).load(Relaxed), Relaxed) };
+        if from.cast_mut() < to {
+            (0..length).rev().for_each(copy);
+        } else {
+            (0..length).for_each(copy);
+        }
+    }
+
+    /// Sets `length` bytes at `to`.
+    ///
+    /// # Safety
+    /// There are as many.
+    pub(in crate::memory) unsafe fn fill(to: *mut u8, value: u8, length: usize) {
+        for at in 0..length {
+            // SAFETY: by the caller's promise.
+            unsafe { byte(to, at) }.store(value, Relaxed);
+        }
+    }
+}
