@@ -1,7 +1,7 @@
 //! The ANA states of a listener, as reactors read them while the control plane
 //! changes them.
 
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 
 use cairn_rdma::PKey;
 use nvme_proto::ana::AnaStates;
@@ -19,6 +19,15 @@ pub(crate) struct ListenerShared {
     pub(crate) pkey: PKey,
     /// How good a way to each ANA group it is.
     pub(crate) ana: AnaShared,
+    /// Whether a reload took it away.
+    pub(crate) removed: AtomicBool,
+}
+
+impl ListenerShared {
+    /// Whether no host may come by it any more.
+    pub(crate) fn is_removed(&self) -> bool {
+        self.removed.load(Ordering::Relaxed)
+    }
 }
 
 /// The state of each ANA group by way of one listener. Read by every I/O and

@@ -23,10 +23,18 @@ use crate::work_id::WorkId;
 /// Bytes of a response capsule: the CQE alone.
 const CQE_BYTES: usize = size_of::<Cqe>();
 
+/// Buffers of a page each for commands that must get through: those of admin queues and
+/// Connects.
+const SPARES: usize = 32;
+
 /// Responses and data buffers.
 pub(crate) struct Arena {
     mapping: Arc<Mapping>,
     pool: Pool,
+    /// Bytes of the pool; the spare buffers lie behind it.
+    data: usize,
+    /// Buffers of a page each that are not the pool's.
+    spare: Vec<Buffer>,
     data_offset: usize,
     /// The ring's name for the mapping.
     slot: u16,
@@ -40,11 +48,13 @@ impl Arena {
         let data = data.max(2 * largest).next_multiple_of(largest);
         // One CQE for each request that may be answered at a time.
         let responses = (requests * CQE_BYTES).next_multiple_of(UNIT);
-        let mapping = Arc::new(Mapping::anonymous(responses + data)?);
+        let mapping = Arc::new(Mapping::anonymous(responses + data + SPARES * UNIT)?);
         let pool = Pool::new(data, largest);
         Ok(Self {
             mapping,
             pool,
+            data,
+            spare: (0..SPARES).map(|n| Buffer::at(data + n * UNIT)).collect(),
             data_offset: responses,
             slot: 0,
         })
@@ -62,12 +72,26 @@ impl Arena {
 
     /// Bytes of all data buffers.
     pub(crate) fn data_bytes(&self) -> usize {
-        self.mapping.len() - self.data_offset
+        self.data
     }
 
     /// Bytes of data buffers that are taken.
     pub(crate) fn taken_bytes(&self) -> usize {
-        self.pool.taken_bytes()
+        self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
+    }
+
+    /// A buffer of a page that the pool does not have, if there is one left.
+    pub(crate) fn take_spare(&mut self) -> Option<Buffer> {
+        self.spare.pop()
+    }
+
+    /// Takes a buffer back.
+    pub(crate) fn give(&mut self, buffer: Buffer) {
+        if buffer.offset() < self.data {
+            self.pool.give(buffer);
+        } else {
+            self.spare.push(buffer);
+        }
     }
 
     /// The data buffers.
@@ -231,8 +255,24 @@ mod tests {
         let span = arena.span(&buffer, 4096);
         assert!(last.addr + u64::from(last.length) <= span.addr);
         assert!(span.addr.is_multiple_of(UNIT as u64));
-        assert_eq!(arena.mapping().len(), 8192 + (1 << 20));
-        arena.pool().give(buffer);
+        assert_eq!(arena.mapping().len(), 8192 + (1 << 20) + SPARES * UNIT);
+        arena.give(buffer);
+    }
+
+    #[test]
+    fn spare_buffers_lie_behind_the_others_and_come_back() {
+        let mut arena = Arena::new(1, 1 << 20, 64 << 10).unwrap();
+        let spares: Vec<Buffer> = std::iter::from_fn(|| arena.take_spare()).collect();
+        assert_eq!(spares.len(), SPARES);
+        assert_eq!(arena.taken_bytes(), SPARES * UNIT);
+        let end = arena.mapping().addr() + arena.mapping().len() as u64;
+        for buffer in spares {
+            let span = arena.span(&buffer, UNIT as u32);
+            assert!(buffer.offset() >= arena.data_bytes());
+            assert!(span.addr + UNIT as u64 <= end);
+            arena.give(buffer);
+        }
+        assert_eq!(arena.taken_bytes(), 0);
     }
 
     #[test]

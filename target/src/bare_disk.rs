@@ -165,7 +165,7 @@ impl BareDisk {
             .backend
             .begin(io, &mut self.ring, Some(self.file), slot as u64)
         {
-            Progress::Pending => Ok(()),
+            Progress::Pending | Progress::Later => Ok(()),
             Progress::Done(Ok(())) => unreachable!("a file takes its time"),
             Progress::Done(Err(Errno(errno))) => Err(io::Error::from_raw_os_error(errno)),
         }
@@ -183,6 +183,7 @@ impl BareDisk {
             .resume(io, result, &mut self.ring, Some(self.file), tag);
         match progress {
             Progress::Pending => Ok(None),
+            Progress::Later => self.begin(slot).map(|()| None),
             Progress::Done(Ok(())) => Ok(Some(slot)),
             Progress::Done(Err(Errno(errno))) => Err(io::Error::from_raw_os_error(errno)),
         }

@@ -17,9 +17,11 @@ mod registry;
 mod request;
 mod ring;
 mod server;
+mod simulated_disk;
 mod top;
 mod work_id;
 
 pub use backend::OpenError;
 pub use bare_disk::BareDisk;
 pub use server::{Holdings, ReloadError, StartError, SteppedTarget, Target};
+pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

@@ -4,10 +4,12 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use cairn_rdma::{Access, Device, FabricError, Region};
+use cairn_config::Uuid;
+use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::{Access, Device, FabricError, Region, peer_line};
 use nvme_proto::io::NamespaceView;
 
-use crate::backend::Backend;
+use crate::backend::{Backend, OpenError};
 use crate::metrics::NamespaceCounters;
 
 /// A namespace: what all reactors share of it.
@@ -21,6 +23,10 @@ pub(crate) struct Namespace {
     pub(crate) backend: Backend,
     /// What that is called.
     pub(crate) backing: String,
+    /// What tells it from all other disks.
+    pub(crate) uuid: Uuid,
+    /// Whether the configuration says so, and not the disk.
+    pub(crate) is_named: bool,
     read_only: bool,
     /// What each reactor counts of it.
     counters: Box<[Arc<NamespaceCounters>]>,
@@ -32,23 +38,32 @@ pub(crate) struct Namespace {
 
 impl Namespace {
     /// A namespace that no device knows yet.
+    ///
+    /// # Errors
+    /// It cannot be found out which disk it is.
     pub(crate) fn new(
         config: &cairn_config::Namespace,
         backend: Backend,
         backing: String,
         reactors: usize,
-    ) -> Self {
+    ) -> Result<Self, OpenError> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
-        Self {
+        let uuid = match config.uuid {
+            Some(uuid) => uuid,
+            None => backend.identity(config.shared)?,
+        };
+        Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             nsid: config.nsid,
             backend,
             backing,
+            uuid,
+            is_named: config.uuid.is_some(),
             read_only: config.read_only,
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             regions: Mutex::default(),
-        }
+        })
     }
 
     /// What this reactor counts of it.
@@ -116,6 +131,25 @@ pub(crate) struct NamespaceTable {
     pub(crate) namespaces: Vec<Entry>,
 }
 
+impl NamespaceTable {
+    /// Flushes all of them, one that fails or not, and says whether all were. Blocks as long as
+    /// the disks take.
+    pub(crate) fn flush(&self) -> bool {
+        let mut intact = true;
+        for Entry { namespace, .. } in &self.namespaces {
+            if let Err(error) = namespace.backend.flush() {
+                intact = false;
+                if let Some(line) = Line::about(Topic::Disk) {
+                    peer_line!(error, line, nsid = namespace.nsid, backing = namespace.backing, %error,
+                        "flush failed at shutdown: acknowledged writes may be lost"
+                    );
+                }
+            }
+        }
+        intact
+    }
+}
+
 /// A namespace, and its size at the time of the table.
 #[derive(Debug, Clone)]
 pub(crate) struct Entry {
@@ -123,4 +157,50 @@ pub(crate) struct Entry {
     pub(crate) namespace: Arc<Namespace>,
     /// What parsing must know of it.
     pub(crate) view: NamespaceView,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::backend::Claim;
+
+    #[test]
+    fn one_disk_that_fails_does_not_keep_the_others_from_being_flushed() {
+        let folder = tempfile::tempdir().unwrap();
+        let entry = |number: u32| {
+            let path = folder.path().join(number.to_string());
+            let file = std::fs::File::create(&path).unwrap();
+            file.set_len(1 << 20).unwrap();
+            let backend = Backend::open_file(&path, None, Claim::default()).unwrap();
+            let config = cairn_config::Namespace {
+                nsid: number,
+                backing: cairn_config::Backing::Disk(path),
+                uuid: None,
+                nguid: None,
+                block_size: None,
+                read_only: false,
+                shared: false,
+                ana_group: 1,
+            };
+            let namespace = Namespace::new(&config, backend, String::new(), 1).unwrap();
+            let namespace = Arc::new(namespace);
+            let view = namespace.view();
+            Entry { namespace, view }
+        };
+        let namespaces: Vec<Entry> = (1..=3).map(entry).collect();
+        let table = NamespaceTable { namespaces };
+        assert!(table.flush());
+        // A flush that was tried and failed is remembered: so each one shows whether it was.
+        for number in [0, 2] {
+            let Backend::File(disk) = &table.namespaces[number].namespace.backend else {
+                unreachable!("opened as a file")
+            };
+            disk.fail_syncs(1);
+        }
+        assert!(!table.flush());
+        let failed = |entry: &Entry| entry.namespace.backend.is_failed();
+        let failed: Vec<bool> = table.namespaces.iter().map(failed).collect();
+        assert_eq!(failed, [true, false, true]);
+        assert!(!table.flush(), "what was lost stays lost");
+    }
 }

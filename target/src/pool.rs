@@ -20,6 +20,12 @@ pub struct Buffer {
 }
 
 impl Buffer {
+    /// A page that belongs to no pool.
+    pub(crate) fn at(offset: usize) -> Self {
+        let unit = (offset / UNIT) as u32;
+        Self { unit, order: 0 }
+    }
+
     /// From the start of the data area.
     pub(crate) fn offset(&self) -> usize {
         self.unit as usize * UNIT

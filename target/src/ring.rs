@@ -14,15 +14,17 @@ use std::time::Duration;
 
 use cairn_rdma::Mapping;
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
+use rustix::process::{Resource, getrlimit};
 
 use crate::memlock;
+use crate::simulated_disk::{Attachment, Memory, SimulatedDisk, Work};
 
 /// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
 /// receive slots for each device.
 pub(crate) const BUFFERS_MAX: usize = 10;
 
-/// Fixed files a ring has room for: one for each disk of the process.
-pub(crate) const FILES_MAX: usize = 1024;
+/// The most fixed files that a ring has room for: one for each disk of the process.
+const FILES_MAX: usize = 16 << 10;
 
 /// Entries of the submission queue. A full one is handed to the kernel early,
 /// so this bounds a batch and not what is in flight.
@@ -42,6 +44,17 @@ const ZEROES_SLOT: u16 = 0;
 /// An index into the ring's fixed files.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct FileSlot(u32);
+
+/// Marks the slot of a simulated disk.
+const SIMULATED_SLOT: u32 = 1 << 31;
+
+impl FileSlot {
+    /// The place of a simulated disk, if it is one.
+    #[inline(always)]
+    fn simulated(self) -> Option<u32> {
+        (self.0 & SIMULATED_SLOT != 0).then_some(self.0 & !SIMULATED_SLOT)
+    }
+}
 
 /// A stretch of one of the ring's fixed buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,11 +87,17 @@ impl Span {
 /// `IORING_ENTER_GETEVENTS` (io_uring_enter(2)).
 const ENTER_GETEVENTS: u32 = 1;
 
+/// `BLOCK_URING_CMD_DISCARD` (linux/blkdev.h): `_IO(0x12, 0)`, the range in `addr` and `addr3`.
+const BLOCK_URING_CMD_DISCARD: u32 = 0x12 << 8;
+
 /// Marks the entries that wait for a descriptor; the tags of operations leave it 0.
 const POLL: u64 = 1 << 63;
 
 /// Marks what nobody waits for.
 const IGNORED: u64 = 1 << 62;
+
+/// With [`POLL`], marks the wait for simulated disks.
+const SIMULATED: u64 = 1 << 61;
 
 /// Something the ring finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,10 +121,14 @@ pub(crate) struct Ring {
     uring: IoUring,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
     files_taken: Vec<bool>,
+    /// The files before this one are taken.
+    files_from: usize,
     /// Operations on buffers and files that the kernel has; polls do not count.
     in_flight: u32,
     /// What [`Self::settle`] has waited for.
     settled: VecDeque<Finished>,
+    /// Simulated disks, if it has any.
+    simulated: Option<Box<Attachment>>,
 }
 
 impl Ring {
@@ -118,13 +141,22 @@ impl Ring {
         };
         // SAFETY: empty entries name no memory.
         unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
-        uring.submitter().register_files(&[-1; FILES_MAX])?;
+        let files = files_max();
+        make_room(&uring, files)?;
+        // As many threads of the kernel as operations, if it comes to that: one that hangs
+        // must not keep those of other disks from starting. It makes them as it needs them.
+        // Linux before 5.15 has no such limit to set.
+        let _ = uring
+            .submitter()
+            .register_iowq_max_workers(&mut [operations, 0]);
         let mut ring = Self {
             uring,
             buffers: Default::default(),
-            files_taken: vec![false; FILES_MAX],
+            files_taken: vec![false; files],
+            files_from: 0,
             in_flight: 0,
             settled: VecDeque::new(),
+            simulated: None,
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
         let slot = ring.add_buffer(&zeroes)?;
@@ -173,24 +205,36 @@ impl Ring {
 
     /// Makes `fd` a fixed file.
     pub(crate) fn add_file(&mut self, fd: RawFd) -> io::Result<FileSlot> {
-        let slot = self
-            .files_taken
-            .iter()
-            .position(|taken| !taken)
-            .ok_or_else(|| io::Error::other(format!("all {FILES_MAX} fixed files are taken")))?;
+        if let Some(disk) = SimulatedDisk::find(fd) {
+            return Ok(self.add_simulated(disk));
+        }
+        let free = self.files_taken[self.files_from..].iter();
+        let count = self.files_taken.len();
+        let slot = self.files_from + free.take_while(|taken| **taken).count();
+        if slot == count {
+            return Err(io::Error::other(format!(
+                "all {count} fixed files are taken"
+            )));
+        }
         self.uring
             .submitter()
             .register_files_update(slot as u32, &[fd])?;
         self.files_taken[slot] = true;
+        self.files_from = slot + 1;
         Ok(FileSlot(slot as u32))
     }
 
     /// Takes a fixed file back. Operations in flight on it finish undisturbed.
     pub(crate) fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
+        if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
+            attachment.remove(place);
+            return Ok(());
+        }
         self.uring
             .submitter()
             .register_files_update(slot.0, &[-1])?;
         self.files_taken[slot.0 as usize] = false;
+        self.files_from = self.files_from.min(slot.0 as usize);
         Ok(())
     }
 
@@ -255,6 +299,10 @@ impl Ring {
     /// Reads from `offset` of the file into `span`.
     pub(crate) fn read(&mut self, tag: u64, file: FileSlot, offset: u64, span: Span) {
         self.locate(span);
+        if let Some(place) = file.simulated() {
+            let memory = self.memory(span);
+            return self.simulate(tag, place, Work::Read { offset, memory });
+        }
         let entry = opcode::ReadFixed::new(
             types::Fixed(file.0),
             span.addr as *mut u8,
@@ -266,7 +314,8 @@ impl Ring {
         self.push_operation(tag, &entry);
     }
 
-    /// Writes `span` to `offset` of the file; `durable` waits for stable storage.
+    /// Writes `span` to `offset` of the file; `durable` waits for stable storage. `at_once`
+    /// ends with EAGAIN where it had to wait, such as for space at the end of a file.
     pub(crate) fn write(
         &mut self,
         tag: u64,
@@ -274,8 +323,19 @@ impl Ring {
         offset: u64,
         span: Span,
         durable: bool,
+        at_once: bool,
     ) {
         self.locate(span);
+        if let Some(place) = file.simulated() {
+            let work = Work::Write {
+                offset,
+                memory: self.memory(span),
+                durable,
+            };
+            return self.simulate(tag, place, work);
+        }
+        let durable = if durable { libc::RWF_DSYNC } else { 0 };
+        let at_once = if at_once { libc::RWF_NOWAIT } else { 0 };
         let entry = opcode::WriteFixed::new(
             types::Fixed(file.0),
             span.addr as *const u8,
@@ -283,13 +343,16 @@ impl Ring {
             span.buffer,
         )
         .offset(offset)
-        .rw_flags(if durable { libc::RWF_DSYNC } else { 0 })
+        .rw_flags(durable | at_once)
         .build();
         self.push_operation(tag, &entry);
     }
 
     /// Makes all finished writes of the file durable.
     pub(crate) fn sync(&mut self, tag: u64, file: FileSlot) {
+        if let Some(place) = file.simulated() {
+            return self.simulate(tag, place, Work::Flush);
+        }
         let entry = opcode::Fsync::new(types::Fixed(file.0))
             .flags(types::FsyncFlags::DATASYNC)
             .build();
@@ -305,9 +368,24 @@ impl Ring {
         length: u64,
         mode: i32,
     ) {
+        if let Some(place) = file.simulated() {
+            return self.simulate(tag, place, Work::Zero { offset, length });
+        }
         let entry = opcode::Fallocate::new(types::Fixed(file.0), length)
             .offset(offset)
             .mode(mode)
+            .build();
+        self.push_operation(tag, &entry);
+    }
+
+    /// Gives a range of a block device back, which may read as anything then. Ends with
+    /// EOPNOTSUPP before Linux 6.12.
+    pub(crate) fn discard(&mut self, tag: u64, file: FileSlot, offset: u64, length: u64) {
+        let mut command = [0; 16];
+        command[..8].copy_from_slice(&length.to_ne_bytes());
+        let entry = opcode::UringCmd16::new(types::Fixed(file.0), BLOCK_URING_CMD_DISCARD)
+            .addr(Some(offset))
+            .cmd(command)
             .build();
         self.push_operation(tag, &entry);
     }
@@ -380,7 +458,20 @@ impl Ring {
                 Finished::Operation { tag, .. } => tag,
                 Finished::Readable { token } => token.into(),
             });
+        self.step_simulated();
         Ok(())
+    }
+
+    /// Ends what is due on simulated disks, and says when to look again: at once, if
+    /// something has ended.
+    pub(crate) fn step_simulated(&mut self) -> Option<Duration> {
+        let next = self.simulated.as_ref()?.step();
+        self.collect_simulated();
+        if self.settled.is_empty() {
+            next
+        } else {
+            Some(Duration::ZERO)
+        }
     }
 
     /// The next completion, if there is one.
@@ -396,11 +487,66 @@ impl Ring {
                 continue;
             }
             if tag & POLL != 0 {
-                return Some(Finished::Readable { token: tag as u32 });
+                if tag & SIMULATED == 0 {
+                    return Some(Finished::Readable { token: tag as u32 });
+                }
+                self.watch_simulated();
+                self.collect_simulated();
+                match self.settled.pop_front() {
+                    None => continue,
+                    finished => return finished,
+                }
             }
             self.in_flight -= 1;
             let result = u32::try_from(result).map_err(|_| -result);
             return Some(Finished::Operation { tag, result });
+        }
+    }
+
+    #[cold]
+    fn add_simulated(&mut self, disk: SimulatedDisk) -> FileSlot {
+        if self.simulated.is_none() {
+            self.simulated = Some(Box::new(Attachment::new()));
+            self.watch_simulated();
+        }
+        let attachment = self.simulated.as_mut().expect("it was just made");
+        FileSlot(SIMULATED_SLOT | attachment.add(disk))
+    }
+
+    /// Wakes up when a simulated disk has ended something.
+    fn watch_simulated(&mut self) {
+        if let Some(attachment) = &self.simulated {
+            let fd = types::Fd(attachment.wake_fd());
+            attachment.clear();
+            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+            self.push(&entry.user_data(POLL | SIMULATED));
+        }
+    }
+
+    fn collect_simulated(&mut self) {
+        if let Some(attachment) = &self.simulated {
+            while let Some((tag, result)) = attachment.pop() {
+                self.settled.push_back(Finished::Operation { tag, result });
+            }
+        }
+    }
+
+    #[cold]
+    fn simulate(&mut self, tag: u64, place: u32, work: Work) {
+        let attachment = self.simulated.as_ref();
+        attachment
+            .expect("it has this disk")
+            .submit(place, tag, work);
+    }
+
+    #[cold]
+    fn memory(&self, span: Span) -> Memory {
+        let (_, at) = self.locate(span);
+        let mapping = self.buffers[usize::from(span.buffer)].as_ref();
+        Memory {
+            mapping: Arc::clone(mapping.expect("the span was located")),
+            at,
+            length: span.length as usize,
         }
     }
 
@@ -424,6 +570,17 @@ impl Ring {
         }
     }
 
+    /// Asks for an end of the operations of this tag. They complete as ever, with `ECANCELED`
+    /// where that worked.
+    pub(crate) fn cancel(&mut self, tag: u64) {
+        if let Some(attachment) = &self.simulated {
+            attachment.cancel(tag);
+        }
+        let all = types::CancelBuilder::user_data(tag).all();
+        let entry = opcode::AsyncCancel2::new(all).build();
+        self.push(&entry.user_data(IGNORED));
+    }
+
     fn push(&mut self, entry: &squeue::Entry) {
         // SAFETY: the callers checked that the entry's buffer lies in a mapping
         // that is a fixed buffer, whose pages the kernel holds as long as it needs.
@@ -440,6 +597,24 @@ impl Drop for Ring {
         // And the memory shall count as locked no longer.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
+    }
+}
+
+/// Fixed files that a ring of this process has room for: the limit on open files bounds them,
+/// too.
+pub(crate) fn files_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(FILES_MAX, |limit| FILES_MAX.min(limit as usize))
+}
+
+/// Makes room for fixed files, which come later. Linux 5.19 needs no list of them.
+fn make_room(uring: &IoUring, files: usize) -> io::Result<()> {
+    let submitter = uring.submitter();
+    match submitter.register_files_sparse(files as u32) {
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            submitter.register_files(&vec![-1; files])
+        }
+        other => other,
     }
 }
 

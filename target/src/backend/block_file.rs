@@ -3,14 +3,20 @@
 use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
+use cairn_config::Uuid;
+use nvme_proto::namespace::Preferred;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 
-use super::{BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress, pieces};
+use super::health::Health;
+use super::identity;
+use super::queue_limits::QueueLimits;
+use super::{BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress, TRIES_MAX, pieces};
 use crate::ring::{FileSlot, Ring, ZEROES};
+use crate::simulated_disk::SimulatedDisk;
 
 /// The most bytes one entry of a ring reads or writes: it counts in 31 bits.
 const ENTRY_MAX: u64 = 1 << 30;
@@ -42,8 +48,21 @@ pub(crate) struct BlockFile {
     /// The most bytes that go in one piece.
     piece_bytes: u64,
     blocks: AtomicU64,
+    health: Health,
+    /// Whether it is a file whose size a write can change.
+    can_grow: bool,
+    /// What a block device says of itself.
+    limits: Option<QueueLimits>,
+    /// Whether data goes past the page cache.
+    direct: bool,
+    /// Whether the system can be asked to write only where it need not wait.
+    writes_at_once: AtomicBool,
     zeroing: AtomicU8,
+    /// Whether zeroes can be written by giving the range back.
+    can_punch: AtomicBool,
     can_deallocate: AtomicBool,
+    #[cfg(test)]
+    failing_syncs: std::sync::atomic::AtomicU32,
 }
 
 impl BlockFile {
@@ -56,6 +75,9 @@ impl BlockFile {
     ) -> Result<Self, OpenError> {
         let is_device = check_kind(path)?;
         let (file, direct) = open_direct(path, claim, is_device)?;
+        if !direct && claim.shared {
+            check_coherent(path, &file)?;
+        }
         // Devices are guarded by O_EXCL.
         let lock = if is_device { None } else { lock(path, claim)? };
         let alignment = if direct {
@@ -66,6 +88,8 @@ impl BlockFile {
         let block_bytes = choose_block_bytes(path, block_bytes, alignment.offset)?;
         // A file's system splits by itself.
         let largest = is_device.then(|| pieces::largest_request(&file)).flatten();
+        let limits = is_device.then(|| QueueLimits::of(&file)).flatten();
+        let can_deallocate = !is_device || limits.is_some_and(|limits| limits.discard > 0);
         let disk = Self {
             path: path.to_owned(),
             file,
@@ -74,8 +98,16 @@ impl BlockFile {
             memory_alignment: alignment.memory,
             piece_bytes: largest.map_or(ENTRY_MAX, |largest| largest.min(ENTRY_MAX)),
             blocks: AtomicU64::new(0),
+            health: Health::default(),
+            can_grow: !is_device,
+            limits,
+            direct,
+            writes_at_once: AtomicBool::new(true),
             zeroing: AtomicU8::new(Zeroing::Range as u8),
-            can_deallocate: AtomicBool::new(true),
+            can_punch: AtomicBool::new(true),
+            can_deallocate: AtomicBool::new(can_deallocate),
+            #[cfg(test)]
+            failing_syncs: 0.into(),
         };
         disk.refresh()
             .map_err(|error| OpenError::new(format!("{}: {error}", path.display())))?;
@@ -90,16 +122,131 @@ impl BlockFile {
         Ok(disk)
     }
 
-    /// Looks at the size again; returns whether it changed.
+    /// Whether deallocated blocks are given back and read as zeroes: what a device discarded
+    /// may read as anything.
+    pub(super) fn deallocates_to_zeroes(&self) -> bool {
+        self.can_grow
+    }
+
+    /// The sizes in which it works best, in blocks, if it says.
+    pub(super) fn preferred(&self) -> Option<Preferred> {
+        let limits = self.limits?;
+        let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
+        let write = blocks(limits.write);
+        Some(Preferred {
+            write,
+            optimal_write: blocks(limits.optimal).max(write),
+            deallocate: blocks(limits.discard),
+        })
+    }
+
+    /// What tells it from all other disks.
+    pub(super) fn identity(&self, shared: bool) -> io::Result<Uuid> {
+        identity::of(&self.file, &self.path, shared)
+    }
+
+    /// Where it is on this machine: (device, inode).
+    pub(super) fn place(&self) -> Option<(u64, u64)> {
+        let metadata = self.file.metadata().ok()?;
+        Some(match metadata.rdev() {
+            0 => (metadata.dev(), metadata.ino()),
+            device => (device, 0),
+        })
+    }
+
+    /// Takes over the size as it is now; returns whether it changed.
     pub(crate) fn refresh(&self) -> io::Result<bool> {
         let bytes = (&self.file).seek(SeekFrom::End(0))?;
         let blocks = bytes / u64::from(self.block_bytes);
-        Ok(self.blocks.swap(blocks, Ordering::Relaxed) != blocks)
+        let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
+        if self.health.is_cut() {
+            self.health.size_accepted();
+            // Cause: a reload.
+            tracing::warn!(
+                path = %self.path.display(), blocks,
+                "the disk was found cut short: what was cut off is lost, and reads as zeroes \
+                 where it has grown again"
+            );
+        }
+        Ok(changed)
     }
 
     /// Makes what was written durable, and blocks until it is.
     pub(super) fn flush(&self) -> io::Result<()> {
-        self.file.sync_data()
+        self.check_size();
+        if self.health.refuses(BlockOp::Flush) {
+            return Err(io::Error::other("acknowledged writes were lost before"));
+        }
+        self.sync()
+    }
+
+    /// Looks, after a failed flush, whether it can flush again. Blocks as long as that takes.
+    pub(super) fn verify_flush(&self) -> io::Result<()> {
+        if !self.health.lost_writes() {
+            return Ok(());
+        }
+        self.sync()?;
+        self.health.flushes_again();
+        // Cause: a reload.
+        tracing::warn!(
+            path = %self.path.display(),
+            "the disk can flush again: writes from before the failed flush may be lost"
+        );
+        Ok(())
+    }
+
+    /// Whether it lost anything, and commands fail for that.
+    pub(super) fn is_failed(&self) -> bool {
+        self.health.is_failed()
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let synced = match SimulatedDisk::find(self.fd()) {
+            Some(disk) => disk.flush(),
+            None => self.file.sync_data(),
+        };
+        #[cfg(test)]
+        let synced = synced.and_then(|()| self.fail_sync().map_err(io::Error::from_raw_os_error));
+        if let Err(error) = &synced {
+            let errno = error.raw_os_error().unwrap_or(libc::EIO);
+            self.health.sync_failed(&self.path, errno);
+        }
+        synced
+    }
+
+    /// Looks whether the file still has the size that its namespace shows.
+    fn check_size(&self) {
+        if !self.can_grow {
+            return;
+        }
+        let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
+        // From the inode in memory: this waits for no disk and no server.
+        let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
+        let statx = rustix::fs::statx(&self.file, c"", flags, StatxFlags::SIZE);
+        if statx.is_ok_and(|statx| statx.stx_size < expected) {
+            self.health.cut_short(&self.path, expected);
+        }
+    }
+
+    #[cfg(test)]
+    pub(super) fn can_deallocate(&self) -> bool {
+        self.can_deallocate.load(Ordering::Relaxed)
+    }
+
+    /// As a disk would be that fails so many of the next syncs.
+    #[cfg(test)]
+    pub(crate) fn fail_syncs(&self, count: u32) {
+        self.failing_syncs.store(count, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn fail_sync(&self) -> Result<(), i32> {
+        let take = |left: u32| left.checked_sub(1);
+        let (set, get) = (Ordering::Relaxed, Ordering::Relaxed);
+        match self.failing_syncs.fetch_update(set, get, take) {
+            Ok(_) => Err(libc::EIO),
+            Err(_) => Ok(()),
+        }
     }
 
     /// As a disk would be whose requests are that small.
@@ -134,6 +281,15 @@ impl BlockFile {
     ) -> Progress {
         let (offset, rest) = io.rest();
         let size = rest.min(ENTRY_MAX) as u32;
+        if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
+            return Progress::Done(Err(Errno(libc::ECANCELED)));
+        }
+        if self.must_look(io) {
+            self.check_size();
+        }
+        if self.health.refuses(io.op) {
+            return Progress::Done(Err(Errno(libc::EIO)));
+        }
         io.pieces.begin();
         match io.op {
             BlockOp::Flush => ring.sync(tag, file),
@@ -154,11 +310,16 @@ impl BlockFile {
                 Zeroing::Punch => punch(ring, tag, file, offset, rest),
                 Zeroing::Write => {
                     let span = ring.zeroes(size.min(ZEROES));
-                    ring.write(tag, file, offset, span, durable);
+                    ring.write(tag, file, offset, span, durable, false);
                 }
             },
             BlockOp::Deallocate if self.can_deallocate.load(Ordering::Relaxed) => {
-                punch(ring, tag, file, offset, rest);
+                if self.can_grow {
+                    punch(ring, tag, file, offset, rest);
+                } else {
+                    // A hole in a device would be zeroes, which many write one by one.
+                    ring.discard(tag, file, offset, rest);
+                }
             }
             BlockOp::Deallocate => return Progress::Done(Ok(())),
         }
@@ -173,11 +334,32 @@ impl BlockFile {
             let offset = io.offset + done;
             let span = io.memory().part(done as u32, size);
             match io.op {
-                BlockOp::Write { durable } => ring.write(tag, file, offset, span, durable),
+                BlockOp::Write { durable } => {
+                    let at_once = self.asks_at_once(io);
+                    ring.write(tag, file, offset, span, durable, at_once);
+                }
                 _ => ring.read(tag, file, offset, span),
             }
             io.pieces.add(size);
             done += u64::from(size);
+        }
+    }
+
+    /// Whether a write is first tried without waiting: so tried it does not make the file
+    /// longer, and costs what it costs anyway.
+    #[inline]
+    fn asks_at_once(&self, io: &BlockIo) -> bool {
+        self.can_grow && !io.may_wait && self.writes_at_once.load(Ordering::Relaxed)
+    }
+
+    /// Whether the next step could make a file that was cut longer, or call durable what was
+    /// cut off: then the size is looked at first.
+    #[inline]
+    fn must_look(&self, io: &BlockIo) -> bool {
+        match io.op {
+            BlockOp::Read | BlockOp::Verify => false,
+            BlockOp::Write { .. } => !self.asks_at_once(io) && io.done < io.length,
+            BlockOp::WriteZeroes { .. } | BlockOp::Deallocate | BlockOp::Flush => true,
         }
     }
 
@@ -190,13 +372,35 @@ impl BlockFile {
         file: FileSlot,
         tag: u64,
     ) -> Progress {
+        let several = io.pieces.several();
         let Some(result) = io.pieces.end_one(result) else {
             return Progress::Pending;
         };
+        #[cfg(test)]
+        let result = self.distort(io, result);
         let moved = match result {
-            Err(libc::EINTR | libc::EAGAIN) => 0,
+            Err(errno @ (libc::EAGAIN | libc::EOPNOTSUPP)) if self.asked_at_once(io) => {
+                if errno == libc::EOPNOTSUPP {
+                    self.writes_at_once.store(false, Ordering::Relaxed);
+                }
+                io.may_wait = true;
+                0
+            }
+            Err(libc::EINTR | libc::EAGAIN) if several || io.stopped => 0,
+            Err(libc::EINTR | libc::EAGAIN) if io.tries < TRIES_MAX => {
+                io.tries += 1;
+                return Progress::Later;
+            }
             Err(errno) => return self.recover(io, errno, ring, file, tag),
-            Ok(_) if io.op == BlockOp::Flush || io.syncing => return Progress::Done(Ok(())),
+            Ok(_) if io.op == BlockOp::Flush || io.syncing => {
+                // The system reports a loss to one of those that wait, which may be another.
+                let refused = self.health.refuses(io.op);
+                return Progress::Done(if refused {
+                    Err(Errno(libc::EIO))
+                } else {
+                    Ok(())
+                });
+            }
             // The file ends before its size did: someone cut it.
             Ok(0)
                 if matches!(
@@ -204,6 +408,8 @@ impl BlockFile {
                     BlockOp::Read | BlockOp::Verify | BlockOp::Write { .. }
                 ) =>
             {
+                let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
+                self.health.cut_short(&self.path, expected);
                 return Progress::Done(Err(Errno(libc::EIO)));
             }
             // fallocate does all or nothing.
@@ -211,6 +417,7 @@ impl BlockFile {
             Ok(bytes) => u64::from(bytes),
         };
         io.done += moved;
+        io.tries = 0;
         self.step(io, ring, file, tag)
     }
 
@@ -218,6 +425,9 @@ impl BlockFile {
     /// for and did not come with the writes.
     fn finish(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) -> Progress {
         match io.op {
+            BlockOp::WriteZeroes { durable: true, .. } if io.stopped => {
+                Progress::Done(Err(Errno(libc::ECANCELED)))
+            }
             BlockOp::WriteZeroes { durable: true, .. } => {
                 io.syncing = true;
                 ring.sync(tag, file);
@@ -242,26 +452,72 @@ impl BlockFile {
             {
                 let next = match self.zeroing(deallocate) {
                     Zeroing::Range => Zeroing::Punch,
-                    Zeroing::Punch | Zeroing::Write => {
-                        self.can_deallocate.store(false, Ordering::Relaxed);
-                        Zeroing::Write
+                    Zeroing::Punch if self.zeroing(false) == Zeroing::Range => {
+                        // To give the range back was advice.
+                        self.can_punch.store(false, Ordering::Relaxed);
+                        return self.step(io, ring, file, tag);
                     }
+                    Zeroing::Punch | Zeroing::Write => Zeroing::Write,
                 };
-                self.zeroing.fetch_max(next as u8, Ordering::Relaxed);
-                tracing::info!(path = %self.path.display(), ?next, "no such way to write zeroes here");
+                if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
+                    // Cause: the disk, once for each kind of operation.
+                    tracing::info!(path = %self.path.display(), ?next, "no such way to write zeroes here");
+                }
                 self.step(io, ring, file, tag)
             }
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
-                self.can_deallocate.store(false, Ordering::Relaxed);
-                tracing::info!(path = %self.path.display(), "deallocated blocks cannot be given back here");
+                if self.can_deallocate.swap(false, Ordering::Relaxed) {
+                    // Cause: the disk, once for each kind of operation.
+                    tracing::info!(path = %self.path.display(), "deallocated blocks cannot be given back here: a block device needs Linux 6.12 for that");
+                }
                 Progress::Done(Ok(()))
             }
-            _ => Progress::Done(Err(Errno(errno))),
+            _ => {
+                if self.loses_writes(io, errno) {
+                    self.health.sync_failed(&self.path, errno);
+                }
+                Progress::Done(Err(Errno(errno)))
+            }
         }
     }
 
+    /// Whether this failure may have cost writes that were acknowledged before: the system does
+    /// not say whether a durable write failed as a write or as a sync.
+    fn loses_writes(&self, io: &BlockIo, errno: i32) -> bool {
+        let is_sync = io.syncing || io.op == BlockOp::Flush;
+        match errno {
+            // It was not carried out.
+            libc::ECANCELED | libc::EINTR | libc::EAGAIN | libc::EBADF | libc::EINVAL => false,
+            // Past the page cache space is looked for before anything is written.
+            libc::ENOSPC | libc::EDQUOT | libc::EFBIG if self.direct && !is_sync => false,
+            libc::EROFS | libc::EPERM | libc::EACCES | libc::EOPNOTSUPP if !is_sync => false,
+            _ => match io.op {
+                BlockOp::Flush => true,
+                BlockOp::Write { durable } => durable,
+                BlockOp::WriteZeroes {
+                    durable,
+                    deallocate,
+                } => io.syncing || durable && self.zeroing(deallocate) == Zeroing::Write,
+                BlockOp::Read | BlockOp::Verify | BlockOp::Deallocate => false,
+            },
+        }
+    }
+
+    fn asked_at_once(&self, io: &BlockIo) -> bool {
+        self.can_grow && !io.may_wait && matches!(io.op, BlockOp::Write { .. })
+    }
+
+    #[cfg(test)]
+    fn distort(&self, io: &BlockIo, result: Result<u32, i32>) -> Result<u32, i32> {
+        let durable = matches!(io.op, BlockOp::Write { durable: true });
+        if result.is_ok() && (io.syncing || durable || io.op == BlockOp::Flush) {
+            self.fail_sync()?;
+        }
+        result
+    }
+
     fn zeroing(&self, deallocate: bool) -> Zeroing {
-        let punches = deallocate && self.can_deallocate.load(Ordering::Relaxed);
+        let punches = deallocate && self.can_punch.load(Ordering::Relaxed);
         match self.zeroing.load(Ordering::Relaxed) {
             way if way == Zeroing::Write as u8 => Zeroing::Write,
             way if way == Zeroing::Punch as u8 || punches => Zeroing::Punch,
@@ -273,6 +529,22 @@ impl BlockFile {
 fn punch(ring: &mut Ring, tag: u64, file: FileSlot, offset: u64, length: u64) {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     ring.fallocate(tag, file, offset, length, mode);
+}
+
+/// The page cache of one target does not see what another writes.
+fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
+    // All there is of such a file is in the page cache.
+    const TMPFS_MAGIC: u32 = 0x0102_1994;
+    let system = rustix::fs::fstatfs(file).map(|statfs| statfs.f_type as u32);
+    if system == Ok(TMPFS_MAGIC) {
+        return Ok(());
+    }
+    Err(OpenError::new(format!(
+        "{} cannot be shared: its file system refuses O_DIRECT, and behind the page cache a \
+         target does not see what another one writes: put it on ext4, XFS or a block device, or \
+         leave out shared",
+        path.display()
+    )))
 }
 
 /// Whether it is a block device; anything but that and a regular file is refused.
@@ -324,6 +596,7 @@ fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool
         Ok(file) => Ok((file, true)),
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
             let file = open(0).map_err(|error| explain_open(path, &error))?;
+            // Cause: the disk, once for each kind of operation.
             tracing::warn!(
                 path = %path.display(),
                 "the file system refuses O_DIRECT: data goes through the page cache"
@@ -344,6 +617,10 @@ fn explain_open(path: &Path, error: &io::Error) -> OpenError {
         Some(libc::EBUSY) => format!(
             "{shown} is in use: it is mounted, or part of a RAID or volume group; \
              `lsblk {shown}` shows by whom"
+        ),
+        Some(libc::EMFILE) => format!(
+            "cannot open {shown}: the process has as many files open as it may: raise LimitNOFILE \
+             in the service, or run `ulimit -n`"
         ),
         _ => format!("cannot open {shown}: {error}"),
     })

@@ -5,11 +5,13 @@
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
-use cairn_rdma::Mapping;
+use cairn_rdma::{Clock, Mapping};
 
 use super::{Backend, BlockFile, BlockIo, BlockOp, Claim, Errno, MemoryDisk, NullDisk, Progress};
 use crate::ring::{FileSlot, Finished, Ring, Span};
+use crate::simulated_disk::{Habits, SimulatedDisk};
 
 const DISK_BYTES: u64 = 8 << 20;
 const BUFFER_BYTES: u32 = 1 << 20;
@@ -69,9 +71,12 @@ impl Rig {
                     panic!("nobody polls here: {finished:?}");
                 };
                 let io = &mut operations[tag as usize];
-                let progress = self
+                let mut progress = self
                     .backend
                     .resume(io, result, &mut self.ring, self.file, tag);
+                if progress == Progress::Later {
+                    progress = self.backend.begin(io, &mut self.ring, self.file, tag);
+                }
                 if let Progress::Done(result) = progress {
                     assert_eq!(ended.insert(tag as usize, result), None, "ended twice");
                 }
@@ -272,6 +277,127 @@ fn a_file_in_memory() {
     suite(|| Backend::open_file(&path, Some(512), Claim::default()).unwrap());
 }
 
+/// By a thread for each delay, as below a target with threads.
+#[test]
+fn a_simulated_disk() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = image(folder.path());
+    let disk = SimulatedDisk::register(&path, &Clock::default(), 1).unwrap();
+    let open = || Backend::open_file(&path, Some(512), Claim::default()).unwrap();
+    suite(open);
+    disk.set_habits(Habits {
+        delay: Duration::ZERO..Duration::from_millis(1),
+        short: 300,
+        again: 30,
+        ..Habits::default()
+    });
+    suite(open);
+}
+
+/// A loop device on a file, until it is dropped. Needs root.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Self> {
+        let arguments = ["--find", "--show"].map(std::ffi::OsStr::new);
+        let mut losetup = std::process::Command::new("losetup");
+        let output = losetup.args(arguments).arg(file).output().ok()?;
+        if !output.status.success() {
+            eprintln!("skipped: no loop devices here, or not root");
+            return None;
+        }
+        let device = String::from_utf8(output.stdout).unwrap();
+        Some(Self(device.trim().to_owned()))
+    }
+
+    /// What sysfs has of its queue.
+    fn queue(&self, name: &str) -> String {
+        let device = self.0.trim_start_matches("/dev/");
+        format!("/sys/block/{device}/{name}")
+    }
+
+    /// Bytes that it was asked to (write, discard).
+    fn work(&self) -> (u64, u64) {
+        let stat = std::fs::read_to_string(self.queue("stat")).unwrap();
+        let numbers: Vec<u64> = stat
+            .split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect();
+        (numbers[6] * 512, numbers[13] * 512)
+    }
+
+    fn open(&self) -> Backend {
+        Backend::open_file(Path::new(&self.0), Some(4096), Claim::default()).unwrap()
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let mut losetup = std::process::Command::new("losetup");
+        let _ = losetup.args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    if let Some(device) = Loop::new(&image(folder.path())) {
+        suite(|| device.open());
+    }
+}
+
+#[test]
+fn a_block_device_discards_what_is_deallocated_and_writes_nothing() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let Some(device) = Loop::new(&image(folder.path())) else {
+        return;
+    };
+    let backend = device.open();
+    assert!(!backend.deallocates_to_zeroes(), "it may read as anything");
+    assert_eq!(backend.preferred().unwrap().write, 1);
+    let mut rig = Rig::new(backend);
+    rig.write(WRITE, 0, &pattern(1, BUFFER_BYTES as usize));
+    let (written, discarded) = device.work();
+    let (offset, length) = (64 << 10, 512 << 10);
+    assert_eq!(rig.run(BlockOp::Deallocate, offset, length, None), Ok(()));
+    let Backend::File(disk) = &rig.backend else {
+        unreachable!("opened as a file")
+    };
+    if !disk.can_deallocate() {
+        return eprintln!("skipped: this kernel does not discard by io_uring, or the file not");
+    }
+    assert_eq!(device.work(), (written, discarded + length));
+    // Zeroes are zeroes, given back or not.
+    let zeroes = BlockOp::WriteZeroes {
+        deallocate: true,
+        durable: false,
+    };
+    assert_eq!(rig.run(zeroes, 0, 64 << 10, None), Ok(()));
+    assert!(rig.read(0, 64 << 10).iter().all(|&byte| byte == 0));
+    let last = (offset + length) as usize;
+    let rest = BUFFER_BYTES - last as u32;
+    assert_eq!(
+        rig.read(last as u64, rest),
+        pattern(1, BUFFER_BYTES as usize)[last..]
+    );
+}
+
+#[test]
+fn a_block_device_that_cannot_discard_does_nothing() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let Some(device) = Loop::new(&image(folder.path())) else {
+        return;
+    };
+    std::fs::write(device.queue("queue/discard_max_bytes"), "0").unwrap();
+    let mut rig = Rig::new(device.open());
+    assert_eq!(rig.backend.preferred().unwrap().deallocate, 1);
+    rig.write(WRITE, 0, &pattern(1, 65536));
+    let before = device.work();
+    assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
+    assert_eq!(device.work(), before);
+    assert_eq!(rig.read(0, 65536), pattern(1, 65536));
+}
+
 #[test]
 fn memory() {
     for block_bytes in [512, 4096] {
@@ -344,6 +470,149 @@ fn fails_when_cut(backend: Backend, path: &Path) {
         unreachable!("opened as a file")
     };
     assert!(disk.refresh().unwrap(), "the size changed");
+}
+
+/// A file on a disk, and one in memory, which know different ways to write.
+fn on_disk_and_in_memory(test: impl Fn(&Path, Backend)) {
+    for folder in [env!("CARGO_MANIFEST_DIR"), "/dev/shm"] {
+        let folder = tempfile::tempdir_in(folder).unwrap();
+        let path = image(folder.path());
+        test(
+            &path,
+            Backend::open_file(&path, Some(4096), Claim::default()).unwrap(),
+        );
+    }
+}
+
+#[test]
+fn a_failed_flush_is_remembered() {
+    let durable = BlockOp::Write { durable: true };
+    let zero_durably = BlockOp::WriteZeroes {
+        deallocate: false,
+        durable: true,
+    };
+    for first in [BlockOp::Flush, durable, zero_durably] {
+        on_disk_and_in_memory(|_, backend| {
+            let mut rig = Rig::new(backend);
+            let span = Some(rig.span(4096));
+            let eio = Err(Errno(libc::EIO));
+            let Backend::File(disk) = &rig.backend else {
+                unreachable!("opened as a file")
+            };
+            assert!(!disk.is_failed());
+            disk.fail_syncs(1);
+            assert_eq!(rig.run(first, 0, 4096, span), eio);
+            assert!(rig.backend.is_failed());
+            // The system would report success from now on.
+            for op in [BlockOp::Flush, durable, zero_durably] {
+                assert_eq!(rig.run(op, 4096, 4096, span), eio, "{op:?}");
+            }
+            assert!(rig.backend.flush().is_err());
+            // What promises nothing goes on.
+            rig.write(WRITE, 0, &pattern(5, 4096));
+            assert_eq!(rig.read(0, 4096), pattern(5, 4096));
+
+            rig.backend.recover().unwrap();
+            assert!(!rig.backend.is_failed());
+            assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
+            assert_eq!(rig.run(durable, 4096, 4096, span), Ok(()));
+        });
+    }
+}
+
+#[test]
+fn a_flush_that_fails_condemns_those_under_way() {
+    on_disk_and_in_memory(|_, backend| {
+        let mut rig = Rig::new(backend);
+        let Backend::File(disk) = &rig.backend else {
+            unreachable!("opened as a file")
+        };
+        disk.fail_syncs(1);
+        let flush = BlockIo::new(BlockOp::Flush, 0, 0, None);
+        // The first one to end fails, and those that end later hear of it.
+        let ends = rig.run_all(&mut [flush; 8]);
+        assert!(ends.iter().all(Result::is_err), "{ends:?}");
+    });
+}
+
+#[test]
+fn a_blocking_flush_that_fails_is_remembered() {
+    on_disk_and_in_memory(|_, backend| {
+        let mut rig = Rig::new(backend);
+        let Backend::File(disk) = &rig.backend else {
+            unreachable!("opened as a file")
+        };
+        disk.fail_syncs(2);
+        assert!(rig.backend.flush().is_err());
+        assert!(rig.backend.recover().is_err(), "it fails still");
+        assert_eq!(
+            rig.run(BlockOp::Flush, 0, 0, None),
+            Err(Errno(libc::EIO)),
+            "a reload changes nothing as long as it fails"
+        );
+        rig.backend.recover().unwrap();
+        assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
+    });
+}
+
+fn cut(path: &Path, bytes: u64) {
+    let file = std::fs::File::options().write(true).open(path).unwrap();
+    file.set_len(bytes).unwrap();
+}
+
+/// What was cut off must not come back as zeroes, whichever command comes first.
+#[test]
+fn a_file_that_was_cut_is_not_made_longer_again() {
+    let zeroes = BlockOp::WriteZeroes {
+        deallocate: false,
+        durable: false,
+    };
+    let durable = BlockOp::Write { durable: true };
+    let last = DISK_BYTES - 4096;
+    for (first, offset, length) in [
+        (WRITE, last, 4096),
+        (WRITE, 4096, 4096),
+        (WRITE, 0, 16384),
+        (durable, last, 4096),
+        (zeroes, last, 4096),
+        (BlockOp::Deallocate, last, 4096),
+        (BlockOp::Read, last, 4096),
+        (BlockOp::Verify, 0, 16384),
+        (BlockOp::Flush, 0, 0),
+    ] {
+        on_disk_and_in_memory(|path, backend| {
+            let mut rig = Rig::new(backend);
+            rig.write(WRITE, 0, &pattern(1, 65536));
+            cut(path, 4096);
+            let span = Some(rig.span(16384));
+            let eio = Err(Errno(libc::EIO));
+            let part = span.map(|span| span.part(0, length as u32));
+            assert_eq!(rig.run(first, offset, length, part), eio, "{first:?}");
+            assert_eq!(std::fs::metadata(path).unwrap().len(), 4096, "{first:?}");
+            // Nothing works until somebody has looked at it.
+            for op in [BlockOp::Read, WRITE, zeroes, BlockOp::Flush] {
+                let span = span.map(|span| span.part(0, 4096));
+                assert_eq!(rig.run(op, 0, 4096, span), eio, "{op:?} after {first:?}");
+            }
+            assert!(rig.backend.is_failed() && rig.backend.flush().is_err());
+            assert!(rig.backend.refresh().unwrap(), "the size changed");
+            assert_eq!(rig.backend.geometry().blocks, 1);
+            assert_eq!(rig.read(0, 4096), pattern(1, 65536)[..4096]);
+        });
+    }
+}
+
+#[test]
+fn a_file_that_has_grown_again_is_served_once_that_is_accepted() {
+    on_disk_and_in_memory(|path, backend| {
+        let mut rig = Rig::new(backend);
+        cut(path, 4096);
+        assert!(rig.run(BlockOp::Flush, 0, 0, None).is_err());
+        cut(path, DISK_BYTES);
+        assert!(rig.run(BlockOp::Flush, 0, 0, None).is_err(), "it stays so");
+        assert!(!rig.backend.refresh().unwrap(), "the size is as it was");
+        assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
+    });
 }
 
 #[test]

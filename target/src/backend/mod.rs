@@ -9,15 +9,21 @@
 mod block_file;
 #[cfg(test)]
 mod conformance;
+mod health;
+mod identity;
 mod memory;
 mod null;
 mod pieces;
+mod queue_limits;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
+use cairn_config::Uuid;
 use cairn_rdma::Mapping;
+use nvme_proto::namespace::Preferred;
 
 pub(crate) use block_file::BlockFile;
 pub(crate) use memory::MemoryDisk;
@@ -64,7 +70,20 @@ pub(crate) struct BlockIo {
     pieces: Pieces,
     /// Whether the last step, making it durable, is under way.
     syncing: bool,
+    /// Whether nothing more of it may be submitted.
+    stopped: bool,
+    /// How many times in a row the disk asked to try again.
+    tries: u8,
+    /// Whether a write may wait for space in the file: the file's size was looked at.
+    may_wait: bool,
 }
+
+/// How many times in a row a disk may ask to try again. With the pauses between, this is
+/// about two seconds.
+const TRIES_MAX: u8 = 50;
+
+/// The longest pause between two tries, in milliseconds.
+const PAUSE_MAX_MS: u64 = 50;
 
 impl BlockIo {
     /// An operation that has not begun.
@@ -77,7 +96,28 @@ impl BlockIo {
             done: 0,
             pieces: Pieces::default(),
             syncing: false,
+            stopped: false,
+            tries: 0,
+            may_wait: false,
         }
+    }
+
+    /// Nothing more of it is submitted: its next step ends it, with `ECANCELED` unless it is
+    /// complete by then.
+    pub(crate) fn stop(&mut self) {
+        self.stopped = true;
+    }
+
+    /// Whether it was stopped.
+    pub(crate) fn is_stopped(&self) -> bool {
+        self.stopped
+    }
+
+    /// How long to wait before the next try, which the disk asked for: twice as long each
+    /// time, up to a limit.
+    pub(crate) fn pause(&self) -> Duration {
+        let doubled = 1_u64 << u32::from(self.tries.saturating_sub(1)).min(16);
+        Duration::from_millis(doubled.min(PAUSE_MAX_MS))
     }
 
     /// The bytes in memory of an operation that has some.
@@ -108,6 +148,9 @@ pub(crate) struct Errno(pub(crate) i32);
 pub(crate) enum Progress {
     /// The ring has it: [`Backend::resume`] with its completion.
     Pending,
+    /// The disk asks to try again: [`Backend::begin`] after a [pause](BlockIo::pause). Only
+    /// [`Backend::resume`] says so.
+    Later,
     /// It ended.
     Done(Result<(), Errno>),
 }
@@ -197,7 +240,44 @@ impl Backend {
         .map_err(|error| OpenError::new(format!("no memory for zeroes: {error}")))
     }
 
-    /// Looks at the size again; returns whether it changed.
+    /// Whether deallocated blocks are given back and read as zeroes.
+    pub(crate) fn deallocates_to_zeroes(&self) -> bool {
+        match self {
+            Self::File(disk) => disk.deallocates_to_zeroes(),
+            Self::Memory(_) | Self::Null(_) => false,
+        }
+    }
+
+    /// The sizes in which it works best, if it says.
+    pub(crate) fn preferred(&self) -> Option<Preferred> {
+        match self {
+            Self::File(disk) => disk.preferred(),
+            Self::Memory(_) | Self::Null(_) => None,
+        }
+    }
+
+    /// What tells it from all other disks. `shared`: other machines export it, too. That of
+    /// memory is new each time, as what it holds is.
+    ///
+    /// # Errors
+    /// It cannot be found out.
+    pub(crate) fn identity(&self, shared: bool) -> Result<Uuid, OpenError> {
+        match self {
+            Self::File(disk) => disk.identity(shared),
+            Self::Memory(_) | Self::Null(_) => identity::random(),
+        }
+        .map_err(|error| OpenError::new(format!("cannot find out which disk it is: {error}")))
+    }
+
+    /// The file or device of its own that it is on this machine: (device, inode).
+    pub(crate) fn place(&self) -> Option<(u64, u64)> {
+        match self {
+            Self::File(disk) => disk.place(),
+            Self::Memory(_) | Self::Null(_) => None,
+        }
+    }
+
+    /// Takes over the size as it is now; returns whether it changed.
     pub(crate) fn refresh(&self) -> io::Result<bool> {
         match self {
             Self::File(disk) => disk.refresh(),
@@ -210,6 +290,22 @@ impl Backend {
         match self {
             Self::File(disk) => disk.flush(),
             Self::Memory(_) | Self::Null(_) => Ok(()),
+        }
+    }
+
+    /// Looks, after a failed flush, whether it can flush again. Blocks as long as that takes.
+    pub(crate) fn recover(&self) -> io::Result<()> {
+        match self {
+            Self::File(disk) => disk.verify_flush(),
+            Self::Memory(_) | Self::Null(_) => Ok(()),
+        }
+    }
+
+    /// Whether it lost data, so that commands fail until a reload.
+    pub(crate) fn is_failed(&self) -> bool {
+        match self {
+            Self::File(disk) => disk.is_failed(),
+            Self::Memory(_) | Self::Null(_) => false,
         }
     }
 
@@ -247,7 +343,7 @@ impl Backend {
         }
     }
 
-    /// Starts an operation; `file` is this backend's place in the ring, if it has one.
+    /// Starts an operation, or goes on with one after a pause; `file` is this backend's place in the ring, if it has one.
     pub(crate) fn begin(
         &self,
         io: &mut BlockIo,

@@ -4,9 +4,10 @@
 //! wait, and the first try of an io_uring is of that kind: that one it refuses (`REQ_NOWAIT`), and
 //! the ring hands the operation to a thread of its own. Pieces of the right size stay here.
 
-use std::fs::{self, File};
-use std::os::unix::fs::MetadataExt;
+use std::fs::File;
 use std::path::Path;
+
+use super::queue_limits;
 
 /// Pieces of one operation that are under way at a time.
 const PIECES_MAX: u32 = 8;
@@ -49,6 +50,11 @@ impl Pieces {
         self.asked += bytes;
     }
 
+    /// Whether the step has several, whose end may ask for another way instead of saying why.
+    pub(super) fn several(&self) -> bool {
+        self.count > 1
+    }
+
     /// Takes the result of one, whichever it is; gives that of the step once all have ended. If
     /// they did not all succeed it is to be tried again, one by one, which shows where it stops
     /// and why.
@@ -71,21 +77,13 @@ impl Pieces {
 
 /// The largest request of a block device; `None` if it does not say.
 pub(super) fn largest_request(device: &File) -> Option<u64> {
-    let number = device.metadata().ok()?.rdev();
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let device = format!("/sys/dev/block/{major}:{minor}");
-    // A partition's queue is its disk's, the folder above.
-    ["queue", "../queue"]
-        .iter()
-        .find_map(|queue| request_of_queue(&Path::new(&device).join(queue)))
+    let queues = queue_limits::folders(device)?;
+    queues.iter().find_map(|queue| request_of_queue(queue))
 }
 
 /// By bytes and by segments, each of which is a page at least.
 fn request_of_queue(queue: &Path) -> Option<u64> {
-    let limit = |name: &str| -> Option<u64> {
-        let text = fs::read_to_string(queue.join(name)).ok()?;
-        text.trim().parse().ok()
-    };
+    let limit = |name| queue_limits::read_limit(queue, name);
     let bytes = limit("max_sectors_kb")? << 10;
     let segments = limit("max_segments").unwrap_or(u64::MAX);
     let largest = bytes.min(segments.saturating_mul(UNIT));
@@ -94,6 +92,8 @@ fn request_of_queue(queue: &Path) -> Option<u64> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     fn queue(limits: &[(&str, &str)]) -> Option<u64> {

@@ -10,7 +10,7 @@ mod providers;
 mod serve;
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use cairn_config::{Config, Flags, Reactors};
@@ -70,6 +70,9 @@ struct Serve {
     /// Which RoCE is spoken in user space: v2 on UDP, v1 on Ethernet (takes CAP_NET_RAW)
     #[arg(long, value_name = "v1|v2")]
     roce: Option<String>,
+    /// Whether congestion notifications slow RoCE v2 in user space down
+    #[arg(long, value_name = "on|off")]
+    congestion_control: Option<String>,
     /// Have RoCE v1 write tags with this VID, on an interface that is no VLAN's; 0: priority alone
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
@@ -82,6 +85,9 @@ struct Serve {
     /// Write what RoCE in user space sends and receives, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
+    /// Bytes after which --pcap ends, such as 64MiB
+    #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = cairn_config::parse_size)]
+    pcap_limit: u64,
     /// A configuration file; the other options add to it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
@@ -100,6 +106,11 @@ struct Serve {
 }
 
 impl Serve {
+    /// Where to write what is sent and received, and how many bytes.
+    fn capture(&self) -> Option<(&Path, u64)> {
+        Some((self.pcap.as_deref()?, self.pcap_limit))
+    }
+
     /// The configuration: file and options, checked as one.
     fn config(&self) -> Result<Config, cairn_config::ConfigError> {
         let flags = Flags {
@@ -108,6 +119,7 @@ impl Serve {
             nqn: self.nqn.clone(),
             provider: self.provider.clone(),
             roce: self.roce.clone(),
+            congestion_control: self.congestion_control.clone(),
             vlan: self.vlan,
             pkey: self.pkey,
             metrics: self.metrics.clone(),
@@ -132,7 +144,12 @@ pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(serve) => serve::run(&serve),
         Command::Check { file } => Config::from_file(&file, &Flags::default())
-            .map(|config| print_line(&announce::summary(&config)))
+            .map(|config| {
+                for warning in config.warnings() {
+                    eprintln!("warning: {warning}");
+                }
+                print_line(&announce::summary(&config));
+            })
             .map_err(|error| error.to_string()),
         Command::Top(top) => top::run(&top),
         Command::Schema => {

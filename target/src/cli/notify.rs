@@ -27,6 +27,7 @@ fn send(state: &str) {
     if let Some(path) = std::env::var_os("NOTIFY_SOCKET")
         && let Err(error) = send_to(&path, state)
     {
+        // Cause: the start, a reload or the end of the target.
         tracing::warn!(%error, "the service manager cannot be told");
     }
 }

@@ -17,8 +17,8 @@ use cairn_verbs::VerbsProvider;
 /// # Errors
 /// The capture file cannot be written.
 pub(super) fn all(
-    roce: Roce,
-    pcap: Option<&Path>,
+    target: &cairn_config::Target,
+    pcap: Option<(&Path, u64)>,
 ) -> Result<(Vec<Arc<dyn Provider>>, Soft), String> {
     let verbs: Arc<dyn Provider> = match VerbsProvider::new() {
         Ok(verbs) => Arc::new(verbs),
@@ -28,19 +28,20 @@ pub(super) fn all(
         }),
     };
     let capture = match pcap {
-        Some(path) => {
-            let capture = Capture::create(path);
+        Some((path, limit_bytes)) => {
+            let capture = Capture::create(path, limit_bytes);
             let capture = capture.map_err(|error| format!("--pcap {}: {error}", path.display()))?;
             Some(Arc::new(capture))
         }
         None => None,
     };
-    let network = match roce {
+    let network = match target.roce {
         Roce::V1 { vlan } => Network::Ethernet { vlan },
         Roce::V2 => Network::System,
     };
     let soft = Soft::new(SoftOptions {
         capture,
+        congestion_control: target.congestion_control,
         network,
         ..SoftOptions::default()
     });

@@ -4,6 +4,7 @@ use std::io::{self, IsTerminal};
 
 use cairn_config::{Config, LogFormat};
 use cairn_roce::Soft;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -14,7 +15,9 @@ use crate::server::Target;
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let config = serve.config().map_err(|error| error.to_string())?;
     start_logging(&config)?;
+    warn_of(&config);
     abort_on_panic();
+    raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
         .build()
@@ -23,7 +26,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut signals = runtime
         .block_on(async { Signals::new() })
         .map_err(|error| format!("signals: {error}"))?;
-    let (providers, soft) = providers::all(config.target.roce, serve.pcap.as_deref())
+    let (providers, soft) = providers::all(&config.target, serve.capture())
         .map_err(|error| format!("error: {error}"))?;
     let target =
         Target::start(config.clone(), providers).map_err(|error| format!("error: {error}"))?;
@@ -49,8 +52,16 @@ fn report_counters(soft: &Soft) {
             .map(|(name, value)| format!("{name}={value}"))
             .collect();
         if !counted.is_empty() {
+            // Cause: the start, a reload or the end of the target.
             tracing::info!(device, "RoCE has counted {}", counted.join(" "));
         }
+    }
+}
+
+fn warn_of(config: &Config) {
+    for warning in config.warnings() {
+        // Cause: the start, a reload or the end of the target.
+        tracing::warn!("{warning}");
     }
 }
 
@@ -59,8 +70,12 @@ fn reload(serve: &Serve, target: &Target) {
     let changed = serve
         .config()
         .map_err(|error| error.to_string())
-        .and_then(|config| target.reload(config).map_err(|error| error.to_string()));
+        .and_then(|config| {
+            warn_of(&config);
+            target.reload(config).map_err(|error| error.to_string())
+        });
     if let Err(error) = changed {
+        // Cause: the start, a reload or the end of the target.
         tracing::error!("the new configuration is refused, the old one stays: {error}");
     }
     notify::ready();
@@ -108,6 +123,20 @@ fn start_logging(config: &Config) -> Result<(), String> {
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// Disks and connections take a file each, and the limit that a shell sets is for programs that
+/// still use select(2).
+fn raise_file_limit() {
+    let limit = getrlimit(Resource::Nofile);
+    let raised = Rlimit {
+        current: limit.maximum,
+        ..limit
+    };
+    if let Err(error) = setrlimit(Resource::Nofile, raised) {
+        // Cause: the start, a reload or the end of the target.
+        tracing::debug!(%error, "the limit on open files stays");
+    }
 }
 
 /// A thread that panicked leaves hosts without an answer: better to end, so that

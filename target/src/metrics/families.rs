@@ -53,8 +53,12 @@ families! {
         "Size.";
     NAMESPACE_BLOCK_SIZE: Gauge of Bytes, "cairn_namespace_block_size_bytes",
         "Size of a logical block.";
+    NAMESPACE_FAILED: Gauge of Count, "cairn_namespace_failed",
+        "Whether it lost data, so that commands fail until a reload.";
     NAMESPACE_IN_PROGRESS: Gauge of Count, "cairn_namespace_in_progress",
         "I/O commands in progress.";
+    NAMESPACE_OLDEST: Gauge of Seconds, "cairn_namespace_oldest_seconds",
+        "How long the disk has had the oldest command that it has.";
     NAMESPACE_IOS: Counter of Count, "cairn_namespace_ios_total",
         "I/O commands that succeeded.";
     NAMESPACE_BYTES: Counter of Bytes, "cairn_namespace_bytes_total",
@@ -145,6 +149,8 @@ families! {
         "Threads.";
     PROCESS_LOCKED: Gauge of Bytes, "cairn_process_locked_memory_bytes",
         "Memory that is locked or pinned.";
+    LOG_LEFT_OUT: Counter of Count, "cairn_log_left_out_total",
+        "Log lines that peers caused and that were left out.";
     REQUESTS: Counter of Count, "cairn_metrics_requests_total",
         "Requests to this port.";
 }

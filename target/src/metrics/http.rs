@@ -4,8 +4,11 @@
 //! Whoever connects may be an adversary: connections, the length of a request and
 //! the time it takes are limited, and nothing of a request is looked at but its first
 //! line. The server has a thread of its own, and one for all: whoever asks without
-//! end takes the time of others who ask, and of nobody else.
+//! end takes the time of others who ask, and of nobody else. Where all places are
+//! taken, the oldest connection loses its own: one that asks at once has long been
+//! answered, and one that is slow on purpose keeps nobody out.
 
+use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -13,14 +16,15 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::oneshot;
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::observe::Observed;
 use super::page::{Buckets, Page};
 
-/// Connections at a time; others wait to be accepted.
-const CONNECTIONS_MAX: usize = 16;
+/// Connections at a time; one more ends the oldest.
+const CONNECTIONS_MAX: usize = 64;
 /// Bytes of a request, headers included.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
 /// For a request to come.
@@ -67,6 +71,7 @@ impl MetricsServer {
                     }
                 });
             })?;
+        // Cause: the configuration.
         tracing::info!(%address, "telling metrics");
         Ok(Self {
             address,
@@ -92,18 +97,21 @@ impl Drop for MetricsServer {
 }
 
 async fn serve(listener: TcpListener, observed: Arc<Observed>) {
-    let places = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     loop {
-        let place = Arc::clone(&places).acquire_owned().await;
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let observed = Arc::clone(&observed);
-        tokio::spawn(async move {
-            converse(&stream, &observed).await;
-            drop(place);
-        });
+        open.retain(|connection| !connection.is_finished());
+        if open.len() == CONNECTIONS_MAX
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
+        let connection = tokio::spawn(async move { converse(&stream, &observed).await });
+        open.push_back(connection.abort_handle());
     }
 }
 

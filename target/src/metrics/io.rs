@@ -107,6 +107,11 @@ impl Way {
         }
     }
 
+    /// Whether its capsule was seen by then.
+    pub(crate) fn seen_until(&self, ns: u64) -> bool {
+        self.seen_ns <= ns
+    }
+
     /// It has its place and its buffers.
     #[inline]
     pub(crate) fn held(&mut self, now_ns: u64) {
@@ -118,6 +123,11 @@ impl Way {
     #[inline]
     pub(crate) fn fetched(&mut self, now_ns: u64) {
         self.here_ns = now_ns;
+    }
+
+    /// How long ago all that its disk needs of it was here.
+    pub(crate) fn here_for_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.here_ns)
     }
 
     /// The disk is done.
@@ -176,6 +186,8 @@ pub(crate) struct NamespaceCounters {
     /// How long they took, by [`Class`].
     pub(crate) stages: [Stages; 3],
     pub(crate) in_progress: Gauge,
+    /// How long the disk has had the oldest command that it has.
+    pub(crate) oldest_ns: Gauge,
     pub(crate) errors: CodeCounts<NAMESPACE_STATUSES>,
 }
 

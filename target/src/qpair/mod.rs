@@ -196,6 +196,21 @@ impl QueuePair {
         matches!(self.state, State::Connecting { .. } | State::Live)
     }
 
+    /// Whether the time of its association is over (KATO).
+    #[inline]
+    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
+        let association = self.association.as_ref();
+        association.is_some_and(|association| association.controller.is_over(now_ns))
+    }
+
+    /// A command came in: it keeps the association alive, unless it comes too late for
+    /// that, and must not be executed.
+    #[inline]
+    pub(crate) fn hear(&self, now_ns: u64) -> bool {
+        let association = self.association.as_ref();
+        association.is_none_or(|association| association.controller.hear(now_ns))
+    }
+
     /// A command was accepted.
     pub(crate) fn command_begins(&mut self) {
         self.outstanding += 1;
@@ -352,6 +367,7 @@ mod tests {
                 provider: "none",
                 pkey: PKey::DEFAULT,
                 ana: AnaShared::new(&AnaStates::default()),
+                removed: false.into(),
             }),
         };
         QueuePair::new(accepted, Instant::now())

@@ -1,8 +1,8 @@
 //! Capsules arrive.
 
 use cairn_rdma::{Completion, WorkStatus};
-use nvme_proto::wire::Status;
 use nvme_proto::wire::sqe::SQE_BYTES;
+use nvme_proto::wire::{FromZeros, Sqe, Status};
 
 use super::Reactor;
 use super::count::count_success;
@@ -16,9 +16,21 @@ use crate::work_id::WorkKind;
 
 /// A command capsule in its receive slot.
 #[derive(Debug, Clone, Copy)]
+struct Arrived {
+    qpair: QpairId,
+    slot: u32,
+    data_bytes: u32,
+    seen_ns: u64,
+}
+
+/// A command capsule that waits for a request.
+#[derive(Debug, Clone, Copy)]
 pub(super) struct Capsule {
     pub(super) qpair: QpairId,
-    pub(super) slot: u32,
+    /// Where it landed, unless its place was given back while it waits.
+    pub(super) slot: Option<u32>,
+    /// The command, if it was copied already.
+    pub(super) sqe: Sqe,
     /// Bytes of in-capsule data.
     pub(super) data_bytes: u32,
     /// When it was seen.
@@ -46,20 +58,20 @@ fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending>
     Ok(data_bytes)
 }
 
-/// Takes a request for a capsule.
+/// Takes a request for a capsule that has just arrived.
 #[inline(always)]
 fn take_on<'a>(
     requests: &'a mut RequestTable,
-    capsule: &Capsule,
+    arrived: &Arrived,
     queue: &mut QueuePair,
     port: &mut Port,
 ) -> (RequestId, &'a mut Request) {
     queue.requests += 1;
-    let (slot, slots) = (capsule.slot, port.slots());
-    let (id, request) = requests.take(capsule.qpair, |sqe| slots.read_sqe(slot, sqe));
-    request.in_capsule_bytes = capsule.data_bytes;
-    request.way = Way::seen(capsule.seen_ns);
-    if capsule.data_bytes == 0 {
+    let (slot, slots) = (arrived.slot, port.slots());
+    let (id, request) = requests.take(arrived.qpair, |sqe| slots.read_sqe(slot, sqe));
+    request.in_capsule_bytes = arrived.data_bytes;
+    request.way = Way::seen(arrived.seen_ns);
+    if arrived.data_bytes == 0 {
         port.repost(slot);
     } else {
         request.receive = Some(slot);
@@ -83,8 +95,12 @@ impl Reactor {
         if !queue.is_open() || self.draining || completion.status == WorkStatus::Flushed {
             return port.repost(slot);
         }
-        let capsule = match accept(queue, completion) {
-            Ok(data_bytes) => Capsule {
+        if !queue.hear(self.now_ns) {
+            self.expire(qpair);
+            return self.repost(index, slot);
+        }
+        let arrived = match accept(queue, completion) {
+            Ok(data_bytes) => Arrived {
                 qpair,
                 slot,
                 data_bytes,
@@ -95,17 +111,24 @@ impl Reactor {
                 return self.repost(index, slot);
             }
         };
-        if self.requests.is_full() || !self.backlog.is_empty() {
-            self.counters.request_waits.add(1);
-            return self.backlog.push_back(capsule);
+        // With fewer taken nobody can be beyond its share.
+        let scarce = self.requests.free() < self.plenty || !self.lines.is_empty();
+        if scarce || self.hold_until.is_some() {
+            return self.admit_or_wait(Capsule {
+                qpair,
+                slot: Some(slot),
+                sqe: Sqe::new_zeroed(),
+                data_bytes: arrived.data_bytes,
+                seen_ns: arrived.seen_ns,
+            });
         }
-        let (id, request) = take_on(&mut self.requests, &capsule, queue, port);
+        let (id, request) = take_on(&mut self.requests, &arrived, queue, port);
         let association = match &queue.association {
             Some(association) if association.qid != 0 => association,
             _ => return self.begin(id),
         };
         match begin_io(request, association, index, &mut self.disks) {
-            Ok(Begun::Read) if capsule.data_bytes == 0 => {
+            Ok(Begun::Read) if arrived.data_bytes == 0 => {
                 request.way.held(self.now_ns);
                 request.end(Status::SUCCESS, 0, self.now_ns);
                 count_success(request, Op::Read, association, &self.disks);
@@ -119,12 +142,19 @@ impl Reactor {
         }
     }
 
-    /// Takes a request for a capsule that had to wait for one, and begins with it.
+    /// Takes a request for a capsule whose command was copied, and begins with it.
     pub(super) fn admit(&mut self, capsule: Capsule) {
+        let (id, request) = self.requests.take(capsule.qpair, |sqe| *sqe = capsule.sqe);
+        request.in_capsule_bytes = capsule.data_bytes;
+        request.way = Way::seen(capsule.seen_ns);
         let queue = &mut self.qpairs[capsule.qpair];
-        let port = self.ports[queue.port].as_mut();
-        let port = port.expect("an open queue pair has a port");
-        let (id, _) = take_on(&mut self.requests, &capsule, queue, port);
+        queue.requests += 1;
+        if capsule.data_bytes > 0 {
+            request.receive = capsule.slot;
+        } else if let Some(slot) = capsule.slot {
+            let port = queue.port;
+            self.repost(port, slot);
+        }
         self.begin(id);
     }
 
@@ -150,7 +180,7 @@ impl Reactor {
         qpair: QpairId,
         completion: nvme_proto::controller::Completion,
     ) {
-        use nvme_proto::wire::{FromZeros, Sqe, U16};
+        use nvme_proto::wire::U16;
         if !self.qpairs.get(qpair).is_some_and(|queue| queue.is_open()) {
             return;
         }

@@ -2,11 +2,12 @@
 
 use std::sync::Arc;
 
+use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::peer_line;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
-use nvme_proto::wire::Status;
 use nvme_proto::wire::fabrics::ConnectData;
-use nvme_proto::wire::{FromZeros, IntoBytes};
+use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Status};
 
 use super::Reactor;
 use crate::marking::Shown;
@@ -44,7 +45,7 @@ impl Reactor {
         let mut data = ConnectData::new_zeroed();
         self.ring.peek(self.input_span(id), data.as_mut_bytes());
         match self.connect(id, &data) {
-            Ok(result) => self.finish(id, Status::SUCCESS, result),
+            Ok(result) => self.answer_connect(id, result),
             Err(refusal) => self.refuse_connect(id, refusal),
         }
     }
@@ -66,24 +67,28 @@ impl Reactor {
             listener: &queue.listener,
         };
         let (connected, controller) = subsystem.connect(&request, &way)?;
-        let marked = self.settle_marking(qpair, controller.host_nqn());
+        let marked = self.settle_marking(qpair, controller.host());
         let queue = &mut self.qpairs[qpair];
-        tracing::info!(
-            host = controller.host_nqn(),
-            address = %queue.peer,
-            subsystem = subsystem.nqn(),
-            cntlid = connected.cntlid,
-            qid = connected.qid,
-            entries = connected.sq_entries,
-            reactor = self.index,
-            tos = marked.tos,
-            dscp = marked.dscp,
-            sl = marked.sl,
-            pcp = marked.pcp,
-            hop_limit = marked.hop_limit,
-            pkey = %queue.listener.pkey,
-            "connected"
-        );
+        if let Some(line) = Line::about(Topic::Connection) {
+            peer_line!(
+                info,
+                line,
+                host = controller.host_nqn(),
+                address = %queue.peer,
+                subsystem = subsystem.nqn(),
+                cntlid = connected.cntlid,
+                qid = connected.qid,
+                entries = connected.sq_entries,
+                reactor = self.index,
+                tos = marked.tos,
+                dscp = marked.dscp,
+                sl = marked.sl,
+                pcp = marked.pcp,
+                hop_limit = marked.hop_limit,
+                pkey = %queue.listener.pkey,
+                "connected"
+            );
+        }
         let shown = Arc::new(QueueShared {
             peer: queue.peer,
             local: queue.local,
@@ -102,9 +107,7 @@ impl Reactor {
             qid: connected.qid,
             queue: shown,
         };
-        let share = self
-            .shares
-            .join((association.subsystem.id, connected.cntlid));
+        let share = self.shares.join(association.controller.host_nqn(), qpair);
         queue.connected(
             association,
             share,
@@ -116,9 +119,9 @@ impl Reactor {
 
     /// Has a queue's packets carry what rules say of its host, which is known by name
     /// now; returns what they do carry.
-    fn settle_marking(&mut self, qpair: QpairId, host_nqn: &str) -> Shown {
+    fn settle_marking(&mut self, qpair: QpairId, host: Nqn) -> Shown {
         let queue = &mut self.qpairs[qpair];
-        let marking = queue.policy.choose(Some(host_nqn));
+        let marking = queue.policy.choose(Some(host.raw()));
         let Some(port) = &mut self.ports[queue.port] else {
             return Shown::default();
         };
@@ -135,13 +138,15 @@ impl Reactor {
         let queue = &self.qpairs[request.qpair];
         let code = refusal.status.code().bits();
         self.counters.refused.add(code);
-        if let Some(unreported) = self.complaints.admit(queue.peer.ip(), self.now) {
-            tracing::warn!(
+        let peer = queue.peer.ip();
+        if let Some(line) = self.complaints.admit(Topic::Refused, peer, self.now) {
+            peer_line!(
+                warn,
+                line,
                 address = %queue.peer,
                 qid = queue.qid(),
                 status = %refusal.status,
                 parameter = refusal.result,
-                unreported,
                 "Connect refused"
             );
         }

@@ -1,28 +1,49 @@
 //! The data of a request: a buffer for it, and the RDMA READ that brings it.
 
+use std::time::Duration;
+
 use cairn_rdma::{Operation, RemoteBuffer, SendWork, Sge, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
 
 use super::Reactor;
 use super::count::Wait;
+use crate::pool::UNIT;
 use crate::request::{RequestId, Stage, Task};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
+
+/// How long the first that waits for buffers has others wait behind it, and then they pass.
+pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 
 impl Reactor {
     /// Gets a request the buffers it wants, or has it wait; then goes on.
     /// Whoever came first is served first, however small later wishes are.
     pub(super) fn acquire(&mut self, id: RequestId) {
-        if self.requests[id].wants == (0, 0) {
+        if self.requests[id].wants == (0, 0) || self.take_spare(id) {
             self.fetch(id);
         } else if self.claim_share(id) {
             self.acquire_promised(id);
         }
     }
 
+    /// The one command of an admin queue or of a connection to be has a buffer that no
+    /// I/O can take.
+    fn take_spare(&mut self, id: RequestId) -> bool {
+        let request = &mut self.requests[id];
+        let is_io = matches!(request.task, Task::Io(_));
+        let (data, scratch) = request.wants;
+        let small = data as usize <= UNIT && scratch == 0;
+        if is_io || !small || self.qpairs[request.qpair].requests > 1 {
+            return false;
+        }
+        request.data = self.arena.take_spare();
+        request.data.is_some()
+    }
+
     /// Gets a request its buffers, once they are within its host's share.
     pub(super) fn acquire_promised(&mut self, id: RequestId) {
-        if self.awaiting_buffer.is_empty() && self.try_acquire(id) {
+        let first = self.awaiting_buffer.is_empty() || self.others_pass();
+        if first && self.try_acquire(id) {
             self.fetch(id);
         } else {
             self.count_wait(id, Wait::Pool);
@@ -35,11 +56,45 @@ impl Reactor {
     pub(super) fn serve_buffers(&mut self) {
         while let Some(id) = self.awaiting_buffer.front() {
             if !self.try_acquire(id) {
+                self.buffers_short.get_or_insert(self.now);
                 return;
             }
+            self.buffers_short = None;
             self.requests.pop_front(&mut self.awaiting_buffer);
             self.fetch(id);
         }
+        self.buffers_short = None;
+    }
+
+    /// Whether others may pass by the first that waits for a stretch. If what it needs is
+    /// not free for long, somebody who hangs has it; but if others passed by for ever, it
+    /// would never be. So by turns.
+    fn others_pass(&self) -> bool {
+        self.buffers_short.is_some_and(|since| {
+            let turns = self.now.duration_since(since).as_nanos() / PASS_BY.as_nanos();
+            turns % 2 == 1
+        })
+    }
+
+    /// Serves those behind the first that waits for buffers, when it is their turn; whether
+    /// there was anyone.
+    pub(super) fn pass_by(&mut self) -> bool {
+        if self.awaiting_buffer.is_empty() || !self.others_pass() {
+            return false;
+        }
+        let (mut waiting, mut served) = (std::mem::take(&mut self.awaiting_buffer), Vec::new());
+        while let Some(id) = self.requests.pop_front(&mut waiting) {
+            if self.try_acquire(id) {
+                served.push(id);
+            } else {
+                self.requests
+                    .push_back(&mut self.awaiting_buffer, id, Stage::AwaitingBuffer);
+            }
+        }
+        for &id in &served {
+            self.fetch(id);
+        }
+        !served.is_empty()
     }
 
     /// Both buffers or none: a request that held one while it waits for the
@@ -140,6 +195,10 @@ impl Reactor {
         if !status.is_success() {
             self.work_failed(qpair, WorkKind::Read, status);
         }
+        let queue = &self.qpairs[qpair];
+        if queue.is_open() && queue.is_over(self.now_ns) {
+            self.expire(qpair);
+        }
         if self.qpairs[qpair].is_open() {
             self.pump(qpair);
             self.execute(id);
@@ -207,7 +266,7 @@ impl Reactor {
     pub(super) fn release_buffers(&mut self, id: RequestId) {
         let request = &mut self.requests[id];
         if let Some(buffer) = request.data.take() {
-            self.arena.pool().give(buffer);
+            self.arena.give(buffer);
         }
         if let Some(buffer) = request.scratch.take() {
             self.arena.pool().give(buffer);

@@ -4,15 +4,17 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Device, Region, Sge};
 use nvme_proto::io::NamespaceView;
 
 use super::port::PORTS_MAX;
+use super::turns::Turns;
 use crate::backend::Backend;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::IoCounters;
-use crate::request::Request;
+use crate::request::{Request, RequestId, RequestTable};
 use crate::ring::{FileSlot, Ring};
 
 /// Between two lines about the failures of one disk.
@@ -35,6 +37,12 @@ pub(crate) struct Disk {
     reported: Option<(Instant, u64)>,
     /// Requests that work on it.
     users: u32,
+    /// Bytes of buffers that these hold, or have been promised.
+    pub(super) held: usize,
+    /// Operations on it that take turns.
+    pub(super) turns: Turns,
+    /// How long its oldest command has been with it.
+    oldest: Duration,
     /// Whether it goes once nobody works on it.
     retired: bool,
 }
@@ -58,18 +66,20 @@ impl Disk {
         })
     }
 
-    /// Whether a failure is to be reported, and how many were not since the last.
-    pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<u64> {
-        match &mut self.reported {
-            Some((at, unreported)) if now < *at + REPORT_INTERVAL => {
-                *unreported += 1;
-                None
-            }
-            reported => {
-                let before = reported.replace((now, 0));
-                Some(before.map_or(0, |(_, unreported)| unreported))
-            }
-        }
+    /// A line to report a failure, if there is one, which says how many were not
+    /// reported since the last.
+    pub(crate) fn failure_to_report(&mut self, now: Instant) -> Option<Line> {
+        let due = self
+            .reported
+            .is_none_or(|(at, _)| now >= at + REPORT_INTERVAL);
+        let unreported = self.reported.map_or(0, |(_, unreported)| unreported);
+        let line = due.then(|| Line::about(Topic::Disk)).flatten();
+        self.reported = match (&line, self.reported) {
+            (None, Some((at, _))) => Some((at, unreported + 1)),
+            (None, None) => Some((now, 1)),
+            (Some(_), _) => Some((now, 0)),
+        };
+        Some(line?.after(unreported))
     }
 
     /// A request begins to work on it.
@@ -77,6 +87,11 @@ impl Disk {
     pub(crate) fn enter(&mut self) {
         self.users += 1;
         self.show_users();
+    }
+
+    /// Requests that work on it.
+    pub(super) fn users(&self) -> u32 {
+        self.users
     }
 
     fn show_users(&self) {
@@ -87,6 +102,7 @@ impl Disk {
         match self.namespace.region(device) {
             Ok(region) => self.regions[port] = region,
             // Data then takes the way by a buffer.
+            // Cause: the configuration, at a change or when a device is new.
             Err(error) => tracing::warn!(
                 nsid = self.namespace.nsid, device = device.name(), %error,
                 "the memory of a namespace could not be registered: its data will be copied"
@@ -197,6 +213,7 @@ impl Disks {
             Backend::File(disk) => match ring.add_file(disk.fd()) {
                 Ok(file) => Some(file),
                 Err(error) => {
+                    // Cause: the configuration, at a change or when a device is new.
                     tracing::error!(nsid = namespace.nsid, %error, "a namespace cannot be served");
                     return None;
                 }
@@ -212,6 +229,9 @@ impl Disks {
             regions: Default::default(),
             reported: None,
             users: 0,
+            held: 0,
+            turns: Turns::default(),
+            oldest: Duration::ZERO,
             retired: false,
         };
         for (port, device) in ports {
@@ -244,6 +264,44 @@ impl Disks {
     #[inline]
     pub(crate) fn find(&self, subsystem: u32, nsid: u32) -> Option<u32> {
         self.tables.get(subsystem as usize)?.find(nsid)
+    }
+
+    /// Takes out requests that wait for their turn.
+    pub(crate) fn take_waiting(
+        &mut self,
+        requests: &mut RequestTable,
+        goes: impl Fn(&Request) -> bool,
+        mut each: impl FnMut(RequestId),
+    ) {
+        for disk in self.disks.iter_mut().flatten() {
+            disk.turns.take_out(requests, &goes, &mut each);
+        }
+    }
+
+    /// Whether a disk had a command when ages were last looked at.
+    pub(crate) fn any_waits(&self) -> bool {
+        let mut disks = self.disks.iter().flatten();
+        disks.any(|disk| !disk.oldest.is_zero())
+    }
+
+    /// Ages are looked at anew.
+    pub(crate) fn forget_ages(&mut self) {
+        for disk in self.disks.iter_mut().flatten() {
+            disk.oldest = Duration::ZERO;
+        }
+    }
+
+    /// A disk has had a command for so long.
+    pub(crate) fn note_age(&mut self, disk: u32, age: Duration) {
+        let disk = &mut self[disk];
+        disk.oldest = disk.oldest.max(age);
+    }
+
+    /// Ages are known now.
+    pub(crate) fn show_ages(&self) {
+        for disk in self.disks.iter().flatten() {
+            disk.counters.oldest_ns.set(disk.oldest.as_nanos() as u64);
+        }
     }
 
     /// The first disk of a subsystem from this one on: (how many were passed, disk).
@@ -281,6 +339,7 @@ impl Disks {
         if let Some(file) = removed.file
             && let Err(error) = ring.remove_file(file)
         {
+            // Cause: the configuration, at a change or when a device is new.
             tracing::warn!(nsid = removed.namespace.nsid, %error, "a file stays open");
         }
     }

@@ -1,5 +1,6 @@
 //! Commands of I/O queues: from the parsed command to the backend and back.
 
+use cairn_rdma::peer_line;
 use nvme_proto::ana;
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::io::{
@@ -11,6 +12,8 @@ use nvme_proto::wire::{NvmOpcode, Sqe, Status};
 
 use super::Reactor;
 use super::disks::{Disk, Disks};
+use super::predecessors::changes;
+use super::turns::Turn;
 use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
 use crate::qpair::Association;
 use crate::registry::ControllerShared;
@@ -115,7 +118,6 @@ pub(super) fn begin_io(
     disks: &mut Disks,
 ) -> Result<Begun, Status> {
     let (controller, subsystem) = (&*association.controller, &*association.subsystem);
-    controller.note_io();
     request.busy = Some(subsystem.id);
     let found = disks.io_begins(subsystem.id, request.sqe.nsid.get());
     let disk = found.map(|found| &mut disks[found]);
@@ -129,6 +131,7 @@ pub(super) fn begin_io(
         plan_read(request, read, disk.as_deref(), port);
     } else {
         let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
+        check_predecessors(controller, command.operation, request.sqe.nsid.get())?;
         plan(request, command, disk.as_deref(), port, controller);
     }
     request.disk = found;
@@ -186,7 +189,7 @@ impl Reactor {
     }
 
     /// Asks the backend, and goes on if it is done at once.
-    fn begin_block(&mut self, id: RequestId, span: Option<Span>) {
+    pub(super) fn begin_block(&mut self, id: RequestId, span: Option<Span>) {
         if let Progress::Done(result) = self.start_block(id, span) {
             self.block_ended(id, result);
         }
@@ -194,13 +197,28 @@ impl Reactor {
 
     /// Asks the backend: either it has the request now, or it is done.
     fn start_block(&mut self, id: RequestId, span: Option<Span>) -> Progress {
+        let block = self.requests[id].block.as_mut();
+        block.expect("block I/O is planned").span = span;
+        if self.waits_for_turn(id) {
+            return Progress::Pending;
+        }
+        self.hand_over(id)
+    }
+
+    /// Hands a request to the backend: it is its turn.
+    pub(super) fn hand_over(&mut self, id: RequestId) -> Progress {
         let tag = self.requests.work_id(id, WorkKind::Block);
         let request = &mut self.requests[id];
-        let disk = &self.disks[request.disk.expect("block I/O has a disk")];
+        let disk = &mut self.disks[request.disk.expect("block I/O has a disk")];
         let block = request.block.as_mut().expect("block I/O is planned");
-        block.span = span;
-        let progress = disk.backend().begin(block, &mut self.ring, disk.file, tag);
+        let progress = disk
+            .namespace
+            .backend
+            .begin(block, &mut self.ring, disk.file, tag);
         if progress == Progress::Pending {
+            if let Some(turn) = Turn::of(block.op) {
+                disk.turns.begins(turn);
+            }
             self.requests
                 .set_stage(id, Stage::Running, Stage::InBackend);
         }
@@ -215,23 +233,42 @@ impl Reactor {
         assert_eq!(request.stage(), Stage::InBackend, "{id:?}");
         let disk = &self.disks[request.disk.expect("block I/O has a disk")];
         let block = request.block.as_mut().expect("block I/O is planned");
+        if !self.qpairs[request.qpair].is_open() {
+            // Nobody waits for it, and the memory of its device may be gone.
+            block.stop();
+        }
         let progress = disk
             .backend()
             .resume(block, result, &mut self.ring, disk.file, tag);
-        let Progress::Done(result) = progress else {
-            return;
+        let (ended, stopped) = match progress {
+            Progress::Done(result) => (Some(result), block.is_stopped()),
+            Progress::Pending => return,
+            Progress::Later => (None, false),
+        };
+        if let (Some(turn), Some(disk)) = (Turn::of(block.op), request.disk) {
+            self.turn_ended(disk, turn, ended);
+        }
+        let Some(result) = ended else {
+            return self.retry_later(id);
         };
         self.requests
             .set_stage(id, Stage::InBackend, Stage::Running);
-        if self.qpairs[self.requests[id].qpair].is_open() {
-            self.block_ended(id, result);
-        } else {
+        let is_open = self.qpairs[self.requests[id].qpair].is_open();
+        let cancelled = stopped && result == Err(Errno(libc::ECANCELED));
+        if !is_open {
             self.abandon(id);
+        } else if cancelled && self.is_aborting(tag) {
+            self.finish(id, Status::ABORT_REQUESTED, 0);
+        } else {
+            self.block_ended(id, result);
+        }
+        if stopped {
+            self.abort_ended(tag, cancelled);
         }
     }
 
     /// The backend is done with what it was asked for.
-    fn block_ended(&mut self, id: RequestId, result: Result<(), Errno>) {
+    pub(super) fn block_ended(&mut self, id: RequestId, result: Result<(), Errno>) {
         if let Err(errno) = result {
             return self.fail_block(id, errno);
         }
@@ -279,7 +316,7 @@ impl Reactor {
             request.disk = Some(disk);
             request.block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
             match self.start_block(id, None) {
-                Progress::Pending => return,
+                Progress::Pending | Progress::Later => return,
                 Progress::Done(Ok(())) => {}
                 Progress::Done(Err(errno)) => return self.fail_block(id, errno),
             }
@@ -305,7 +342,7 @@ impl Reactor {
             request.steps_done += 1;
             request.block = Some(BlockIo::new(BlockOp::Deallocate, offset, length, None));
             match self.start_block(id, None) {
-                Progress::Pending => return,
+                Progress::Pending | Progress::Later => return,
                 Progress::Done(Ok(())) => {}
                 Progress::Done(Err(errno)) => return self.fail_block(id, errno),
             }
@@ -325,23 +362,30 @@ impl Reactor {
 
     fn fail_block(&mut self, id: RequestId, errno: Errno) {
         let block = self.requests[id].block.expect("block I/O was planned");
-        self.association(id)
-            .subsystem
-            .counters(self.index)
-            .media_errors
-            .add(1);
-        self.report_failure(id, block, errno);
+        // Why it was cancelled is in the log already.
+        if errno != Errno(libc::ECANCELED) {
+            self.association(id)
+                .subsystem
+                .counters(self.index)
+                .media_errors
+                .add(1);
+            self.report_failure(id, block, errno);
+            let disk = self.requests[id].disk.expect("block I/O has a disk");
+            if self.disks[disk].backend().is_failed() {
+                self.association(id).subsystem.show_losses();
+            }
+        }
         self.fail_io(id, status_of(block.op, errno));
     }
 
     /// A disk that fails fails often: one line a second tells as much as all.
     fn report_failure(&mut self, id: RequestId, block: BlockIo, errno: Errno) {
         let disk = self.requests[id].disk.expect("block I/O has a disk");
-        let Some(unreported) = self.disks[disk].failure_to_report(self.now) else {
+        let Some(line) = self.disks[disk].failure_to_report(self.now) else {
             return;
         };
         let queue = &self.qpairs[self.requests[id].qpair];
-        tracing::warn!(unreported,
+        peer_line!(warn, line,
             host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
             nsid = self.requests[id].sqe.nsid.get(), op = ?block.op, offset = block.offset,
             length = block.length, error = %std::io::Error::from_raw_os_error(errno.0),
@@ -369,7 +413,8 @@ impl Reactor {
         self.finish(id, status.with_more(), 0);
     }
 
-    /// Aborts a command that has not got anywhere yet.
+    /// Aborts a command that has not got anywhere yet. A host that breaks the rules has
+    /// several of one CID: each that was taken out is answered.
     pub(super) fn abort(&mut self, qpair: crate::qpair::QpairId, cid: u16, abort_cid: u16) {
         let Some(queue) = self.qpairs.get(qpair) else {
             return;
@@ -378,24 +423,25 @@ impl Reactor {
             return;
         };
         let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
-        let mut found = None;
-        let mut take = |id| found = Some(id);
+        let mut found = Vec::new();
+        let mut take = |id| found.push(id);
         self.requests
             .take_out(&mut self.awaiting_buffer, victim, &mut take);
-        if let Some(share) = queue.share {
-            self.shares
-                .take_out(share, &mut self.requests, victim, &mut take);
-        }
+        self.shares.take_out(&mut self.requests, victim, &mut take);
         let reads = &mut self.qpairs[qpair].awaiting_read;
         self.requests.take_out(reads, victim, &mut take);
-        if let Some(id) = found {
+        self.take_from_backend(qpair, cid)
+            .into_iter()
+            .for_each(take);
+        let aborted = !found.is_empty();
+        if !aborted && self.abort_in_backend(qpair, cid, abort_cid) {
+            return;
+        }
+        for id in found {
             self.finish(id, Status::ABORT_REQUESTED, 0);
         }
-        association.subsystem.abort_done(
-            association.controller.cntlid(),
-            abort_cid,
-            found.is_some(),
-        );
+        let cntlid = association.controller.cntlid();
+        association.subsystem.abort_done(cntlid, abort_cid, aborted);
     }
 
     /// The request has nothing more to do with its disk.
@@ -420,6 +466,20 @@ impl Reactor {
 #[inline(always)]
 fn check_access(controller: &ControllerShared, disk: &Disk) -> Result<(), Status> {
     ana::check_access(controller.ana_state(disk.namespace.anagrpid()))
+}
+
+/// Whether no command of a former association of the host may still land on the
+/// namespace after this one. Without DNR: it will be so.
+#[inline(always)]
+fn check_predecessors(
+    controller: &ControllerShared,
+    operation: Operation,
+    nsid: u32,
+) -> Result<(), Status> {
+    match controller.ward() {
+        Some(ward) if changes(operation) && ward.blocks(nsid) => Err(Status::NAMESPACE_NOT_READY),
+        _ => Ok(()),
+    }
 }
 
 /// Fabrics commands have no place on an I/O queue that is connected: a second
@@ -455,9 +515,16 @@ fn status_of(op: BlockOp, errno: Errno) -> Status {
             BlockOp::Read | BlockOp::Verify,
         ) => Status::UNRECOVERED_READ_ERROR,
         (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, _) => Status::WRITE_FAULT,
-        (libc::ENODEV | libc::ENXIO | libc::ENOMEDIUM | libc::ESHUTDOWN, _) => {
-            Status::NAMESPACE_NOT_READY
-        }
+        (
+            libc::ENODEV
+            | libc::ENXIO
+            | libc::ENOMEDIUM
+            | libc::ESHUTDOWN
+            | libc::EAGAIN
+            | libc::EINTR
+            | libc::ECANCELED,
+            _,
+        ) => Status::NAMESPACE_NOT_READY,
         _ => Status::INTERNAL_ERROR,
     }
 }

@@ -4,7 +4,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use cairn_fabric::trouble::{self, End};
-use cairn_rdma::{Device, DisconnectReason, Event, QpOptions};
+use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, peer_detail, peer_line};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
@@ -49,12 +50,15 @@ impl Reactor {
 
     /// The host is told "No Resources"; here is what is short.
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
-        let Some(unreported) = self.complaints.admit(address.ip(), self.now) else {
+        let Some(line) = self
+            .complaints
+            .admit(Topic::Refused, address.ip(), self.now)
+        else {
             return;
         };
         let told = trouble::of_nvme_reject(RejectStatus::NO_RESOURCES.0);
         let reason = format!("{reason}; {}", told.line(End::Target, address.ip()));
-        tracing::warn!(%address, device, reason, unreported, "connection refused");
+        peer_line!(warn, line, %address, device, reason, "connection refused");
     }
 
     fn accept_on(&mut self, port: usize, admitted: Admitted) -> Result<(), String> {
@@ -111,7 +115,7 @@ impl Reactor {
             .expect("the port was just found")
             .add_qpair(qp, id);
         self.port(port).counters().accepted();
-        tracing::debug!(address = %peer, qid = cm.qid.get(), send_work, reads, "accepted");
+        peer_detail!(address = %peer, qid = cm.qid.get(), send_work, reads, "accepted");
         Ok(())
     }
 
@@ -141,6 +145,7 @@ impl Reactor {
             self.ports.resize_with(index + 1, || None);
         }
         self.ports[index] = Some(port);
+        // Cause: the first connection of a device, or its removal.
         tracing::info!(
             device = device.name(),
             reactor = self.index,
@@ -179,7 +184,7 @@ impl Reactor {
         let find = |qp| self.ports[port].as_ref().and_then(|port| port.qpair(qp));
         match event {
             Event::Established { qp, .. } => {
-                tracing::trace!(?qp, "established");
+                peer_detail!(?qp, "established");
             }
             Event::Rejected { qp, reason, .. } => {
                 if let Some(qpair) = find(qp) {
@@ -188,7 +193,7 @@ impl Reactor {
             }
             Event::ConnectFailed { qp, reason } => {
                 if let Some(qpair) = find(qp) {
-                    tracing::debug!(?qp, reason, "the host did not confirm its connection");
+                    peer_detail!(?qp, reason, "the host did not confirm its connection");
                     self.close(qpair, Ending::Trouble(&trouble::NO_ANSWER));
                 }
             }
@@ -207,7 +212,9 @@ impl Reactor {
                 let device = self.ports[port]
                     .as_ref()
                     .map(|port| port.device().name().to_owned());
-                tracing::info!(device, message);
+                if let Some(line) = Line::about(Topic::Connection) {
+                    peer_line!(info, line, device, message);
+                }
             }
         }
     }
@@ -240,16 +247,18 @@ impl Reactor {
         let (address, qid) = (queue.peer, queue.qid());
         if let Ending::Orderly(reason) = ending {
             self.counters.ended_orderly.add(1);
-            tracing::info!(host, %address, subsystem, qid, reason, "disconnected");
+            if let Some(line) = Line::about(Topic::Connection) {
+                peer_line!(info, line, host, %address, subsystem, qid, reason, "disconnected");
+            }
             return;
         }
         self.counters.ended_by_fault.add(1);
-        let Some(unreported) = self.complaints.admit(address.ip(), self.now) else {
+        let Some(line) = self.complaints.admit(Topic::Fault, address.ip(), self.now) else {
             return;
         };
         let reason = ending.fault(address.ip());
         let reason = reason.as_deref();
-        tracing::warn!(host, %address, subsystem, qid, reason, unreported, "disconnected");
+        peer_line!(warn, line, host, %address, subsystem, qid, reason, "disconnected");
     }
 
     /// The connection ended, and this is all that its transport says.
@@ -292,28 +301,26 @@ impl Reactor {
         let of_qpair = |request: &crate::request::Request| request.qpair == qpair;
         self.requests
             .take_out(&mut self.awaiting_buffer, of_qpair, |id| dropped.push(id));
-        if let Some(share) = self.qpairs[qpair].share {
-            self.shares
-                .take_out(share, &mut self.requests, of_qpair, |id| dropped.push(id));
-        }
+        self.requests
+            .take_out(&mut self.awaiting_predecessors, of_qpair, |id| {
+                dropped.push(id);
+            });
+        self.shares
+            .take_out(&mut self.requests, of_qpair, |id| dropped.push(id));
         let queue = &mut self.qpairs[qpair];
         self.requests
             .take_out(&mut queue.awaiting_read, |_| true, |id| dropped.push(id));
         self.requests
             .take_out(&mut queue.awaiting_send, |_| true, |id| dropped.push(id));
+        self.take_retries(of_qpair, |id| dropped.push(id));
+        self.disks
+            .take_waiting(&mut self.requests, of_qpair, |id| dropped.push(id));
         for id in dropped {
             self.abandon(id);
         }
         let port = self.qpairs[qpair].port;
-        for _ in 0..self.backlog.len() {
-            let Some(capsule) = self.backlog.pop_front() else {
-                break;
-            };
-            if capsule.qpair == qpair {
-                self.repost(port, capsule.slot);
-            } else {
-                self.backlog.push_back(capsule);
-            }
+        for slot in self.lines.drop_of(qpair) {
+            self.repost(port, slot);
         }
         self.late.retain(|(of, _)| *of != qpair);
     }
@@ -339,7 +346,7 @@ impl Reactor {
         let queue = self.qpairs.remove(qpair);
         self.inbox.unload(queue.cm.qid.get());
         if let Some(share) = queue.share {
-            self.shares.leave(share);
+            self.shares.leave(share, qpair);
         }
         if let Some(association) = queue.association {
             let cntlid = association.controller.cntlid();
@@ -354,6 +361,7 @@ impl Reactor {
             return;
         };
         let device = port.device().id();
+        // Cause: the first connection of a device, or its removal.
         tracing::warn!(
             device = port.device().name(),
             reactor = self.index,
@@ -362,6 +370,7 @@ impl Reactor {
         // What lay in its receive slots stays readable for requests in the backend:
         // the ring has the pages. But nobody posts the slots again.
         if let Err(error) = port.close(index, &mut self.ring) {
+            // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
         self.disks.port_closed(index);
@@ -402,6 +411,7 @@ impl Reactor {
 
     /// Closes queues whose host has kept us waiting for too long.
     pub(super) fn check_deadlines(&mut self) {
+        self.serve_connects();
         let overdue: Vec<(QpairId, &'static str)> = self
             .qpairs
             .ids()

@@ -16,19 +16,25 @@ mod connect;
 mod count;
 mod data;
 mod disks;
+mod gap;
 mod idle;
 mod io;
 mod lifecycle;
+mod lines;
+mod overdue;
 mod port;
+mod predecessors;
 mod respond;
+mod retry;
 mod shares;
 mod start;
+mod turns;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Complaints, Completion, Event};
+use cairn_rdma::{Clock, Complaints, Completion, Event, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -41,10 +47,14 @@ use crate::ring::{Finished, Ring};
 use crate::server::Holdings;
 use crate::work_id::{WorkId, WorkKind};
 
-use capsule::Capsule;
+use data::PASS_BY;
 use disks::Disks;
 pub(crate) use idle::{Idle, Pause};
+use lines::Lines;
+use overdue::Aborting;
 use port::Port;
+use predecessors::Claim;
+use retry::Retry;
 use shares::Shares;
 
 pub(crate) use shares::ShareId;
@@ -76,6 +86,8 @@ pub(crate) struct Sizes {
     pub(crate) queue_pairs: u16,
     /// The largest window of polling without work.
     pub(crate) poll_idle: Duration,
+    /// How long a disk may keep a command; 0: for ever.
+    pub(crate) io_timeout: Duration,
 }
 
 impl Sizes {
@@ -124,16 +136,29 @@ pub(crate) struct Reactor {
     registry: Arc<Registry>,
     inbox: Inbox,
     control: UnboundedSender<ControlMessage>,
-    /// What each host holds of the data buffers.
+    /// What each host may have, and holds of the data buffers.
     shares: Shares,
-    /// Requests that wait for data buffers, within their hosts' shares.
+    /// Requests that wait for data buffers, within their shares.
     awaiting_buffer: List,
-    /// Capsules that wait for a request, in their receive slots. Not more than
-    /// receives.
-    backlog: VecDeque<Capsule>,
+    /// Connects whose host has older commands at the disks.
+    awaiting_predecessors: List,
+    /// What queues here owe to later associations of their hosts.
+    claims: Vec<Claim>,
+    /// Since when the first of these finds no stretch that is long enough.
+    buffers_short: Option<Instant>,
+    /// Capsules that wait for a request. Not more than the queues have entries.
+    lines: Lines,
+    /// While so many requests are free, every capsule may have one.
+    plenty: usize,
+    /// Requests that only admin queues and Connects may use.
+    reserve: usize,
     /// Completions of parked commands that wait for a request. Not more than the
     /// controllers' limit on parked commands.
     late: VecDeque<(QpairId, CommandEnd)>,
+    /// Block I/O that is tried again later. Not more than requests.
+    retries: Vec<Retry>,
+    /// Aborts of commands that a disk has. Not more than ACL of each controller.
+    aborting: Vec<Aborting>,
     /// Queue pairs with something in their outbox.
     dirty: Vec<QpairId>,
     clock: Clock,
@@ -143,8 +168,12 @@ pub(crate) struct Reactor {
     doing: Doing,
     started: Instant,
     now: Instant,
-    /// The same in nanoseconds since it started.
+    /// The same in nanoseconds since the target started.
     now_ns: u64,
+    /// Whether it rested since its last round: then it may be a while ago.
+    asleep: bool,
+    /// Until when capsules wait in the backlog, whatever is free.
+    hold_until: Option<Instant>,
     next_tick: Instant,
     /// When to look at what comes seldom, while busy.
     next_check: Instant,
@@ -172,18 +201,31 @@ impl Reactor {
         }
     }
 
-    /// As [`Self::step`], with disks that take no time.
+    /// As [`Self::step`], with disks that take no time, or that of the simulated clock.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
         if let Err(error) = self.ring.settle() {
             panic!("io_uring no longer waits: {error}");
         }
-        self.step(now)
+        let rest = self.step(now);
+        match (rest, self.ring.step_simulated()) {
+            (Rest::Until(_), Some(Duration::ZERO)) => Rest::None,
+            (Rest::Until(deadline), next) => {
+                let next = next.map(|next| now + next);
+                Rest::Until([deadline, next].into_iter().flatten().min())
+            }
+            _ => rest,
+        }
     }
 
     /// One round at `now`, and what to do after it.
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
+        let passed = now.saturating_duration_since(self.now);
         self.now = now;
         self.count_time(now.duration_since(self.started).as_nanos() as u64);
+        if passed >= gap::GAP {
+            self.heed_gap();
+        }
+        self.asleep = false;
         let busy = self.round();
         self.count_round(busy);
         if busy {
@@ -193,7 +235,13 @@ impl Reactor {
         match self.idle.pause(now) {
             Pause::Spin => Rest::Spin,
             Pause::Yield => Rest::Yield,
-            Pause::Sleep => self.prepare_sleep().map_or(Rest::None, Rest::Until),
+            Pause::Sleep => match self.prepare_sleep() {
+                Some(deadline) => {
+                    self.asleep = true;
+                    Rest::Until(deadline)
+                }
+                None => Rest::None,
+            },
         }
     }
 
@@ -208,7 +256,11 @@ impl Reactor {
             self.next_check = self.now + CHECK_INTERVAL;
             busy |= self.check();
         }
-        self.serve_waiting();
+        if self.hold_until.is_some_and(|until| self.now >= until) {
+            self.hold_until = None;
+            busy = true;
+        }
+        self.serve_waiting(busy);
         self.flush();
         busy
     }
@@ -271,9 +323,13 @@ impl Reactor {
             busy |= self.poll_events(port);
         }
         busy |= self.read_inbox();
+        busy |= self.serve_retries();
+        busy |= self.pass_by();
+        self.settle_claims();
         if self.now >= self.next_tick {
             self.next_tick = self.now + TICK;
             self.check_deadlines();
+            self.check_ages();
         }
         busy
     }
@@ -321,6 +377,8 @@ impl Reactor {
                 cid,
                 abort_cid,
             } => self.abort(qpair, cid, abort_cid),
+            Message::Census { qpair, ward, claim } => self.claim(qpair, ward, claim),
+            Message::Settled => self.serve_connects(),
             Message::Drain => self.drain(),
             Message::Stop => self.stop(),
         }
@@ -331,7 +389,7 @@ impl Reactor {
     fn flush(&mut self) {
         for port in self.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {
-                tracing::debug!(
+                peer_detail!(
                     device = port.device().name(),
                     "receives refused: it is going"
                 );
@@ -349,14 +407,21 @@ impl Reactor {
     /// hosts that are connected and idle.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.draining || self.qpairs[id].has_deadline();
-        self.qpairs.ids().any(waits).then_some(self.next_tick)
+        let any = self.requests.in_use() > 0
+            || self.disks.any_waits()
+            || !self.aborting.is_empty()
+            || self.qpairs.ids().any(waits);
+        any.then_some(self.next_tick)
     }
 
     /// Has everything wake us that can bring work, and says until when to sleep;
     /// `None` if something is there by now.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
         self.next_check = self.now;
-        let mut deadline = self.tick_deadline();
+        self.settle_claims();
+        let pass_by = (!self.awaiting_buffer.is_empty()).then_some(self.now + PASS_BY);
+        let timers = [self.tick_deadline(), self.next_retry(), pass_by];
+        let mut deadline = timers.into_iter().chain([self.hold_until]).flatten().min();
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
@@ -365,10 +430,9 @@ impl Reactor {
                 Ok(true) | Err(_) => return None,
             }
             port.watch(index, &mut self.ring);
-            deadline = [deadline, port.endpoint().next_deadline()]
-                .into_iter()
-                .flatten()
-                .min();
+            let own = port.endpoint().next_deadline();
+            let own = own.map(|at| self.clock.of_default(at));
+            deadline = [deadline, own].into_iter().flatten().min();
         }
         self.inbox.acknowledge();
         if !self.inbox.is_empty() {
@@ -392,16 +456,13 @@ impl Reactor {
         self.idle.slept(self.clock.now());
     }
 
-    /// Gives those that wait what has become free, first come first served.
-    fn serve_waiting(&mut self) {
+    /// Gives those that wait what has become free: nothing has without work.
+    fn serve_waiting(&mut self, busy: bool) {
         self.serve_shares();
         self.serve_buffers();
         self.serve_late();
-        while !self.requests.is_full() {
-            let Some(capsule) = self.backlog.pop_front() else {
-                return;
-            };
-            self.admit(capsule);
+        if busy && self.hold_until.is_none() && !self.lines.is_empty() {
+            self.serve_lines();
         }
     }
 
@@ -415,12 +476,17 @@ impl Reactor {
         }
     }
 
+    /// Its process is killed: no command will be answered.
+    pub(crate) fn abandon_all(&mut self) {
+        self.requests.abandon_all();
+    }
+
     /// Adds what it holds.
     pub(crate) fn add_to(&self, sum: &mut Holdings) {
         sum.queue_pairs += self.qpairs.len();
         sum.requests += self.requests.in_use();
         sum.buffer_bytes += self.arena.taken_bytes();
-        sum.capsules += self.backlog.len() + self.late.len();
+        sum.capsules += self.lines.waiting() + self.late.len();
         sum.receives += self
             .ports
             .iter()

@@ -1,59 +1,105 @@
-//! Each host's share of the data buffers.
+//! Each host's and each namespace's share of what a reactor has a fixed number of:
+//! requests and data buffers.
 //!
-//! A host whose link just died still holds the buffers of its last commands,
-//! until the transport gives it up. So that the others notice nothing, no
-//! controller ever holds more than a quarter of a reactor's buffers. Who is
-//! beyond its share waits for itself; who is within it waits in the one queue
-//! for buffers, first come first served.
+//! A host whose link died, or a disk that hangs, keeps what it holds until the transport
+//! or the disk lets go. So nobody gets everything: a host may take one more only while it
+//! then holds no more than is left free for others, and a namespace while it then holds
+//! half as much as that. A lone host so gets half, a lone namespace a third, the next one
+//! as much of the rest, and something is always left. What a host's former controllers
+//! still hold counts as the host's. A host at its share may hold a little of a namespace
+//! that holds little itself: a disk that hangs keeps no host from its other disks.
+//!
+//! What is beyond a share waits in a line of its own, and nobody else waits behind it.
+
+use std::collections::VecDeque;
 
 use super::Reactor;
 use super::count::Wait;
 use crate::pool;
 use crate::qpair::QpairId;
-use crate::request::{List, RequestId, RequestTable, Stage};
+use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
-/// Hosts that can stop reading at once before anyone else must wait for them.
-const SHARES: usize = 4;
-
-/// A controller's share, by its place.
+/// A host's share, by its place.
 pub(crate) type ShareId = usize;
 
-/// What one controller has of the buffers.
-#[derive(Debug, Default)]
+/// A namespace holds little if it holds this part of all.
+const LITTLE: usize = 16;
+
+/// What there is of something.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Stock {
+    pub(super) total: usize,
+    pub(super) free: usize,
+}
+
+impl Stock {
+    /// Whether a host and a disk that hold so much may take that much more. Who has nothing
+    /// may always take something, which no share is too small for.
+    pub(super) fn allows(self, by_host: usize, by_disk: usize, more: usize) -> bool {
+        let left = self.free.saturating_sub(more);
+        let (host, disk) = (by_host + more, by_disk + more);
+        let host_may = by_host == 0 || host <= left;
+        let little = disk * LITTLE <= self.total && host <= 3 * left;
+        let disk_may = by_disk == 0 || 2 * disk <= left;
+        disk_may && (host_may || little)
+    }
+
+    /// How much must be free for everybody to be within its share.
+    pub(super) fn plenty(total: usize, reserve: usize) -> usize {
+        // What anyone holds is at most what is not free.
+        (2 * total + reserve + 3).div_ceil(3)
+    }
+}
+
+/// What one host has of a reactor.
+#[derive(Debug)]
 struct Share {
-    /// The controller: its subsystem and CNTLID.
-    of: (u32, u16),
-    /// Its queues on this reactor.
-    queues: u32,
-    /// Bytes that its requests hold, or have been promised.
+    /// Its NQN.
+    host: String,
+    /// Its queue pairs here, whose controllers may be gone.
+    queues: Vec<QpairId>,
+    /// Bytes of buffers that its requests hold, or have been promised.
     held: usize,
-    /// Its requests that wait until it holds less.
+}
+
+/// Requests of one host for one disk that wait for their shares of the buffers.
+#[derive(Debug)]
+struct Line {
+    share: Option<ShareId>,
+    disk: Option<u32>,
     waiting: List,
 }
 
-/// The shares of all controllers of a reactor.
+/// The shares of all hosts of a reactor.
 #[derive(Debug)]
 pub(super) struct Shares {
     shares: Vec<Option<Share>>,
-    /// Bytes that each may hold.
-    limit: usize,
-    /// Shares of which something was given back while somebody waits for it.
-    eased: Vec<ShareId>,
+    /// Bytes of data buffers.
+    total: usize,
+    /// Bytes of them that are promised. More than there are, while someone who had
+    /// nothing waits for its first.
+    promised: usize,
+    /// Served in turns.
+    lines: VecDeque<Line>,
+    /// Whether something was given back while somebody waits.
+    eased: bool,
 }
 
 impl Shares {
-    /// Shares of `total` bytes, of which a command takes `largest` twice at most.
-    pub(super) fn new(total: usize, largest: usize) -> Self {
+    /// Shares of `total` bytes of data buffers.
+    pub(super) fn new(total: usize) -> Self {
         Self {
             shares: Vec::new(),
-            limit: (total / SHARES).max(2 * largest),
-            eased: Vec::new(),
+            total,
+            promised: 0,
+            lines: VecDeque::new(),
+            eased: false,
         }
     }
 
-    /// One more queue of a controller.
-    pub(super) fn join(&mut self, of: (u32, u16)) -> ShareId {
-        let known = |share: &Option<Share>| share.as_ref().is_some_and(|share| share.of == of);
+    /// One more queue of a host.
+    pub(super) fn join(&mut self, host: &str, queue: QpairId) -> ShareId {
+        let known = |share: &Option<Share>| share.as_ref().is_some_and(|share| share.host == host);
         let id = self.shares.iter().position(known).unwrap_or_else(|| {
             let free = self.shares.iter().position(Option::is_none);
             let id = free.unwrap_or_else(|| {
@@ -61,62 +107,52 @@ impl Shares {
                 self.shares.len() - 1
             });
             self.shares[id] = Some(Share {
-                of,
-                ..Share::default()
+                host: host.to_owned(),
+                queues: Vec::new(),
+                held: 0,
             });
             id
         });
-        self.share(id).queues += 1;
+        self.share(id).queues.push(queue);
         id
     }
 
     /// One queue less. With the last its share goes.
-    pub(super) fn leave(&mut self, id: ShareId) {
+    pub(super) fn leave(&mut self, id: ShareId, queue: QpairId) {
         let share = self.share(id);
-        share.queues -= 1;
-        if share.queues == 0 {
-            assert!(
-                share.held == 0 && share.waiting.is_empty(),
-                "{share:?} is in use"
-            );
+        share.queues.retain(|&own| own != queue);
+        if share.queues.is_empty() {
+            assert_eq!(share.held, 0, "{share:?} is in use");
             self.shares[id] = None;
         }
     }
 
-    /// Controllers that have one.
+    /// Hosts that have one.
     pub(super) fn count(&self) -> usize {
         self.shares.iter().flatten().count()
     }
 
-    /// Promises bytes, if that is within the share.
-    fn reserve(&mut self, id: ShareId, bytes: usize) -> bool {
-        let limit = self.limit;
-        let share = self.share(id);
-        let fits = share.held + bytes <= limit;
-        if fits {
-            share.held += bytes;
-        }
-        fits
+    /// The queue pairs of a host.
+    pub(super) fn queues(&self, id: ShareId) -> &[QpairId] {
+        let share = self.shares[id].as_ref();
+        &share.expect("a share is there while its queues are").queues
     }
 
-    /// Takes bytes back.
-    pub(super) fn give_back(&mut self, id: ShareId, bytes: usize) {
-        let share = self.share(id);
-        share.held -= bytes;
-        if !share.waiting.is_empty() {
-            self.eased.push(id);
-        }
+    /// Bytes of buffers that nobody holds and nobody was promised.
+    fn free(&self) -> usize {
+        self.total.saturating_sub(self.promised)
     }
 
-    /// Takes out requests that wait for their share.
+    /// Takes out requests that wait for their shares.
     pub(super) fn take_out(
         &mut self,
-        id: ShareId,
         requests: &mut RequestTable,
-        goes: impl Fn(&crate::request::Request) -> bool,
-        each: impl FnMut(RequestId),
+        goes: impl Fn(&Request) -> bool,
+        mut each: impl FnMut(RequestId),
     ) {
-        requests.take_out(&mut self.share(id).waiting, goes, each);
+        for line in &mut self.lines {
+            requests.take_out(&mut line.waiting, &goes, &mut each);
+        }
     }
 
     fn share(&mut self, id: ShareId) -> &mut Share {
@@ -127,54 +163,98 @@ impl Shares {
 }
 
 impl Reactor {
-    /// Promises a request its buffers out of its host's share, or has it wait
-    /// for those before it; whether it goes on.
+    /// Promises a request its buffers out of its host's and its disk's share, or has it
+    /// wait in their line; whether it goes on.
     pub(super) fn claim_share(&mut self, id: RequestId) -> bool {
-        let Some(share) = self.share_of(id) else {
-            return true;
-        };
-        let bytes = self.bytes_wanted(id);
-        if self.shares.share(share).waiting.is_empty() && self.shares.reserve(share, bytes) {
-            self.requests[id].reserved = bytes;
+        let (share, disk) = self.shares_of(id);
+        let of = |line: &Line| line.share == share && line.disk == disk;
+        let line = self.shares.lines.iter().position(of);
+        let behind = line.is_some_and(|at| !self.shares.lines[at].waiting.is_empty());
+        if !behind && self.promise(id) {
             return true;
         }
         self.count_wait(id, Wait::Share);
-        let waiting = &mut self.shares.share(share).waiting;
+        let at = line.unwrap_or_else(|| {
+            let waiting = List::default();
+            self.shares.lines.push_back(Line {
+                share,
+                disk,
+                waiting,
+            });
+            self.shares.lines.len() - 1
+        });
+        let waiting = &mut self.shares.lines[at].waiting;
         self.requests.push_back(waiting, id, Stage::AwaitingBuffer);
         false
     }
 
-    /// Gives back what a request was promised.
-    pub(super) fn return_share(&mut self, id: RequestId) {
-        let bytes = std::mem::take(&mut self.requests[id].reserved);
-        let share = self.share_of(id).expect("only a share makes promises");
-        self.shares.give_back(share, bytes);
+    /// Promises a request its buffers, if that is within both shares.
+    fn promise(&mut self, id: RequestId) -> bool {
+        let (share, disk) = self.shares_of(id);
+        let (bytes, free) = (self.bytes_wanted(id), self.shares.free());
+        let total = self.shares.total;
+        let by_host = share.map_or(0, |share| self.shares.share(share).held);
+        let by_disk = disk.map_or(0, |disk| self.disks[disk].held);
+        if !(Stock { total, free }).allows(by_host, by_disk, bytes) {
+            return false;
+        }
+        if let Some(share) = share {
+            self.shares.share(share).held += bytes;
+        }
+        if let Some(disk) = disk {
+            self.disks[disk].held += bytes;
+        }
+        self.shares.promised += bytes;
+        self.requests[id].reserved = bytes;
+        true
     }
 
-    /// Lets those go on whose share has room again.
+    /// Gives back what a request was promised.
+    pub(super) fn return_share(&mut self, id: RequestId) {
+        let (share, disk) = self.shares_of(id);
+        let bytes = std::mem::take(&mut self.requests[id].reserved);
+        if let Some(share) = share {
+            self.shares.share(share).held -= bytes;
+        }
+        if let Some(disk) = disk {
+            self.disks[disk].held -= bytes;
+        }
+        self.shares.promised -= bytes;
+        self.shares.eased |= !self.shares.lines.is_empty();
+    }
+
+    /// Lets those go on whose shares have room again, one of each line in turn.
     pub(super) fn serve_shares(&mut self) {
-        while let Some(share) = self.shares.eased.pop() {
-            // The share may have gone with its queues.
-            while let Some(waiting) = self.shares.shares[share]
-                .as_ref()
-                .map(|s| s.waiting.front())
-            {
-                let Some(id) = waiting else { break };
-                let bytes = self.bytes_wanted(id);
-                if !self.shares.reserve(share, bytes) {
-                    break;
-                }
-                self.requests
-                    .pop_front(&mut self.shares.share(share).waiting);
-                self.requests[id].reserved = bytes;
-                self.acquire_promised(id);
+        if !std::mem::take(&mut self.shares.eased) {
+            return;
+        }
+        let mut passed = 0;
+        while passed < self.shares.lines.len() {
+            let Some(mut line) = self.shares.lines.pop_front() else {
+                return;
+            };
+            let Some(id) = line.waiting.front() else {
+                continue;
+            };
+            if !self.promise(id) {
+                self.shares.lines.push_back(line);
+                passed += 1;
+                continue;
             }
+            passed = 0;
+            self.requests.pop_front(&mut line.waiting);
+            self.shares.lines.push_back(line);
+            self.acquire_promised(id);
         }
     }
 
-    fn share_of(&self, id: RequestId) -> Option<ShareId> {
-        let qpair: QpairId = self.requests[id].qpair;
-        self.qpairs[qpair].share
+    /// The host and the disk that a request counts for. A Connect has neither yet; what it
+    /// was promised is given back before it has.
+    fn shares_of(&self, id: RequestId) -> (Option<ShareId>, Option<u32>) {
+        let request = &self.requests[id];
+        let share = self.qpairs[request.qpair].share;
+        let share = share.filter(|_| !matches!(request.task, crate::request::Task::Connect));
+        (share, request.disk)
     }
 
     fn bytes_wanted(&self, id: RequestId) -> usize {
@@ -191,36 +271,69 @@ impl Reactor {
 mod tests {
     use super::*;
 
-    const MIB: usize = 1 << 20;
+    const TOTAL: usize = 1024;
 
-    #[test]
-    fn a_quarter_each() {
-        let mut shares = Shares::new(16 * MIB, MIB);
-        let (one, other) = (shares.join((1, 1)), shares.join((1, 2)));
-        assert!(shares.reserve(one, 4 * MIB));
-        assert!(!shares.reserve(one, 1), "its share is used up");
-        assert!(shares.reserve(other, MIB), "the other's is not");
-        shares.give_back(one, MIB);
-        assert!(shares.reserve(one, MIB));
+    /// What holders get of what is free, one by one.
+    fn fill(free: &mut usize, by_host: &mut usize, by_disk: &mut usize) -> usize {
+        let before = *free;
+        let total = TOTAL;
+        while (Stock { total, free: *free }).allows(*by_host, *by_disk, 1) && *free > 0 {
+            *by_host += 1;
+            *by_disk += 1;
+            *free -= 1;
+        }
+        before - *free
     }
 
     #[test]
-    fn the_largest_command_always_fits() {
-        let mut shares = Shares::new(2 * MIB, MIB);
-        let share = shares.join((1, 1));
-        assert!(shares.reserve(share, 2 * MIB));
+    fn hosts_get_half_and_namespaces_a_third_of_what_the_ones_before_left() {
+        let mut free = TOTAL;
+        let by_disk: Vec<usize> = (0..4).map(|_| fill(&mut free, &mut 0, &mut 0)).collect();
+        assert_eq!(by_disk, [341, 227, 152, 101]);
+        assert!(free >= TOTAL / 6, "something is left for the next");
+        // One host, and a disk of its own for each command.
+        let (mut free, mut host) = (TOTAL, 0);
+        while fill(&mut free, &mut host, &mut (TOTAL / LITTLE)) > 0 {}
+        assert_eq!(host, TOTAL / 2);
     }
 
     #[test]
-    fn queues_of_one_controller_have_one_share() {
-        let mut shares = Shares::new(16 * MIB, MIB);
-        let (admin, io) = (shares.join((1, 7)), shares.join((1, 7)));
-        assert_eq!(admin, io);
-        assert_ne!(shares.join((2, 7)), admin, "another subsystem's");
-        shares.leave(admin);
-        assert!(shares.reserve(io, MIB));
-        shares.give_back(io, MIB);
-        shares.leave(io);
-        assert_eq!(shares.join((3, 1)), io, "its place is free");
+    fn a_disk_that_hangs_keeps_no_host_from_its_others() {
+        let (mut free, mut host) = (TOTAL, 0);
+        fill(&mut free, &mut host, &mut 0);
+        for _ in 0..3 {
+            assert!(fill(&mut free, &mut host, &mut 0) > TOTAL / 2 / LITTLE);
+        }
+    }
+
+    #[test]
+    fn with_plenty_everybody_is_within_its_share() {
+        for (total, reserve) in [(1024, 64), (64, 8), (65, 8), (66, 8)] {
+            let plenty = Stock::plenty(total, reserve);
+            let held = total - plenty;
+            let free = plenty - reserve;
+            assert!(Stock { total, free }.allows(held, held, 1), "{total}");
+        }
+    }
+
+    #[test]
+    fn who_has_nothing_may_take_something() {
+        let stock = |free| Stock {
+            total: 2 << 20,
+            free,
+        };
+        assert!(stock(2 << 20).allows(0, 0, 2 << 20));
+        assert!(!stock(1 << 20).allows(1 << 20, 1 << 20, 1 << 20));
+    }
+
+    #[test]
+    fn queues_of_one_host_have_one_share() {
+        let mut shares = Shares::new(16 << 20);
+        let queue = QpairId::NONE;
+        let (one, same) = (shares.join("a", queue), shares.join("a", queue));
+        assert_eq!(one, same);
+        assert_ne!(shares.join("b", queue), one);
+        shares.leave(one, queue);
+        assert_eq!(shares.join("c", queue), one, "its place is free");
     }
 }

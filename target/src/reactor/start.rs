@@ -13,7 +13,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::disks::Disks;
 use super::idle::Idle;
-use super::shares::Shares;
+use super::lines::{self, Lines};
+use super::shares::{Shares, Stock};
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::metrics::{Doing, ReactorCounters};
@@ -70,6 +71,8 @@ pub(crate) struct Start {
     pub(crate) control: UnboundedSender<ControlMessage>,
     /// What tells it the time.
     pub(crate) clock: Clock,
+    /// What its times are counted from, as those of all others are.
+    pub(crate) started: Instant,
     /// Where it counts.
     pub(crate) counters: Arc<ReactorCounters>,
 }
@@ -108,12 +111,14 @@ impl Reactor {
             inbox,
             control,
             clock,
+            started,
             counters,
         } = begin;
         if let Some(core) = core {
             pin(core);
         }
         let requests = sizes.requests();
+        let reserve = lines::reserve(requests as usize);
         let mut ring = Ring::new(requests + RING_SPARE)?;
         let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
         arena.set_slot(ring.add_buffer(arena.mapping())?);
@@ -122,7 +127,7 @@ impl Reactor {
         let now = clock.now();
         Ok(Self {
             index,
-            shares: Shares::new(arena.data_bytes(), sizes.transfer_bytes),
+            shares: Shares::new(arena.data_bytes()),
             ring,
             arena,
             requests: RequestTable::new(requests),
@@ -134,14 +139,23 @@ impl Reactor {
             control,
             clock,
             awaiting_buffer: List::default(),
-            backlog: VecDeque::with_capacity(sizes.receives as usize),
+            awaiting_predecessors: List::default(),
+            claims: Vec::new(),
+            buffers_short: None,
+            lines: Lines::default(),
+            plenty: Stock::plenty(requests as usize, reserve),
+            reserve,
             late: VecDeque::new(),
+            retries: Vec::new(),
+            aborting: Vec::new(),
             dirty: Vec::new(),
             counters,
             doing: Doing::Poll,
-            started: now,
+            started,
             now,
-            now_ns: 0,
+            now_ns: now.duration_since(started).as_nanos() as u64,
+            asleep: false,
+            hold_until: None,
             next_tick: now + TICK,
             next_check: now,
             batch: vec![Completion::EMPTY; POLL_BATCH].into(),
@@ -162,6 +176,7 @@ fn pin(core: usize) {
     let mut cores = CpuSet::new();
     cores.set(core);
     if let Err(error) = sched_setaffinity(None, &cores) {
+        // Cause: the start.
         tracing::warn!(core, %error, "a reactor could not be pinned to its core");
     }
 }

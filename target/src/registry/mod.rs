@@ -6,6 +6,7 @@ mod post;
 mod queue;
 mod subsystem;
 mod view;
+mod ward;
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -15,15 +16,17 @@ use nvme_proto::wire::Nqn;
 pub(crate) use counters::IoCounters;
 pub(crate) use post::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use queue::QueueShared;
-pub(crate) use subsystem::{ControllerShared, SubsystemShared, Way};
+pub(crate) use subsystem::{ControllerShared, KEEP_ALIVE_EXPIRED, SubsystemShared, Way};
 pub(crate) use view::ControllerView;
+pub(crate) use ward::Ward;
 
 use crate::namespace::NamespaceTable;
 
 /// What the control plane is told.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
-    /// A keep alive timer began: the next deadline may be earlier now.
+    /// A keep alive deadline is earlier than all that were known, or was found to have
+    /// passed.
     TimersChanged,
     /// Make all that was written durable, then tell the subsystem.
     FlushAll {

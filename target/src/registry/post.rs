@@ -15,7 +15,7 @@ use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
-use super::IoCounters;
+use super::{IoCounters, Ward};
 use crate::ana::ListenerShared;
 use crate::marking::MarkingPolicy;
 use crate::namespace::NamespaceTable;
@@ -84,6 +84,18 @@ pub(crate) enum Message {
         /// CID of the Abort command.
         abort_cid: u16,
     },
+    /// A later association of a queue's host begins: report what commands of the queue
+    /// may still change.
+    Census {
+        /// The queue.
+        qpair: QpairId,
+        /// Where to report it.
+        ward: Arc<Ward>,
+        /// As which claim.
+        claim: usize,
+    },
+    /// Nothing is left of what a Connect waits for.
+    Settled,
     /// Take no more commands; close each queue when its last is answered.
     Drain,
     /// End, once all queues are closed.

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -15,31 +15,49 @@ use nvme_proto::controller::{
 };
 use nvme_proto::discovery::LocalEnd;
 use nvme_proto::io::IoLimits;
-use nvme_proto::subsystem::{Arrival, Connected, Subsystem};
+use nvme_proto::subsystem::{Arrival, Connected, Health, Subsystem};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::log::AnaState;
+use nvme_proto::wire::{Nqn, Status};
 
 use super::counters::{self, IoCounters};
 use super::view::{ControllerView, SubsystemView};
-use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared};
+use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
 use crate::ana::ListenerShared;
 use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
 use crate::qpair::Ending;
 
+/// How far ahead of a command the note of it may be, so that not every command writes to
+/// memory that reactors share. An association lives so much longer than KATO at most.
+const HEARD_AHEAD: Duration = Duration::from_millis(10);
+
+/// Why queues are closed whose association's time is over.
+pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
+    Ending::Fault("keep alive expired: the host was silent for too long");
+
 /// What every reactor may ask of a controller without a lock.
 #[derive(Debug)]
 pub(crate) struct ControllerShared {
     cntlid: u16,
+    host: Nqn,
+    /// The host's name as it is shown.
     host_nqn: String,
     /// The host's address.
     peer: IpAddr,
-    /// Whether an I/O command came in since the keep alive timer last looked.
-    io_traffic: AtomicBool,
+    /// When the last command came in on any queue, in nanoseconds since the target
+    /// started, and up to [`HEARD_AHEAD`] more.
+    heard_ns: AtomicU64,
+    /// How long it lives without a command; `u64::MAX` for ever.
+    lease_ns: AtomicU64,
     /// Whether writes may complete from a volatile cache.
     write_cache: AtomicBool,
     /// Where its host came in.
     listener: Arc<ListenerShared>,
+    /// HOSTID.
+    hostid: [u8; 16],
+    /// What older associations of its host had at the disks when it began.
+    ward: Option<Arc<Ward>>,
 }
 
 impl ControllerShared {
@@ -48,7 +66,12 @@ impl ControllerShared {
         self.cntlid
     }
 
-    /// The host's NQN.
+    /// HOSTNQN.
+    pub(crate) fn host(&self) -> Nqn {
+        self.host
+    }
+
+    /// HOSTNQN as logs and metrics show it: escaped.
     pub(crate) fn host_nqn(&self) -> &str {
         &self.host_nqn
     }
@@ -58,11 +81,41 @@ impl ControllerShared {
         self.listener.ana.get(anagrpid)
     }
 
-    /// An I/O command came in. Writes to shared memory once an interval only.
-    pub(crate) fn note_io(&self) {
-        if !self.io_traffic.load(Ordering::Relaxed) {
-            self.io_traffic.store(true, Ordering::Relaxed);
+    /// A command came in: its association lives on. `false` if it comes too late for
+    /// that: it must not be executed. Writes to shared memory once in a while only.
+    #[inline]
+    pub(crate) fn hear(&self, now_ns: u64) -> bool {
+        now_ns <= self.heard_ns.load(Ordering::Relaxed) || self.renew(now_ns)
+    }
+
+    #[cold]
+    fn renew(&self, now_ns: u64) -> bool {
+        if self.is_over(now_ns) {
+            return false;
         }
+        self.heard_until(now_ns + HEARD_AHEAD.as_nanos() as u64);
+        true
+    }
+
+    fn heard_until(&self, ns: u64) {
+        self.heard_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    /// Whether its time is over: the host was silent for as long as it may be.
+    #[inline]
+    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
+        let silent_ns = now_ns.saturating_sub(self.heard_ns.load(Ordering::Relaxed));
+        silent_ns >= self.lease_ns.load(Ordering::Relaxed)
+    }
+
+    fn heard(&self) -> Duration {
+        Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed))
+    }
+
+    /// What older associations of its host have at the disks, if they had anything when
+    /// it began.
+    pub(crate) fn ward(&self) -> Option<&Ward> {
+        self.ward.as_deref()
     }
 
     /// Whether writes may complete from a volatile cache.
@@ -102,6 +155,8 @@ struct State {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
+    /// When the control plane looks at the keep alive timers, as far as it was told.
+    armed: Option<Duration>,
     /// Taken away: a host that found it just before comes too late.
     removed: bool,
 }
@@ -150,12 +205,13 @@ impl SubsystemShared {
                 subsystem,
                 controllers: HashMap::new(),
                 namespaces: Arc::default(),
+                armed: None,
                 removed: false,
             }),
         }
     }
 
-    /// SUBNQN.
+    /// SUBNQN as logs and metrics show it: escaped.
     pub(crate) fn nqn(&self) -> &str {
         &self.nqn
     }
@@ -194,6 +250,39 @@ impl SubsystemShared {
         result
     }
 
+    /// As [`Self::with`], for what may change when the controller's time is over.
+    fn with_controller<T>(
+        &self,
+        cntlid: u16,
+        job: impl FnOnce(&mut State, Duration, &mut Vec<Action>) -> T,
+    ) -> T {
+        self.with(|state, now, actions| {
+            let result = job(state, now, actions);
+            self.renew_lease(state, cntlid);
+            result
+        })
+    }
+
+    /// Shows reactors what a controller's lease is now, and has the control plane look
+    /// earlier if it ends before that would.
+    fn renew_lease(&self, state: &mut State, cntlid: u16) {
+        let Some(controller) = state.subsystem.controller(cntlid) else {
+            return;
+        };
+        let (heard, limit) = controller.lease();
+        if let Some(own) = state.controllers.get(&cntlid) {
+            let limit_ns = limit.map_or(u64::MAX, |limit| limit.as_nanos() as u64);
+            own.shared.heard_until(heard.as_nanos() as u64);
+            own.shared.lease_ns.store(limit_ns, Ordering::Relaxed);
+        }
+        if let Some(deadline) = controller.deadline()
+            && state.armed.is_none_or(|armed| deadline < armed)
+        {
+            state.armed = Some(deadline);
+            self.tell_control(ControlMessage::TimersChanged);
+        }
+    }
+
     /// Connects a queue, which from now on hears of what concerns it.
     pub(crate) fn connect(
         &self,
@@ -204,8 +293,11 @@ impl SubsystemShared {
         if state.removed {
             return Err(ConnectRequest::unknown_subsystem());
         }
-        // Under the lock: a change of the states comes before this, or finds the
-        // controller.
+        // Under the lock: the end of the listener, or a change of its states, comes before
+        // this, or finds the controller.
+        if way.listener.is_removed() {
+            return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
+        }
         let arrival = Arrival {
             now: self.now(),
             cm: Some(way.cm),
@@ -213,10 +305,16 @@ impl SubsystemShared {
                 address: way.local,
                 pkey: way.listener.pkey.bits(),
             }),
+            peer: Some(way.peer),
             port: way.listener.id,
             ana: &way.listener.ana.load(),
         };
+        let known = state.controllers.get(&request.cntlid);
+        if request.qid != 0 && known.is_some_and(|own| own.queues.contains_key(&request.qid)) {
+            return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
+        }
         let connected = state.subsystem.connect(request, &arrival)?;
+        let (ward, elders) = self.elders(&state, request, way);
         let write_cache = state
             .subsystem
             .controller(connected.cntlid)
@@ -227,23 +325,53 @@ impl SubsystemShared {
             .or_insert_with(|| Controller {
                 shared: Arc::new(ControllerShared {
                     cntlid: connected.cntlid,
+                    host: request.hostnqn,
                     host_nqn: request.hostnqn.to_string(),
                     peer: way.peer,
-                    io_traffic: AtomicBool::new(false),
+                    heard_ns: AtomicU64::new(0),
+                    lease_ns: AtomicU64::new(u64::MAX),
                     write_cache: AtomicBool::new(write_cache),
                     listener: Arc::clone(way.listener),
+                    hostid: request.hostid,
+                    ward: ward.clone(),
                 }),
                 queues: BTreeMap::new(),
                 shown: BTreeMap::new(),
                 past: HostTotals::default(),
             });
-        let old = controller.queues.insert(connected.qid, way.address);
-        assert_eq!(old, None, "queue {} was connected twice", connected.qid);
-        if connected.qid == 0 {
-            // There is one more keep alive timer.
-            self.tell_control(ControlMessage::TimersChanged);
+        controller.queues.insert(connected.qid, way.address);
+        let shared = Arc::clone(&controller.shared);
+        self.renew_lease(&mut state, connected.cntlid);
+        for (claim, queue) in elders.iter().enumerate() {
+            let ward = ward.as_ref().expect("elders have a ward");
+            let ward = Arc::clone(ward);
+            self.send(Some(queue), |qpair| Message::Census { qpair, ward, claim });
         }
-        Ok((connected, Arc::clone(&controller.shared)))
+        Ok((connected, shared))
+    }
+
+    /// The I/O queues of older associations of a host that makes a new one, and where
+    /// they report what they still have at the disks.
+    fn elders(
+        &self,
+        state: &State,
+        request: &ConnectRequest,
+        way: &Way<'_>,
+    ) -> (Option<Arc<Ward>>, Vec<QueueAddress>) {
+        if request.qid != 0 {
+            return (None, Vec::new());
+        }
+        let of_host = |own: &&Controller| {
+            own.shared.host == request.hostnqn && own.shared.hostid == request.hostid
+        };
+        let older = state.controllers.values().filter(of_host);
+        let io_queues = older.flat_map(|own| own.queues.range(1..));
+        let elders: Vec<QueueAddress> = io_queues.map(|(_, queue)| *queue).collect();
+        let ward = (!elders.is_empty()).then(|| {
+            let waiter = self.reactors[way.address.reactor].clone();
+            Arc::new(Ward::new(elders.len(), self.now(), waiter))
+        });
+        (ward, elders)
     }
 
     /// From now on a queue that was connected is told of.
@@ -275,15 +403,15 @@ impl SubsystemShared {
     }
 
     /// HOSTNQN of the host at that address that has this controller.
-    pub(crate) fn host_of(&self, cntlid: u16, peer: IpAddr) -> Option<String> {
+    pub(crate) fn host_of(&self, cntlid: u16, peer: IpAddr) -> Option<Nqn> {
         let state = self.lock();
         let controller = &state.controllers.get(&cntlid)?.shared;
-        (controller.peer == peer).then(|| controller.host_nqn.clone())
+        (controller.peer == peer).then_some(controller.host)
     }
 
     /// A queue that was connected is gone, and none of its commands is left.
     pub(crate) fn disconnected(&self, cntlid: u16, qid: u16) {
-        self.with(|state, now, actions| {
+        self.with_controller(cntlid, |state, now, actions| {
             state
                 .subsystem
                 .queue_disconnected(cntlid, qid, now, actions);
@@ -294,17 +422,13 @@ impl SubsystemShared {
             if let Some(queue) = controller.shown.remove(&qid) {
                 controller.past.add(&queue.counters);
             }
+            // The entry stays until its last queue is gone: the others are still to
+            // be told to disconnect. It goes under the same lock, before another
+            // controller can have its CNTLID.
+            if controller.queues.is_empty() {
+                state.controllers.remove(&cntlid);
+            }
         });
-        // The entry stays until its last queue is gone: the others are still to
-        // be told to disconnect.
-        let mut state = self.lock();
-        if state
-            .controllers
-            .get(&cntlid)
-            .is_some_and(|c| c.queues.is_empty())
-        {
-            state.controllers.remove(&cntlid);
-        }
     }
 
     /// Carries out an admin command.
@@ -317,7 +441,7 @@ impl SubsystemShared {
         data_out: &mut [u8],
     ) -> Outcome {
         let smart = counters::smart(&self.counters, self.now());
-        self.with(|state, now, actions| {
+        self.with_controller(cntlid, |state, now, actions| {
             let exchange = Exchange {
                 now,
                 smart: &smart,
@@ -351,36 +475,57 @@ impl SubsystemShared {
 
     /// The answer to [`ControlMessage::FlushAll`].
     pub(crate) fn flushed(&self, cntlid: u16, intact: bool) {
-        self.with(|state, now, actions| {
+        self.with_controller(cntlid, |state, now, actions| {
             state.subsystem.flushed(cntlid, intact, now, actions);
         });
     }
 
     /// Looks at the keep alive timers; returns when to look again.
     pub(crate) fn poll(&self) -> Option<Instant> {
-        self.with(|state, now, actions| {
+        let next = self.with(|state, now, actions| {
             let State {
                 subsystem,
                 controllers,
                 ..
             } = state;
-            let io_traffic = |cntlid| {
-                let controller = controllers.get(&cntlid);
-                controller.is_some_and(|c: &Controller| {
-                    c.shared.io_traffic.swap(false, Ordering::Relaxed)
-                })
+            let last = |cntlid| {
+                let controller: Option<&Controller> = controllers.get(&cntlid);
+                controller.map_or(Duration::ZERO, |own| own.shared.heard())
             };
-            subsystem.poll(now, io_traffic, actions);
+            subsystem.poll(now, last, actions);
+            state.armed = state.subsystem.next_deadline();
+            state.armed
         });
-        self.lock()
-            .subsystem
-            .next_deadline()
-            .map(|deadline| self.started + deadline)
+        next.map(|deadline| self.started + deadline)
     }
 
     /// What an administrator changes.
     pub(crate) fn administer(&self, change: impl FnOnce(&mut Subsystem, &mut Vec<Action>)) {
         self.with(|state, _, actions| change(&mut state.subsystem, actions));
+    }
+
+    /// Whether SMART says that a disk has lost data.
+    pub(crate) fn shows_losses(&self) -> bool {
+        self.lock().subsystem.health().critical_warning != 0
+    }
+
+    /// Has SMART say whether a disk has lost data. Hosts that asked for it hear of a change.
+    pub(crate) fn show_losses(&self) {
+        self.with(|state, _, actions| {
+            let mut entries = state.namespaces.namespaces.iter();
+            let lost = entries.any(|entry| entry.namespace.backend.is_failed());
+            let health = Health {
+                critical_warning: if lost {
+                    Health::RELIABILITY_DEGRADED
+                } else {
+                    0
+                },
+                ..*state.subsystem.health()
+            };
+            if health != *state.subsystem.health() {
+                state.subsystem.set_health(health, actions);
+            }
+        });
     }
 
     /// Ends all associations, and takes no new ones.
@@ -482,10 +627,9 @@ impl SubsystemShared {
 
 fn explain(reason: Termination) -> Ending {
     match reason {
-        Termination::KeepAliveExpired => {
-            Ending::Fault("keep alive expired: the host was silent for too long")
-        }
+        Termination::KeepAliveExpired => KEEP_ALIVE_EXPIRED,
         Termination::HostNotAllowed => Ending::Orderly("the host may no longer use the subsystem"),
         Termination::SubsystemRemoved => Ending::Orderly("the subsystem was removed"),
+        Termination::PortRemoved => Ending::Orderly("its listener was removed"),
     }
 }

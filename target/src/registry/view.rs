@@ -20,7 +20,7 @@ pub(crate) struct SubsystemView {
 pub(crate) struct ControllerView {
     /// CNTLID.
     pub(crate) cntlid: u16,
-    /// The host's NQN.
+    /// HOSTNQN, escaped.
     pub(crate) host_nqn: String,
     /// What queues did that are gone.
     pub(crate) past: HostTotals,

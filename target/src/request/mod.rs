@@ -45,10 +45,16 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     /// Its queue pair's queue for READs.
     AwaitingRead,
+    /// The Connects whose host has older commands at the disks.
+    AwaitingPredecessors,
     /// The device: its RDMA READ is posted, or about to be.
     Reading,
     /// The backend.
     InBackend,
+    /// Its disk's queue for flushes or for fallocates, or another flush that stands for it.
+    AwaitingTurn,
+    /// The timer, after which the backend has it again.
+    AwaitingRetry,
     /// Its queue pair's queue for SENDs.
     AwaitingSend,
     /// The device: its response is posted, or about to be.
@@ -261,9 +267,26 @@ impl RequestTable {
         self.free.is_empty()
     }
 
+    /// How many there are.
+    pub(crate) fn capacity(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// How many are free.
+    #[inline]
+    pub(crate) fn free(&self) -> usize {
+        self.free.len()
+    }
+
     /// How many are taken.
     pub(crate) fn in_use(&self) -> usize {
         self.requests.len() - self.free.len()
+    }
+
+    /// No command will be answered any more.
+    pub(crate) fn abandon_all(&mut self) {
+        let permits = self.requests.iter_mut().filter_map(|it| it.permit.take());
+        permits.for_each(Permit::abandoned);
     }
 
     /// Takes a request for a command.
@@ -339,6 +362,13 @@ impl RequestTable {
         let generation = request.generation;
         assert_eq!(generation, work.generation(), "{work:?} came too late");
         (id, request)
+    }
+
+    /// The requests that someone has.
+    pub(crate) fn taken(&self) -> impl Iterator<Item = RequestId> {
+        let taken = |(_, request): &(usize, &Request)| request.stage != Stage::Free;
+        let requests = self.requests.iter().enumerate().filter(taken);
+        requests.map(|(index, _)| RequestId(index as u32))
     }
 
     /// The requests of a queue pair that someone has.

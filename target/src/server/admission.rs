@@ -7,10 +7,11 @@ use cairn_config::Roce;
 use cairn_fabric::priorities::Priorities;
 use cairn_fabric::source::Live;
 use cairn_fabric::trouble::{self, End};
-use cairn_rdma::ConnRequest;
+use cairn_rdma::log::Topic;
+use cairn_rdma::{ConnRequest, peer_line};
 use nvme_proto::controller::connect;
-use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
+use nvme_proto::wire::{IntoBytes, Nqn};
 
 use super::control::{Control, QUEUE_PAIRS_MAX};
 use crate::ana::ListenerShared;
@@ -35,7 +36,7 @@ impl Control {
                 self.introduce_device(&request);
                 policy.priorities = self.priorities_at(policy.local, shared.provider);
                 let host = self.host_behind(&cm, &policy);
-                let marking = policy.choose(host.as_deref());
+                let marking = policy.choose(host.as_ref().map(Nqn::raw));
                 request.mark(marking);
                 let admitted = Admitted {
                     request,
@@ -50,12 +51,13 @@ impl Control {
             Err(status) => {
                 self.observed.rejected(status);
                 let now = self.clock.now();
-                if let Some(unreported) = self.complaints.admit(request.peer.ip(), now) {
+                let peer = request.peer.ip();
+                if let Some(line) = self.complaints.admit(Topic::Refused, peer, now) {
                     let reason = trouble::of_nvme_reject(status.0);
                     let reason = reason.line(End::Target, request.peer.ip());
-                    tracing::warn!(
-                        address = %request.peer, local = %request.local, reason,
-                        unreported, "connection request refused"
+                    peer_line!(
+                        warn, line, address = %request.peer, local = %request.local, reason,
+                        "connection request refused"
                     );
                 }
                 request.reject(RejectData::new(status).as_bytes());
@@ -66,11 +68,12 @@ impl Control {
     /// Refuses a host whose address may not connect here.
     fn turn_away(&mut self, request: ConnRequest) {
         let now = self.clock.now();
-        if let Some(unreported) = self.complaints.admit(request.peer.ip(), now) {
-            tracing::warn!(
-                address = %request.peer, local = %request.local,
+        let peer = request.peer.ip();
+        if let Some(line) = self.complaints.admit(Topic::Refused, peer, now) {
+            peer_line!(
+                warn, line, address = %request.peer, local = %request.local,
                 reason = "it is none of the listener's allowed_addresses",
-                unreported, "connection request refused"
+                "connection request refused"
             );
         }
         request.reject(&[]);
@@ -103,7 +106,7 @@ impl Control {
     /// The name of the host that asks for an I/O queue, if a rule wants to know it:
     /// the request tells the controller, and that its host. With several such
     /// controllers at one address, it is not known before Connect.
-    fn host_behind(&self, cm: &RequestData, policy: &MarkingPolicy) -> Option<String> {
+    fn host_behind(&self, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
         if cm.qid.get() == 0 || !policy.rules.name_hosts() {
             return None;
         }

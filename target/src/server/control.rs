@@ -75,6 +75,7 @@ impl Control {
         mut crew: Crew,
         clock: Clock,
     ) -> Result<Self, StartError> {
+        super::export::check_count(&config)?;
         let started = clock.now();
         let limits = limits(&config);
         let registry = Arc::new(Registry::default());
@@ -85,6 +86,7 @@ impl Control {
             registry: &registry,
             control: &messages_out,
             clock: &clock,
+            started,
         };
         let (mailboxes, counters) = launch.all(&mut crew)?;
         let parts = super::export::Parts {
@@ -124,7 +126,7 @@ impl Control {
             Ok(()) => Ok(control),
             Err(error) => {
                 control.listeners.clear();
-                let _ = control.stop_reactors();
+                let _ = control.stop_reactors(Instant::now() + STOP_TIMEOUT);
                 Err(error)
             }
         }
@@ -174,18 +176,25 @@ impl Control {
     /// Runs until it is ordered to stop.
     pub(super) fn run(mut self) -> Result<(), String> {
         let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
-        runtime.block_on(async {
+        let end = runtime.block_on(async {
             while self.turn().await {}
             self.shut_down().await
-        })
+        });
+        // Without waiting for errands: a disk that hangs must not keep the process.
+        runtime.shutdown_background();
+        end
     }
 
     /// One thing that happens; `false` once it is over.
     async fn turn(&mut self) -> bool {
-        let deadline = self.next_deadline;
+        // The runtime's clock stands still while the system is suspended; ours does not.
+        let now = self.clock.now();
+        let wait = self
+            .next_deadline
+            .map(|deadline| deadline.saturating_duration_since(now));
         let timer = async move {
-            match deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline.into()).await,
+            match wait {
+                Some(wait) => tokio::time::sleep(wait).await,
                 None => std::future::pending().await,
             }
         };
@@ -231,7 +240,7 @@ impl Control {
         true
     }
 
-    fn message(&mut self, message: ControlMessage) {
+    pub(super) fn message(&mut self, message: ControlMessage) {
         match message {
             ControlMessage::TimersChanged => self.poll_timers(),
             ControlMessage::FlushAll {
@@ -244,13 +253,10 @@ impl Control {
                 };
                 // Blocks as long as the disks take: on a thread for blocking work.
                 self.crew.run(Box::new(move || {
-                    let intact = namespaces.namespaces.iter().all(|entry| {
-                        let flushed = entry.namespace.backend.flush();
-                        if let Err(error) = &flushed {
-                            tracing::error!(nsid = entry.namespace.nsid, %error, "flush failed");
-                        }
-                        flushed.is_ok()
-                    });
+                    let intact = namespaces.flush();
+                    if !intact {
+                        subsystem.show_losses();
+                    }
                     subsystem.flushed(cntlid, intact);
                 }));
             }
@@ -303,6 +309,7 @@ fn sizes(config: &Config) -> Sizes {
         transfer_bytes: config.target.max_transfer_bytes as usize,
         queue_pairs: QUEUE_PAIRS_MAX,
         poll_idle: config.target.poll_idle,
+        io_timeout: config.target.io_timeout,
     }
 }
 
@@ -315,6 +322,7 @@ struct Launch<'a> {
     registry: &'a Arc<Registry>,
     control: &'a UnboundedSender<ControlMessage>,
     clock: &'a Clock,
+    started: Instant,
 }
 
 impl Launch<'_> {
@@ -352,6 +360,7 @@ impl Launch<'_> {
             inbox,
             control: self.control.clone(),
             clock: self.clock.clone(),
+            started: self.started,
             counters: Arc::clone(&counters),
         })?;
         Ok((mailbox, counters))

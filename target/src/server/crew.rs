@@ -2,6 +2,7 @@
 //! caller's.
 
 use std::io;
+use std::sync::Arc;
 use std::time::Instant;
 
 use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
@@ -10,7 +11,11 @@ use crate::registry::{Mailbox, Message};
 /// The reactors of a target.
 pub(super) enum Crew {
     /// Threads, which end by themselves once they are told to.
-    Threads(Vec<ReactorHandle>),
+    Threads {
+        reactors: Vec<ReactorHandle>,
+        /// Each errand that has not ended has a copy.
+        errands: Arc<()>,
+    },
     /// Moved along by whoever owns the target.
     Stepped(Vec<Reactor>),
 }
@@ -19,10 +24,18 @@ pub(super) enum Crew {
 pub(super) type Errand = Box<dyn FnOnce() + Send>;
 
 impl Crew {
+    /// Reactors on threads, none so far.
+    pub(super) fn threads() -> Self {
+        Self::Threads {
+            reactors: Vec::new(),
+            errands: Arc::new(()),
+        }
+    }
+
     /// One more reactor.
     pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
         match self {
-            Self::Threads(handles) => handles.push(reactor::start(start)?),
+            Self::Threads { reactors, .. } => reactors.push(reactor::start(start)?),
             // The thread is not ours to pin.
             Self::Stepped(reactors) => reactors.push(Reactor::new(Start {
                 core: None,
@@ -35,8 +48,22 @@ impl Crew {
     /// Runs an errand: in a simulation it takes no time.
     pub(super) fn run(&self, errand: Errand) {
         match self {
-            Self::Threads(_) => drop(tokio::task::spawn_blocking(errand)),
+            Self::Threads { errands, .. } => {
+                let errands = Arc::clone(errands);
+                drop(tokio::task::spawn_blocking(move || {
+                    errand();
+                    drop(errands);
+                }));
+            }
             Self::Stepped(_) => errand(),
+        }
+    }
+
+    /// Errands that have not ended.
+    pub(super) fn errands(&self) -> usize {
+        match self {
+            Self::Threads { errands, .. } => Arc::strong_count(errands) - 1,
+            Self::Stepped(_) => 0,
         }
     }
 
@@ -45,12 +72,12 @@ impl Crew {
         for reactor in mailboxes {
             reactor.send(Message::Stop);
         }
-        let Self::Threads(handles) = self else {
+        let Self::Threads { reactors, .. } = self else {
             return Ok(());
         };
         let join = |reactor: ReactorHandle| reactor.join_until(deadline);
         // All are waited for, also if one fails.
-        let ends: Vec<_> = handles.drain(..).map(join).collect();
+        let ends: Vec<_> = reactors.drain(..).map(join).collect();
         ends.into_iter().collect()
     }
 
@@ -81,10 +108,17 @@ impl Crew {
         }
     }
 
+    /// Those that are moved along by hand owe nobody an answer any more.
+    pub(super) fn kill(&mut self) {
+        if let Self::Stepped(reactors) = self {
+            reactors.iter_mut().for_each(Reactor::abandon_all);
+        }
+    }
+
     /// Those that are moved along by hand.
     pub(super) fn stepped(&self) -> &[Reactor] {
         match self {
-            Self::Threads(_) => &[],
+            Self::Threads { .. } => &[],
             Self::Stepped(reactors) => reactors,
         }
     }

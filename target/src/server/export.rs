@@ -1,6 +1,6 @@
 //! Subsystems and namespaces, made from what the configuration says of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -13,9 +13,11 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::StartError;
 use super::control::Control;
+use super::crew::Errand;
 use crate::backend::{Backend, Claim, OpenError};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
+use crate::ring::files_max;
 
 /// FR: 8 ASCII characters.
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
@@ -99,6 +101,12 @@ impl Control {
         for namespace in &config.namespaces {
             opened.push((namespace, self.open(config, namespace)?));
         }
+        let before = self.exports.iter().flat_map(|(nqn, export)| {
+            let namespaces = export.namespaces.values();
+            namespaces.map(move |namespace| (nqn, namespace))
+        });
+        let new = opened.iter().map(|(_, namespace)| (&config.nqn, namespace));
+        check_identities(before.chain(new))?;
         let export = self.add_subsystem(config);
         for (config, namespace) in opened {
             export.add(config, namespace);
@@ -130,15 +138,16 @@ impl Control {
         subsystem: &cairn_config::Subsystem,
         config: &cairn_config::Namespace,
     ) -> Result<Arc<Namespace>, StartError> {
-        let backend = open_backend(config, self.limits.transfer_bytes()).map_err(|source| {
-            StartError::Export {
-                nqn: subsystem.nqn.to_string(),
-                nsid: config.nsid,
-                source,
-            }
+        let open = || {
+            let backend = open_backend(config, self.limits.transfer_bytes())?;
+            let backing = describe(&config.backing);
+            Namespace::new(config, backend, backing, self.mailboxes.len())
+        };
+        let namespace = open().map_err(|source| StartError::Export {
+            nqn: subsystem.nqn.to_string(),
+            nsid: config.nsid,
+            source,
         })?;
-        let backing = describe(&config.backing);
-        let namespace = Namespace::new(config, backend, backing, self.mailboxes.len());
         for device in &self.devices {
             // A reactor tries again, and says so if it cannot be.
             let _ = namespace.region(device);
@@ -153,21 +162,24 @@ impl Export {
         let view = namespace.view();
         let identity = nvme_proto::namespace::Namespace {
             nsid: config.nsid,
-            uuid: config.uuid.into_bytes(),
+            uuid: namespace.uuid.into_bytes(),
             nguid: config.nguid.unwrap_or_default(),
             anagrpid: config.ana_group,
             blocks: view.nsze,
             block_shift: view.lbads,
             read_only: config.read_only,
-            deallocates: matches!(namespace.backend, Backend::File(_)),
+            deallocates: namespace.backend.deallocates_to_zeroes(),
+            preferred: namespace.backend.preferred(),
         };
         let geometry = namespace.backend.geometry();
+        // Cause: the configuration, or a disk that changed.
         tracing::info!(
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
             blocks = geometry.blocks,
             block_bytes = geometry.block_bytes,
             backing = namespace.backing,
+            uuid = %namespace.uuid,
             "namespace exported"
         );
         self.namespaces.insert(config.nsid, namespace);
@@ -186,6 +198,7 @@ impl Export {
         });
         self.namespaces.remove(&nsid);
         self.publish();
+        // Cause: the configuration, or a disk that changed.
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
     }
 
@@ -199,6 +212,28 @@ impl Export {
         });
     }
 
+    /// What looks whether disks that lost data can be used again, if there are any.
+    pub(super) fn recover(&self) -> Option<Errand> {
+        let all = self.namespaces.values();
+        let failed: Vec<_> = all.filter(|ns| ns.backend.is_failed()).cloned().collect();
+        if failed.is_empty() && !self.subsystem.shows_losses() {
+            return None;
+        }
+        let subsystem = Arc::clone(&self.subsystem);
+        Some(Box::new(move || {
+            for namespace in failed {
+                if let Err(error) = namespace.backend.recover() {
+                    // Cause: a reload.
+                    tracing::error!(
+                        subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
+                        "the disk cannot flush still: replace it, or remove the namespace"
+                    );
+                }
+            }
+            subsystem.show_losses();
+        }))
+    }
+
     /// Looks whether disks have another size by now.
     pub(super) fn refresh(&mut self) {
         for (&nsid, namespace) in &self.namespaces {
@@ -207,17 +242,58 @@ impl Export {
                 Ok(true) => {
                     self.publish();
                     let blocks = namespace.view().nsze;
+                    // Cause: the configuration, or a disk that changed.
                     tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
                     self.subsystem.administer(|subsystem, actions| {
                         if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
+                            // Cause: the configuration, or a disk that changed.
                             tracing::error!(nsid, %error, "the new size cannot be told to hosts");
                         }
                     });
                 }
+                // Cause: the configuration, or a disk that changed.
                 Err(error) => tracing::warn!(nsid, %error, "the size of a disk is unknown"),
             }
         }
     }
+}
+
+/// Refuses two disks that hosts would take for one, and one disk that is two to hosts.
+pub(super) fn check_identities<'a>(
+    all: impl Iterator<Item = (&'a Nqn, &'a Arc<Namespace>)>,
+) -> Result<(), StartError> {
+    let mut firsts = HashMap::new();
+    for (nqn, namespace) in all {
+        let (other_nqn, other) = *firsts.entry(namespace.uuid).or_insert((nqn, namespace));
+        if Arc::ptr_eq(namespace, other) {
+            continue;
+        }
+        // Whoever names two of different subsystems alike has a reason.
+        let named = namespace.is_named || other.is_named;
+        let same_disk = namespace.backend.place() == other.backend.place();
+        if nqn == other_nqn || !named && !same_disk {
+            return Err(StartError::SameIdentity {
+                nqn: nqn.to_string(),
+                nsid: namespace.nsid,
+                other_nqn: other_nqn.to_string(),
+                other_nsid: other.nsid,
+                uuid: namespace.uuid.to_string(),
+            });
+        }
+    }
+    Ok(())
+}
+
+/// Refuses more disks than there is room for in a reactor's ring.
+pub(super) fn check_count(config: &cairn_config::Config) -> Result<(), StartError> {
+    let namespaces = config.subsystems.iter().flat_map(|s| &s.namespaces);
+    let is_disk =
+        |namespace: &&cairn_config::Namespace| matches!(namespace.backing, Backing::Disk(_));
+    let (disks, most) = (namespaces.filter(is_disk).count(), files_max());
+    if disks > most {
+        return Err(StartError::TooManyDisks { disks, most });
+    }
+    Ok(())
 }
 
 /// Who may connect, in the protocol's terms.

@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use cairn_config::Provider as Kind;
 use cairn_rdma::{FabricError, ListenOptions, Listener, ListenerEvent, Provider};
@@ -66,6 +67,7 @@ impl Control {
                 Ok(listener) => {
                     let address = listener.local_addr();
                     let pkey = config.pkey;
+                    // Cause: the configuration, or the address of a listener.
                     tracing::info!(%address, provider = provider.name(), %pkey, "listening");
                     return Ok(OpenListener {
                         config: config.clone(),
@@ -74,6 +76,7 @@ impl Control {
                             provider: provider.name(),
                             pkey,
                             ana: AnaShared::new(&config.ana),
+                            removed: AtomicBool::new(false),
                         }),
                         listener,
                     });
@@ -129,9 +132,11 @@ impl Control {
                 self.admit(&config, shared, *request);
             }
             ListenerEvent::Down { reason } => {
+                // Cause: the configuration, or the address of a listener.
                 tracing::warn!(address = %listener.address(), reason, "listener down");
             }
             ListenerEvent::Up => {
+                // Cause: the configuration, or the address of a listener.
                 tracing::info!(address = %listener.address(), "listener up again");
             }
         }

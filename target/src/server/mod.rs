@@ -61,6 +61,36 @@ pub enum StartError {
         /// Why.
         source: OpenError,
     },
+    /// Hosts would take two namespaces for one.
+    #[error(
+        "namespace {nsid} of {nqn} shows the UUID {uuid}, which namespace {other_nsid} of \
+         {other_nqn} has: it is the same disk, or a snapshot or clone of it; export it once, or \
+         set uuid for one of them, as uuidgen prints it"
+    )]
+    SameIdentity {
+        /// SUBNQN.
+        nqn: String,
+        /// NSID.
+        nsid: u32,
+        /// SUBNQN of the other one.
+        other_nqn: String,
+        /// Its NSID.
+        other_nsid: u32,
+        /// What both show.
+        uuid: String,
+    },
+    /// More disks than a reactor's ring has room for.
+    #[error(
+        "{disks} files and block devices are to be exported, and at most {most} can be: export \
+         fewer, or raise the limit on open files (LimitNOFILE in the service, `ulimit -n`) to \
+         three for each disk; 16384 is the most in any case"
+    )]
+    TooManyDisks {
+        /// As configured.
+        disks: usize,
+        /// As a ring has room for.
+        most: usize,
+    },
     /// Metrics cannot be told there.
     #[error("cannot listen on {address} for metrics: {source}")]
     Metrics {
@@ -117,8 +147,8 @@ impl Target {
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
-                let crew = Crew::Threads(Vec::new());
-                match Control::start(config, providers, inbox, crew, Clock::default()) {
+                let crew = Crew::threads();
+                match Control::start(config, providers, inbox, crew, Clock::through_suspend()) {
                     Ok(control) => {
                         let _ = ready.send(Ok(control.started()));
                         control.run()
@@ -195,6 +225,7 @@ impl Target {
 impl Drop for Target {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
+            // Cause: the end of the target.
             tracing::error!(error, "the target did not end as it should");
         }
     }

@@ -6,12 +6,14 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use cairn_config::{Config, Nqn};
 
 use super::StartError;
 use super::control::Control;
 use super::listeners::OpenListener;
+use crate::ana::ListenerShared;
 use crate::metrics::MetricsServer;
 use crate::namespace::Namespace;
 
@@ -59,6 +61,7 @@ impl Control {
     pub(super) fn reload(&mut self, config: &Config) -> Result<(), ReloadError> {
         check_namespaces(&self.config, config)?;
         self.check_listeners(config)?;
+        super::export::check_count(config)?;
         let prepared = self.prepare(config)?;
         self.warn_of_what_stays(config);
         self.change_listeners(config, prepared.listeners);
@@ -70,6 +73,7 @@ impl Control {
         self.change_ana(config);
         self.config = config.clone();
         self.update_discovery();
+        // Cause: a reload.
         tracing::info!("configuration reloaded");
         Ok(())
     }
@@ -84,6 +88,7 @@ impl Control {
                 namespaces.insert((subsystem.nqn, namespace.nsid), opened);
             }
         }
+        self.check_identities(config, &namespaces)?;
         let mut listeners = Vec::new();
         for listener in &config.listeners {
             if !self.listeners.iter().any(|open| open.serves(listener)) {
@@ -102,6 +107,24 @@ impl Control {
         })
     }
 
+    /// Of the namespaces that there will be, those that stay and the new ones.
+    fn check_identities(
+        &self,
+        config: &Config,
+        new: &HashMap<(Nqn, u32), Arc<Namespace>>,
+    ) -> Result<(), StartError> {
+        let all = config.subsystems.iter().flat_map(|subsystem| {
+            let nqn = &subsystem.nqn;
+            let old = self.exports.get(nqn);
+            subsystem.namespaces.iter().filter_map(move |namespace| {
+                let stays = || old?.namespaces.get(&namespace.nsid);
+                let found = new.get(&(*nqn, namespace.nsid)).or_else(stays);
+                found.map(|found| (nqn, found))
+            })
+        });
+        super::export::check_identities(all)
+    }
+
     /// Two listeners cannot have one address, not even while one takes the other's place.
     fn check_listeners(&self, config: &Config) -> Result<(), ReloadError> {
         let mut there = self.listeners.iter();
@@ -118,17 +141,36 @@ impl Control {
     }
 
     fn change_listeners(&mut self, config: &Config, new: Vec<OpenListener>) {
+        let mut gone = Vec::new();
         self.listeners.retain(|listener| {
             let stays = config
                 .listeners
                 .iter()
                 .any(|config| listener.serves(config));
             if !stays {
+                gone.push(Arc::clone(&listener.shared));
+                // Cause: a reload.
                 tracing::info!(address = %listener.address(), "no longer listening");
             }
             stays
         });
         self.listeners.extend(new);
+        for listener in gone {
+            self.disconnect_hosts_of(&listener);
+        }
+    }
+
+    /// Ends the associations that came by a listener that is closed: nothing would change
+    /// their ANA states any more, and an administrator who takes an address away wants
+    /// it unused.
+    fn disconnect_hosts_of(&self, listener: &ListenerShared) {
+        // A host whose Connect is under way finds this, or is found below.
+        listener.removed.store(true, Ordering::Relaxed);
+        for subsystem in self.registry.all() {
+            subsystem.administer(|subsystem, actions| {
+                subsystem.terminate_port(listener.id, actions);
+            });
+        }
     }
 
     /// What a listener that stays may say anew: for connections to come, and of
@@ -148,6 +190,7 @@ impl Control {
                     subsystem.set_ana_states(shared.id, states, actions);
                 });
             }
+            // Cause: a reload.
             tracing::info!(address = %listener.address(), "ANA states changed");
         }
     }
@@ -173,6 +216,7 @@ impl Control {
             export.subsystem.remove();
             export.namespaces.clear();
             export.publish();
+            // Cause: a reload.
             tracing::info!(subsystem = %nqn, "subsystem removed");
         }
     }
@@ -197,6 +241,9 @@ impl Control {
                 export.remove(nsid);
             }
             export.refresh();
+            if let Some(errand) = export.recover() {
+                self.crew.run(errand);
+            }
             for namespace in &subsystem.namespaces {
                 match new.remove(&(subsystem.nqn, namespace.nsid)) {
                     Some(opened) => export.add(namespace, opened),
@@ -214,6 +261,7 @@ impl Control {
     fn warn_of_what_stays(&self, config: &Config) {
         let restart = "this change takes effect at the next start";
         if self.config.target != config.target {
+            // Cause: a reload.
             tracing::warn!(part = "[target]", "{restart}");
         }
         for new in &config.subsystems {
@@ -224,6 +272,7 @@ impl Control {
             };
             if old.is_some_and(differs) {
                 let part = "serial, model, controller_ids";
+                // Cause: a reload.
                 tracing::warn!(subsystem = %new.nqn, part, "{restart}");
             }
         }

@@ -8,21 +8,43 @@ use crate::registry::{ControlMessage, Message};
 /// For commands in progress to end and hosts to be disconnected.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// After that, for queues to be closed whatever is in progress.
+/// After that, for queues to be closed whatever is in progress, and for flushes to end.
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How often to look whether flushes have ended.
+const ERRAND_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Control {
     /// Stops listening, finishes what is in progress, disconnects, ends.
     pub(super) async fn shut_down(&mut self) -> Result<(), String> {
+        // Cause: the end of the target.
         tracing::info!("stopping: no new connections, finishing commands in progress");
         self.drain();
         if tokio::time::timeout(DRAIN_TIMEOUT, self.drained())
             .await
             .is_err()
         {
+            // Cause: the end of the target.
             tracing::warn!("commands are still in progress after {DRAIN_TIMEOUT:?}: closing");
         }
-        self.stop_reactors()
+        let deadline = Instant::now() + STOP_TIMEOUT;
+        let stopped = self.stop_reactors(deadline);
+        stopped.and(self.finish_errands(deadline).await)
+    }
+
+    /// Waits for flushes that hosts asked for as they shut down.
+    async fn finish_errands(&self, deadline: Instant) -> Result<(), String> {
+        while self.crew.errands() > 0 {
+            if Instant::now() >= deadline {
+                return Err(format!(
+                    "{} flushes have not ended: what hosts wrote last may not be durable; look \
+                     for a disk that hangs in the kernel's log",
+                    self.crew.errands()
+                ));
+            }
+            tokio::time::sleep(ERRAND_INTERVAL).await;
+        }
+        Ok(())
     }
 
     /// Stops listening, and has each queue closed when its last command is answered.
@@ -38,15 +60,15 @@ impl Control {
         while left > 0 {
             match self.messages.recv().await {
                 Some(ControlMessage::Drained) => left -= 1,
-                Some(_) => {}
+                // A host that shuts down now still has its disks flushed.
+                Some(message) => self.message(message),
                 None => return,
             }
         }
     }
 
     /// Ends the reactors, which close what is open.
-    pub(super) fn stop_reactors(&mut self) -> Result<(), String> {
-        self.crew
-            .stop(&self.mailboxes, Instant::now() + STOP_TIMEOUT)
+    pub(super) fn stop_reactors(&mut self, deadline: Instant) -> Result<(), String> {
+        self.crew.stop(&self.mailboxes, deadline)
     }
 }

@@ -97,6 +97,11 @@ impl SteppedTarget {
         self.control.drain();
     }
 
+    /// Ends it as SIGKILL does: whatever is in progress.
+    pub fn kill(mut self) {
+        self.control.crew.kill();
+    }
+
     /// What its reactors hold now.
     #[must_use]
     pub fn holdings(&self) -> Holdings {

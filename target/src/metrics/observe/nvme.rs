@@ -74,10 +74,14 @@ fn tell_namespace(teller: &Teller<'_>, nqn: Label<'_>, entry: &Entry) {
     let size = view.nsze * block_bytes;
     teller.gauge(&families::NAMESPACE_SIZE, &[nqn, nsid], size);
     teller.gauge(&families::NAMESPACE_BLOCK_SIZE, &[nqn, nsid], block_bytes);
+    let failed = namespace.backend.is_failed();
+    teller.gauge(&families::NAMESPACE_FAILED, &[nqn, nsid], failed.into());
     let sets = namespace.all_counters();
     let in_progress = sets.iter().map(|set| set.in_progress.get()).sum();
     let labels = [nqn, nsid];
     teller.gauge(&families::NAMESPACE_IN_PROGRESS, &labels, in_progress);
+    let oldest_ns = sets.iter().map(|set| set.oldest_ns.get()).max();
+    teller.gauge_ns(&families::NAMESPACE_OLDEST, &labels, oldest_ns.unwrap_or(0));
     for (op, name) in Op::ALL {
         let tallies = || sets.iter().map(|set| &set.ops[op as usize]);
         let labels = [nqn, nsid, ("op", name)];

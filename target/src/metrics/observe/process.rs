@@ -19,6 +19,10 @@ pub(super) fn tell(teller: &Teller<'_>) {
             teller.gauge(&families::PROCESS_START, &[], start);
         }
     }
+    for (topic, count) in cairn_rdma::log::left_out() {
+        let labels = [("topic", topic.name())];
+        teller.count(&families::LOG_LEFT_OUT, &labels, count);
+    }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     for (family, field, unit) in [
         (&families::PROCESS_RESIDENT, "VmRSS", 1024),

@@ -59,6 +59,15 @@ impl<'a> Teller<'a> {
         gauge.set(value as f64);
     }
 
+    /// A time.
+    pub(super) fn gauge_ns(&self, family: &Family, labels: Labels<'_>, ns: u64) {
+        debug_assert_eq!(family.kind, Kind::Gauge, "{}", family.name);
+        let gauge = self
+            .recorder
+            .register_gauge(&key(family, labels), &METADATA);
+        gauge.set(ns as f64 * 1e-9);
+    }
+
     /// That something is there.
     pub(super) fn info(&self, family: &Family, labels: Labels<'_>) {
         self.gauge(family, labels, 1);

@@ -1,0 +1,93 @@
+//! What a disk has lost for good. It is remembered: the system reports it once, to one caller.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicU8, Ordering};
+
+use super::BlockOp;
+
+/// The system failed to make acknowledged writes durable. It reports that once, and then keeps
+/// the lost pages as if they were on the disk.
+const SYNC_FAILED: u8 = 1;
+
+/// The file was found shorter than the namespace. A write beyond its new end would make it
+/// longer again, with zeroes where data was.
+const CUT_SHORT: u8 = 2;
+
+/// The losses of one disk. All reactors and all hosts share them.
+#[derive(Debug, Default)]
+pub(super) struct Health {
+    losses: AtomicU8,
+}
+
+impl Health {
+    /// Whether an operation must fail for what was lost before.
+    #[inline(always)]
+    pub(super) fn refuses(&self, op: BlockOp) -> bool {
+        let losses = self.losses.load(Ordering::Relaxed);
+        losses != 0 && refused(losses, op)
+    }
+
+    /// Whether anything was lost.
+    pub(super) fn is_failed(&self) -> bool {
+        self.losses.load(Ordering::Relaxed) != 0
+    }
+
+    /// Whether the file was found cut short.
+    pub(super) fn is_cut(&self) -> bool {
+        self.losses.load(Ordering::Relaxed) & CUT_SHORT != 0
+    }
+
+    /// Whether acknowledged writes may be lost.
+    pub(super) fn lost_writes(&self) -> bool {
+        self.losses.load(Ordering::Relaxed) & SYNC_FAILED != 0
+    }
+
+    /// A flush or a durable write failed.
+    pub(super) fn sync_failed(&self, path: &Path, errno: i32) {
+        if self.note(SYNC_FAILED) {
+            // Cause: the disk, once until a reload.
+            tracing::error!(
+                path = %path.display(), error = %std::io::Error::from_raw_os_error(errno),
+                "a flush failed: acknowledged writes may be lost, and every flush and durable \
+                 write of this disk fails until a reload finds that it can flush again"
+            );
+        }
+    }
+
+    /// The file is shorter than the namespace.
+    pub(super) fn cut_short(&self, path: &Path, expected: u64) {
+        if self.note(CUT_SHORT) {
+            // Cause: the disk, once until a reload.
+            tracing::error!(
+                path = %path.display(), expected_bytes = expected,
+                "the disk is shorter than its namespace: every command fails until a reload \
+                 takes over the new size"
+            );
+        }
+    }
+
+    /// The administrator took over the size as it is.
+    pub(super) fn size_accepted(&self) {
+        self.losses.fetch_and(!CUT_SHORT, Ordering::Relaxed);
+    }
+
+    /// The disk can flush again, and the administrator was told what may be lost.
+    pub(super) fn flushes_again(&self) {
+        self.losses.fetch_and(!SYNC_FAILED, Ordering::Relaxed);
+    }
+
+    /// Whether it is news.
+    fn note(&self, loss: u8) -> bool {
+        self.losses.fetch_or(loss, Ordering::Relaxed) & loss == 0
+    }
+}
+
+#[cold]
+fn refused(losses: u8, op: BlockOp) -> bool {
+    let promises_durability = match op {
+        BlockOp::Flush => true,
+        BlockOp::Write { durable } | BlockOp::WriteZeroes { durable, .. } => durable,
+        BlockOp::Read | BlockOp::Verify | BlockOp::Deallocate => false,
+    };
+    losses & CUT_SHORT != 0 || promises_durability
+}

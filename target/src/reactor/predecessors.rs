@@ -1,0 +1,157 @@
+//! Commands of a host's former associations, which must not change a disk after those of
+//! its next: see [`Ward`].
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::peer_line;
+use nvme_proto::io::Operation;
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::Status;
+
+use super::Reactor;
+use crate::qpair::QpairId;
+use crate::registry::Ward;
+use crate::request::{Request, RequestId, Stage, Task};
+
+/// What a queue of this reactor owes to a later association of its host.
+#[derive(Debug)]
+pub(super) struct Claim {
+    qpair: QpairId,
+    /// Of commands that were seen until then.
+    until_ns: u64,
+    ward: Arc<Ward>,
+    /// Its place there.
+    place: usize,
+    /// What was last reported.
+    pending: Option<BTreeSet<u32>>,
+}
+
+/// Whether a command changes its namespace.
+pub(super) fn changes(operation: Operation) -> bool {
+    match operation {
+        Operation::Write(_) | Operation::WriteZeroes { .. } => true,
+        Operation::DatasetManagement { deallocate, .. } => deallocate,
+        Operation::Read(_) | Operation::Compare(_) | Operation::Verify(_) | Operation::Flush(_) => {
+            false
+        }
+    }
+}
+
+/// Whether a command may still change its namespace without its host's help. Without that
+/// no RDMA READ ends, unless its data is here already; on a closed queue none does.
+fn may_change(request: &Request, open: bool) -> bool {
+    let Task::Io(operation) = request.task else {
+        return false;
+    };
+    let here = !matches!(request.transfer, DataTransfer::FromHost(_));
+    changes(operation)
+        && match request.stage() {
+            Stage::Running | Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => true,
+            Stage::Reading => open,
+            Stage::AwaitingBuffer => open && here,
+            Stage::Free
+            | Stage::AwaitingRead
+            | Stage::AwaitingPredecessors
+            | Stage::AwaitingSend
+            | Stage::Sending => false,
+        }
+}
+
+impl Reactor {
+    /// A later association of a queue's host begins.
+    pub(super) fn claim(&mut self, qpair: QpairId, ward: Arc<Ward>, place: usize) {
+        self.claims.push(Claim {
+            qpair,
+            until_ns: self.now_ns,
+            ward,
+            place,
+            pending: None,
+        });
+        self.settle_claims();
+    }
+
+    /// Reports what has become of the claims.
+    pub(super) fn settle_claims(&mut self) {
+        let mut claims = std::mem::take(&mut self.claims);
+        claims.retain_mut(|claim| {
+            let pending = self.still_pending(claim);
+            let left = !pending.is_empty();
+            if claim.pending.as_ref() != Some(&pending) {
+                claim.ward.report(claim.place, pending.clone());
+                claim.pending = Some(pending);
+            }
+            left
+        });
+        self.claims = claims;
+    }
+
+    /// The namespaces that a claim's commands may still change.
+    fn still_pending(&self, claim: &Claim) -> BTreeSet<u32> {
+        let Some(queue) = self.qpairs.get(claim.qpair) else {
+            return BTreeSet::new();
+        };
+        let open = queue.is_open();
+        let requests = self.requests.of_qpair(claim.qpair);
+        let mut pending: BTreeSet<u32> = requests
+            .map(|id| &self.requests[id])
+            .filter(|request| request.way.seen_until(claim.until_ns) && may_change(request, open))
+            .map(|request| request.sqe.nsid.get())
+            .collect();
+        pending.extend(self.lines.seen_until(claim.qpair, claim.until_ns));
+        pending
+    }
+
+    /// Answers a Connect that succeeded: at once, unless its host has older commands here.
+    pub(super) fn answer_connect(&mut self, id: RequestId, result: u64) {
+        // What this reactor has of them it says at once.
+        self.read_inbox();
+        if self.ward_of(id).is_none_or(Ward::is_settled) {
+            return self.finish(id, Status::SUCCESS, result);
+        }
+        let waiting = &mut self.awaiting_predecessors;
+        self.requests
+            .push_back(waiting, id, Stage::AwaitingPredecessors);
+    }
+
+    /// Answers Connects that have waited long enough.
+    pub(super) fn serve_connects(&mut self) {
+        let mut over: Vec<RequestId> = Vec::new();
+        let (qpairs, now_ns) = (&self.qpairs, self.now_ns);
+        let is_over = |request: &Request| {
+            let association = qpairs[request.qpair].association.as_ref();
+            let ward = association.and_then(|association| association.controller.ward());
+            ward.is_none_or(|ward| ward.is_past(now_ns))
+        };
+        let waiting = &mut self.awaiting_predecessors;
+        self.requests.take_out(waiting, is_over, |id| over.push(id));
+        for id in over {
+            let queue = &self.qpairs[self.requests[id].qpair];
+            let Some(association) = &queue.association else {
+                unreachable!("a Connect that waits has succeeded")
+            };
+            let (controller, address) = (&association.controller, queue.peer);
+            if controller.ward().is_some_and(|ward| !ward.is_settled())
+                && let Some(line) = Line::about(Topic::Disk)
+            {
+                peer_line!(
+                    warn,
+                    line,
+                    host = controller.host_nqn(),
+                    %address,
+                    cntlid = controller.cntlid(),
+                    "a disk still has commands of the host's former association: until they end, \
+                     commands that change its namespace fail with Namespace Not Ready"
+                );
+            }
+            let result = u64::from(controller.cntlid());
+            self.finish(id, Status::SUCCESS, result);
+        }
+    }
+
+    fn ward_of(&self, id: RequestId) -> Option<&Ward> {
+        let association = self.qpairs[self.requests[id].qpair].association.as_ref();
+        association?.controller.ward()
+    }
+}

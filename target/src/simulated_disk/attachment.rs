@@ -1,0 +1,95 @@
+//! What a ring has of simulated disks: its places for them, and what they have ended.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cairn_rdma::wake::Wake;
+
+use super::{SimulatedDisk, Work};
+
+/// Operations that have ended, for one ring.
+#[derive(Debug)]
+pub(crate) struct Completions {
+    queue: Mutex<VecDeque<(u64, Result<u32, i32>)>>,
+    wake: Wake,
+}
+
+impl Completions {
+    fn queue(&self) -> MutexGuard<'_, VecDeque<(u64, Result<u32, i32>)>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn push(&self, tag: u64, result: Result<u32, i32>) {
+        self.queue().push_back((tag, result));
+        self.wake.wake();
+    }
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Attachment {
+    disks: Vec<Option<SimulatedDisk>>,
+    done: Arc<Completions>,
+}
+
+impl Attachment {
+    /// Of no disk.
+    pub(crate) fn new() -> Self {
+        let done = Completions {
+            queue: Mutex::default(),
+            wake: Wake::new().expect("a test has descriptors left"),
+        };
+        Self {
+            disks: Vec::new(),
+            done: Arc::new(done),
+        }
+    }
+
+    /// Gives a disk a place.
+    pub(crate) fn add(&mut self, disk: SimulatedDisk) -> u32 {
+        self.disks.push(Some(disk));
+        self.disks.len() as u32 - 1
+    }
+
+    /// Takes a place back.
+    pub(crate) fn remove(&mut self, place: u32) {
+        self.disks[place as usize] = None;
+    }
+
+    /// Begins an operation on the disk at a place.
+    pub(crate) fn submit(&self, place: u32, tag: u64, work: Work) {
+        let disk = self.disks[place as usize].as_ref();
+        disk.expect("a place that was given")
+            .submit(tag, work, &self.done);
+    }
+
+    /// Asks all disks to let go of the operations of this tag.
+    pub(crate) fn cancel(&self, tag: u64) {
+        for disk in self.disks.iter().flatten() {
+            disk.cancel(tag, &self.done);
+        }
+    }
+
+    /// Readable when an operation has ended.
+    pub(crate) fn wake_fd(&self) -> RawFd {
+        self.done.wake.fd()
+    }
+
+    /// The end of an operation.
+    pub(crate) fn pop(&self) -> Option<(u64, Result<u32, i32>)> {
+        self.done.queue().pop_front()
+    }
+
+    /// Before the last look at what has ended.
+    pub(crate) fn clear(&self) {
+        self.done.wake.clear();
+    }
+
+    /// Under a simulated clock: ends what is due, and says in what time to look again.
+    pub(crate) fn step(&self) -> Option<Duration> {
+        let disks = self.disks.iter().flatten();
+        disks.filter_map(SimulatedDisk::step).min()
+    }
+}

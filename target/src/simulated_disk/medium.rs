@@ -1,0 +1,204 @@
+//! The blocks of a simulated disk: what a read returns, and what a power cut leaves.
+//!
+//! A write goes to a volatile cache. Until a flush, the medium may hold the block as it
+//! was at the last flush or as any write since left it: a cache writes blocks back when
+//! it likes, in any order.
+
+use std::collections::BTreeMap;
+
+use super::Chance;
+
+/// What a crash does to writes that were not flushed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CacheFate {
+    /// All of them are on the medium.
+    Kept,
+    /// None is.
+    Lost,
+    /// Each block has any of its versions since the last flush, by chance.
+    Mixed,
+}
+
+/// A write of a block that no flush has covered.
+#[derive(Debug)]
+struct Version {
+    number: u64,
+    bytes: Box<[u8]>,
+    /// A flush failed and dropped it from the cache: no later flush covers it.
+    dropped: bool,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub(super) struct Medium {
+    block_bytes: usize,
+    /// What a read returns.
+    current: Vec<u8>,
+    /// What was there at the last flush.
+    stable: Vec<u8>,
+    /// By block, oldest first.
+    unflushed: BTreeMap<usize, Vec<Version>>,
+    writes: u64,
+}
+
+impl Medium {
+    pub(super) fn new(bytes: usize, block_bytes: usize) -> Self {
+        Self {
+            block_bytes,
+            current: vec![0; bytes],
+            stable: vec![0; bytes],
+            unflushed: BTreeMap::new(),
+            writes: 0,
+        }
+    }
+
+    /// Bytes of the disk.
+    pub(super) fn len(&self) -> usize {
+        self.current.len()
+    }
+
+    /// What a flush that is submitted now has to cover.
+    pub(super) fn writes(&self) -> u64 {
+        self.writes
+    }
+
+    /// What a read of these bytes returns.
+    pub(super) fn read(&self, offset: usize, length: usize) -> &[u8] {
+        &self.current[offset..offset + length]
+    }
+
+    /// What was there at the last flush.
+    pub(super) fn stable(&self, offset: usize, length: usize) -> &[u8] {
+        &self.stable[offset..offset + length]
+    }
+
+    /// Writes whole blocks; `durable`: past the cache.
+    pub(super) fn write(&mut self, offset: usize, bytes: &[u8], durable: bool) {
+        self.writes += 1;
+        let size = self.block_bytes;
+        assert!(
+            offset.is_multiple_of(size) && bytes.len().is_multiple_of(size),
+            "{} bytes at {offset} are not whole blocks of {size}",
+            bytes.len()
+        );
+        self.current[offset..offset + bytes.len()].copy_from_slice(bytes);
+        for (block, content) in (offset / size..).zip(bytes.chunks_exact(size)) {
+            if durable {
+                self.stable[block * size..][..size].copy_from_slice(content);
+                self.unflushed.remove(&block);
+                continue;
+            }
+            self.unflushed.entry(block).or_default().push(Version {
+                number: self.writes,
+                bytes: content.into(),
+                dropped: false,
+            });
+        }
+    }
+
+    /// Puts the first `upto` writes on the medium.
+    pub(super) fn flush(&mut self, upto: u64) {
+        let (stable, size) = (&mut self.stable, self.block_bytes);
+        self.unflushed.retain(|&block, versions| {
+            let covered = |version: &Version| version.number <= upto && !version.dropped;
+            if let Some(last) = versions.iter().rposition(covered) {
+                stable[block * size..][..size].copy_from_slice(&versions[last].bytes);
+                versions.drain(..=last);
+            }
+            !versions.is_empty()
+        });
+    }
+
+    /// Drops the first `upto` writes from the cache, as Linux's page cache does when
+    /// it cannot write back: reads still return them, and later flushes succeed.
+    pub(super) fn drop_unflushed(&mut self, upto: u64) {
+        let versions = self.unflushed.values_mut().flatten();
+        for version in versions.filter(|version| version.number <= upto) {
+            version.dropped = true;
+        }
+    }
+
+    /// The power fails.
+    pub(super) fn crash(&mut self, fate: CacheFate, chance: &mut Chance) {
+        let size = self.block_bytes;
+        for (block, mut versions) in std::mem::take(&mut self.unflushed) {
+            let kept = match fate {
+                CacheFate::Lost => 0,
+                CacheFate::Kept => versions.len(),
+                CacheFate::Mixed => chance.below(versions.len() as u64 + 1) as usize,
+            };
+            if let Some(kept) = kept.checked_sub(1) {
+                let bytes = versions.swap_remove(kept).bytes;
+                self.stable[block * size..][..size].copy_from_slice(&bytes);
+            }
+        }
+        self.current.copy_from_slice(&self.stable);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn medium() -> (Medium, Chance) {
+        (Medium::new(4 * 512, 512), Chance::new(7))
+    }
+
+    #[test]
+    fn a_crash_loses_what_was_not_flushed_and_nothing_else() {
+        for fate in [CacheFate::Kept, CacheFate::Lost] {
+            let (mut medium, mut chance) = medium();
+            medium.write(0, &[1; 512], false);
+            medium.write(512, &[2; 512], true);
+            medium.flush(medium.writes());
+            medium.write(0, &[3; 1024], false);
+            assert_eq!(medium.read(0, 1024), [3; 1024]);
+            assert_eq!(medium.stable(512, 512), [2; 512]);
+            medium.crash(fate, &mut chance);
+            let first = if fate == CacheFate::Kept { 3 } else { 1 };
+            let second = if fate == CacheFate::Kept { 3 } else { 2 };
+            assert_eq!(medium.read(0, 512), [first; 512]);
+            assert_eq!(medium.read(512, 512), [second; 512]);
+        }
+    }
+
+    #[test]
+    fn a_mixed_crash_leaves_any_version_since_the_flush() {
+        let mut seen = [false; 4];
+        for seed in 0..100 {
+            let (mut medium, mut chance) = (medium().0, Chance::new(seed));
+            for version in 1..4 {
+                medium.write(0, &[version; 512], false);
+            }
+            medium.crash(CacheFate::Mixed, &mut chance);
+            let left = medium.read(0, 512);
+            assert!(left.iter().all(|byte| *byte == left[0]), "a block is whole");
+            seen[usize::from(left[0])] = true;
+        }
+        assert_eq!(seen, [true; 4]);
+    }
+
+    #[test]
+    fn a_flush_covers_what_was_written_before_it_was_submitted() {
+        let (mut medium, mut chance) = medium();
+        medium.write(0, &[1; 512], false);
+        let upto = medium.writes();
+        medium.write(0, &[2; 512], false);
+        medium.flush(upto);
+        medium.crash(CacheFate::Lost, &mut chance);
+        assert_eq!(medium.read(0, 512), [1; 512]);
+    }
+
+    #[test]
+    fn what_a_failed_flush_dropped_no_later_one_saves() {
+        let (mut medium, mut chance) = medium();
+        medium.write(0, &[1; 512], false);
+        medium.drop_unflushed(medium.writes());
+        medium.write(512, &[2; 512], false);
+        medium.flush(medium.writes());
+        assert_eq!(medium.read(0, 512), [1; 512]);
+        medium.crash(CacheFate::Lost, &mut chance);
+        assert_eq!(medium.read(0, 512), [0; 512]);
+        assert_eq!(medium.read(512, 512), [2; 512]);
+    }
+}
