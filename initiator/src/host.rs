@@ -58,9 +58,10 @@ impl Host {
     /// As for [`connect`](Self::connect).
     pub fn connect_on(device: &Arc<dyn Device>, options: HostOptions) -> Result<Self, HostError> {
         let timeout = options.timeout;
+        let controller = Controller::begin(device, options, Instant::now())?;
         let mut host = Self {
-            scratch: Buffer::new(&**device, SCRATCH_BYTES)?,
-            controller: Controller::begin(device, options, Instant::now())?,
+            scratch: controller.buffer(SCRATCH_BYTES)?,
+            controller,
             timeout,
         };
         // Each step on the way has a time limit of its own.
@@ -147,11 +148,15 @@ impl Host {
     /// Shuts the controller down in order, then ends all connections. Blocks.
     ///
     /// # Errors
-    /// The controller does not report the shutdown as complete in time, or a
-    /// connection does not close.
+    /// [`HostError::NotShutDown`] if the controller does not report the shutdown as
+    /// complete in time, reports a fatal error with it, or is lost; or a connection does
+    /// not close.
     pub fn shutdown(mut self) -> Result<(), HostError> {
         self.controller.shutdown();
-        self.wait_gone()
+        self.wait_gone().map_err(|error| match error {
+            HostError::Timeout { .. } => HostError::NotShutDown(Box::new(error)),
+            error => error,
+        })
     }
 
     /// Ends all connections without a shutdown, and waits until they are gone.

@@ -66,10 +66,10 @@ fn of_machine(etc: &Path) -> Result<Nqn, String> {
 
 /// The UUID in the name, or one that is made of the name.
 fn of_name(nqn: &Nqn) -> Uuid {
-    let in_name = nqn.as_str().strip_prefix(UUID_PREFIX);
+    let in_name = nqn.raw().strip_prefix(UUID_PREFIX);
     in_name
         .and_then(|text| Uuid::try_parse(text).ok())
-        .unwrap_or_else(|| Uuid::new_v5(&NAMESPACE, nqn.as_str().as_bytes()))
+        .unwrap_or_else(|| Uuid::new_v5(&NAMESPACE, nqn.raw().as_bytes()))
 }
 
 fn read(path: &Path) -> Option<String> {
@@ -98,8 +98,8 @@ mod tests {
         .unwrap();
         let made = of(None, None).unwrap();
         assert_eq!(made, of(None, None).unwrap());
-        assert!(made.nqn.as_str().starts_with(UUID_PREFIX));
-        assert!(!made.nqn.as_str().contains("3d1219c7"));
+        assert!(made.nqn.raw().starts_with(UUID_PREFIX));
+        assert!(!made.nqn.raw().contains("3d1219c7"));
 
         fs::create_dir(etc.path().join("nvme")).unwrap();
         fs::write(
@@ -112,7 +112,7 @@ mod tests {
         assert_ne!(read, made);
 
         let given = of(Some("nqn.2026-01.org.example:me"), Some(UUID)).unwrap();
-        assert_eq!(given.nqn.as_str(), "nqn.2026-01.org.example:me");
+        assert_eq!(given.nqn.raw(), "nqn.2026-01.org.example:me");
         assert_eq!(given.id, read.id);
         assert!(of(None, Some("x")).unwrap_err().starts_with("-I x: "));
     }

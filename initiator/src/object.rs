@@ -54,9 +54,21 @@ impl Object {
         })
     }
 
-    /// As indented text.
+    /// As indented text. What is not printable is escaped even where JSON does not
+    /// demand it: a target's names do not control the terminal.
     pub(crate) fn pretty(&self) -> String {
-        serde_json::to_string_pretty(self).expect("objects can be written to memory")
+        let json = serde_json::to_string_pretty(self).expect("objects can be written to memory");
+        let mut out = String::with_capacity(json.len());
+        for c in json.chars() {
+            if c.is_ascii_graphic() || matches!(c, ' ' | '\n') || c.escape_debug().len() == 1 {
+                out.push(c);
+            } else {
+                // Outside of texts there are no such characters.
+                let units = c.encode_utf16(&mut [0; 2]).to_vec();
+                out.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+        }
+        out
     }
 }
 
@@ -67,5 +79,20 @@ impl Serialize for Object {
             map.serialize_entry(key, member)?;
         }
         map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_any_text_and_controls_no_terminal() {
+        let text = "ä\"\\\u{1b}\u{9b}2J\u{7f}\u{202e}\u{e0041}\n";
+        let json = Object::new().with("name", text).pretty();
+        assert!(!json.chars().any(|c| c.is_control() && c != '\n'), "{json}");
+        assert!(json.contains("\\u009b2J") && json.contains('ä'), "{json}");
+        let read: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["name"], text);
     }
 }

@@ -98,7 +98,7 @@ impl HostOptions {
         // Without a way there, connecting fails anyhow, and says so.
         let local = self.local.or_else(|| local_for(self.remote));
         let local = local.unwrap_or(remote);
-        let host_nqn = Some(self.hostnqn.as_str());
+        let host_nqn = Some(self.hostnqn.raw());
         self.marking_rules
             .choose(local, remote, host_nqn)
             .or(otherwise)

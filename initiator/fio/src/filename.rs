@@ -149,7 +149,7 @@ mod tests {
         let options = long.options(32).unwrap();
         assert_eq!(options.pkey.bits(), 0x8001);
         assert_eq!(options.local, Some("2001:db8::2".parse().unwrap()));
-        assert_eq!(options.hostnqn.as_str(), "nqn.2026-01.org.example:host");
+        assert_eq!(options.hostnqn.raw(), "nqn.2026-01.org.example:host");
         assert_eq!(options.hostid[0], 0x40);
         assert_eq!(options.queue_entries, 33);
     }

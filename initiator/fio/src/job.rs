@@ -6,12 +6,14 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
+use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use cairn_initiator::providers::{Provided, Way};
 use cairn_initiator::{Buffer, Controller, Data, Host, HostError, HostOptions, Ticket, command};
 use cairn_rdma::{Access, Mapping, sleep_until_ready};
+use nvme_proto::wire::identify::IdentifyNamespace;
 use nvme_proto::wire::{Sqe, Status};
 
 use crate::abi::{Direction, IoUnit, Queued, Request};
@@ -27,6 +29,8 @@ const GATHER: Duration = Duration::from_micros(20);
 const SPIN: Duration = Duration::from_micros(100);
 /// How long to sleep at most: Keep Alives want their turn.
 const NAP: Duration = Duration::from_millis(100);
+/// Block sizes that this host transfers, as exponents of 2 (LBADS).
+const LBADS: RangeInclusive<u8> = 9..=16;
 /// Bytes of a DSM range (NVM Command Set 1.0, 3.2.3.1).
 const RANGE_BYTES: usize = 16;
 
@@ -62,15 +66,13 @@ impl Job {
         let namespace = host
             .namespace(filename.nsid)
             .map_err(|error| text(&error))?;
-        let format = namespace
-            .lba_format()
-            .filter(|_| namespace.nsze.get() > 0)
-            .ok_or_else(|| format!("the subsystem has no active namespace {}", filename.nsid))?;
+        let (blocks, block_bytes) =
+            size_of(&namespace).map_err(|why| format!("namespace {} {why}", filename.nsid))?;
         let depth = usize::from(host.depth(QID));
         Ok(Self {
             nsid: filename.nsid,
-            block_bytes: 1 << format.lbads,
-            blocks: namespace.nsze.get(),
+            block_bytes,
+            blocks,
             polled_at: Instant::now(),
             underway: vec![std::ptr::null_mut(); depth + 1],
             over: Vec::with_capacity(depth),
@@ -88,8 +90,10 @@ impl Job {
 
     /// Ends the association in order.
     pub(crate) fn stop(self) {
-        // The connections may be gone already: then this is the end as well.
-        let _ = self.host.shutdown();
+        // It is the end in any case, and fio takes no error here.
+        if let Err(error) = self.host.shutdown() {
+            eprintln!("cairn: {error}");
+        }
         drop(self.provided);
     }
 
@@ -243,7 +247,7 @@ impl Job {
         // `forget_buffers` is called; until an I/O is over, fio leaves it alone.
         let mapping = unsafe { Mapping::borrowed(request.data, length) };
         let access = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
-        let region = self.provided.device.register(Arc::new(mapping), access);
+        let region = self.host.device().register(Arc::new(mapping), access);
         let region = region.map_err(|error| {
             eprintln!("cairn: fio's buffers cannot be registered: {error}");
             Refused::Errno(libc::ENOMEM)
@@ -290,6 +294,31 @@ enum Refused {
     Errno(libc::c_int),
 }
 
+/// Blocks of a namespace, and bytes of a block: the target says them, and may say
+/// anything.
+fn size_of(namespace: &IdentifyNamespace) -> Result<(u64, u64), String> {
+    let blocks = namespace.nsze.get();
+    if blocks == 0 {
+        return Err("is not active".to_owned());
+    }
+    let format = namespace.lba_format();
+    let format = format.ok_or("has no LBA format in use")?;
+    if !LBADS.contains(&format.lbads) {
+        return Err(format!(
+            "has blocks of 2^{} bytes (LBADS): the engine takes 2^9 to 2^16",
+            format.lbads
+        ));
+    }
+    let block_bytes = 1 << format.lbads;
+    if blocks
+        .checked_mul(block_bytes)
+        .is_none_or(|bytes| bytes > i64::MAX as u64)
+    {
+        return Err(format!("has {blocks} blocks (NSZE): no file is so large"));
+    }
+    Ok((blocks, block_bytes))
+}
+
 /// Ends an I/O that was never sent.
 fn end(unit: *mut IoUnit, errno: libc::c_int) -> Queued {
     // SAFETY: fio has just given it to us.
@@ -319,4 +348,29 @@ fn errno(status: Status) -> libc::c_int {
 
 fn text(error: &HostError) -> String {
     error.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nvme_proto::wire::FromZeros;
+
+    #[test]
+    fn a_size_that_cannot_be_is_refused() {
+        let identify = |nsze: u64, lbads: u8| {
+            let mut identify = IdentifyNamespace::new_zeroed();
+            identify.nsze.set(nsze);
+            identify.lbaf[0].lbads = lbads;
+            identify
+        };
+        assert_eq!(size_of(&identify(1000, 12)), Ok((1000, 4096)));
+        for lbads in [0, 8, 17, 31, 63, 64, 255] {
+            let error = size_of(&identify(1000, lbads)).unwrap_err();
+            assert!(error.contains("LBADS"), "{lbads}: {error}");
+        }
+        for (nsze, why) in [(0, "not active"), (u64::MAX, "NSZE"), (1 << 52, "NSZE")] {
+            let error = size_of(&identify(nsze, 12)).unwrap_err();
+            assert!(error.contains(why), "{nsze}: {error}");
+        }
+    }
 }

@@ -9,7 +9,7 @@ use cairn_fabric::source::Live;
 use cairn_rdma::PKey;
 use cairn_rdma::marking::Rules;
 use clap::{Args, ValueEnum};
-use nvme_proto::wire::Nqn;
+use nvme_proto::wire::{Escaped, Nqn};
 
 use super::Result;
 use crate::identity::{self, Identity};
@@ -94,10 +94,11 @@ enum Transport {
 impl Address {
     /// The subsystem, if one was named.
     pub(super) fn subsystem(&self) -> Result<Option<Nqn>> {
-        self.nqn
-            .as_deref()
-            .map(|nqn| parse_nqn("-n", nqn))
-            .transpose()
+        let nqn = self.nqn.as_deref().map(|nqn| parse_nqn("-n", nqn));
+        match nqn.transpose()? {
+            Some(nqn) if nqn.is_empty() => Err("-n: no subsystem has an empty name".to_owned()),
+            nqn => Ok(nqn),
+        }
     }
 
     /// I/O queues that were asked for.
@@ -179,5 +180,5 @@ fn resolve(option: &str, name: &str, port: u16) -> Result<SocketAddr> {
 }
 
 fn parse_nqn(option: &str, nqn: &str) -> Result<Nqn> {
-    Nqn::parse(nqn).map_err(|error| format!("{option} {nqn}: {error}"))
+    Nqn::parse(nqn).map_err(|error| format!("{option} {}: {error}", Escaped(nqn)))
 }

@@ -210,7 +210,8 @@ impl Station {
         if length as usize == DESTINATION_BYTES {
             let mapping = self.messages.mapping();
             let place = mapping.addr() + WINDOW as u64;
-            mapping.write(at + RKEY.start, &self.window.rkey().to_be_bytes());
+            let rkey = self.window.rkey().expect("the window is for peers");
+            mapping.write(at + RKEY.start, &rkey.to_be_bytes());
             mapping.write(at + ADDR.start, &place.to_be_bytes());
         }
         let work = SendWork {

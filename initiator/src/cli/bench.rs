@@ -41,11 +41,7 @@ impl Where {
         if tell {
             eprintln!(
                 "namespace {} of {}: {} blocks of {} bytes, by {}",
-                namespace.nsid,
-                subsystem.as_str(),
-                format.blocks,
-                format.block_bytes,
-                session.provided.name
+                namespace.nsid, subsystem, format.blocks, format.block_bytes, session.provided.name
             );
         }
         let lanes = NvmeLanes {
@@ -98,6 +94,11 @@ pub(super) struct Bench {
     /// Which way the next I/O takes, with --path, in Linux's words
     #[arg(long, value_enum, default_value_t = IoPolicy::RoundRobin, requires = "paths")]
     iopolicy: IoPolicy,
+    /// How long a write whose way was lost waits before it takes another one, in seconds; 0:
+    /// not at all, as Linux does [default: until the lost controller cannot carry it out any
+    /// more, by --keep-alive-tmo and the time that it reports (CQT)]
+    #[arg(long, value_name = "SECONDS", requires = "paths")]
+    write_hold: Option<u64>,
     /// Reset the controller that often while jobs run, in seconds, to see that nothing is lost
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     reset_interval: Option<u64>,
@@ -292,6 +293,7 @@ impl Bench {
         }
         let options = MultipathOptions {
             policy: self.iopolicy.into(),
+            write_hold: self.write_hold.map(Duration::from_secs),
             ..MultipathOptions::new(first.nsid)
         };
         let provider = Arc::clone(session.provided.provider());

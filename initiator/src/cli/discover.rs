@@ -2,10 +2,10 @@
 
 use cairn_fabric::tos::Tos;
 use clap::Args;
-use nvme_proto::wire::FromBytes;
 use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, Eflags, RdmaProvider, RdmaTsas, SubsystemType, TransportType,
 };
+use nvme_proto::wire::{FromBytes, Nqn};
 
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
@@ -48,7 +48,7 @@ fn record(entry: &DiscoveryEntry) -> Object {
         .with("treq", treq(entry.treq))
         .with("portid", entry.portid.get())
         .with("trsvcid", ascii(&entry.trsvcid))
-        .with("subnqn", ascii(&entry.subnqn))
+        .with("subnqn", name(&entry.subnqn))
         .with("traddr", ascii(&entry.traddr))
         .with("eflags", eflags(Eflags(entry.eflags.get())));
     if TransportType(entry.trtype) != TransportType::RDMA {
@@ -139,6 +139,11 @@ fn rdma_cms(code: u8) -> &'static str {
     }
 }
 
+/// A name: a space at its end belongs to it.
+fn name(field: &[u8; 256]) -> String {
+    Nqn::decode(field).map_or_else(|_| ascii(field), |nqn| nqn.raw().to_owned())
+}
+
 /// Text in a field padded with spaces or zeroes.
 pub(super) fn ascii(field: &[u8]) -> String {
     let text = String::from_utf8_lossy(field);
@@ -159,7 +164,7 @@ impl ConnectCheck {
         let mut host = session.connect_to(subsystem, address.io_queues())?;
         let identity = host.identity();
         let mut object = Object::new()
-            .with("subnqn", subsystem.as_str())
+            .with("subnqn", subsystem.raw())
             .with("provider", session.provided.name)
             .with("device", host.device().name())
             .with("cntlid", host.cntlid())

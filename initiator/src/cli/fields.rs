@@ -1,6 +1,6 @@
 //! Fields of wire structures as members of objects, and as lines.
 
-use nvme_proto::wire::{U16, U32, U64, U128};
+use nvme_proto::wire::{Escaped, U16, U32, U64, U128};
 use serde_json::Value;
 
 use crate::object::Object;
@@ -103,7 +103,7 @@ impl Object {
                     Some(number) => format!("{number:#x}"),
                     None => number.to_string(),
                 },
-                Value::String(text) => text.clone(),
+                Value::String(text) => Escaped(text).to_string(),
                 other => other.to_string(),
             };
             out += &format!("{key:<width$}{separator}{value}\n");

@@ -73,7 +73,11 @@ fn look_at(session: &Session, subsystem: Nqn, rows: &mut Vec<Row>) -> Result<()>
             serial: ascii(&identity.sn),
             model: ascii(&identity.mn),
             firmware: ascii(&identity.fr),
-            used_bytes: namespace.identity.nuse.get() * u64::from(format.block_bytes),
+            used_bytes: namespace
+                .identity
+                .nuse
+                .get()
+                .saturating_mul(u64::from(format.block_bytes)),
             bytes: format.bytes(),
             blocks: format.blocks,
             block_bytes: format.block_bytes,
@@ -88,10 +92,7 @@ impl Row {
     fn object(&self) -> Object {
         Object::new()
             .with("NameSpace", self.nsid)
-            .with(
-                "DevicePath",
-                format!("{}/{}", self.subsystem.as_str(), self.nsid),
-            )
+            .with("DevicePath", format!("{}/{}", self.subsystem, self.nsid))
             .with("Firmware", &self.firmware)
             .with("ModelNumber", &self.model)
             .with("SerialNumber", &self.serial)
@@ -103,7 +104,7 @@ impl Row {
 
     fn cells(&self) -> Vec<String> {
         vec![
-            self.subsystem.as_str().to_owned(),
+            self.subsystem.to_string(),
             self.nsid.to_string(),
             self.serial.clone(),
             self.model.clone(),

@@ -4,6 +4,8 @@ use std::io::Write;
 
 use clap::{Args, ValueEnum};
 
+use nvme_proto::wire::Escaped;
+
 use crate::object::Object;
 
 /// The form.
@@ -45,6 +47,9 @@ pub(super) fn print_bytes(bytes: &[u8]) {
 
 /// Columns as wide as what is in them; the first row is the head.
 pub(super) fn table(rows: &[Vec<String>]) -> String {
+    // Some of it is a target's text.
+    let escaped = |row: &Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
     let columns = rows.first().map_or(0, Vec::len);
     let widths: Vec<usize> = (0..columns)
         .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
@@ -105,8 +110,13 @@ mod tests {
 
     #[test]
     fn columns_fit_their_content() {
-        let rows = [["a", "b"], ["long", "x"]].map(|row| row.map(str::to_owned).to_vec());
-        assert_eq!(table(&rows), "a     b\n----  -\nlong  x\n");
+        let table = |rows: [[&str; 2]; 2]| table(&rows.map(|row| row.map(str::to_owned).to_vec()));
+        assert_eq!(
+            table([["a", "b"], ["long", "x"]]),
+            "a     b\n----  -\nlong  x\n"
+        );
+        let hostile = table([["a", "b"], ["\u{1b}[2J", "x"]]);
+        assert_eq!(hostile, "a          b\n---------  -\n\\u{1b}[2J  x\n");
     }
 
     #[test]

@@ -55,7 +55,7 @@ impl Session {
             [only] => Ok(*only),
             [] => Err("the target has no subsystem for this host: name one by -n".to_owned()),
             several => {
-                let names: Vec<_> = several.iter().map(Nqn::as_str).collect();
+                let names: Vec<_> = several.iter().map(Nqn::to_string).collect();
                 Err(format!(
                     "the target has several subsystems, name one by -n:\n  {}",
                     names.join("\n  ")

@@ -4,7 +4,7 @@ use cairn_rdma::{ConnectOptions, QpOptions};
 use nvme_proto::host::{Action, Cause, OwnCommand, Payload, QueueSpec, Report, State};
 use nvme_proto::wire::IntoBytes;
 
-use super::Controller;
+use super::{Controller, Shutdown};
 use crate::buffer::Data;
 use crate::error::{HostError, Loss};
 use crate::event::Event;
@@ -149,11 +149,21 @@ impl Controller {
             Report::Gone(cause) => {
                 let error = cause.map(|cause| self.caused_by(cause));
                 self.end_parked();
-                Event::Gone(error)
+                Event::Gone(self.of_shutdown(error))
             }
             Report::Notice(notice) => Event::Notice(notice),
         };
         self.events.push(event);
+    }
+
+    /// The error of an end: after a shutdown that the controller did not confirm, that.
+    fn of_shutdown(&self, error: Option<HostError>) -> Option<HostError> {
+        let error = match self.shutdown {
+            None => return error,
+            Some(Shutdown::Asked) => error?,
+            Some(Shutdown::TooLate) => error.unwrap_or_else(|| self.lost_for_good()),
+        };
+        Some(HostError::NotShutDown(Box::new(error)))
     }
 
     /// Sends what waited for a connection.

@@ -51,6 +51,9 @@ pub struct Controller {
     trouble: Option<HostError>,
     /// What queues end with that we let go.
     loss: Loss,
+    /// Whether a shutdown was asked for while there were writes that it had to make
+    /// durable, and whether the controller was lost then already.
+    shutdown: Option<Shutdown>,
     /// When the association began.
     origin: Instant,
     /// When we were polled last.
@@ -60,13 +63,22 @@ pub struct Controller {
     news: Vec<cairn_rdma::Event>,
 }
 
+/// What became of a shutdown so far.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Shutdown {
+    /// The controller has it.
+    Asked,
+    /// The controller was lost before.
+    TooLate,
+}
+
 impl std::fmt::Debug for Controller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(
             f,
             "Controller({:#x} of {} at {}, {:?})",
             self.cntlid(),
-            self.options.subnqn.as_str(),
+            self.options.subnqn,
             self.options.remote,
             self.state
         )
@@ -76,6 +88,9 @@ impl std::fmt::Debug for Controller {
 impl Controller {
     /// Begins to connect. [`Event::Live`] or [`Event::Gone`] follows from polling.
     ///
+    /// The association has a protection domain of its own: buffers are registered with
+    /// [`Controller::device`], not with `device`.
+    ///
     /// # Errors
     /// There is no memory for its queues.
     pub fn begin(
@@ -83,13 +98,14 @@ impl Controller {
         options: HostOptions,
         now: Instant,
     ) -> Result<Self, HostError> {
+        let device = Arc::clone(device).isolated()?;
         // A queue has two entries at least.
         let queue_entries = u32::from(options.queue_entries.max(2));
         let io_entries = u32::from(options.io_queues) * queue_entries;
         let entries = u32::from(ADMIN_ENTRIES) + io_entries;
         let io_sends = u32::from(options.io_queues) * Queue::send_work(queue_entries as u16);
         let sends = Queue::send_work(ADMIN_ENTRIES) + io_sends;
-        let endpoint = Arc::clone(device).open(&EndpointOptions {
+        let endpoint = Arc::clone(&device).open(&EndpointOptions {
             receives: entries,
             // Of sends, all fail with their connection.
             completions: entries + sends,
@@ -97,10 +113,10 @@ impl Controller {
         })?;
         let bytes = entries as usize * RESPONSE_BYTES;
         let mut controller = Self {
-            responses: Buffer::with_access(&**device, bytes, Access::LOCAL_WRITE)?,
-            scratch: Buffer::new(&**device, IDENTIFY_BYTES)?,
+            responses: Buffer::with_access(&*device, bytes, Access::LOCAL_WRITE)?,
+            scratch: Buffer::new(&*device, IDENTIFY_BYTES)?,
             endpoint,
-            device: Arc::clone(device),
+            device,
             association: Association::new(options.settings()),
             queues: Vec::new(),
             routes: Vec::new(),
@@ -108,6 +124,7 @@ impl Controller {
             events: Events::default(),
             trouble: None,
             loss: Loss::Closed,
+            shutdown: None,
             origin: now,
             now,
             sweep_at: now + options.command_timeout / SWEEPS.into(),
@@ -233,7 +250,14 @@ impl Controller {
 
     /// Shuts the controller down in order, then ends all connections.
     /// [`Event::Gone`] follows.
+    ///
+    /// Unless the controller confirms it, that event has [`HostError::NotShutDown`].
     pub fn shutdown(&mut self) {
+        self.shutdown = self.shutdown.or(match self.state {
+            State::Live => Some(Shutdown::Asked),
+            State::Reconnecting { .. } => Some(Shutdown::TooLate),
+            _ => None,
+        });
         self.association.shutdown(self.time());
         self.act();
     }

@@ -95,6 +95,13 @@ pub enum HostError {
         /// For how long.
         timeout: Duration,
     },
+    /// The controller did not confirm its shutdown: it was lost before, did not get to
+    /// the end in time, or could not make its caches durable.
+    #[error(
+        "the controller did not confirm its shutdown, so writes that it had answered may not be \
+         durable: {0}"
+    )]
+    NotShutDown(Box<HostError>),
     /// The controller is not one that this host can drive.
     #[error("the controller cannot be used: {0}")]
     Unsupported(String),

@@ -77,15 +77,14 @@ impl AsyncHost {
         let (orders, inbox) = std::sync::mpsc::channel();
         let (ready, connected) = promise();
         let worker = Worker::new(inbox, Arc::clone(&wake));
-        let on = Arc::clone(&device);
         let spawned = std::thread::Builder::new()
             .name("cairn-host".to_owned())
-            .spawn(move || worker.run(&on, options, ready));
+            .spawn(move || worker.run(&device, options, ready));
         let thread = spawned.map_err(|source| FabricError::Os {
             call: "starting the host's thread",
             source,
         })?;
-        let io_queues = connected.await?;
+        let (io_queues, device) = connected.await?;
         Ok(Self {
             orders,
             wake,
@@ -208,4 +207,4 @@ impl Drop for AsyncHost {
 }
 
 /// The promise of the thread to say how connecting went.
-type Ready = Promise<u16>;
+type Ready = Promise<(u16, Arc<dyn Device>)>;

@@ -68,7 +68,7 @@ impl Worker {
             Ok(host) => host,
             Err(error) => return ready.keep(Err(error)),
         };
-        ready.keep(Ok(host.io_queues()));
+        ready.keep(Ok((host.io_queues(), Arc::clone(host.device()))));
         let end = self.serve(&mut host);
         // What is outstanding breaks its promises when `self` is dropped.
         match end {

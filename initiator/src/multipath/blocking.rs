@@ -159,13 +159,23 @@ impl Multipath {
     /// One that was lost before is not missed.
     ///
     /// # Errors
-    /// They do not go in time.
+    /// They do not go in time, or one that was live does not confirm its shutdown
+    /// ([`HostError::NotShutDown`]).
     pub fn close(mut self) -> Result<(), HostError> {
+        let was_live = |path: &super::Path| path.controller.is_live();
+        let live: Vec<bool> = self.paths.iter().map(was_live).collect();
         self.shutdown();
         self.wait_until("the end of all connections", |multipath| {
             let gone = |path: &super::Path| path.controller.state() == State::Gone;
             multipath.paths.iter().all(gone).then_some(())
-        })
+        })?;
+        while let Some((path, event)) = self.take_event() {
+            match event {
+                PathEvent::Controller(Event::Gone(Some(error))) if live[path] => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
     }
 }
 

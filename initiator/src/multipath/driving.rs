@@ -30,13 +30,16 @@ impl Multipath {
             // Linux's remedy for a transition that never ends (Base, 8.1.3.5).
             self.paths[path].controller.reset();
         }
+        self.doubts.expire(self.time());
         progress | self.dispatch()
     }
 
     /// When to poll though nothing comes. `None`: no need.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Instant> {
-        let own = self.set.deadline().map(|at| self.origin + at);
+        let doubts = self.doubts.deadline().filter(|_| self.ios.waiting() > 0);
+        let own = [self.set.deadline(), doubts].into_iter().flatten().min();
+        let own = own.map(|at| self.origin + at);
         let paths = self.paths.iter().filter_map(super::Path::next_deadline);
         paths.chain(own).min()
     }
@@ -153,6 +156,11 @@ impl Multipath {
             Ok(response) => judge(response.cqe.status(), &io.sqe, io.failovers),
             Err(_) => judge_loss(&io.sqe),
         };
+        if answer.is_err() {
+            let hold = self.options.write_hold;
+            let hold = hold.unwrap_or_else(|| self.paths[index].time_in_doubt());
+            self.doubts.add(&io.sqe, self.time() + hold);
+        }
         match verdict {
             Verdict::Caller => self.ios.answer(slot, answer),
             Verdict::Elsewhere { doubt_ana } => {
@@ -168,7 +176,7 @@ impl Multipath {
     /// Sends what waits, as far as there are paths for it.
     pub(super) fn dispatch(&mut self) -> bool {
         let mut progress = false;
-        while let Some(slot) = self.ios.next() {
+        while let Some(slot) = self.ios.next(|sqe| !self.doubts.hold(sqe)) {
             let paths = &self.paths;
             match self
                 .set
@@ -179,7 +187,7 @@ impl Multipath {
                 Choice::Path(_) | Choice::Wait => break,
                 Choice::Fail => {
                     let paths = self.paths.len();
-                    self.ios.fail(HostError::NoPath { paths });
+                    self.ios.fail(slot, HostError::NoPath { paths });
                     progress = true;
                 }
             }
@@ -198,7 +206,7 @@ impl Multipath {
         };
         path.note_owner(ticket, slot);
         self.set.begin(index);
-        self.ios.sent();
+        self.ios.sent(slot);
         true
     }
 }

@@ -106,14 +106,15 @@ impl Ios {
         self.waiting.len()
     }
 
-    /// The one that has waited longest.
-    pub(super) fn next(&self) -> Option<u16> {
-        self.waiting.front().copied()
+    /// The one that has waited longest, of those that may go.
+    pub(super) fn next(&self, may_go: impl Fn(&Sqe) -> bool) -> Option<u16> {
+        let mut waiting = self.waiting.iter().copied();
+        waiting.find(|&slot| may_go(&self.get(slot).sqe))
     }
 
-    /// The one that has waited longest is on its way.
-    pub(super) fn sent(&mut self) {
-        let slot = self.waiting.pop_front().expect("one that waits");
+    /// One that waited is on its way.
+    pub(super) fn sent(&mut self, slot: u16) {
+        self.wait_no_more(slot);
         self.slots[usize::from(slot)].phase = Phase::Sent;
     }
 
@@ -126,9 +127,14 @@ impl Ios {
         self.waiting.push_front(slot);
     }
 
-    /// The one that has waited longest waits in vain.
-    pub(super) fn fail(&mut self, error: HostError) {
-        let slot = self.waiting.pop_front().expect("one that waits");
+    fn wait_no_more(&mut self, slot: u16) {
+        let place = self.waiting.iter().position(|&waiting| waiting == slot);
+        self.waiting.remove(place.expect("one that waits"));
+    }
+
+    /// One that waits does so in vain.
+    pub(super) fn fail(&mut self, slot: u16, error: HostError) {
+        self.wait_no_more(slot);
         self.finish(slot, Err(error));
     }
 
@@ -216,13 +222,14 @@ mod tests {
         let one = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
         let two = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
         assert_eq!(ios.add(Sqe::new_zeroed(), Part::default()), None, "full");
-        assert_eq!(ios.next(), Some(one.slot()));
-        ios.sent();
-        ios.sent();
+        assert_eq!(ios.next(|_| true), Some(one.slot()));
+        assert_eq!(ios.next(|_| false), None);
+        ios.sent(two.slot());
+        ios.sent(one.slot());
         ios.wait_again(one.slot(), true);
         assert_eq!(ios.get(one.slot()).failovers, 1);
         assert!(ios.take(one).is_none());
-        ios.sent();
+        ios.sent(one.slot());
         ios.answer(one.slot(), Ok(response()));
         ios.answer(two.slot(), Err(HostError::NoPath { paths: 1 }));
         assert!(ios.take(two).unwrap().is_err());
@@ -236,7 +243,7 @@ mod tests {
     fn who_gave_up_gets_no_answer_and_the_place_is_free_again() {
         let mut ios = Ios::new(1);
         let ticket = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
-        ios.sent();
+        ios.sent(ticket.slot());
         ios.forget(ticket);
         ios.answer(ticket.slot(), Ok(response()));
         assert!(ios.take_oldest().is_none());
@@ -248,7 +255,7 @@ mod tests {
     fn a_ticket_is_good_once() {
         let mut ios = Ios::new(1);
         let ticket = ios.add(Sqe::new_zeroed(), Part::default()).unwrap();
-        ios.fail(HostError::NoPath { paths: 1 });
+        ios.fail(ticket.slot(), HostError::NoPath { paths: 1 });
         let _ = ios.take(ticket);
         let _ = ios.take(ticket);
     }

@@ -9,8 +9,9 @@
 //!   one, those in ANA Non-Optimized; no other ones.
 //! - A command that a path did not carry out for the path's sake goes to another one:
 //!   it was refused with a path related status, or its connection broke. The caller
-//!   sees neither. (The second leaves open whether a write was carried out, and what
-//!   that can lead to is told [there](nvme_proto::host::multipath#a-write-in-doubt).)
+//!   sees neither. The second leaves open whether a write was carried out, so that one
+//!   waits first ([why](nvme_proto::host::multipath#a-write-in-doubt)), and so do writes
+//!   of the same blocks.
 //! - Without a path commands wait, as long as there is a controller that may come back
 //!   ([`Recovery::ctrl_loss_tmo`]) and for which they are to wait
 //!   ([`Recovery::fast_io_fail_tmo`]); then they end in [`HostError::NoPath`].
@@ -40,7 +41,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Device;
-use nvme_proto::host::multipath::PathSet;
+use nvme_proto::host::multipath::{Doubts, PathSet};
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::AnaState;
 
@@ -73,6 +74,11 @@ pub struct MultipathOptions {
     pub policy: Policy,
     /// Commands that it holds at a time.
     pub depth: u16,
+    /// How long a write whose path was lost waits before it is sent by another one, from
+    /// the close of the lost connection on. `None`: until the lost controller cannot
+    /// carry it out any more, by KATO and CQT. Zero: not at all, as Linux does; then a
+    /// target that was only paused may carry it out over newer data.
+    pub write_hold: Option<Duration>,
 }
 
 impl MultipathOptions {
@@ -84,6 +90,7 @@ impl MultipathOptions {
             uuid: None,
             policy: Policy::default(),
             depth: 128,
+            write_hold: None,
         }
     }
 }
@@ -148,6 +155,7 @@ pub struct Multipath {
     paths: Vec<Path>,
     set: PathSet,
     ios: Ios,
+    doubts: Doubts,
     options: MultipathOptions,
     namespace: Option<Namespace>,
     events: VecDeque<(usize, PathEvent)>,
@@ -177,6 +185,7 @@ impl Multipath {
             paths: Vec::new(),
             set: PathSet::new(options.policy),
             ios: Ios::new(options.depth),
+            doubts: Doubts::new(usize::from(options.depth).max(1)),
             options,
             namespace: None,
             events: VecDeque::new(),
@@ -240,7 +249,7 @@ impl Multipath {
         self.ios.outstanding()
     }
 
-    /// Commands that wait for a path.
+    /// Commands that wait for a path, or for the end of a doubt about a lost one.
     #[must_use]
     pub fn waiting(&self) -> usize {
         self.ios.waiting()

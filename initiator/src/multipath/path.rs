@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use nvme_proto::host::multipath::AnaLog;
+use nvme_proto::host::multipath::{AnaLog, time_in_doubt};
 use nvme_proto::host::{Notice, State};
 use nvme_proto::wire::identify::{
     Cmic, Cns, IDENTIFY_BYTES, IdentifyNamespace, NamespaceDescriptor, namespace_descriptors,
@@ -123,6 +123,12 @@ impl Path {
     pub(super) fn anatt(&self) -> Duration {
         let seconds = u64::from(self.controller.identity().anatt);
         Duration::from_secs(seconds).max(ANATT_LEAST)
+    }
+
+    /// How long its controller may still carry out commands after a loss.
+    pub(super) fn time_in_doubt(&self) -> Duration {
+        let kato_ms = self.controller.options().kato_ms;
+        time_in_doubt(kato_ms, self.controller.identity())
     }
 
     /// Asks what is to be asked, and returns what was answered.

@@ -432,7 +432,9 @@ fn descriptor(data: &Data<'_>) -> SglDescriptor {
                 buffer.len()
             );
             let address = buffer.region().mapping().addr() + offset as u64;
-            SglDescriptor::keyed(address, length, buffer.region().rkey(), invalidate)
+            let rkey = buffer.region().rkey();
+            let rkey = rkey.expect("data buffers are registered for controllers to reach");
+            SglDescriptor::keyed(address, length, rkey, invalidate)
         }
         Data::InCapsule(bytes) => SglDescriptor::in_capsule(0, bytes.len() as u32),
     }
