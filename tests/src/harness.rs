@@ -248,9 +248,16 @@ impl TestTarget {
     /// # Panics
     /// If something does not end as it should.
     pub fn stop(self) {
-        self.target
-            .stop()
+        self.try_stop()
             .unwrap_or_else(|error| panic!("the target does not stop: {error}"));
+    }
+
+    /// Stops it.
+    ///
+    /// # Errors
+    /// What did not end as it should.
+    pub fn try_stop(self) -> Result<(), String> {
+        self.target.stop()
     }
 }
 

@@ -6,7 +6,11 @@
 //! * [`bad_peer`]: what any target must do when a host misbehaves, as a list of
 //!   named cases that speak to it in raw capsules.
 //! * [`exposition`]: metrics as Prometheus reads them.
+//! * [`faulty_disk`]: a disk whose operations are held, failed, delayed, cut short.
 //! * [`harness`]: a target in this process, for the tests in `tests/`.
+//! * [`logged`]: what this process logs, to be read back.
+//! * [`process`]: targets in processes of their own.
+//! * [`victim`]: a target by user-space RoCE that tests attack.
 //!
 //! A suite is a list of cases in the library, so that the same case runs as a
 //! test over the in-process loopback and as a program on a machine with
@@ -16,8 +20,12 @@ pub mod bad_peer;
 pub mod case;
 pub mod exposition;
 pub mod fabric;
+pub mod faulty_disk;
 pub mod harness;
 pub mod load;
+pub mod logged;
 mod node;
+pub mod process;
 pub mod provider;
 pub mod random;
+pub mod victim;

@@ -64,6 +64,11 @@ impl Load {
         }
     }
 
+    /// From here on, what is done follows from this seed.
+    pub fn reseed(&mut self, seed: u64) {
+        self.random = Random::new(seed);
+    }
+
     /// Goes on until `enough`, for as many commands as it takes.
     ///
     /// # Panics
@@ -106,12 +111,35 @@ impl Load {
     /// longer than a minute.
     #[must_use]
     pub fn finish(mut self) -> Multipath {
+        self.verify();
+        self.disk
+    }
+
+    /// Waits for all that is outstanding, and reads everything.
+    ///
+    /// # Panics
+    /// If a command fails, a block has other contents than it must have, or it takes
+    /// longer than a minute.
+    pub fn verify(&mut self) {
         self.drain();
         for place in 0..PLACES {
             self.begin(Job::Read { place });
             self.drain();
         }
-        self.disk
+    }
+
+    /// Writes every place anew.
+    ///
+    /// # Panics
+    /// If a command fails, a block has other contents than it must have, or it takes
+    /// longer than a minute.
+    pub fn rewrite_all(&mut self) {
+        self.drain();
+        for place in 0..PLACES {
+            let seed = self.random.bits();
+            self.begin(Job::Write { place, seed });
+            self.drain();
+        }
     }
 
     fn fill(&mut self) {

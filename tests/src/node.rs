@@ -178,11 +178,16 @@ impl Node {
         }
     }
 
+    /// The key of this node's memory, for its peer.
+    pub(crate) fn rkey(&self) -> u32 {
+        self.region.rkey().expect("a node's memory has all rights")
+    }
+
     /// A place in this node's memory, for its peer.
     pub(crate) fn remote(&self, offset: usize) -> RemoteBuffer {
         RemoteBuffer {
             addr: self.region.mapping().addr() + offset as u64,
-            rkey: self.region.rkey(),
+            rkey: self.rkey(),
         }
     }
 

@@ -1,72 +1,25 @@
 //! A whole target by user-space RoCE, and peers that misbehave below NVMe: they
 //! speak through a UDP socket of their own, one datagram at a time.
 
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_config::{Config, Flags};
-use cairn_initiator::{Data, Host, HostOptions, command};
-use cairn_rdma::{Marked, PKey, Provider};
-use cairn_roce::Soft;
+use cairn_rdma::{Marked, PKey};
+use cairn_roce::chance::Chance;
 use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
-use cairn_roce::counters::Counters;
 use cairn_roce::wire::icrc::{self, Checker, Identity as Ip, Route};
 use cairn_roce::wire::mad::{GSI_QKEY, GSI_QPN};
 use cairn_roce::wire::udp::ROCE_PORT;
-use cairn_roce::wire::{Deth, Opcode, Packet};
-use cairn_target::Target;
-use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
+use cairn_roce::wire::{Deth, Ieth, Opcode, Packet};
+use cairn_tests::harness::own_loopback_address;
+use cairn_tests::victim::Victim;
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-
-/// A target, and the provider that it listens by.
-struct Victim {
-    target: Target,
-    soft: Soft,
-}
-
-impl Victim {
-    fn start() -> Self {
-        let address = own_loopback_address();
-        let exports = subsystem(NQN, &["mem:1MiB block_size = 512"]);
-        let listener = format!("[[listener]]\naddress = \"{address}\"\nprovider = \"soft\"\n");
-        let text = format!("[target]\nreactors = 1\n{exports}\n{listener}");
-        let config = Config::parse("test", &text, &Flags::default()).unwrap();
-        let soft = Soft::default();
-        let provider: Arc<dyn Provider> = Arc::new(soft.clone());
-        let target = Target::start(config, vec![provider]).unwrap();
-        Self { target, soft }
-    }
-
-    fn address(&self) -> SocketAddr {
-        self.target.addresses()[0]
-    }
-
-    fn counters(&self) -> Counters {
-        self.soft.counters()[0].1
-    }
-
-    /// A host from an address of its own connects, and has its I/O done.
-    fn serves_others(&self) {
-        let options = HostOptions {
-            timeout: PATIENCE,
-            ..HostOptions::new(self.address(), nqn(NQN), host_nqn("good"))
-        };
-        let mut host = Host::connect(&Soft::default(), options).unwrap();
-        let buffer = host.buffer(512).unwrap();
-        buffer.write(0, &[7; 512]);
-        let data = Data::start_of(&buffer, 512);
-        host.run(1, command::write(1, 0, 1), data).unwrap();
-        buffer.write(0, &[0; 512]);
-        host.run(1, command::read(1, 0, 1), data).unwrap();
-        assert_eq!(buffer.bytes(0, 512), [7; 512]);
-        host.shutdown().unwrap();
-    }
-}
+/// What a peer waits for an answer that need not come.
+const SOON: Duration = Duration::from_millis(100);
 
 /// A peer with a UDP socket and a connection manager, and no queue pairs.
 struct Peer {
@@ -96,7 +49,7 @@ impl Peer {
                 local: local.into(),
                 remote: victim.address().ip(),
             },
-            manager: Manager::new(Identity::new(9)),
+            manager: Manager::new(Identity::new(Chance::seeded(9))),
             checker: Checker::new(),
             psn: 0,
         }
@@ -134,6 +87,22 @@ impl Peer {
         id
     }
 
+    /// As [`Peer::hear`], for a while: the target may say nothing.
+    fn hear_soon(&mut self) -> Option<CmEvent> {
+        self.socket.set_read_timeout(Some(SOON)).unwrap();
+        let mut bytes = [0; 1];
+        let came = self.socket.peek(&mut bytes).is_ok();
+        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        came.then(|| self.hear())
+    }
+
+    /// Sends a SEND that takes a key out of use on the queue pair of these terms.
+    fn invalidate(&mut self, terms: &QpTerms, rkey: u32) {
+        let mut packet = Packet::new(Opcode::SendOnlyInv, terms.qpn, terms.starting_psn);
+        packet.ieth = Some(Ieth { rkey });
+        self.send_packet(&packet);
+    }
+
     /// Sends a datagram to the target's QP1, after `change`.
     fn send(&mut self, mad: &[u8], change: impl Fn(&mut Packet<'_>)) {
         self.psn += 1;
@@ -144,6 +113,10 @@ impl Peer {
         });
         packet.payload = mad;
         change(&mut packet);
+        self.send_packet(&packet);
+    }
+
+    fn send_packet(&self, packet: &Packet<'_>) {
         let mut bytes = [0; 512];
         let length = packet.emit(&mut bytes);
         let route = route(self.path.local, self.path.remote);
@@ -214,6 +187,76 @@ fn a_flood_of_requests() {
     }
     victim.serves_others();
     victim.target.stop().unwrap();
+}
+
+/// A stranger that guesses keys, a connection for each: no key dies by it, others have
+/// their I/O done meanwhile, and soon its requests for connections get no answer.
+#[test]
+fn guessers_of_keys_are_slowed() {
+    let victim = Victim::start();
+    let mut peer = Peer::new(&victim);
+    let (mut qpn, mut guesses) = (100, 0_u32);
+    let deadline = Instant::now() + PATIENCE;
+    while victim.counters().cm_held_requests < 5 {
+        assert!(Instant::now() < deadline, "{:?}", victim.counters());
+        peer.ask(qpn);
+        qpn += 1;
+        if let Some(CmEvent::Accepted { terms, .. }) = peer.hear_soon() {
+            peer.invalidate(&terms, guesses << 12);
+            guesses += 1;
+        }
+        if qpn % 4 == 0 {
+            victim.serves_others();
+        }
+    }
+    assert!((9..40).contains(&guesses), "{guesses} guesses in all");
+    victim.serves_others();
+    // An endpoint publishes its counters after its round.
+    while victim.counters().resp_remote_access_errors < 9 {
+        assert!(Instant::now() < deadline, "{:?}", victim.counters());
+        std::thread::yield_now();
+    }
+    victim.target.stop().unwrap();
+}
+
+/// Numbers of two starts, and of two connections: nothing that a stranger knows tells
+/// another's.
+#[test]
+fn numbers_are_not_foreseen() {
+    let mut terms = Vec::new();
+    for _ in 0..4 {
+        let victim = Victim::start();
+        let mut peer = Peer::new(&victim);
+        for qpn in 100..108 {
+            peer.ask(qpn);
+            let CmEvent::Accepted { terms: own, .. } = peer.hear() else {
+                panic!("a request was not accepted");
+            };
+            terms.push(own);
+        }
+        victim.target.stop().unwrap();
+    }
+    // The top bits of a queue pair's number are its reactor's.
+    let psns: Vec<u32> = terms.iter().map(|own| own.starting_psn).collect();
+    let qpns: Vec<u32> = terms.iter().map(|own| own.qpn & 0x3_ffff).collect();
+    for (what, bits, numbers) in [("PSN", 24, psns), ("QPN", 18, qpns)] {
+        for bit in 0..bits {
+            let set = numbers.iter().filter(|&number| number >> bit & 1 == 1);
+            let set = set.count();
+            assert!(
+                set > 0 && set < numbers.len(),
+                "{what}, bit {bit}: {numbers:x?}"
+            );
+        }
+        // Whatever the step from one to the next, it is not always the same.
+        let mut steps: Vec<u32> = numbers
+            .windows(2)
+            .map(|w| w[1].wrapping_sub(w[0]))
+            .collect();
+        steps.sort_unstable();
+        steps.dedup();
+        assert!(steps.len() > 28, "{what}: {numbers:x?}");
+    }
 }
 
 /// What is not for connection management, by one field each.

@@ -3,6 +3,7 @@
 mod bench;
 mod bindings;
 mod results;
+mod soak;
 mod test;
 mod vm;
 
@@ -23,6 +24,8 @@ enum Chore {
     Bench(Box<bench::Args>),
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
     Bindings,
+    /// Disturb targets, hosts and disks at random for hours, and see that nothing is lost or left
+    Soak(soak::Args),
     /// Run every test there is; its last line sums them up
     Test(test::Args),
     /// Judge cairn-target by a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
@@ -33,6 +36,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Bench(args) => bench::run(&args),
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
+        Chore::Soak(args) => soak::run(&args),
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),
     };

@@ -4,7 +4,7 @@
 //! step that fails does not keep the next ones from running: one run shows
 //! everything that is wrong.
 
-mod step;
+pub(crate) mod step;
 mod tally;
 mod tools;
 
@@ -21,6 +21,9 @@ use tools::Tools;
 const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
 /// The same of fio.
 const FIO_VARIABLE: &str = "CAIRN_FIO";
+
+/// The same of disks under fault, which only root can mount.
+const FUSE_VARIABLE: &str = "CAIRN_FUSE";
 
 /// What the command line asks for.
 #[derive(clap::Args)]
@@ -63,7 +66,8 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
         steps.push(
             Step::cargo("tests", "nextest run --workspace --locked")
                 .with_env(TSHARK_VARIABLE, "required")
-                .with_env(FIO_VARIABLE, "required"),
+                .with_env(FIO_VARIABLE, "required")
+                .with_env(FUSE_VARIABLE, fuse_demand()),
         );
         steps.push(
             Step::cargo(
@@ -83,7 +87,8 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
         steps.push(
             Step::cargo("tests", "test --workspace --locked --no-fail-fast")
                 .with_env(TSHARK_VARIABLE, "required")
-                .with_env(FIO_VARIABLE, "required"),
+                .with_env(FIO_VARIABLE, "required")
+                .with_env(FUSE_VARIABLE, fuse_demand()),
         );
         steps.push(Step::cargo(
             "costs",
@@ -93,6 +98,11 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
     steps.push(
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
+    );
+    // A few rounds of what `cargo xtask soak` does for hours.
+    steps.push(
+        Step::cargo("soak, short", "xtask soak --short --seconds 40")
+            .with_env(FUSE_VARIABLE, fuse_demand()),
     );
     // The measuring works, whatever it measures: it checks its results itself.
     steps.push(Step::cargo(
@@ -104,6 +114,16 @@ fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
         steps.push(Step::cargo("real kernel", "xtask vm --keep-going"));
     }
     steps
+}
+
+/// What [`FUSE_VARIABLE`] is set to: required where it can be had.
+fn fuse_demand() -> &'static str {
+    let root = rustix::process::geteuid().is_root();
+    if root && std::path::Path::new("/dev/fuse").exists() {
+        "required"
+    } else {
+        "wanted"
+    }
 }
 
 /// The steps so far: what came of each, and how long it took.

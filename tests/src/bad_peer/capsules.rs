@@ -93,6 +93,11 @@ fn every_opcode(setting: &Setting) -> Result<()> {
             let sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
             peer.expect(qp, sqe, Status::INVALID_OPCODE)
                 .with_context(|| format!("opcode {opcode:#04x}"))?;
+            // As hosts probe: with a PRP where there is no such thing.
+            let mut sqe = plain(&mut peer, command::plain(opcode, setting.nsid));
+            sqe.flags = 0;
+            peer.expect(qp, sqe, Status::INVALID_OPCODE)
+                .with_context(|| format!("opcode {opcode:#04x} without an SGL"))?;
         }
     }
     Ok(())

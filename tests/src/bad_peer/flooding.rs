@@ -12,11 +12,14 @@ use crate::case::suite;
 
 /// Blocks of the largest transfer by the target's own defaults.
 const LARGE_BLOCKS: u32 = 2048;
+/// I/O queues whose largest transfers are more than a host's share of the buffers.
+const LARGE_QUEUES: u16 = 4;
 
 suite! {
     stops_reading: "a host that posts no receives for its responses loses that queue in time",
     hoards_buffers: "a host that never takes its data leaves buffers for the others",
     more_than_the_queue_holds: "more commands outstanding than the queue has entries close it",
+    abort_of_duplicates: "an Abort of a CID that several commands have leaves none of them behind",
     abort_storm: "more Aborts than ACL allows are answered, none twice",
     event_request_flood: "more event requests than AERL allows fail with Asynchronous Event Request Limit Exceeded",
     error_flood: "a thousand failing commands are a thousand answers",
@@ -36,9 +39,8 @@ fn stops_reading(setting: &Setting) -> Result<()> {
 }
 
 fn hoards_buffers(setting: &Setting) -> Result<()> {
-    const QUEUES: u16 = 4;
     let mut bystander = Bystander::connect(setting, "second-bystander")?;
-    let (mut peer, queues) = deaf_peer(setting, QUEUES)?;
+    let (mut peer, queues) = deaf_peer(setting, LARGE_QUEUES)?;
     for &io in &queues {
         let reads: Vec<Sqe> = (0..ENTRIES - 1)
             .map(|_| {
@@ -72,6 +74,28 @@ fn more_than_the_queue_holds(setting: &Setting) -> Result<()> {
         }
     }
     peer.expect_closed(io)
+}
+
+fn abort_of_duplicates(setting: &Setting) -> Result<()> {
+    // The host takes no data, and so its reads soon wait for its share of the buffers,
+    // where the namespace is not memory that the device reads by itself.
+    let (mut peer, admin, queues) = deaf_peer_and_admin(setting, LARGE_QUEUES)?;
+    let mut read = plain(&mut peer, command::read(setting.nsid, 0, LARGE_BLOCKS));
+    read.dptr = peer.keyed(LARGE_BLOCKS * BLOCK_BYTES);
+    let copies = vec![read; usize::from(ENTRIES - 1)];
+    for &io in &queues {
+        say_all(&mut peer, io, &copies)?;
+    }
+    let aborts: Vec<Sqe> = (1..=LARGE_QUEUES)
+        .map(|qid| plain(&mut peer, command::abort(qid, read.cid.get())))
+        .collect();
+    say_all(&mut peer, admin, &aborts)?;
+    peer.read_again()?;
+    answers(&mut peer, admin, &aborts)?;
+    for &io in &queues {
+        answers(&mut peer, io, &copies)?;
+    }
+    Ok(())
 }
 
 fn abort_storm(setting: &Setting) -> Result<()> {
@@ -165,6 +189,12 @@ fn error_flood(setting: &Setting) -> Result<()> {
 
 /// A peer with I/O queues, and not a receive left.
 fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
+    let (peer, _, queues) = deaf_peer_and_admin(setting, io_queues)?;
+    Ok((peer, queues))
+}
+
+/// The same, and its admin queue.
+fn deaf_peer_and_admin(setting: &Setting, io_queues: u16) -> Result<(Peer, QpId, Vec<QpId>)> {
     let mut peer = Peer::open_deaf(setting)?;
     // Just enough to get there: the Connects, CC.EN, and CSTS once.
     peer.node.post_receives(0..3 + u32::from(io_queues))?;
@@ -173,7 +203,7 @@ fn deaf_peer(setting: &Setting, io_queues: u16) -> Result<(Peer, Vec<QpId>)> {
         .context("a target that is ready at once is needed here")?;
     let queues = (1..=io_queues).map(|qid| peer.connect_queue(qid, ENTRIES));
     let queues = queues.collect::<Result<Vec<QpId>>>()?;
-    Ok((peer, queues))
+    Ok((peer, admin, queues))
 }
 
 fn say_all(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<()> {

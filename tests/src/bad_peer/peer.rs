@@ -21,7 +21,7 @@ use crate::node::{DATA, Node, SLOT, qp_of, signaled, slot_of};
 /// Entries of the queues that this suite makes, unless a case says otherwise.
 pub(super) const ENTRIES: u16 = 32;
 /// Capsules that can be on their way at a time.
-const CAPSULES: usize = 64;
+const CAPSULES: usize = 128;
 /// Where a peer's memory for data starts, behind its capsules.
 pub(super) const BUFFER: usize = DATA + CAPSULES * SLOT;
 /// How much there is.
@@ -82,6 +82,13 @@ impl Peer {
             replenish: false,
             heard: VecDeque::new(),
         })
+    }
+
+    /// Has one without receives read from now on.
+    pub(super) fn read_again(&mut self) -> Result<()> {
+        self.node.post_receives(0..crate::node::RECEIVES)?;
+        self.replenish = true;
+        Ok(())
     }
 
     /// A peer with an enabled controller, and its admin queue.

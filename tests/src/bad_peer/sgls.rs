@@ -187,7 +187,7 @@ fn in_capsule_for_a_read(setting: &Setting) -> Result<()> {
 
 fn address_wraps(setting: &Setting) -> Result<()> {
     let mut bench = Bench::open(setting)?;
-    let rkey = bench.peer.node.region.rkey();
+    let rkey = bench.peer.node.rkey();
     let dptr = SglDescriptor::keyed(u64::MAX - 16, BLOCK_BYTES, rkey, false);
     for sqe in [
         command::read(setting.nsid, 0, 1),

@@ -303,9 +303,11 @@ fn extra_region(pair: &Pair, access: Access) -> Result<Region> {
     Ok(pair.target.endpoint.device().register(mapping, access)?)
 }
 
+/// All of it. Where peers have no right there is no remote key: then by the local one,
+/// which is all that a peer could try.
 fn whole(region: &Region) -> RemoteBuffer {
     RemoteBuffer {
         addr: region.mapping().addr(),
-        rkey: region.rkey(),
+        rkey: region.rkey().unwrap_or(region.lkey()),
     }
 }

@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 use cairn_rdma::{
-    Access, CompletionKind, Mapping, Operation, QpOptions, RemoteBuffer, SgeList, WorkStatus,
+    Access, CompletionKind, Mapping, Operation, QpOptions, RemoteBuffer, Sge, SgeList, WorkStatus,
 };
 
 use super::Setting;
 use super::pair::Pair;
 use crate::case::{Case, Outcome, suite};
-use crate::node::{DATA, signaled, unsignaled};
+use crate::node::{DATA, Node, signaled, unsignaled};
 use crate::random::Random;
 
 suite! {
@@ -29,6 +29,16 @@ pub(super) fn all_cases() -> Vec<Case<Setting>> {
         name: "send_with_invalidate",
         about: "SEND with invalidate names the key and takes it out of use",
         run: send_with_invalidate,
+    });
+    all.push(Case {
+        name: "invalidate_needs_a_right",
+        about: "SEND with invalidate does nothing to memory to which peers have no right",
+        run: invalidate_needs_a_right,
+    });
+    all.push(Case {
+        name: "keys_are_of_one_domain",
+        about: "a key of another protection domain is refused, for READ, WRITE and invalidation",
+        run: keys_are_of_one_domain,
     });
     all
 }
@@ -277,7 +287,7 @@ fn send_with_invalidate(setting: &Setting) -> Result<Outcome> {
     let region = device.register(mapping, Access::REMOTE_WRITE | Access::REMOTE_READ)?;
     let there = RemoteBuffer {
         addr,
-        rkey: region.rkey(),
+        rkey: region.rkey().context("a remote key")?,
     };
     pair.host.post_receives(0..1)?;
     let bytes = pair.target.sge(DATA, 512);
@@ -307,6 +317,83 @@ fn send_with_invalidate(setting: &Setting) -> Result<Outcome> {
         refused.status == WorkStatus::RemoteAccess,
         "the invalidated key still works: {refused:?}"
     );
+    Ok(Outcome::Passed)
+}
+
+fn invalidate_needs_a_right(setting: &Setting) -> Result<Outcome> {
+    if setting.provider.name() == "verbs" {
+        return Ok(Outcome::Skipped(
+            "libibverbs registers no key that a peer may invalidate".into(),
+        ));
+    }
+    let (mut pair, link) = Pair::connected(setting)?;
+    let device = Arc::clone(pair.host.endpoint.device());
+    let region = device.register(Arc::new(Mapping::anonymous(4096)?), Access::LOCAL_WRITE)?;
+    ensure!(region.rkey().is_none(), "peers have a key to {region:?}");
+    pair.host.post_receives(0..1)?;
+    let rkey = region.lkey();
+    let bytes = pair.target.sge(DATA, 512).into();
+    let work = signaled(1, Operation::SendWithInvalidate { rkey }, bytes);
+    pair.target.endpoint.post(link.target, &[work])?;
+    let refused = pair.target_completion(1)?;
+    ensure!(
+        refused.status == WorkStatus::RemoteAccess,
+        "a local key was invalidated: {refused:?}"
+    );
+
+    let link = pair.link(&QpOptions::default())?;
+    pair.target.post_receives(0..1)?;
+    let local = Sge {
+        addr: region.mapping().addr(),
+        length: 512,
+        lkey: region.lkey(),
+    };
+    let work = signaled(2, Operation::Send, local.into());
+    pair.host.endpoint.post(link.host, &[work])?;
+    let sent = pair.host_completion(2)?;
+    ensure!(sent.status.is_success(), "the region is dead: {sent:?}");
+    Ok(Outcome::Passed)
+}
+
+fn keys_are_of_one_domain(setting: &Setting) -> Result<Outcome> {
+    let (mut pair, mut link) = Pair::connected(setting)?;
+    let device = Arc::clone(pair.host.endpoint.device());
+    let other = Arc::clone(&device).isolated()?;
+    ensure!(other.id() == device.id(), "it is another device");
+    let rights = Access::REMOTE_READ | Access::REMOTE_WRITE;
+    let region = other.register(Arc::new(Mapping::anonymous(4096)?), rights)?;
+    let there = RemoteBuffer {
+        addr: region.mapping().addr(),
+        rkey: region.rkey().context("a remote key")?,
+    };
+    let rkey = there.rkey;
+    let mut ops = vec![Operation::Write(there), Operation::Read(there)];
+    if setting.provider.name() != "verbs" {
+        ops.push(Operation::SendWithInvalidate { rkey });
+    }
+    pair.host.post_receives(0..1)?;
+    for op in ops {
+        let bytes = pair.target.sge(DATA, 512).into();
+        pair.target
+            .endpoint
+            .post(link.target, &[signaled(1, op, bytes)])?;
+        let refused = pair.target_completion(1)?;
+        ensure!(
+            refused.status == WorkStatus::RemoteAccess,
+            "{op:?} by a key of another domain: {refused:?}"
+        );
+        link = pair.link(&QpOptions::default())?;
+    }
+
+    // In its own domain it is as good as ever.
+    let mut node = Node::open(&other)?;
+    std::mem::swap(&mut pair.host, &mut node);
+    let link = pair.link(&QpOptions::default())?;
+    let bytes = pair.target.sge(DATA, 512).into();
+    let work = signaled(2, Operation::Write(there), bytes);
+    pair.target.endpoint.post(link.target, &[work])?;
+    let written = pair.target_completion(2)?;
+    ensure!(written.status.is_success(), "{written:?}");
     Ok(Outcome::Passed)
 }
 

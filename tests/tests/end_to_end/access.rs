@@ -1,10 +1,12 @@
 //! Who may connect, and who may write.
 
-use cairn_initiator::{HostError, HostOptions, command};
+use std::net::SocketAddr;
+
+use cairn_initiator::{HostError, HostOptions, Recovery, command, discover};
 use cairn_rdma::PKey;
-use cairn_tests::harness::{NQN, TestTarget, host_nqn, nqn, subsystem};
-use nvme_proto::wire::Status;
+use cairn_tests::harness::{METRICS, NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::fabrics::ConnectInvalidParameter;
+use nvme_proto::wire::{Nqn, Status};
 
 use crate::verified::{Disk, Way, bytes, status};
 
@@ -12,7 +14,7 @@ use crate::verified::{Disk, Way, bytes, status};
 fn only_allowed_hosts_get_in() {
     let target = TestTarget::start(&format!(
         "[[subsystem]]\nnqn = \"{NQN}\"\nallowed_hosts = [\"{}\"]\n{}",
-        host_nqn("friend").as_str(),
+        host_nqn("friend").raw(),
         cairn_tests::harness::namespace(1, "null:1GiB")
     ));
     let friend = target.connect("friend");
@@ -20,6 +22,59 @@ fn only_allowed_hosts_get_in() {
     assert_eq!(status(stranger).code(), Status::CONNECT_INVALID_HOST);
     friend.shutdown().unwrap();
     target.stop();
+}
+
+/// As SPDK's perf connects, and to what users of nvmet call their subsystems.
+#[test]
+fn hosts_without_a_name_and_subsystems_of_any_name_are_served() {
+    let odd = "test nqn\n\u{1b}[2J";
+    let target = TestTarget::start(
+        &(METRICS.to_owned()
+            + &subsystem("testnqn", &["mem:1MiB"])
+            + &subsystem("test nqn\\n\\u001b[2J", &["mem:1MiB"])
+            + &format!(
+                "[[subsystem]]\nnqn = \"{NQN}\"\nallowed_hosts = [\"my-host\"]\n{}",
+                cairn_tests::harness::namespace(1, "null:1GiB")
+            )),
+    );
+    let options = |host: &str, subsystem: &str| HostOptions {
+        hostnqn: nqn(host),
+        subnqn: nqn(subsystem),
+        ..target.options("a")
+    };
+    for (host, subsystem) in [("", "testnqn"), ("db\u{7}1", odd), ("my-host", NQN)] {
+        let connected = target.try_connect(options(host, subsystem)).unwrap();
+        assert_eq!(nqn_of(&connected.identity().subnqn), subsystem);
+        let page = target.scrape();
+        let shown = nqn(host).to_string();
+        assert!(page.values("host_nqn").contains(shown.as_str()), "{shown}");
+        let of_subsystem = [("subsystem", &*nqn(subsystem).to_string())];
+        assert_eq!(page.count("cairn_subsystem_controllers", &of_subsystem), 1);
+        for value in page
+            .values("host_nqn")
+            .iter()
+            .chain(&page.values("subsystem"))
+        {
+            assert!(!value.chars().any(char::is_control), "{value:?}");
+        }
+        connected.shutdown().unwrap();
+    }
+    // A host without a name is not in a list of names.
+    let nameless = target.try_connect(options("", NQN));
+    assert_eq!(status(nameless).code(), Status::CONNECT_INVALID_HOST);
+    let log = discover(&*target.provider(), &options("", NQN)).unwrap();
+    let listed: Vec<_> = log
+        .entries
+        .iter()
+        .map(|entry| nqn_of(&entry.subnqn))
+        .collect();
+    assert!(listed.contains(&"testnqn".to_owned()) && listed.contains(&odd.to_owned()));
+    assert!(!listed.contains(&NQN.to_owned()), "{listed:?}");
+    target.stop();
+}
+
+fn nqn_of(field: &[u8; 256]) -> String {
+    Nqn::decode(field).unwrap().raw().to_owned()
 }
 
 #[test]
@@ -132,7 +187,7 @@ fn a_host_that_loses_its_leave_is_thrown_out() {
     let allowed = |names: &[&str]| {
         let hosts: Vec<String> = names
             .iter()
-            .map(|name| format!("\"{}\"", host_nqn(name).as_str()))
+            .map(|name| format!("\"{}\"", host_nqn(name).raw()))
             .collect();
         format!(
             "[[subsystem]]\nnqn = \"{NQN}\"\nallowed_hosts = [{}]\n{}",
@@ -150,5 +205,49 @@ fn a_host_that_loses_its_leave_is_thrown_out() {
     a.run(1, command::flush(1), cairn_initiator::Data::None)
         .unwrap();
     a.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn hosts_of_a_listener_that_is_removed_are_disconnected() {
+    let disks = subsystem(NQN, &["mem:1MiB"]);
+    let network = SocketAddr::from(([192, 0, 2, 3], 4420));
+    let second = format!("[[listener]]\naddress = \"{}\"\n", network.ip());
+    let target = TestTarget::start(&disks);
+    if target.loopback().is_none() {
+        // Addresses of the other network belong to the tests that use it.
+        return;
+    }
+    target.reload_as(&disks, &second);
+    let options = |name, remote| HostOptions {
+        remote,
+        recovery: Recovery::NONE,
+        ..target.options(name)
+    };
+    let mut stays = target.connect("stays");
+    let mut goes = target.try_connect(options("goes", network)).unwrap();
+    let discovery = HostOptions {
+        subnqn: Nqn::discovery(),
+        io_queues: 0,
+        ..options("looks", network)
+    };
+    let mut looks = target.try_connect(discovery).unwrap();
+    Disk::new(&mut goes, 1).write(0, &bytes(1, 4096), Way::Keyed);
+
+    target.reload(&disks);
+    for host in [&mut goes, &mut looks] {
+        host.wait_until("the end", |host| (!host.is_live()).then_some(()))
+            .unwrap();
+    }
+    assert!(target.try_connect(options("goes", network)).is_err());
+    let mut disk = Disk::new(&mut stays, 1);
+    assert!(disk.read(0, 4096, Way::Keyed) == bytes(1, 4096));
+    assert!(stays.take_event().is_none(), "it noticed");
+
+    // The address may come back, for hosts of its own.
+    target.reload_as(&disks, &second);
+    let back = target.try_connect(options("goes", network)).unwrap();
+    back.shutdown().unwrap();
+    stays.shutdown().unwrap();
     target.stop();
 }

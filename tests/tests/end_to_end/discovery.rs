@@ -21,7 +21,7 @@ const OTHER: &str = "nqn.2026-01.org.example:other";
 fn two_subsystems() -> String {
     let private = format!(
         "[[subsystem]]\nnqn = \"{OTHER}\"\nallowed_hosts = [\"{}\"]\n",
-        host_nqn("friend").as_str()
+        host_nqn("friend").raw()
     );
     subsystem(NQN, &["null:1GiB"]) + &private
 }
@@ -30,7 +30,7 @@ fn names(entries: &[DiscoveryEntry]) -> Vec<String> {
     entries
         .iter()
         .filter(|entry| SubsystemType(entry.subtype) == SubsystemType::NVM)
-        .map(|entry| Nqn::decode(&entry.subnqn).unwrap().as_str().to_owned())
+        .map(|entry| Nqn::decode(&entry.subnqn).unwrap().raw().to_owned())
         .collect()
 }
 

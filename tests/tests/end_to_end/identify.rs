@@ -1,7 +1,7 @@
 //! Identify: every structure there is, and an error for the rest.
 
 use cairn_initiator::{Data, Host, command};
-use cairn_tests::harness::{NQN, TestTarget, nqn};
+use cairn_tests::harness::{NQN, Scratch, TestTarget, nqn};
 use nvme_proto::wire::identify::{
     Cns, IdentifyController, IdentifyControllerNvm, IdentifyNamespace,
     IdentifyNamespaceIndependent, NamespaceDescriptor, Oncs, Sgls, namespace_descriptors,
@@ -69,7 +69,9 @@ fn a_namespace_is_the_same_to_every_host_and_after_a_restart() {
         host.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid)
             .unwrap()
     };
-    let target = TestTarget::with_namespaces(&EXPORTS);
+    let disk = Scratch::in_memory("identity-of-all", 1 << 20);
+    let exports = [&*disk.export(4096), "mem:1MiB"];
+    let target = TestTarget::with_namespaces(&exports);
     let (mut a, mut b) = (target.connect("a"), target.connect("b"));
     let first = descriptors(&mut a, 1);
     assert_eq!(first, descriptors(&mut b, 1));
@@ -81,7 +83,7 @@ fn a_namespace_is_the_same_to_every_host_and_after_a_restart() {
     a.shutdown().unwrap();
     b.shutdown().unwrap();
     target.stop();
-    let target = TestTarget::with_namespaces(&EXPORTS);
+    let target = TestTarget::with_namespaces(&exports);
     let mut host = target.connect("a");
     assert_eq!(first, descriptors(&mut host, 1));
     host.shutdown().unwrap();

@@ -11,7 +11,7 @@ use nvme_proto::wire::{AdminOpcode, FromBytes, NSID_ALL, NvmOpcode, Status};
 
 use crate::verified::{Disk, Way, bytes, status};
 
-fn page<T: FromBytes>(host: &mut Host, lid: LogPage) -> T {
+pub(crate) fn page<T: FromBytes>(host: &mut Host, lid: LogPage) -> T {
     let bytes = host.log_page(lid, 0, size_of::<T>(), false).unwrap();
     T::read_from_bytes(&bytes).ok().unwrap()
 }

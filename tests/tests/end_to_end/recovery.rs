@@ -412,3 +412,33 @@ fn a_target_that_hangs_for_good_is_given_up() {
     };
     assert!(error.to_string().contains("got no answer"), "{error}");
 }
+
+/// How a controller ends that is shut down after `before`, while `after` happens.
+fn shut_down(name: &str, before: impl FnOnce(&mut Bed), after: impl FnOnce(&mut Bed)) -> Event {
+    let mut bed = Bed::new(name, |_| {});
+    before(&mut bed);
+    bed.host.shutdown();
+    after(&mut bed);
+    bed.pass(Duration::from_secs(60));
+    bed.until("the end", |host| host.state() == State::Gone);
+    bed.events.pop().expect("an end is an event")
+}
+
+#[test]
+fn a_shutdown_that_is_not_confirmed_is_an_error() {
+    let confirmed = shut_down("confirmed", |_| {}, |_| {});
+    assert!(matches!(confirmed, Event::Gone(None)), "{confirmed:?}");
+    let lost_before = |bed: &mut Bed| {
+        bed.kill();
+        bed.until("the loss", |host| !host.is_live());
+    };
+    for unconfirmed in [
+        shut_down("shut-down-late", lost_before, |_| {}),
+        shut_down("shut-down-lost", |_| {}, Bed::kill),
+    ] {
+        let Event::Gone(Some(HostError::NotShutDown(why))) = unconfirmed else {
+            panic!("{unconfirmed:?}");
+        };
+        assert!(matches!(*why, HostError::Lost { .. }), "{why}");
+    }
+}

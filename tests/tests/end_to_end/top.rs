@@ -56,7 +56,7 @@ fn top_shows_who_does_what() {
     let name = host_nqn("reader");
     for line in &lines {
         let host = &line["hosts"][0];
-        assert_eq!(host["host_nqn"], name.as_str(), "{line}");
+        assert_eq!(host["host_nqn"], name.raw(), "{line}");
         assert_eq!(host["subsystem"], NQN);
         let namespace = &line["namespaces"][0];
         assert_eq!(namespace["backing"], "memory");
@@ -82,7 +82,7 @@ fn top_shows_who_does_what() {
         "HOST",
         "NSID",
         NQN,
-        name.as_str(),
+        name.raw(),
         "memory",
         "P99 us",
     ] {

@@ -86,7 +86,8 @@ fn keyed(buffer: &Buffer, length: u32, way: Way) -> Data<'_> {
 
 /// The response says which key it took out of use: the one it was asked to.
 fn check_key(buffer: &Buffer, response: &Response, way: Way) {
-    let expected = (way == Way::KeyedOnce).then(|| buffer.region().rkey());
+    let rkey = buffer.region().rkey();
+    let expected = rkey.filter(|_| way == Way::KeyedOnce);
     assert_eq!(response.invalidated_rkey, expected);
 }
 

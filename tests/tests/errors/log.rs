@@ -1,57 +1,8 @@
-//! What this process logs, to be read back.
+//! What this process logs, held against what is expected.
 
-use std::io::{self, Write};
-use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
-use tracing_subscriber::fmt::MakeWriter;
-
-/// All lines so far. A test's lines are told from another's by what is in them.
-static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
-
-#[derive(Clone, Copy)]
-struct Tap;
-
-impl Write for Tap {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let mut lines = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-        lines.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl MakeWriter<'_> for Tap {
-    type Writer = Self;
-
-    fn make_writer(&self) -> Self {
-        *self
-    }
-}
-
-/// Begins to listen. Once is enough for a process.
-pub(crate) fn listen() {
-    static BEGUN: OnceLock<()> = OnceLock::new();
-    BEGUN.get_or_init(|| {
-        tracing_subscriber::fmt()
-            .with_writer(Tap)
-            .with_ansi(false)
-            .init();
-    });
-}
-
-/// The lines with all of these parts.
-pub(crate) fn lines(parts: &[&str]) -> Vec<String> {
-    let bytes = LINES.lock().unwrap_or_else(PoisonError::into_inner);
-    let text = String::from_utf8_lossy(&bytes).into_owned();
-    drop(bytes);
-    let lines = text.lines();
-    let of_all = lines.filter(|line| parts.iter().all(|part| line.contains(part)));
-    of_all.map(str::to_owned).collect()
-}
+use cairn_tests::logged::lines;
 
 /// Waits for a line with all of these parts, in this order.
 pub(crate) fn expect(parts: &[&str]) -> String {

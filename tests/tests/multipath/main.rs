@@ -76,6 +76,72 @@ fn one_of_two_targets_is_killed_under_load_and_comes_back() {
     load.finish().close().unwrap();
 }
 
+/// Two targets, and a host that soon notices that one of them is silent.
+fn impatient(disk: &Scratch, kato_ms: u32) -> (Process, Process, Load) {
+    let (one, two) = (
+        Process::start(1, &shared(disk)),
+        Process::start(2, &shared(disk)),
+    );
+    let impatient = |of: &Process| HostOptions {
+        kato_ms,
+        command_timeout: Duration::from_millis(300),
+        timeout: Duration::from_millis(500),
+        ..of.options()
+    };
+    let paths = [impatient(&one), impatient(&two)];
+    let multipath = connect(&paths, MultipathOptions::new(1)).unwrap();
+    (one, two, Load::new(multipath))
+}
+
+/// The target continues before its keep alive timer runs out, and carries out what waited
+/// in its sockets: the host must not have overtaken that by the other path.
+#[test]
+fn a_pause_shorter_than_kato_overwrites_nothing_newer() {
+    let disk = Scratch::new("paused-short", DISK_BYTES);
+    let (one, _two, mut load) = impatient(&disk, 1500);
+    for _ in 0..2 {
+        load.run(300);
+        one.pause();
+        let paused = Instant::now();
+        load.run_until("the loss", |load| uses(load, [false, true]));
+        // Whatever was lost waits; whatever was not goes on, writes included.
+        load.run(300);
+        load.run_until("the end of the pause", |_| {
+            paused.elapsed() > Duration::from_millis(1400)
+        });
+        one.unpause();
+        load.run_until("its return", |load| uses(load, [true, true]));
+        load.verify();
+    }
+    load.finish().close().unwrap();
+}
+
+/// The target continues when everything was written anew by the other path.
+///
+/// One run in four or so finds an old block on a file system of a disk. It is likely that
+/// the target had submitted that write in time and that the stopped process kept the
+/// kernel's io_uring worker from carrying it out.
+#[test]
+#[ignore = "now and then a write that was submitted before the pause lands after it"]
+fn a_pause_longer_than_kato_overwrites_nothing_newer() {
+    let disk = Scratch::new("paused-long", DISK_BYTES);
+    let (one, _two, mut load) = impatient(&disk, 1000);
+    for _ in 0..2 {
+        load.run(300);
+        one.pause();
+        load.run_until("the loss", |load| uses(load, [false, true]));
+        // Whatever was lost has gone by the other path after this.
+        load.drain();
+        load.rewrite_all();
+        load.disk.run(command::flush(1), None).unwrap();
+        load.verify();
+        one.unpause();
+        load.run_until("its return", |load| uses(load, [true, true]));
+        load.verify();
+    }
+    load.finish().close().unwrap();
+}
+
 #[test]
 fn io_follows_the_ana_states_that_a_reload_sets() {
     let disk = Scratch::new("reloaded", DISK_BYTES);
@@ -209,10 +275,15 @@ fn a_path_to_another_namespace_is_not_used() {
         Scratch::new("this", DISK_BYTES),
         Scratch::new("larger", 2 * DISK_BYTES),
     );
-    let other = "uuid = \"00000000-0000-4000-8000-000000000001\"\n".to_owned() + &shared(&disk);
-    for (namespace, complaint) in [(other, "identifiers"), (shared(&larger), "blocks")] {
-        let one = Process::start(1, &shared(&disk));
-        let two = Process::start(2, &namespace);
+    let named =
+        |disk| "uuid = \"00000000-0000-4000-8000-000000000001\"\n".to_owned() + &shared(disk);
+    for (one, two, complaint) in [
+        (shared(&disk), named(&disk), "identifiers"),
+        (shared(&disk), shared(&larger), "identifiers"),
+        (named(&disk), named(&larger), "blocks"),
+    ] {
+        let one = Process::start(1, &one);
+        let two = Process::start(2, &two);
         let options = MultipathOptions::new(1);
         let mut multipath = connect(&[one.options(), two.options()], options).unwrap();
         let mut refused = Vec::new();
@@ -236,6 +307,32 @@ fn a_path_to_another_namespace_is_not_used() {
         }
         multipath.close().unwrap();
     }
+}
+
+/// The configuration is the same, the disk behind it is not.
+#[test]
+fn a_target_that_returns_with_another_disk_is_not_used() {
+    let (disk, other) = (
+        Scratch::new("before", DISK_BYTES),
+        Scratch::new("after", DISK_BYTES),
+    );
+    let mut one = Process::start(1, &shared(&disk));
+    let mut multipath = connect(&[one.options()], MultipathOptions::new(1)).unwrap();
+    multipath.run(command::flush(1), None).unwrap();
+    one.kill();
+    std::fs::rename(other.path(), disk.path()).unwrap();
+    one.resume();
+    let why = multipath
+        .wait_until("the refusal", |multipath| {
+            let mut events = std::iter::from_fn(|| multipath.take_event());
+            events.find_map(|(_, event)| match event {
+                PathEvent::Refused(why) => Some(why),
+                _ => None,
+            })
+        })
+        .unwrap();
+    assert!(why.contains("identifiers"), "{why}");
+    assert!(!multipath.has_usable_path());
 }
 
 #[test]

@@ -87,9 +87,23 @@ impl Process {
     /// Changes its ANA state by a reload.
     pub(crate) fn set_ana(&self, state: &str) {
         self.configure(state);
+        self.signal("-HUP");
+    }
+
+    /// SIGSTOP: it does nothing until it continues, and what is sent to it waits.
+    pub(crate) fn pause(&self) {
+        self.signal("-STOP");
+    }
+
+    /// SIGCONT.
+    pub(crate) fn unpause(&self) {
+        self.signal("-CONT");
+    }
+
+    fn signal(&self, signal: &str) {
         let pid = self.child.as_ref().expect("it runs").id();
         let sent = Command::new("kill")
-            .args(["-HUP", &pid.to_string()])
+            .args([signal, &pid.to_string()])
             .status()
             .unwrap();
         assert!(sent.success());

@@ -160,7 +160,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
     let mut end = End::open(&device);
     let remote = RemoteBuffer {
         addr: end.region.mapping().addr() + MESSAGE as u64,
-        rkey: end.region.rkey(),
+        rkey: end.region.rkey().expect("it is for peers"),
     };
     ready.send((listener.local_addr(), remote)).unwrap();
     let Ok(ListenerEvent::Request(request)) = requests.recv_timeout(PATIENCE) else {

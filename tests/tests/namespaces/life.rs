@@ -90,6 +90,8 @@ pub(crate) fn run(cable: Cable) {
 /// What befalls the interfaces.
 #[derive(Debug, Clone, Copy)]
 enum Trial {
+    /// The route's MTU falls, as by an ICMP message that anyone can send.
+    PathMtuForged,
     /// Too short for anybody to lose patience.
     Blink,
     TargetsLinkDown,
@@ -106,6 +108,7 @@ impl Trial {
     /// IP address once it is connected, but the interface that it began with.
     fn of(cable: &Cable) -> Vec<Self> {
         let every = vec![
+            Self::PathMtuForged,
             Self::Blink,
             Self::TargetsLinkDown,
             Self::HostsLinkDown,
@@ -124,6 +127,10 @@ impl Trial {
         eprintln!("{self:?}");
         let lost = progress.lost.load(Ordering::Relaxed);
         match self {
+            Self::PathMtuForged => {
+                ip("route change 10.77.0.0/24 dev cable0 mtu 600");
+                far_end.ip("route change 10.77.0.0/24 dev cable1 mtu 600");
+            }
             Self::Blink => {
                 far_end.ip("link set cable1 down");
                 ip("link set cable0 down");
@@ -135,17 +142,19 @@ impl Trial {
             Self::HostsAddressGone => far_end.ip("address flush dev cable1"),
             Self::Replaced => ip("link delete cable0"),
         }
-        if !matches!(self, Self::Blink) {
+        if !matches!(self, Self::Blink | Self::PathMtuForged) {
             progress.wait("the loss of the connection", &progress.lost, 1);
         }
         match self {
             Self::Replaced => far_end.lay(cable),
+            // The routes stay as they are until the links go.
+            Self::PathMtuForged => {}
             _ => far_end.plug_in_again(cable),
         }
         progress.wait("transfers afterwards", &progress.verified, TRANSFERS);
-        if matches!(self, Self::Blink) {
+        if matches!(self, Self::Blink | Self::PathMtuForged) {
             let now = progress.lost.load(Ordering::Relaxed);
-            assert_eq!(lost, now, "a blink is no reason to give up");
+            assert_eq!(lost, now, "that is no reason to give up");
         }
     }
 }

@@ -359,7 +359,8 @@ impl Simulated {
         } = pending;
         let status = response.cqe.status();
         world::note(|| format!("{ticket:?}: {status}"));
-        let key = pending.once.as_ref().map(|once| once.region().rkey());
+        let once = pending.once.as_ref();
+        let key = once.and_then(|once| once.region().rkey());
         assert_eq!(response.invalidated_rkey, key, "{ticket:?} {task:?}");
         // A command that took too long its host aborts by itself.
         let may_be_aborted = pending.may_be_aborted || self.excused;

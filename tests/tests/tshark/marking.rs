@@ -39,7 +39,7 @@ const SMALL: EndpointOptions = EndpointOptions {
 /// A provider that captures what its end sends and gets.
 fn capturing(name: &str) -> (Soft, Scratch) {
     let capture = Scratch::new(&format!("marking-{name}.pcapng"), 0);
-    let file = Capture::create(capture.path()).expect("the capture can be written");
+    let file = Capture::create(capture.path(), 1 << 30).expect("the capture can be written");
     let options = SoftOptions {
         capture: Some(Arc::new(file)),
         ..SoftOptions::default()

@@ -24,7 +24,7 @@ const HOST: u16 = 0x0123;
 #[test]
 fn each_packet_carries_the_key_of_its_sender() {
     let capture = Scratch::new("partitions.pcapng", 0);
-    let file = Capture::create(capture.path()).expect("the capture can be written");
+    let file = Capture::create(capture.path(), 1 << 30).expect("the capture can be written");
     let host_side = Soft::new(SoftOptions {
         capture: Some(Arc::new(file)),
         ..SoftOptions::default()

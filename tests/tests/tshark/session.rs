@@ -47,7 +47,7 @@ pub(crate) fn record_on(network: &Network, name: &str) -> Session {
     let exports = subsystem(NQN, &["mem:1MiB block_size = 512"]);
     let target = TestTarget::start_on_soft(Soft::new(on_network.clone()), &exports);
     let capture = Scratch::new(&format!("tshark-{name}.pcapng"), 0);
-    let file = Capture::create(capture.path()).expect("the capture can be written");
+    let file = Capture::create(capture.path(), 1 << 30).expect("the capture can be written");
     let options = SoftOptions {
         capture: Some(Arc::new(file)),
         ..on_network

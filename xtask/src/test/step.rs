@@ -12,21 +12,21 @@ use super::tally::Tally;
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A program to run.
-pub(super) struct Step {
-    pub(super) name: &'static str,
+pub(crate) struct Step {
+    pub(crate) name: &'static str,
     command: Command,
 }
 
 /// What came of a step.
-pub(super) struct Outcome {
-    pub(super) success: bool,
+pub(crate) struct Outcome {
+    pub(crate) success: bool,
     /// The tests that it said it had run.
     pub(super) tally: Tally,
 }
 
 impl Step {
     /// Cargo with these arguments, which hold no spaces.
-    pub(super) fn cargo(name: &'static str, arguments: &str) -> Self {
+    pub(crate) fn cargo(name: &'static str, arguments: &str) -> Self {
         Self::program(name, cargo(), arguments)
     }
 
@@ -42,13 +42,13 @@ impl Step {
         Self { name, command }
     }
 
-    pub(super) fn with_env(mut self, name: &str, value: &str) -> Self {
+    pub(crate) fn with_env(mut self, name: &str, value: &str) -> Self {
         self.command.env(name, value);
         self
     }
 
     /// As one would type it.
-    pub(super) fn command_line(&self) -> String {
+    pub(crate) fn command_line(&self) -> String {
         let environment = self.command.get_envs().filter_map(|(name, value)| {
             Some(format!("{}={:?}", name.to_str()?, value?.to_str()?))
                 .filter(|assignment| !assignment.starts_with("CARGO_TERM_COLOR"))
@@ -65,7 +65,7 @@ impl Step {
     }
 
     /// Runs it to its end.
-    pub(super) fn run(mut self) -> Result<Outcome> {
+    pub(crate) fn run(mut self) -> Result<Outcome> {
         let (reader, writer) = pipe().context("cannot make a pipe")?;
         self.command
             .stdin(Stdio::null())

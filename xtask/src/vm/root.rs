@@ -13,7 +13,8 @@ use super::process::{self, Log};
 pub(crate) const IMAGE: &str = "root.ext4";
 
 /// What the scenarios call.
-const PACKAGES: [&str; 24] = [
+const PACKAGES: [&str; 25] = [
+    "dmsetup",
     "e2fsprogs",
     "ethtool",
     "fio",

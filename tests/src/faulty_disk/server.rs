@@ -1,0 +1,246 @@
+//! The file system's side of the mount: takes requests, disturbs them, carries them out.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::ops::Range;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::faults::{Fault, Nature, Op, Rule};
+use super::wire::{self, Call, Request};
+
+/// How often the one who cleans up after us is shown that we live.
+const HEARTBEAT: Duration = Duration::from_secs(1);
+
+/// A disk's contents, its rules, and what waits.
+#[derive(Debug)]
+pub(super) struct Server {
+    /// /dev/fuse, mounted.
+    device: File,
+    nature: Nature,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+pub(super) struct State {
+    pub(super) contents: Vec<u8>,
+    pub(super) rules: Vec<Rule>,
+    waiting: Vec<Waiting>,
+    done: [u64; Op::COUNT],
+    closing: bool,
+}
+
+/// A request that is held or delayed.
+#[derive(Debug)]
+struct Waiting {
+    op: Op,
+    request: Request,
+    /// When it is to be done, if time does it.
+    due: Option<Instant>,
+    interruptible: bool,
+}
+
+impl State {
+    pub(super) fn waiting(&self, op: Op) -> usize {
+        self.waiting.iter().filter(|other| other.op == op).count()
+    }
+
+    pub(super) fn done(&self, op: Op) -> u64 {
+        self.done[op as usize]
+    }
+}
+
+impl Server {
+    pub(super) fn new(device: File, nature: Nature, length: u64) -> Self {
+        let contents = vec![0; usize::try_from(length).expect("a disk fits in memory")];
+        Self {
+            device,
+            nature,
+            state: Mutex::new(State {
+                contents,
+                ..State::default()
+            }),
+            changed: Condvar::new(),
+        }
+    }
+
+    pub(super) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Blocks until something holds, or patience ends; says whether it held.
+    pub(super) fn wait(&self, patience: Duration, holds: impl Fn(&State) -> bool) -> bool {
+        let waited = self
+            .changed
+            .wait_timeout_while(self.state(), patience, |state| !holds(state));
+        let (state, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        holds(&state)
+    }
+
+    /// Carries out what waits, in the order in which it came, or fails it.
+    pub(super) fn release(&self, failure: Option<i32>) {
+        let mut state = self.state();
+        for waiting in std::mem::take(&mut state.waiting) {
+            match failure {
+                Some(errno) => self.send(&wire::error(waiting.request.id, errno)),
+                None => self.carry_out(&mut state, &waiting.request, usize::MAX),
+            }
+        }
+        self.changed.notify_all();
+    }
+
+    /// Ends the thread that keeps time. The other ends with the mount.
+    pub(super) fn close(&self) {
+        self.state().closing = true;
+        self.changed.notify_all();
+    }
+
+    /// A thread's life: takes requests until the file system is unmounted.
+    pub(super) fn serve(&self) {
+        let mut bytes = vec![0; wire::REQUEST_MAX];
+        loop {
+            match (&self.device).read(&mut bytes) {
+                Ok(length) => self.take(Request::parse(&bytes[..length])),
+                // An operation was cut short before we read it.
+                Err(error) if error.raw_os_error() == Some(libc::ENOENT) => {}
+                Err(error) if error.raw_os_error() == Some(libc::EINTR) => {}
+                // ENODEV: unmounted.
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// The other thread's life: carries out what was delayed, and shows that we live.
+    pub(super) fn keep_time(&self, mut sign: impl Write) {
+        let mut state = self.state();
+        let mut shown = None;
+        while !state.closing {
+            let now = Instant::now();
+            if shown.is_none_or(|shown| now >= shown + HEARTBEAT) {
+                let _ = sign.write_all(b"\n");
+                shown = Some(now);
+            }
+            let is_due = |waiting: &Waiting| waiting.due.is_some_and(|due| due <= now);
+            while let Some(at) = state.waiting.iter().position(is_due) {
+                let waiting = state.waiting.remove(at);
+                self.carry_out(&mut state, &waiting.request, usize::MAX);
+                self.changed.notify_all();
+            }
+            let next = state.waiting.iter().filter_map(|waiting| waiting.due).min();
+            let pause = next.map_or(HEARTBEAT, |due| due.saturating_duration_since(now));
+            let woken = self.changed.wait_timeout(state, pause.min(HEARTBEAT));
+            (state, _) = woken.unwrap_or_else(PoisonError::into_inner);
+        }
+    }
+
+    fn take(&self, request: Request) {
+        let mut state = self.state();
+        if let Call::Interrupt { id } = request.call {
+            self.interrupt(&mut state, id);
+        } else if let Some((op, bytes)) = disturbable(&request.call) {
+            let mut rules = state.rules.iter_mut();
+            match rules.find_map(|rule| rule.judge(op, &bytes)) {
+                None => self.carry_out(&mut state, &request, usize::MAX),
+                Some(Fault::Short(most)) => self.carry_out(&mut state, &request, most as usize),
+                Some(Fault::Fail(errno)) => self.send(&wire::error(request.id, errno)),
+                Some(fault) => state.waiting.push(Waiting {
+                    op,
+                    request,
+                    due: match fault {
+                        Fault::Delay(delay) => Some(Instant::now() + delay),
+                        _ => None,
+                    },
+                    interruptible: fault == Fault::HoldUntilInterrupted,
+                }),
+            }
+        } else {
+            self.carry_out(&mut state, &request, usize::MAX);
+        }
+        self.changed.notify_all();
+    }
+
+    fn interrupt(&self, state: &mut State, id: u64) {
+        let is_it = |waiting: &Waiting| waiting.request.id == id && waiting.interruptible;
+        if let Some(at) = state.waiting.iter().position(is_it) {
+            state.waiting.remove(at);
+            self.send(&wire::error(id, libc::EINTR));
+        }
+    }
+
+    /// Does it, or `most` bytes of it, and answers.
+    fn carry_out(&self, state: &mut State, request: &Request, most: usize) {
+        let id = request.id;
+        let answer = match &request.call {
+            Call::Init => {
+                let asynchronous = self.nature == Nature::Disk;
+                wire::answer(id, &wire::init_body(asynchronous))
+            }
+            Call::GetAttributes => {
+                wire::answer(id, &wire::attributes_body(state.contents.len() as u64))
+            }
+            Call::SetAttributes { length } => {
+                if let Some(length) = length {
+                    state.contents.resize(*length as usize, 0);
+                }
+                wire::answer(id, &wire::attributes_body(state.contents.len() as u64))
+            }
+            Call::Statistics => wire::answer(id, &wire::statistics_body()),
+            Call::Open => wire::answer(id, &wire::open_body()),
+            Call::Read { offset, length } => {
+                let end = state.contents.len();
+                let from = (*offset as usize).min(end);
+                let to = from + (*length as usize).min(most).min(end - from);
+                wire::answer(id, &state.contents[from..to])
+            }
+            Call::Write { offset, data } => {
+                let data = &data[..data.len().min(most)];
+                let from = *offset as usize;
+                let to = from + data.len();
+                if state.contents.len() < to {
+                    state.contents.resize(to, 0);
+                }
+                state.contents[from..to].copy_from_slice(data);
+                wire::answer(id, &wire::write_body(data.len()))
+            }
+            Call::Allocate {
+                mode,
+                offset,
+                length,
+            } => {
+                let zeroes = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_PUNCH_HOLE;
+                let end = state.contents.len();
+                let from = (*offset as usize).min(end);
+                let to = from + (*length as usize).min(end - from);
+                if mode & zeroes as u32 != 0 {
+                    state.contents[from..to].fill(0);
+                }
+                wire::answer(id, &[])
+            }
+            Call::Sync | Call::Nothing => wire::answer(id, &[]),
+            Call::Unknown => wire::error(id, libc::ENOSYS),
+            Call::Forget | Call::Interrupt { .. } => return,
+        };
+        if let Some((op, _)) = disturbable(&request.call) {
+            state.done[op as usize] += 1;
+        }
+        self.send(&answer);
+    }
+
+    /// The kernel may have lost interest, in one request or in the whole mount.
+    fn send(&self, answer: &[u8]) {
+        let _ = (&self.device).write(answer);
+    }
+}
+
+/// What can be disturbed, and the bytes that it touches.
+fn disturbable(call: &Call) -> Option<(Op, Range<u64>)> {
+    Some(match *call {
+        Call::Open => (Op::Open, 0..u64::MAX),
+        Call::Sync => (Op::Sync, 0..u64::MAX),
+        Call::Read { offset, length } => (Op::Read, offset..offset + u64::from(length)),
+        Call::Write { offset, ref data } => (Op::Write, offset..offset + data.len() as u64),
+        Call::Allocate { offset, length, .. } => (Op::Allocate, offset..offset + length),
+        _ => return None,
+    })
+}

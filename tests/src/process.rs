@@ -1,0 +1,268 @@
+//! Targets and other programs as processes of their own, which can be stopped and killed.
+
+use std::fmt::Write as _;
+use std::io::{BufRead, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{HostOptions, Recovery};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::exposition::Exposition;
+use crate::harness::{NQN, host_nqn, nqn, own_loopback_address};
+
+/// Until when a target must have started.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A program of this package, beside the test that runs.
+///
+/// # Panics
+/// If the test has no place.
+#[must_use]
+pub fn program(name: &str) -> PathBuf {
+    let test = std::env::current_exe().expect("a test has a path");
+    let folder = test.parent().expect("it is in a folder");
+    let folder = folder.parent().filter(|_| folder.ends_with("deps"));
+    folder
+        .unwrap_or(test.parent().expect("it is in a folder"))
+        .join(name)
+}
+
+/// Sends a signal.
+///
+/// # Panics
+/// If the process is gone.
+pub fn signal(child: &Child, signal: Signal) {
+    let pid = Pid::from_child(child);
+    kill_process(pid, signal).expect("the process is there until it is waited for");
+}
+
+/// A cairn-target by user-space RoCE, and its configuration file.
+#[derive(Debug)]
+pub struct TargetProcess {
+    address: Ipv4Addr,
+    port_id: u16,
+    /// The CNTLIDs that it gives, if not all.
+    controller_ids: Option<(u16, u16)>,
+    namespaces: String,
+    config: PathBuf,
+    child: Option<Child>,
+}
+
+impl TargetProcess {
+    /// The `port_id`th of several targets of the subsystem [`NQN`]; `namespaces` are lines as
+    /// [`namespace`](crate::harness::namespace) makes them.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start(port_id: u16, namespaces: &str) -> Self {
+        let controller_ids = (100 * port_id, 100 * port_id + 99);
+        Self::start_as(port_id, Some(controller_ids), namespaces)
+    }
+
+    /// The only target of its subsystem, with all CNTLIDs that there are by default.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start_alone(namespaces: &str) -> Self {
+        Self::start_as(1, None, namespaces)
+    }
+
+    fn start_as(port_id: u16, controller_ids: Option<(u16, u16)>, namespaces: &str) -> Self {
+        let address = own_loopback_address();
+        let config = std::env::temp_dir().join(format!("cairn-{address}.toml"));
+        let mut process = Self {
+            address,
+            port_id,
+            controller_ids,
+            namespaces: namespaces.to_owned(),
+            config,
+            child: None,
+        };
+        process.write_config();
+        process.restart();
+        process
+    }
+
+    fn write_config(&self) {
+        let Self {
+            address, port_id, ..
+        } = self;
+        let controller_ids = self.controller_ids.map_or(String::new(), |(first, last)| {
+            format!("controller_ids = \"{first}-{last}\"")
+        });
+        let mut toml = String::from("[target]\nreactors = 1\nprovider = \"soft\"\n");
+        writeln!(
+            toml,
+            "[metrics]\nlisten = \"{address}:9464\"\n\
+             [[listener]]\naddress = \"{address}\"\nport_id = {port_id}\n\
+             [[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\
+             {controller_ids}\n{}",
+            self.namespaces
+        )
+        .expect("a string takes all");
+        std::fs::write(&self.config, toml).expect("there is a place for temporary files");
+    }
+
+    /// Starts it again after its end; returns when hosts can connect.
+    ///
+    /// # Panics
+    /// If it runs, or does not start.
+    pub fn restart(&mut self) {
+        assert!(self.child.is_none(), "it runs");
+        let mut child = Command::new(program("cairn-target-process"))
+            .args(["serve", "--log", "warn", "--config"])
+            .arg(&self.config)
+            .stdout(Stdio::piped())
+            .spawn()
+            .expect("cairn-target-process is beside the test");
+        let stdout = BufReader::new(child.stdout.take().expect("its output is a pipe"));
+        let (said, ready) = mpsc::channel();
+        // Reads on to the end, lest the target waits for it.
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = said.send(line);
+            }
+        });
+        self.child = Some(child);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let line = ready.recv_timeout(deadline.saturating_duration_since(Instant::now()));
+            match line {
+                Ok(line) if line == "ready" => break,
+                Ok(_) => {}
+                Err(_) => panic!("the target at {} does not start", self.address),
+            }
+        }
+    }
+
+    /// Has it read other namespaces, by SIGHUP.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn reload(&mut self, namespaces: &str) {
+        namespaces.clone_into(&mut self.namespaces);
+        self.write_config();
+        self.reload_unchanged();
+    }
+
+    /// SIGHUP.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn reload_unchanged(&self) {
+        signal(self.child(), Signal::HUP);
+    }
+
+    /// SIGKILL, and waits for its end.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn kill(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        child.kill().expect("it was not waited for");
+        child.wait().expect("it was not waited for");
+    }
+
+    /// SIGSTOP: from now on it does nothing.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn pause(&self) {
+        signal(self.child(), Signal::STOP);
+    }
+
+    /// SIGCONT.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn go_on(&self) {
+        signal(self.child(), Signal::CONT);
+    }
+
+    /// SIGTERM; returns how it ended, or `None` if it has not by then.
+    ///
+    /// # Panics
+    /// If it does not run.
+    pub fn terminate(&mut self, patience: Duration) -> Option<ExitStatus> {
+        signal(self.child(), Signal::TERM);
+        let deadline = Instant::now() + patience;
+        let child = self.child.as_mut().expect("it runs");
+        while Instant::now() < deadline {
+            if let Some(status) = child.try_wait().expect("it was not waited for") {
+                self.child = None;
+                return Some(status);
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        None
+    }
+
+    /// Whether it has not ended by itself.
+    ///
+    /// # Panics
+    /// If it was ended before.
+    pub fn runs(&mut self) -> bool {
+        let child = self.child.as_mut().expect("it was started");
+        child.try_wait().expect("it was not waited for").is_none()
+    }
+
+    fn child(&self) -> &Child {
+        self.child.as_ref().expect("it runs")
+    }
+
+    /// Its process id.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.child().id()
+    }
+
+    /// Its metrics as they are now.
+    ///
+    /// # Panics
+    /// If it does not run, or does not answer.
+    #[must_use]
+    pub fn scrape(&self) -> Exposition {
+        Exposition::scrape(SocketAddr::from((self.address, 9464)))
+    }
+
+    /// How the host `name` connects to it: it notices a loss soon, and tries again.
+    #[must_use]
+    pub fn options(&self, name: &str) -> HostOptions {
+        let remote = SocketAddr::from((self.address, 4420));
+        HostOptions {
+            timeout: Duration::from_secs(20),
+            kato_ms: 1000,
+            recovery: Recovery {
+                ctrl_loss_tmo: Some(Duration::from_secs(100)),
+                reconnect_delay: Duration::from_millis(200),
+                fast_io_fail_tmo: None,
+            },
+            ..HostOptions::new(remote, nqn(NQN), host_nqn(name))
+        }
+    }
+}
+
+impl Drop for TargetProcess {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.config);
+        let Some(mut child) = self.child.take() else {
+            return;
+        };
+        let _ = child.kill();
+        // A process whose disk hangs ends when the disk does, which may be dropped after us.
+        let deadline = Instant::now() + Duration::from_secs(2);
+        while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+}

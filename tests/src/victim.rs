@@ -1,0 +1,79 @@
+//! A target by user-space RoCE that tests attack, on the loopback interface.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_config::{Config, Flags};
+use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_rdma::Provider;
+use cairn_roce::Soft;
+use cairn_roce::counters::Counters;
+use cairn_target::Target;
+
+use crate::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
+
+/// Bounds every wait.
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A target, and the provider that it listens by.
+pub struct Victim {
+    /// The target.
+    pub target: Target,
+    /// Its provider.
+    pub soft: Soft,
+}
+
+impl Victim {
+    /// Starts it on an address of its own.
+    ///
+    /// # Panics
+    /// If it does not start.
+    #[must_use]
+    pub fn start() -> Self {
+        let address = own_loopback_address();
+        let exports = subsystem(NQN, &["mem:1MiB block_size = 512"]);
+        let listener = format!("[[listener]]\naddress = \"{address}\"\nprovider = \"soft\"\n");
+        let text = format!("[target]\nreactors = 1\n{exports}\n{listener}");
+        let config = Config::parse("test", &text, &Flags::default()).unwrap();
+        let soft = Soft::default();
+        let provider: Arc<dyn Provider> = Arc::new(soft.clone());
+        let target = Target::start(config, vec![provider]).unwrap();
+        Self { target, soft }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.target.addresses()[0]
+    }
+
+    /// What its endpoint has counted.
+    ///
+    /// # Panics
+    /// If it has no endpoint.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        self.soft.counters()[0].1
+    }
+
+    /// A host from an address of its own connects, and has its I/O done.
+    ///
+    /// # Panics
+    /// If it does not.
+    pub fn serves_others(&self) {
+        let options = HostOptions {
+            timeout: PATIENCE,
+            ..HostOptions::new(self.address(), nqn(NQN), host_nqn("good"))
+        };
+        let mut host = Host::connect(&Soft::default(), options).unwrap();
+        let buffer = host.buffer(512).unwrap();
+        buffer.write(0, &[7; 512]);
+        let data = Data::start_of(&buffer, 512);
+        host.run(1, command::write(1, 0, 1), data).unwrap();
+        buffer.write(0, &[0; 512]);
+        host.run(1, command::read(1, 0, 1), data).unwrap();
+        assert_eq!(buffer.bytes(0, 512), [7; 512]);
+        host.shutdown().unwrap();
+    }
+}

@@ -1,0 +1,398 @@
+//! No command takes effect late: not of a host whose time was over, and not of an
+//! association whose host has begun another. The target is moved along by hand, on a
+//! clock that only the test moves.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_config::{Config, Flags};
+use cairn_initiator::{Buffer, Controller, Data, HostOptions, Ticket, command};
+use cairn_rdma::loopback::Loopback;
+use cairn_rdma::{Clock, Provider};
+use cairn_target::{Habits, Holdings, Operation, SimulatedDisk, SteppedTarget};
+use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
+use nvme_proto::wire::Status;
+
+const BLOCK: usize = 4096;
+const BLOCKS: usize = 64;
+/// Turns in which something must have happened.
+const TURNS_MAX: usize = 10_000;
+const MOMENT: Duration = Duration::from_micros(500);
+
+/// A target, its disk, and a clock.
+struct Bed {
+    network: Arc<Loopback>,
+    target: SteppedTarget,
+    clock: Clock,
+    disk: SimulatedDisk,
+    _file: Scratch,
+}
+
+impl Bed {
+    fn new(name: &str) -> Self {
+        Self::with(name, "")
+    }
+
+    /// With more lines of the subsystem.
+    fn with(name: &str, more: &str) -> Self {
+        let file = Scratch::new(name, (BLOCKS * BLOCK) as u64);
+        let clock = Clock::simulated();
+        let disk = SimulatedDisk::register(file.path(), &clock, 1).unwrap();
+        let subsystem = subsystem(
+            NQN,
+            &[&file.export(BLOCK as u32), "mem:1MiB block_size = 4096"],
+        );
+        let subsystem = subsystem.replacen("allow_any_host", &format!("{more}\nallow_any_host"), 1);
+        let config =
+            format!("[target]\nreactors = 2\n{subsystem}[[listener]]\naddress = \"192.0.2.1\"\n");
+        let config = Config::parse("test", &config, &Flags::default()).unwrap();
+        let network = Arc::new(Loopback::default());
+        let providers: Vec<Arc<dyn Provider>> = vec![Arc::clone(&network) as _];
+        Self {
+            target: SteppedTarget::start(config, providers, clock.clone()).unwrap(),
+            network,
+            clock,
+            disk,
+            _file: file,
+        }
+    }
+
+    fn host(&self, name: &str, kato_ms: u32) -> Controller {
+        let options = HostOptions {
+            local: Some(IpAddr::from([192, 0, 2, 2])),
+            kato_ms,
+            ..HostOptions::new(self.target.addresses()[0], nqn(NQN), host_nqn(name))
+        };
+        let device = self
+            .network
+            .device_for(options.remote, options.local)
+            .unwrap();
+        Controller::begin(&device, options, self.clock.now()).unwrap()
+    }
+
+    fn live_host(&mut self, name: &str, kato_ms: u32) -> Controller {
+        let mut host = self.host(name, kato_ms);
+        self.until(&mut host, Controller::is_live);
+        host
+    }
+
+    /// Both do what there is to do, which takes a moment.
+    fn turn(&mut self, host: &mut Controller) {
+        self.target.step();
+        host.poll(self.clock.now());
+        self.jump(MOMENT);
+    }
+
+    fn until(&mut self, host: &mut Controller, reached: impl Fn(&Controller) -> bool) {
+        for _ in 0..TURNS_MAX {
+            self.turn(host);
+            if reached(host) {
+                return;
+            }
+        }
+        panic!("it did not come about: {host:?}");
+    }
+
+    fn answer(&mut self, host: &mut Controller, ticket: Ticket) -> Status {
+        for _ in 0..TURNS_MAX {
+            self.turn(host);
+            if let Some(answer) = host.take(ticket) {
+                return answer.unwrap().cqe.status();
+            }
+        }
+        panic!("no answer: {host:?}");
+    }
+
+    /// Time passes; nobody does anything meanwhile.
+    fn jump(&self, time: Duration) {
+        self.clock.advance_to(self.clock.now() + time);
+    }
+
+    /// Time passes for the target alone, which is stepped when it wants to be.
+    fn pass(&mut self, time: Duration) {
+        let end = self.clock.now() + time;
+        while let Some(next) = self.target.step().filter(|&next| next < end) {
+            let now = self.clock.now();
+            self.clock
+                .advance_to(next.max(now + Duration::from_millis(1)));
+        }
+        self.clock.advance_to(end.max(self.clock.now()));
+        self.target.step();
+    }
+
+    fn block(&self, number: usize) -> Vec<u8> {
+        self.disk.contents(number * BLOCK, BLOCK)
+    }
+
+    fn is_alone(&self) -> bool {
+        self.target.holdings() == Holdings::default()
+    }
+}
+
+/// A buffer with a block of this byte.
+fn filled(host: &Controller, byte: u8) -> Buffer {
+    let buffer = host.buffer(BLOCK).unwrap();
+    buffer.write(0, &[byte; BLOCK]);
+    buffer
+}
+
+fn write(host: &mut Controller, nsid: u32, slba: u64, buffer: &Buffer) -> Ticket {
+    let data = Data::start_of(buffer, BLOCK as u32);
+    host.submit(1, command::write(nsid, slba, 1), data).unwrap()
+}
+
+#[test]
+fn a_lone_host_that_dies_is_noticed_after_kato() {
+    let mut bed = Bed::new("kato");
+    let _host = bed.live_host("dies", 2000);
+    bed.pass(Duration::from_millis(1900));
+    assert!(!bed.is_alone(), "too early");
+    bed.pass(Duration::from_millis(200));
+    assert!(bed.is_alone(), "{:?}", bed.target);
+}
+
+#[test]
+fn kato_of_set_features_holds_at_once() {
+    let mut bed = Bed::new("set-kato");
+    let mut host = bed.live_host("dies", 100_000);
+    let set = nvme_proto::wire::Sqe {
+        cdw10: 0x0f.into(),
+        cdw11: 700.into(),
+        opc: 0x09,
+        ..command::keep_alive()
+    };
+    let ticket = host.submit(0, set, Data::None).unwrap();
+    assert_eq!(bed.answer(&mut host, ticket), Status::SUCCESS);
+    bed.pass(Duration::from_millis(650));
+    assert!(!bed.is_alone(), "too early");
+    bed.pass(Duration::from_millis(100));
+    assert!(bed.is_alone(), "{:?}", bed.target);
+}
+
+#[test]
+fn a_host_that_sends_io_alone_stays() {
+    let mut bed = Bed::new("io-alone");
+    let mut host = bed.live_host("stays", 1000);
+    let buffer = filled(&host, 1);
+    for _ in 0..20 {
+        bed.pass(Duration::from_millis(900));
+        let ticket = write(&mut host, 1, 0, &buffer);
+        assert_eq!(bed.answer(&mut host, ticket), Status::SUCCESS);
+    }
+}
+
+#[test]
+fn a_capsule_that_waited_through_a_pause_longer_than_kato_is_not_executed() {
+    let mut bed = Bed::new("stale-capsule");
+    let mut host = bed.live_host("fails-over", 5000);
+    host.submit(1, command::write(1, 3, 1), Data::InCapsule(&[7; BLOCK]))
+        .unwrap();
+    host.submit(1, command::write(2, 3, 1), Data::InCapsule(&[7; BLOCK]))
+        .unwrap();
+    bed.jump(Duration::from_millis(5020));
+    bed.target.step();
+    assert_eq!(bed.block(3), [0; BLOCK], "a stale write was executed");
+    bed.pass(Duration::from_secs(1));
+    assert!(bed.is_alone(), "{:?}", bed.target);
+}
+
+#[test]
+fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
+    let mut bed = Bed::new("stale-read-data");
+    let mut host = bed.live_host("fails-over", 5000);
+    let buffer = filled(&host, 7);
+    write(&mut host, 1, 3, &buffer);
+    // The capsule is taken, and its READ posted; the answer waits for the next round.
+    bed.target.round();
+    assert_eq!(bed.target.holdings().requests, 1);
+    bed.jump(Duration::from_millis(5020));
+    bed.target.step();
+    assert_eq!(bed.block(3), [0; BLOCK], "a stale write was executed");
+    bed.pass(Duration::from_secs(1));
+    assert!(bed.is_alone(), "{:?}", bed.target);
+}
+
+#[test]
+fn a_capsule_whose_host_left_during_a_pause_is_not_executed() {
+    let mut bed = Bed::new("left-meanwhile");
+    let mut host = bed.live_host("leaves", 60_000);
+    host.submit(1, command::write(1, 3, 1), Data::InCapsule(&[7; BLOCK]))
+        .unwrap();
+    bed.jump(Duration::from_secs(4));
+    drop(host);
+    bed.pass(Duration::from_secs(1));
+    assert_eq!(bed.block(3), [0; BLOCK], "a stale write was executed");
+    assert!(bed.is_alone(), "{:?}", bed.target);
+}
+
+#[test]
+fn a_pause_shorter_than_kato_costs_a_host_nothing() {
+    let mut bed = Bed::new("short-pause");
+    let mut host = bed.live_host("stays", 5000);
+    let buffer = filled(&host, 7);
+    let ticket = write(&mut host, 1, 3, &buffer);
+    bed.jump(Duration::from_millis(4900));
+    bed.pass(Duration::from_millis(50));
+    assert_eq!(bed.answer(&mut host, ticket), Status::SUCCESS);
+    assert_eq!(bed.block(3), [7; BLOCK]);
+}
+
+#[test]
+fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
+    let mut bed = Bed::with("cntlid", "controller_ids = \"7-8\"");
+    let mut first = bed.live_host("first", 0);
+    let buffer = filled(&first, 1);
+    bed.disk.hold(Operation::Write);
+    write(&mut first, 1, 0, &buffer);
+    bed.turn(&mut first);
+    bed.turn(&mut first);
+    drop(first);
+    bed.pass(Duration::from_secs(1));
+    assert_eq!(bed.target.holdings().requests, 1, "its write is held");
+    let second = bed.live_host("second", 0);
+    assert_eq!(second.cntlid(), 8);
+    // There is no third CNTLID: whoever asks for one is to come again.
+    let mut third = bed.host("third", 0);
+    for _ in 0..100 {
+        bed.turn(&mut third);
+    }
+    assert!(!third.is_live());
+    bed.disk.release(Operation::Write);
+    drop(third);
+    bed.pass(Duration::from_secs(1));
+    let third = bed.live_host("third", 0);
+    assert_eq!(third.cntlid(), 7);
+}
+
+/// A host whose write of 1s to block 3 is held by the disk.
+fn host_with_a_held_write(bed: &mut Bed, name: &str) -> (Controller, Ticket) {
+    let mut host = bed.live_host(name, 60_000);
+    let buffer = filled(&host, 1);
+    bed.disk.hold(Operation::Write);
+    let ticket = write(&mut host, 1, 3, &buffer);
+    for _ in 0..TURNS_MAX {
+        bed.turn(&mut host);
+        if bed.disk.waiting(Operation::Write) > 0 {
+            return (host, ticket);
+        }
+    }
+    panic!("the disk has no write: {:?}", bed.target);
+}
+
+/// The host is back while the disk holds its old write: only that namespace waits.
+fn only_the_held_namespace_waits(bed: &mut Bed, host: &mut Controller) {
+    let buffer = filled(host, 2);
+    let ticket = write(host, 1, 3, &buffer);
+    let status = bed.answer(host, ticket);
+    assert_eq!(status.code(), Status::NAMESPACE_NOT_READY);
+    assert!(!status.dnr(), "the host may try again");
+    let ticket = write(host, 2, 3, &buffer);
+    assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
+    let read = Data::start_of(&buffer, BLOCK as u32);
+    let ticket = host.submit(1, command::read(1, 3, 1), read).unwrap();
+    assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
+    bed.disk.release(Operation::Write);
+    bed.pass(Duration::from_millis(10));
+    assert_eq!(bed.block(3), [1; BLOCK], "the old write ends first");
+    let buffer = filled(host, 2);
+    let ticket = write(host, 1, 3, &buffer);
+    assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
+    assert_eq!(bed.block(3), [2; BLOCK]);
+}
+
+#[test]
+fn a_dead_associations_write_does_not_land_after_its_successors() {
+    let mut bed = Bed::new("noticed");
+    let (first, _) = host_with_a_held_write(&mut bed, "returns");
+    drop(first);
+    bed.pass(Duration::from_millis(100));
+    let mut second = bed.live_host("returns", 60_000);
+    only_the_held_namespace_waits(&mut bed, &mut second);
+}
+
+#[test]
+fn neither_does_one_whose_end_the_target_has_not_noticed() {
+    let mut bed = Bed::new("unnoticed");
+    let (_first, _) = host_with_a_held_write(&mut bed, "returns");
+    let mut second = bed.live_host("returns", 60_000);
+    only_the_held_namespace_waits(&mut bed, &mut second);
+}
+
+#[test]
+fn a_connect_waits_for_the_disk_and_not_for_long() {
+    let mut bed = Bed::new("connect-waits");
+    let (first, _) = host_with_a_held_write(&mut bed, "returns");
+    drop(first);
+    let mut second = bed.host("returns", 60_000);
+    for _ in 0..1000 {
+        bed.turn(&mut second);
+    }
+    assert!(!second.is_live(), "its old write is at the disk");
+    bed.disk.release(Operation::Write);
+    bed.until(&mut second, Controller::is_live);
+    let buffer = filled(&second, 2);
+    let ticket = write(&mut second, 1, 3, &buffer);
+    assert_eq!(bed.answer(&mut second, ticket), Status::SUCCESS);
+    assert_eq!(bed.block(3), [2; BLOCK]);
+}
+
+#[test]
+fn another_host_does_not_wait() {
+    let mut bed = Bed::new("another");
+    let (_first, _) = host_with_a_held_write(&mut bed, "holds");
+    let begin = bed.clock.now();
+    let mut other = bed.live_host("other", 0);
+    assert!(bed.clock.now() - begin < Duration::from_secs(1));
+    bed.disk.release(Operation::Write);
+    let buffer = filled(&other, 2);
+    let ticket = write(&mut other, 1, 4, &buffer);
+    assert_eq!(bed.answer(&mut other, ticket), Status::SUCCESS);
+}
+
+#[test]
+fn a_second_path_does_not_harm_the_first() {
+    let mut bed = Bed::new("two-paths");
+    let (mut first, ticket) = host_with_a_held_write(&mut bed, "two-paths");
+    let mut second = bed.live_host("two-paths", 60_000);
+    bed.disk.release(Operation::Write);
+    assert_eq!(bed.answer(&mut first, ticket), Status::SUCCESS);
+    for host in [&mut first, &mut second] {
+        let buffer = filled(host, 2);
+        let ticket = write(host, 1, 3, &buffer);
+        assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
+    }
+}
+
+#[test]
+fn a_reset_controller_is_ready_when_the_disk_has_let_go() {
+    let mut bed = Bed::new("reset");
+    let (mut host, _) = host_with_a_held_write(&mut bed, "resets");
+    host.reset();
+    for _ in 0..1000 {
+        bed.turn(&mut host);
+    }
+    assert!(!host.is_live(), "its old write is at the disk");
+    bed.disk.release(Operation::Write);
+    bed.until(&mut host, Controller::is_live);
+    let buffer = filled(&host, 2);
+    let ticket = write(&mut host, 1, 3, &buffer);
+    assert_eq!(bed.answer(&mut host, ticket), Status::SUCCESS);
+    assert_eq!(bed.block(3), [2; BLOCK]);
+}
+
+#[test]
+fn a_closed_queues_command_submits_nothing_more() {
+    let mut bed = Bed::new("no-further-step");
+    let (host, _) = host_with_a_held_write(&mut bed, "goes");
+    bed.disk.set_habits(Habits {
+        short: 1000,
+        ..Habits::default()
+    });
+    drop(host);
+    bed.pass(Duration::from_millis(100));
+    bed.disk.release(Operation::Write);
+    bed.pass(Duration::from_millis(100));
+    assert_eq!(bed.block(3).last(), Some(&0), "its rest was written");
+    assert!(bed.is_alone(), "{:?}", bed.target);
+}

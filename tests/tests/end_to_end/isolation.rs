@@ -1,0 +1,419 @@
+//! One disk that hangs, or one host that does, stalls no other. Target and hosts are
+//! moved along by hand, on a clock that only the test moves.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_config::{Config, Flags};
+use cairn_initiator::{
+    Controller, Data, HostError, HostOptions, Recovery, Response, Ticket, command,
+};
+use cairn_rdma::loopback::Loopback;
+use cairn_rdma::{Clock, Provider};
+use cairn_target::{Habits, Operation, SimulatedDisk, SteppedTarget};
+use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
+use nvme_proto::wire::{Sqe, Status};
+
+const BLOCK: u32 = 4096;
+const DISK_BYTES: u64 = 4 << 20;
+const TARGET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+/// Turns in which something must have happened.
+const TURNS_MAX: usize = 60_000;
+
+/// A target with two disks, NSID 1 and 2, and hosts that share a clock with it.
+struct Bed {
+    network: Arc<Loopback>,
+    target: SteppedTarget,
+    hosts: Vec<Option<Controller>>,
+    clock: Clock,
+    disks: [SimulatedDisk; 2],
+    _files: [Scratch; 2],
+}
+
+impl Bed {
+    fn new(name: &str, settings: &str) -> Self {
+        let clock = Clock::simulated();
+        let files = [1, 2].map(|n| Scratch::in_memory(&format!("{name}-{n}"), DISK_BYTES));
+        let register = |file: &Scratch| SimulatedDisk::register(file.path(), &clock, 1).unwrap();
+        let disks = [register(&files[0]), register(&files[1])];
+        let exports = [files[0].export(BLOCK), files[1].export(BLOCK)];
+        let text = format!(
+            "[target]\nreactors = 1\n{settings}\n{}[[listener]]\naddress = \"{TARGET}\"\n",
+            subsystem(NQN, &[&exports[0], &exports[1]])
+        );
+        let config = Config::parse("test", &text, &Flags::default()).unwrap();
+        let network = Arc::new(Loopback::default());
+        let providers: Vec<Arc<dyn Provider>> = vec![Arc::clone(&network) as _];
+        let target = SteppedTarget::start(config, providers, clock.clone()).unwrap();
+        Self {
+            network,
+            target,
+            hosts: Vec::new(),
+            clock,
+            disks,
+            _files: files,
+        }
+    }
+
+    /// Connects one more host; returns its place.
+    fn connect(&mut self, name: &str, io_queues: u16, entries: u16) -> usize {
+        let remote = self.target.addresses()[0];
+        let options = HostOptions {
+            local: Some(IpAddr::from([192, 0, 2, 2])),
+            io_queues,
+            queue_entries: entries,
+            recovery: Recovery::NONE,
+            requeue: false,
+            timeout: Duration::from_secs(3600),
+            ..HostOptions::new(remote, nqn(NQN), host_nqn(name))
+        };
+        let device = self.network.device_for(remote, options.local).unwrap();
+        let host = Controller::begin(&device, options, self.clock.now()).unwrap();
+        self.hosts.push(Some(host));
+        let at = self.hosts.len() - 1;
+        self.until("a connection", |bed| bed.host(at).is_live());
+        at
+    }
+
+    fn host(&mut self, at: usize) -> &mut Controller {
+        self.hosts[at].as_mut().unwrap()
+    }
+
+    /// Everybody does what there is to do, and a little time goes by.
+    fn turn(&mut self) {
+        let now = self.clock.now() + Duration::from_micros(100);
+        self.clock.advance_to(now);
+        self.target.step();
+        for host in self.hosts.iter_mut().flatten() {
+            host.poll(now);
+        }
+    }
+
+    fn until(&mut self, what: &str, mut reached: impl FnMut(&mut Self) -> bool) {
+        for _ in 0..TURNS_MAX {
+            self.turn();
+            if reached(self) {
+                return;
+            }
+        }
+        panic!("{what} did not come about: {:?}", self.target);
+    }
+
+    /// So much time goes by, in steps small enough for every timer.
+    fn pass(&mut self, time: Duration) {
+        let end = self.clock.now() + time;
+        while self.clock.now() < end {
+            self.clock
+                .advance_to(self.clock.now() + Duration::from_millis(5));
+            self.turn();
+        }
+    }
+
+    fn submit(&mut self, at: usize, qid: u16, sqe: Sqe, data: Data<'_>) -> Ticket {
+        self.host(at).submit(qid, sqe, data).unwrap()
+    }
+
+    /// A command that must end.
+    fn run(&mut self, at: usize, sqe: Sqe, data: Data<'_>) -> Result<Response, HostError> {
+        let ticket = self.submit(at, 1, sqe, data);
+        let mut answer = None;
+        self.until("an answer", |bed| {
+            answer = bed.host(at).take(ticket);
+            answer.is_some()
+        });
+        answer.unwrap()
+    }
+
+    /// A host writes and reads a block of a namespace.
+    fn check_io(&mut self, at: usize, nsid: u32) {
+        let buffer = self.host(at).buffer(BLOCK as usize).unwrap();
+        for sqe in [command::write(nsid, 7, 1), command::read(nsid, 7, 1)] {
+            let data = Data::start_of(&buffer, BLOCK);
+            let response = self.run(at, sqe, data).unwrap();
+            let status = response.cqe.status();
+            assert!(status.is_success(), "{status}");
+        }
+    }
+
+    /// Fills the I/O queues of a host with the same command.
+    fn flood(&mut self, at: usize, queues: u16, depth: usize, sqe: Sqe, bytes: u32) -> Vec<Ticket> {
+        let buffer = self.host(at).buffer(bytes.max(1) as usize).unwrap();
+        let mut tickets = Vec::new();
+        for qid in 1..=queues {
+            for _ in 0..depth {
+                let data = match bytes {
+                    0 => Data::None,
+                    _ => Data::start_of(&buffer, bytes),
+                };
+                tickets.push(self.submit(at, qid, sqe, data));
+            }
+        }
+        for _ in 0..100 {
+            self.turn();
+        }
+        // The target moves data to it until the host is gone.
+        std::mem::forget(buffer);
+        tickets
+    }
+
+    /// All of these end, and well.
+    fn collect(&mut self, at: usize, tickets: Vec<Ticket>) {
+        for ticket in tickets {
+            let mut answer = None;
+            self.until("an answer", |bed| {
+                answer = bed.host(at).take(ticket);
+                answer.is_some()
+            });
+            let status = status_of(answer.unwrap());
+            assert!(status.is_success(), "{status}");
+        }
+    }
+
+    fn kill(&mut self, at: usize) {
+        self.hosts[at] = None;
+    }
+
+    /// Nothing is held by anybody.
+    fn quiet(&mut self) {
+        for at in 0..self.hosts.len() {
+            self.kill(at);
+        }
+        self.until("silence", |bed| {
+            let held = bed.target.holdings();
+            (
+                held.queue_pairs,
+                held.requests,
+                held.buffer_bytes,
+                held.capsules,
+            ) == (0, 0, 0, 0)
+                && (held.receives, held.shares) == (0, 0)
+        });
+    }
+}
+
+fn status_of(answer: Result<Response, HostError>) -> Status {
+    match answer {
+        Ok(response) => response.cqe.status().code(),
+        Err(HostError::Status { status, .. }) => status.code(),
+        Err(error) => panic!("{error}"),
+    }
+}
+
+/// A disk hangs under all commands that a host may have, and under as many of another.
+#[test]
+fn a_disk_that_hangs_takes_no_requests_from_others() {
+    let mut bed = Bed::new("hangs", "receives = 64");
+    let greedy = bed.connect("greedy", 4, 32);
+    let also = bed.connect("also", 4, 32);
+    let bystander = bed.connect("bystander", 1, 32);
+    bed.disks[0].hold(Operation::Read);
+    let read = command::read(1, 0, 1);
+    let held = bed.flood(greedy, 4, 30, read, BLOCK);
+    let more = bed.flood(also, 4, 30, read, BLOCK);
+    bed.check_io(bystander, 2);
+    // Those who wait for the disk have their other namespaces, and their admin queues.
+    bed.check_io(greedy, 2);
+    let keep_alive = bed.submit(greedy, 0, command::keep_alive(), Data::None);
+    bed.collect(greedy, vec![keep_alive]);
+    let newcomer = bed.connect("newcomer", 1, 32);
+    bed.check_io(newcomer, 2);
+    bed.disks[0].release_all();
+    bed.collect(greedy, held);
+    bed.collect(also, more);
+    bed.check_io(newcomer, 1);
+    bed.quiet();
+}
+
+/// The same host dies with all that it can hold, again and again.
+#[test]
+fn what_former_controllers_hold_counts_as_their_host_s() {
+    let mut bed = Bed::new("dies", "data_buffers = \"4MiB\"\nin_capsule_data = \"0\"");
+    let bystander = bed.connect("bystander", 1, 32);
+    bed.disks[0].hold(Operation::Write);
+    for _ in 0..4 {
+        let host = bed.connect("mortal", 4, 32);
+        bed.flood(host, 4, 31, command::write(1, 0, 16), 16 * BLOCK);
+        let held = bed.target.holdings().buffer_bytes;
+        assert!(
+            held <= 2 << 20,
+            "{held} bytes of 4 MiB are held for one host"
+        );
+        bed.kill(host);
+        for _ in 0..100 {
+            bed.turn();
+        }
+    }
+    bed.check_io(bystander, 2);
+    let newcomer = bed.connect("newcomer", 1, 32);
+    bed.check_io(newcomer, 2);
+    bed.disks[0].release_all();
+    bed.quiet();
+}
+
+#[test]
+fn flushes_of_a_disk_that_hangs_take_one_thread_and_end_together() {
+    let mut bed = Bed::new("flushes", "");
+    let (one, other) = (bed.connect("one", 2, 32), bed.connect("other", 1, 32));
+    bed.disks[0].hold(Operation::Flush);
+    let first = bed.flood(one, 2, 20, command::flush(1), 0);
+    let second = bed.flood(other, 1, 20, command::flush(1), 0);
+    assert_eq!(bed.disks[0].waiting(Operation::Flush), 1);
+    let response = bed.run(other, command::flush(2), Data::None).unwrap();
+    assert!(response.cqe.status().is_success());
+    // The first ends itself alone: what came later may have more to flush.
+    assert!(bed.disks[0].release_oldest(Operation::Flush));
+    for _ in 0..100 {
+        bed.turn();
+    }
+    assert_eq!(bed.disks[0].waiting(Operation::Flush), 1);
+    assert!(bed.disks[0].release_oldest(Operation::Flush));
+    bed.collect(one, first);
+    bed.collect(other, second);
+    assert_eq!(bed.disks[0].waiting(Operation::Flush), 0);
+    bed.quiet();
+}
+
+#[test]
+fn a_flush_whose_host_goes_leaves_those_that_joined_it() {
+    let mut bed = Bed::new("joined", "");
+    let (one, other) = (bed.connect("one", 1, 32), bed.connect("other", 1, 32));
+    bed.disks[0].hold(Operation::Flush);
+    bed.flood(one, 1, 3, command::flush(1), 0);
+    let flushes = bed.flood(other, 1, 5, command::flush(1), 0);
+    bed.kill(one);
+    for _ in 0..100 {
+        bed.turn();
+    }
+    bed.disks[0].release(Operation::Flush);
+    bed.collect(other, flushes);
+    bed.quiet();
+}
+
+#[test]
+fn a_command_that_a_disk_keeps_is_cancelled_in_time() {
+    let mut bed = Bed::new("keeps", "io_timeout_s = 10");
+    let host = bed.connect("one", 1, 32);
+    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
+    let data = Data::start_of(&buffer, BLOCK);
+    bed.disks[0].allow_cancel(true);
+    bed.disks[0].hold(Operation::Write);
+    bed.disks[0].hold(Operation::Flush);
+    let write = bed.submit(host, 1, command::write(1, 0, 1), data);
+    let flushes = [(); 2].map(|()| bed.submit(host, 1, command::flush(1), Data::None));
+    bed.pass(Duration::from_secs(9));
+    assert!(bed.host(host).take(write).is_none());
+    bed.pass(Duration::from_secs(2));
+    for ticket in [write, flushes[0], flushes[1]] {
+        let answer = bed.host(host).take(ticket).expect("an end");
+        assert_eq!(status_of(answer), Status::NAMESPACE_NOT_READY);
+    }
+    bed.disks[0].release_all();
+    bed.check_io(host, 1);
+    assert_eq!(bed.disks[0].contents(0, 8), [0; 8], "it was not written");
+    bed.quiet();
+}
+
+/// A disk that does not let go could still write: no answer until then.
+#[test]
+fn a_command_that_a_disk_does_not_let_go_of_has_no_answer() {
+    let mut bed = Bed::new("keeps-on", "io_timeout_s = 10");
+    let host = bed.connect("one", 1, 32);
+    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
+    let data = Data::start_of(&buffer, BLOCK);
+    bed.disks[0].hold(Operation::Write);
+    let write = bed.submit(host, 1, command::write(1, 0, 1), data);
+    bed.pass(Duration::from_secs(25));
+    assert!(
+        bed.host(host).take(write).is_none(),
+        "its data may still land"
+    );
+    bed.disks[0].release_all();
+    bed.collect(host, vec![write]);
+    bed.quiet();
+}
+
+#[test]
+fn an_abort_reaches_the_disk_and_says_what_became_of_it() {
+    let mut bed = Bed::new("aborts", "");
+    let host = bed.connect("one", 1, 32);
+    bed.disks[0].hold(Operation::Read);
+    let reads = bed.flood(host, 1, 2, command::read(1, 0, 1), BLOCK);
+    for (ticket, cancels) in [(reads[0], false), (reads[1], true)] {
+        bed.disks[0].allow_cancel(cancels);
+        let abort = command::abort(1, ticket.cid());
+        let abort = bed.submit(host, 0, abort, Data::None);
+        bed.pass(Duration::from_secs(3));
+        let answer = bed.host(host).take(abort).expect("the Abort is answered");
+        let not_aborted = answer.unwrap().cqe.dw0.get() & 1;
+        assert_eq!(not_aborted, u32::from(!cancels));
+        let victim = bed.host(host).take(ticket);
+        assert_eq!(victim.is_some(), cancels);
+        if let Some(answer) = victim {
+            assert_eq!(status_of(answer), Status::ABORT_REQUESTED);
+        }
+    }
+    bed.disks[0].release_all();
+    bed.collect(host, vec![reads[0]]);
+    bed.quiet();
+}
+
+#[test]
+fn a_disk_that_always_asks_to_try_again_costs_its_command_and_no_more() {
+    let mut bed = Bed::new("again", "");
+    let host = bed.connect("one", 1, 32);
+    bed.disks[0].fail(Operation::Read, libc::EAGAIN, u32::MAX);
+    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
+    let data = Data::start_of(&buffer, BLOCK);
+    let read = bed.submit(host, 1, command::read(1, 0, 1), data);
+    bed.pass(Duration::from_millis(100));
+    assert!(bed.host(host).take(read).is_none(), "it is tried again");
+    bed.pass(Duration::from_secs(5));
+    let answer = bed.host(host).take(read).expect("the tries have an end");
+    assert_eq!(status_of(answer), Status::NAMESPACE_NOT_READY);
+    // A command whose host has gone is not tried again.
+    let _ = bed.submit(host, 1, command::read(1, 0, 1), data);
+    bed.turn();
+    bed.quiet();
+}
+
+#[test]
+fn a_disk_that_asks_to_try_again_for_a_while_costs_time_alone() {
+    let mut bed = Bed::new("while", "");
+    let host = bed.connect("one", 1, 32);
+    bed.disks[0].fail(Operation::Write, libc::EAGAIN, 8);
+    let buffer = bed.host(host).buffer(BLOCK as usize).unwrap();
+    let data = Data::start_of(&buffer, BLOCK);
+    let write = bed.submit(host, 1, command::write(1, 0, 1), data);
+    bed.pass(Duration::from_secs(2));
+    let answer = bed.host(host).take(write).expect("it was tried again");
+    assert!(status_of(answer).is_success());
+    bed.quiet();
+}
+
+#[test]
+fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
+    let mut bed = Bed::new("removed", "in_capsule_data = \"8KiB\"");
+    let host = bed.connect("one", 1, 32);
+    bed.disks[0].hold(Operation::Write);
+    let bytes = [7; 2 * BLOCK as usize];
+    let _ = bed.submit(host, 1, command::write(1, 0, 2), Data::InCapsule(&bytes));
+    bed.until("the write at the disk", |bed| {
+        bed.disks[0].waiting(Operation::Write) > 0
+    });
+    bed.network.unplug(TARGET);
+    // The reactor looks for such events once a millisecond.
+    for _ in 0..100 {
+        bed.turn();
+    }
+    assert_eq!(bed.target.holdings().receives, 0, "the port is gone");
+    // A part was written; what is left lies in a slot that is gone.
+    bed.disks[0].set_habits(Habits {
+        short: 1000,
+        ..Habits::default()
+    });
+    bed.disks[0].release_all();
+    bed.until("the end of the write", |bed| {
+        bed.target.holdings().requests == 0
+    });
+}

@@ -1,0 +1,21 @@
+//! Targets and hosts while disks hold and fail their operations, and while processes stop
+//! and die.
+
+mod connects;
+mod disk;
+mod hung;
+mod pauses;
+mod signals;
+mod stale;
+mod sync;
+
+use std::time::{Duration, Instant};
+
+/// Asks again and again until it is so.
+fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + Duration::from_secs(40);
+    while !reached() {
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}

@@ -1,0 +1,120 @@
+//! A namespace as the hosts know it: its history, and what is under way on it.
+
+use std::ops::Range;
+
+use cairn_tests::random::Random;
+
+use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
+
+/// Writes of one block that have not ended, at most: more make the check slow, and
+/// find no more.
+const OPEN_MAX: u8 = 3;
+
+pub(super) struct Ledger {
+    pub(super) nsid: u32,
+    pub(super) block_bytes: usize,
+    pub(super) history: History,
+    /// Its disk may hold a command for longer than a Connect waits.
+    pub(super) hangs: bool,
+    /// By block: writes that have not ended, those that were lost included.
+    open: Vec<u8>,
+}
+
+impl Ledger {
+    pub(super) fn new(nsid: u32, block_bytes: usize, blocks: usize, hangs: bool) -> Self {
+        Self {
+            nsid,
+            block_bytes,
+            hangs,
+            history: History::default(),
+            open: vec![0; blocks],
+        }
+    }
+
+    pub(super) fn blocks(&self) -> usize {
+        self.open.len()
+    }
+
+    /// Whether one more write of these blocks may begin.
+    pub(super) fn may_write(&self, blocks: &Range<usize>) -> bool {
+        self.open[blocks.clone()]
+            .iter()
+            .all(|open| *open < OPEN_MAX)
+    }
+
+    pub(super) fn begin(&mut self, who: &str, kind: Kind, blocks: &Range<usize>) -> Id {
+        if kind.writes() {
+            self.open[blocks.clone()]
+                .iter_mut()
+                .for_each(|open| *open += 1);
+        }
+        self.history.begin(who, kind, blocks.clone())
+    }
+
+    pub(super) fn end(&mut self, id: Id, end: End) {
+        self.history.end(id, end);
+        self.close(id);
+    }
+
+    /// A lost write takes no effect any more.
+    pub(super) fn dead(&mut self, id: Id) {
+        self.history.dead(id);
+        self.close(id);
+    }
+
+    fn close(&mut self, id: Id) {
+        let (kind, blocks) = self.history.operation(id);
+        if kind.writes() {
+            self.open[blocks].iter_mut().for_each(|open| *open -= 1);
+        }
+    }
+
+    /// The bytes of a write.
+    pub(super) fn bytes(&self, first: Value, blocks: usize) -> Vec<u8> {
+        (first..first + blocks as u64)
+            .flat_map(|value| bytes_of(value, self.block_bytes))
+            .collect()
+    }
+
+    /// What was read.
+    pub(super) fn values(&self, bytes: &[u8]) -> Vec<Value> {
+        bytes.chunks_exact(self.block_bytes).map(value_of).collect()
+    }
+
+    /// Whether a disk could have shown what hosts have seen.
+    pub(super) fn check(&self) -> Result<(), String> {
+        let checked = self.history.check(self.blocks());
+        checked.map_err(|violation| format!("namespace {}, {violation}", self.nsid))
+    }
+}
+
+/// The bytes that only a write of this value leaves in a block.
+fn bytes_of(value: Value, length: usize) -> Vec<u8> {
+    if value == ZEROES {
+        return vec![0; length];
+    }
+    let mut bytes = Random::new(value).bytes(length);
+    bytes[..8].copy_from_slice(&value.to_le_bytes());
+    bytes
+}
+
+fn value_of(bytes: &[u8]) -> Value {
+    let value = bytes
+        .first_chunk()
+        .map_or(GARBAGE, |first| Value::from_le_bytes(*first));
+    if bytes == bytes_of(value, bytes.len()) {
+        value
+    } else {
+        GARBAGE
+    }
+}
+
+#[test]
+fn a_block_tells_its_value_or_that_it_is_torn() {
+    for value in [ZEROES, 1, 0x0123_4567_89ab_cdef] {
+        let bytes = bytes_of(value, 512);
+        assert_eq!(value_of(&bytes), value);
+        let torn = [&bytes[..256], &bytes_of(value + 1, 512)[256..]].concat();
+        assert_eq!(value_of(&torn), GARBAGE);
+    }
+}

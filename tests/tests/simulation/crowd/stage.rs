@@ -1,0 +1,204 @@
+//! All there is but hosts and disks: the clock, the network, one target or two.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_config::{Config, Flags};
+use cairn_rdma::{Clock, Provider};
+use cairn_roce::chance::Chance;
+use cairn_roce::phy::Network as Phy;
+use cairn_roce::phy::wire::Wire;
+use cairn_roce::{Soft, SoftOptions};
+use cairn_target::{Holdings, SteppedTarget};
+use cairn_tests::random::Random;
+
+use crate::weather::{Network, Weather};
+
+/// Steps without time going on, after which it never will.
+const STEPS_MAX: u32 = 20_000;
+
+pub(super) struct Stage {
+    pub(super) clock: Clock,
+    start: Instant,
+    wire: Wire,
+    pub(super) network: Network,
+    random: Random,
+    targets: Vec<Node>,
+    trace: bool,
+    idle_steps: u32,
+}
+
+/// A machine with a target.
+struct Node {
+    soft: Soft,
+    target: Option<SteppedTarget>,
+    /// Everything of its configuration.
+    config: String,
+    remote: SocketAddr,
+    /// It does nothing, and packets wait for it.
+    paused: bool,
+}
+
+impl Stage {
+    /// A network without anybody.
+    pub(super) fn new(weather: Weather, mut random: Random, trace: bool) -> Self {
+        let clock = Clock::simulated();
+        Self {
+            start: clock.now(),
+            clock,
+            wire: Wire::new(1 + random.below(5) as u8),
+            network: Network::new(weather, Random::new(random.bits())),
+            random,
+            targets: Vec::new(),
+            trace,
+            idle_steps: 0,
+        }
+    }
+
+    /// User-space RoCE of a machine.
+    pub(super) fn soft(&mut self) -> Soft {
+        Soft::new(SoftOptions {
+            network: Phy::Wire(self.wire.clone()),
+            clock: self.clock.clone(),
+            chance: Chance::seeded(self.random.bits()),
+            ..SoftOptions::default()
+        })
+    }
+
+    pub(super) fn now(&self) -> Instant {
+        self.clock.now()
+    }
+
+    pub(super) fn note(&self, what: impl FnOnce() -> String) {
+        if self.trace {
+            let at = self.now().duration_since(self.start).as_secs_f64() * 1e3;
+            eprintln!("{at:>14.6} ms  {}", what());
+        }
+    }
+
+    /// Adds a machine and starts its target, which has this configuration but for
+    /// its listener.
+    pub(super) fn add_target(&mut self, config: &str) {
+        let number = self.targets.len() + 1;
+        let address = IpAddr::from([10, 0, 0, number as u8]);
+        let listener = format!("[[listener]]\naddress = \"{address}\"\nprovider = \"soft\"\n");
+        let soft = self.soft();
+        self.targets.push(Node {
+            soft,
+            target: None,
+            config: format!("{config}{listener}"),
+            remote: SocketAddr::new(address, 0),
+            paused: false,
+        });
+        self.start_target(number - 1);
+    }
+
+    /// Starts a target that is not there.
+    pub(super) fn start_target(&mut self, index: usize) {
+        let soft = self.soft();
+        let clock = self.clock.clone();
+        let node = &mut self.targets[index];
+        node.soft = soft;
+        let text = &node.config;
+        let config = Config::parse("simulation", text, &Flags::default())
+            .unwrap_or_else(|error| panic!("the configuration is wrong:\n{error}\n{text}"));
+        let provider: Arc<dyn Provider> = Arc::new(node.soft.clone());
+        let target = SteppedTarget::start(config, vec![provider], clock)
+            .unwrap_or_else(|error| panic!("the target does not start: {error}"));
+        node.remote = target.addresses()[0];
+        node.target = Some(target);
+        self.note(|| format!("target {index} starts"));
+    }
+
+    /// Ends a target without a word to anybody.
+    pub(super) fn kill_target(&mut self, index: usize) {
+        self.note(|| format!("target {index} is killed"));
+        let soft = self.soft();
+        let node = &mut self.targets[index];
+        let old = std::mem::replace(&mut node.soft, soft);
+        let (target, address) = (node.target.take(), node.remote.ip());
+        self.silently(address, || {
+            target.expect("a target that is there").kill();
+            let _ = old.step();
+        });
+    }
+
+    /// Does something of which nobody else hears: what is sent meanwhile is lost.
+    pub(super) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
+        self.send_all();
+        job();
+        self.network.cut_off.push(address);
+        self.send_all();
+        self.network.cut_off.pop();
+    }
+
+    pub(super) fn has_target(&self, index: usize) -> bool {
+        self.targets[index].target.is_some()
+    }
+
+    /// Stops a target, or lets it go on, as SIGSTOP and SIGCONT do.
+    pub(super) fn pause_target(&mut self, index: usize, paused: bool) {
+        self.note(|| format!("target {index}: paused = {paused}"));
+        self.targets[index].paused = paused;
+    }
+
+    /// Where a target listens.
+    pub(super) fn remote(&self, index: usize) -> SocketAddr {
+        self.targets[index].remote
+    }
+
+    /// What targets hold, and connections that their managers have not forgotten.
+    pub(super) fn holdings(&self) -> Vec<(Holdings, usize)> {
+        let there = self.targets.iter();
+        there
+            .filter_map(|node| Some((node.target.as_ref()?.holdings(), node.soft.connections())))
+            .collect()
+    }
+
+    /// Time passes of which nobody notices anything while it does.
+    pub(super) fn jump(&mut self, gap: Duration) {
+        self.note(|| format!("the clock jumps by {gap:?}"));
+        self.clock.advance_to(self.now() + gap);
+    }
+
+    /// Lets targets do what there is to do now, then has the next thing happen: a
+    /// packet arrives, or a timer is due, or `latest` comes.
+    pub(super) fn advance(&mut self, latest: Instant) {
+        let mut next = latest;
+        for node in self.targets.iter_mut().filter(|node| !node.paused) {
+            let before = node.soft.step();
+            let own = node.target.as_mut().and_then(SteppedTarget::step);
+            // What the target wants of connections.
+            let after = node.soft.step();
+            next = [before, own, after]
+                .into_iter()
+                .flatten()
+                .fold(next, Instant::min);
+        }
+        self.send_all();
+        let now = self.now();
+        let next = self
+            .network
+            .next_arrival()
+            .into_iter()
+            .fold(next, Instant::min);
+        if next <= now {
+            self.idle_steps += 1;
+            assert!(self.idle_steps < STEPS_MAX, "time stands still");
+        } else {
+            self.idle_steps = 0;
+            self.clock.advance_to(next);
+        }
+        while let Some(frame) = self.network.arrived(self.clock.now()) {
+            self.wire.deliver(frame);
+        }
+    }
+
+    fn send_all(&mut self) {
+        let now = self.now();
+        while let Some(frame) = self.wire.take_sent() {
+            self.network.send(now, frame);
+        }
+    }
+}

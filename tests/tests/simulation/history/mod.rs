@@ -1,0 +1,267 @@
+//! What hosts saw of a namespace, and whether any disk could have shown them that.
+//!
+//! Each block is a register. A read returns a value that was there at one moment between
+//! its begin and its end; a write takes effect at one such moment. A write that failed
+//! may have taken effect or not. One that was never answered may take effect until its
+//! association is [`dead`](History::dead), and never after. A [`crash`](History::crash)
+//! may undo what no later flush, nor the write itself, made durable.
+//!
+//! [`History::check`] follows all orders in which that is possible, block by block, and
+//! names the first event after which none is left. It refuses a history only if no disk
+//! could have produced it. (G. Lowe, "Testing for linearizability",
+//! 2017, calls the method just-in-time linearization.)
+
+mod register;
+#[cfg(test)]
+mod tests;
+
+use std::fmt;
+use std::ops::Range;
+
+use register::Register;
+
+/// What a block contains: zeroes, or the bytes of a number that one write has.
+pub(crate) type Value = u64;
+
+/// A block without a write to it.
+pub(crate) const ZEROES: Value = 0;
+/// Bytes that nobody wrote.
+pub(crate) const GARBAGE: Value = u64::MAX;
+
+/// An operation of a history.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub(crate) struct Id(usize);
+
+/// What an operation does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Read,
+    /// The blocks get this value and those that follow it.
+    Write {
+        first: Value,
+        durable: bool,
+    },
+    WriteZeroes {
+        durable: bool,
+    },
+    Flush,
+}
+
+impl Kind {
+    pub(crate) fn writes(self) -> bool {
+        matches!(self, Self::Write { .. } | Self::WriteZeroes { .. })
+    }
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum End {
+    Done,
+    /// A read, which returned these.
+    Read(Vec<Value>),
+    /// With an error. A write may have been carried out in part.
+    Failed,
+}
+
+#[derive(Debug)]
+struct Operation {
+    kind: Kind,
+    blocks: Range<usize>,
+    /// How it ended, if it did.
+    end: Option<End>,
+    /// Who did it, for those who read a violation.
+    who: String,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Event {
+    Begin(Id),
+    End(Id),
+    /// It takes no effect from now on.
+    Dead(Id),
+    Crash,
+}
+
+/// All that happened to one namespace, in the order of time.
+#[derive(Debug, Default)]
+pub(crate) struct History {
+    operations: Vec<Operation>,
+    events: Vec<Event>,
+}
+
+/// No disk could have shown that.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// Which block.
+    pub(crate) block: usize,
+    /// Which event, and all of this block before it.
+    pub(crate) story: Vec<String>,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "block {}: no order of its writes explains", self.block)?;
+        self.story
+            .iter()
+            .try_for_each(|line| write!(f, "\n  {line}"))
+    }
+}
+
+impl History {
+    /// An operation begins.
+    pub(crate) fn begin(&mut self, who: &str, kind: Kind, blocks: Range<usize>) -> Id {
+        let id = Id(self.operations.len());
+        self.operations.push(Operation {
+            kind,
+            blocks,
+            end: None,
+            who: who.to_owned(),
+        });
+        self.events.push(Event::Begin(id));
+        id
+    }
+
+    /// It ends.
+    pub(crate) fn end(&mut self, id: Id, end: End) {
+        self.operations[id.0].end = Some(end);
+        self.events.push(Event::End(id));
+    }
+
+    /// An operation that was not answered can take no effect any more.
+    pub(crate) fn dead(&mut self, id: Id) {
+        self.events.push(Event::Dead(id));
+    }
+
+    /// The disk lost its power, and everything that was under way.
+    pub(crate) fn crash(&mut self) {
+        self.events.push(Event::Crash);
+    }
+
+    /// What an operation does, to which blocks.
+    pub(crate) fn operation(&self, id: Id) -> (Kind, Range<usize>) {
+        let operation = &self.operations[id.0];
+        (operation.kind, operation.blocks.clone())
+    }
+
+    /// Whether an operation ended well.
+    pub(crate) fn is_done(&self, id: Id) -> bool {
+        let end = self.operations[id.0].end.as_ref();
+        end.is_some_and(|end| *end != End::Failed)
+    }
+
+    /// Checks all blocks of the namespace.
+    pub(crate) fn check(&self, blocks: usize) -> Result<(), Violation> {
+        (0..blocks).try_for_each(|block| self.check_block(block))
+    }
+
+    fn touches(&self, event: Event, block: usize) -> bool {
+        match event {
+            Event::Begin(id) | Event::End(id) | Event::Dead(id) => {
+                let operation = &self.operations[id.0];
+                operation.kind == Kind::Flush || operation.blocks.contains(&block)
+            }
+            Event::Crash => true,
+        }
+    }
+
+    fn check_block(&self, block: usize) -> Result<(), Violation> {
+        let of_block = |event: &&Event| self.touches(**event, block);
+        let events: Vec<Event> = self.events.iter().filter(of_block).copied().collect();
+        let last_crash = events.iter().rposition(|event| *event == Event::Crash);
+        let mut register = Register::new();
+        for (at, &event) in events.iter().enumerate() {
+            register.crash_ahead = last_crash.is_some_and(|crash| at < crash);
+            self.apply(&mut register, event, block);
+            if register.is_impossible() {
+                let story = events[..=at].iter().map(|event| self.tell(*event, block));
+                return Err(Violation {
+                    block,
+                    story: story.collect(),
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn apply(&self, register: &mut Register, event: Event, block: usize) {
+        match event {
+            Event::Begin(id) => match self.operations[id.0].kind {
+                Kind::Flush => register.flush_begins(id),
+                kind if kind.writes() => {
+                    let (value, durable) = self.written(id, block);
+                    register.write_begins(id, value, durable);
+                }
+                _ => {
+                    if let Some(value) = self.read(id, block) {
+                        register.read_begins(id, value);
+                    }
+                }
+            },
+            Event::End(id) => {
+                let operation = &self.operations[id.0];
+                let failed = operation.end == Some(End::Failed);
+                match operation.kind {
+                    Kind::Flush => register.flush_ends(id, !failed),
+                    Kind::Read if failed => {}
+                    _ => register.ends(id, !failed),
+                }
+            }
+            Event::Dead(id) => register.ends(id, false),
+            Event::Crash => register.crash(),
+        }
+    }
+
+    /// What a write leaves in a block, and whether durably.
+    fn written(&self, id: Id, block: usize) -> (Value, bool) {
+        let operation = &self.operations[id.0];
+        match operation.kind {
+            Kind::Write { first, durable } => {
+                (first + (block - operation.blocks.start) as u64, durable)
+            }
+            Kind::WriteZeroes { durable } => (ZEROES, durable),
+            Kind::Read | Kind::Flush => unreachable!("{operation:?} writes nothing"),
+        }
+    }
+
+    /// What a read returned of a block, if it did.
+    fn read(&self, id: Id, block: usize) -> Option<Value> {
+        let operation = &self.operations[id.0];
+        match &operation.end {
+            Some(End::Read(values)) => Some(values[block - operation.blocks.start]),
+            _ => None,
+        }
+    }
+
+    fn tell(&self, event: Event, block: usize) -> String {
+        let of = |id: Id| {
+            let operation = &self.operations[id.0];
+            let value = match operation.kind {
+                Kind::Read => self.read(id, block).map(|value| format!(" of {value:#x}")),
+                Kind::Flush => None,
+                _ => Some(format!(" of {:#x}", self.written(id, block).0)),
+            };
+            let durable = match operation.kind {
+                Kind::Write { durable: true, .. } | Kind::WriteZeroes { durable: true } => {
+                    " (durable)"
+                }
+                _ => "",
+            };
+            let what = match operation.kind {
+                Kind::Read => "read",
+                Kind::Flush => "flush",
+                _ => "write",
+            };
+            let (who, value) = (&operation.who, value.unwrap_or_default());
+            format!("{what}{value}{durable}, number {} by {who}", id.0)
+        };
+        match event {
+            Event::Begin(id) => format!("begins: {}", of(id)),
+            Event::End(id) if self.operations[id.0].end == Some(End::Failed) => {
+                format!("fails:  {}", of(id))
+            }
+            Event::End(id) => format!("ends:   {}", of(id)),
+            Event::Dead(id) => format!("dead:   {}", of(id)),
+            Event::Crash => "the disk loses its power".to_owned(),
+        }
+    }
+}

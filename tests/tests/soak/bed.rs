@@ -1,0 +1,144 @@
+//! What lasts from round to round: two targets, their disks, and a host with verified I/O by
+//! both.
+
+use std::thread::{Scope, ScopedJoinHandle};
+use std::time::{Duration, Instant};
+
+use cairn_initiator::multipath::{Multipath, MultipathOptions, Policy};
+use cairn_roce::Soft;
+use cairn_tests::faulty_disk::FaultyDisk;
+use cairn_tests::harness::{Scratch, namespace};
+use cairn_tests::load::Load;
+use cairn_tests::process::TargetProcess;
+
+use crate::holdings::Holdings;
+
+/// Of each disk; the load uses half of it.
+const DISK_BYTES: u64 = 4 << 20;
+/// For all that a round held to come back.
+const PATIENCE: Duration = Duration::from_secs(40);
+
+pub(crate) struct Bed {
+    /// Namespace 1, by both targets.
+    pub(crate) shared: FaultyDisk,
+    /// Namespace 2 of the first target.
+    pub(crate) troubled: FaultyDisk,
+    /// Namespace 3 of the first target, of which a bystander expects nothing but good.
+    _healthy: Scratch,
+    pub(crate) targets: [TargetProcess; 2],
+    pub(crate) load: Load,
+    /// What each process holds when only the load's host is connected, ours last.
+    quiet: [Holdings; 3],
+}
+
+impl Bed {
+    /// Nothing, where disks cannot be mounted.
+    pub(crate) fn new() -> Option<Self> {
+        let shared = FaultyDisk::mount("soak-shared", DISK_BYTES)?;
+        let troubled = FaultyDisk::mount("soak-troubled", DISK_BYTES)?;
+        let healthy = Scratch::in_memory("soak-healthy", DISK_BYTES);
+        let uuid = |n: u32| format!("uuid = \"00000000-0000-4000-8000-00000000000{n}\"\n");
+        let of_both = namespace(1, &shared.export(4096)) + "shared = true\n" + &uuid(1);
+        let of_first = namespace(2, &troubled.export(4096))
+            + &uuid(2)
+            + &namespace(3, &healthy.export(4096))
+            + &uuid(3);
+        let targets = [
+            TargetProcess::start(1, &(of_both.clone() + &of_first)),
+            TargetProcess::start(2, &of_both),
+        ];
+        let paths = targets.iter().map(|target| target.options("load"));
+        let options = MultipathOptions {
+            policy: Policy::RoundRobin,
+            ..MultipathOptions::new(1)
+        };
+        let disk = Multipath::connect(&Soft::default(), paths, options).expect("a path");
+        let mut load = Load::new(disk);
+        load.run(500);
+        load.drain();
+        rest(&mut load);
+        let quiet = Self::holdings(&targets);
+        Some(Self {
+            shared,
+            troubled,
+            _healthy: healthy,
+            targets,
+            load,
+            quiet,
+        })
+    }
+
+    fn holdings(targets: &[TargetProcess; 2]) -> [Holdings; 3] {
+        [
+            Holdings::of_target(&targets[0]),
+            Holdings::of_target(&targets[1]),
+            Holdings::of_process("self"),
+        ]
+    }
+
+    /// The load goes on while other hosts do this on a thread of their own.
+    pub(crate) fn meanwhile(load: &mut Load, work: impl FnOnce() + Send) {
+        std::thread::scope(|scope: &Scope<'_, '_>| {
+            let worker: ScopedJoinHandle<'_, ()> = scope.spawn(work);
+            load.run_until("other hosts' work", |_| worker.is_finished());
+            if let Err(panic) = worker.join() {
+                std::panic::resume_unwind(panic);
+            }
+        });
+    }
+
+    /// The load goes on for a while.
+    pub(crate) fn run_for(&mut self, time: Duration) {
+        let end = Instant::now() + time;
+        self.load.run_until("some time", |_| Instant::now() >= end);
+    }
+
+    /// Ends all faults; each block is as it must be, and each process holds what it held at
+    /// first.
+    pub(crate) fn settle(&mut self) {
+        self.shared.heal();
+        self.troubled.heal();
+        self.load.run_until("both paths", |load| {
+            load.disk.paths().all(|path| path.usable)
+        });
+        self.load.run(100);
+        self.load.verify();
+        rest(&mut self.load);
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let now = Self::holdings(&self.targets);
+            let mut pairs = now.iter().zip(&self.quiet);
+            if pairs.all(|(now, before)| now.is_back_at(before)) {
+                return;
+            }
+            assert!(
+                Instant::now() < deadline,
+                "not all came back: {now:#?}, and at first {:#?}",
+                self.quiet
+            );
+            rest(&mut self.load);
+        }
+    }
+
+    /// Everybody leaves, and the targets end as they should.
+    pub(crate) fn end(self) {
+        let Self {
+            load, mut targets, ..
+        } = self;
+        load.finish().close().expect("the host can leave");
+        for target in &mut targets {
+            let status = target.terminate(Duration::from_secs(25));
+            assert!(status.is_some_and(|status| status.success()), "{status:?}");
+        }
+    }
+}
+
+/// A moment without I/O: the last answers are acknowledged, keep alives go on.
+fn rest(load: &mut Load) {
+    let end = Instant::now() + Duration::from_millis(100);
+    while Instant::now() < end {
+        if !load.disk.poll(Instant::now()) {
+            load.disk.sleep(end).expect("the host can sleep");
+        }
+    }
+}

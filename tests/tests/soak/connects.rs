@@ -1,0 +1,49 @@
+//! More connects than there are controller ids, as fast as they come.
+
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{Data, Host, HostOptions, Recovery, command};
+use cairn_roce::Soft;
+use cairn_tests::harness::namespace;
+use cairn_tests::process::TargetProcess;
+
+use crate::holdings::Holdings;
+use crate::number;
+
+#[test]
+#[ignore = "it takes as long as it is given: cargo xtask soak"]
+fn connects() {
+    let count = number("CAIRN_SOAK_CONNECTS").unwrap_or(2000);
+    let target = TargetProcess::start_alone(&namespace(1, "mem:1MiB"));
+    let provider = Soft::default();
+    let options = HostOptions {
+        recovery: Recovery::NONE,
+        ..target.options("visitor")
+    };
+    let mut before = None;
+    let started = Instant::now();
+    for n in 0..count {
+        let mut host = Host::connect(&provider, options.clone()).unwrap();
+        if n % 16 == 0 {
+            host.run(1, command::flush(1), Data::None).unwrap();
+        }
+        // Some leave without a word.
+        if n % 3 > 0 {
+            host.shutdown().unwrap();
+        }
+        if n == 200 {
+            before = Some(Holdings::of_target(&target));
+        }
+    }
+    println!("{count} connects in {:.1?}", started.elapsed());
+    let Some(before) = before else { return };
+    let deadline = Instant::now() + Duration::from_secs(30);
+    while !Holdings::of_target(&target).is_back_at(&before) {
+        assert!(
+            Instant::now() < deadline,
+            "{:?} is more than {before:?}",
+            Holdings::of_target(&target)
+        );
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}

@@ -1,0 +1,77 @@
+//! What a process holds: descriptors, threads, memory; and of a target what its metrics tell.
+
+use std::fs;
+
+use cairn_tests::process::TargetProcess;
+
+/// What may come and go without being a leak, in bytes of resident memory: an allocator's and
+/// the kernel's way with what was used once.
+const MEMORY_SLACK: u64 = 48 << 20;
+
+/// Threads that wait for more work for a while, as pools keep them.
+const IDLE_THREADS: usize = 4;
+
+/// What a process holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Holdings {
+    descriptors: usize,
+    threads: usize,
+    /// Gauges of a target's reactors and subsystems.
+    gauges: Vec<(&'static str, u64)>,
+    resident_bytes: u64,
+}
+
+/// Gauges that are the same whenever the same hosts are connected and idle.
+const GAUGES: [&str; 4] = [
+    "cairn_reactor_requests",
+    "cairn_reactor_buffer_used_bytes",
+    "cairn_reactor_queue_pairs",
+    "cairn_subsystem_controllers",
+];
+
+impl Holdings {
+    pub(crate) fn of_target(target: &TargetProcess) -> Self {
+        let page = target.scrape();
+        let gauges = GAUGES.map(|name| (name, page.count(name, &[])));
+        Self {
+            gauges: gauges.to_vec(),
+            ..Self::of_process(&target.pid().to_string())
+        }
+    }
+
+    /// Of the process whose folder in /proc this is.
+    pub(crate) fn of_process(pid: &str) -> Self {
+        let descriptors = fs::read_dir(format!("/proc/{pid}/fd")).expect("it runs");
+        let tasks = fs::read_dir(format!("/proc/{pid}/task")).expect("it runs");
+        // Workers of an io_uring are the kernel's, and come and go with the work.
+        let names = tasks.flatten().filter_map(|task| {
+            let name = fs::read_to_string(task.path().join("comm"));
+            name.ok().filter(|name| !name.starts_with("iou-"))
+        });
+        let status = fs::read_to_string(format!("/proc/{pid}/status")).expect("it runs");
+        let resident = status
+            .lines()
+            .find_map(|line| line.strip_prefix("VmRSS:")?.trim().strip_suffix(" kB"))
+            .and_then(|kib| kib.parse::<u64>().ok());
+        Self {
+            descriptors: descriptors.count(),
+            threads: names.count(),
+            gauges: Vec::new(),
+            resident_bytes: resident.expect("a process has memory") * 1024,
+        }
+    }
+
+    /// Whether it is no more than it was, but for memory within bounds.
+    pub(crate) fn is_back_at(&self, before: &Self) -> bool {
+        let Self {
+            descriptors,
+            threads,
+            ref gauges,
+            resident_bytes,
+        } = *self;
+        descriptors <= before.descriptors
+            && threads <= before.threads + IDLE_THREADS
+            && *gauges == before.gauges
+            && resident_bytes <= before.resident_bytes + MEMORY_SLACK
+    }
+}

@@ -1,0 +1,55 @@
+//! Rounds of chance: targets and hosts as processes and over user-space RoCE, disks under
+//! fault, and after each round the question whether everything is as it was.
+//!
+//! `cargo xtask soak` runs it for long, `cargo xtask test` for a short time. Each round has a
+//! seed; a failure prints the command that repeats the round.
+//!
+//! | variable | meaning |
+//! |---|---|
+//! | `CAIRN_SOAK_SECONDS` | no round begins after this time; 40 |
+//! | `CAIRN_SOAK_ROUNDS` | nor after so many; no limit |
+//! | `CAIRN_SOAK_SEED` | the first round's seed; each has the next; 1 |
+//! | `CAIRN_SOAK_CONNECTS` | connects of the test that counts them; 2000 |
+
+mod bed;
+mod connects;
+mod holdings;
+mod round;
+
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+use std::time::{Duration, Instant};
+
+use bed::Bed;
+use round::Round;
+
+#[test]
+#[ignore = "it takes as long as it is given: cargo xtask soak"]
+fn rounds() {
+    let Some(mut bed) = Bed::new() else { return };
+    let end = Instant::now() + Duration::from_secs(number("CAIRN_SOAK_SECONDS").unwrap_or(40));
+    let first = number("CAIRN_SOAK_SEED").unwrap_or(1);
+    let limit = number("CAIRN_SOAK_ROUNDS").unwrap_or(u64::MAX);
+    let mut rounds = 0;
+    while rounds < limit && Instant::now() < end {
+        let seed = first.wrapping_add(rounds);
+        rounds += 1;
+        println!("round {rounds}, seed {seed}");
+        let outcome = catch_unwind(AssertUnwindSafe(|| Round::new(&mut bed, seed).run()));
+        if let Err(panic) = outcome {
+            println!(
+                "round {rounds} fails with seed {seed}; to repeat it: \
+                 cargo xtask soak --rounds 1 --seed {seed}"
+            );
+            resume_unwind(panic);
+        }
+    }
+    bed.end();
+    println!("{rounds} rounds from seed {first}");
+}
+
+/// A number from the environment.
+fn number(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    let value = text.parse();
+    Some(value.unwrap_or_else(|_| panic!("{name} is {text}, no number")))
+}

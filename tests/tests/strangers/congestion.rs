@@ -1,0 +1,130 @@
+//! Strangers who claim that the network is congested.
+
+use std::collections::BTreeSet;
+use std::net::Ipv4Addr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{Data, Host, HostOptions, command};
+use cairn_roce::capture::Capture;
+use cairn_roce::wire::{Opcode, Packet};
+use cairn_roce::{Soft, SoftOptions};
+use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
+
+use super::datagrams::Stranger;
+use super::{PATIENCE, Victim};
+
+/// One phase of measuring.
+const PHASE: Duration = Duration::from_millis(150);
+const READ: u32 = 128 << 10;
+
+/// Congestion notifications from another port of the host's address to each queue pair
+/// that the host talks to, one on the heels of the other: no rate recovers between two.
+#[test]
+fn forged_notifications_do_not_stop_reads() {
+    let victim = Victim::start();
+    let local = own_loopback_address();
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("pcapng");
+    let capture = Arc::new(Capture::create(&path, 64 << 10).unwrap());
+    let soft = Soft::new(SoftOptions {
+        capture: Some(Arc::clone(&capture)),
+        ..SoftOptions::default()
+    });
+    let options = HostOptions {
+        timeout: PATIENCE,
+        local: Some(local.into()),
+        ..HostOptions::new(victim.address(), nqn(NQN), host_nqn("good"))
+    };
+    let mut host = Host::connect(&soft, options).unwrap();
+    let buffer = host.buffer(READ as usize).unwrap();
+    let mut read_for = |time: Duration| {
+        let start = Instant::now();
+        let mut reads = 0_u32;
+        while start.elapsed() < time {
+            let data = Data::start_of(&buffer, READ);
+            host.run(1, command::read(1, 0, READ / 512), data).unwrap();
+            reads += 1;
+        }
+        f64::from(reads) / start.elapsed().as_secs_f64()
+    };
+    read_for(PHASE);
+    capture.flush();
+    let queue_pairs = queue_pairs_of(&path, local);
+    assert!(queue_pairs.len() >= 2, "{queue_pairs:?}");
+    let (mut quiet, mut attacked) = (0.0, 0.0);
+    for _ in 0..3 {
+        quiet += read_for(PHASE);
+        let flood = Flood::start(local, &victim, &queue_pairs);
+        // What a rate needs to fall, and to be felt.
+        read_for(PHASE / 3);
+        attacked += read_for(PHASE);
+        flood.stop();
+    }
+    let counters = victim.counters();
+    assert!(
+        counters.rp_cnp_handled > 0,
+        "no notification was believable"
+    );
+    assert!(counters.rp_cnp_ignored > 0, "each notification was heeded");
+    assert!(
+        attacked > 0.3 * quiet,
+        "{attacked:.0} reads a second of {quiet:.0}: {counters:?}"
+    );
+    host.shutdown().unwrap();
+    victim.target.stop().unwrap();
+}
+
+struct Flood {
+    stop: Arc<AtomicBool>,
+    thread: thread::JoinHandle<()>,
+}
+
+impl Flood {
+    fn start(claimed: Ipv4Addr, victim: &Victim, queue_pairs: &BTreeSet<u32>) -> Self {
+        let stranger = Stranger::at(claimed, 0, victim.address().ip());
+        let stop = Arc::new(AtomicBool::new(false));
+        let (stopped, queue_pairs) = (Arc::clone(&stop), queue_pairs.clone());
+        let thread = thread::spawn(move || {
+            while !stopped.load(Ordering::Relaxed) {
+                for &qpn in &queue_pairs {
+                    let mut packet = Packet::new(Opcode::Cnp, qpn, 0);
+                    packet.bth.becn = true;
+                    packet.payload = &[0; 16];
+                    stranger.send(&packet);
+                }
+                thread::sleep(Duration::from_micros(40));
+            }
+        });
+        Self { stop, thread }
+    }
+
+    fn stop(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap();
+    }
+}
+
+/// The target's queue pairs, as the host's packets name them in a capture.
+fn queue_pairs_of(path: &Path, host: Ipv4Addr) -> BTreeSet<u32> {
+    /// Up to the packet in a block; then Ethernet, IPv4 and UDP, up to the BTH.
+    const BLOCK: usize = 28;
+    const HEADERS: usize = 14 + 20 + 8;
+    let bytes = std::fs::read(path).unwrap();
+    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
+    let mut found = BTreeSet::new();
+    let mut at = 0;
+    while at + BLOCK + HEADERS + 12 < bytes.len() {
+        let frame = &bytes[at + BLOCK..];
+        if word(at) == 6 && frame[26..30] == host.octets() {
+            let bth = &frame[HEADERS..];
+            let qpn = u32::from_be_bytes([0, bth[5], bth[6], bth[7]]);
+            found.extend((qpn > 1).then_some(qpn));
+        }
+        at += word(at + 4) as usize;
+    }
+    found
+}

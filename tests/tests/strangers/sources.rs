@@ -1,0 +1,68 @@
+//! The sources, read: no line that a peer causes is logged without permission.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const MACROS: [&str; 5] = ["error!", "warn!", "info!", "debug!", "trace!"];
+/// Lines above a macro in which to look for who causes its line.
+const ABOVE: usize = 3;
+
+/// Target and providers log by `peer_line!` and `peer_detail!`, which need a `Line`;
+/// where they do not, a comment says what else than a peer causes the line.
+#[test]
+fn each_log_line_has_permission_or_a_cause() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let mut found = 0;
+    let mut bad = Vec::new();
+    for folder in [
+        "target/src",
+        "rdma/src",
+        "rdma/roce/src",
+        "rdma/verbs/src",
+        "nvme-proto/src",
+    ] {
+        for path in rust_files(&root.join(folder)) {
+            let text = fs::read_to_string(&path).unwrap();
+            let lines: Vec<&str> = text.lines().collect();
+            for (at, line) in lines.iter().enumerate() {
+                let is_log = |name: &&str| line.contains(&format!("tracing::{name}("));
+                assert!(
+                    !line.contains("use tracing::"),
+                    "{}: {line}",
+                    path.display()
+                );
+                if !MACROS.iter().any(is_log) {
+                    continue;
+                }
+                found += 1;
+                let above = &lines[at.saturating_sub(ABOVE)..at];
+                if !above
+                    .iter()
+                    .any(|line| line.trim_start().starts_with("// Cause: "))
+                {
+                    bad.push(format!("{}:{}: {}", path.display(), at + 1, line.trim()));
+                }
+            }
+        }
+    }
+    assert!(found > 10, "the sources are elsewhere");
+    assert!(
+        bad.is_empty(),
+        "use cairn_rdma::peer_line!, or say in a comment `// Cause: ...` what else than a \
+         peer causes it:\n{}",
+        bad.join("\n")
+    );
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}

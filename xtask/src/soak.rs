@@ -1,0 +1,89 @@
+//! `cargo xtask soak`: rounds of chance, for as long as there is time.
+//!
+//! The rounds themselves are in `tests/tests/soak`; this runs them, the test that counts
+//! connects, and the simulation with more seeds than a run of all tests has time for.
+
+use std::process::ExitCode;
+
+use anyhow::{Result, bail};
+
+use crate::test::step::Step;
+
+/// Seeds of each test of the simulation.
+const SIMULATED: &str = "10000";
+/// Connects, of which there are more than controller ids.
+const CONNECTS: &str = "70000";
+
+/// What the command line asks for.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Begin rounds for so many hours
+    #[arg(long, default_value_t = 0)]
+    hours: u64,
+    /// And so many minutes
+    #[arg(long, default_value_t = 0)]
+    minutes: u64,
+    /// And so many seconds
+    #[arg(long, default_value_t = 0)]
+    seconds: u64,
+    /// No more than so many rounds
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// The first round's seed; each round has the next
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The rounds alone: no simulation, and only a few connects
+    #[arg(long)]
+    short: bool,
+}
+
+/// Runs it all; a failure does not keep the rest from running.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let seconds = (args.hours * 60 + args.minutes) * 60 + args.seconds;
+    let seconds = match (seconds, args.rounds) {
+        (0, None) => bail!("for how long? --hours, --minutes, --seconds or --rounds says it"),
+        (0, Some(_)) => u64::MAX / 2,
+        (seconds, _) => seconds,
+    };
+    let mut success = true;
+    for step in steps(args, seconds) {
+        println!("\n==> {}: {}", step.name, step.command_line());
+        success &= step.run()?.success;
+    }
+    Ok(if success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+fn steps(args: &Args, seconds: u64) -> Vec<Step> {
+    let soak = |name, test: &str| {
+        let arguments = format!(
+            "test -p cairn-tests --test soak --locked -- --ignored --exact --nocapture {test}"
+        );
+        Step::cargo(name, &arguments)
+    };
+    let mut rounds = soak("rounds", "rounds")
+        .with_env("CAIRN_SOAK_SECONDS", &seconds.to_string())
+        .with_env("CAIRN_SOAK_SEED", &args.seed.to_string());
+    if let Some(limit) = args.rounds {
+        rounds = rounds.with_env("CAIRN_SOAK_ROUNDS", &limit.to_string());
+    }
+    if args.rounds == Some(1) {
+        return vec![rounds];
+    }
+    let connects = soak("connects", "connects::connects");
+    if args.short {
+        return vec![rounds, connects];
+    }
+    vec![
+        rounds,
+        connects.with_env("CAIRN_SOAK_CONNECTS", CONNECTS),
+        Step::cargo(
+            "simulation",
+            "test -p cairn-tests --test simulation --locked",
+        )
+        .with_env("CAIRN_SEEDS", SIMULATED),
+    ]
+}
