@@ -23,5 +23,5 @@ mod work_id;
 
 pub use backend::OpenError;
 pub use bare_disk::BareDisk;
-pub use server::{Holdings, ReloadError, StartError, SteppedTarget, Target};
+pub use server::{Holdings, ReloadError, StartError, Starting, SteppedTarget, Target};
 pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

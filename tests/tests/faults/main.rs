@@ -4,6 +4,7 @@
 mod connects;
 mod disk;
 mod hung;
+mod opens;
 mod pauses;
 mod signals;
 mod stale;
