@@ -19,7 +19,7 @@ pub(crate) use table::{QpairId, Qpairs};
 use crate::ana::ListenerShared;
 use crate::marking::MarkingPolicy;
 use crate::reactor::ShareId;
-use crate::registry::{ControllerShared, QueueShared, SubsystemShared};
+use crate::registry::{ControllerShared, Place, QueueShared, SubsystemShared};
 use crate::request::List;
 use crate::work_id::WorkKind;
 
@@ -110,6 +110,8 @@ pub(crate) struct QueuePair {
     pub(crate) marking: Marking,
     /// What decides that.
     pub(crate) policy: MarkingPolicy,
+    /// What counts it for its address until it is no more.
+    pub(crate) place: Place,
     /// Where it is in its life.
     pub(crate) state: State,
     /// Whether its one Connect command has come.
@@ -154,6 +156,7 @@ impl QueuePair {
             cm: accepted.cm,
             marking: accepted.marking,
             policy: accepted.policy,
+            place: accepted.place,
             state: State::Connecting {
                 deadline: now + CONNECT_TIMEOUT,
             },
@@ -335,17 +338,21 @@ pub(crate) struct Accepted {
     pub(crate) reads: u32,
     /// Where it came in.
     pub(crate) listener: Arc<ListenerShared>,
+    /// Its place among those that wait for their Connect.
+    pub(crate) place: Place,
 }
 
 #[cfg(test)]
 mod tests {
-    use cairn_rdma::PKey;
+    use cairn_rdma::{Clock, PKey};
     use nvme_proto::ana::AnaStates;
 
     use super::*;
     use crate::ana::AnaShared;
+    use crate::registry::Places;
 
     fn queue_pair(hsqsize: u16) -> QueuePair {
+        let places = Arc::new(Places::new(Clock::default()));
         let accepted = Accepted {
             qp: QpId::new(0, 0),
             port: 0,
@@ -369,6 +376,7 @@ mod tests {
                 ana: AnaShared::new(&AnaStates::default()),
                 removed: false.into(),
             }),
+            place: places.take([192, 0, 2, 1].into()).unwrap(),
         };
         QueuePair::new(accepted, Instant::now())
     }

@@ -20,10 +20,12 @@ use super::{Order, StartError, Started};
 use crate::metrics::{MetricsServer, Observed, ReactorCounters};
 use crate::placement;
 use crate::reactor::{self, Sizes};
-use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
+use crate::registry::{ControlMessage, Mailbox, Places, Registry, SubsystemShared};
 
 /// Queue pairs of one reactor on one device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
+/// Those of them that only addresses may have with an association now or lately.
+pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
 /// What listeners say, and which.
 pub(super) type ListenerNews = (ListenerId, ListenerEvent);
@@ -64,6 +66,8 @@ pub(super) struct Control {
     pub(super) orders: UnboundedReceiver<Order>,
     pub(super) next_deadline: Option<Instant>,
     pub(super) complaints: Complaints,
+    /// Connections without an association, and who had one.
+    pub(super) places: Arc<Places>,
 }
 
 impl Control {
@@ -98,6 +102,7 @@ impl Control {
         };
         let discovery = Arc::new(parts.discovery(0));
         let observed = Arc::new(Observed::new(&registry, counters, &providers));
+        let places = Arc::new(Places::new(clock.clone()));
         let mut control = Self {
             limits,
             clock,
@@ -120,6 +125,7 @@ impl Control {
             orders,
             next_deadline: None,
             complaints: Complaints::default(),
+            places,
             config,
         };
         match control.open_all() {
