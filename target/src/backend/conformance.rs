@@ -306,7 +306,7 @@ impl Loop {
         let mut losetup = std::process::Command::new("losetup");
         let output = losetup.args(arguments).arg(file).output().ok()?;
         if !output.status.success() {
-            eprintln!("skipped: no loop devices here, or not root");
+            cairn_skips::skip("no loop devices here, or not root");
             return None;
         }
         let device = String::from_utf8(output.stdout).unwrap();
