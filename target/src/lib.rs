@@ -22,6 +22,7 @@ mod request;
 mod ring;
 mod server;
 mod simulated_disk;
+mod submission;
 mod top;
 mod work_id;
 
