@@ -10,9 +10,10 @@ use nvme_proto::wire::fabrics::ConnectData;
 use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Status};
 
 use super::Reactor;
+use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
-use crate::qpair::{Association, QpairId};
+use crate::qpair::Association;
 use crate::registry::{QueueShared, Way};
 use crate::request::{RequestId, Task};
 

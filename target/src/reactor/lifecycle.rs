@@ -11,7 +11,9 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
 use super::Reactor;
 use super::port::{PORTS_MAX, Port};
-use crate::qpair::{Accepted, Ending, QpairId, QueuePair, State};
+use crate::ending::Ending;
+use crate::ids::QpairId;
+use crate::qpair::{Accepted, QueuePair, State};
 use crate::registry::{Admitted, ControlMessage};
 use crate::request::{RequestId, Stage};
 

@@ -17,9 +17,10 @@ use rustix::event::EventfdFlags;
 
 use super::{IoCounters, Place, Ward};
 use crate::ana::ListenerShared;
+use crate::ending::Ending;
+use crate::ids::QpairId;
 use crate::marking::MarkingPolicy;
 use crate::namespace::NamespaceTable;
-use crate::qpair::{Ending, QpairId};
 
 /// A queue pair, wherever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

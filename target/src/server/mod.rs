@@ -25,12 +25,12 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use crate::backend::OpenError;
-use crate::metrics::Observed;
+use crate::exposition::Observed;
 use control::Control;
 use crew::Crew;
 
 pub use reload::ReloadError;
-pub use stepped::{Holdings, SteppedTarget};
+pub use stepped::SteppedTarget;
 
 /// Why a target cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -14,7 +14,7 @@ use super::StartError;
 use super::control::Control;
 use super::listeners::OpenListener;
 use crate::ana::ListenerShared;
-use crate::metrics::MetricsServer;
+use crate::exposition::MetricsServer;
 use crate::namespace::Namespace;
 
 /// Why a configuration was not taken on. The old one stays.

@@ -43,13 +43,13 @@ fn one_address_refuses_no_other(
 ) {
     logged::listen();
     let known = address(1);
-    connect(target, provider(), known).unwrap();
+    connect(target, &*provider(), known).unwrap();
     let stranger = address(2);
     let silent = Silent::start(provider(), target.remote(), vec![stranger; 2]);
     silent.wait_for(CONNECTIONS);
     for number in 0..CONNECTS {
-        connect(target, provider(), known).unwrap();
-        connect(target, provider(), address(100 + number)).unwrap();
+        connect(target, &*provider(), known).unwrap();
+        connect(target, &*provider(), address(100 + number)).unwrap();
     }
     // The process has few lines for all, and another test may have taken them.
     let deadline = Instant::now() + PATIENCE;
@@ -71,12 +71,12 @@ fn one_address_refuses_no_other(
 fn many_addresses_refuse_no_known_host() {
     let target = TestTarget::start(&exports());
     let known = loopback_address(1);
-    connect(&target, target.provider(), known).unwrap();
+    connect(&target, &*target.provider(), known).unwrap();
     let strangers = (0..16).map(|network| Ipv4Addr::new(198, 51, network, 1).into());
     let silent = Silent::start(target.provider(), target.remote(), strangers.collect());
     silent.wait_for(2 * CONNECTIONS);
     for _ in 0..CONNECTS {
-        connect(&target, target.provider(), known).unwrap();
+        connect(&target, &*target.provider(), known).unwrap();
     }
     assert!(silent.stop() > 0, "nothing was refused");
 }
@@ -99,7 +99,7 @@ fn a_claimed_name_keeps_no_host_out() {
         assert!(claimed.len() < 1000, "there is no limit");
     };
     assert!(claimed.len() >= 64, "{refused}");
-    connect(&target, target.provider(), loopback_address(1)).unwrap();
+    connect(&target, &*target.provider(), loopback_address(1)).unwrap();
 }
 
 fn exports() -> String {
@@ -111,17 +111,13 @@ fn loopback_address(number: u32) -> IpAddr {
 }
 
 /// A host connects from there, and leaves.
-fn connect(
-    target: &TestTarget,
-    provider: Arc<dyn Provider>,
-    local: IpAddr,
-) -> Result<(), HostError> {
+fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Result<(), HostError> {
     let options = HostOptions {
         local: Some(local),
         recovery: Recovery::NONE,
         ..target.options("good")
     };
-    let host = cairn_initiator::Host::connect(&*provider, options)?;
+    let host = cairn_initiator::Host::connect(provider, options)?;
     host.shutdown()
 }
 
