@@ -17,6 +17,7 @@ use super::queue_limits::QueueLimits;
 use super::{BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress, TRIES_MAX, pieces};
 use crate::ring::{FileSlot, Ring, ZEROES};
 use crate::simulated_disk::SimulatedDisk;
+use crate::submission::Handover;
 
 /// The most bytes one entry of a ring reads or writes: it counts in 31 bits.
 const ENTRY_MAX: u64 = 1 << 30;
@@ -50,6 +51,8 @@ pub(crate) struct BlockFile {
     limits: Option<QueueLimits>,
     /// Whether data goes past the page cache.
     direct: bool,
+    /// What of it may block where it is submitted.
+    handover: Handover,
     /// Whether the system can be asked to write only where it need not wait.
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -83,6 +86,7 @@ impl BlockFile {
         let largest = is_device.then(|| pieces::largest_request(&file)).flatten();
         let limits = is_device.then(|| QueueLimits::of(&file)).flatten();
         let can_deallocate = !is_device || limits.is_some_and(|limits| limits.discard > 0);
+        let handover = Handover::of(&file, direct, is_device);
         let disk = Self {
             path: path.to_owned(),
             file,
@@ -94,6 +98,7 @@ impl BlockFile {
             can_grow: !is_device,
             limits,
             direct,
+            handover,
             writes_at_once: AtomicBool::new(true),
             zeroing: AtomicU8::new(Zeroing::Range as u8),
             can_punch: AtomicBool::new(true),
@@ -261,6 +266,11 @@ impl BlockFile {
     /// For the ring's fixed files.
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// For the ring, too: what of it may block there.
+    pub(crate) fn handover(&self) -> Handover {
+        self.handover
     }
 
     pub(super) fn geometry(&self) -> Geometry {

@@ -19,13 +19,16 @@ use super::opening::{Found, Openings, Returned};
 use super::reload::Reloading;
 use super::shutdown::STOP_TIMEOUT;
 use super::{Order, StartError, Started};
-use crate::metrics::{MetricsServer, Observed, ReactorCounters};
+use crate::exposition::{MetricsServer, Observed};
+use crate::metrics::ReactorCounters;
 use crate::placement;
 use crate::reactor::{self, Sizes};
-use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
+use crate::registry::{ControlMessage, Mailbox, Places, Registry, SubsystemShared};
 
 /// Queue pairs of one reactor on one device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
+/// Those of them that only addresses may have with an association now or lately.
+pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
 /// What listeners say, and which.
 pub(super) type ListenerNews = (ListenerId, ListenerEvent);
@@ -72,6 +75,8 @@ pub(super) struct Control {
     pub(super) next_reload: Option<Reloading>,
     pub(super) next_deadline: Option<Instant>,
     pub(super) complaints: Complaints,
+    /// Connections without an association, and who had one.
+    pub(super) places: Arc<Places>,
 }
 
 impl Control {
@@ -107,6 +112,7 @@ impl Control {
         let openings = Openings::new(matches!(crew, Crew::Threads { .. }));
         let discovery = Arc::new(parts.discovery(0));
         let observed = Arc::new(Observed::new(&registry, counters, &providers));
+        let places = Arc::new(Places::new(clock.clone()));
         let mut control = Self {
             limits,
             clock,
@@ -132,6 +138,7 @@ impl Control {
             next_reload: None,
             next_deadline: None,
             complaints: Complaints::default(),
+            places,
             config,
         };
         match control.open_all() {

@@ -26,14 +26,14 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use crate::backend::OpenError;
-use crate::metrics::Observed;
+use crate::exposition::Observed;
 use control::Control;
 use crew::Crew;
 
 use reload::Reloading;
 
 pub use reload::ReloadError;
-pub use stepped::{Holdings, SteppedTarget};
+pub use stepped::SteppedTarget;
 
 /// Why a target cannot start.
 #[derive(Debug, thiserror::Error)]

@@ -18,7 +18,7 @@ use super::export::Export;
 use super::listeners::OpenListener;
 use super::opening::{Found, Late, Place};
 use crate::ana::ListenerShared;
-use crate::metrics::MetricsServer;
+use crate::exposition::MetricsServer;
 use crate::namespace::Namespace;
 
 /// Why a configuration was not taken on. The old one stays.

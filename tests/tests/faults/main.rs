@@ -3,6 +3,7 @@
 
 mod connects;
 mod disk;
+mod freezer;
 mod hung;
 mod opens;
 mod pauses;
