@@ -210,7 +210,7 @@ impl Disks {
     ) -> Option<u32> {
         let namespace = &entry.namespace;
         let file = match &namespace.backend {
-            Backend::File(disk) => match ring.add_file(disk.fd()) {
+            Backend::File(disk) => match ring.add_file(disk.fd(), disk.handover()) {
                 Ok(file) => Some(file),
                 Err(error) => {
                     // Cause: the configuration, at a change or when a device is new.

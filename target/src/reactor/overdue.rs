@@ -11,7 +11,8 @@ use cairn_rdma::peer_line;
 use nvme_proto::wire::Status;
 
 use super::Reactor;
-use crate::qpair::{Ending, QpairId};
+use crate::ending::Ending;
+use crate::ids::QpairId;
 use crate::registry::SubsystemShared;
 use crate::request::{RequestId, Stage};
 use crate::work_id::WorkKind;
