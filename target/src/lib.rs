@@ -29,5 +29,5 @@ mod work_id;
 pub use backend::OpenError;
 pub use bare_disk::BareDisk;
 pub use holdings::Holdings;
-pub use server::{ReloadError, StartError, SteppedTarget, Target};
+pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};
 pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

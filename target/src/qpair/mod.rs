@@ -17,7 +17,7 @@ pub(crate) use table::Qpairs;
 use crate::ana::ListenerShared;
 use crate::ids::ShareId;
 use crate::marking::MarkingPolicy;
-use crate::registry::{ControllerShared, QueueShared, SubsystemShared};
+use crate::registry::{ControllerShared, Place, QueueShared, SubsystemShared};
 use crate::request::List;
 
 /// From the connection request to a finished Connect command.
@@ -78,6 +78,8 @@ pub(crate) struct QueuePair {
     pub(crate) marking: Marking,
     /// What decides that.
     pub(crate) policy: MarkingPolicy,
+    /// What counts it for its address until it is no more.
+    pub(crate) place: Place,
     /// Where it is in its life.
     pub(crate) state: State,
     /// Whether its one Connect command has come.
@@ -122,6 +124,7 @@ impl QueuePair {
             cm: accepted.cm,
             marking: accepted.marking,
             policy: accepted.policy,
+            place: accepted.place,
             state: State::Connecting {
                 deadline: now + CONNECT_TIMEOUT,
             },
@@ -303,17 +306,21 @@ pub(crate) struct Accepted {
     pub(crate) reads: u32,
     /// Where it came in.
     pub(crate) listener: Arc<ListenerShared>,
+    /// Its place among those that wait for their Connect.
+    pub(crate) place: Place,
 }
 
 #[cfg(test)]
 mod tests {
-    use cairn_rdma::PKey;
+    use cairn_rdma::{Clock, PKey};
     use nvme_proto::ana::AnaStates;
 
     use super::*;
     use crate::ana::AnaShared;
+    use crate::registry::Places;
 
     fn queue_pair(hsqsize: u16) -> QueuePair {
+        let places = Arc::new(Places::new(Clock::default()));
         let accepted = Accepted {
             qp: QpId::new(0, 0),
             port: 0,
@@ -337,6 +344,7 @@ mod tests {
                 ana: AnaShared::new(&AnaStates::default()),
                 removed: false.into(),
             }),
+            place: places.take([192, 0, 2, 1].into()).unwrap(),
         };
         QueuePair::new(accepted, Instant::now())
     }

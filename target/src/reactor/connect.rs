@@ -108,6 +108,9 @@ impl Reactor {
             qid: connected.qid,
             queue: shown,
         };
+        if !request.subnqn.is_discovery() {
+            queue.place.associate();
+        }
         let share = self.shares.join(association.controller.host_nqn(), qpair);
         queue.connected(
             association,

@@ -71,6 +71,7 @@ impl Reactor {
             marking,
             policy,
             listener,
+            place,
         } = admitted;
         let limits = *self.port(port).limits();
         // A READ, then WRITE and SEND, for each command the host may send; its
@@ -110,6 +111,7 @@ impl Reactor {
             send_work,
             reads: u32::from(reads),
             listener,
+            place,
         };
         let id = self.qpairs.add(QueuePair::new(accepted, self.now));
         self.ports[port]

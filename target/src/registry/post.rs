@@ -15,7 +15,7 @@ use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
-use super::{IoCounters, Ward};
+use super::{IoCounters, Place, Ward};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
 use crate::ids::QpairId;
@@ -46,6 +46,8 @@ pub(crate) struct Admitted {
     pub(crate) policy: MarkingPolicy,
     /// Where it came in.
     pub(crate) listener: Arc<ListenerShared>,
+    /// Its place among those that wait for their Connect.
+    pub(crate) place: Place,
 }
 
 /// What a reactor is told.
