@@ -324,6 +324,7 @@ impl Reactor {
         busy |= self.read_inbox();
         busy |= self.serve_retries();
         busy |= self.pass_by();
+        busy |= self.see_claims();
         self.settle_claims();
         if self.now >= self.next_tick {
             self.next_tick = self.now + TICK;
