@@ -5,6 +5,10 @@ mod arena;
 mod backend;
 mod bare_disk;
 pub mod cli;
+mod ending;
+mod exposition;
+mod holdings;
+mod ids;
 mod marking;
 mod memlock;
 mod metrics;
@@ -24,5 +28,6 @@ mod work_id;
 
 pub use backend::OpenError;
 pub use bare_disk::BareDisk;
-pub use server::{Holdings, ReloadError, StartError, SteppedTarget, Target};
+pub use holdings::Holdings;
+pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};
 pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

@@ -7,8 +7,8 @@ use std::time::Instant;
 use super::Reactor;
 use super::capsule::Capsule;
 use super::disks::Disk;
-use super::shares::{ShareId, Stock};
-use crate::qpair::QpairId;
+use super::shares::Stock;
+use crate::ids::{QpairId, ShareId};
 
 /// Requests that only admin queues and Connects may use, of a table of that many.
 pub(super) fn reserve(requests: usize) -> usize {

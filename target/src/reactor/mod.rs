@@ -40,12 +40,13 @@ use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::arena::Arena;
+use crate::holdings::Holdings;
+use crate::ids::QpairId;
 use crate::metrics::{Doing, ReactorCounters};
-use crate::qpair::{QpairId, Qpairs};
+use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
 use crate::request::{List, RequestTable};
 use crate::ring::{Finished, Ring};
-use crate::server::Holdings;
 use crate::work_id::{WorkId, WorkKind};
 
 use data::PASS_BY;
@@ -59,8 +60,6 @@ use retry::Retry;
 use shares::Shares;
 
 use shed::STUCK_AFTER;
-
-pub(crate) use shares::ShareId;
 
 pub(crate) use start::{ReactorHandle, Start, start};
 

@@ -15,7 +15,7 @@ use cairn_rdma::peer_line;
 use super::Reactor;
 use super::capsule::Capsule;
 use super::lines::Line;
-use crate::qpair::QpairId;
+use crate::ids::QpairId;
 
 /// How long nothing of a disk or of a host may go on before its lines count as stuck. More
 /// than a healthy disk takes for a command when it has hundreds.

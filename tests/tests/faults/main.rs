@@ -5,6 +5,7 @@ mod connects;
 mod disk;
 mod freezer;
 mod hung;
+mod opens;
 mod pauses;
 mod signals;
 mod stale;
