@@ -5,6 +5,7 @@ mod bindings;
 mod results;
 mod soak;
 mod test;
+mod times;
 mod vm;
 
 use std::process::ExitCode;

@@ -9,7 +9,6 @@ mod plan;
 mod skips;
 pub(crate) mod step;
 mod tally;
-pub(crate) mod times;
 mod tools;
 
 use std::process::ExitCode;
@@ -21,9 +20,11 @@ use lane::Done;
 use plan::Extent;
 use skips::Skips;
 use tally::Tally;
-use times::Times;
 
 pub(crate) use tools::check_dependencies;
+
+use crate::times::Times;
+use crate::vm::tree::Tree;
 
 /// What the command line asks for.
 #[derive(clap::Args)]
@@ -59,7 +60,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let extent = args.extent();
     let tools = tools::prepare(extent, !args.no_vm)?;
     let skips = Skips::collect()?;
-    let mut times = Times::open();
+    let mut times = Times::open(Tree::locate()?.times());
     let plan = plan::lanes(extent, &tools, &skips, !args.no_vm)?;
     let done = lane::run_all(plan, &times)?;
     for step in &done {

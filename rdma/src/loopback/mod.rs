@@ -21,12 +21,12 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::connection::{ConnHandle, ListenOptions, ListenerEvent, PrivateData};
+use crate::connection::{ConnHandle, ListenOptions, PrivateData};
 use crate::error::FabricError;
 use crate::marking::Marking;
 use crate::memory::{Access, Mapping, Region};
 use crate::partition::PKey;
-use crate::provider::{Device, Endpoint, EndpointOptions, Listener, Provider, Sink};
+use crate::provider::{Device, Endpoint, EndpointOptions, Listener, ListenerEvent, Provider, Sink};
 
 use endpoint::LoopbackEndpoint;
 use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::step::{Outcome, Step};
-use super::times::{self, Times};
+use crate::times::{self, Times};
 
 /// Steps in their order.
 pub(super) struct Lane {

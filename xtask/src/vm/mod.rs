@@ -31,7 +31,7 @@ use report::{Report, Verdict};
 use scenario::{Network, Scenario, Share};
 use tree::Tree;
 
-use crate::test::times::Times;
+use crate::times::Times;
 
 /// What a guest leaves in a scenario's folder once it has come up.
 const BEGUN: &str = "begun";
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let profile = scenario::profile(&chosen);
     tree.stage_programs(&scenario::programs(&chosen), profile, args.no_build)?;
 
-    let mut times = Times::open();
+    let mut times = Times::open(tree.times());
     let forecast = |scenario: &Scenario, times: &Times| times.of(&format!("vm {}", scenario.name));
     let mut left: Duration = chosen.iter().map(|s| forecast(s, &times)).sum();
     let mut report = Report::default();

@@ -8,7 +8,7 @@ use anyhow::Result;
 
 use super::process;
 use super::qemu::{CONSOLE_LOG, Console, End, QEMU_LOG};
-use crate::test::times;
+use crate::times;
 
 /// The guest's answer, in a scenario's folder.
 const EXIT_CODE: &str = "exit-code";

@@ -23,11 +23,8 @@ fn read(path: &Path) -> BTreeMap<String, f32> {
 }
 
 impl Times {
-    /// Reads what earlier runs have left. Without it, everything is unknown.
-    pub(crate) fn open() -> Self {
-        let path = crate::vm::tree::Tree::locate()
-            .map(|tree| tree.times())
-            .unwrap_or_default();
+    /// Reads what earlier runs have left in this file. Without it, everything is unknown.
+    pub(crate) fn open(path: PathBuf) -> Self {
         Self {
             known: read(&path),
             measured: BTreeMap::new(),
