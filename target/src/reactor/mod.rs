@@ -27,6 +27,7 @@ mod predecessors;
 mod respond;
 mod retry;
 mod shares;
+mod shed;
 mod start;
 mod turns;
 
@@ -57,6 +58,8 @@ use port::Port;
 use predecessors::Claim;
 use retry::Retry;
 use shares::Shares;
+
+use shed::STUCK_AFTER;
 
 pub(crate) use start::{ReactorHandle, Start, start};
 
@@ -324,11 +327,14 @@ impl Reactor {
         busy |= self.read_inbox();
         busy |= self.serve_retries();
         busy |= self.pass_by();
+        busy |= self.see_claims();
+        self.shed_stuck();
         self.settle_claims();
         if self.now >= self.next_tick {
             self.next_tick = self.now + TICK;
             self.check_deadlines();
             self.check_ages();
+            self.answer_shed();
         }
         busy
     }
@@ -419,7 +425,8 @@ impl Reactor {
         self.next_check = self.now;
         self.settle_claims();
         let pass_by = (!self.awaiting_buffer.is_empty()).then_some(self.now + PASS_BY);
-        let timers = [self.tick_deadline(), self.next_retry(), pass_by];
+        let shed = self.lines.keep_receives().then_some(self.now + STUCK_AFTER);
+        let timers = [self.tick_deadline(), self.next_retry(), pass_by, shed];
         let mut deadline = timers.into_iter().chain([self.hold_until]).flatten().min();
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };
