@@ -90,7 +90,8 @@ impl Reactor {
     /// The namespaces that a claim's commands may still change.
     fn still_pending(&self, claim: &Claim) -> BTreeSet<u32> {
         let Some(queue) = self.qpairs.get(claim.qpair) else {
-            return BTreeSet::new();
+            let remains = self.remains.iter();
+            return remains.flat_map(|it| it.pending(claim.qpair)).collect();
         };
         let open = queue.is_open();
         let requests = self.requests.of_qpair(claim.qpair);
