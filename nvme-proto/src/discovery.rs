@@ -8,9 +8,8 @@ use alloc::vec::Vec;
 
 use zerocopy::{FromZeros, IntoBytes};
 
-use crate::controller::Host;
+use crate::access::{Host, HostAccess};
 use crate::limits::ADMIN_QUEUE_ENTRIES;
-use crate::subsystem::HostAccess;
 use crate::window::Window;
 use crate::wire::Nqn;
 use crate::wire::fabrics::CNTLID_DYNAMIC;

@@ -31,7 +31,9 @@ extern crate alloc;
 #[cfg(test)]
 extern crate std;
 
+mod access;
 pub mod ana;
+mod common;
 pub mod controller;
 pub mod discovery;
 pub mod host;

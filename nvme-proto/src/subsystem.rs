@@ -10,71 +10,26 @@
 
 mod changes;
 
+pub use crate::access::HostAccess;
+pub use crate::common::{CNTLIDS_ALL, Health, Kind, Settings};
+pub use crate::controller::Arrival;
+
 use alloc::collections::{BTreeMap, BTreeSet};
-use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::IpAddr;
-use core::ops::RangeInclusive;
 use core::time::Duration;
 
-use crate::ana::AnaStates;
+use crate::common::Common;
 use crate::controller::error_log::Failure;
 use crate::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Controller, Exchange, Outcome, Refusal,
     Termination, identify,
 };
-use crate::discovery::{DiscoveryLog, LocalEnd};
+use crate::discovery::DiscoveryLog;
 use crate::io::IoLimits;
-use crate::limits::Limits;
 use crate::namespace::{Namespace, Namespaces};
-use crate::wire::cm::RequestData;
 use crate::wire::fabrics::{CNTLID_DYNAMIC, CNTLID_MAX, ConnectInvalidParameter as Parameter};
 use crate::wire::{Nqn, Status};
-
-/// What an administrator says of a subsystem.
-#[derive(Clone, Debug)]
-pub struct Settings {
-    /// SUBNQN.
-    pub nqn: Nqn,
-    /// SN: serial number; 20 ASCII characters are shown.
-    pub serial: String,
-    /// MN: model number; 40 ASCII characters are shown.
-    pub model: String,
-    /// FR: firmware revision; 8 ASCII characters are shown.
-    pub firmware: String,
-    /// Which hosts may connect.
-    pub hosts: HostAccess,
-    /// VWC: a namespace's backend may hold acknowledged writes in a volatile cache.
-    pub volatile_write_cache: bool,
-    /// CNTLIDs of its controllers. Targets that export one subsystem together
-    /// have a range each: a CNTLID is unique in the subsystem (Base, 3.1.2).
-    pub cntlids: RangeInclusive<u16>,
-    /// Limits.
-    pub limits: Limits,
-}
-
-/// Every CNTLID that a controller may have.
-pub const CNTLIDS_ALL: RangeInclusive<u16> = 1..=CNTLID_MAX;
-
-/// Which hosts may connect.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum HostAccess {
-    /// All.
-    Any,
-    /// Those with one of these NQNs.
-    Only(Vec<Nqn>),
-}
-
-impl HostAccess {
-    /// Whether this host may.
-    #[must_use]
-    pub fn allows(&self, host: &Nqn) -> bool {
-        match self {
-            Self::Any => true,
-            Self::Only(nqns) => nqns.contains(host),
-        }
-    }
-}
 
 /// The network that one machine may have to itself: an IPv4 address, an IPv6 /64.
 fn network_of(address: IpAddr) -> IpAddr {
@@ -82,91 +37,6 @@ fn network_of(address: IpAddr) -> IpAddr {
         IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
         address @ IpAddr::V4(_) => address,
     }
-}
-
-/// What kind of subsystem it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// One with namespaces.
-    Nvm,
-    /// A discovery subsystem.
-    Discovery,
-}
-
-/// The state of the media, as log page 02h and its events show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Health {
-    /// CRITICAL WARNING bits 0 (spare), 2 (reliability), 3 (read only) and 5
-    /// (persistent memory); the temperature bit is made of the thresholds.
-    pub critical_warning: u8,
-    /// Composite temperature in kelvins, 0 if unknown.
-    pub temperature_k: u16,
-    /// AVSP: available spare, in percent.
-    pub available_spare: u8,
-    /// AVSPT: its threshold, in percent.
-    pub available_spare_threshold: u8,
-    /// PUSED: percentage used.
-    pub percentage_used: u8,
-}
-
-impl Health {
-    /// CRITICAL WARNING: errors of the media have degraded the reliability.
-    pub const RELIABILITY_DEGRADED: u8 = 1 << 2;
-}
-
-impl Default for Health {
-    fn default() -> Self {
-        Self {
-            critical_warning: 0,
-            temperature_k: 0,
-            available_spare: 100,
-            available_spare_threshold: 10,
-            percentage_used: 0,
-        }
-    }
-}
-
-/// What the controllers of a subsystem have in common.
-#[derive(Debug)]
-pub(crate) struct Common {
-    kind: Kind,
-    pub(crate) settings: Settings,
-    pub(crate) namespaces: Namespaces,
-    pub(crate) health: Health,
-    pub(crate) discovery: DiscoveryLog,
-}
-
-impl Common {
-    pub(crate) fn kind(&self) -> Kind {
-        self.kind
-    }
-
-    pub(crate) fn limits(&self) -> &Limits {
-        &self.settings.limits
-    }
-
-    pub(crate) fn has_write_cache(&self) -> bool {
-        self.settings.volatile_write_cache
-    }
-}
-
-/// A Connect, and what the target knows of the connection it came on.
-#[derive(Clone, Copy, Debug)]
-pub struct Arrival<'a> {
-    /// Time since any fixed origin.
-    pub now: Duration,
-    /// Private data of the RDMA connection request; `None` on a transport without.
-    pub cm: Option<&'a RequestData>,
-    /// Where the host connected to: what the discovery log shows for a listener
-    /// on a wildcard address, and which listeners it shows.
-    pub local: Option<LocalEnd>,
-    /// Where the host connected from, if that is known.
-    pub peer: Option<IpAddr>,
-    /// The target's name for the port that the host came by:
-    /// [`Subsystem::set_ana_states`] takes it.
-    pub port: u64,
-    /// The ANA states at that port.
-    pub ana: &'a AnaStates,
 }
 
 /// A queue that is connected.

@@ -3,12 +3,10 @@
 use std::any::Any;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::Arc;
 use std::time::Duration;
 
 use crate::marking::Marking;
 use crate::partition::PKey;
-use crate::provider::Device;
 use crate::work::QpId;
 
 /// The most private data any connection message carries (a REP's, IBTA 12.6.8).
@@ -58,59 +56,7 @@ pub struct ListenOptions {
     pub pkey: PKey,
 }
 
-/// What a listener tells the control plane. Comes on a thread of the provider:
-/// the sink hands it on and returns.
-#[derive(Debug)]
-pub enum ListenerEvent {
-    /// A host wants a queue pair.
-    Request(Box<ConnRequest>),
-    /// The device or address went away. The listener keeps trying.
-    Down {
-        /// What happened.
-        reason: String,
-    },
-    /// The listener is back after `Down`.
-    Up,
-}
-
-/// A peer's request for a connection. Answer it by [`Endpoint::accept`] on the
-/// reactor of your choice, or by [`ConnRequest::reject`]; dropping it rejects
-/// it without a reason.
-///
-/// [`Endpoint::accept`]: crate::Endpoint::accept
-#[derive(Debug)]
-pub struct ConnRequest {
-    /// Our end.
-    pub local: SocketAddr,
-    /// The peer's end.
-    pub peer: SocketAddr,
-    /// The private data, without the RDMA-CM header.
-    pub private_data: PrivateData,
-    /// RDMA READs that the peer will answer at a time: the bound for ours.
-    /// 0 means that it answers none.
-    pub peer_responder_resources: u8,
-    /// RDMA READs that the peer may send at a time.
-    pub peer_initiator_depth: u8,
-    /// The device it came in on.
-    pub device: Arc<dyn Device>,
-    /// The provider's own handle.
-    pub handle: Box<dyn ConnHandle>,
-}
-
-impl ConnRequest {
-    /// Says what an answer shall carry, a refusal included. What accepts it says so
-    /// once more, by [`QpOptions`].
-    pub fn mark(&mut self, marking: Marking) {
-        self.handle.mark(marking);
-    }
-
-    /// Refuses, with the consumer's private data.
-    pub fn reject(self, private_data: &[u8]) {
-        self.handle.reject(private_data);
-    }
-}
-
-/// A provider's half of a [`ConnRequest`].
+/// A provider's half of a [`ConnRequest`](crate::ConnRequest).
 pub trait ConnHandle: Any + Send + fmt::Debug {
     /// Has refusals carry that, if the provider is who sends them.
     fn mark(&mut self, marking: Marking);

@@ -33,15 +33,15 @@ pub mod work;
 pub use clock::Clock;
 pub use complaints::Complaints;
 pub use connection::{
-    ConnHandle, ConnRequest, ConnectOptions, DisconnectReason, Event, ListenOptions, ListenerEvent,
-    PrivateData, QpOptions,
+    ConnHandle, ConnectOptions, DisconnectReason, Event, ListenOptions, PrivateData, QpOptions,
 };
 pub use error::{FabricError, PostError};
 pub use marking::{Marked, Marking};
 pub use memory::{Access, Mapping, Region};
 pub use partition::PKey;
 pub use provider::{
-    Device, DeviceCounters, Endpoint, EndpointLimits, EndpointOptions, Listener, Provider, Sink,
+    ConnRequest, Device, DeviceCounters, Endpoint, EndpointLimits, EndpointOptions, Listener,
+    ListenerEvent, Provider, Sink,
 };
 pub use sleep::{sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken};
 pub use work::{

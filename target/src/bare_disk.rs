@@ -58,13 +58,13 @@ impl BareDisk {
         let Backend::File(disk) = &backend else {
             unreachable!("a file was opened")
         };
-        let fd = disk.fd();
+        let (fd, handover) = (disk.fd(), disk.handover());
         let prepare = || {
             let mut ring = Ring::new(depth)?;
             let buffers = Arc::new(Mapping::anonymous(depth as usize * io_bytes as usize)?);
             fill(&buffers);
             let buffer = ring.add_buffer(&buffers)?;
-            let file = ring.add_file(fd)?;
+            let file = ring.add_file(fd, handover)?;
             Ok::<_, io::Error>((ring, buffers, buffer, file))
         };
         let (ring, buffers, buffer, file) = prepare().map_err(|error| error.to_string())?;

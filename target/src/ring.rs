@@ -18,6 +18,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::memlock;
 use crate::simulated_disk::{Attachment, Memory, SimulatedDisk, Work};
+use crate::submission::Handover;
 
 /// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
 /// receive slots for each device.
@@ -41,9 +42,12 @@ pub(crate) const ZEROES: u32 = 64 * 1024;
 /// The fixed buffer that holds the zeroes.
 const ZEROES_SLOT: u16 = 0;
 
-/// An index into the ring's fixed files.
+/// An index into the ring's fixed files, and what is handed over there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileSlot(u32);
+pub(crate) struct FileSlot {
+    index: u32,
+    handover: Handover,
+}
 
 /// Marks the slot of a simulated disk.
 const SIMULATED_SLOT: u32 = 1 << 31;
@@ -52,7 +56,13 @@ impl FileSlot {
     /// The place of a simulated disk, if it is one.
     #[inline(always)]
     fn simulated(self) -> Option<u32> {
-        (self.0 & SIMULATED_SLOT != 0).then_some(self.0 & !SIMULATED_SLOT)
+        (self.index & SIMULATED_SLOT != 0).then_some(self.index & !SIMULATED_SLOT)
+    }
+
+    /// How the kernel knows it.
+    #[inline(always)]
+    fn fixed(self) -> types::Fixed {
+        types::Fixed(self.index)
     }
 }
 
@@ -203,8 +213,8 @@ impl Ring {
         Ok(())
     }
 
-    /// Makes `fd` a fixed file.
-    pub(crate) fn add_file(&mut self, fd: RawFd) -> io::Result<FileSlot> {
+    /// Makes `fd` a fixed file. What of it may block goes to threads of the kernel.
+    pub(crate) fn add_file(&mut self, fd: RawFd, handover: Handover) -> io::Result<FileSlot> {
         if let Some(disk) = SimulatedDisk::find(fd) {
             return Ok(self.add_simulated(disk));
         }
@@ -221,7 +231,10 @@ impl Ring {
             .register_files_update(slot as u32, &[fd])?;
         self.files_taken[slot] = true;
         self.files_from = slot + 1;
-        Ok(FileSlot(slot as u32))
+        Ok(FileSlot {
+            index: slot as u32,
+            handover,
+        })
     }
 
     /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
@@ -244,9 +257,9 @@ impl Ring {
         }
         self.uring
             .submitter()
-            .register_files_update(slot.0, &[-1])?;
-        self.files_taken[slot.0 as usize] = false;
-        self.files_from = self.files_from.min(slot.0 as usize);
+            .register_files_update(slot.index, &[-1])?;
+        self.files_taken[slot.index as usize] = false;
+        self.files_from = self.files_from.min(slot.index as usize);
         Ok(())
     }
 
@@ -315,15 +328,11 @@ impl Ring {
             let memory = self.memory(span);
             return self.simulate(tag, place, Work::Read { offset, memory });
         }
-        let entry = opcode::ReadFixed::new(
-            types::Fixed(file.0),
-            span.addr as *mut u8,
-            span.length,
-            span.buffer,
-        )
-        .offset(offset)
-        .build();
-        self.push_operation(tag, &entry);
+        let entry =
+            opcode::ReadFixed::new(file.fixed(), span.addr as *mut u8, span.length, span.buffer)
+                .offset(offset)
+                .build();
+        self.push_operation(tag, entry.flags(way_of(file.handover.reads)));
     }
 
     /// Writes `span` to `offset` of the file; `durable` waits for stable storage. `at_once`
@@ -349,7 +358,7 @@ impl Ring {
         let durable = if durable { libc::RWF_DSYNC } else { 0 };
         let at_once = if at_once { libc::RWF_NOWAIT } else { 0 };
         let entry = opcode::WriteFixed::new(
-            types::Fixed(file.0),
+            file.fixed(),
             span.addr as *const u8,
             span.length,
             span.buffer,
@@ -357,7 +366,7 @@ impl Ring {
         .offset(offset)
         .rw_flags(durable | at_once)
         .build();
-        self.push_operation(tag, &entry);
+        self.push_operation(tag, entry.flags(way_of(file.handover.writes)));
     }
 
     /// Makes all finished writes of the file durable.
@@ -365,10 +374,10 @@ impl Ring {
         if let Some(place) = file.simulated() {
             return self.simulate(tag, place, Work::Flush);
         }
-        let entry = opcode::Fsync::new(types::Fixed(file.0))
+        let entry = opcode::Fsync::new(file.fixed())
             .flags(types::FsyncFlags::DATASYNC)
             .build();
-        self.push_operation(tag, &entry);
+        self.push_operation(tag, entry);
     }
 
     /// `fallocate(2)`.
@@ -383,11 +392,11 @@ impl Ring {
         if let Some(place) = file.simulated() {
             return self.simulate(tag, place, Work::Zero { offset, length });
         }
-        let entry = opcode::Fallocate::new(types::Fixed(file.0), length)
+        let entry = opcode::Fallocate::new(file.fixed(), length)
             .offset(offset)
             .mode(mode)
             .build();
-        self.push_operation(tag, &entry);
+        self.push_operation(tag, entry);
     }
 
     /// Gives a range of a block device back, which may read as anything then. Ends with
@@ -395,11 +404,11 @@ impl Ring {
     pub(crate) fn discard(&mut self, tag: u64, file: FileSlot, offset: u64, length: u64) {
         let mut command = [0; 16];
         command[..8].copy_from_slice(&length.to_ne_bytes());
-        let entry = opcode::UringCmd16::new(types::Fixed(file.0), BLOCK_URING_CMD_DISCARD)
+        let entry = opcode::UringCmd16::new(file.fixed(), BLOCK_URING_CMD_DISCARD)
             .addr(Some(offset))
             .cmd(command)
             .build();
-        self.push_operation(tag, &entry);
+        self.push_operation(tag, entry);
     }
 
     /// Completes once `fd` is readable: at once if it is already.
@@ -522,7 +531,10 @@ impl Ring {
             self.watch_simulated();
         }
         let attachment = self.simulated.as_mut().expect("it was just made");
-        FileSlot(SIMULATED_SLOT | attachment.add(disk))
+        FileSlot {
+            index: SIMULATED_SLOT | attachment.add(disk),
+            handover: Handover::default(),
+        }
     }
 
     /// Wakes up when a simulated disk has ended something.
@@ -570,13 +582,13 @@ impl Ring {
         (mapping, (span.addr - mapping.addr()) as usize)
     }
 
-    fn push_operation(&mut self, tag: u64, entry: &squeue::Entry) {
+    fn push_operation(&mut self, tag: u64, entry: squeue::Entry) {
         assert!(
             tag & (POLL | IGNORED) == 0,
             "{tag:#x} is no operation's tag"
         );
         self.in_flight += 1;
-        self.push(&entry.clone().user_data(tag));
+        self.push(&entry.user_data(tag));
         if self.uring.submission().len() >= BATCH {
             self.submit().expect("io_uring takes what it has room for");
         }
@@ -599,6 +611,16 @@ impl Ring {
         while unsafe { self.uring.submission().push(entry) }.is_err() {
             retry(self.uring.submit()).expect("io_uring takes what it has room for");
         }
+    }
+}
+
+/// How an entry goes that is handed over, or is not.
+#[inline(always)]
+fn way_of(handed_over: bool) -> squeue::Flags {
+    if handed_over {
+        squeue::Flags::ASYNC
+    } else {
+        squeue::Flags::empty()
     }
 }
 

@@ -71,7 +71,7 @@ fn print_line(name: &str, took: Duration, result: &anyhow::Result<Outcome>) {
     let took_ms = took.as_millis();
     match result {
         Ok(Outcome::Passed) => println!("ok      {name} ({took_ms} ms)"),
-        Ok(Outcome::Skipped(reason)) => println!("skipped {name}: {reason}"),
+        Ok(Outcome::Skipped(reason)) => cairn_skips::skip(format_args!("{name}: {reason}")),
         Err(error) => println!("FAILED  {name} ({took_ms} ms): {error:#}"),
     }
 }

@@ -50,7 +50,7 @@ fn main() -> ExitCode {
     if has_packet_sockets {
         networks.push(("v1", v1));
     } else {
-        eprintln!("skipped: RoCE v1 takes CAP_NET_RAW");
+        cairn_skips::skip("RoCE v1 takes CAP_NET_RAW");
     }
     let trials = networks.iter().flat_map(|(name, options)| {
         let cases = fabric::cases().into_iter();

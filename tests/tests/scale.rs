@@ -9,6 +9,7 @@ use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::fs;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Buffer, Data, Host, HostOptions, command};
@@ -58,6 +59,13 @@ unsafe impl GlobalAlloc for Counting {
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
+
+/// One test at a time: each counts what the whole process has or does.
+fn alone() -> MutexGuard<'static, ()> {
+    static ALONE: Mutex<()> = Mutex::new(());
+    // A test that failed has ended, and what it counted is no concern of the next one.
+    ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// The most that an idle queue pair, or a controller with its admin queue, may take.
 const BYTES_MAX: i64 = 64 << 10;
@@ -117,6 +125,7 @@ fn rest(hosts: &mut [Host], length: Duration) {
 
 #[test]
 fn an_idle_queue_pair_and_a_controller_take_little_memory() {
+    let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
     // What comes with the first is not counted: receives, buffers, completions.
@@ -142,6 +151,7 @@ fn an_idle_queue_pair_and_a_controller_take_little_memory() {
 fn a_thousand_queue_pairs_connect() {
     const HOSTS: u16 = 10;
     const OF_EACH: u16 = 100;
+    let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
     let begun = Instant::now();
@@ -183,6 +193,7 @@ fn sleeps() -> u64 {
 fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     const HOSTS: u16 = 32;
     const LENGTH: Duration = Duration::from_secs(2);
+    let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
     let mut hosts = connect_by(&target, 0..HOSTS, |options| HostOptions {
@@ -219,6 +230,7 @@ fn quickest_after(host: &mut Host, buffer: &Buffer, quiet: Duration) -> Duration
 
 #[test]
 fn the_first_command_after_a_quiet_spell_waits_for_no_timer() {
+    let _alone = alone();
     let soft = Soft::default();
     let target = target(&soft, "");
     let mut host = target.connect("seldom");
@@ -287,6 +299,7 @@ fn cost_over(queues: u16) -> Cost {
 
 #[test]
 fn spreading_commands_over_queue_pairs_costs_few_trips_through_the_network_stack() {
+    let _alone = alone();
     let (one, many) = (cost_over(1), cost_over(64));
     println!("a read over 1 queue pair: {one:?}; over 64: {many:?}");
     // The command, its data and its response.

@@ -5,6 +5,7 @@ mod bindings;
 mod results;
 mod soak;
 mod test;
+mod times;
 mod vm;
 
 use std::process::ExitCode;
@@ -24,9 +25,11 @@ enum Chore {
     Bench(Box<bench::Args>),
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
     Bindings,
+    /// Check licences, sources and duplicates of dependencies by cargo-deny
+    Dependencies,
     /// Disturb targets, hosts and disks at random for hours, and see that nothing is lost or left
     Soak(soak::Args),
-    /// Run every test there is; its last line sums them up
+    /// Run the tests, the real kernel's among them; the last line sums them up
     Test(test::Args),
     /// Judge cairn-target by a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
     Vm(vm::Args),
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
     let outcome = match Cli::parse().chore {
         Chore::Bench(args) => bench::run(&args),
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
+        Chore::Dependencies => test::check_dependencies(),
         Chore::Soak(args) => soak::run(&args),
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),

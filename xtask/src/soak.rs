@@ -48,7 +48,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let mut success = true;
     for step in steps(args, seconds) {
         println!("\n==> {}: {}", step.name, step.command_line());
-        success &= step.run()?.success;
+        success &= step.run("")?.success;
     }
     Ok(if success {
         ExitCode::SUCCESS

@@ -1,167 +1,102 @@
-//! `cargo xtask test`: all that must hold before a change is good.
+//! `cargo xtask test`: what must hold before a change is good.
 //!
-//! One step after the other, each a program that says so by its exit code. A
-//! step that fails does not keep the next ones from running: one run shows
-//! everything that is wrong.
+//! Each step is a program that answers by its exit code. A step that fails does not keep the
+//! next ones from running: one run shows everything that is wrong. The virtual machine's
+//! scenarios and the other steps run side by side.
 
+mod lane;
+mod plan;
+mod skips;
 pub(crate) mod step;
 mod tally;
 mod tools;
 
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 
-use step::{Outcome, Step};
+use lane::Done;
+use plan::Extent;
+use skips::Skips;
 use tally::Tally;
-use tools::Tools;
 
-/// Set for tests that need tshark, which is installed: that it is not found is a failure then.
-const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
-/// The same of fio.
-const FIO_VARIABLE: &str = "CAIRN_FIO";
+pub(crate) use tools::check_dependencies;
 
-/// The same of disks under fault, which only root can mount.
-const FUSE_VARIABLE: &str = "CAIRN_FUSE";
+use crate::times::Times;
+use crate::vm::tree::Tree;
 
 /// What the command line asks for.
 #[derive(clap::Args)]
 pub(crate) struct Args {
+    /// No virtual machine, no packages, none of the long tests: a few minutes
+    #[arg(long, conflicts_with_all = ["all", "not_again"])]
+    quick: bool,
+    /// Every scenario of the virtual machine, and the longer runs
+    #[arg(long)]
+    all: bool,
+    /// With --all: leave out what the command without options runs
+    #[arg(long, requires = "all")]
+    not_again: bool,
     /// Leave out the scenarios that run in a virtual machine
     #[arg(long)]
     no_vm: bool,
 }
 
+impl Args {
+    fn extent(&self) -> Extent {
+        match (self.quick, self.all, self.not_again) {
+            (true, ..) => Extent::Quick,
+            (_, true, true) => Extent::Rest,
+            (_, true, false) => Extent::All,
+            _ => Extent::Main,
+        }
+    }
+}
+
 /// Runs every step, and sums up.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
-    let tools = Tools::prepare()?;
-    let mut report = Report::default();
-    for step in steps(&tools, args) {
-        let name = step.name;
-        println!("\n==> {name}: {}", step.command_line());
-        let started = Instant::now();
-        let outcome = step.run()?;
-        report.add(name, outcome, started);
+    let started = Instant::now();
+    let extent = args.extent();
+    let tools = tools::prepare(extent, !args.no_vm)?;
+    let skips = Skips::collect()?;
+    let mut times = Times::open(Tree::locate()?.times());
+    let plan = plan::lanes(extent, &tools, &skips, !args.no_vm)?;
+    let done = lane::run_all(plan, &times)?;
+    for step in &done {
+        times.set(step.name, step.took);
     }
-    report.print();
-    Ok(report.exit_code())
-}
-
-/// The cheap ones first.
-fn steps(tools: &Tools, args: &Args) -> Vec<Step> {
-    let mut steps = vec![
-        Step::cargo("format", "fmt --all --check"),
-        Step::cargo(
-            "clippy",
-            "clippy --workspace --all-targets --locked -- -D warnings",
-        ),
-        Step::program(
-            "dependencies",
-            &tools.cargo_deny,
-            "--locked --workspace check bans licenses sources",
-        ),
-    ];
-    if tools.nextest {
-        steps.push(
-            Step::cargo("tests", "nextest run --workspace --locked")
-                .with_env(TSHARK_VARIABLE, "required")
-                .with_env(FIO_VARIABLE, "required")
-                .with_env(FUSE_VARIABLE, fuse_demand()),
-        );
-        steps.push(
-            Step::cargo(
-                "tests, soft",
-                "nextest run -p cairn-tests --test end_to_end --test bad_peer_loopback \
-                 --test no_trace --locked",
-            )
-            .with_env("CAIRN_TEST_PROVIDER", "soft"),
-        );
-        steps.push(Step::cargo(
-            "costs",
-            "nextest run -p cairn-tests --test costs --run-ignored all --locked \
-             --success-output immediate",
-        ));
-        steps.push(Step::cargo("doc tests", "test --workspace --doc --locked"));
+    times.save();
+    let skipped = skips.report(&done, extent)?;
+    print_table(&done, skipped.recorded, started.elapsed());
+    let success = skipped.unknown == 0 && done.iter().all(|step| step.outcome.success);
+    Ok(if success {
+        ExitCode::SUCCESS
     } else {
-        steps.push(
-            Step::cargo("tests", "test --workspace --locked --no-fail-fast")
-                .with_env(TSHARK_VARIABLE, "required")
-                .with_env(FIO_VARIABLE, "required")
-                .with_env(FUSE_VARIABLE, fuse_demand()),
-        );
-        steps.push(Step::cargo(
-            "costs",
-            "test -p cairn-tests --test costs --locked -- --include-ignored --nocapture",
-        ));
+        ExitCode::FAILURE
+    })
+}
+
+/// The sum on a line of its own, last. A step that counts nothing counts as one.
+/// Tests that recorded a skip have passed as far as their programs know.
+fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
+    let mut sum = Tally::default();
+    println!("\n      step            seconds   tests");
+    for step in done {
+        let word = if step.outcome.success { "ok  " } else { "FAIL" };
+        let tests = match step.outcome.tally {
+            tally if tally.is_empty() => String::new(),
+            tally => tally.to_string(),
+        };
+        let seconds = step.took.as_secs_f32();
+        println!("{word}  {:<15} {seconds:>7.1}   {tests}", step.name);
+        sum = sum + step.outcome.counted();
     }
-    steps.push(
-        Step::cargo("documentation", "doc --workspace --no-deps --locked")
-            .with_env("RUSTDOCFLAGS", "-D warnings"),
+    sum.passed = sum.passed.saturating_sub(recorded_skips);
+    sum.skipped += recorded_skips;
+    println!(
+        "\nIn {} min {:02} s:\n{sum}",
+        took.as_secs() / 60,
+        took.as_secs() % 60
     );
-    // A few rounds of what `cargo xtask soak` does for hours.
-    steps.push(
-        Step::cargo("soak, short", "xtask soak --short --seconds 40")
-            .with_env(FUSE_VARIABLE, fuse_demand()),
-    );
-    // The measuring works, whatever it measures: it checks its results itself.
-    steps.push(Step::cargo(
-        "benchmark",
-        "xtask bench --debug --out build/bench/smoke --rw randread,mixed --depth 4 --repeat 1 \
-         --seconds 0.3",
-    ));
-    if !args.no_vm {
-        steps.push(Step::cargo("real kernel", "xtask vm --keep-going"));
-    }
-    steps
-}
-
-/// What [`FUSE_VARIABLE`] is set to: required where it can be had.
-fn fuse_demand() -> &'static str {
-    let root = rustix::process::geteuid().is_root();
-    if root && std::path::Path::new("/dev/fuse").exists() {
-        "required"
-    } else {
-        "wanted"
-    }
-}
-
-/// The steps so far: what came of each, and how long it took.
-#[derive(Default)]
-struct Report {
-    rows: Vec<(&'static str, Outcome, f32)>,
-}
-
-impl Report {
-    fn add(&mut self, name: &'static str, outcome: Outcome, started: Instant) {
-        self.rows
-            .push((name, outcome, started.elapsed().as_secs_f32()));
-    }
-
-    /// The sum on a line of its own, last. A step that counts nothing counts as one.
-    fn print(&self) {
-        let mut sum = Tally::default();
-        println!("\n      step           seconds   tests");
-        for (name, outcome, seconds) in &self.rows {
-            let word = if outcome.success { "ok  " } else { "FAIL" };
-            let tests = match outcome.tally {
-                Tally {
-                    passed: 0,
-                    failed: 0,
-                } => String::new(),
-                tally => tally.to_string(),
-            };
-            println!("{word}  {name:<14} {seconds:>7.1}   {tests}");
-            sum = sum + outcome.counted();
-        }
-        println!("\n{sum}");
-    }
-
-    fn exit_code(&self) -> ExitCode {
-        if self.rows.iter().all(|(_, outcome, _)| outcome.success) {
-            ExitCode::SUCCESS
-        } else {
-            ExitCode::FAILURE
-        }
-    }
 }

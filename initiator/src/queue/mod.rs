@@ -196,11 +196,12 @@ impl Queue {
 
     /// The end of a command that was answered and had to wait.
     pub(crate) fn next_over(&mut self) -> Option<Ended> {
-        let may_leave = |cid: &mut u16| {
-            let slot = &self.slots[usize::from(*cid)];
-            self.capsules.may_leave(slot.place())
-        };
-        let cid = self.waiting.pop_front_if(may_leave)?;
+        let cid = *self.waiting.front()?;
+        let slot = &self.slots[usize::from(cid)];
+        if !self.capsules.may_leave(slot.place()) {
+            return None;
+        }
+        self.waiting.pop_front();
         Some(self.end(cid))
     }
 

@@ -10,7 +10,7 @@ use core::time::Duration;
 
 use zerocopy::{FromBytes, FromZeros, IntoBytes};
 
-use crate::subsystem::{Common, Health, Kind};
+use crate::common::{Common, Health, Kind};
 use crate::wire::aen::AsyncEvent;
 use crate::wire::feature::{
     Arbitration, AsyncEventConfig, ErrorRecovery, Feature, HostBehavior, HostIdentifier,

@@ -2,13 +2,13 @@
 
 use zerocopy::{FromBytes, IntoBytes};
 
+use crate::common::{Common, Kind};
 use crate::io::IoLimits;
 use crate::limits::{
     ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, COMMAND_QUIESCE_MS,
     ERROR_LOG_ENTRIES, KAS,
 };
 use crate::namespace::Namespace;
-use crate::subsystem::{Common, Kind};
 use crate::wire::identify::{
     Anacap, CSI_NVM, Cmic, Cns, Ctratt, Dlfeat, IdentifyController, IdentifyControllerNvm,
     IdentifyNamespace, IdentifyNamespaceIndependent, IoCommandSets, Lpa, NamespaceDescriptor,

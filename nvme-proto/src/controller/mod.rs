@@ -20,6 +20,7 @@
 //! Actions are carried out in their order, and before the outcome is sent.
 
 pub mod abort;
+mod arrival;
 pub mod async_event;
 pub mod command;
 pub mod connect;
@@ -37,10 +38,10 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use crate::ana::{AnaStates, AnaView};
+use crate::common::{Common, Kind};
 use crate::discovery::LocalEnd;
-use crate::subsystem::{Arrival, Common, Kind};
 use crate::wire::aen::AsyncEvent;
-use crate::wire::{Cqe, Nqn, Status};
+use crate::wire::{Cqe, Status};
 
 use abort::Aborts;
 use async_event::AsyncEvents;
@@ -49,6 +50,8 @@ use features::Features;
 use keep_alive::{KeepAlive, Verdict};
 use properties::{Properties, Transition};
 
+pub use crate::access::Host;
+pub use arrival::Arrival;
 pub use command::{AdminCommand, Transfer};
 pub use connect::ConnectRequest;
 pub use log_page::SmartCounters;
@@ -169,15 +172,6 @@ pub struct Exchange<'a> {
     pub data_in: &'a [u8],
     /// The buffer for the host: as long as [`AdminCommand::transfer`] said.
     pub data_out: &'a mut [u8],
-}
-
-/// Who is at the other end of an association.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Host {
-    /// HOSTNQN.
-    pub nqn: Nqn,
-    /// HOSTID.
-    pub id: [u8; 16],
 }
 
 /// A controller, from the Connect of its admin queue to the end of that queue.

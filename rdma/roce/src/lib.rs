@@ -7,7 +7,6 @@
 //!   packets and the time and gives packets and completions;
 //! * [`cm`]: the connection manager, of the same kind.
 
-pub mod capture;
 pub mod chance;
 pub mod cm;
 pub mod counters;
@@ -16,4 +15,5 @@ pub mod qp;
 pub mod soft;
 pub mod wire;
 
+pub use phy::capture;
 pub use soft::{Soft, SoftOptions};

@@ -5,12 +5,12 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::connection::{
-    ConnRequest, ConnectOptions, Event, ListenerEvent, PrivateData, QpOptions,
-};
+use crate::connection::{ConnectOptions, Event, PrivateData, QpOptions};
 use crate::error::{FabricError, PostError};
 use crate::marking::{Marked, Marking};
-use crate::provider::{Device, Endpoint, EndpointLimits, EndpointOptions};
+use crate::provider::{
+    ConnRequest, Device, Endpoint, EndpointLimits, EndpointOptions, ListenerEvent,
+};
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
 use super::network::{EndpointKey, QpAddress};

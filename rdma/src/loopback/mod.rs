@@ -21,15 +21,17 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::connection::{ConnHandle, ListenOptions, ListenerEvent, PrivateData};
+use crate::connection::{ConnHandle, ListenOptions, PrivateData};
 use crate::error::FabricError;
 use crate::marking::Marking;
 use crate::memory::{Access, Mapping, Region};
 use crate::partition::PKey;
-use crate::provider::{Device, Endpoint, EndpointOptions, Listener, Provider, Sink};
+use crate::provider::{Device, Endpoint, EndpointOptions, Listener, ListenerEvent, Provider, Sink};
 
 use endpoint::LoopbackEndpoint;
 use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
+
+pub use network::Withheld;
 
 /// REQ, REP and REJ carry this many bytes of consumer data (IBTA 12.6; a REQ's
 /// 92 less the 36 of the RDMA-CM header).
@@ -140,6 +142,26 @@ impl Loopback {
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.tell_listeners(address, || ListenerEvent::Up);
+    }
+
+    /// Has the device that owns `address` answer no more work of a kind. What is
+    /// posted after such work waits behind it.
+    pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
+        let device = self.shared.device_at(address).id;
+        self.shared.network().withhold(device, withheld);
+    }
+
+    /// Has it answer the oldest such work of one of the queue pairs that have some: of
+    /// the one with this number, counted from 0 and over again. Whether there was any.
+    pub fn answer_one(&self, address: IpAddr, number: usize) -> bool {
+        let device = self.shared.device_at(address).id;
+        self.shared.network().answer_one(device, number)
+    }
+
+    /// Has it answer everything again.
+    pub fn answer_all(&self, address: IpAddr) {
+        let device = self.shared.device_at(address).id;
+        self.shared.network().answer_all(device);
     }
 
     fn tell_listeners(&self, address: IpAddr, event: impl Fn() -> ListenerEvent) {

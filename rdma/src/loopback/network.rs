@@ -53,6 +53,8 @@ pub(super) struct Network {
     /// The regions that peers may reach.
     remote: HashMap<RemoteKey, Key>,
     endpoints: HashMap<EndpointKey, EndpointState>,
+    /// What devices do not answer, by their ids.
+    withheld: HashMap<u64, Withheld>,
 }
 
 impl Network {
@@ -294,8 +296,76 @@ impl Network {
         ready
     }
 
+    /// A device answers no more work of a kind.
+    pub(super) fn withhold(&mut self, device: u64, withheld: Withheld) {
+        self.withheld.insert(device, withheld);
+    }
+
+    /// It answers the oldest of that work that one of its queue pairs keeps waiting, the
+    /// one with this number, counted from 0 and over again; whether there was any.
+    pub(super) fn answer_one(&mut self, device: u64, number: usize) -> bool {
+        let Some(withheld) = self.withheld.get(&device).copied() else {
+            return false;
+        };
+        let waiting: Vec<QpAddress> = self
+            .peers_of(device)
+            .into_iter()
+            .filter(|&at| {
+                let first = self.qp(at).and_then(|qp| qp.sends.front());
+                first.is_some_and(|work| withheld.is(work))
+            })
+            .collect();
+        let Some(&at) = waiting.get(number % waiting.len().max(1)) else {
+            return false;
+        };
+        let qp = self.qp(at).expect("it was just looked at");
+        let mut later = std::mem::take(&mut qp.sends);
+        qp.sends.extend(later.pop_front());
+        self.withheld.remove(&device);
+        self.pump(at);
+        self.withheld.insert(device, withheld);
+        if let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
+            qp.sends.extend(later);
+            self.pump(at);
+        }
+        true
+    }
+
+    /// It answers everything again.
+    pub(super) fn answer_all(&mut self, device: u64) {
+        self.withheld.remove(&device);
+        for at in self.peers_of(device) {
+            self.pump(at);
+        }
+    }
+
+    /// The queue pairs that are connected to those of a device, in an order of their own.
+    fn peers_of(&self, device: u64) -> Vec<QpAddress> {
+        let mut endpoints: Vec<_> = self
+            .endpoints
+            .iter()
+            .filter(|(_, endpoint)| endpoint.device == device)
+            .collect();
+        endpoints.sort_unstable_by_key(|(key, _)| key.0);
+        let slots = endpoints
+            .into_iter()
+            .flat_map(|(_, endpoint)| endpoint.slots.iter());
+        slots
+            .filter_map(|slot| slot.qp.as_ref().and_then(|qp| qp.peer))
+            .collect()
+    }
+
+    fn is_withheld(&self, peer: QpAddress, work: &SendWork) -> bool {
+        if self.withheld.is_empty() {
+            return false;
+        }
+        let endpoint = self.endpoints.get(&peer.endpoint);
+        let withheld = endpoint.and_then(|endpoint| self.withheld.get(&endpoint.device));
+        withheld.is_some_and(|withheld| withheld.is(work))
+    }
+
     /// Carries out what `at` has posted, until its queue is empty, its peer has
-    /// no receive, or something is wrong.
+    /// no receive or does not answer, or something is wrong.
     fn pump(&mut self, at: QpAddress) {
         while let Some(qp) = self.qp(at).filter(|qp| qp.phase == Phase::Established) {
             let Some(&work) = qp.sends.front() else {
@@ -303,6 +373,9 @@ impl Network {
             };
             let peer = qp.peer.expect("an established queue pair has a peer");
             let waits = qp.waits_for_receives;
+            if self.is_withheld(peer, &work) {
+                return;
+            }
             match self.carry_out(at, peer, &work) {
                 Ok(byte_len) => {
                     let endpoint = self.endpoint(at.endpoint);
@@ -524,6 +597,25 @@ impl Network {
             .filter(|(_, slot)| slot.qp.is_some())
             .map(|(index, slot)| QpId::new(index as u16, slot.generation))
             .collect()
+    }
+}
+
+/// Work of their peers that a device's queue pairs do not answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Withheld {
+    /// RDMA READs.
+    Reads,
+    /// SENDs.
+    Sends,
+}
+
+impl Withheld {
+    fn is(self, work: &SendWork) -> bool {
+        match work.op {
+            Operation::Read(_) => self == Self::Reads,
+            Operation::Send | Operation::SendWithInvalidate { .. } => self == Self::Sends,
+            Operation::Write(_) => false,
+        }
     }
 }
 

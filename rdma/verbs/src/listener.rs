@@ -1,6 +1,5 @@
 //! A listening address, and the thread that waits there.
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::fmt;
 use std::net::SocketAddr;
@@ -11,14 +10,15 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::log::Topic;
 use cairn_rdma::{
-    Complaints, ConnHandle, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent,
-    Marking, PKey, Sink, peer_detail, peer_line,
+    Complaints, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, PKey, Sink,
+    peer_detail, peer_line,
 };
 
 use crate::cm::{Channel, CmEvent, Id, LISTENING};
 use crate::device::VerbsDevice;
+use crate::devices::Devices;
 use crate::explain;
-use crate::provider::Devices;
+use crate::request::VerbsRequest;
 use crate::sys;
 use cairn_rdma::wake::{Wake, wait_readable};
 
@@ -234,58 +234,5 @@ impl Desk {
             device,
             handle: Box::new(handle),
         })));
-    }
-}
-
-/// A connection request that waits for its answer.
-#[derive(Debug)]
-pub(crate) struct VerbsRequest {
-    /// There until it is answered.
-    id: Option<Id>,
-    /// Where the listener's membership stands in the table of the port.
-    pkey_index: Option<u16>,
-    waiting: Arc<AtomicU32>,
-}
-
-impl VerbsRequest {
-    fn id(&self) -> &Id {
-        self.id.as_ref().expect("the request is not answered yet")
-    }
-
-    /// The identifier, and the place of its P_Key, for an endpoint that will answer.
-    pub(crate) fn claim(mut self) -> (Id, Option<u16>) {
-        let id = self.id.take().expect("a request is answered once");
-        (id, self.pkey_index)
-    }
-}
-
-impl ConnHandle for VerbsRequest {
-    /// The kernel sends them, in the class that the request asked for.
-    fn mark(&mut self, _: Marking) {}
-
-    fn reject(mut self: Box<Self>, private_data: &[u8]) {
-        if let Some(mut id) = self.id.take() {
-            refuse(&mut id, private_data);
-        }
-    }
-
-    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
-        self
-    }
-}
-
-impl Drop for VerbsRequest {
-    fn drop(&mut self) {
-        self.waiting.fetch_sub(1, Ordering::Relaxed);
-        if let Some(mut id) = self.id.take() {
-            refuse(&mut id, &[]);
-        }
-    }
-}
-
-/// Sends a REJ. It fails only where the peer has given up by itself.
-pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
-    if let Err(error) = id.reject(private_data) {
-        peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");
     }
 }

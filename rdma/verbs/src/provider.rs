@@ -2,13 +2,13 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError, Weak};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
 
 use crate::cm::{Channel, Id};
-use crate::device::VerbsDevice;
+use crate::devices::Devices;
 use crate::explain;
 use crate::library::Library;
 use crate::listener::VerbsListener;
@@ -39,10 +39,7 @@ impl VerbsProvider {
         let library = Library::open()?;
         Channel::new(library)?;
         Ok(Self {
-            devices: Arc::new(Devices {
-                library,
-                open: Mutex::default(),
-            }),
+            devices: Arc::new(Devices::new(library)),
         })
     }
 }
@@ -66,7 +63,7 @@ impl Provider for VerbsProvider {
         remote: SocketAddr,
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError> {
-        let id = resolve(self.devices.library, remote, local)?;
+        let id = resolve(self.devices.library(), remote, local)?;
         Ok(self.devices.of(&id)?)
     }
 }
@@ -103,36 +100,5 @@ fn resolve(
             return failed(libc::ETIMEDOUT);
         }
         wait_readable([channel.fd()], Some(left));
-    }
-}
-
-/// The devices that are open. Each is opened once, and closed when nobody
-/// holds it any more.
-pub(crate) struct Devices {
-    library: &'static Library,
-    open: Mutex<Vec<Weak<VerbsDevice>>>,
-}
-
-impl Devices {
-    pub(crate) fn library(&self) -> &'static Library {
-        self.library
-    }
-
-    /// The device that `id` is bound or resolved to.
-    pub(crate) fn of(&self, id: &Id) -> Result<Arc<VerbsDevice>, FabricError> {
-        let address = id.local_addr().ip();
-        let handle = id.device().ok_or_else(|| explain::no_device(address))?;
-        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
-        open.retain(|device| device.strong_count() > 0);
-        let known = open
-            .iter()
-            .filter_map(Weak::upgrade)
-            .find(|device| device.holds(id));
-        if let Some(device) = known {
-            return Ok(device);
-        }
-        let device = VerbsDevice::open(self.library, &handle, address)?;
-        open.push(Arc::downgrade(&device));
-        Ok(device)
     }
 }

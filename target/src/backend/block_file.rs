@@ -1,28 +1,26 @@
 //! Files and block devices, by io_uring and past the page cache.
 
-use std::fs::File;
 use std::io::{self, Seek, SeekFrom};
-use std::os::fd::{AsFd, AsRawFd, RawFd};
-use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
 use cairn_config::Uuid;
 use nvme_proto::namespace::Preferred;
-use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+use rustix::fs::{AtFlags, StatxFlags};
 
+use super::closing::OpenFile;
 use super::health::Health;
 use super::identity;
+use super::open::{self, Alignment};
 use super::queue_limits::QueueLimits;
 use super::{BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress, TRIES_MAX, pieces};
 use crate::ring::{FileSlot, Ring, ZEROES};
 use crate::simulated_disk::SimulatedDisk;
+use crate::submission::Handover;
 
 /// The most bytes one entry of a ring reads or writes: it counts in 31 bits.
 const ENTRY_MAX: u64 = 1 << 30;
-
-/// Block sizes that namespaces have here.
-const BLOCK_SIZES: [u32; 2] = [512, 4096];
 
 /// How a disk makes a range read as zeroes: the first way that works is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,9 +38,7 @@ enum Zeroing {
 #[derive(Debug)]
 pub(crate) struct BlockFile {
     path: PathBuf,
-    file: File,
-    /// Holds the lock. Not the file itself: rings may keep that open a little longer.
-    _lock: Option<File>,
+    file: OpenFile,
     block_bytes: u32,
     memory_alignment: u32,
     /// The most bytes that go in one piece.
@@ -55,6 +51,8 @@ pub(crate) struct BlockFile {
     limits: Option<QueueLimits>,
     /// Whether data goes past the page cache.
     direct: bool,
+    /// What of it may block where it is submitted.
+    handover: Handover,
     /// Whether the system can be asked to write only where it need not wait.
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -73,27 +71,25 @@ impl BlockFile {
         block_bytes: Option<u32>,
         claim: Claim,
     ) -> Result<Self, OpenError> {
-        let is_device = check_kind(path)?;
-        let (file, direct) = open_direct(path, claim, is_device)?;
-        if !direct && claim.shared {
-            check_coherent(path, &file)?;
-        }
-        // Devices are guarded by O_EXCL.
-        let lock = if is_device { None } else { lock(path, claim)? };
+        let open::Opened {
+            file,
+            is_device,
+            direct,
+        } = open::open(path, claim)?;
         let alignment = if direct {
             Alignment::of(&file, is_device)
         } else {
             Alignment::NONE
         };
-        let block_bytes = choose_block_bytes(path, block_bytes, alignment.offset)?;
+        let block_bytes = open::choose_block_bytes(path, block_bytes, alignment.offset)?;
         // A file's system splits by itself.
         let largest = is_device.then(|| pieces::largest_request(&file)).flatten();
         let limits = is_device.then(|| QueueLimits::of(&file)).flatten();
         let can_deallocate = !is_device || limits.is_some_and(|limits| limits.discard > 0);
+        let handover = Handover::of(&file, direct, is_device);
         let disk = Self {
             path: path.to_owned(),
             file,
-            _lock: lock,
             block_bytes,
             memory_alignment: alignment.memory,
             piece_bytes: largest.map_or(ENTRY_MAX, |largest| largest.min(ENTRY_MAX)),
@@ -102,6 +98,7 @@ impl BlockFile {
             can_grow: !is_device,
             limits,
             direct,
+            handover,
             writes_at_once: AtomicBool::new(true),
             zeroing: AtomicU8::new(Zeroing::Range as u8),
             can_punch: AtomicBool::new(true),
@@ -109,8 +106,10 @@ impl BlockFile {
             #[cfg(test)]
             failing_syncs: 0.into(),
         };
-        disk.refresh()
+        let bytes = disk
+            .measure()
             .map_err(|error| OpenError::new(format!("{}: {error}", path.display())))?;
+        disk.accept_size(bytes);
         if disk.geometry().blocks == 0 {
             return Err(OpenError::new(format!(
                 "{} is smaller than one block of {block_bytes} bytes: give it a size, \
@@ -146,17 +145,17 @@ impl BlockFile {
     }
 
     /// Where it is on this machine: (device, inode).
-    pub(super) fn place(&self) -> Option<(u64, u64)> {
-        let metadata = self.file.metadata().ok()?;
-        Some(match metadata.rdev() {
-            0 => (metadata.dev(), metadata.ino()),
-            device => (device, 0),
-        })
+    pub(super) fn place(&self) -> (u64, u64) {
+        self.file.place()
     }
 
-    /// Takes over the size as it is now; returns whether it changed.
-    pub(crate) fn refresh(&self) -> io::Result<bool> {
-        let bytes = (&self.file).seek(SeekFrom::End(0))?;
+    /// Its bytes now. Blocks as long as the disk, or its server, takes.
+    pub(super) fn measure(&self) -> io::Result<u64> {
+        (&*self.file).seek(SeekFrom::End(0))
+    }
+
+    /// Takes over this size; returns whether it changed.
+    pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes / u64::from(self.block_bytes);
         let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
         if self.health.is_cut() {
@@ -168,7 +167,13 @@ impl BlockFile {
                  where it has grown again"
             );
         }
-        Ok(changed)
+        changed
+    }
+
+    /// Takes over the size as it is now; returns whether it changed.
+    #[cfg(test)]
+    pub(crate) fn refresh(&self) -> io::Result<bool> {
+        Ok(self.accept_size(self.measure()?))
     }
 
     /// Makes what was written durable, and blocks until it is.
@@ -222,7 +227,7 @@ impl BlockFile {
         let expected = self.blocks.load(Ordering::Relaxed) * u64::from(self.block_bytes);
         // From the inode in memory: this waits for no disk and no server.
         let flags = AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC;
-        let statx = rustix::fs::statx(&self.file, c"", flags, StatxFlags::SIZE);
+        let statx = rustix::fs::statx(&*self.file, c"", flags, StatxFlags::SIZE);
         if statx.is_ok_and(|statx| statx.stx_size < expected) {
             self.health.cut_short(&self.path, expected);
         }
@@ -261,6 +266,11 @@ impl BlockFile {
     /// For the ring's fixed files.
     pub(crate) fn fd(&self) -> RawFd {
         self.file.as_raw_fd()
+    }
+
+    /// For the ring, too: what of it may block there.
+    pub(crate) fn handover(&self) -> Handover {
+        self.handover
     }
 
     pub(super) fn geometry(&self) -> Geometry {
@@ -529,179 +539,4 @@ impl BlockFile {
 fn punch(ring: &mut Ring, tag: u64, file: FileSlot, offset: u64, length: u64) {
     let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
     ring.fallocate(tag, file, offset, length, mode);
-}
-
-/// The page cache of one target does not see what another writes.
-fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
-    // All there is of such a file is in the page cache.
-    const TMPFS_MAGIC: u32 = 0x0102_1994;
-    let system = rustix::fs::fstatfs(file).map(|statfs| statfs.f_type as u32);
-    if system == Ok(TMPFS_MAGIC) {
-        return Ok(());
-    }
-    Err(OpenError::new(format!(
-        "{} cannot be shared: its file system refuses O_DIRECT, and behind the page cache a \
-         target does not see what another one writes: put it on ext4, XFS or a block device, or \
-         leave out shared",
-        path.display()
-    )))
-}
-
-/// Whether it is a block device; anything but that and a regular file is refused.
-fn check_kind(path: &Path) -> Result<bool, OpenError> {
-    let shown = path.display();
-    let metadata = std::fs::metadata(path).map_err(|error| {
-        OpenError::new(match error.kind() {
-            io::ErrorKind::NotFound => format!(
-                "{shown} does not exist: check the path, or make a disk image, \
-                 for example `truncate -s 1G {shown}`"
-            ),
-            io::ErrorKind::PermissionDenied => {
-                format!("no permission to reach {shown}: run as root, or as a user who may")
-            }
-            _ => format!("{shown}: {error}"),
-        })
-    })?;
-    let kind = metadata.file_type();
-    if !kind.is_file() && !kind.is_block_device() {
-        let what = if kind.is_dir() {
-            "a directory"
-        } else {
-            "no file or block device"
-        };
-        return Err(OpenError::new(format!(
-            "{shown} is {what}: export a regular file or a block device"
-        )));
-    }
-    Ok(kind.is_block_device())
-}
-
-/// Opens with O_DIRECT, or without where the file system refuses it; says which.
-fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool), OpenError> {
-    // O_EXCL on a block device: refuse one that is mounted or part of another. It
-    // would refuse another target, too.
-    let exclusive = if is_device && !claim.read_only && !claim.shared {
-        libc::O_EXCL
-    } else {
-        0
-    };
-    let open = |flags: i32| {
-        File::options()
-            .read(true)
-            .write(!claim.read_only)
-            .custom_flags(flags | exclusive)
-            .open(path)
-    };
-    match open(libc::O_DIRECT) {
-        Ok(file) => Ok((file, true)),
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            let file = open(0).map_err(|error| explain_open(path, &error))?;
-            // Cause: the disk, once for each kind of operation.
-            tracing::warn!(
-                path = %path.display(),
-                "the file system refuses O_DIRECT: data goes through the page cache"
-            );
-            Ok((file, false))
-        }
-        Err(error) => Err(explain_open(path, &error)),
-    }
-}
-
-fn explain_open(path: &Path, error: &io::Error) -> OpenError {
-    let shown = path.display();
-    OpenError::new(match error.raw_os_error() {
-        Some(libc::EACCES | libc::EPERM) => {
-            format!("no permission to open {shown}: run as root, or export it read-only")
-        }
-        Some(libc::EROFS) => format!("{shown} cannot be written: export it read-only"),
-        Some(libc::EBUSY) => format!(
-            "{shown} is in use: it is mounted, or part of a RAID or volume group; \
-             `lsblk {shown}` shows by whom"
-        ),
-        Some(libc::EMFILE) => format!(
-            "cannot open {shown}: the process has as many files open as it may: raise LimitNOFILE \
-             in the service, or run `ulimit -n`"
-        ),
-        _ => format!("cannot open {shown}: {error}"),
-    })
-}
-
-/// Two writers of one file would destroy it, unless both say that they share it:
-/// the first has it until the lock's file is dropped.
-fn lock(path: &Path, claim: Claim) -> Result<Option<File>, OpenError> {
-    let Ok(file) = File::open(path) else {
-        return Ok(None);
-    };
-    let operation = if claim.read_only || claim.shared {
-        FlockOperation::NonBlockingLockShared
-    } else {
-        FlockOperation::NonBlockingLockExclusive
-    };
-    match rustix::fs::flock(&file, operation) {
-        Ok(()) => Ok(Some(file)),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::new(format!(
-            "{} is already exported, by another namespace or process: one disk, one writer \
-             (or shared = true on both, for two paths to one namespace)",
-            path.display()
-        ))),
-        // Some network file systems have no locks; that is no reason to refuse.
-        Err(_) => Ok(None),
-    }
-}
-
-/// What direct I/O on a file demands.
-#[derive(Debug, Clone, Copy)]
-struct Alignment {
-    offset: u32,
-    memory: u32,
-}
-
-impl Alignment {
-    /// What the page cache demands.
-    const NONE: Self = Self {
-        offset: 1,
-        memory: 1,
-    };
-
-    fn of(file: &File, is_device: bool) -> Self {
-        // Linux 6.1 says it outright.
-        let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
-        if let Ok(statx) = statx
-            && statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0
-            && statx.stx_dio_offset_align != 0
-        {
-            return Self {
-                offset: statx.stx_dio_offset_align,
-                memory: statx.stx_dio_mem_align,
-            };
-        }
-        let sector = if is_device {
-            rustix::fs::ioctl_blksszget(file.as_fd()).ok()
-        } else {
-            None
-        };
-        let sector = sector.unwrap_or(512);
-        Self {
-            offset: sector,
-            memory: sector,
-        }
-    }
-}
-
-fn choose_block_bytes(path: &Path, asked: Option<u32>, alignment: u32) -> Result<u32, OpenError> {
-    let smallest = BLOCK_SIZES
-        .into_iter()
-        .find(|size| size.is_multiple_of(alignment.max(1)));
-    let shown = path.display();
-    match (asked, smallest) {
-        (_, None) => Err(OpenError::new(format!(
-            "{shown} needs direct I/O in units of {alignment} bytes; 4096 at most can be served"
-        ))),
-        (None, Some(smallest)) => Ok(smallest),
-        (Some(asked), Some(smallest)) if asked < smallest => Err(OpenError::new(format!(
-            "a block size of {asked} is smaller than the {alignment} bytes in which {shown} can be \
-             read and written: set block_size = {smallest}"
-        ))),
-        (Some(asked), Some(_)) => Ok(asked),
-    }
 }

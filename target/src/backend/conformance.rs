@@ -33,7 +33,10 @@ impl Rig {
         let buffer = Arc::new(Mapping::anonymous(BUFFER_BYTES as usize).expect("memory"));
         let slot = ring.add_buffer(&buffer).expect("room for a buffer");
         let file = match &backend {
-            Backend::File(disk) => Some(ring.add_file(disk.fd()).expect("room for a file")),
+            Backend::File(disk) => {
+                let slot = ring.add_file(disk.fd(), disk.handover());
+                Some(slot.expect("room for a file"))
+            }
             Backend::Memory(_) | Backend::Null(_) => None,
         };
         Self {
@@ -303,7 +306,7 @@ impl Loop {
         let mut losetup = std::process::Command::new("losetup");
         let output = losetup.args(arguments).arg(file).output().ok()?;
         if !output.status.success() {
-            eprintln!("skipped: no loop devices here, or not root");
+            cairn_skips::skip("no loop devices here, or not root");
             return None;
         }
         let device = String::from_utf8(output.stdout).unwrap();

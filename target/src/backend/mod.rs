@@ -7,12 +7,14 @@
 //! Offsets and lengths are bytes here and were checked against the namespace.
 
 mod block_file;
+mod closing;
 #[cfg(test)]
 mod conformance;
 mod health;
 mod identity;
 mod memory;
 mod null;
+mod open;
 mod pieces;
 mod queue_limits;
 
@@ -186,6 +188,24 @@ impl OpenError {
     fn new(what: impl Into<String>) -> Self {
         Self { what: what.into() }
     }
+
+    /// It has not opened for so long.
+    pub(crate) fn late(path: &Path, waited: Duration) -> Self {
+        Self::new(format!(
+            "{} has not opened for {} seconds: look in the kernel's log for a disk, or a server \
+             of a network file system, that does not answer",
+            path.display(),
+            waited.as_secs()
+        ))
+    }
+
+    /// The system gives no thread to open it on.
+    pub(crate) fn no_thread(error: &io::Error) -> Self {
+        Self::new(format!(
+            "no thread can be had to open it: {error}: raise the limit on tasks (TasksMax in the \
+             service, `ulimit -u`)"
+        ))
+    }
 }
 
 /// What a namespace's blocks live on.
@@ -272,17 +292,32 @@ impl Backend {
     /// The file or device of its own that it is on this machine: (device, inode).
     pub(crate) fn place(&self) -> Option<(u64, u64)> {
         match self {
-            Self::File(disk) => disk.place(),
+            Self::File(disk) => Some(disk.place()),
             Self::Memory(_) | Self::Null(_) => None,
         }
     }
 
-    /// Takes over the size as it is now; returns whether it changed.
-    pub(crate) fn refresh(&self) -> io::Result<bool> {
+    /// Its bytes now, if they can change. Blocks as long as the disk takes.
+    pub(crate) fn measure(&self) -> io::Result<Option<u64>> {
         match self {
-            Self::File(disk) => disk.refresh(),
-            Self::Memory(_) | Self::Null(_) => Ok(false),
+            Self::File(disk) => disk.measure().map(Some),
+            Self::Memory(_) | Self::Null(_) => Ok(None),
         }
+    }
+
+    /// Takes over what [`measure`](Self::measure) found; returns whether it is another size.
+    pub(crate) fn accept_size(&self, bytes: u64) -> bool {
+        match self {
+            Self::File(disk) => disk.accept_size(bytes),
+            Self::Memory(_) | Self::Null(_) => false,
+        }
+    }
+
+    /// Takes over the size as it is now; returns whether it changed.
+    #[cfg(test)]
+    pub(crate) fn refresh(&self) -> io::Result<bool> {
+        let bytes = self.measure()?;
+        Ok(bytes.is_some_and(|bytes| self.accept_size(bytes)))
     }
 
     /// Makes what was written durable, and blocks until it is.

@@ -1,16 +1,20 @@
 //! `cairn-target serve`: from start to SIGTERM.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use cairn_config::{Config, LogFormat};
+use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 use super::{Serve, announce, notify, print_line, providers};
 use crate::panics;
-use crate::server::Target;
+use crate::server::{ReloadError, StartError, Target};
 
 /// Serves until told to stop.
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
@@ -29,19 +33,80 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         .map_err(|error| format!("signals: {error}"))?;
     let (providers, soft) = providers::all(&config.target, serve.capture())
         .map_err(|error| format!("error: {error}"))?;
-    let target =
-        Target::start(config.clone(), providers).map_err(|error| format!("error: {error}"))?;
+    let Some(target) = start(&config, providers, &runtime, &mut signals)? else {
+        return Ok(());
+    };
     for line in announce::lines(&config, target.addresses()) {
         print_line(&line);
     }
     print_line("ready");
     notify::ready();
-    while let Order::Reload = runtime.block_on(signals.next()) {
-        reload(serve, &target);
-    }
+    runtime.block_on(follow(serve, &target, &mut signals));
     notify::stopping();
     report_counters(&soft);
     target.stop()
+}
+
+/// Waits until hosts can connect; `None` if it is told to stop before.
+fn start(
+    config: &Config,
+    providers: Vec<Arc<dyn Provider>>,
+    runtime: &Runtime,
+    signals: &mut Signals,
+) -> Result<Option<Target>, String> {
+    let begun = Target::begin(config.clone(), providers);
+    let mut starting = begun.map_err(|error| format!("error: {error}"))?;
+    let was_stopped = runtime.block_on(async {
+        tokio::select! {
+            () = starting.wait() => false,
+            () = signals.stop() => true,
+        }
+    });
+    if was_stopped {
+        starting.give_up();
+    }
+    match starting.finish() {
+        Ok(target) if was_stopped => target.stop().map(|()| None),
+        Ok(target) => Ok(Some(target)),
+        Err(StartError::Stopped) => Ok(None),
+        Err(error) => Err(format!("error: {error}")),
+    }
+}
+
+/// Reloads when it is told to, until it is told to stop.
+async fn follow(serve: &Serve, target: &Target, signals: &mut Signals) {
+    let mut reloading: Option<Reloading> = None;
+    // Asked for while one is under way: the configuration is read when that has ended.
+    let mut again = false;
+    let Signals {
+        hangup,
+        terminate,
+        interrupt,
+    } = signals;
+    loop {
+        let ended = async {
+            match &mut reloading {
+                Some(reloading) => reloading.await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            _ = terminate.recv() => return,
+            _ = interrupt.recv() => return,
+            _ = hangup.recv() => again = true,
+            ended = ended => {
+                reloading = None;
+                report(ended.unwrap_or(Err(ReloadError::Stopped)).map_err(|e| e.to_string()));
+            }
+        }
+        if again && reloading.is_none() {
+            again = false;
+            reloading = begin_reload(serve, target);
+        }
+        if reloading.is_none() {
+            notify::ready();
+        }
+    }
 }
 
 /// Says what the endpoints of RoCE in user space have counted, as far as it is not
@@ -66,25 +131,27 @@ fn warn_of(config: &Config) {
     }
 }
 
-fn reload(serve: &Serve, target: &Target) {
+type Reloading = oneshot::Receiver<Result<(), ReloadError>>;
+
+fn begin_reload(serve: &Serve, target: &Target) -> Option<Reloading> {
     notify::reloading();
-    let changed = serve
-        .config()
-        .map_err(|error| error.to_string())
-        .and_then(|config| {
+    match serve.config() {
+        Ok(config) => {
             warn_of(&config);
-            target.reload(config).map_err(|error| error.to_string())
-        });
-    if let Err(error) = changed {
+            Some(target.begin_reload(config))
+        }
+        Err(error) => {
+            report(Err(error.to_string()));
+            None
+        }
+    }
+}
+
+fn report(reloaded: Result<(), String>) {
+    if let Err(error) = reloaded {
         // Cause: the start, a reload or the end of the target.
         tracing::error!("the new configuration is refused, the old one stays: {error}");
     }
-    notify::ready();
-}
-
-enum Order {
-    Reload,
-    Stop,
 }
 
 struct Signals {
@@ -102,11 +169,11 @@ impl Signals {
         })
     }
 
-    async fn next(&mut self) -> Order {
+    /// Waits for an order to end.
+    async fn stop(&mut self) {
         tokio::select! {
-            _ = self.hangup.recv() => Order::Reload,
-            _ = self.terminate.recv() => Order::Stop,
-            _ = self.interrupt.recv() => Order::Stop,
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
         }
     }
 }

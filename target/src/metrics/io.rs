@@ -136,6 +136,11 @@ impl Way {
         self.done_ns = now_ns;
     }
 
+    /// How long ago the disk was done.
+    pub(crate) fn done_for_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.done_ns)
+    }
+
     /// The response is acknowledged: how long all of it took.
     #[inline]
     pub(crate) fn whole(&self, now_ns: u64) -> Time {

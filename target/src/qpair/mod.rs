@@ -3,25 +3,22 @@
 mod outbox;
 mod table;
 
-use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_fabric::trouble::{self, End, Trouble};
-use cairn_rdma::{Marking, QpId, WorkStatus};
+use cairn_rdma::{Marking, QpId};
 use nvme_proto::wire::Cqe;
 use nvme_proto::wire::cm::RequestData;
 
 pub(crate) use outbox::Outbox;
-pub(crate) use table::{QpairId, Qpairs};
+pub(crate) use table::Qpairs;
 
 use crate::ana::ListenerShared;
+use crate::ids::ShareId;
 use crate::marking::MarkingPolicy;
-use crate::reactor::ShareId;
-use crate::registry::{ControllerShared, QueueShared, SubsystemShared};
+use crate::registry::{ControllerShared, Place, QueueShared, SubsystemShared};
 use crate::request::List;
-use crate::work_id::WorkKind;
 
 /// From the connection request to a finished Connect command.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -47,35 +44,6 @@ pub(crate) enum State {
     },
     /// The device has no more of it; requests may still be with a backend.
     Closed,
-}
-
-/// Why a queue ends, in words for the log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Ending {
-    /// As it should: nobody is to blame.
-    Orderly(&'static str),
-    /// Something is wrong: with the host, the path to it, or here.
-    Fault(&'static str),
-    /// Work of this kind failed.
-    Work(WorkKind, WorkStatus),
-    /// The connection itself has a trouble that others know, too.
-    Trouble(&'static Trouble),
-}
-
-impl Ending {
-    /// In words. `None`: orderly.
-    pub(crate) fn fault(self, peer: IpAddr) -> Option<Cow<'static, str>> {
-        match self {
-            Self::Orderly(_) => None,
-            Self::Fault(reason) => Some(reason.into()),
-            Self::Work(kind, status) => {
-                let trouble = trouble::of_completion(status.code());
-                let line = trouble.line(End::Target, peer);
-                Some(format!("{}: {line}", kind.doing()).into())
-            }
-            Self::Trouble(trouble) => Some(trouble.line(End::Target, peer).into()),
-        }
-    }
 }
 
 /// What a connected queue is a queue of.
@@ -110,6 +78,8 @@ pub(crate) struct QueuePair {
     pub(crate) marking: Marking,
     /// What decides that.
     pub(crate) policy: MarkingPolicy,
+    /// What counts it for its address until it is no more.
+    pub(crate) place: Place,
     /// Where it is in its life.
     pub(crate) state: State,
     /// Whether its one Connect command has come.
@@ -154,6 +124,7 @@ impl QueuePair {
             cm: accepted.cm,
             marking: accepted.marking,
             policy: accepted.policy,
+            place: accepted.place,
             state: State::Connecting {
                 deadline: now + CONNECT_TIMEOUT,
             },
@@ -335,17 +306,21 @@ pub(crate) struct Accepted {
     pub(crate) reads: u32,
     /// Where it came in.
     pub(crate) listener: Arc<ListenerShared>,
+    /// Its place among those that wait for their Connect.
+    pub(crate) place: Place,
 }
 
 #[cfg(test)]
 mod tests {
-    use cairn_rdma::PKey;
+    use cairn_rdma::{Clock, PKey};
     use nvme_proto::ana::AnaStates;
 
     use super::*;
     use crate::ana::AnaShared;
+    use crate::registry::Places;
 
     fn queue_pair(hsqsize: u16) -> QueuePair {
+        let places = Arc::new(Places::new(Clock::default()));
         let accepted = Accepted {
             qp: QpId::new(0, 0),
             port: 0,
@@ -369,6 +344,7 @@ mod tests {
                 ana: AnaShared::new(&AnaStates::default()),
                 removed: false.into(),
             }),
+            place: places.take([192, 0, 2, 1].into()).unwrap(),
         };
         QueuePair::new(accepted, Instant::now())
     }

@@ -1,21 +1,7 @@
 //! The queue pairs of a reactor.
 
 use super::QueuePair;
-
-/// A queue pair of one reactor, and no other that was in its place before.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(crate) struct QpairId {
-    index: u32,
-    generation: u32,
-}
-
-impl QpairId {
-    /// Not any.
-    pub(crate) const NONE: Self = Self {
-        index: u32::MAX,
-        generation: 0,
-    };
-}
+use crate::ids::QpairId;
 
 #[derive(Debug)]
 struct Entry {

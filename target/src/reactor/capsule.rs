@@ -9,8 +9,10 @@ use super::count::count_success;
 use super::io::{Begun, begin_io};
 use super::port::Port;
 use super::respond::try_respond;
+use crate::ending::Ending;
+use crate::ids::QpairId;
 use crate::metrics::{Op, Way};
-use crate::qpair::{Ending, QpairId, QueuePair};
+use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, RequestTable, Task};
 use crate::work_id::WorkKind;
 

@@ -10,9 +10,10 @@ use nvme_proto::wire::fabrics::ConnectData;
 use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Status};
 
 use super::Reactor;
+use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
-use crate::qpair::{Association, QpairId};
+use crate::qpair::Association;
 use crate::registry::{QueueShared, Way};
 use crate::request::{RequestId, Task};
 
@@ -107,6 +108,9 @@ impl Reactor {
             qid: connected.qid,
             queue: shown,
         };
+        if !request.subnqn.is_discovery() {
+            queue.place.associate();
+        }
         let share = self.shares.join(association.controller.host_nqn(), qpair);
         queue.connected(
             association,

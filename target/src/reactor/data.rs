@@ -151,7 +151,7 @@ impl Reactor {
     }
 
     /// Posts the READs that a queue pair has credits for.
-    pub(super) fn pump_reads(&mut self, qpair: crate::qpair::QpairId) {
+    pub(super) fn pump_reads(&mut self, qpair: crate::ids::QpairId) {
         loop {
             let queue = &mut self.qpairs[qpair];
             if !queue.may_read() {

@@ -162,7 +162,7 @@ impl Disks {
     pub(crate) fn adopt(
         &mut self,
         subsystem: u32,
-        counters: Arc<IoCounters>,
+        counters: &Arc<IoCounters>,
         table: &Arc<NamespaceTable>,
         ports: &[(usize, Arc<dyn Device>)],
         ring: &mut Ring,
@@ -174,7 +174,7 @@ impl Disks {
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
         self.tables[index].source = Arc::clone(table);
-        self.tables[index].counters = Arc::clone(&counters);
+        self.tables[index].counters = Arc::clone(counters);
         let old = std::mem::take(&mut self.tables[index].disks);
         let mut new = vec![
             None;
@@ -192,7 +192,7 @@ impl Disks {
                     self[disk].view = entry.view;
                     Some(disk)
                 }
-                None => self.add(entry, &counters, ports, ring),
+                None => self.add(entry, counters, ports, ring),
             };
         }
         for (slot, disk) in old.into_iter().enumerate() {
@@ -223,7 +223,7 @@ impl Disks {
     ) -> Option<u32> {
         let namespace = &entry.namespace;
         let file = match &namespace.backend {
-            Backend::File(disk) => match ring.add_file(disk.fd()) {
+            Backend::File(disk) => match ring.add_file(disk.fd(), disk.handover()) {
                 Ok(file) => Some(file),
                 Err(error) => {
                     // Cause: the configuration, at a change or when a device is new.

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use super::Reactor;
-use crate::qpair::QpairId;
+use crate::ids::QpairId;
 use crate::registry::{ControlMessage, KEEP_ALIVE_EXPIRED};
 
 /// From here on a pause between two rounds is a gap.

@@ -415,7 +415,7 @@ impl Reactor {
 
     /// Aborts a command that has not got anywhere yet. A host that breaks the rules has
     /// several of one CID: each that was taken out is answered.
-    pub(super) fn abort(&mut self, qpair: crate::qpair::QpairId, cid: u16, abort_cid: u16) {
+    pub(super) fn abort(&mut self, qpair: crate::ids::QpairId, cid: u16, abort_cid: u16) {
         let Some(queue) = self.qpairs.get(qpair) else {
             return;
         };

@@ -11,7 +11,9 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
 use super::Reactor;
 use super::port::{PORTS_MAX, Port};
-use crate::qpair::{Accepted, Ending, QpairId, QueuePair, State};
+use crate::ending::Ending;
+use crate::ids::QpairId;
+use crate::qpair::{Accepted, QueuePair, State};
 use crate::registry::{Admitted, ControlMessage};
 use crate::request::{RequestId, Stage};
 
@@ -69,6 +71,7 @@ impl Reactor {
             marking,
             policy,
             listener,
+            place,
         } = admitted;
         let limits = *self.port(port).limits();
         // A READ, then WRITE and SEND, for each command the host may send; its
@@ -108,6 +111,7 @@ impl Reactor {
             send_work,
             reads: u32::from(reads),
             listener,
+            place,
         };
         let id = self.qpairs.add(QueuePair::new(accepted, self.now));
         self.ports[port]

@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 use super::Reactor;
 use super::capsule::Capsule;
 use super::shares::Stock;
-use crate::qpair::QpairId;
+use crate::ids::QpairId;
 
 /// Requests that only admin queues and Connects may use, of a table of that many.
 pub(super) fn reserve(requests: usize) -> usize {

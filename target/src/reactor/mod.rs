@@ -40,12 +40,13 @@ use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::arena::Arena;
+use crate::holdings::Holdings;
+use crate::ids::QpairId;
 use crate::metrics::{Doing, ReactorCounters};
-use crate::qpair::{QpairId, Qpairs};
+use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
 use crate::request::{List, RequestTable};
 use crate::ring::{Finished, Ring};
-use crate::server::Holdings;
 use crate::work_id::{WorkId, WorkKind};
 
 use data::PASS_BY;
@@ -58,8 +59,6 @@ use predecessors::Claim;
 use remains::Remains;
 use retry::Retry;
 use shares::Shares;
-
-pub(crate) use shares::ShareId;
 
 pub(crate) use remains::Toll;
 pub(crate) use start::{ReactorHandle, Start, start};
@@ -363,7 +362,7 @@ impl Reactor {
                     .filter_map(|(index, port)| Some((index, Arc::clone(port.as_ref()?.device()))))
                     .collect();
                 self.disks
-                    .adopt(subsystem, counters, &table, &ports, &mut self.ring);
+                    .adopt(subsystem, &counters, &table, &ports, &mut self.ring);
             }
             Message::Complete { qpair, completion } => {
                 if self.qpairs.get(qpair).is_some() {

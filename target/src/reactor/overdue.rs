@@ -1,5 +1,8 @@
 //! Deadlines of commands: of those that a disk keeps, and of those whose host does not
-//! send its data.
+//! send its data or take its response.
+//!
+//! Each command has its own: a host that answers one READ once in a while, or takes one
+//! response, gains time for that command alone, and not for all that it has outstanding.
 //!
 //! A command that a disk keeps for too long is cancelled, and answered when the disk has
 //! let go of it and not before: until then its data could still arrive.
@@ -11,13 +14,19 @@ use cairn_rdma::peer_line;
 use nvme_proto::wire::Status;
 
 use super::Reactor;
-use crate::qpair::{Ending, QpairId};
+use crate::ending::Ending;
+use crate::ids::QpairId;
 use crate::registry::SubsystemShared;
 use crate::request::{RequestId, Stage};
 use crate::work_id::WorkKind;
 
 /// For a host to send all data of a command, from when a READ of them could begin.
 const DATA_TIMEOUT: Duration = Duration::from_secs(30);
+
+/// For a host to take a response, from when the command ended. Longer than for one that
+/// takes none at all ([`crate::qpair::RESPONSE_TIMEOUT`]): by a slow link the last of
+/// many large reads arrives late.
+const TAKING_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// For a disk to let go of a command that is aborted. After that the Abort is answered
 /// with "not aborted", which is true so far.
@@ -48,7 +57,15 @@ impl Reactor {
             let age = Duration::from_nanos(request.way.here_for_ns(self.now_ns));
             match request.stage() {
                 Stage::Reading | Stage::AwaitingRead if age >= DATA_TIMEOUT => {
-                    silent.push(request.qpair);
+                    let reason = "the host did not send the data of a command in time";
+                    silent.push((request.qpair, reason));
+                }
+                Stage::AwaitingSend | Stage::Sending => {
+                    let done = Duration::from_nanos(request.way.done_for_ns(self.now_ns));
+                    if done >= TAKING_TIMEOUT {
+                        let reason = "the host did not take the response of a command in time";
+                        silent.push((request.qpair, reason));
+                    }
                 }
                 Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => {
                     let stopped = request.block.is_some_and(|block| block.is_stopped());
@@ -67,9 +84,8 @@ impl Reactor {
         for (id, age) in late {
             self.give_up(id, age);
         }
-        for qpair in silent {
+        for (qpair, reason) in silent {
             if self.qpairs.get(qpair).is_some() {
-                let reason = "the host did not send the data of a command in time";
                 self.close(qpair, Ending::Fault(reason));
             }
         }

@@ -10,8 +10,8 @@ use cairn_rdma::{
 
 use super::Sizes;
 use crate::arena::ReceiveSlots;
+use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
-use crate::qpair::QpairId;
 use crate::ring::Ring;
 
 /// Devices that a reactor serves at a time: the fixed buffers of the ring, less

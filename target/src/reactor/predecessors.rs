@@ -11,7 +11,7 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
 use super::Reactor;
-use crate::qpair::QpairId;
+use crate::ids::QpairId;
 use crate::registry::Ward;
 use crate::request::{Request, RequestId, Stage, Task};
 

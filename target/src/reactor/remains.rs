@@ -23,8 +23,9 @@ use super::disks::Disks;
 use super::predecessors::changes;
 use super::start::Start;
 use crate::backend::Progress;
+use crate::ids::QpairId;
 use crate::panics::Panic;
-use crate::qpair::{Association, QpairId, Qpairs};
+use crate::qpair::{Association, Qpairs};
 use crate::request::{RequestId, RequestTable, Stage, Task};
 use crate::ring::{Finished, Ring};
 use crate::work_id::{WorkId, WorkKind};
@@ -244,7 +245,7 @@ impl Reactor {
         })?;
         for (subsystem, counters, table) in sources {
             new.disks
-                .adopt(subsystem, counters, &table, &[], &mut new.ring);
+                .adopt(subsystem, &counters, &table, &[], &mut new.ring);
         }
         new.qpairs = Qpairs::after(&self.qpairs);
         new.claims = self.claims;

@@ -10,7 +10,9 @@ use super::Reactor;
 use super::count::{Wait, count_end, count_way};
 use super::port::Port;
 use crate::arena::Arena;
-use crate::qpair::{Ending, QpairId, QueuePair};
+use crate::ending::Ending;
+use crate::ids::QpairId;
+use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 

@@ -15,12 +15,9 @@ use std::collections::VecDeque;
 
 use super::Reactor;
 use super::count::Wait;
+use crate::ids::{QpairId, ShareId};
 use crate::pool;
-use crate::qpair::QpairId;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
-
-/// A host's share, by its place.
-pub(crate) type ShareId = usize;
 
 /// A namespace holds little if it holds this part of all.
 const LITTLE: usize = 16;

@@ -2,6 +2,7 @@
 //! which threads reach them. For connects and the admin path; no I/O comes here.
 
 mod counters;
+mod places;
 mod post;
 mod queue;
 mod subsystem;
@@ -14,6 +15,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use nvme_proto::wire::Nqn;
 
 pub(crate) use counters::IoCounters;
+pub(crate) use places::{Full, Place, Places};
 pub(crate) use post::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use queue::QueueShared;
 pub(crate) use subsystem::{ControllerShared, KEEP_ALIVE_EXPIRED, SubsystemShared, Way};

@@ -15,11 +15,12 @@ use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
-use super::{IoCounters, Ward};
+use super::{IoCounters, Place, Ward};
 use crate::ana::ListenerShared;
+use crate::ending::Ending;
+use crate::ids::QpairId;
 use crate::marking::MarkingPolicy;
 use crate::namespace::NamespaceTable;
-use crate::qpair::{Ending, QpairId};
 
 /// A queue pair, wherever it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,6 +46,8 @@ pub(crate) struct Admitted {
     pub(crate) policy: MarkingPolicy,
     /// Where it came in.
     pub(crate) listener: Arc<ListenerShared>,
+    /// Its place among those that wait for their Connect.
+    pub(crate) place: Place,
 }
 
 /// What a reactor is told.

@@ -24,10 +24,10 @@ use super::counters::{self, IoCounters};
 use super::view::{ControllerView, SubsystemView};
 use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
 use crate::ana::ListenerShared;
+use crate::ending::Ending;
 use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
 use crate::panics;
-use crate::qpair::Ending;
 
 /// How far ahead of a command the note of it may be, so that not every command writes to
 /// memory that reactors share. An association lives so much longer than KATO at most.
@@ -619,7 +619,7 @@ impl SubsystemShared {
     fn send(
         &self,
         queue: Option<&QueueAddress>,
-        message: impl FnOnce(crate::qpair::QpairId) -> Message,
+        message: impl FnOnce(crate::ids::QpairId) -> Message,
     ) {
         if let Some(queue) = queue {
             self.reactors[queue.reactor].send(message(queue.qpair));

@@ -71,7 +71,7 @@ impl RequestTable {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::qpair::QpairId;
+    use crate::ids::QpairId;
     use nvme_proto::wire::{FromZeros, Sqe, U16};
 
     fn waiting(count: u16) -> (RequestTable, List) {

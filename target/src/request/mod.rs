@@ -18,9 +18,9 @@ use nvme_proto::wire::{FromZeros, Sqe, Status};
 
 use crate::arena::Arena;
 use crate::backend::BlockIo;
+use crate::ids::QpairId;
 use crate::metrics::Way;
 use crate::pool::Buffer;
-use crate::qpair::QpairId;
 use crate::work_id::{WorkId, WorkKind};
 
 /// A place in the request table.

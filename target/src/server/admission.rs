@@ -13,10 +13,48 @@ use nvme_proto::controller::connect;
 use nvme_proto::wire::cm::{RejectData, RejectStatus, ReplyData, RequestData};
 use nvme_proto::wire::{IntoBytes, Nqn};
 
-use super::control::{Control, QUEUE_PAIRS_MAX};
+use super::control::{Control, QUEUE_PAIRS_MAX, QUEUE_PAIRS_RESERVED};
 use crate::ana::ListenerShared;
 use crate::marking::MarkingPolicy;
-use crate::registry::{Admitted, Load, Mailbox};
+use crate::registry::{Admitted, Full, Load, Mailbox, Place};
+
+/// What an accepted request comes to.
+struct Admission {
+    reactor: usize,
+    cm: RequestData,
+    reply: ReplyData,
+    place: Place,
+}
+
+/// Why a request is refused.
+enum Refused {
+    Status(RejectStatus),
+    Full(Full),
+}
+
+impl From<RejectStatus> for Refused {
+    fn from(status: RejectStatus) -> Self {
+        Self::Status(status)
+    }
+}
+
+impl Refused {
+    /// What the host reads.
+    fn status(&self) -> RejectStatus {
+        match self {
+            Self::Status(status) => *status,
+            Self::Full(_) => RejectStatus::NO_RESOURCES,
+        }
+    }
+
+    /// What our log says.
+    fn reason(&self, peer: IpAddr) -> String {
+        match self {
+            Self::Status(status) => trouble::of_nvme_reject(status.0).line(End::Target, peer),
+            Self::Full(full) => full.to_string(),
+        }
+    }
+}
 
 impl Control {
     /// Gives a connection to the reactor with the fewest of its kind, or refuses it.
@@ -32,7 +70,12 @@ impl Control {
             return self.turn_away(request);
         }
         match self.examine(&request) {
-            Ok((reactor, cm, reply)) => {
+            Ok(Admission {
+                reactor,
+                cm,
+                reply,
+                place,
+            }) => {
                 self.introduce_device(&request);
                 policy.priorities = self.priorities_at(policy.local, shared.provider);
                 let host = self.host_behind(&cm, &policy);
@@ -45,24 +88,27 @@ impl Control {
                     marking,
                     policy,
                     listener: shared,
+                    place,
                 };
                 self.mailboxes[reactor].accept(Box::new(admitted));
             }
-            Err(status) => {
-                self.observed.rejected(status);
-                let now = self.clock.now();
-                let peer = request.peer.ip();
-                if let Some(line) = self.complaints.admit(Topic::Refused, peer, now) {
-                    let reason = trouble::of_nvme_reject(status.0);
-                    let reason = reason.line(End::Target, request.peer.ip());
-                    peer_line!(
-                        warn, line, address = %request.peer, local = %request.local, reason,
-                        "connection request refused"
-                    );
-                }
-                request.reject(RejectData::new(status).as_bytes());
-            }
+            Err(refused) => self.refuse(request, &refused),
         }
+    }
+
+    fn refuse(&mut self, request: ConnRequest, refused: &Refused) {
+        let status = refused.status();
+        self.observed.rejected(status);
+        let now = self.clock.now();
+        let peer = request.peer.ip();
+        if let Some(line) = self.complaints.admit(Topic::Refused, peer, now) {
+            let reason = refused.reason(peer);
+            peer_line!(
+                warn, line, address = %request.peer, local = %request.local, reason,
+                "connection request refused"
+            );
+        }
+        request.reject(RejectData::new(status).as_bytes());
     }
 
     /// Refuses a host whose address may not connect here.
@@ -119,22 +165,30 @@ impl Control {
     }
 
     /// The reactor to go to, and what was asked for and is to be replied.
-    fn examine(
-        &self,
-        request: &ConnRequest,
-    ) -> Result<(usize, RequestData, ReplyData), RejectStatus> {
+    fn examine(&self, request: &ConnRequest) -> Result<Admission, Refused> {
         let cm = RequestData::parse(request.private_data.as_slice())?;
         let reply = connect::admit(&cm, &self.limits)?;
         // Data from the host is fetched by RDMA READ: a host that answers none
         // (its IRD is 0) cannot be served.
         if request.peer_responder_resources == 0 {
-            return Err(RejectStatus::INVALID_IRD);
+            return Err(RejectStatus::INVALID_IRD.into());
         }
+        let place = self.places.take(request.peer.ip()).map_err(Refused::Full)?;
         let loads: Vec<Load> = self.mailboxes.iter().map(Mailbox::load).collect();
-        let limit = usize::from(QUEUE_PAIRS_MAX);
+        let reserved = if place.is_known() {
+            0
+        } else {
+            QUEUE_PAIRS_RESERVED
+        };
+        let limit = usize::from(QUEUE_PAIRS_MAX - reserved);
         let reactor = Load::lightest(&loads, cm.qid.get(), limit);
         let reactor = reactor.ok_or(RejectStatus::NO_RESOURCES)?;
-        Ok((reactor, cm, reply))
+        Ok(Admission {
+            reactor,
+            cm,
+            reply,
+            place,
+        })
     }
 
     /// Registers the memory of namespaces with a device that is new, which takes

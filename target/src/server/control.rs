@@ -15,15 +15,20 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use super::crew::Crew;
 use super::export::Export;
 use super::listeners::{ListenerId, OpenListener};
+use super::opening::{Found, Openings, Returned};
+use super::reload::Reloading;
 use super::shutdown::STOP_TIMEOUT;
 use super::{Order, StartError, Started};
-use crate::metrics::{MetricsServer, Observed, ReactorCounters};
+use crate::exposition::{MetricsServer, Observed};
+use crate::metrics::ReactorCounters;
 use crate::placement;
 use crate::reactor::{self, Sizes};
-use crate::registry::{ControlMessage, Mailbox, Registry, SubsystemShared};
+use crate::registry::{ControlMessage, Mailbox, Places, Registry, SubsystemShared};
 
 /// Queue pairs of one reactor on one device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
+/// Those of them that only addresses may have with an association now or lately.
+pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
 /// What listeners say, and which.
 pub(super) type ListenerNews = (ListenerId, ListenerEvent);
@@ -33,7 +38,8 @@ enum Heard {
     News(ListenerNews),
     Message(ControlMessage),
     Order(Order),
-    /// [`Control::next_deadline`] has come.
+    Returned(Returned),
+    /// [`Control::next_deadline`] has come, or that of a call to a disk.
     Deadline,
 }
 
@@ -62,8 +68,15 @@ pub(super) struct Control {
     pub(super) news_out: UnboundedSender<ListenerNews>,
     pub(super) news: UnboundedReceiver<ListenerNews>,
     pub(super) orders: UnboundedReceiver<Order>,
+    pub(super) openings: Openings,
+    /// The reload whose disks are being opened.
+    pub(super) reloading: Option<Reloading>,
+    /// The one after it.
+    pub(super) next_reload: Option<Reloading>,
     pub(super) next_deadline: Option<Instant>,
     pub(super) complaints: Complaints,
+    /// Connections without an association, and who had one.
+    pub(super) places: Arc<Places>,
 }
 
 impl Control {
@@ -96,8 +109,10 @@ impl Control {
             reactors: Arc::clone(&mailboxes),
             control: messages_out.clone(),
         };
+        let openings = Openings::new(matches!(crew, Crew::Threads { .. }));
         let discovery = Arc::new(parts.discovery(0));
         let observed = Arc::new(Observed::new(&registry, counters, &providers));
+        let places = Arc::new(Places::new(clock.clone()));
         let mut control = Self {
             limits,
             clock,
@@ -118,8 +133,12 @@ impl Control {
             news_out,
             news,
             orders,
+            openings,
+            reloading: None,
+            next_reload: None,
             next_deadline: None,
             complaints: Complaints::default(),
+            places,
             config,
         };
         match control.open_all() {
@@ -136,8 +155,10 @@ impl Control {
         self.registry
             .add(Nqn::discovery(), Arc::clone(&self.discovery));
         let config = self.config.clone();
+        self.begin_opening(&config);
+        let mut disks = self.wait_for_disks()?.opened;
         for subsystem in &config.subsystems {
-            self.export(subsystem)?;
+            self.export(subsystem, &mut disks)?;
         }
         for listener in &config.listeners {
             let listener = self.listen(listener)?;
@@ -146,6 +167,48 @@ impl Control {
         self.metrics = self.serve_metrics(config.metrics.listen)?;
         self.update_discovery();
         Ok(())
+    }
+
+    /// At the start there is nothing else to do but to end.
+    fn wait_for_disks(&mut self) -> Result<Found, StartError> {
+        while let Ok(returned) = self.openings.returned.try_recv() {
+            self.openings.end(returned, self.clock.now());
+        }
+        let found = match self.openings.take_found() {
+            Some(found) => found,
+            None => self.wait_for_threads()?,
+        };
+        match (found.failure, found.late.first()) {
+            (Some(error), _) => Err(error),
+            (None, Some(late)) => Err(late.error()),
+            (None, None) => Ok(Found {
+                failure: None,
+                ..found
+            }),
+        }
+    }
+
+    fn wait_for_threads(&mut self) -> Result<Found, StartError> {
+        let runtime = runtime().map_err(StartError::Control)?;
+        loop {
+            match runtime.block_on(self.next_of_disks()) {
+                Heard::Returned(returned) => self.openings.end(returned, self.clock.now()),
+                Heard::Order(_) => return Err(StartError::Stopped),
+                _ => self.openings.advance(self.clock.now()),
+            }
+            if let Some(found) = self.openings.take_found() {
+                return Ok(found);
+            }
+        }
+    }
+
+    async fn next_of_disks(&mut self) -> Heard {
+        let timer = timer(&self.clock, self.openings.next_deadline());
+        tokio::select! {
+            Some(returned) = self.openings.returned.recv() => Heard::Returned(returned),
+            order = self.orders.recv() => Heard::Order(order.unwrap_or(Order::Stop)),
+            () = timer => Heard::Deadline,
+        }
     }
 
     /// What subsystems are made from.
@@ -187,21 +250,13 @@ impl Control {
 
     /// One thing that happens; `false` once it is over.
     async fn turn(&mut self) -> bool {
-        // The runtime's clock stands still while the system is suspended; ours does not.
-        let now = self.clock.now();
-        let wait = self
-            .next_deadline
-            .map(|deadline| deadline.saturating_duration_since(now));
-        let timer = async move {
-            match wait {
-                Some(wait) => tokio::time::sleep(wait).await,
-                None => std::future::pending().await,
-            }
-        };
+        let deadlines = [self.next_deadline, self.openings.next_deadline()];
+        let timer = timer(&self.clock, deadlines.into_iter().flatten().min());
         let heard = tokio::select! {
-            // It holds a sender of each of the first two: they never end.
+            // It holds a sender of each of the first three: they never end.
             Some(news) = self.news.recv() => Heard::News(news),
             Some(message) = self.messages.recv() => Heard::Message(message),
+            Some(returned) = self.openings.returned.recv() => Heard::Returned(returned),
             order = self.orders.recv() => Heard::Order(order.unwrap_or(Order::Stop)),
             () = timer => Heard::Deadline,
         };
@@ -231,11 +286,17 @@ impl Control {
         match heard {
             Heard::News((listener, event)) => self.listener_event(listener, event),
             Heard::Message(message) => self.message(message),
-            Heard::Order(Order::Reload(config, answer)) => {
-                let _ = answer.send(self.reload(&config));
-            }
+            Heard::Order(Order::Reload(reloading)) => self.reload(reloading),
             Heard::Order(Order::Stop) => return false,
-            Heard::Deadline => self.poll_timers(),
+            Heard::Returned(returned) => {
+                self.openings.end(returned, self.clock.now());
+                self.go_on_reloading();
+            }
+            Heard::Deadline => {
+                self.poll_timers();
+                self.openings.advance(self.clock.now());
+                self.go_on_reloading();
+            }
         }
         true
     }
@@ -287,6 +348,17 @@ impl Control {
             .iter()
             .filter_map(|subsystem| subsystem.poll())
             .min();
+    }
+}
+
+/// The runtime's clock stands still while the system is suspended; ours does not.
+fn timer(clock: &Clock, deadline: Option<Instant>) -> impl Future<Output = ()> + use<> {
+    let wait = deadline.map(|deadline| deadline.saturating_duration_since(clock.now()));
+    async move {
+        match wait {
+            Some(wait) => tokio::time::sleep(wait).await,
+            None => std::future::pending().await,
+        }
     }
 }
 

@@ -14,6 +14,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::StartError;
 use super::control::Control;
 use super::crew::Errand;
+use super::opening::Place;
 use crate::backend::{Backend, Claim, OpenError};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
@@ -95,11 +96,16 @@ impl Parts {
 }
 
 impl Control {
-    /// Opens a subsystem's disks and lets hosts connect to it.
-    pub(super) fn export(&mut self, config: &cairn_config::Subsystem) -> Result<(), StartError> {
+    /// Lets hosts connect to a subsystem, whose disks are open.
+    pub(super) fn export(
+        &mut self,
+        config: &cairn_config::Subsystem,
+        disks: &mut HashMap<Place, Arc<Namespace>>,
+    ) -> Result<(), StartError> {
         let mut opened = Vec::new();
         for namespace in &config.namespaces {
-            opened.push((namespace, self.open(config, namespace)?));
+            let disk = disks.remove(&(config.nqn, namespace.nsid));
+            opened.push((namespace, self.introduce(config, namespace, disk)?));
         }
         let before = self.exports.iter().flat_map(|(nqn, export)| {
             let namespaces = export.namespaces.values();
@@ -132,18 +138,29 @@ impl Control {
             .into_mut()
     }
 
-    /// Opens a namespace's disk, which the devices in use get to know.
-    pub(super) fn open(
+    /// What opens a namespace, on whichever thread.
+    pub(super) fn opener(
+        &self,
+        config: &cairn_config::Namespace,
+    ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
+        let (config, reactors) = (config.clone(), self.mailboxes.len());
+        let transfer_bytes = self.limits.transfer_bytes();
+        move || {
+            let backend = open_backend(&config, transfer_bytes)?;
+            let backing = describe(&config.backing);
+            Namespace::new(&config, backend, backing, reactors).map(Arc::new)
+        }
+    }
+
+    /// A namespace that the devices in use know: `disk`, or what takes no time to open.
+    pub(super) fn introduce(
         &self,
         subsystem: &cairn_config::Subsystem,
         config: &cairn_config::Namespace,
+        disk: Option<Arc<Namespace>>,
     ) -> Result<Arc<Namespace>, StartError> {
-        let open = || {
-            let backend = open_backend(config, self.limits.transfer_bytes())?;
-            let backing = describe(&config.backing);
-            Namespace::new(config, backend, backing, self.mailboxes.len())
-        };
-        let namespace = open().map_err(|source| StartError::Export {
+        let opened = disk.map_or_else(self.opener(config), Ok);
+        let namespace = opened.map_err(|source| StartError::Export {
             nqn: subsystem.nqn.to_string(),
             nsid: config.nsid,
             source,
@@ -152,7 +169,7 @@ impl Control {
             // A reactor tries again, and says so if it cannot be.
             let _ = namespace.region(device);
         }
-        Ok(Arc::new(namespace))
+        Ok(namespace)
     }
 }
 
@@ -234,27 +251,24 @@ impl Export {
         }))
     }
 
-    /// Looks whether disks have another size by now.
-    pub(super) fn refresh(&mut self) {
-        for (&nsid, namespace) in &self.namespaces {
-            match namespace.backend.refresh() {
-                Ok(false) => {}
-                Ok(true) => {
-                    self.publish();
-                    let blocks = namespace.view().nsze;
-                    // Cause: the configuration, or a disk that changed.
-                    tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
-                    self.subsystem.administer(|subsystem, actions| {
-                        if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
-                            // Cause: the configuration, or a disk that changed.
-                            tracing::error!(nsid, %error, "the new size cannot be told to hosts");
-                        }
-                    });
-                }
-                // Cause: the configuration, or a disk that changed.
-                Err(error) => tracing::warn!(nsid, %error, "the size of a disk is unknown"),
-            }
+    /// A disk was found to have so many bytes.
+    pub(super) fn resize(&self, nsid: u32, bytes: u64) {
+        let Some(namespace) = self.namespaces.get(&nsid) else {
+            return;
+        };
+        if !namespace.backend.accept_size(bytes) {
+            return;
         }
+        self.publish();
+        let blocks = namespace.view().nsze;
+        // Cause: the configuration, or a disk that changed.
+        tracing::info!(subsystem = self.subsystem.nqn(), nsid, blocks, "resized");
+        self.subsystem.administer(|subsystem, actions| {
+            if let Err(error) = subsystem.resize_namespace(nsid, blocks, actions) {
+                // Cause: the configuration, or a disk that changed.
+                tracing::error!(nsid, %error, "cannot announce the new size to hosts");
+            }
+        });
     }
 }
 

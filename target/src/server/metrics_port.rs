@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::control::Control;
-use crate::metrics::MetricsServer;
+use crate::exposition::MetricsServer;
 
 impl Control {
     /// Tells metrics there, if anywhere.

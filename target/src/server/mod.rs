@@ -10,6 +10,7 @@ mod crew;
 mod export;
 mod listeners;
 mod metrics_port;
+mod opening;
 mod reload;
 mod shutdown;
 mod stepped;
@@ -25,12 +26,14 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
 use crate::backend::OpenError;
-use crate::metrics::Observed;
+use crate::exposition::Observed;
 use control::Control;
 use crew::Crew;
 
+use reload::Reloading;
+
 pub use reload::ReloadError;
-pub use stepped::{Holdings, SteppedTarget};
+pub use stepped::SteppedTarget;
 
 /// Why a target cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -102,16 +105,18 @@ pub enum StartError {
     /// A reactor cannot start.
     #[error("cannot start a reactor: {0}")]
     Reactor(io::Error),
+    /// It was stopped before it had started.
+    #[error("stopped before it had started")]
+    Stopped,
     /// A thread cannot start.
     #[error("cannot start the control plane: {0}")]
     Control(io::Error),
 }
 
 /// What the control plane is ordered to do.
-#[derive(Debug)]
 enum Order {
     /// Change to this configuration.
-    Reload(Box<Config>, oneshot::Sender<Result<(), ReloadError>>),
+    Reload(Reloading),
     /// End.
     Stop,
 }
@@ -119,9 +124,23 @@ enum Order {
 /// A running target. Dropped, it stops as by [`Target::stop`].
 #[derive(Debug)]
 pub struct Target {
+    thread: ControlThread,
+    started: Started,
+}
+
+/// A target that starts. Dropped, it stops.
+#[derive(Debug)]
+pub struct Starting {
+    thread: ControlThread,
+    ready: oneshot::Receiver<Result<Started, StartError>>,
+    ended: Option<Result<Started, StartError>>,
+}
+
+/// The control plane's thread, and the way to give it orders. Dropped, it ends.
+#[derive(Debug)]
+struct ControlThread {
     orders: UnboundedSender<Order>,
     thread: Option<JoinHandle<Result<(), String>>>,
-    started: Started,
 }
 
 /// What is known of a target that has started.
@@ -140,32 +159,45 @@ impl Target {
     ///
     /// # Errors
     /// What of the configuration cannot be had, and the remedy. Nothing of the
-    /// target is left then.
+    /// target is left then, but threads that wait for disks that hang.
     pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
+        Self::begin(config, providers)?.finish()
+    }
+
+    /// Begins to start a target, as [`start`](Self::start) does.
+    ///
+    /// # Errors
+    /// It gets no thread.
+    pub fn begin(
+        config: Config,
+        providers: Vec<Arc<dyn Provider>>,
+    ) -> Result<Starting, StartError> {
         let (orders, inbox) = unbounded_channel();
-        let (ready, is_ready) = std::sync::mpsc::channel();
+        let (is_ready, ready) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
                 let crew = Crew::threads();
                 match Control::start(config, providers, inbox, crew, Clock::through_suspend()) {
                     Ok(control) => {
-                        let _ = ready.send(Ok(control.started()));
+                        let _ = is_ready.send(Ok(control.started()));
                         control.run()
                     }
                     Err(error) => {
-                        let _ = ready.send(Err(error));
+                        let _ = is_ready.send(Err(error));
                         Ok(())
                     }
                 }
             })
             .map_err(StartError::Control)?;
-        let panicked = |_| StartError::Control(io::Error::other("it panicked at its start"));
-        let started = is_ready.recv().map_err(panicked)??;
-        Ok(Self {
+        let thread = ControlThread {
             orders,
             thread: Some(thread),
-            started,
+        };
+        Ok(Starting {
+            thread,
+            ready,
+            ended: None,
         })
     }
 
@@ -193,12 +225,22 @@ impl Target {
     /// # Errors
     /// What of the new configuration cannot be had. The old one stays.
     pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
+        let answered = self.begin_reload(config).blocking_recv();
+        answered.unwrap_or(Err(ReloadError::Stopped))
+    }
+
+    /// Begins to change to another configuration, as [`reload`](Self::reload) does. What is
+    /// received says how that ended; nothing is if the target stops before.
+    #[must_use]
+    pub fn begin_reload(&self, config: Config) -> oneshot::Receiver<Result<(), ReloadError>> {
         let (answer, answered) = oneshot::channel();
-        let gone = || ReloadError::Stopped;
-        self.orders
-            .send(Order::Reload(Box::new(config), answer))
-            .map_err(|_| gone())?;
-        answered.blocking_recv().map_err(|_| gone())?
+        let config = Box::new(config);
+        // A control plane that has ended drops the answer's sender.
+        let _ = self
+            .thread
+            .orders
+            .send(Order::Reload(Reloading { config, answer }));
+        answered
     }
 
     /// Stops listening, finishes the commands in progress, disconnects the
@@ -207,9 +249,50 @@ impl Target {
     /// # Errors
     /// What did not end as it should.
     pub fn stop(mut self) -> Result<(), String> {
-        self.end()
+        self.thread.end()
+    }
+}
+
+impl Starting {
+    /// Waits until hosts can connect, or until that has failed.
+    pub async fn wait(&mut self) {
+        if self.ended.is_none() {
+            self.ended = Some(flatten((&mut self.ready).await));
+        }
     }
 
+    /// Does not wait for disks any more: unless it has started, it ends by
+    /// [`StartError::Stopped`].
+    pub fn give_up(&self) {
+        // A control plane that has ended needs no order.
+        let _ = self.thread.orders.send(Order::Stop);
+    }
+
+    /// Waits until hosts can connect.
+    ///
+    /// # Errors
+    /// As those of [`Target::start`].
+    pub fn finish(self) -> Result<Target, StartError> {
+        let Self {
+            thread,
+            ready,
+            ended,
+        } = self;
+        let ended = ended.unwrap_or_else(|| flatten(ready.blocking_recv()));
+        ended.map(|started| Target { thread, started })
+    }
+}
+
+fn flatten<T>(
+    ready: Result<Result<T, StartError>, oneshot::error::RecvError>,
+) -> Result<T, StartError> {
+    ready.unwrap_or_else(|_| {
+        let panicked = io::Error::other("it panicked at its start");
+        Err(StartError::Control(panicked))
+    })
+}
+
+impl ControlThread {
     fn end(&mut self) -> Result<(), String> {
         let Some(thread) = self.thread.take() else {
             return Ok(());
@@ -222,7 +305,7 @@ impl Target {
     }
 }
 
-impl Drop for Target {
+impl Drop for ControlThread {
     fn drop(&mut self) {
         if let Err(error) = self.end() {
             // Cause: the end of the target.

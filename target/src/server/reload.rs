@@ -1,7 +1,8 @@
 //! Changing to another configuration while hosts are connected.
 //!
 //! All that can fail is done first; only then does anything change. So a
-//! configuration that cannot be had leaves the old one as it was.
+//! configuration that cannot be had leaves the old one as it was. A disk that hangs is left
+//! out: the others do not wait for it.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -9,12 +10,15 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use cairn_config::{Config, Nqn};
+use tokio::sync::oneshot;
 
 use super::StartError;
 use super::control::Control;
+use super::export::Export;
 use super::listeners::OpenListener;
+use super::opening::{Found, Late, Place};
 use crate::ana::ListenerShared;
-use crate::metrics::MetricsServer;
+use crate::exposition::MetricsServer;
 use crate::namespace::Namespace;
 
 /// Why a configuration was not taken on. The old one stays.
@@ -43,49 +47,125 @@ pub enum ReloadError {
         /// Where.
         address: SocketAddr,
     },
+    /// Another reload came before this one began.
+    #[error("a later reload took its place")]
+    Superseded,
     /// The target has stopped.
     #[error("the target has stopped")]
     Stopped,
 }
 
+/// A reload that was ordered.
+pub(super) struct Reloading {
+    pub(super) config: Box<Config>,
+    pub(super) answer: oneshot::Sender<Result<(), ReloadError>>,
+}
+
 /// What is new, opened and not yet in use.
 struct Prepared {
     listeners: Vec<OpenListener>,
-    namespaces: HashMap<(Nqn, u32), Arc<Namespace>>,
+    namespaces: HashMap<Place, Arc<Namespace>>,
     /// `None`: the old one stays.
     metrics: Option<Option<MetricsServer>>,
 }
 
 impl Control {
+    /// Begins a reload, or has it wait for the one that is under way.
+    pub(super) fn reload(&mut self, reloading: Reloading) {
+        if self.reloading.is_none() {
+            self.begin_reload(reloading);
+            self.go_on_reloading();
+        } else if let Some(earlier) = self.next_reload.replace(reloading) {
+            let _ = earlier.answer.send(Err(ReloadError::Superseded));
+        }
+    }
+
+    fn begin_reload(&mut self, reloading: Reloading) {
+        let Reloading { config, answer } = reloading;
+        let check = || {
+            check_namespaces(&self.config, &config)?;
+            self.check_listeners(&config)?;
+            super::export::check_count(&config)?;
+            Ok(())
+        };
+        if let Err(error) = check() {
+            let _ = answer.send(Err(error));
+            return;
+        }
+        self.begin_opening(&config);
+        self.reloading = Some(Reloading { config, answer });
+    }
+
+    /// Ends a reload whose disks have opened or are late, and begins the next.
+    pub(super) fn go_on_reloading(&mut self) {
+        while let Some(found) = self.openings.take_found() {
+            let reloading = self.reloading.take();
+            let Reloading { config, answer } = reloading.expect("disks open for a reload");
+            let _ = answer.send(self.change(*config, found));
+            if let Some(next) = self.next_reload.take() {
+                self.begin_reload(next);
+            }
+        }
+    }
+
     /// Changes to `config`, or leaves everything as it is.
-    pub(super) fn reload(&mut self, config: &Config) -> Result<(), ReloadError> {
-        check_namespaces(&self.config, config)?;
-        self.check_listeners(config)?;
-        super::export::check_count(config)?;
-        let prepared = self.prepare(config)?;
-        self.warn_of_what_stays(config);
-        self.change_listeners(config, prepared.listeners);
+    fn change(&mut self, mut config: Config, found: Found) -> Result<(), ReloadError> {
+        if let Some(failure) = found.failure {
+            return Err(failure.into());
+        }
+        for late in &found.late {
+            late.report();
+        }
+        self.leave_out(&mut config, &found.late);
+        let prepared = self.prepare(&config, found.opened)?;
+        self.warn_of_what_stays(&config);
+        self.change_listeners(&config, prepared.listeners);
         if let Some(metrics) = prepared.metrics {
             self.metrics = metrics;
         }
-        self.remove_subsystems(config);
-        self.change_subsystems(config, prepared.namespaces);
-        self.change_ana(config);
-        self.config = config.clone();
+        self.remove_subsystems(&config);
+        self.change_subsystems(&config, prepared.namespaces);
+        for ((nqn, nsid), bytes) in found.sizes {
+            if let Some(export) = self.exports.get(&nqn) {
+                export.resize(nsid, bytes);
+            }
+        }
+        self.recover_disks();
+        self.change_ana(&config);
+        self.config = config;
         self.update_discovery();
         // Cause: a reload.
         tracing::info!("configuration reloaded");
         Ok(())
     }
 
-    fn prepare(&mut self, config: &Config) -> Result<Prepared, StartError> {
+    /// The namespaces that are not there and whose disks have not opened.
+    fn leave_out(&self, config: &mut Config, late: &[Late]) {
+        let is_late = |place: &Place| {
+            let mut late = late.iter();
+            late.any(|late| late.was_opened && late.place == *place)
+        };
+        for subsystem in &mut config.subsystems {
+            let nqn = subsystem.nqn;
+            let namespaces = &mut subsystem.namespaces;
+            namespaces.retain(|namespace| !is_late(&(nqn, namespace.nsid)));
+        }
+    }
+
+    fn prepare(
+        &mut self,
+        config: &Config,
+        mut opened: HashMap<Place, Arc<Namespace>>,
+    ) -> Result<Prepared, StartError> {
         let mut namespaces = HashMap::new();
         for subsystem in &config.subsystems {
             let export = self.exports.get(&subsystem.nqn);
             let is_new = |nsid| export.is_none_or(|export| !export.namespaces.contains_key(nsid));
             for namespace in subsystem.namespaces.iter().filter(|ns| is_new(&ns.nsid)) {
-                let opened = self.open(subsystem, namespace)?;
-                namespaces.insert((subsystem.nqn, namespace.nsid), opened);
+                let place = (subsystem.nqn, namespace.nsid);
+                let disk = opened.remove(&place);
+                let namespace = self.introduce(subsystem, namespace, disk)?;
+                namespaces.insert(place, namespace);
             }
         }
         self.check_identities(config, &namespaces)?;
@@ -111,7 +191,7 @@ impl Control {
     fn check_identities(
         &self,
         config: &Config,
-        new: &HashMap<(Nqn, u32), Arc<Namespace>>,
+        new: &HashMap<Place, Arc<Namespace>>,
     ) -> Result<(), StartError> {
         let all = config.subsystems.iter().flat_map(|subsystem| {
             let nqn = &subsystem.nqn;
@@ -221,7 +301,7 @@ impl Control {
         }
     }
 
-    fn change_subsystems(&mut self, config: &Config, mut new: HashMap<(Nqn, u32), Arc<Namespace>>) {
+    fn change_subsystems(&mut self, config: &Config, mut new: HashMap<Place, Arc<Namespace>>) {
         for subsystem in &config.subsystems {
             if !self.exports.contains_key(&subsystem.nqn) {
                 self.add_subsystem(subsystem);
@@ -240,10 +320,6 @@ impl Control {
             for nsid in gone {
                 export.remove(nsid);
             }
-            export.refresh();
-            if let Some(errand) = export.recover() {
-                self.crew.run(errand);
-            }
             for namespace in &subsystem.namespaces {
                 match new.remove(&(subsystem.nqn, namespace.nsid)) {
                     Some(opened) => export.add(namespace, opened),
@@ -254,6 +330,13 @@ impl Control {
             export
                 .subsystem
                 .administer(|subsystem, actions| subsystem.set_hosts(hosts, actions));
+        }
+    }
+
+    /// Looks whether disks that lost data can be used again.
+    fn recover_disks(&self) {
+        for errand in self.exports.values().filter_map(Export::recover) {
+            self.crew.run(errand);
         }
     }
 

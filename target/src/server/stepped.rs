@@ -12,29 +12,13 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::StartError;
 use super::control::Control;
 use super::crew::Crew;
+use crate::holdings::Holdings;
 use crate::reactor::Rest;
 
 /// A target for simulations. Nothing happens in it but during [`Self::step`].
 pub struct SteppedTarget {
     control: Control,
     clock: Clock,
-}
-
-/// What a target's reactors hold at a time, all together.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Holdings {
-    /// Queue pairs.
-    pub queue_pairs: usize,
-    /// Requests.
-    pub requests: usize,
-    /// Bytes of data buffers.
-    pub buffer_bytes: usize,
-    /// Capsules that wait for a request.
-    pub capsules: usize,
-    /// Receive slots that are not posted.
-    pub receives: usize,
-    /// Hosts with a share of the data buffers.
-    pub shares: usize,
 }
 
 impl std::fmt::Debug for SteppedTarget {

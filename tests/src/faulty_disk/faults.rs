@@ -26,11 +26,15 @@ pub enum Op {
     Sync,
     /// fallocate(2): zeroing, or giving back.
     Allocate,
+    /// A look at the size.
+    Look,
+    /// close(2).
+    Close,
 }
 
 impl Op {
     /// How many there are.
-    pub(super) const COUNT: usize = 5;
+    pub(super) const COUNT: usize = 7;
 }
 
 /// What happens to an operation instead of what should.

@@ -217,7 +217,7 @@ impl Server {
                 }
                 wire::answer(id, &[])
             }
-            Call::Sync | Call::Nothing => wire::answer(id, &[]),
+            Call::Sync | Call::Close | Call::Nothing => wire::answer(id, &[]),
             Call::Unknown => wire::error(id, libc::ENOSYS),
             Call::Forget | Call::Interrupt { .. } => return,
         };
@@ -238,6 +238,8 @@ fn disturbable(call: &Call) -> Option<(Op, Range<u64>)> {
     Some(match *call {
         Call::Open => (Op::Open, 0..u64::MAX),
         Call::Sync => (Op::Sync, 0..u64::MAX),
+        Call::GetAttributes => (Op::Look, 0..u64::MAX),
+        Call::Close => (Op::Close, 0..u64::MAX),
         Call::Read { offset, length } => (Op::Read, offset..offset + u64::from(length)),
         Call::Write { offset, ref data } => (Op::Write, offset..offset + data.len() as u64),
         Call::Allocate { offset, length, .. } => (Op::Allocate, offset..offset + length),

@@ -39,6 +39,8 @@ pub(super) enum Call {
     Interrupt {
         id: u64,
     },
+    /// Of one descriptor.
+    Close,
     /// Done by saying so: the last close, and the like.
     Nothing,
     /// Wants no answer.
@@ -79,8 +81,10 @@ impl Request {
                 }
             }
             17 => Call::Statistics,
-            // RELEASE, FLUSH, DESTROY
-            18 | 25 | 38 => Call::Nothing,
+            // FLUSH
+            25 => Call::Close,
+            // RELEASE, DESTROY
+            18 | 38 => Call::Nothing,
             20 => Call::Sync,
             26 => Call::Init,
             36 => Call::Interrupt {

@@ -15,24 +15,24 @@ use cairn_target::{Habits, Operation, SimulatedDisk, SteppedTarget};
 use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 use nvme_proto::wire::{Sqe, Status};
 
-const BLOCK: u32 = 4096;
+pub(super) const BLOCK: u32 = 4096;
 const DISK_BYTES: u64 = 4 << 20;
 const TARGET: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
 /// Turns in which something must have happened.
 const TURNS_MAX: usize = 60_000;
 
 /// A target with two disks, NSID 1 and 2, and hosts that share a clock with it.
-struct Bed {
-    network: Arc<Loopback>,
-    target: SteppedTarget,
+pub(super) struct Bed {
+    pub(super) network: Arc<Loopback>,
+    pub(super) target: SteppedTarget,
     hosts: Vec<Option<Controller>>,
-    clock: Clock,
+    pub(super) clock: Clock,
     disks: [SimulatedDisk; 2],
     _files: [Scratch; 2],
 }
 
 impl Bed {
-    fn new(name: &str, settings: &str) -> Self {
+    pub(super) fn new(name: &str, settings: &str) -> Self {
         let clock = Clock::simulated();
         let files = [1, 2].map(|n| Scratch::in_memory(&format!("{name}-{n}"), DISK_BYTES));
         let register = |file: &Scratch| SimulatedDisk::register(file.path(), &clock, 1).unwrap();
@@ -58,16 +58,26 @@ impl Bed {
 
     /// Connects one more host; returns its place.
     fn connect(&mut self, name: &str, io_queues: u16, entries: u16) -> usize {
-        let remote = self.target.addresses()[0];
-        let options = HostOptions {
+        let options = self.options(name, io_queues, entries);
+        self.connect_as(options)
+    }
+
+    /// How a host connects.
+    pub(super) fn options(&self, name: &str, io_queues: u16, entries: u16) -> HostOptions {
+        HostOptions {
             local: Some(IpAddr::from([192, 0, 2, 2])),
             io_queues,
             queue_entries: entries,
             recovery: Recovery::NONE,
             requeue: false,
             timeout: Duration::from_secs(3600),
-            ..HostOptions::new(remote, nqn(NQN), host_nqn(name))
-        };
+            ..HostOptions::new(self.target.addresses()[0], nqn(NQN), host_nqn(name))
+        }
+    }
+
+    /// Connects one more host; returns its place.
+    pub(super) fn connect_as(&mut self, options: HostOptions) -> usize {
+        let remote = options.remote;
         let device = self.network.device_for(remote, options.local).unwrap();
         let host = Controller::begin(&device, options, self.clock.now()).unwrap();
         self.hosts.push(Some(host));
@@ -76,12 +86,12 @@ impl Bed {
         at
     }
 
-    fn host(&mut self, at: usize) -> &mut Controller {
+    pub(super) fn host(&mut self, at: usize) -> &mut Controller {
         self.hosts[at].as_mut().unwrap()
     }
 
     /// Everybody does what there is to do, and a little time goes by.
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         let now = self.clock.now() + Duration::from_micros(100);
         self.clock.advance_to(now);
         self.target.step();
@@ -90,7 +100,7 @@ impl Bed {
         }
     }
 
-    fn until(&mut self, what: &str, mut reached: impl FnMut(&mut Self) -> bool) {
+    pub(super) fn until(&mut self, what: &str, mut reached: impl FnMut(&mut Self) -> bool) {
         for _ in 0..TURNS_MAX {
             self.turn();
             if reached(self) {
@@ -115,7 +125,12 @@ impl Bed {
     }
 
     /// A command that must end.
-    fn run(&mut self, at: usize, sqe: Sqe, data: Data<'_>) -> Result<Response, HostError> {
+    pub(super) fn run(
+        &mut self,
+        at: usize,
+        sqe: Sqe,
+        data: Data<'_>,
+    ) -> Result<Response, HostError> {
         let ticket = self.submit(at, 1, sqe, data);
         let mut answer = None;
         self.until("an answer", |bed| {
@@ -126,7 +141,7 @@ impl Bed {
     }
 
     /// A host writes and reads a block of a namespace.
-    fn check_io(&mut self, at: usize, nsid: u32) {
+    pub(super) fn check_io(&mut self, at: usize, nsid: u32) {
         let buffer = self.host(at).buffer(BLOCK as usize).unwrap();
         for sqe in [command::write(nsid, 7, 1), command::read(nsid, 7, 1)] {
             let data = Data::start_of(&buffer, BLOCK);
@@ -137,7 +152,14 @@ impl Bed {
     }
 
     /// Fills the I/O queues of a host with the same command.
-    fn flood(&mut self, at: usize, queues: u16, depth: usize, sqe: Sqe, bytes: u32) -> Vec<Ticket> {
+    pub(super) fn flood(
+        &mut self,
+        at: usize,
+        queues: u16,
+        depth: usize,
+        sqe: Sqe,
+        bytes: u32,
+    ) -> Vec<Ticket> {
         let buffer = self.host(at).buffer(bytes.max(1) as usize).unwrap();
         let mut tickets = Vec::new();
         for qid in 1..=queues {
@@ -175,7 +197,7 @@ impl Bed {
     }
 
     /// Nothing is held by anybody.
-    fn quiet(&mut self) {
+    pub(super) fn quiet(&mut self) {
         for at in 0..self.hosts.len() {
             self.kill(at);
         }

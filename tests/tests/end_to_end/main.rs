@@ -22,3 +22,4 @@ mod recovery;
 mod scarcity;
 mod top;
 mod verified;
+mod withheld;

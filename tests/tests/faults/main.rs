@@ -3,7 +3,9 @@
 
 mod connects;
 mod disk;
+mod freezer;
 mod hung;
+mod opens;
 mod pauses;
 mod signals;
 mod stale;

@@ -115,7 +115,7 @@ impl Cable {
         host: impl FnOnce() + Send + 'static,
     ) {
         if self.roce.has_vlan_interface() && !has_vlans() {
-            eprintln!("skipped: this kernel has no VLAN interfaces (8021q)");
+            cairn_skips::skip("this kernel has no VLAN interfaces (8021q)");
             return;
         }
         let (tid_out, tid_in) = channel();
@@ -134,7 +134,7 @@ impl Cable {
         });
         let this = thread::spawn(move || {
             let Ok(tid) = tid_in.recv() else {
-                eprintln!("skipped: making network namespaces takes root");
+                cairn_skips::skip("making network namespaces takes root");
                 return;
             };
             assert!(leave_the_network());

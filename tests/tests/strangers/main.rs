@@ -8,6 +8,7 @@ mod datagrams;
 mod log;
 mod metrics;
 mod requests;
+mod silent;
 mod sources;
 
 use std::time::Duration;

@@ -22,13 +22,16 @@ verified_fio() {
         paste -sd ' ')"
 }
 
-# Verified I/O as a background noise that must never miss a beat: fio after fio until told to end.
+# start_verified_io DEVICE [OPTION...]: I/O in the background, fio after fio until end_verified_io.
 # (One long fio would be checked only as far as it came when it was stopped.)
 start_verified_io() {
+    local device=$1
+    shift
     rm -f /tmp/end-verified-io
     (
         while [ ! -e /tmp/end-verified-io ]; do
-            verified_fio background "$1" --rw=randrw --bsrange=4k-32k --iodepth=8 --size=8m > /dev/null
+            verified_fio background "$device" --rw=randrw --bsrange=4k-32k --iodepth=8 --size=8m "$@" \
+                > /dev/null
         done
     ) &
     VERIFIED_IO=$!

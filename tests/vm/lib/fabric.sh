@@ -60,8 +60,13 @@ set_cable_mtu() {
     rdma link add rxe0 type rxe netdev cable0
 }
 
-# let_rxe_explain: the kernel's log gets what rxe has to say when a queue pair of its own dies.
-let_rxe_explain() { echo 'module rdma_rxe format "error" +p' > /sys/kernel/debug/dynamic_debug/control; }
+# let_rxe_explain: the kernel's log gets what rxe reports when a queue pair of its own dies.
+let_rxe_explain() {
+    local lines
+    for lines in 'format "error"' 'format "not free"' 'format "not reachable"' 'file *rxe_req.c'; do
+        echo "module rdma_rxe $lines +p" > /sys/kernel/debug/dynamic_debug/control
+    done
+}
 
 in_soft_netns() { ip netns exec "$SOFT_NETNS" "$@"; }
 

@@ -1,5 +1,5 @@
 #!/bin/bash
 # Stock nvme-cli discovers, connects and inspects; the kernel finds nothing to warn of.
-# vm: programs=cairn-target timeout=240
+# vm: main programs=cairn-target timeout=240
 
 run_suite connect

@@ -1,6 +1,6 @@
 #!/bin/bash
 # Two targets export one disk: Linux sees two paths, and the death of one costs no I/O an error.
-# vm: programs=cairn-target timeout=300
+# vm: main programs=cairn-target timeout=300
 
 OTHER_ADDR=192.168.77.3
 

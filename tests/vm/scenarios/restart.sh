@@ -1,6 +1,6 @@
 #!/bin/bash
 # The target dies by SIGKILL under verified I/O: the host comes back by itself, no byte is lost.
-# vm: programs=cairn-target disk=512M timeout=300
+# vm: main programs=cairn-target disk=512M timeout=300
 
 # Flushes that the disk under the exported device has received.
 disk_flushes() { awk '{ print $16 }' /sys/block/vdb/stat; }

@@ -6,7 +6,8 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use super::tally::Tally;
+use super::skips;
+use super::tally::{Tally, without_escapes};
 
 /// Where steps run, from wherever they were asked for.
 const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
@@ -22,6 +23,8 @@ pub(crate) struct Outcome {
     pub(crate) success: bool,
     /// The tests that it said it had run.
     pub(super) tally: Tally,
+    /// Those that it said it had not.
+    pub(super) skipped: Vec<String>,
 }
 
 impl Step {
@@ -40,6 +43,12 @@ impl Step {
             command.env("CARGO_TERM_COLOR", "always");
         }
         Self { name, command }
+    }
+
+    /// With arguments that hold spaces.
+    pub(super) fn with_arguments<const N: usize>(mut self, arguments: [&str; N]) -> Self {
+        self.command.args(arguments);
+        self
     }
 
     pub(crate) fn with_env(mut self, name: &str, value: &str) -> Self {
@@ -64,8 +73,8 @@ impl Step {
             .join(" ")
     }
 
-    /// Runs it to its end.
-    pub(crate) fn run(mut self) -> Result<Outcome> {
+    /// Runs it to its end. Each line that it prints is shown after the prefix.
+    pub(crate) fn run(mut self, prefix: &str) -> Result<Outcome> {
         let (reader, writer) = pipe().context("cannot make a pipe")?;
         self.command
             .stdin(Stdio::null())
@@ -78,32 +87,29 @@ impl Step {
         // It holds the pipe's writing end, too, and reading ends only when nobody does.
         drop(self.command);
         let mut tally = Tally::default();
+        let mut skipped = Vec::new();
         for line in BufReader::new(reader).split(b'\n') {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
-            println!("{line}");
+            println!("{prefix}{line}");
             tally = tally + Tally::of_line(&line);
+            skipped.extend(skips::of_line(&without_escapes(&line)));
         }
-        let success = child.wait()?.success();
-        Ok(Outcome { success, tally })
+        Ok(Outcome {
+            success: child.wait()?.success(),
+            tally,
+            skipped,
+        })
     }
 }
 
 impl Outcome {
     /// The step's part of the sum. It failed even if none of its tests did.
     pub(super) fn counted(&self) -> Tally {
+        let counted = self.tally.passed + self.tally.failed > 0;
         match (self.success, self.tally) {
-            (
-                true,
-                Tally {
-                    passed: 0,
-                    failed: 0,
-                },
-            ) => Tally {
-                passed: 1,
-                failed: 0,
-            },
-            (false, Tally { passed, failed: 0 }) => Tally { passed, failed: 1 },
+            (true, tally) if !counted => Tally { passed: 1, ..tally },
+            (false, tally) if tally.failed == 0 => Tally { failed: 1, ..tally },
             (_, tally) => tally,
         }
     }

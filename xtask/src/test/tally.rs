@@ -3,11 +3,12 @@
 use std::fmt;
 use std::ops::Add;
 
-/// Tests that passed, and tests that failed.
+/// Tests that passed, tests that failed, and tests that did not run.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Tally {
     pub(super) passed: u32,
     pub(super) failed: u32,
+    pub(super) skipped: u32,
 }
 
 impl Tally {
@@ -38,12 +39,18 @@ impl Tally {
         Self {
             passed: before("passed"),
             failed: before("failed") + before("timed"),
+            skipped: before("skipped") + before("ignored"),
         }
+    }
+
+    /// Whether no test was counted.
+    pub(super) fn is_empty(self) -> bool {
+        self == Self::default()
     }
 }
 
 /// A line as it reads, without the colours.
-fn without_escapes(line: &str) -> String {
+pub(super) fn without_escapes(line: &str) -> String {
     let mut parts = line.split("\x1b[");
     let mut plain = parts.next().unwrap_or("").to_owned();
     for part in parts {
@@ -59,13 +66,18 @@ impl Add for Tally {
         Self {
             passed: self.passed + other.passed,
             failed: self.failed + other.failed,
+            skipped: self.skipped + other.skipped,
         }
     }
 }
 
 impl fmt::Display for Tally {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} passed, {} failed", self.passed, self.failed)
+        write!(f, "{} passed, {} failed", self.passed, self.failed)?;
+        match self.skipped {
+            0 => Ok(()),
+            skipped => write!(f, ", {skipped} skipped"),
+        }
     }
 }
 
@@ -75,40 +87,55 @@ mod tests {
 
     #[test]
     fn closing_lines_are_counted() {
-        for (line, passed, failed) in [
+        for (line, passed, failed, skipped) in [
             (
                 "test result: ok. 7 passed; 0 failed; 1 ignored; 0 measured",
                 7,
                 0,
+                1,
             ),
-            ("test result: FAILED. 6 passed; 2 failed; 0 ignored", 6, 2),
+            (
+                "test result: FAILED. 6 passed; 2 failed; 0 ignored",
+                6,
+                2,
+                0,
+            ),
             (
                 "     Summary [   0.500s] 20 tests run: 20 passed, 3 skipped",
                 20,
                 0,
+                3,
             ),
             (
                 "     Summary [   0.5s] 20 tests run: 18 passed (1 slow), 2 failed, 3 skipped",
                 18,
                 2,
+                3,
             ),
             (
                 "     Summary [  60.0s] 3 tests run: 2 passed, 1 timed out, 0 skipped",
                 2,
                 1,
+                0,
             ),
             (
                 "\x1b[32;1m     Summary\x1b[0m [ 0.5s] \x1b[1m2\x1b[0m tests run: \x1b[1m2\x1b[0m passed",
                 2,
                 0,
+                0,
             ),
-            ("9 passed, 0 failed", 9, 0),
-            ("9 passed, 1 failed, 2 skipped", 9, 1),
-            ("error: 3 tests passed, 4 failed", 0, 0),
-            ("running 7 tests", 0, 0),
-            ("", 0, 0),
+            ("9 passed, 0 failed", 9, 0, 0),
+            ("9 passed, 1 failed, 2 skipped", 9, 1, 2),
+            ("error: 3 tests passed, 4 failed", 0, 0, 0),
+            ("running 7 tests", 0, 0, 0),
+            ("", 0, 0, 0),
         ] {
-            assert_eq!(Tally::of_line(line), Tally { passed, failed }, "{line}");
+            let tally = Tally {
+                passed,
+                failed,
+                skipped,
+            };
+            assert_eq!(Tally::of_line(line), tally, "{line}");
         }
     }
 }

@@ -1,50 +1,75 @@
-//! The tools that the steps need. What is missing is installed: the components
-//! of Rust's own tool chain, cargo-deny into a cache of ours, and the packages of
-//! the tests: tshark, which reads captures, fio, which loads our engine, and valgrind,
-//! which counts.
+//! The tools that the steps need. What is missing is installed: the components of Rust's own
+//! tool chain, packages, and cargo-deny into a cache of ours.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitCode, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::step::cargo;
+use super::plan::Extent;
+use super::step::{Step, cargo};
 use crate::vm::host;
 
 /// The cargo-deny whose findings are the judge, so that a new one does not
 /// fail yesterday's commit.
 const CARGO_DENY_VERSION: &str = "0.20.2";
 
+/// Packages of the tests, each with a program of its name: tshark reads captures, fio loads our
+/// engine.
+const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
+/// The same of longer runs: valgrind counts instructions.
+const PACKAGES_OF_COSTS: [&str; 1] = ["valgrind"];
+
 /// What there is.
 pub(super) struct Tools {
-    pub(super) cargo_deny: PathBuf,
     /// Whether cargo-nextest is installed. `cargo test` does as well, only slower.
     pub(super) nextest: bool,
 }
 
-impl Tools {
-    /// Finds them, and installs what is missing.
-    pub(super) fn prepare() -> Result<Self> {
-        for (subcommand, component) in [("fmt", "rustfmt"), ("clippy", "clippy")] {
-            if !cargo_has(subcommand) {
-                let rustup = Command::new("rustup")
-                    .args(["component", "add", component])
-                    .status();
-                ensure!(
-                    rustup.is_ok_and(|status| status.success()) && cargo_has(subcommand),
-                    "cargo {subcommand} is not installed, and \"rustup component add {component}\" \
-                     does not bring it: install it as this machine's Rust was installed"
-                );
-            }
-        }
-        host::require("tshark")?;
-        host::require("fio")?;
-        host::require("valgrind")?;
-        Ok(Self {
-            cargo_deny: cargo_deny()?,
-            nextest: cargo_has("nextest"),
-        })
+/// Finds what a run needs, and installs what is missing. All packages come now: two lanes that
+/// install at once would get in each other's way.
+pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
+    require_component("fmt", "rustfmt")?;
+    if extent.has_rest() {
+        require_component("clippy", "clippy")?;
     }
+    let mut packages = Vec::new();
+    if extent != Extent::Quick {
+        packages.extend(PACKAGES_OF_TESTS);
+    }
+    if extent.has_rest() {
+        packages.extend(PACKAGES_OF_COSTS);
+    }
+    host::require(&packages, vm && extent != Extent::Quick)?;
+    Ok(Tools {
+        nextest: cargo_has("nextest"),
+    })
+}
+
+fn require_component(subcommand: &str, component: &str) -> Result<()> {
+    if cargo_has(subcommand) {
+        return Ok(());
+    }
+    let rustup = Command::new("rustup")
+        .args(["component", "add", component])
+        .status();
+    ensure!(
+        rustup.is_ok_and(|status| status.success()) && cargo_has(subcommand),
+        "cargo {subcommand} is not installed, and \"rustup component add {component}\" does not \
+         bring it: install it as this machine's Rust was installed"
+    );
+    Ok(())
+}
+
+/// `cargo xtask dependencies`: licences, sources and duplicates of the crates that we use.
+pub(crate) fn check_dependencies() -> Result<ExitCode> {
+    let arguments = "--locked --workspace check bans licenses sources";
+    let outcome = Step::program("dependencies", cargo_deny()?, arguments).run("")?;
+    Ok(if outcome.success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
 }
 
 fn cargo_has(subcommand: &str) -> bool {

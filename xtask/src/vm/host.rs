@@ -64,20 +64,25 @@ impl Host {
     }
 
     fn install_missing_tools(&self) -> Result<()> {
+        let missing = self.missing_tools();
+        if missing.is_empty() {
+            return Ok(());
+        }
+        self.install(&missing)
+    }
+
+    /// The packages of tools that the lab lacks.
+    fn missing_tools(&self) -> Vec<&'static str> {
         let needed = if self.root {
             &TOOLS[..TOOLS_OF_ROOT]
         } else {
             &TOOLS[..]
         };
-        let missing: Vec<&str> = needed
+        needed
             .iter()
             .filter(|(tool, _)| !on_path(tool))
             .map(|&(_, package)| package)
-            .collect();
-        if missing.is_empty() {
-            return Ok(());
-        }
-        self.install(&missing)
+            .collect()
     }
 
     /// Installs packages if that is allowed, and else says how.
@@ -164,12 +169,25 @@ impl Host {
     }
 }
 
-/// Sees to it that a program is there, which a package of the same name brings.
-pub(crate) fn require(program: &str) -> Result<()> {
-    if on_path(program) {
+/// Installs what is missing of these programs, whose packages have the same names, and of the
+/// lab's tools if they are needed.
+pub(crate) fn require(programs: &[&str], lab: bool) -> Result<()> {
+    let mut missing: Vec<&str> = programs
+        .iter()
+        .copied()
+        .filter(|program| !on_path(program))
+        .collect();
+    if missing.is_empty() && !lab {
         return Ok(());
     }
-    Host::detect()?.install(&[program])
+    let host = Host::detect()?;
+    if lab {
+        missing.extend(host.missing_tools());
+    }
+    if missing.is_empty() {
+        return Ok(());
+    }
+    host.install(&missing)
 }
 
 fn os_release(text: &str, key: &str) -> Option<String> {

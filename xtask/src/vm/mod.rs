@@ -28,8 +28,10 @@ use anyhow::{Context, Result};
 use lab::Lab;
 use qemu::{Boot, CONSOLE_LOG, Console, End};
 use report::{Report, Verdict};
-use scenario::{Network, Scenario};
+use scenario::{Network, Scenario, Share};
 use tree::Tree;
+
+use crate::times::Times;
 
 /// What a guest leaves in a scenario's folder once it has come up.
 const BEGUN: &str = "begun";
@@ -42,6 +44,12 @@ const BOOTS_MAX: u32 = 3;
 pub(crate) struct Args {
     /// The scenarios to run (all of them if none is named)
     names: Vec<String>,
+    /// Only the scenarios that hold the main promises
+    #[arg(long, conflicts_with_all = ["others", "names"])]
+    main: bool,
+    /// All scenarios but those
+    #[arg(long, conflicts_with = "names")]
+    others: bool,
     /// List the scenarios and what each one shows
     #[arg(long)]
     list: bool,
@@ -65,6 +73,16 @@ pub(crate) struct Args {
     verbose: bool,
 }
 
+impl Args {
+    fn share(&self) -> Share {
+        match (self.main, self.others) {
+            (true, _) => Share::Main,
+            (_, true) => Share::Others,
+            _ => Share::All,
+        }
+    }
+}
+
 /// Runs the chosen scenarios, one machine each, and sums up.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let tree = Tree::locate()?;
@@ -78,10 +96,14 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     if args.shell {
         return open_shell(args, &tree, &known);
     }
-    let chosen = scenario::choose(&known, &args.names)?;
+    let chosen = scenario::choose(&known, &args.names, args.share())?;
     let lab = Lab::prepare()?;
-    tree.stage_programs(&scenario::programs(&chosen), args.no_build)?;
+    let profile = scenario::profile(&chosen);
+    tree.stage_programs(&scenario::programs(&chosen), profile, args.no_build)?;
 
+    let mut times = Times::open(tree.times());
+    let forecast = |scenario: &Scenario, times: &Times| times.of(&format!("vm {}", scenario.name));
+    let mut left: Duration = chosen.iter().map(|s| forecast(s, &times)).sum();
     let mut report = Report::default();
     for scenario in chosen {
         if report.failed() && !args.keep_going {
@@ -89,8 +111,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             continue;
         }
         let started = Instant::now();
-        let verdict = judge(args, &tree, &lab, scenario)?;
+        let verdict = judge(args, &tree, &lab, scenario, left)?;
         report.add(&scenario.name, verdict, started.elapsed());
+        left = left.saturating_sub(forecast(scenario, &times));
+        times.set(&format!("vm {}", scenario.name), started.elapsed());
+        times.save();
     }
     report.print();
     Ok(if report.failed() {
@@ -101,7 +126,13 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 }
 
 /// Boots a machine for one scenario and reads the answer it left.
-fn judge(args: &Args, tree: &Tree, lab: &Lab, scenario: &Scenario) -> Result<Verdict> {
+fn judge(
+    args: &Args,
+    tree: &Tree,
+    lab: &Lab,
+    scenario: &Scenario,
+    left: Duration,
+) -> Result<Verdict> {
     if matches!(scenario.options.network, Network::Tap { .. })
         && let Err(why) = lan::way_in()
     {
@@ -119,7 +150,7 @@ fn judge(args: &Args, tree: &Tree, lab: &Lab, scenario: &Scenario) -> Result<Ver
         timeout_s: args.timeout_s.unwrap_or(scenario.options.timeout_s),
         out_dir: tree.fresh_out_dir(&scenario.name)?,
     };
-    report::announce(&scenario.name, &scenario.summary, console);
+    report::announce(&scenario.name, &scenario.summary, left, console);
     let end = boot_until_begun(tree, lab, &boot, console)?;
     let verdict = Verdict::from_machine(end, &boot.out_dir)?;
     report::explain(&scenario.name, &verdict, &boot.out_dir, console)?;
@@ -147,11 +178,12 @@ fn boot_until_begun(tree: &Tree, lab: &Lab, boot: &Boot<'_>, console: Console) -
 fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> {
     let plain = Scenario::plain();
     let scenario = match args.names.first() {
-        Some(_) => scenario::choose(known, &args.names)?[0],
+        Some(_) => scenario::choose(known, &args.names, Share::All)?[0],
         None => &plain,
     };
     let lab = Lab::prepare()?;
-    tree.stage_programs(&scenario::programs(&[scenario]), args.no_build)?;
+    let profile = scenario::profile(&[scenario]);
+    tree.stage_programs(&scenario::programs(&[scenario]), profile, args.no_build)?;
     println!("A root shell in the guest follows; `exit` or Ctrl-A X ends the machine.");
     let boot = Boot {
         scenario: "",

@@ -8,6 +8,7 @@ use anyhow::Result;
 
 use super::process;
 use super::qemu::{CONSOLE_LOG, Console, End, QEMU_LOG};
+use crate::times;
 
 /// The guest's answer, in a scenario's folder.
 const EXIT_CODE: &str = "exit-code";
@@ -41,8 +42,8 @@ impl Verdict {
 }
 
 /// Says what runs now.
-pub(crate) fn announce(name: &str, summary: &str, console: Console) {
-    println!("== {name}: {summary}");
+pub(crate) fn announce(name: &str, summary: &str, left: Duration, console: Console) {
+    println!("== {name} ({}): {summary}", times::left(left));
     if console == Console::Live {
         println!();
     }

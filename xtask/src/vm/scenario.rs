@@ -21,6 +21,8 @@ pub(crate) struct Scenario {
     pub(crate) live: bool,
     /// Whether it runs only when it is named: it measures, and has nothing to pass or fail.
     by_name: bool,
+    /// Whether it holds one of the main promises, which every run of the tests judges.
+    main: bool,
 }
 
 /// A program of this workspace.
@@ -139,6 +141,7 @@ impl Scenario {
             programs: Vec::new(),
             live: false,
             by_name: false,
+            main: false,
         };
         for options in comments
             .iter()
@@ -164,9 +167,10 @@ impl Scenario {
             }
             None if option == "live" => self.live = true,
             None if option == "by-name" => self.by_name = true,
+            None if option == "main" => self.main = true,
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, timeout=SECONDS, \
-                 programs=NAME,NAME, examples=NAME,NAME, network=tap, live and by-name are known"
+                 programs=NAME,NAME, examples=NAME,NAME, network=tap, live, by-name and main are known"
             ),
         }
         Ok(())
@@ -178,10 +182,34 @@ impl Scenario {
     }
 }
 
-/// The scenarios of these names, in the order given; if no name is given, all that judge.
-pub(crate) fn choose<'a>(known: &'a [Scenario], names: &[String]) -> Result<Vec<&'a Scenario>> {
+/// Which scenarios run if none is named.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// All that judge.
+    All,
+    /// Those that hold the main promises.
+    Main,
+    /// All but those.
+    Others,
+}
+
+/// The scenarios of these names, in the order given; if no name is given, this share of all that
+/// judge.
+pub(crate) fn choose<'a>(
+    known: &'a [Scenario],
+    names: &[String],
+    share: Share,
+) -> Result<Vec<&'a Scenario>> {
     if names.is_empty() {
-        return Ok(known.iter().filter(|s| !s.by_name).collect());
+        let is_chosen = |s: &&Scenario| {
+            !s.by_name
+                && match share {
+                    Share::All => true,
+                    Share::Main => s.main,
+                    Share::Others => !s.main,
+                }
+        };
+        return Ok(known.iter().filter(is_chosen).collect());
     }
     let unknown: Vec<&str> = names
         .iter()
@@ -199,6 +227,16 @@ pub(crate) fn choose<'a>(known: &'a [Scenario], names: &[String]) -> Result<Vec<
         .collect())
 }
 
+/// The profile that these scenarios' programs are built by: those that measure need all of the
+/// optimizer, the others a build that is done soon.
+pub(crate) fn profile(scenarios: &[&Scenario]) -> &'static str {
+    if scenarios.iter().any(|s| s.by_name) {
+        "release"
+    } else {
+        "lab"
+    }
+}
+
 /// Our programs that any of these scenarios runs.
 pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> {
     scenarios.iter().flat_map(|s| &s.programs).collect()
@@ -206,7 +244,7 @@ pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, Options, Program, Scenario, Variable, choose, programs};
+    use super::{Network, Options, Program, Scenario, Share, Variable, choose, profile, programs};
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
@@ -239,12 +277,25 @@ mod tests {
 
     #[test]
     fn names_choose_scenarios() {
-        let headers = [("a", ""), ("b", ""), ("measures", "# vm: by-name\n")];
+        let headers = [
+            ("a", ""),
+            ("b", "# vm: main\n"),
+            ("measures", "# vm: by-name\n"),
+        ];
         let known = headers.map(|(name, more)| {
             Scenario::parse(name.into(), &format!("# Shows.\n{more}")).unwrap()
         });
-        assert_eq!(choose(&known, &[]).unwrap().len(), 2);
-        assert_eq!(choose(&known, &["measures".into()]).unwrap().len(), 1);
+        let share = |share| {
+            let chosen = choose(&known, &[], share).unwrap();
+            chosen.iter().map(|s| s.name.as_str()).collect::<Vec<_>>()
+        };
+        assert_eq!(share(Share::All), ["a", "b"]);
+        assert_eq!(share(Share::Main), ["b"]);
+        assert_eq!(share(Share::Others), ["a"]);
+        let choose = |known, names: &[String]| choose(known, names, Share::All);
+        let measures = choose(&known, &["measures".into()]).unwrap();
+        assert_eq!(measures.len(), 1);
+        assert_eq!(profile(&measures), "release");
         assert_eq!(choose(&known, &["b".into()]).unwrap()[0].name, "b");
         let error = choose(&known, &["b".into(), "c".into()]).err().unwrap();
         assert!(error.to_string().contains("no such scenario: c"), "{error}");

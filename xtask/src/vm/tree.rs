@@ -44,6 +44,18 @@ impl Tree {
         self.build.join("vm/.programs")
     }
 
+    /// How long steps and scenarios took the last time.
+    pub(crate) fn times(&self) -> PathBuf {
+        self.build.join("xtask-times.json")
+    }
+
+    /// Where tests record what they skip.
+    pub(crate) fn skips(&self) -> Result<PathBuf> {
+        create_dir(&self.build)?;
+        let build = fs::canonicalize(&self.build).context("cannot find cargo's output folder")?;
+        Ok(build.join("xtask-skips.txt"))
+    }
+
     /// An empty folder for what a scenario leaves behind, shared with the guest read-write.
     pub(crate) fn fresh_out_dir(&self, scenario: &str) -> Result<PathBuf> {
         let dir = self.build.join("vm").join(scenario);
@@ -54,10 +66,11 @@ impl Tree {
         Ok(dir)
     }
 
-    /// Builds our programs for release and puts them where the guest finds them.
+    /// Builds our programs by this profile and puts them where the guest finds them.
     pub(crate) fn stage_programs(
         &self,
         programs: &BTreeSet<&Program>,
+        profile: &str,
         no_build: bool,
     ) -> Result<()> {
         // Begin empty: a program of an earlier run is not this source tree's.
@@ -70,7 +83,7 @@ impl Tree {
             let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
             cargo
                 .current_dir(&self.workspace)
-                .args(["build", "--release", "--quiet"]);
+                .args(["build", "--profile", profile, "--quiet"]);
             cargo.args(programs.iter().flat_map(|program| match program {
                 Program::Binary(name) => ["--bin", name],
                 Program::Example(name) => ["--example", name],
@@ -80,10 +93,10 @@ impl Tree {
         }
         for program in programs {
             let (folder, name) = match program {
-                Program::Binary(name) => ("release", name),
-                Program::Example(name) => ("release/examples", name),
+                Program::Binary(name) => ("", name),
+                Program::Example(name) => ("examples", name),
             };
-            let built = self.build.join(folder).join(name);
+            let built = self.build.join(profile).join(folder).join(name);
             fs::copy(&built, self.programs().join(name)).with_context(|| {
                 format!(
                     "no program at {}: build it, or leave out --no-build",

@@ -2,8 +2,8 @@
 
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::common::{Common, Kind};
 use crate::controller::features;
-use crate::subsystem::{Common, Kind};
 use crate::window::Window;
 use crate::wire::feature::Feature;
 use crate::wire::log::{CommandEffects, CommandEffectsLog, FeatureEffects};

@@ -4,8 +4,8 @@ use core::time::Duration;
 
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::common::Common;
 use crate::controller::Controller;
-use crate::subsystem::Common;
 use crate::window::Window;
 use crate::wire::log::SmartLog;
 

@@ -9,8 +9,8 @@ mod health;
 
 use zerocopy::{FromZeros, IntoBytes};
 
+use crate::common::{Common, Kind};
 use crate::limits::{ERROR_LOG_ENTRIES, NAMESPACES_MAX};
-use crate::subsystem::{Common, Kind};
 use crate::window::Window;
 use crate::wire::identify::{CSI_NVM, ascii_field};
 use crate::wire::log::{

@@ -1,6 +1,7 @@
 //! How packets leave the process and come in.
 
 pub mod batch;
+pub mod capture;
 mod explain;
 pub mod fault;
 pub mod frames;

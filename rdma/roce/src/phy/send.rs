@@ -13,12 +13,12 @@ use std::sync::Arc;
 use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
 
 use super::batch::{Batch, Company, GROUPS, Group, PIECES, Place};
+use super::capture::Capture;
 use super::fault::{Fault, Verdict};
 use super::frames::Frames;
 use super::socket::{check, to_storage};
 use super::wire::{Frame, Wire};
 use super::{Network, Version};
-use crate::capture::Capture;
 use crate::counters::Counters;
 use crate::wire::udp::ROCE_PORT;
 

@@ -16,11 +16,11 @@ use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
 use super::{Shared, listening};
-use crate::capture::Capture;
 use crate::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
 use crate::counters::Counters;
 use crate::phy::Inlet;
 use crate::phy::batch::{Company, Place};
+use crate::phy::capture::Capture;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
 use crate::wire::cm::RejReason;

@@ -23,10 +23,10 @@ use cairn_rdma::{
     Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Sink,
 };
 
-use crate::capture::Capture;
 use crate::chance::Chance;
 use crate::counters::Counters;
 use crate::phy::Network;
+use crate::phy::capture::Capture;
 use crate::phy::fault::FaultOptions;
 use crate::phy::neighbour;
 use crate::phy::socket::source_for;

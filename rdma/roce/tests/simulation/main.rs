@@ -167,10 +167,13 @@ impl End {
                 continue;
             }
             // It speaks for unsignaled work before it.
-            while let Some(expected) = self.expected.pop_front_if(|e| !e.signaled) {
+            let expected = loop {
+                let expected = self.expected.pop_front().expect("a completion too many");
+                if expected.signaled {
+                    break expected;
+                }
                 self.end(expected);
-            }
-            let expected = self.expected.pop_front().expect("a completion too many");
+            };
             assert_eq!(
                 (completion.id, completion.kind),
                 (expected.id, expected.kind)

@@ -11,8 +11,8 @@ use cairn_rdma::{
 
 use crate::cm::{CmEvent, Id, Terms};
 use crate::explain;
-use crate::listener::{VerbsRequest, refuse};
 use crate::objects::QueuePair;
+use crate::request::{VerbsRequest, refuse};
 use crate::sys;
 use crate::watcher::News;
 

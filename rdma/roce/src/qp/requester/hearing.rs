@@ -209,11 +209,9 @@ impl Requester {
         self.progress_at = now;
         self.not_ready_count = 0;
         self.not_ready_until = None;
-        while self
-            .requests
-            .pop_front_if(|end| *end <= accounted)
-            .is_some()
-        {}
+        while self.requests.front().is_some_and(|end| *end <= accounted) {
+            self.requests.pop_front();
+        }
         while let Some(entry) = self.queue.front().filter(|e| e.end() <= accounted) {
             let fetched = entry.work.request.fetches();
             if entry.work.signaled {

@@ -208,7 +208,9 @@ impl Requester {
         self.next = sequence;
         self.asked = sequence;
         self.awaited = true;
-        while self.requests.pop_back_if(|end| *end > sequence).is_some() {}
+        while self.requests.back().is_some_and(|end| *end > sequence) {
+            self.requests.pop_back();
+        }
         self.round_trip.rewound();
         self.deadline = (sequence < self.sent).then(|| now + self.round_trip.timeout());
     }

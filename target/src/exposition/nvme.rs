@@ -5,7 +5,7 @@ use nvme_proto::wire::cm::RejectStatus;
 
 use super::Observed;
 use super::teller::Teller;
-use crate::metrics::families;
+use crate::exposition::families;
 use crate::metrics::histogram::Times;
 use crate::metrics::io::{Class, Op, PARTS, WHOLE};
 use crate::namespace::{Entry, Namespace};

@@ -11,7 +11,7 @@ use metrics::{
     SharedString, Unit,
 };
 
-use super::histogram::bounds_ns;
+use crate::metrics::histogram::bounds_ns;
 
 /// The bounds of a page's buckets, unless more are wanted: powers of two from this
 /// one of a nanosecond

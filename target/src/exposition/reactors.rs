@@ -2,7 +2,7 @@
 
 use super::Observed;
 use super::teller::Teller;
-use crate::metrics::families;
+use crate::exposition::families;
 use crate::metrics::reactor::{Doing, ReactorCounters};
 
 pub(super) fn tell(teller: &Teller<'_>, observed: &Observed) {

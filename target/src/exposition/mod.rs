@@ -1,6 +1,15 @@
-//! Tells of all that there is, when somebody asks.
+//! What a metrics page shows: reads what the target has and counts, when a recorder asks.
+//!
+//! [`Observed`] goes through the registry and the reactors' counters, and reports to a
+//! recorder of the `metrics` façade: [`page`] is the one whose text Prometheus
+//! reads, [`http`] serves it. What is gone is not reported any more.
+//!
+//! docs/metrics.md has all names; they stand in [`families`].
 
+mod families;
+mod http;
 mod nvme;
+mod page;
 mod process;
 mod rdma;
 mod reactors;
@@ -13,11 +22,11 @@ use cairn_rdma::Provider;
 use metrics::Recorder;
 use nvme_proto::wire::cm::RejectStatus;
 
-use super::counter::CodeCounts;
-use super::families;
-use super::reactor::ReactorCounters;
+use crate::metrics::counter::CodeCounts;
+use crate::metrics::reactor::ReactorCounters;
 use crate::registry::Registry;
 
+pub(crate) use http::MetricsServer;
 use teller::Teller;
 
 /// All that there is to tell of. Nothing of it is changed by telling.

@@ -3,7 +3,7 @@
 use std::fs;
 
 use super::teller::Teller;
-use crate::metrics::families;
+use crate::exposition::families;
 
 pub(super) fn tell(teller: &Teller<'_>) {
     let version = [("version", env!("CARGO_PKG_VERSION"))];

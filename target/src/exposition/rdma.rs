@@ -9,7 +9,7 @@ use cairn_fabric::source::{Known, Source};
 
 use super::Observed;
 use super::teller::Teller;
-use crate::metrics::families;
+use crate::exposition::families;
 use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 
 /// Octets in the unit that port_rcv_data and port_xmit_data count (IBTA 16.1.3.5).
@@ -167,7 +167,7 @@ mod tests {
     use cairn_roce::Soft;
 
     use super::*;
-    use crate::metrics::page::{Buckets, Page};
+    use crate::exposition::page::{Buckets, Page};
     use crate::metrics::reactor::ReactorCounters;
 
     /// A machine that somebody recorded, and what is different about it here.

@@ -20,7 +20,7 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
-use super::observe::Observed;
+use super::Observed;
 use super::page::{Buckets, Page};
 
 /// Connections at a time; one more ends the oldest.

@@ -2,7 +2,7 @@
 
 use metrics::{Key, Label, Level, Metadata, Recorder};
 
-use crate::metrics::families::{self, Family, Kind};
+use crate::exposition::families::{self, Family, Kind};
 use crate::metrics::histogram::Times;
 
 /// Who asks, as far as the façade wants to know.

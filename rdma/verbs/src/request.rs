@@ -1,0 +1,63 @@
+//! A connection request, between the listener that receives it and the endpoint that answers it.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use cairn_rdma::{ConnHandle, Marking, peer_detail};
+
+use crate::cm::Id;
+
+/// A connection request that waits for its answer.
+#[derive(Debug)]
+pub(crate) struct VerbsRequest {
+    /// There until it is answered.
+    pub(crate) id: Option<Id>,
+    /// Where the listener's membership stands in the table of the port.
+    pub(crate) pkey_index: Option<u16>,
+    /// The listener's count of requests without an answer.
+    pub(crate) waiting: Arc<AtomicU32>,
+}
+
+impl VerbsRequest {
+    pub(crate) fn id(&self) -> &Id {
+        self.id.as_ref().expect("the request is not answered yet")
+    }
+
+    /// The identifier, and the place of its P_Key, for an endpoint that will answer.
+    pub(crate) fn claim(mut self) -> (Id, Option<u16>) {
+        let id = self.id.take().expect("a request is answered once");
+        (id, self.pkey_index)
+    }
+}
+
+impl ConnHandle for VerbsRequest {
+    /// The kernel sends them, in the class that the request asked for.
+    fn mark(&mut self, _: Marking) {}
+
+    fn reject(mut self: Box<Self>, private_data: &[u8]) {
+        if let Some(mut id) = self.id.take() {
+            refuse(&mut id, private_data);
+        }
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self
+    }
+}
+
+impl Drop for VerbsRequest {
+    fn drop(&mut self) {
+        self.waiting.fetch_sub(1, Ordering::Relaxed);
+        if let Some(mut id) = self.id.take() {
+            refuse(&mut id, &[]);
+        }
+    }
+}
+
+/// Sends a REJ. It fails only where the peer has given up by itself.
+pub(crate) fn refuse(id: &mut Id, private_data: &[u8]) {
+    if let Err(error) = id.reject(private_data) {
+        peer_detail!(peer = %id.peer_addr(), %error, "rdma_reject");
+    }
+}

@@ -1,0 +1,232 @@
+//! How a disk is opened: refused with a reason, or locked and past the page cache.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
+use std::path::Path;
+
+use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+
+use super::closing::{self, OpenFile, Place};
+use super::{Claim, OpenError};
+
+/// Block sizes that namespaces have here.
+const BLOCK_SIZES: [u32; 2] = [512, 4096];
+
+/// A disk that is open.
+pub(super) struct Opened {
+    pub(super) file: OpenFile,
+    pub(super) is_device: bool,
+    /// Whether data goes past the page cache.
+    pub(super) direct: bool,
+}
+
+/// Opens a disk. Blocks as long as the disk, or its server, takes.
+pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
+    let (is_device, place) = check_kind(path)?;
+    if !closing::wait_for(place) {
+        return Err(OpenError::new(format!(
+            "{} was removed before, and its close(2) has not returned yet: look in the kernel's \
+             log for a disk that hangs, and try again when it has recovered",
+            path.display()
+        )));
+    }
+    let (file, direct) = open_direct(path, claim, is_device)?;
+    let mut file = OpenFile::new(file, place);
+    if !direct && claim.shared {
+        check_coherent(path, &file)?;
+    }
+    // Devices are guarded by O_EXCL.
+    if !is_device {
+        file.keep_lock(lock(path, claim)?);
+    }
+    Ok(Opened {
+        file,
+        is_device,
+        direct,
+    })
+}
+
+/// The page cache of one target does not see what another writes.
+fn check_coherent(path: &Path, file: &File) -> Result<(), OpenError> {
+    // All there is of such a file is in the page cache.
+    const TMPFS_MAGIC: u32 = 0x0102_1994;
+    let system = rustix::fs::fstatfs(file).map(|statfs| statfs.f_type as u32);
+    if system == Ok(TMPFS_MAGIC) {
+        return Ok(());
+    }
+    Err(OpenError::new(format!(
+        "{} cannot be shared: its file system refuses O_DIRECT, and behind the page cache a \
+         target does not see what another one writes: put it on ext4, XFS or a block device, or \
+         leave out shared",
+        path.display()
+    )))
+}
+
+/// Whether it is a block device, and where it is; anything but that and a regular file is refused.
+fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
+    let shown = path.display();
+    let metadata = std::fs::metadata(path).map_err(|error| {
+        OpenError::new(match error.kind() {
+            io::ErrorKind::NotFound => format!(
+                "{shown} does not exist: check the path, or make a disk image, \
+                 for example `truncate -s 1G {shown}`"
+            ),
+            io::ErrorKind::PermissionDenied => {
+                format!("no permission to reach {shown}: run as root, or as a user who may")
+            }
+            _ => format!("{shown}: {error}"),
+        })
+    })?;
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        let what = if kind.is_dir() {
+            "a directory"
+        } else {
+            "no file or block device"
+        };
+        return Err(OpenError::new(format!(
+            "{shown} is {what}: export a regular file or a block device"
+        )));
+    }
+    let place = match metadata.rdev() {
+        0 => (metadata.dev(), metadata.ino()),
+        device => (device, 0),
+    };
+    Ok((kind.is_block_device(), place))
+}
+
+/// Opens with O_DIRECT, or without where the file system refuses it; says which.
+fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool), OpenError> {
+    // O_EXCL on a block device: refuse one that is mounted or part of another. It
+    // would refuse another target, too.
+    let exclusive = if is_device && !claim.read_only && !claim.shared {
+        libc::O_EXCL
+    } else {
+        0
+    };
+    let open = |flags: i32| {
+        File::options()
+            .read(true)
+            .write(!claim.read_only)
+            .custom_flags(flags | exclusive)
+            .open(path)
+    };
+    match open(libc::O_DIRECT) {
+        Ok(file) => Ok((file, true)),
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
+            let file = open(0).map_err(|error| explain_open(path, &error))?;
+            // Cause: the disk, once for each kind of operation.
+            tracing::warn!(
+                path = %path.display(),
+                "the file system refuses O_DIRECT: data goes through the page cache"
+            );
+            Ok((file, false))
+        }
+        Err(error) => Err(explain_open(path, &error)),
+    }
+}
+
+fn explain_open(path: &Path, error: &io::Error) -> OpenError {
+    let shown = path.display();
+    OpenError::new(match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => {
+            format!("no permission to open {shown}: run as root, or export it read-only")
+        }
+        Some(libc::EROFS) => format!("{shown} cannot be written: export it read-only"),
+        Some(libc::EBUSY) => format!(
+            "{shown} is in use: it is mounted, or part of a RAID or volume group; \
+             `lsblk {shown}` shows by whom"
+        ),
+        Some(libc::EMFILE) => format!(
+            "cannot open {shown}: the process has as many files open as it may: raise LimitNOFILE \
+             in the service, or run `ulimit -n`"
+        ),
+        _ => format!("cannot open {shown}: {error}"),
+    })
+}
+
+/// Two writers of one file would destroy it, unless both say that they share it:
+/// the first has it until the lock's file is dropped.
+fn lock(path: &Path, claim: Claim) -> Result<Option<File>, OpenError> {
+    let Ok(file) = File::open(path) else {
+        return Ok(None);
+    };
+    let operation = if claim.read_only || claim.shared {
+        FlockOperation::NonBlockingLockShared
+    } else {
+        FlockOperation::NonBlockingLockExclusive
+    };
+    match rustix::fs::flock(&file, operation) {
+        Ok(()) => Ok(Some(file)),
+        Err(rustix::io::Errno::WOULDBLOCK) => Err(OpenError::new(format!(
+            "{} is already exported, by another namespace or process: one disk, one writer \
+             (or shared = true on both, for two paths to one namespace)",
+            path.display()
+        ))),
+        // Some network file systems have no locks; that is no reason to refuse.
+        Err(_) => Ok(None),
+    }
+}
+
+/// What direct I/O on a file demands.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Alignment {
+    pub(super) offset: u32,
+    pub(super) memory: u32,
+}
+
+impl Alignment {
+    /// What the page cache demands.
+    pub(super) const NONE: Self = Self {
+        offset: 1,
+        memory: 1,
+    };
+
+    pub(super) fn of(file: &File, is_device: bool) -> Self {
+        // Linux 6.1 says it outright.
+        let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN);
+        if let Ok(statx) = statx
+            && statx.stx_mask & StatxFlags::DIOALIGN.bits() != 0
+            && statx.stx_dio_offset_align != 0
+        {
+            return Self {
+                offset: statx.stx_dio_offset_align,
+                memory: statx.stx_dio_mem_align,
+            };
+        }
+        let sector = if is_device {
+            rustix::fs::ioctl_blksszget(file.as_fd()).ok()
+        } else {
+            None
+        };
+        let sector = sector.unwrap_or(512);
+        Self {
+            offset: sector,
+            memory: sector,
+        }
+    }
+}
+
+pub(super) fn choose_block_bytes(
+    path: &Path,
+    asked: Option<u32>,
+    alignment: u32,
+) -> Result<u32, OpenError> {
+    let smallest = BLOCK_SIZES
+        .into_iter()
+        .find(|size| size.is_multiple_of(alignment.max(1)));
+    let shown = path.display();
+    match (asked, smallest) {
+        (_, None) => Err(OpenError::new(format!(
+            "{shown} needs direct I/O in units of {alignment} bytes; 4096 at most can be served"
+        ))),
+        (None, Some(smallest)) => Ok(smallest),
+        (Some(asked), Some(smallest)) if asked < smallest => Err(OpenError::new(format!(
+            "a block size of {asked} is smaller than the {alignment} bytes in which {shown} can be \
+             read and written: set block_size = {smallest}"
+        ))),
+        (Some(asked), Some(_)) => Ok(asked),
+    }
+}

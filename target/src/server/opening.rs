@@ -1,0 +1,363 @@
+//! Disks are opened, and their sizes looked at, on threads of their own.
+//!
+//! A disk, or the server of a file system, keeps such a call for as long as it likes, and the
+//! control plane has hosts to serve meanwhile. So each call has a deadline. One that returns
+//! later comes to nothing: a disk that has opened then is closed. Until it returns, nothing
+//! else is called for that path, which bounds the threads that are stuck by the paths there are.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_config::{Backing, Config, Nqn};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+
+use super::StartError;
+use super::control::Control;
+use crate::backend::OpenError;
+use crate::namespace::Namespace;
+
+/// How long a disk may take to open, or to report its size.
+const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// After this time the log names the disk.
+const NOTICE_AFTER: Duration = Duration::from_secs(1);
+
+/// Calls at a time, not counting those whose deadline has passed.
+const CALLS_MAX: usize = 64;
+
+/// SUBNQN and NSID.
+pub(super) type Place = (Nqn, u32);
+
+type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
+
+/// A call that may take its time.
+enum Call {
+    Open(Open),
+    Measure(Arc<Namespace>),
+}
+
+/// What it returned.
+enum Outcome {
+    Opened(Result<Arc<Namespace>, OpenError>),
+    Measured(io::Result<Option<u64>>),
+}
+
+impl Call {
+    fn make(self) -> Outcome {
+        match self {
+            Self::Open(open) => Outcome::Opened(open()),
+            Self::Measure(namespace) => Outcome::Measured(namespace.backend.measure()),
+        }
+    }
+}
+
+/// A call that waits for its turn.
+struct Task {
+    place: Place,
+    path: PathBuf,
+    call: Call,
+}
+
+/// What a thread returns with.
+pub(super) struct Returned {
+    call: u64,
+    outcome: Outcome,
+}
+
+/// A call that has not returned.
+struct Running {
+    place: Place,
+    path: PathBuf,
+    since: Instant,
+    /// Whether the next configuration still waits for it.
+    is_wanted: bool,
+    was_opened: bool,
+    was_noticed: bool,
+}
+
+/// A disk that did not answer in time.
+pub(super) struct Late {
+    pub(super) place: Place,
+    pub(super) path: PathBuf,
+    pub(super) waited: Duration,
+    /// Or else its size was looked at.
+    pub(super) was_opened: bool,
+}
+
+/// What came of the calls of one configuration.
+#[derive(Default)]
+pub(super) struct Found {
+    pub(super) opened: HashMap<Place, Arc<Namespace>>,
+    pub(super) sizes: Vec<(Place, u64)>,
+    pub(super) late: Vec<Late>,
+    pub(super) failure: Option<StartError>,
+}
+
+/// Calls to disks: those of the configuration that comes next, and those that are stuck.
+pub(super) struct Openings {
+    /// Whether calls have threads; in a simulation they take no time.
+    has_threads: bool,
+    returned_out: UnboundedSender<Returned>,
+    pub(super) returned: UnboundedReceiver<Returned>,
+    next_call: u64,
+    running: HashMap<u64, Running>,
+    waiting: VecDeque<Task>,
+    /// `None` while there is no next configuration.
+    found: Option<Found>,
+}
+
+impl Openings {
+    pub(super) fn new(has_threads: bool) -> Self {
+        let (returned_out, returned) = unbounded_channel();
+        Self {
+            has_threads,
+            returned_out,
+            returned,
+            next_call: 0,
+            running: HashMap::new(),
+            waiting: VecDeque::new(),
+            found: None,
+        }
+    }
+
+    fn begin(&mut self, tasks: VecDeque<Task>, now: Instant) {
+        assert!(self.found.is_none(), "one configuration after the other");
+        self.waiting = tasks;
+        self.found = Some(Found::default());
+        self.advance(now);
+    }
+
+    /// When to [advance](Self::advance) if nothing returns before.
+    pub(super) fn next_deadline(&self) -> Option<Instant> {
+        self.found.as_ref()?;
+        let running = self.running.values();
+        let next = running.filter_map(|running| {
+            if !running.was_noticed {
+                return Some(running.since + NOTICE_AFTER);
+            }
+            let blocks = |task: &Task| task.path == running.path;
+            let matters = running.is_wanted || self.waiting.iter().any(blocks);
+            matters.then(|| running.since + OPEN_TIMEOUT)
+        });
+        next.min()
+    }
+
+    /// Gives up what is late, and begins what may begin.
+    pub(super) fn advance(&mut self, now: Instant) {
+        let Some(found) = &mut self.found else {
+            return;
+        };
+        for running in self.running.values_mut() {
+            running.look(now, found);
+        }
+        let wanted = self.running.values().filter(|running| running.is_wanted);
+        let mut room = CALLS_MAX - wanted.count();
+        let mut blocked = Vec::new();
+        while room > 0
+            && let Some(task) = self.waiting.pop_front()
+        {
+            let mut running = self.running.values();
+            if let Some(before) = running.find(|running| running.path == task.path) {
+                let waited = now.saturating_duration_since(before.since);
+                if waited < OPEN_TIMEOUT {
+                    blocked.push(task);
+                } else {
+                    found.late.push(task.late(waited));
+                }
+                continue;
+            }
+            let id = self.next_call;
+            self.next_call += 1;
+            let running = Running::new(&task, now);
+            if let Err(error) = task.start(id, self.has_threads, &self.returned_out) {
+                found.fail(running.place, OpenError::no_thread(&error));
+                break;
+            }
+            self.running.insert(id, running);
+            room -= 1;
+        }
+        for task in blocked.into_iter().rev() {
+            self.waiting.push_front(task);
+        }
+    }
+
+    /// A call has returned.
+    pub(super) fn end(&mut self, returned: Returned, now: Instant) {
+        let running = self.running.remove(&returned.call);
+        let running = running.expect("each call returns once");
+        match &mut self.found {
+            Some(found) if running.is_wanted => found.take(running.place, returned.outcome),
+            _ => {
+                let waited = now.saturating_duration_since(running.since);
+                // Cause: a reload, and a disk that was slow then.
+                tracing::warn!(
+                    path = %running.path.display(), ?waited,
+                    "a disk has answered too late: it is closed; reload to use it"
+                );
+            }
+        }
+        self.advance(now);
+    }
+
+    /// What came of all calls, once; after a failure it needs no more of them.
+    pub(super) fn take_found(&mut self) -> Option<Found> {
+        let has_failed = self.found.as_ref()?.failure.is_some();
+        let is_wanted = |running: &Running| running.is_wanted;
+        let is_over = self.waiting.is_empty() && !self.running.values().any(is_wanted);
+        if !has_failed && !is_over {
+            return None;
+        }
+        self.waiting.clear();
+        for running in self.running.values_mut() {
+            running.is_wanted = false;
+        }
+        self.found.take()
+    }
+}
+
+impl Found {
+    fn take(&mut self, place: Place, outcome: Outcome) {
+        match outcome {
+            Outcome::Opened(Ok(namespace)) => {
+                self.opened.insert(place, namespace);
+            }
+            Outcome::Opened(Err(source)) => self.fail(place, source),
+            Outcome::Measured(Ok(Some(bytes))) => self.sizes.push((place, bytes)),
+            Outcome::Measured(Ok(None)) => {}
+            Outcome::Measured(Err(error)) => {
+                let (subsystem, nsid) = place;
+                // Cause: a reload.
+                tracing::warn!(%subsystem, nsid, %error, "cannot find out the size of a disk");
+            }
+        }
+    }
+
+    fn fail(&mut self, (nqn, nsid): Place, source: OpenError) {
+        self.failure.get_or_insert(StartError::Export {
+            nqn: nqn.to_string(),
+            nsid,
+            source,
+        });
+    }
+}
+
+impl Running {
+    fn new(task: &Task, since: Instant) -> Self {
+        Self {
+            place: task.place,
+            path: task.path.clone(),
+            since,
+            is_wanted: true,
+            was_opened: matches!(task.call, Call::Open(_)),
+            was_noticed: false,
+        }
+    }
+
+    /// Notes how late it is.
+    fn look(&mut self, now: Instant, found: &mut Found) {
+        let waited = now.saturating_duration_since(self.since);
+        if waited >= NOTICE_AFTER && !self.was_noticed {
+            self.was_noticed = true;
+            let (subsystem, nsid) = self.place;
+            // Cause: the configuration, or a disk that hangs.
+            tracing::warn!(
+                %subsystem, nsid, path = %self.path.display(),
+                "waiting for a disk to answer, for {} seconds at most", OPEN_TIMEOUT.as_secs()
+            );
+        }
+        if waited >= OPEN_TIMEOUT && self.is_wanted {
+            self.is_wanted = false;
+            found.late.push(Late {
+                place: self.place,
+                path: self.path.clone(),
+                waited,
+                was_opened: self.was_opened,
+            });
+        }
+    }
+}
+
+impl Late {
+    /// Why a target does not start without it.
+    pub(super) fn error(&self) -> StartError {
+        let (nqn, nsid) = self.place;
+        StartError::Export {
+            nqn: nqn.to_string(),
+            nsid,
+            source: OpenError::late(&self.path, self.waited),
+        }
+    }
+
+    /// Why a reload goes on without it.
+    pub(super) fn report(&self) {
+        let (subsystem, nsid) = self.place;
+        let what = if self.was_opened {
+            "a disk does not open: its namespace is left out, and all else is served"
+        } else {
+            "a disk does not report its size: its namespace stays as it was"
+        };
+        // Cause: a reload, and a disk that hangs.
+        tracing::error!(
+            %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
+            "{what}; look in the kernel's log for a disk, or a server of a network file system, \
+             that does not answer, and reload when it does"
+        );
+    }
+}
+
+impl Task {
+    fn late(self, waited: Duration) -> Late {
+        Late {
+            place: self.place,
+            path: self.path,
+            waited,
+            was_opened: matches!(self.call, Call::Open(_)),
+        }
+    }
+
+    fn start(self, id: u64, on_a_thread: bool, out: &UnboundedSender<Returned>) -> io::Result<()> {
+        let out = out.clone();
+        let call = move || {
+            let outcome = self.call.make();
+            // A control plane that has ended wants nothing: a disk that opened is closed.
+            let _ = out.send(Returned { call: id, outcome });
+        };
+        if on_a_thread {
+            let thread = std::thread::Builder::new().name("opener".into());
+            thread.spawn(call).map(drop)
+        } else {
+            call();
+            Ok(())
+        }
+    }
+}
+
+impl Control {
+    /// Begins what `config` needs of disks: opens those that are new, looks at the size of those
+    /// that stay.
+    pub(super) fn begin_opening(&mut self, config: &Config) {
+        let mut tasks = VecDeque::new();
+        for subsystem in &config.subsystems {
+            let export = self.exports.get(&subsystem.nqn);
+            for namespace in &subsystem.namespaces {
+                let Backing::Disk(path) = &namespace.backing else {
+                    continue;
+                };
+                let known = export.and_then(|export| export.namespaces.get(&namespace.nsid));
+                let call = match known {
+                    Some(known) => Call::Measure(Arc::clone(known)),
+                    None => Call::Open(Box::new(self.opener(namespace))),
+                };
+                tasks.push_back(Task {
+                    place: (subsystem.nqn, namespace.nsid),
+                    path: path.clone(),
+                    call,
+                });
+            }
+        }
+        self.openings.begin(tasks, self.clock.now());
+    }
+}

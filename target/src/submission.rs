@@ -1,0 +1,118 @@
+//! Which operations on a file may block where they are submitted.
+//!
+//! A ring tries each operation at once, without waiting, and the kernel hands it to a thread
+//! of its own only if that fails. A file system that ignores "without waiting" so blocks the
+//! reactor and all its hosts: FUSE does, and before Linux 6.12 every file system does whose
+//! writes are frozen. What may block is handed to such a thread from the start
+//! (IOSQE_ASYNC), which costs it some microseconds.
+
+use std::fs::File;
+use std::io::IoSliceMut;
+use std::sync::LazyLock;
+
+use rustix::io::{Errno, ReadWriteFlags};
+
+/// An offset past the end of any disk: a read there touches no medium.
+const NOWHERE: u64 = 1 << 62;
+
+/// The first Linux that tries a write to a frozen file system without waiting for the thaw
+/// (io_uring/rw.c, `io_kiocb_start_write`). Stable kernels have it, too, but the release
+/// numbers of distributions do not show that.
+const FREEZE_AWARE: (u32, u32) = (6, 12);
+
+/// Which operations are handed to a thread of the kernel from the start.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Handover {
+    pub(crate) reads: bool,
+    pub(crate) writes: bool,
+}
+
+impl Handover {
+    /// None: for disks that are known to have a queue.
+    #[cfg(test)]
+    pub(crate) const NONE: Self = Self {
+        reads: false,
+        writes: false,
+    };
+
+    /// What this file needs on this kernel. `direct`: data goes past the page cache.
+    pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
+        static KERNEL: LazyLock<Option<(u32, u32)>> =
+            LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));
+        Self::choose(heeds_nowait(file), direct, is_device, *KERNEL)
+    }
+
+    fn choose(
+        heeds_nowait: bool,
+        direct: bool,
+        is_device: bool,
+        kernel: Option<(u32, u32)>,
+    ) -> Self {
+        let thaws = is_device || kernel.is_some_and(|kernel| kernel >= FREEZE_AWARE);
+        Self {
+            reads: !heeds_nowait,
+            // A write to the page cache waits for memory, and for others' writes.
+            writes: !(heeds_nowait && direct && thaws),
+        }
+    }
+}
+
+/// Whether the file's system can be asked not to wait. One that cannot refuses the flag
+/// before it does anything.
+fn heeds_nowait(file: &File) -> bool {
+    let mut buffer = [0; 512];
+    let mut slices = [IoSliceMut::new(&mut buffer)];
+    let read = rustix::io::preadv2(file, &mut slices, NOWHERE, ReadWriteFlags::NOWAIT);
+    read != Err(Errno::OPNOTSUPP)
+}
+
+/// The first two numbers of a release such as "6.12.9-arch1".
+fn version(release: &str) -> Option<(u32, u32)> {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit());
+    let mut next = || numbers.next()?.parse().ok();
+    Some((next()?, next()?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_of_kernels() {
+        assert_eq!(version("6.12.9-arch1"), Some((6, 12)));
+        assert_eq!(version("5.15.0-91-generic"), Some((5, 15)));
+        assert_eq!(version("7.0-rc1"), Some((7, 0)));
+        assert_eq!(version("6.9+"), Some((6, 9)));
+        assert_eq!(version("next"), None);
+    }
+
+    #[test]
+    fn only_what_cannot_block_is_tried_in_line() {
+        let all = Handover {
+            reads: true,
+            writes: true,
+        };
+        let writes = Handover {
+            reads: false,
+            ..all
+        };
+        let (old, new) = (Some((6, 11)), Some((6, 12)));
+        // File systems that cannot be asked, such as FUSE and NFS.
+        assert_eq!(Handover::choose(false, true, false, new), all);
+        assert_eq!(Handover::choose(true, true, false, new), Handover::NONE);
+        assert_eq!(Handover::choose(true, true, false, old), writes);
+        assert_eq!(Handover::choose(true, true, false, None), writes);
+        // Devices are not frozen.
+        assert_eq!(Handover::choose(true, true, true, old), Handover::NONE);
+        // The page cache.
+        assert_eq!(Handover::choose(true, false, false, new), writes);
+    }
+
+    #[test]
+    fn to_ask_changes_nothing() {
+        let file = tempfile::tempfile_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+        let first = Handover::of(&file, true, false);
+        assert_eq!(Handover::of(&file, true, false), first);
+        assert_eq!(file.metadata().unwrap().len(), 0);
+    }
+}

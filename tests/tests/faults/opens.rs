@@ -1,0 +1,184 @@
+//! Disks that do not open, do not close and do not report their size.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{Data, Host, command};
+use cairn_roce::Soft;
+use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
+use cairn_tests::harness::{NQN, Scratch, namespace, own_loopback_address};
+use cairn_tests::process::{TargetProcess, program, signal};
+use rustix::process::Signal;
+
+use crate::until;
+
+/// What SIGTERM promises, and half as much for a busy machine.
+const END: Duration = Duration::from_millis(22_500);
+
+/// Whether a host can flush this namespace.
+fn is_served(host: &mut Host, nsid: u32) -> bool {
+    host.run(1, command::flush(nsid), Data::None).is_ok()
+}
+
+/// Open descriptors and threads.
+fn held(target: &TargetProcess) -> [usize; 2] {
+    let folder = |name| format!("/proc/{}/{name}", target.pid());
+    ["fd", "task"].map(|name| std::fs::read_dir(folder(name)).unwrap().count())
+}
+
+#[test]
+fn a_disk_that_opens_late_is_left_out_and_closed() {
+    let Some(disk) = FaultyDisk::mount("late", 1 << 20) else {
+        return;
+    };
+    let healthy = Scratch::new("late", 1 << 20);
+    let first = namespace(1, &healthy.export(4096));
+    let late = namespace(2, &disk.export(4096));
+    let mut target = TargetProcess::start(1, &first);
+    let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
+    let before = held(&target);
+    disk.begin(Rule::new(Op::Open, Fault::Hold));
+    target.reload(&(first.clone() + &late));
+    disk.wait_until_waiting(Op::Open, 1);
+    // The second reload waits for the first, and the disk is tried but once.
+    for nsid in [3, 4] {
+        target.reload(&(first.clone() + &late + &namespace(nsid, "mem:1MiB")));
+        until("the next reload", || is_served(&mut host, nsid));
+        assert!(!is_served(&mut host, 2), "its disk has not opened");
+        assert_eq!(disk.waiting(Op::Open), 1);
+    }
+    target.reload(&(first.clone() + &namespace(5, "mem:1MiB")));
+    until("the next reload", || is_served(&mut host, 5));
+    let [files, threads] = held(&target);
+    assert_eq!(threads, before[1] + 1, "one waits for the disk");
+    disk.heal();
+    until("all to be given back", || held(&target) == before);
+    assert!(files <= before[0] + 1, "{files} files were open");
+    target.reload(&(first + &late));
+    until("the disk to be served", || is_served(&mut host, 2));
+    assert!(target.runs());
+}
+
+#[test]
+fn of_two_reloads_during_a_third_the_last_counts() {
+    let Some(disk) = FaultyDisk::mount("reloads", 1 << 20) else {
+        return;
+    };
+    let first = namespace(1, "mem:1MiB");
+    let mut target = TargetProcess::start(1, &first);
+    let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
+    disk.begin(Rule::new(Op::Open, Fault::Hold));
+    target.reload(&(first.clone() + &namespace(2, &disk.export(4096))));
+    disk.wait_until_waiting(Op::Open, 1);
+    target.reload(&(first.clone() + &namespace(3, "mem:1MiB")));
+    target.reload(&(first + &namespace(4, "mem:1MiB")));
+    assert!(!is_served(&mut host, 4), "the first has not ended");
+    disk.heal();
+    until("the last reload", || is_served(&mut host, 4));
+    assert!(!is_served(&mut host, 2));
+    assert!(!is_served(&mut host, 3));
+    assert!(target.runs());
+}
+
+#[test]
+fn sigterm_ends_a_target_whose_disk_does_not_open() {
+    let Some(disk) = FaultyDisk::mount("unopened", 1 << 20) else {
+        return;
+    };
+    let first = namespace(1, "mem:1MiB");
+    let mut target = TargetProcess::start(1, &first);
+    let host = Host::connect(&Soft::default(), target.options("a")).unwrap();
+    disk.begin(Rule::new(Op::Open, Fault::HoldUntilInterrupted));
+    target.reload(&(first + &namespace(2, &disk.export(4096))));
+    disk.wait_until_waiting(Op::Open, 1);
+    let ended = target.terminate(END);
+    disk.heal();
+    let status = ended.unwrap_or_else(|| panic!("it has not ended after {END:?}"));
+    assert!(status.success(), "{status}");
+    drop(host);
+}
+
+#[test]
+fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
+    let Some(disk) = FaultyDisk::mount("unclosed", 1 << 20) else {
+        return;
+    };
+    let first = namespace(1, "mem:1MiB");
+    let slow = namespace(2, &disk.export(4096));
+    let mut target = TargetProcess::start(1, &(first.clone() + &slow));
+    let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
+    assert!(is_served(&mut host, 2));
+    disk.begin(Rule::new(Op::Look, Fault::Hold));
+    target.reload(&(first.clone() + &slow + &namespace(3, "mem:1MiB")));
+    disk.wait_until_waiting(Op::Look, 1);
+    until("the reload", || {
+        drop(Host::connect(&Soft::default(), target.options("b")).unwrap());
+        is_served(&mut host, 3)
+    });
+    disk.heal();
+    assert!(is_served(&mut host, 2), "it stays as it was");
+    // Once: no signal reaches a process that closes its files as it ends.
+    disk.begin(Rule::new(Op::Close, Fault::HoldUntilInterrupted).times(1));
+    target.reload(&first);
+    disk.wait_until_waiting(Op::Close, 1);
+    until("the reload", || !is_served(&mut host, 2));
+    target.reload(&(first + &namespace(4, "mem:1MiB")));
+    until("the next reload", || is_served(&mut host, 4));
+    host.shutdown().unwrap();
+    let ended = target.terminate(END);
+    disk.heal();
+    assert!(ended.is_some(), "it has not ended after {END:?}");
+}
+
+/// A target that cannot start, and the signal that ends it, if one does: whether it ended as it
+/// should, and what it has said.
+fn start_in_vain(disk: &FaultyDisk, end: Option<Signal>) -> (bool, String) {
+    disk.begin(Rule::new(Op::Open, Fault::HoldUntilInterrupted));
+    let mut child = Command::new(program("cairn-target-process"))
+        .args(["serve", "--provider", "soft", "--reactors", "1", "--nqn"])
+        .args([NQN, "--listen", &own_loopback_address().to_string()])
+        .arg("--export")
+        .arg(disk.path())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    disk.wait_until_waiting(Op::Open, 1);
+    if let Some(end) = end {
+        signal(&child, end);
+    }
+    let deadline = Instant::now() + END;
+    while child.try_wait().unwrap().is_none() {
+        if Instant::now() >= deadline {
+            disk.heal();
+            let _ = child.kill();
+            panic!("it has not ended after {END:?}");
+        }
+        thread::sleep(Duration::from_millis(20));
+    }
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    (output.status.success(), said)
+}
+
+#[test]
+fn a_target_whose_disk_does_not_open_says_so_and_ends() {
+    let Some(disk) = FaultyDisk::mount("start", 1 << 20) else {
+        return;
+    };
+    let (has_started, said) = start_in_vain(&disk, None);
+    assert!(!has_started);
+    assert!(said.contains("waiting for a disk to answer"), "{said}");
+    let path = disk.path().display();
+    let error = format!("{path} has not opened for 10 seconds: look in");
+    assert!(said.contains(&error), "{said}");
+}
+
+#[test]
+fn sigterm_ends_a_target_that_waits_for_its_disk_to_start() {
+    let Some(disk) = FaultyDisk::mount("stop", 1 << 20) else {
+        return;
+    };
+    let (ended_well, said) = start_in_vain(&disk, Some(Signal::TERM));
+    assert!(ended_well, "{said}");
+}

@@ -1,0 +1,206 @@
+//! Strangers who open connections and never send a Connect on them.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{HostError, HostOptions, Recovery};
+use cairn_rdma::{ConnectOptions, EndpointOptions, Event, PKey, Provider, QpOptions};
+use cairn_roce::Soft;
+use cairn_tests::harness::{NQN, TestTarget, own_loopback_address, subsystem};
+use cairn_tests::logged;
+use nvme_proto::wire::IntoBytes;
+use nvme_proto::wire::cm::RequestData;
+
+use super::PATIENCE;
+
+/// More connections than a reactor takes.
+const CONNECTIONS: u32 = 1100;
+/// Connects of each host meanwhile.
+const CONNECTS: u32 = 5;
+
+#[test]
+fn one_address_refuses_no_other_by_loopback() {
+    let target = TestTarget::start(&exports());
+    one_address_refuses_no_other(&target, || target.provider(), loopback_address);
+}
+
+#[test]
+fn one_address_refuses_no_other_by_soft() {
+    let target = TestTarget::start_on_soft(Soft::default(), &exports());
+    let soft = || Arc::new(Soft::default()) as Arc<dyn Provider>;
+    one_address_refuses_no_other(&target, soft, |_| own_loopback_address().into());
+}
+
+/// The stranger asks on as its connections are given up: its address gets no more than
+/// its places. Hosts connect, those that the target has never seen, too.
+fn one_address_refuses_no_other(
+    target: &TestTarget,
+    provider: impl Fn() -> Arc<dyn Provider>,
+    address: impl Fn(u32) -> IpAddr,
+) {
+    logged::listen();
+    let known = address(1);
+    connect(target, &*provider(), known).unwrap();
+    let stranger = address(2);
+    let silent = Silent::start(provider(), target.remote(), vec![stranger; 2]);
+    silent.wait_for(CONNECTIONS);
+    for number in 0..CONNECTS {
+        connect(target, &*provider(), known).unwrap();
+        connect(target, &*provider(), address(100 + number)).unwrap();
+    }
+    // The process has few lines for all, and another test may have taken them.
+    let deadline = Instant::now() + PATIENCE;
+    let parts = [
+        &stranger.to_string(),
+        "wait for their Connect",
+        "allowed_addresses",
+    ];
+    while logged::lines(&parts).is_empty() {
+        assert!(Instant::now() < deadline, "the refusals are not explained");
+        thread::sleep(Duration::from_millis(50));
+    }
+    assert!(silent.stop() > 0, "nothing was refused");
+}
+
+/// As many addresses, of as many networks, as it takes to fill all places that strangers
+/// may have: a host that was here before connects.
+#[test]
+fn many_addresses_refuse_no_known_host() {
+    let target = TestTarget::start(&exports());
+    let known = loopback_address(1);
+    connect(&target, &*target.provider(), known).unwrap();
+    let strangers = (0..16).map(|network| Ipv4Addr::new(198, 51, network, 1).into());
+    let silent = Silent::start(target.provider(), target.remote(), strangers.collect());
+    silent.wait_for(2 * CONNECTIONS);
+    for _ in 0..CONNECTS {
+        connect(&target, &*target.provider(), known).unwrap();
+    }
+    assert!(silent.stop() > 0, "nothing was refused");
+}
+
+/// The target counts controllers of a host by its address, too: those that a stranger
+/// has under the host's name, from another address, leave the host its own.
+#[test]
+fn a_claimed_name_keeps_no_host_out() {
+    let target = TestTarget::start(&exports());
+    let options = |local| HostOptions {
+        local: Some(local),
+        ..target.options("good")
+    };
+    let mut claimed = Vec::new();
+    let refused = loop {
+        match target.try_connect(options(loopback_address(2))) {
+            Ok(host) => claimed.push(host),
+            Err(error) => break error,
+        }
+        assert!(claimed.len() < 1000, "there is no limit");
+    };
+    assert!(claimed.len() >= 64, "{refused}");
+    connect(&target, &*target.provider(), loopback_address(1)).unwrap();
+}
+
+fn exports() -> String {
+    subsystem(NQN, &["mem:1MiB block_size = 512"])
+}
+
+fn loopback_address(number: u32) -> IpAddr {
+    Ipv4Addr::new(192, 0, 2, 10 + number as u8).into()
+}
+
+/// A host connects from there, and leaves.
+fn connect(target: &TestTarget, provider: &dyn Provider, local: IpAddr) -> Result<(), HostError> {
+    let options = HostOptions {
+        local: Some(local),
+        recovery: Recovery::NONE,
+        ..target.options("good")
+    };
+    let host = cairn_initiator::Host::connect(provider, options)?;
+    host.shutdown()
+}
+
+/// Connections of these addresses, in turns, each silent for as long as the target bears
+/// it; then another one.
+struct Silent {
+    stop: Arc<AtomicBool>,
+    asked: Arc<AtomicU32>,
+    thread: thread::JoinHandle<u32>,
+}
+
+impl Silent {
+    fn start(provider: Arc<dyn Provider>, remote: SocketAddr, locals: Vec<IpAddr>) -> Self {
+        let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
+        let (stopped, count) = (Arc::clone(&stop), Arc::clone(&asked));
+        let thread =
+            thread::spawn(move || keep_asking(&*provider, remote, &locals, &stopped, &count));
+        Self {
+            stop,
+            asked,
+            thread,
+        }
+    }
+
+    fn wait_for(&self, asked: u32) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.asked.load(Ordering::Relaxed) < asked {
+            assert!(Instant::now() < deadline, "{:?} requests", self.asked);
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    /// Ends it; returns how many requests were refused.
+    fn stop(self) -> u32 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.thread.join().unwrap()
+    }
+}
+
+/// Returns how many requests were refused.
+fn keep_asking(
+    provider: &dyn Provider,
+    remote: SocketAddr,
+    locals: &[IpAddr],
+    stopped: &AtomicBool,
+    asked: &AtomicU32,
+) -> u32 {
+    let options = EndpointOptions {
+        receives: 1,
+        completions: 64,
+        queue_pairs: 600,
+    };
+    let mut endpoints: Vec<_> = locals
+        .iter()
+        .map(|&local| {
+            let device = provider.device_for(remote, Some(local)).unwrap();
+            device.open(&options).unwrap()
+        })
+        .collect();
+    let request = RequestData::new(0, 32, 31, 0);
+    let (mut refused, mut events) = (0, Vec::new());
+    while !stopped.load(Ordering::Relaxed) {
+        for (endpoint, &local) in endpoints.iter_mut().zip(locals) {
+            let options = ConnectOptions {
+                remote,
+                local: Some(local),
+                pkey: PKey::DEFAULT,
+                qp: QpOptions::default(),
+                timeout: PATIENCE,
+            };
+            // With all of its own queue pairs in use it waits for one.
+            let begun = endpoint.connect(&options, request.as_bytes()).is_ok();
+            asked.fetch_add(u32::from(begun), Ordering::Relaxed);
+            endpoint.poll_events(&mut events);
+            for event in events.drain(..) {
+                match event {
+                    Event::Rejected { .. } => refused += 1,
+                    Event::Disconnected { qp, .. } => endpoint.disconnect(qp),
+                    _ => {}
+                }
+            }
+        }
+        thread::sleep(Duration::from_micros(300));
+    }
+    refused
+}

@@ -1,0 +1,172 @@
+//! Which steps there are, and which of them a run has.
+
+use anyhow::{Context, Result};
+
+use super::lane::Lane;
+use super::skips::Skips;
+use super::step::Step;
+use super::tools::Tools;
+
+/// Set for tests that need tshark, which is installed: a missing tshark is a failure then.
+const TSHARK_VARIABLE: &str = "CAIRN_TSHARK";
+/// The same of fio.
+const FIO_VARIABLE: &str = "CAIRN_FIO";
+/// The same of disks under fault, which only root can mount.
+const FUSE_VARIABLE: &str = "CAIRN_FUSE";
+
+/// What a quick run leaves out: tests that take more than some seconds each.
+const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
+     and not binary(faults) and not binary(multipath) and not binary(namespaces) \
+     and not binary(scale) and not binary(jobs) and not binary(quick)";
+
+/// How much of it all.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Extent {
+    /// Without packages, in a few minutes.
+    Quick,
+    /// Every unit, property, simulation and end-to-end test, and the scenarios that hold the
+    /// main promises.
+    Main,
+    /// What [`Main`](Self::Main) leaves out.
+    Rest,
+    /// Both.
+    All,
+}
+
+impl Extent {
+    pub(super) fn has_main(self) -> bool {
+        matches!(self, Self::Main | Self::All)
+    }
+
+    pub(super) fn has_rest(self) -> bool {
+        matches!(self, Self::Rest | Self::All)
+    }
+}
+
+/// The lanes of a run.
+pub(super) fn lanes(extent: Extent, tools: &Tools, skips: &Skips, vm: bool) -> Result<Vec<Lane>> {
+    let mut steps = Vec::new();
+    if extent == Extent::Quick {
+        steps.extend(quick_steps(tools, skips));
+    }
+    if extent.has_main() {
+        steps.extend(main_steps(tools, skips));
+    }
+    if extent.has_rest() {
+        steps.extend(rest_steps(tools, skips)?);
+    }
+    let mut scenarios = Vec::new();
+    if vm && extent != Extent::Quick {
+        // Not by way of cargo, which would wait for the other lane's builds.
+        let arguments = match extent {
+            Extent::Main => "vm --keep-going --main",
+            Extent::Rest => "vm --keep-going --others",
+            _ => "vm --keep-going",
+        };
+        scenarios.push(own_chore("real kernel", arguments)?);
+    }
+    Ok(vec![
+        Lane {
+            name: "vm",
+            steps: scenarios,
+        },
+        Lane {
+            name: "tests",
+            steps,
+        },
+    ])
+}
+
+fn quick_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
+    let tests = if tools.nextest {
+        Step::cargo("tests, quick", "nextest run --workspace --locked").with_arguments([
+            "--filterset",
+            LONG_TESTS,
+            // Tests that a filter leaves out are not worth a line each.
+            "--status-level",
+            "slow",
+        ])
+    } else {
+        Step::cargo("tests, quick", "test --workspace --lib --bins --locked")
+    };
+    vec![
+        Step::cargo("format", "fmt --all --check"),
+        skips.note(tests),
+    ]
+}
+
+fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
+    let tests = if tools.nextest {
+        Step::cargo(
+            "tests",
+            "nextest run --workspace --locked --status-level skip",
+        )
+    } else {
+        Step::cargo(
+            "tests",
+            "test --workspace --all-targets --locked --no-fail-fast",
+        )
+    };
+    let tests = tests
+        .with_env(TSHARK_VARIABLE, "required")
+        .with_env(FIO_VARIABLE, "required")
+        .with_env(FUSE_VARIABLE, fuse_demand());
+    vec![
+        Step::cargo("format", "fmt --all --check"),
+        skips.note(tests),
+        Step::cargo("doc tests", "test --workspace --doc --locked"),
+    ]
+}
+
+fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
+    let (soft, costs) = if tools.nextest {
+        (
+            "nextest run -p cairn-tests --test end_to_end --test bad_peer_loopback \
+             --test no_trace --locked",
+            "nextest run -p cairn-tests --test costs --run-ignored all --locked \
+             --success-output immediate",
+        )
+    } else {
+        (
+            "test -p cairn-tests --test end_to_end --test bad_peer_loopback --test no_trace \
+             --locked --no-fail-fast",
+            "test -p cairn-tests --test costs --locked -- --include-ignored --nocapture",
+        )
+    };
+    Ok(vec![
+        Step::cargo(
+            "clippy",
+            "clippy --workspace --all-targets --locked -- -D warnings",
+        ),
+        own_chore("dependencies", "dependencies")?,
+        Step::cargo("documentation", "doc --workspace --no-deps --locked")
+            .with_env("RUSTDOCFLAGS", "-D warnings"),
+        skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
+        Step::cargo("costs", costs),
+        // A few rounds of what `cargo xtask soak` does for hours.
+        own_chore("soak, short", "soak --short --seconds 40")?
+            .with_env(FUSE_VARIABLE, fuse_demand()),
+        // The measuring works, whatever it measures: it checks its results itself.
+        own_chore(
+            "benchmark",
+            "bench --debug --out build/bench/smoke --rw randread,mixed --depth 4 --repeat 1 \
+             --seconds 0.3",
+        )?,
+    ])
+}
+
+/// Another of this program's chores.
+fn own_chore(name: &'static str, arguments: &str) -> Result<Step> {
+    let program = std::env::current_exe().context("cannot find this program's own file")?;
+    Ok(Step::program(name, program, arguments))
+}
+
+/// What [`FUSE_VARIABLE`] is set to: required where it can be had.
+fn fuse_demand() -> &'static str {
+    let root = rustix::process::geteuid().is_root();
+    if root && std::path::Path::new("/dev/fuse").exists() {
+        "required"
+    } else {
+        "wanted"
+    }
+}

@@ -1,0 +1,127 @@
+//! Skips: tests that did not run. Each is shown, and must be one of those that may be skipped.
+
+use std::fs;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::lane::Done;
+use super::plan::Extent;
+use super::step::Step;
+use crate::vm::tree::Tree;
+
+/// The file's path is handed to tests by this variable: see `tests/skips`.
+const FILE_VARIABLE: &str = "CAIRN_SKIPS";
+
+/// Skips that may be: a part of the test's name or of its record, and why.
+const ALLOWED: [(&str, &str); 5] = [
+    ("costs", "`cargo xtask test --all` runs them"),
+    (
+        "soak",
+        "`cargo xtask soak` runs it, and `test --all` a short one",
+    ),
+    (
+        "8021q",
+        "machines whose kernel has no VLANs; vm soft-vlan shows them",
+    ),
+    (
+        "a_pause_longer_than_kato_overwrites_nothing_newer",
+        "docs/roadmap.md, section 0",
+    ),
+    (
+        "sighup_with_a_disk_that_does_not_open",
+        "docs/roadmap.md, section 0",
+    ),
+];
+
+/// What was skipped.
+pub(super) struct Skipped {
+    /// Tests that recorded a skip, and ended as if they had passed.
+    pub(super) recorded: u32,
+    /// Skips that must not be.
+    pub(super) unknown: u32,
+}
+
+/// Where tests record what they skip.
+pub(super) struct Skips {
+    path: PathBuf,
+}
+
+impl Skips {
+    /// Begins with none.
+    pub(super) fn collect() -> Result<Self> {
+        let path = Tree::locate()?.skips()?;
+        fs::write(&path, "").with_context(|| format!("cannot write {}", path.display()))?;
+        Ok(Self { path })
+    }
+
+    /// Has the tests of this step record theirs.
+    pub(super) fn note(&self, step: Step) -> Step {
+        step.with_env(FILE_VARIABLE, &self.path.to_string_lossy())
+    }
+
+    /// Prints all skips with the reason why they may be, and counts.
+    pub(super) fn report(&self, done: &[Done], extent: Extent) -> Result<Skipped> {
+        let notes = fs::read_to_string(&self.path)
+            .with_context(|| format!("cannot read {}", self.path.display()))?;
+        let mut recorded: Vec<String> = notes.lines().map(|line| line.replace('\t', " ")).collect();
+        recorded.sort();
+        recorded.dedup();
+        let not_run = done.iter().flat_map(|step| &step.outcome.skipped);
+        let mut unknown = 0;
+        for skip in recorded.iter().chain(not_run) {
+            match ALLOWED.iter().find(|(part, _)| skip.contains(part)) {
+                Some((_, why)) => println!("skipped: {skip} [{why}]"),
+                None if extent == Extent::Quick => println!("skipped: {skip}"),
+                None => {
+                    unknown += 1;
+                    println!("SKIPPED, and must not be: {skip}");
+                }
+            }
+        }
+        if unknown > 0 {
+            println!(
+                "{unknown} tests did not run. Install what they lack, or add them with a reason \
+                 to ALLOWED in xtask/src/test/skips.rs"
+            );
+        }
+        Ok(Skipped {
+            recorded: recorded.len() as u32,
+            unknown,
+        })
+    }
+}
+
+/// The test that a line says was skipped: `SKIP [   ] BINARY TEST` of nextest, and
+/// `test NAME ... ignored, REASON` of cargo test.
+pub(super) fn of_line(line: &str) -> Option<String> {
+    let line = line.trim();
+    if let Some(rest) = line.strip_prefix("SKIP [") {
+        let test = rest.split_once(']')?.1;
+        return Some(test.split_whitespace().collect::<Vec<_>>().join(" "));
+    }
+    let test = line.strip_prefix("test ")?;
+    let (name, reason) = test.split_once(" ... ignored")?;
+    Some(format!("{name}{reason}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn skipped_tests_are_read_from_output() {
+        for (line, test) in [
+            (
+                "        SKIP [         ] ( 3/10) cairn-tests::soak rounds",
+                Some("( 3/10) cairn-tests::soak rounds"),
+            ),
+            ("test a::b ... ignored, too long", Some("a::b, too long")),
+            ("test a::b ... ignored", Some("a::b")),
+            ("test a::b ... ok", None),
+            ("        PASS [   0.1s] cairn-tests::soak rounds", None),
+        ] {
+            assert_eq!(of_line(line).as_deref(), test, "{line}");
+        }
+    }
+}

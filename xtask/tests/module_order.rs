@@ -1,0 +1,175 @@
+//! Modules use each other in one direction: in each crate there is an order in which each
+//! module uses only those before it. docs/architecture.md shows the order, and this test
+//! compares it with the sources.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+const ARCHITECTURE: &str = include_str!("../../docs/architecture.md");
+/// The table's heading.
+const SECTION: &str = "## The order of modules";
+
+/// Pairs that use each other, with the reason why they may.
+const EXCEPTIONS: [(&str, &str, &str); 1] = [
+    // The trait `Device` opens endpoints, and an endpoint keeps its device open.
+    ("rdma/verbs/src", "device", "endpoint"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// Crates and the order of their modules, as the page has them.
+fn documented() -> Vec<(String, Vec<String>)> {
+    let (_, section) = ARCHITECTURE.split_once(SECTION).expect("the section");
+    let section = section.split("\n## ").next().unwrap();
+    section
+        .lines()
+        .filter_map(|line| line.strip_prefix("| `"))
+        .map(|row| {
+            let (krate, modules) = row.split_once("` | ").expect("two columns");
+            let modules = modules.trim_end_matches(" |").split(' ');
+            (krate.to_owned(), modules.map(str::to_owned).collect())
+        })
+        .collect()
+}
+
+/// Source files under a folder, but for those that are tests.
+fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs")
+            && path.file_stem().is_none_or(|stem| stem != "tests")
+        {
+            files.push(path);
+        }
+    }
+}
+
+/// The source without comments and without its module of tests.
+fn code(text: &str) -> String {
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let lines = text.lines().map(|line| line.split("//").next().unwrap());
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+fn word(text: &str) -> &str {
+    let end = text.find(|c: char| !c.is_alphanumeric() && c != '_');
+    &text[..end.unwrap_or(text.len())]
+}
+
+/// The names that follow `crate::`, a group's included.
+fn names_after_crate(code: &str) -> BTreeSet<String> {
+    let mut names = BTreeSet::new();
+    for rest in code.split("crate::").skip(1) {
+        let Some(group) = rest.strip_prefix('{') else {
+            names.insert(word(rest).to_owned());
+            continue;
+        };
+        let mut depth = 0;
+        let mut begins = true;
+        for (at, c) in group.char_indices() {
+            match c {
+                '}' if depth == 0 => break,
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                ',' if depth == 0 => begins = true,
+                c if begins && (c.is_alphanumeric() || c == '_') => {
+                    names.insert(word(&group[at..]).to_owned());
+                    begins = false;
+                }
+                _ => {}
+            }
+        }
+    }
+    names
+}
+
+/// The names that `super::` of a file in `depth` folders reaches at the crate's root.
+fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTreeSet<String> {
+    let ups = if is_root_of_folder { depth } else { depth + 1 };
+    let path = "super::".repeat(ups);
+    code.split(&format!("use {path}"))
+        .skip(1)
+        .map(|rest| word(rest).to_owned())
+        .filter(|name| name != "super")
+        .collect()
+}
+
+/// Which module of the crate uses which others.
+fn uses(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
+    let mut files = Vec::new();
+    sources(folder, &mut files);
+    let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in files {
+        let inside = file.strip_prefix(folder).unwrap();
+        let depth = inside.components().count() - 1;
+        let first = inside.components().next().unwrap().as_os_str();
+        let module = first.to_string_lossy().trim_end_matches(".rs").to_owned();
+        if ["lib", "main", "bin"].contains(&module.as_str()) {
+            continue;
+        }
+        let code = code(&fs::read_to_string(&file).unwrap());
+        let is_root_of_folder = inside.ends_with("mod.rs");
+        let used = uses.entry(module).or_default();
+        used.extend(names_after_crate(&code));
+        used.extend(names_after_super(&code, depth, is_root_of_folder));
+    }
+    let modules: BTreeSet<String> = uses.keys().cloned().collect();
+    for (module, used) in &mut uses {
+        used.retain(|name| name != module && modules.contains(name));
+    }
+    uses
+}
+
+#[test]
+fn modules_use_only_those_before_them() {
+    let mut wrong = Vec::new();
+    let mut exceptions = BTreeSet::new();
+    let documented = documented();
+    assert!(documented.len() >= 8, "{documented:?}");
+    for (krate, order) in documented {
+        let uses = uses(&root().join(&krate));
+        for module in uses.keys().filter(|module| !order.contains(module)) {
+            wrong.push(format!("{krate}: {module} is not on the page"));
+        }
+        for module in order.iter().filter(|module| !uses.contains_key(*module)) {
+            wrong.push(format!("{krate}: {module} is on the page only"));
+        }
+        let place = |name: &str| order.iter().position(|module| module == name);
+        for (module, used) in &uses {
+            for name in used.iter().filter(|name| place(name) > place(module)) {
+                if EXCEPTIONS.contains(&(krate.as_str(), module, name)) {
+                    exceptions.insert((krate.clone(), module.clone(), name.clone()));
+                } else {
+                    wrong.push(format!(
+                        "{krate}: {module} uses {name}, which comes after it"
+                    ));
+                }
+            }
+        }
+    }
+    assert!(
+        wrong.is_empty(),
+        "docs/architecture.md, \"{SECTION}\":\n{}",
+        wrong.join("\n")
+    );
+    assert_eq!(
+        exceptions.len(),
+        EXCEPTIONS.len(),
+        "an exception that is not needed any more"
+    );
+}
+
+#[test]
+fn a_use_is_found_however_it_is_written() {
+    let text = "use crate::one::X;\nuse crate::{two, three::{four, five}, six::Y};\n// crate::no\n\
+                fn f() { crate::seven::g(); }\n#[cfg(test)]\nmod tests {\nuse crate::no;\n";
+    let names: Vec<String> = names_after_crate(&code(text)).into_iter().collect();
+    assert_eq!(names, ["one", "seven", "six", "three", "two"]);
+    let names = names_after_super("use super::super::a::b;\nuse super::c;", 1, false);
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a"]);
+}
