@@ -39,6 +39,8 @@ pub(crate) struct Disk {
     users: u32,
     /// Bytes of buffers that these hold, or have been promised.
     pub(super) held: usize,
+    /// When a command for it last began while others waited for requests.
+    pub(super) last_begun: Option<Instant>,
     /// Operations on it that take turns.
     pub(super) turns: Turns,
     /// How long its oldest command has been with it.
@@ -243,6 +245,7 @@ impl Disks {
             reported: None,
             users: 0,
             held: 0,
+            last_begun: None,
             turns: Turns::default(),
             oldest: Duration::ZERO,
             retired: false,

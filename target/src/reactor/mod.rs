@@ -28,6 +28,7 @@ mod remains;
 mod respond;
 mod retry;
 mod shares;
+mod shed;
 mod start;
 mod turns;
 
@@ -59,6 +60,8 @@ use predecessors::Claim;
 use remains::Remains;
 use retry::Retry;
 use shares::Shares;
+
+use shed::STUCK_AFTER;
 
 pub(crate) use remains::Toll;
 pub(crate) use start::{ReactorHandle, Start, start};
@@ -330,11 +333,13 @@ impl Reactor {
         busy |= self.serve_retries();
         busy |= self.pass_by();
         self.collect_remains();
+        self.shed_stuck();
         self.settle_claims();
         if self.now >= self.next_tick {
             self.next_tick = self.now + TICK;
             self.check_deadlines();
             self.check_ages();
+            self.answer_shed();
         }
         busy
     }
@@ -425,8 +430,15 @@ impl Reactor {
         self.next_check = self.now;
         self.settle_claims();
         let pass_by = (!self.awaiting_buffer.is_empty()).then_some(self.now + PASS_BY);
+        let shed = self.lines.keep_receives().then_some(self.now + STUCK_AFTER);
         let remains = self.next_look_at_remains();
-        let timers = [self.tick_deadline(), self.next_retry(), pass_by, remains];
+        let timers = [
+            self.tick_deadline(),
+            self.next_retry(),
+            pass_by,
+            shed,
+            remains,
+        ];
         let mut deadline = timers.into_iter().chain([self.hold_until]).flatten().min();
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };

@@ -19,7 +19,7 @@ pub(crate) use places::{Full, Place, Places};
 pub(crate) use post::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use queue::QueueShared;
 pub(crate) use subsystem::{ControllerShared, KEEP_ALIVE_EXPIRED, SubsystemShared, Way};
-pub(crate) use view::ControllerView;
+pub(crate) use view::{Activity, ControllerView};
 pub(crate) use ward::Ward;
 
 use crate::namespace::NamespaceTable;

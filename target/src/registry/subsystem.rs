@@ -21,7 +21,7 @@ use nvme_proto::wire::log::AnaState;
 use nvme_proto::wire::{Nqn, Status};
 
 use super::counters::{self, IoCounters};
-use super::view::{ControllerView, SubsystemView};
+use super::view::{Activity, ControllerView, SubsystemView};
 use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
@@ -401,6 +401,20 @@ impl SubsystemShared {
             namespaces: Arc::clone(&state.namespaces),
             controllers,
         }
+    }
+
+    /// What hosts that came by this listener do.
+    pub(crate) fn activity_by(&self, listener: u64) -> Activity {
+        let state = self.lock();
+        let mut activity = Activity::default();
+        let by_it = |controller: &&Controller| controller.shared.listener.id == listener;
+        for controller in state.controllers.values().filter(by_it) {
+            activity.associations += 1;
+            for (_, queue) in controller.shown.iter().filter(|(qid, _)| **qid != 0) {
+                activity.add_queue(&queue.counters);
+            }
+        }
+        activity
     }
 
     /// HOSTNQN of the host at that address that has this controller.

@@ -17,6 +17,7 @@ use super::export::Export;
 use super::listeners::{ListenerId, OpenListener};
 use super::opening::{Found, Openings, Returned};
 use super::reload::Reloading;
+use super::retiring::Retiring;
 use super::shutdown::STOP_TIMEOUT;
 use super::{Order, StartError, Started};
 use crate::exposition::{MetricsServer, Observed};
@@ -39,7 +40,7 @@ enum Heard {
     Message(ControlMessage),
     Order(Order),
     Returned(Returned),
-    /// [`Control::next_deadline`] has come, or that of a call to a disk.
+    /// [`Control::next_deadline`] has come, that of a call to a disk, or of a listener.
     Deadline,
 }
 
@@ -73,6 +74,7 @@ pub(super) struct Control {
     pub(super) reloading: Option<Reloading>,
     /// The one after it.
     pub(super) next_reload: Option<Reloading>,
+    pub(super) retiring: Vec<Retiring>,
     pub(super) next_deadline: Option<Instant>,
     pub(super) complaints: Complaints,
     /// Connections without an association, and who had one.
@@ -136,6 +138,7 @@ impl Control {
             openings,
             reloading: None,
             next_reload: None,
+            retiring: Vec::new(),
             next_deadline: None,
             complaints: Complaints::default(),
             places,
@@ -250,7 +253,12 @@ impl Control {
 
     /// One thing that happens; `false` once it is over.
     async fn turn(&mut self) -> bool {
-        let deadlines = [self.next_deadline, self.openings.next_deadline()];
+        let looks = self.retiring.iter().map(Retiring::next_look);
+        let deadlines = [
+            self.next_deadline,
+            self.openings.next_deadline(),
+            looks.min(),
+        ];
         let timer = timer(&self.clock, deadlines.into_iter().flatten().min());
         let heard = tokio::select! {
             // It holds a sender of each of the first three: they never end.
@@ -294,6 +302,7 @@ impl Control {
             }
             Heard::Deadline => {
                 self.poll_timers();
+                self.look_at_retiring();
                 self.openings.advance(self.clock.now());
                 self.go_on_reloading();
             }

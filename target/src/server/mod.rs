@@ -12,6 +12,7 @@ mod listeners;
 mod metrics_port;
 mod opening;
 mod reload;
+mod retiring;
 mod shutdown;
 mod stepped;
 

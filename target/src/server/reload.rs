@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use cairn_config::{Config, Nqn};
 use tokio::sync::oneshot;
@@ -17,7 +16,6 @@ use super::control::Control;
 use super::export::Export;
 use super::listeners::OpenListener;
 use super::opening::{Found, Late, Place};
-use crate::ana::ListenerShared;
 use crate::exposition::MetricsServer;
 use crate::namespace::Namespace;
 
@@ -228,28 +226,15 @@ impl Control {
                 .iter()
                 .any(|config| listener.serves(config));
             if !stays {
-                gone.push(Arc::clone(&listener.shared));
+                gone.push((listener.address(), Arc::clone(&listener.shared)));
                 // Cause: a reload.
                 tracing::info!(address = %listener.address(), "no longer listening");
             }
             stays
         });
         self.listeners.extend(new);
-        for listener in gone {
-            self.disconnect_hosts_of(&listener);
-        }
-    }
-
-    /// Ends the associations that came by a listener that is closed: nothing would change
-    /// their ANA states any more, and an administrator who takes an address away wants
-    /// it unused.
-    fn disconnect_hosts_of(&self, listener: &ListenerShared) {
-        // A host whose Connect is under way finds this, or is found below.
-        listener.removed.store(true, Ordering::Relaxed);
-        for subsystem in self.registry.all() {
-            subsystem.administer(|subsystem, actions| {
-                subsystem.terminate_port(listener.id, actions);
-            });
+        for (address, listener) in gone {
+            self.retire(address, listener);
         }
     }
 

@@ -7,6 +7,7 @@ mod freezer;
 mod hung;
 mod opens;
 mod pauses;
+mod removed;
 mod signals;
 mod stale;
 mod sync;

@@ -4,6 +4,7 @@
 mod bench;
 mod process;
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::multipath::{Link, Multipath, MultipathOptions, PathEvent, PathState, Policy};
@@ -171,6 +172,52 @@ fn io_follows_the_ana_states_that_a_reload_sets() {
     two.set_ana("optimized");
     load.run(200);
     load.finish().close().unwrap();
+}
+
+#[test]
+fn a_listener_is_removed_under_load_and_comes_back() {
+    let toml = subsystem(NQN, &["mem:4MiB block_size = 4096"]);
+    let target = TestTarget::start(&toml);
+    if target.loopback().is_none() {
+        // Addresses of the other network belong to the tests that use it.
+        return;
+    }
+    let second = SocketAddr::from(([192, 0, 2, 3], 4420));
+    let lines = format!("[[listener]]\naddress = \"{}\"\n", second.ip());
+    target.reload_as(&toml, &lines);
+    let recovery = Recovery {
+        ctrl_loss_tmo: Some(Duration::from_secs(100)),
+        reconnect_delay: Duration::from_millis(200),
+        fast_io_fail_tmo: None,
+    };
+    let options = |remote| HostOptions {
+        remote,
+        recovery,
+        ..target.options("a")
+    };
+    let paths = [target.remote(), second].map(options);
+    let options = MultipathOptions {
+        policy: Policy::RoundRobin,
+        ..MultipathOptions::new(1)
+    };
+    let disk = Multipath::connect(&*target.provider(), paths, options).unwrap();
+    let mut load = Load::new(disk);
+    load.run(200);
+    for _ in 0..3 {
+        assert!(uses(&load, [true, true]));
+        target.reload(&toml);
+        // It is told to leave before it is disconnected.
+        let inaccessible = Some(AnaState::INACCESSIBLE);
+        load.run_until("the notice", |load| path(load, 1).ana == inaccessible);
+        assert_eq!(path(&load, 1).link, Link::Live);
+        load.run_until("the end", |load| path(load, 1).link == Link::Reconnecting);
+        load.run(200);
+        target.reload_as(&toml, &lines);
+        load.run_until("its return", |load| uses(load, [true, true]));
+        load.run(200);
+    }
+    load.finish().close().unwrap();
+    target.stop();
 }
 
 #[test]

@@ -1,0 +1,112 @@
+//! Listeners that a reload has removed: their hosts are sent to other paths before they are
+//! disconnected.
+//!
+//! Every ANA group becomes inaccessible there, which hosts learn by an event or by the answer to
+//! their next command. What is under way is answered. When their I/O queues have been silent for
+//! a while, or time is up, the associations end.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use nvme_proto::ana::AnaStates;
+use nvme_proto::wire::log::AnaState;
+
+use super::control::Control;
+use crate::ana::ListenerShared;
+use crate::registry::Activity;
+
+/// How long hosts have to go on by other paths.
+const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// Hosts whose I/O queues are silent for so long have gone on.
+const SILENCE: Duration = Duration::from_millis(500);
+
+/// How often to look whether they are.
+const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+
+/// A listener that was removed and still has hosts.
+pub(super) struct Retiring {
+    listener: Arc<ListenerShared>,
+    address: SocketAddr,
+    deadline: Instant,
+    next_look: Instant,
+    activity: Activity,
+    silent_since: Instant,
+}
+
+impl Retiring {
+    pub(super) fn next_look(&self) -> Instant {
+        self.next_look
+    }
+
+    /// Whether its hosts are to be disconnected now.
+    fn is_over(&mut self, activity: Activity, now: Instant) -> bool {
+        self.next_look = now + LOOK_INTERVAL;
+        if activity != self.activity || activity.outstanding > 0 {
+            self.silent_since = now;
+        }
+        self.activity = activity;
+        now >= self.deadline || now >= self.silent_since + SILENCE
+    }
+}
+
+impl Control {
+    /// Begins to end the associations that came by a listener that is closed.
+    pub(super) fn retire(&mut self, address: SocketAddr, listener: Arc<ListenerShared>) {
+        // A host whose Connect is under way finds this, or is found below.
+        listener.removed.store(true, Ordering::Relaxed);
+        let states = AnaStates::all(AnaState::INACCESSIBLE);
+        listener.ana.store(&states);
+        for export in self.exports.values() {
+            export.subsystem.administer(|subsystem, actions| {
+                subsystem.set_ana_states(listener.id, &states, actions);
+            });
+        }
+        let now = self.clock.now();
+        self.retiring.push(Retiring {
+            activity: self.activity(&listener),
+            listener,
+            address,
+            deadline: now + RETIRE_TIMEOUT,
+            next_look: now,
+            silent_since: now,
+        });
+    }
+
+    /// Disconnects the hosts whose time has come.
+    pub(super) fn look_at_retiring(&mut self) {
+        let now = self.clock.now();
+        for mut retiring in std::mem::take(&mut self.retiring) {
+            if now < retiring.next_look {
+                self.retiring.push(retiring);
+                continue;
+            }
+            let activity = self.activity(&retiring.listener);
+            if activity.associations > 0 && !retiring.is_over(activity, now) {
+                self.retiring.push(retiring);
+                continue;
+            }
+            for subsystem in self.registry.all() {
+                subsystem.administer(|subsystem, actions| {
+                    subsystem.terminate_port(retiring.listener.id, actions);
+                });
+            }
+            if activity.outstanding > 0 {
+                // Cause: a reload.
+                tracing::warn!(
+                    address = %retiring.address, commands = activity.outstanding,
+                    "hosts of a listener that was removed are disconnected with commands under \
+                     way: look for a disk that hangs"
+                );
+            }
+        }
+    }
+
+    fn activity(&self, listener: &ListenerShared) -> Activity {
+        let subsystems = self.registry.all();
+        let all = subsystems.iter().map(|all| all.activity_by(listener.id));
+        all.fold(Activity::default(), |one, other| one + other)
+    }
+}
