@@ -333,6 +333,7 @@ impl Reactor {
         busy |= self.serve_retries();
         busy |= self.pass_by();
         self.collect_remains();
+        busy |= self.see_claims();
         self.shed_stuck();
         self.settle_claims();
         if self.now >= self.next_tick {
