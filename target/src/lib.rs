@@ -30,5 +30,6 @@ mod work_id;
 pub use backend::OpenError;
 pub use bare_disk::BareDisk;
 pub use holdings::Holdings;
+pub use panics::end_process_on_panic;
 pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};
 pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};
