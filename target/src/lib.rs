@@ -13,6 +13,7 @@ mod marking;
 mod memlock;
 mod metrics;
 mod namespace;
+mod panics;
 mod placement;
 pub mod pool;
 mod qpair;

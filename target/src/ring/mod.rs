@@ -258,6 +258,18 @@ impl Ring {
         })
     }
 
+    /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
+    /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
+    pub(crate) fn remove_all_files(&mut self) -> io::Result<()> {
+        let taken = self.files_taken.iter().rposition(|taken| *taken);
+        let Some(last) = taken else { return Ok(()) };
+        let none = vec![-1; last + 1];
+        self.uring.submitter().register_files_update(0, &none)?;
+        self.files_taken.fill(false);
+        self.files_from = 0;
+        Ok(())
+    }
+
     /// Takes a fixed file back. Operations in flight on it finish undisturbed.
     pub(crate) fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
         if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
@@ -435,10 +447,10 @@ impl Ring {
         self.push(&entry.user_data(IGNORED));
     }
 
-    #[cfg(test)]
-    /// Operations on files in flight.
+    /// Operations on files in flight, and those that are about to be submitted.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight
+        let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
+        self.in_flight + simulated
     }
 
     /// Hands what was pushed to the kernel and lets it finish what it can,

@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
+use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start, Toll};
 use crate::registry::{Mailbox, Message};
 
 /// The reactors of a target.
@@ -13,6 +13,7 @@ pub(super) enum Crew {
     /// Threads, which end by themselves once they are told to.
     Threads {
         reactors: Vec<ReactorHandle>,
+        toll: Arc<Toll>,
         /// Each errand that has not ended has a copy.
         errands: Arc<()>,
     },
@@ -28,6 +29,7 @@ impl Crew {
     pub(super) fn threads() -> Self {
         Self::Threads {
             reactors: Vec::new(),
+            toll: Arc::default(),
             errands: Arc::new(()),
         }
     }
@@ -35,7 +37,9 @@ impl Crew {
     /// One more reactor.
     pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
         match self {
-            Self::Threads { reactors, .. } => reactors.push(reactor::start(start)?),
+            Self::Threads { reactors, toll, .. } => {
+                reactors.push(reactor::start(start, Arc::clone(toll))?);
+            }
             // The thread is not ours to pin.
             Self::Stepped(reactors) => reactors.push(Reactor::new(Start {
                 core: None,
