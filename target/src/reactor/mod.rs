@@ -453,7 +453,7 @@ impl Reactor {
             deadline = [deadline, own].into_iter().flatten().min();
         }
         self.inbox.acknowledge();
-        if !self.inbox.is_empty() {
+        if !self.inbox.is_empty() || self.ring.has_ended() {
             return None;
         }
         if !std::mem::replace(&mut self.inbox_watched, true) {

@@ -139,6 +139,7 @@ impl Reactor {
         let requests = sizes.requests();
         let reserve = lines::reserve(requests as usize);
         let mut ring = Ring::new(requests + RING_SPARE)?;
+        ring.set_clock(clock.clone(), started);
         let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
         arena.set_slot(ring.add_buffer(arena.mapping())?);
         counters.requests_max.set(requests.into());
