@@ -56,6 +56,17 @@ pub(crate) enum BlockOp {
     Flush,
 }
 
+impl BlockOp {
+    /// Whether it changes blocks.
+    #[inline(always)]
+    pub(crate) fn changes(self) -> bool {
+        match self {
+            Self::Read | Self::Verify | Self::Flush => false,
+            Self::Write { .. } | Self::WriteZeroes { .. } | Self::Deallocate => true,
+        }
+    }
+}
+
 /// One operation on a backend, on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct BlockIo {

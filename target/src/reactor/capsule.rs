@@ -29,7 +29,8 @@ struct Arrived {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Capsule {
     pub(super) qpair: QpairId,
-    /// Where it landed, unless its place was given back while it waits.
+    /// Where it landed, unless its place was given back while it waits: with its data, if it
+    /// had any.
     pub(super) slot: Option<u32>,
     /// The command, if it was copied already.
     pub(super) sqe: Sqe,
@@ -151,12 +152,17 @@ impl Reactor {
         request.way = Way::seen(capsule.seen_ns);
         let queue = &mut self.qpairs[capsule.qpair];
         queue.requests += 1;
+        if capsule.is_shed() {
+            return self.fail_io(id, Status::NAMESPACE_NOT_READY);
+        }
         if capsule.data_bytes > 0 {
             request.receive = capsule.slot;
         } else if let Some(slot) = capsule.slot {
             let port = queue.port;
             self.repost(port, slot);
         }
+        let nsid = self.nsid_of(&capsule);
+        self.note_begun(capsule.qpair, nsid);
         self.begin(id);
     }
 

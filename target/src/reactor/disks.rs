@@ -39,6 +39,8 @@ pub(crate) struct Disk {
     users: u32,
     /// Bytes of buffers that these hold, or have been promised.
     pub(super) held: usize,
+    /// When a command for it last began while others waited for requests.
+    pub(super) last_begun: Option<Instant>,
     /// Operations on it that take turns.
     pub(super) turns: Turns,
     /// How long its oldest command has been with it.
@@ -114,6 +116,8 @@ impl Disk {
 /// A subsystem of this reactor.
 #[derive(Debug, Default)]
 struct Table {
+    /// As it came last.
+    source: Arc<NamespaceTable>,
     /// By NSID, less one.
     disks: Vec<Option<u32>>,
     /// What is counted of it here.
@@ -160,8 +164,8 @@ impl Disks {
     pub(crate) fn adopt(
         &mut self,
         subsystem: u32,
-        counters: Arc<IoCounters>,
-        table: &NamespaceTable,
+        counters: &Arc<IoCounters>,
+        table: &Arc<NamespaceTable>,
         ports: &[(usize, Arc<dyn Device>)],
         ring: &mut Ring,
     ) {
@@ -171,6 +175,8 @@ impl Disks {
             // No I/O allocates, whichever subsystems are busy at once.
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
+        self.tables[index].source = Arc::clone(table);
+        self.tables[index].counters = Arc::clone(counters);
         let old = std::mem::take(&mut self.tables[index].disks);
         let mut new = vec![
             None;
@@ -188,7 +194,7 @@ impl Disks {
                     self[disk].view = entry.view;
                     Some(disk)
                 }
-                None => self.add(entry, &counters, ports, ring),
+                None => self.add(entry, counters, ports, ring),
             };
         }
         for (slot, disk) in old.into_iter().enumerate() {
@@ -198,7 +204,16 @@ impl Disks {
             }
         }
         self.tables[index].disks = new;
-        self.tables[index].counters = counters;
+    }
+
+    /// The namespaces of all subsystems, as they came last, for a reactor that takes over.
+    pub(super) fn sources(&self) -> Vec<(u32, Arc<IoCounters>, Arc<NamespaceTable>)> {
+        let tables = self.tables.iter().enumerate();
+        let source = |(index, table): (usize, &Table)| {
+            let (counters, source) = (Arc::clone(&table.counters), Arc::clone(&table.source));
+            (index as u32, counters, source)
+        };
+        tables.map(source).collect()
     }
 
     fn add(
@@ -230,6 +245,7 @@ impl Disks {
             reported: None,
             users: 0,
             held: 0,
+            last_begun: None,
             turns: Turns::default(),
             oldest: Duration::ZERO,
             retired: false,
@@ -237,6 +253,9 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
+        // One before it, of a reactor that panicked, may have left something there.
+        disk.show_users();
+        disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
             self.disks.push(None);

@@ -26,6 +26,9 @@ impl Reactor {
         let hold = if self.asleep { Duration::ZERO } else { HOLD };
         self.hold_until = Some(self.now + hold);
         self.next_check = self.now;
+        if !self.asleep {
+            self.lines.pardon(self.now);
+        }
     }
 
     /// Ends the queues of associations whose time is over: nothing of theirs is executed

@@ -2,11 +2,13 @@
 //! Nobody waits behind a host or a namespace that is at its share ([`super::shares`]).
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::Reactor;
 use super::capsule::Capsule;
+use super::disks::Disk;
 use super::shares::Stock;
-use crate::ids::QpairId;
+use crate::ids::{QpairId, ShareId};
 
 /// Requests that only admin queues and Connects may use, of a table of that many.
 pub(super) fn reserve(requests: usize) -> usize {
@@ -15,11 +17,24 @@ pub(super) fn reserve(requests: usize) -> usize {
 
 /// The capsules of one queue pair for one namespace.
 #[derive(Debug)]
-struct Line {
-    qpair: QpairId,
+pub(super) struct Line {
+    pub(super) qpair: QpairId,
     /// 0 where that is no I/O.
-    nsid: u32,
+    pub(super) nsid: u32,
+    /// Its host's place among the shares, and its namespace's among the disks.
+    share: Option<ShareId>,
+    disk: Option<u32>,
+    /// Since when commands of its host, and for its namespace, have waited all the time.
+    pub(super) host_since: Instant,
+    pub(super) disk_since: Instant,
     capsules: VecDeque<Capsule>,
+}
+
+impl Line {
+    /// Whether data of its capsules keep receive slots.
+    pub(super) fn keeps_receives(&self) -> bool {
+        self.capsules.iter().any(|capsule| capsule.slot.is_some())
+    }
 }
 
 /// All that wait.
@@ -43,18 +58,86 @@ impl Lines {
         self.waiting
     }
 
-    fn push(&mut self, nsid: u32, capsule: Capsule) {
+    /// How many lines there are.
+    pub(super) fn count(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// One of them.
+    pub(super) fn line(&self, index: usize) -> &Line {
+        &self.lines[index]
+    }
+
+    /// The capsules of one of them.
+    pub(super) fn capsules_mut(&mut self, index: usize) -> impl Iterator<Item = &mut Capsule> {
+        self.lines[index].capsules.iter_mut()
+    }
+
+    /// Whether any keeps receive slots.
+    pub(super) fn keep_receives(&self) -> bool {
+        self.lines.iter().any(Line::keeps_receives)
+    }
+
+    /// Takes capsules out, in one pass.
+    pub(super) fn take_out(&mut self, mut goes: impl FnMut(&Capsule) -> bool) -> Vec<Capsule> {
+        let mut taken = Vec::new();
+        for line in &mut self.lines {
+            line.capsules.retain(|capsule| {
+                let goes = goes(capsule);
+                if goes {
+                    taken.push(*capsule);
+                }
+                !goes
+            });
+        }
+        self.waiting -= taken.len();
+        let spare = &mut self.spare;
+        self.lines.retain_mut(|line| {
+            let ended = line.capsules.is_empty();
+            if ended {
+                spare.push(std::mem::take(&mut line.capsules));
+            }
+            !ended
+        });
+        taken
+    }
+
+    /// Nothing could go on before this time.
+    pub(super) fn pardon(&mut self, now: Instant) {
+        for line in &mut self.lines {
+            (line.host_since, line.disk_since) = (now, now);
+        }
+    }
+
+    /// Has a capsule wait, for this host and disk.
+    fn push(
+        &mut self,
+        nsid: u32,
+        capsule: Capsule,
+        (share, disk): (Option<ShareId>, Option<u32>),
+        now: Instant,
+    ) {
         let qpair = capsule.qpair;
         let of = |line: &&mut Line| line.qpair == qpair && line.nsid == nsid;
         self.waiting += 1;
         if let Some(line) = self.lines.iter_mut().find(of) {
             return line.capsules.push_back(capsule);
         }
+        let mut lines = self.lines.iter();
+        let of_host = lines.find(|line| share.is_some() && line.share == share);
+        let host_since = of_host.map_or(now, |line| line.host_since);
+        let mut lines = self.lines.iter();
+        let of_disk = lines.find(|line| disk.is_some() && line.disk == disk);
+        let disk_since = of_disk.map_or(now, |line| line.disk_since);
         let mut capsules = self.spare.pop().unwrap_or_default();
         capsules.push_back(capsule);
         self.lines.push_back(Line {
             qpair,
             nsid,
+            share,
+            disk,
+            host_since,
+            disk_since,
             capsules,
         });
     }
@@ -104,11 +187,22 @@ impl Reactor {
         self.counters.request_waits.add(u64::from(!held));
         // The SQE was copied: only data need the slot. So commands that wait keep no
         // receives from other hosts. Their number is that of the queues' entries at most.
-        if capsule.data_bytes == 0 {
+        let stuck = self.receives_are_short(port) && self.stuck_line(capsule.qpair, nsid);
+        if capsule.data_bytes == 0 || stuck {
             capsule.slot = None;
             self.repost(port, slot);
         }
-        self.lines.push(nsid, capsule);
+        let queue = &self.qpairs[capsule.qpair];
+        let association = queue.association.as_ref();
+        let disk = association.and_then(|of| self.disks.find(of.subsystem.id, nsid));
+        let of = (queue.share, disk);
+        self.lines.push(nsid, capsule, of, self.now);
+    }
+
+    fn stuck_line(&self, qpair: QpairId, nsid: u32) -> bool {
+        let mut lines = self.lines.lines.iter();
+        let line = lines.find(|line| line.qpair == qpair && line.nsid == nsid);
+        line.is_some_and(|line| self.is_stuck(line))
     }
 
     /// Lets capsules go on, one of each line in turn.
@@ -137,28 +231,78 @@ impl Reactor {
 
     /// Whether a queue pair may have one more request, for this namespace.
     fn may_begin(&self, qpair: QpairId, nsid: u32) -> bool {
-        let free = self.requests.free();
         let queue = &self.qpairs[qpair];
         let association = queue.association.as_ref();
         if association.is_none_or(|association| association.qid == 0) && queue.requests == 0 {
-            return free > 0;
+            return self.requests.free() > 0;
         }
-        let Some(free) = free.checked_sub(self.reserve).filter(|free| *free > 0) else {
+        let Some(stock) = self.stock() else {
             return false;
         };
-        let of_queue = |&queue: &QpairId| self.qpairs[queue].requests as usize;
-        let held = match queue.share {
-            Some(share) => self.shares.queues(share).iter().map(of_queue).sum(),
-            None => queue.requests as usize,
+        let users = self.disk_of(qpair, nsid).map_or(0, Disk::users);
+        stock.allows(self.held_by_host(qpair), users as usize, 1)
+    }
+
+    /// The same for each of the two that can be at their share: (host, namespace).
+    pub(super) fn may_take(&self, qpair: QpairId, nsid: u32) -> (bool, bool) {
+        let Some(stock) = self.stock() else {
+            return (false, false);
         };
-        let disk = association.and_then(|of| self.disks.find(of.subsystem.id, nsid));
-        let users = disk.map_or(0, |disk| self.disks[disk].users() as usize);
+        let users = self.disk_of(qpair, nsid).map_or(0, Disk::users);
+        (
+            stock.allows(self.held_by_host(qpair), 0, 1),
+            stock.allows(0, users as usize, 1),
+        )
+    }
+
+    /// Requests for I/O, if any are left.
+    fn stock(&self) -> Option<Stock> {
+        let free = self.requests.free().checked_sub(self.reserve)?;
         let total = self.requests.capacity() - self.reserve;
-        Stock { total, free }.allows(held, users, 1)
+        (free > 0).then_some(Stock { total, free })
+    }
+
+    /// Requests that the host of a queue pair has.
+    pub(super) fn held_by_host(&self, qpair: QpairId) -> usize {
+        let of_queue = |&queue: &QpairId| self.qpairs[queue].requests as usize;
+        match self.qpairs[qpair].share {
+            Some(share) => self.shares.queues(share).iter().map(of_queue).sum(),
+            None => of_queue(&qpair),
+        }
+    }
+
+    /// When a command that had waited last began: of a queue pair's host, and for a namespace.
+    pub(super) fn last_begun(
+        &self,
+        qpair: QpairId,
+        nsid: u32,
+    ) -> (Option<Instant>, Option<Instant>) {
+        let share = self.qpairs[qpair].share;
+        let host = share.and_then(|share| self.shares.last_begun(share));
+        let disk = self.disk_of(qpair, nsid);
+        (host, disk.and_then(|disk| disk.last_begun))
+    }
+
+    /// A command begins while others wait.
+    pub(super) fn note_begun(&mut self, qpair: QpairId, nsid: u32) {
+        let queue = &self.qpairs[qpair];
+        if let Some(share) = queue.share {
+            self.shares.note_begun(share, self.now);
+        }
+        let association = queue.association.as_ref();
+        if let Some(disk) = association.and_then(|of| self.disks.find(of.subsystem.id, nsid)) {
+            self.disks[disk].last_begun = Some(self.now);
+        }
+    }
+
+    fn disk_of(&self, qpair: QpairId, nsid: u32) -> Option<&Disk> {
+        let association = self.qpairs[qpair].association.as_ref()?;
+        let disk = self.disks.find(association.subsystem.id, nsid)?;
+        Some(&self.disks[disk])
     }
 
     /// The NSID of an I/O command, 0 of others.
-    fn nsid_of(&self, capsule: &Capsule) -> u32 {
+    pub(super) fn nsid_of(&self, capsule: &Capsule) -> u32 {
         let association = self.qpairs[capsule.qpair].association.as_ref();
         let is_io = association.is_some_and(|association| association.qid != 0);
         if is_io { capsule.sqe.nsid.get() } else { 0 }

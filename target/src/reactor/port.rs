@@ -152,6 +152,11 @@ impl Port {
         self.slots_out as usize
     }
 
+    /// Receive slots that are posted, or will be at the end of the round.
+    pub(crate) fn slots_posted(&self) -> usize {
+        (self.slots.count() - self.slots_out) as usize + self.reposts.len()
+    }
+
     /// Posts the receives of this round.
     pub(crate) fn flush_receives(&mut self) -> Result<(), PostError> {
         if self.reposts.is_empty() {

@@ -19,14 +19,19 @@ use crate::request::{Request, RequestId, Stage, Task};
 #[derive(Debug)]
 pub(super) struct Claim {
     qpair: QpairId,
-    /// Of commands that were seen until then.
-    until_ns: u64,
+    /// Of commands that were seen until then. `None`: what waits in the queue pair's
+    /// device is still to be seen.
+    until_ns: Option<u64>,
     ward: Arc<Ward>,
     /// Its place there.
     place: usize,
     /// What was last reported.
     pending: Option<BTreeSet<u32>>,
 }
+
+/// How often a device is polled to see what waits in it. A queue of completions and the
+/// buffer of a socket hold less than that many batches.
+const POLLS_MAX: usize = 256;
 
 /// Whether a command changes its namespace.
 pub(super) fn changes(operation: Operation) -> bool {
@@ -64,19 +69,56 @@ impl Reactor {
     pub(super) fn claim(&mut self, qpair: QpairId, ward: Arc<Ward>, place: usize) {
         self.claims.push(Claim {
             qpair,
-            until_ns: self.now_ns,
+            until_ns: None,
             ward,
             place,
             pending: None,
         });
-        self.settle_claims();
+        // In this round: the Connect waits for it.
+        self.next_check = self.now;
+    }
+
+    /// Sees what waits in the devices of queues with a new claim. A capsule that was not
+    /// taken yet would count as nothing now, and be executed after the Connect: the queue
+    /// is not ended, since its host may have two associations. What a device has at this
+    /// moment is read, and counts; what arrives from now on was sent by a host that is
+    /// there, in an association that goes on. Not from within a poll: whoever asks is one
+    /// of its completions, and others wait behind that.
+    pub(super) fn see_claims(&mut self) -> bool {
+        let new = self.claims.len();
+        let unseen = self.claims.iter().filter(|claim| claim.until_ns.is_none());
+        let ports: BTreeSet<usize> = unseen
+            .filter_map(|claim| Some(self.qpairs.get(claim.qpair)?.port))
+            .collect();
+        let any = self.claims.iter().any(|claim| claim.until_ns.is_none());
+        for port in ports {
+            for _ in 0..POLLS_MAX {
+                if !self.poll_port(port) && !self.has_more(port) {
+                    break;
+                }
+            }
+        }
+        // Claims that came meanwhile have their own turn.
+        for claim in &mut self.claims[..new] {
+            claim.until_ns.get_or_insert(self.now_ns);
+        }
+        any
+    }
+
+    /// Whether a device that had no completions has something that may become one.
+    fn has_more(&mut self, port: usize) -> bool {
+        let port = self.ports[port].as_mut();
+        port.is_some_and(|port| port.endpoint().arm().unwrap_or(false))
     }
 
     /// Reports what has become of the claims.
     pub(super) fn settle_claims(&mut self) {
         let mut claims = std::mem::take(&mut self.claims);
         claims.retain_mut(|claim| {
-            let pending = self.still_pending(claim);
+            let Some(until_ns) = claim.until_ns else {
+                return true;
+            };
+            let pending = self.still_pending(claim.qpair, until_ns);
             let left = !pending.is_empty();
             if claim.pending.as_ref() != Some(&pending) {
                 claim.ward.report(claim.place, pending.clone());
@@ -88,18 +130,19 @@ impl Reactor {
     }
 
     /// The namespaces that a claim's commands may still change.
-    fn still_pending(&self, claim: &Claim) -> BTreeSet<u32> {
-        let Some(queue) = self.qpairs.get(claim.qpair) else {
-            return BTreeSet::new();
+    fn still_pending(&self, qpair: QpairId, until_ns: u64) -> BTreeSet<u32> {
+        let Some(queue) = self.qpairs.get(qpair) else {
+            let remains = self.remains.iter();
+            return remains.flat_map(|it| it.pending(qpair)).collect();
         };
         let open = queue.is_open();
-        let requests = self.requests.of_qpair(claim.qpair);
+        let requests = self.requests.of_qpair(qpair);
         let mut pending: BTreeSet<u32> = requests
             .map(|id| &self.requests[id])
-            .filter(|request| request.way.seen_until(claim.until_ns) && may_change(request, open))
+            .filter(|request| request.way.seen_until(until_ns) && may_change(request, open))
             .map(|request| request.sqe.nsid.get())
             .collect();
-        pending.extend(self.lines.seen_until(claim.qpair, claim.until_ns));
+        pending.extend(self.lines.seen_until(qpair, until_ns));
         pending
     }
 

@@ -12,6 +12,7 @@
 //! What is beyond a share waits in a line of its own, and nobody else waits behind it.
 
 use std::collections::VecDeque;
+use std::time::Instant;
 
 use super::Reactor;
 use super::count::Wait;
@@ -57,6 +58,8 @@ struct Share {
     queues: Vec<QpairId>,
     /// Bytes of buffers that its requests hold, or have been promised.
     held: usize,
+    /// When a command of it last began while others waited for requests.
+    last_begun: Option<Instant>,
 }
 
 /// Requests of one host for one disk that wait for their shares of the buffers.
@@ -107,6 +110,7 @@ impl Shares {
                 host: host.to_owned(),
                 queues: Vec::new(),
                 held: 0,
+                last_begun: None,
             });
             id
         });
@@ -133,6 +137,16 @@ impl Shares {
     pub(super) fn queues(&self, id: ShareId) -> &[QpairId] {
         let share = self.shares[id].as_ref();
         &share.expect("a share is there while its queues are").queues
+    }
+
+    /// When a command of a host last began while others waited for requests.
+    pub(super) fn last_begun(&self, id: ShareId) -> Option<Instant> {
+        self.shares[id].as_ref()?.last_begun
+    }
+
+    /// It is now.
+    pub(super) fn note_begun(&mut self, id: ShareId, now: Instant) {
+        self.share(id).last_begun = Some(now);
     }
 
     /// Bytes of buffers that nobody holds and nobody was promised.

@@ -44,8 +44,9 @@ impl Bed {
             &[&file.export(BLOCK as u32), "mem:1MiB block_size = 4096"],
         );
         let subsystem = subsystem.replacen("allow_any_host", &format!("{more}\nallow_any_host"), 1);
-        let config =
-            format!("[target]\nreactors = 2\n{subsystem}[[listener]]\naddress = \"192.0.2.1\"\n");
+        let config = format!(
+            "[target]\nreactors = 2\nqueue_depth = 1024\n{subsystem}[[listener]]\naddress = \"192.0.2.1\"\n"
+        );
         let config = Config::parse("test", &config, &Flags::default()).unwrap();
         let network = Arc::new(Loopback::default());
         let providers: Vec<Arc<dyn Provider>> = vec![Arc::clone(&network) as _];
@@ -59,11 +60,18 @@ impl Bed {
     }
 
     fn host(&self, name: &str, kato_ms: u32) -> Controller {
-        let options = HostOptions {
+        self.begin(self.options(name, kato_ms))
+    }
+
+    fn options(&self, name: &str, kato_ms: u32) -> HostOptions {
+        HostOptions {
             local: Some(IpAddr::from([192, 0, 2, 2])),
             kato_ms,
             ..HostOptions::new(self.target.addresses()[0], nqn(NQN), host_nqn(name))
-        };
+        }
+    }
+
+    fn begin(&self, options: HostOptions) -> Controller {
         let device = self
             .network
             .device_for(options.remote, options.local)
@@ -317,6 +325,54 @@ fn neither_does_one_whose_end_the_target_has_not_noticed() {
     let (_first, _) = host_with_a_held_write(&mut bed, "returns");
     let mut second = bed.live_host("returns", 60_000);
     only_the_held_namespace_waits(&mut bed, &mut second);
+}
+
+/// More capsules than a reactor takes in a round wait in its device while the host begins
+/// its next association at another reactor: they count as what the former one has.
+#[test]
+fn capsules_that_the_target_has_not_read_count_as_well() {
+    const CAPSULES: usize = 400;
+    /// What a reactor takes in two rounds.
+    const READ: usize = 2 * 64;
+    let mut bed = Bed::new("unread");
+    // The host's I/O queue is on another reactor than its next admin queue.
+    let options = HostOptions {
+        queue_entries: 512,
+        ..bed.options("returns", 60_000)
+    };
+    let mut first = bed.begin(options);
+    bed.until(&mut first, Controller::is_live);
+    let _between = bed.live_host("between", 60_000);
+    let mut second = bed.host("returns", 60_000);
+    // Its connection is there, and its Connect is sent after the next poll.
+    while !second.is_up(0) {
+        bed.target.step();
+        second.poll(bed.clock.now());
+    }
+    bed.disk.hold(Operation::Write);
+    let buffer = filled(&first, 1);
+    for _ in 0..CAPSULES {
+        write(&mut first, 1, 3, &buffer);
+    }
+    for _ in 0..20 {
+        bed.jump(Duration::from_millis(1));
+        bed.target.round();
+        second.poll(bed.clock.now());
+    }
+    for _ in 0..READ {
+        bed.disk.release_oldest(Operation::Write);
+    }
+    bed.until(&mut second, Controller::is_live);
+    let buffer = filled(&second, 2);
+    let ticket = write(&mut second, 1, 3, &buffer);
+    let status = bed.answer(&mut second, ticket);
+    assert_eq!(status.code(), Status::NAMESPACE_NOT_READY);
+    bed.disk.release_all();
+    bed.until(&mut first, |first| first.outstanding(1) == 0);
+    bed.pass(Duration::from_millis(10));
+    let ticket = write(&mut second, 1, 3, &buffer);
+    assert_eq!(bed.answer(&mut second, ticket), Status::SUCCESS);
+    assert_eq!(bed.block(3), [2; BLOCK]);
 }
 
 #[test]

@@ -179,6 +179,22 @@ impl Bed {
         tickets
     }
 
+    /// Fills the I/O queues of a host with writes of namespace 1 that bring their data along.
+    fn flood_in_capsule(&mut self, at: usize, queues: u16, depth: usize) -> Vec<Ticket> {
+        let bytes = [7; BLOCK as usize];
+        let mut tickets = Vec::new();
+        for qid in 1..=queues {
+            for _ in 0..depth {
+                let write = command::write(1, 0, 1);
+                tickets.push(self.submit(at, qid, write, Data::InCapsule(&bytes)));
+            }
+        }
+        for _ in 0..100 {
+            self.turn();
+        }
+        tickets
+    }
+
     /// All of these end, and well.
     fn collect(&mut self, at: usize, tickets: Vec<Ticket>) {
         for ticket in tickets {
@@ -244,6 +260,95 @@ fn a_disk_that_hangs_takes_no_requests_from_others() {
     bed.collect(greedy, held);
     bed.collect(also, more);
     bed.check_io(newcomer, 1);
+    bed.quiet();
+}
+
+/// Writes whose data came in their capsules wait for a disk that hangs, more than there are
+/// receives for all hosts.
+#[test]
+fn in_capsule_writes_to_a_disk_that_hangs_keep_no_receives_from_others() {
+    let mut bed = Bed::new("capsules", "receives = 64");
+    let greedy = bed.connect("greedy", 4, 64);
+    let also = bed.connect("also", 4, 32);
+    let bystander = bed.connect("bystander", 1, 32);
+    bed.disks[0].hold(Operation::Write);
+    let mut held = Vec::new();
+    for (host, depth) in [(greedy, 60), (also, 30)] {
+        held.push(bed.flood_in_capsule(host, 4, depth));
+    }
+    let began = bed.clock.now();
+    bed.check_io(bystander, 2);
+    let took = bed.clock.now() - began;
+    assert!(took < Duration::from_millis(500), "{took:?}");
+    for _ in 0..100 {
+        let began = bed.clock.now();
+        bed.check_io(bystander, 2);
+        let took = bed.clock.now() - began;
+        assert!(took < Duration::from_millis(5), "{took:?}");
+    }
+    bed.check_io(greedy, 2);
+    let newcomer = bed.connect("newcomer", 1, 32);
+    bed.check_io(newcomer, 2);
+    // What has no answer after a while may be tried again.
+    bed.pass(Duration::from_secs(12));
+    let [of_greedy, of_also] = held.try_into().unwrap();
+    let mut refused = 0;
+    for (host, tickets) in [(greedy, &of_greedy), (also, &of_also)] {
+        for &ticket in tickets {
+            let answer = bed.host(host).take(ticket).map(status_of);
+            assert!(matches!(answer, None | Some(Status::NAMESPACE_NOT_READY)));
+            refused += usize::from(answer.is_some());
+        }
+    }
+    assert!(refused > 100, "{refused}");
+    bed.check_io(bystander, 2);
+    bed.disks[0].release_all();
+    bed.check_io(newcomer, 1);
+    bed.quiet();
+}
+
+/// The same disk goes on in time: nothing is refused more than once.
+#[test]
+fn in_capsule_writes_that_waited_for_a_disk_succeed_when_sent_again() {
+    let mut bed = Bed::new("again-in-capsule", "receives = 64");
+    let host = bed.connect("one", 4, 64);
+    bed.disks[0].hold(Operation::Write);
+    let mut tickets = bed.flood_in_capsule(host, 4, 60);
+    bed.pass(Duration::from_secs(1));
+    bed.disks[0].release_all();
+    for round in 0.. {
+        let mut again = 0;
+        for ticket in std::mem::take(&mut tickets) {
+            let mut answer = None;
+            bed.until("an answer", |bed| {
+                answer = bed.host(host).take(ticket);
+                answer.is_some()
+            });
+            match status_of(answer.unwrap()) {
+                Status::NAMESPACE_NOT_READY => again += 1,
+                status => assert!(status.is_success(), "{status}"),
+            }
+        }
+        if again == 0 {
+            break;
+        }
+        assert!(round < 1, "{again} are refused again");
+        tickets = bed.flood_in_capsule(host, 1, again.min(60));
+    }
+    bed.quiet();
+}
+
+/// A slow disk is no disk that hangs, however much waits for it.
+#[test]
+fn in_capsule_writes_to_a_slow_disk_wait() {
+    let mut bed = Bed::new("slow-in-capsule", "receives = 64");
+    let host = bed.connect("one", 4, 64);
+    bed.disks[0].set_habits(Habits {
+        delay: Duration::from_millis(50)..Duration::from_millis(150),
+        ..Habits::default()
+    });
+    let tickets = bed.flood_in_capsule(host, 4, 60);
+    bed.collect(host, tickets);
     bed.quiet();
 }
 

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_roce::Soft;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Nature, Op, Rule};
-use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
+use cairn_tests::harness::{METRICS, NQN, Scratch, TestTarget, subsystem};
 use cairn_tests::random::Random;
 
 use crate::freezer::Freezer;
@@ -15,8 +15,17 @@ const BLOCK: usize = 4096;
 /// Far more than any command takes on a busy machine, far less than a disk that hangs.
 const BOUND: Duration = Duration::from_secs(8);
 
+/// How the data of writes come.
+#[derive(Debug, Clone, Copy)]
+enum Way {
+    /// The target fetches them by RDMA READ.
+    Fetched,
+    /// They come along, and stay in the receive.
+    InCapsule,
+}
+
 /// A host that uses namespace 1 with all it may have: many queues full of writes and flushes.
-fn flood(target: &TestTarget, name: &str, queues: u16) -> Host {
+fn flood(target: &TestTarget, name: &str, queues: u16, way: Way) -> Host {
     let options = HostOptions {
         io_queues: queues,
         ..target.options(name)
@@ -25,7 +34,10 @@ fn flood(target: &TestTarget, name: &str, queues: u16) -> Host {
     let buffer = host.buffer(BLOCK).unwrap();
     for qid in 1..=host.io_queues() {
         for place in 0..100 {
-            let data = Data::start_of(&buffer, BLOCK as u32);
+            let data = match way {
+                Way::Fetched => Data::start_of(&buffer, BLOCK as u32),
+                Way::InCapsule => Data::InCapsule(&[7; BLOCK]),
+            };
             let write = command::write(1, place, 1);
             host.submit(qid, write, data).unwrap();
         }
@@ -116,7 +128,7 @@ impl Hanging for Freezer {
     }
 }
 
-fn one_disk_hangs(disk: &impl Hanging, name: &str) {
+fn one_disk_hangs(disk: &impl Hanging, name: &str, way: Way) {
     let healthy = Scratch::new(name, 1 << 20);
     let toml = subsystem(NQN, &[&disk.export(), &healthy.export(4096)]);
     let target = TestTarget::start_on_soft(Soft::default(), &toml);
@@ -129,7 +141,7 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str) {
     let mut bystander = target.try_connect(bystander).unwrap();
     check_bystander(&mut bystander, &mut random);
     disk.hang();
-    let greedy: Vec<_> = ["b", "c"].map(|name| flood(&target, name, 6)).into();
+    let greedy: Vec<_> = ["b", "c"].map(|name| flood(&target, name, 6, way)).into();
     disk.wait();
     check_bystander(&mut bystander, &mut random);
     // Its admin queue, and hosts that come.
@@ -142,7 +154,7 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str) {
     // The greedy ones die, four times over, each with its writes at the disk.
     drop(greedy);
     for _ in 0..3 {
-        drop(flood(&target, "d", 1));
+        drop(flood(&target, "d", 1, way));
         check_bystander(&mut bystander, &mut random);
     }
     disk.heal();
@@ -154,20 +166,76 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str) {
 #[test]
 fn a_disk_that_hangs_stalls_no_other_disks_hosts() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "hung", 1 << 20) {
-        one_disk_hangs(&disk, "healthy-beside-hung");
+        one_disk_hangs(&disk, "healthy-beside-hung", Way::Fetched);
+    }
+}
+
+/// 1,200 writes, whose data come along, and 1,024 receives.
+#[test]
+fn in_capsule_writes_to_a_disk_that_hangs_leave_others_their_receives() {
+    if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "capsules", 1 << 20) {
+        one_disk_hangs(&disk, "healthy-beside-capsules", Way::InCapsule);
     }
 }
 
 #[test]
 fn a_file_system_that_hangs_stalls_no_other_disks_hosts() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "stuck", 1 << 20) {
-        one_disk_hangs(&disk, "healthy-beside-stuck");
+        one_disk_hangs(&disk, "healthy-beside-stuck", Way::Fetched);
     }
 }
 
 #[test]
 fn a_frozen_file_system_stalls_no_other_disks_hosts() {
     if let Some(disk) = Freezer::mount("frozen") {
-        one_disk_hangs(&disk, "healthy-beside-frozen");
+        one_disk_hangs(&disk, "healthy-beside-frozen", Way::Fetched);
     }
+}
+
+/// How long namespaces 1 and 2 have had their oldest commands.
+fn oldest(target: &TestTarget) -> [f64; 2] {
+    let page = target.scrape();
+    ["1", "2"].map(|nsid| {
+        let labels = [("nsid", nsid)];
+        let age = page.get("cairn_namespace_oldest_seconds", &labels);
+        age.expect("each namespace has an age")
+    })
+}
+
+#[test]
+fn the_age_of_the_oldest_command_at_a_hung_disk_is_shown() {
+    let Some(disk) = FaultyDisk::mount("aging", 1 << 20) else {
+        return;
+    };
+    let healthy = Scratch::new("healthy-beside-aging", 1 << 20);
+    let toml = METRICS.to_owned() + &subsystem(NQN, &[&disk.export(4096), &healthy.export(4096)]);
+    let target = TestTarget::start_on_soft(Soft::default(), &toml);
+    let mut host = target.connect("a");
+    check_bystander(&mut host, &mut Random::new(3));
+    until("a page of before", || oldest(&target) == [0.0, 0.0]);
+    disk.begin(Rule::new(Op::Write, Fault::Hold));
+    let buffer = host.buffer(BLOCK).unwrap();
+    let before = Instant::now();
+    let data = Data::start_of(&buffer, BLOCK as u32);
+    let write = host.submit(1, command::write(1, 0, 1), data).unwrap();
+    let mut last = 0.0;
+    for age in [0.5, 1.0, 1.5] {
+        until("a greater age", || {
+            host.poll();
+            let [hung, other] = oldest(&target);
+            assert!(hung >= last, "{hung} after {last}");
+            assert_eq!(other, 0.0, "the other disk has nothing");
+            last = hung;
+            hung >= age
+        });
+        assert!(last <= before.elapsed().as_secs_f64(), "{last}");
+    }
+    disk.heal();
+    until("no age", || {
+        host.poll();
+        oldest(&target) == [0.0, 0.0]
+    });
+    assert!(host.wait(write).unwrap().cqe.status().is_success());
+    host.shutdown().unwrap();
+    target.stop();
 }

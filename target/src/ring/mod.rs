@@ -6,15 +6,18 @@
 //! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
 //! holds until the last operation on them has ended, whoever unmaps them.
 
+mod outgoing;
 mod setup;
+#[cfg(test)]
+mod tests;
 
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use cairn_rdma::Mapping;
+use cairn_rdma::{Clock, Mapping};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
 
 use crate::memlock;
@@ -23,6 +26,8 @@ use crate::submission::Handover;
 use crate::workers::{Job, Workers};
 
 pub(crate) use setup::files_max;
+
+use outgoing::Outgoing;
 use setup::{build, make_room};
 
 /// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
@@ -140,7 +145,9 @@ pub(crate) struct Ring {
     files_from: usize,
     /// Operations on buffers and files that the kernel has; polls do not count.
     in_flight: u32,
-    /// What [`Self::settle`] has waited for.
+    /// Changes that the next system call takes along.
+    outgoing: Outgoing,
+    /// What [`Self::settle`] has waited for, and what was refused.
     settled: VecDeque<Finished>,
     /// Simulated disks, if it has any.
     simulated: Option<Box<Attachment>>,
@@ -172,6 +179,7 @@ impl Ring {
             files_taken: vec![false; files],
             files_from: 0,
             in_flight: 0,
+            outgoing: Outgoing::new(BATCH),
             settled: VecDeque::new(),
             simulated: None,
             workers: None,
@@ -180,6 +188,18 @@ impl Ring {
         let slot = ring.add_buffer(&zeroes)?;
         assert_eq!(slot, ZEROES_SLOT, "the zeroes come first");
         Ok(ring)
+    }
+
+    /// Changes of disks have leases, which end by this clock; its times count from `started`.
+    pub(crate) fn set_clock(&mut self, clock: Clock, started: Instant) {
+        self.outgoing.set_clock(clock, started);
+    }
+
+    /// The changes that are asked for next may begin until then, in nanoseconds since the
+    /// start. Later they end with `ECANCELED`, and nothing was done.
+    #[inline(always)]
+    pub(crate) fn set_lease(&mut self, until_ns: u64) {
+        self.outgoing.set_lease(until_ns);
     }
 
     /// Makes `mapping` a fixed buffer, for as long as the ring lives or until
@@ -243,6 +263,18 @@ impl Ring {
             index: slot as u32,
             handover,
         })
+    }
+
+    /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
+    /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
+    pub(crate) fn remove_all_files(&mut self) -> io::Result<()> {
+        let taken = self.files_taken.iter().rposition(|taken| *taken);
+        let Some(last) = taken else { return Ok(()) };
+        let none = vec![-1; last + 1];
+        self.uring.submitter().register_files_update(0, &none)?;
+        self.files_taken.fill(false);
+        self.files_from = 0;
+        Ok(())
     }
 
     /// Takes a fixed file back. Operations in flight on it finish undisturbed.
@@ -362,7 +394,7 @@ impl Ring {
         .offset(offset)
         .rw_flags(durable | at_once)
         .build();
-        self.push_operation(tag, entry.flags(way_of(file.handover.writes)));
+        self.push_change(tag, entry.flags(way_of(file.handover.writes)));
     }
 
     /// Makes all finished writes of the file durable.
@@ -392,7 +424,7 @@ impl Ring {
             .offset(offset)
             .mode(mode)
             .build();
-        self.push_operation(tag, entry);
+        self.push_change(tag, entry);
     }
 
     /// Gives a range of a block device back, which may read as anything then. Ends with
@@ -404,10 +436,11 @@ impl Ring {
             .addr(Some(offset))
             .cmd(command)
             .build();
-        self.push_operation(tag, entry);
+        self.push_change(tag, entry);
     }
 
-    /// Has a worker do what the ring cannot. It completes as an operation of this tag.
+    /// Has a worker change a disk in a way that the ring cannot. It completes as an operation
+    /// of this tag.
     #[cold]
     pub(crate) fn run_apart(&mut self, tag: u64, job: Job) {
         if self.workers.is_none() {
@@ -415,7 +448,17 @@ impl Ring {
             self.watch_workers();
         }
         match &self.workers {
-            Some(workers) => workers.begin(tag, job),
+            Some(workers) => {
+                let lease = self.outgoing.lease();
+                let in_time = move || {
+                    if lease.is_over() {
+                        Err(libc::ECANCELED)
+                    } else {
+                        job()
+                    }
+                };
+                workers.begin(tag, Box::new(in_time));
+            }
             // No descriptor is left: it is tried again later.
             None => self.settled.push_back(Finished::Operation {
                 tag,
@@ -457,15 +500,16 @@ impl Ring {
         self.push(&entry.user_data(IGNORED));
     }
 
-    #[cfg(test)]
-    /// Operations on files in flight.
+    /// Operations on files in flight, and those that are about to be submitted.
     pub(crate) fn in_flight(&self) -> u32 {
-        self.in_flight
+        let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
+        self.in_flight + simulated
     }
 
     /// Hands what was pushed to the kernel and lets it finish what it can,
     /// without waiting. No system call if there is nothing of either.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
+        self.release_changes();
         let queue = self.uring.submission();
         if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
             return Ok(());
@@ -486,6 +530,7 @@ impl Ring {
     /// As [`Self::submit`], then sleeps until something completes or the
     /// timeout is over.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.release_changes();
         if !self.settled.is_empty() {
             return self.submit();
         }
@@ -501,6 +546,7 @@ impl Ring {
     /// tags and not in one that the kernel chooses: for simulations, where disks
     /// take no time.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
+        self.release_changes();
         while self.in_flight > 0 {
             match self.take() {
                 Some(finished) => self.settled.push_back(finished),
@@ -527,6 +573,11 @@ impl Ring {
         } else {
             Some(Duration::ZERO)
         }
+    }
+
+    /// Whether something has ended that was not taken yet, and that no wait would report.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.settled.is_empty()
     }
 
     /// The next completion, if there is one.
@@ -621,15 +672,56 @@ impl Ring {
     }
 
     fn push_operation(&mut self, tag: u64, entry: squeue::Entry) {
+        self.begin(tag);
+        self.push(&entry.user_data(tag));
+        self.submit_batch();
+    }
+
+    /// The same for what changes a disk.
+    fn push_change(&mut self, tag: u64, entry: squeue::Entry) {
+        self.begin(tag);
+        self.outgoing.add(tag, entry.user_data(tag));
+        self.submit_batch();
+    }
+
+    #[inline]
+    fn begin(&mut self, tag: u64) {
         assert!(
             tag & (POLL | IGNORED) == 0,
             "{tag:#x} is no operation's tag"
         );
         self.in_flight += 1;
-        self.push(&entry.user_data(tag));
-        if self.uring.submission().len() >= BATCH {
+    }
+
+    #[inline]
+    fn submit_batch(&mut self) {
+        if self.uring.submission().len() + self.outgoing.len() >= BATCH {
             self.submit().expect("io_uring takes what it has room for");
         }
+    }
+
+    /// Puts changes whose leases have not ended into the submission queue, directly before
+    /// the kernel gets it, and ends the others.
+    #[inline]
+    fn release_changes(&mut self) {
+        if self.outgoing.len() == 0 {
+            return;
+        }
+        let Self {
+            uring,
+            outgoing,
+            settled,
+            in_flight,
+            ..
+        } = self;
+        outgoing.release(
+            |entry| push(uring, entry),
+            |tag| {
+                *in_flight -= 1;
+                let result = Err(libc::ECANCELED);
+                settled.push_back(Finished::Operation { tag, result });
+            },
+        );
     }
 
     /// Asks for an end of the operations of this tag. They complete as ever, with `ECANCELED`
@@ -638,17 +730,29 @@ impl Ring {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);
         }
+        for _ in 0..self.outgoing.take_out(tag) {
+            self.in_flight -= 1;
+            let result = Err(libc::ECANCELED);
+            self.settled.push_back(Finished::Operation { tag, result });
+        }
         let all = types::CancelBuilder::user_data(tag).all();
         let entry = opcode::AsyncCancel2::new(all).build();
         self.push(&entry.user_data(IGNORED));
     }
 
+    #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the callers checked that the entry's buffer lies in a mapping
-        // that is a fixed buffer, whose pages the kernel holds as long as it needs.
-        while unsafe { self.uring.submission().push(entry) }.is_err() {
-            retry(self.uring.submit()).expect("io_uring takes what it has room for");
-        }
+        push(&mut self.uring, entry);
+    }
+}
+
+/// Puts an entry into the submission queue, which the kernel empties where it is full.
+#[inline]
+fn push(uring: &mut IoUring, entry: &squeue::Entry) {
+    // SAFETY: the callers checked that the entry's buffer lies in a mapping
+    // that is a fixed buffer, whose pages the kernel holds as long as it needs.
+    while unsafe { uring.submission().push(entry) }.is_err() {
+        retry(uring.submit()).expect("io_uring takes what it has room for");
     }
 }
 
