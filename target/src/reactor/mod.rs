@@ -63,7 +63,6 @@ use shares::Shares;
 
 use shed::STUCK_AFTER;
 
-pub(crate) use remains::Toll;
 pub(crate) use start::{ReactorHandle, Start, start};
 
 /// How often connection events and the mailbox are looked at while busy: they
@@ -454,7 +453,7 @@ impl Reactor {
             deadline = [deadline, own].into_iter().flatten().min();
         }
         self.inbox.acknowledge();
-        if !self.inbox.is_empty() {
+        if !self.inbox.is_empty() || self.ring.has_ended() {
             return None;
         }
         if !std::mem::replace(&mut self.inbox_watched, true) {

@@ -109,6 +109,13 @@ impl ControllerShared {
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
     }
 
+    /// When its time is over, unless its host sends something before.
+    #[inline]
+    pub(crate) fn lease_end_ns(&self) -> u64 {
+        let heard_ns = self.heard_ns.load(Ordering::Relaxed);
+        heard_ns.saturating_add(self.lease_ns.load(Ordering::Relaxed))
+    }
+
     fn heard(&self) -> Duration {
         Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed))
     }

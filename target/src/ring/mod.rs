@@ -6,26 +6,33 @@
 //! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
 //! holds until the last operation on them has ended, whoever unmaps them.
 
+mod outgoing;
+mod setup;
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-use cairn_rdma::Mapping;
+use cairn_rdma::{Clock, Mapping};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use rustix::process::{Resource, getrlimit};
 
 use crate::memlock;
 use crate::simulated_disk::{Attachment, Memory, SimulatedDisk, Work};
 use crate::submission::Handover;
+use crate::workers::{Job, Workers};
+
+pub(crate) use setup::files_max;
+
+use outgoing::Outgoing;
+use setup::{build, make_room};
 
 /// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
 /// receive slots for each device.
 pub(crate) const BUFFERS_MAX: usize = 10;
-
-/// The most fixed files that a ring has room for: one for each disk of the process.
-const FILES_MAX: usize = 16 << 10;
 
 /// Entries of the submission queue. A full one is handed to the kernel early,
 /// so this bounds a batch and not what is in flight.
@@ -109,6 +116,9 @@ const IGNORED: u64 = 1 << 62;
 /// With [`POLL`], marks the wait for simulated disks.
 const SIMULATED: u64 = 1 << 61;
 
+/// With [`POLL`], marks the wait for workers.
+const WORKERS: u64 = 1 << 60;
+
 /// Something the ring finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finished {
@@ -135,10 +145,14 @@ pub(crate) struct Ring {
     files_from: usize,
     /// Operations on buffers and files that the kernel has; polls do not count.
     in_flight: u32,
-    /// What [`Self::settle`] has waited for.
+    /// Changes that the next system call takes along.
+    outgoing: Outgoing,
+    /// What [`Self::settle`] has waited for, and what was refused.
     settled: VecDeque<Finished>,
     /// Simulated disks, if it has any.
     simulated: Option<Box<Attachment>>,
+    /// For what the ring cannot do, if that was ever asked for.
+    workers: Option<Workers>,
 }
 
 impl Ring {
@@ -165,13 +179,27 @@ impl Ring {
             files_taken: vec![false; files],
             files_from: 0,
             in_flight: 0,
+            outgoing: Outgoing::new(BATCH),
             settled: VecDeque::new(),
             simulated: None,
+            workers: None,
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
         let slot = ring.add_buffer(&zeroes)?;
         assert_eq!(slot, ZEROES_SLOT, "the zeroes come first");
         Ok(ring)
+    }
+
+    /// Changes of disks have leases, which end by this clock; its times count from `started`.
+    pub(crate) fn set_clock(&mut self, clock: Clock, started: Instant) {
+        self.outgoing.set_clock(clock, started);
+    }
+
+    /// The changes that are asked for next may begin until then, in nanoseconds since the
+    /// start. Later they end with `ECANCELED`, and nothing was done.
+    #[inline(always)]
+    pub(crate) fn set_lease(&mut self, until_ns: u64) {
+        self.outgoing.set_lease(until_ns);
     }
 
     /// Makes `mapping` a fixed buffer, for as long as the ring lives or until
@@ -366,7 +394,7 @@ impl Ring {
         .offset(offset)
         .rw_flags(durable | at_once)
         .build();
-        self.push_operation(tag, entry.flags(way_of(file.handover.writes)));
+        self.push_change(tag, entry.flags(way_of(file.handover.writes)));
     }
 
     /// Makes all finished writes of the file durable.
@@ -396,7 +424,7 @@ impl Ring {
             .offset(offset)
             .mode(mode)
             .build();
-        self.push_operation(tag, entry);
+        self.push_change(tag, entry);
     }
 
     /// Gives a range of a block device back, which may read as anything then. Ends with
@@ -408,7 +436,53 @@ impl Ring {
             .addr(Some(offset))
             .cmd(command)
             .build();
-        self.push_operation(tag, entry);
+        self.push_change(tag, entry);
+    }
+
+    /// Has a worker change a disk in a way that the ring cannot. It completes as an operation
+    /// of this tag.
+    #[cold]
+    pub(crate) fn run_apart(&mut self, tag: u64, job: Job) {
+        if self.workers.is_none() {
+            self.workers = Workers::new();
+            self.watch_workers();
+        }
+        match &self.workers {
+            Some(workers) => {
+                let lease = self.outgoing.lease();
+                let in_time = move || {
+                    if lease.is_over() {
+                        Err(libc::ECANCELED)
+                    } else {
+                        job()
+                    }
+                };
+                workers.begin(tag, Box::new(in_time));
+            }
+            // No descriptor is left: it is tried again later.
+            None => self.settled.push_back(Finished::Operation {
+                tag,
+                result: Err(libc::EAGAIN),
+            }),
+        }
+    }
+
+    /// Wakes up when a worker has ended something.
+    fn watch_workers(&mut self) {
+        if let Some(workers) = &self.workers {
+            let fd = types::Fd(workers.wake_fd());
+            workers.clear();
+            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+            self.push(&entry.user_data(POLL | WORKERS));
+        }
+    }
+
+    fn collect_workers(&mut self) {
+        if let Some(workers) = &self.workers {
+            while let Some((tag, result)) = workers.pop() {
+                self.settled.push_back(Finished::Operation { tag, result });
+            }
+        }
     }
 
     /// Completes once `fd` is readable: at once if it is already.
@@ -435,6 +509,7 @@ impl Ring {
     /// Hands what was pushed to the kernel and lets it finish what it can,
     /// without waiting. No system call if there is nothing of either.
     pub(crate) fn submit(&mut self) -> io::Result<()> {
+        self.release_changes();
         let queue = self.uring.submission();
         if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
             return Ok(());
@@ -455,6 +530,10 @@ impl Ring {
     /// As [`Self::submit`], then sleeps until something completes or the
     /// timeout is over.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.release_changes();
+        if !self.settled.is_empty() {
+            return self.submit();
+        }
         let Some(timeout) = timeout else {
             return retry(self.uring.submit_and_wait(1));
         };
@@ -467,6 +546,7 @@ impl Ring {
     /// tags and not in one that the kernel chooses: for simulations, where disks
     /// take no time.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
+        self.release_changes();
         while self.in_flight > 0 {
             match self.take() {
                 Some(finished) => self.settled.push_back(finished),
@@ -495,6 +575,11 @@ impl Ring {
         }
     }
 
+    /// Whether something has ended that was not taken yet, and that no wait would report.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.settled.is_empty()
+    }
+
     /// The next completion, if there is one.
     pub(crate) fn pop(&mut self) -> Option<Finished> {
         self.settled.pop_front().or_else(|| self.take())
@@ -508,11 +593,15 @@ impl Ring {
                 continue;
             }
             if tag & POLL != 0 {
-                if tag & SIMULATED == 0 {
+                if tag & WORKERS != 0 {
+                    self.watch_workers();
+                    self.collect_workers();
+                } else if tag & SIMULATED != 0 {
+                    self.watch_simulated();
+                    self.collect_simulated();
+                } else {
                     return Some(Finished::Readable { token: tag as u32 });
                 }
-                self.watch_simulated();
-                self.collect_simulated();
                 match self.settled.pop_front() {
                     None => continue,
                     finished => return finished,
@@ -583,15 +672,56 @@ impl Ring {
     }
 
     fn push_operation(&mut self, tag: u64, entry: squeue::Entry) {
+        self.begin(tag);
+        self.push(&entry.user_data(tag));
+        self.submit_batch();
+    }
+
+    /// The same for what changes a disk.
+    fn push_change(&mut self, tag: u64, entry: squeue::Entry) {
+        self.begin(tag);
+        self.outgoing.add(tag, entry.user_data(tag));
+        self.submit_batch();
+    }
+
+    #[inline]
+    fn begin(&mut self, tag: u64) {
         assert!(
             tag & (POLL | IGNORED) == 0,
             "{tag:#x} is no operation's tag"
         );
         self.in_flight += 1;
-        self.push(&entry.user_data(tag));
-        if self.uring.submission().len() >= BATCH {
+    }
+
+    #[inline]
+    fn submit_batch(&mut self) {
+        if self.uring.submission().len() + self.outgoing.len() >= BATCH {
             self.submit().expect("io_uring takes what it has room for");
         }
+    }
+
+    /// Puts changes whose leases have not ended into the submission queue, directly before
+    /// the kernel gets it, and ends the others.
+    #[inline]
+    fn release_changes(&mut self) {
+        if self.outgoing.len() == 0 {
+            return;
+        }
+        let Self {
+            uring,
+            outgoing,
+            settled,
+            in_flight,
+            ..
+        } = self;
+        outgoing.release(
+            |entry| push(uring, entry),
+            |tag| {
+                *in_flight -= 1;
+                let result = Err(libc::ECANCELED);
+                settled.push_back(Finished::Operation { tag, result });
+            },
+        );
     }
 
     /// Asks for an end of the operations of this tag. They complete as ever, with `ECANCELED`
@@ -600,17 +730,29 @@ impl Ring {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);
         }
+        for _ in 0..self.outgoing.take_out(tag) {
+            self.in_flight -= 1;
+            let result = Err(libc::ECANCELED);
+            self.settled.push_back(Finished::Operation { tag, result });
+        }
         let all = types::CancelBuilder::user_data(tag).all();
         let entry = opcode::AsyncCancel2::new(all).build();
         self.push(&entry.user_data(IGNORED));
     }
 
+    #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
-        // SAFETY: the callers checked that the entry's buffer lies in a mapping
-        // that is a fixed buffer, whose pages the kernel holds as long as it needs.
-        while unsafe { self.uring.submission().push(entry) }.is_err() {
-            retry(self.uring.submit()).expect("io_uring takes what it has room for");
-        }
+        push(&mut self.uring, entry);
+    }
+}
+
+/// Puts an entry into the submission queue, which the kernel empties where it is full.
+#[inline]
+fn push(uring: &mut IoUring, entry: &squeue::Entry) {
+    // SAFETY: the callers checked that the entry's buffer lies in a mapping
+    // that is a fixed buffer, whose pages the kernel holds as long as it needs.
+    while unsafe { uring.submission().push(entry) }.is_err() {
+        retry(uring.submit()).expect("io_uring takes what it has room for");
     }
 }
 
@@ -632,59 +774,6 @@ impl Drop for Ring {
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }
-}
-
-/// Fixed files that a ring of this process has room for: the limit on open files bounds them,
-/// too.
-pub(crate) fn files_max() -> usize {
-    let limit = getrlimit(Resource::Nofile).current;
-    limit.map_or(FILES_MAX, |limit| FILES_MAX.min(limit as usize))
-}
-
-/// Makes room for fixed files, which come later. Linux 5.19 needs no list of them.
-fn make_room(uring: &IoUring, files: usize) -> io::Result<()> {
-    let submitter = uring.submitter();
-    match submitter.register_files_sparse(files as u32) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            submitter.register_files(&vec![-1; files])
-        }
-        other => other,
-    }
-}
-
-/// The best ring this kernel has: 6.1 defers completion work to the time we
-/// ask for it, older ones interrupt us for it.
-fn build(operations: u32) -> io::Result<IoUring> {
-    let completions = (operations + SUBMISSIONS).next_power_of_two();
-    let modern = IoUring::builder()
-        .setup_clamp()
-        .setup_cqsize(completions)
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
-        .build(SUBMISSIONS);
-    match modern {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
-            .setup_clamp()
-            .setup_cqsize(completions)
-            .build(SUBMISSIONS),
-        other => other,
-    }
-    .map_err(explain_setup)
-}
-
-/// Why there is no io_uring, and what to do about it.
-fn explain_setup(error: io::Error) -> io::Error {
-    let remedy = match error.raw_os_error() {
-        Some(libc::ENOSYS) => "this kernel has no io_uring: Linux 5.15 or newer is needed",
-        Some(libc::EPERM) => {
-            "io_uring is switched off: set sysctl kernel.io_uring_disabled=0, or, in a container, \
-             allow io_uring_setup in its seccomp profile"
-        }
-        Some(libc::ENOMEM) => "no locked memory left for io_uring: raise LimitMEMLOCK",
-        _ => return error,
-    };
-    io::Error::new(error.kind(), format!("io_uring_setup: {error}: {remedy}"))
 }
 
 /// A signal, a timeout or a full completion queue is no failure: the caller
