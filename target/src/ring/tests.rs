@@ -133,3 +133,20 @@ fn a_change_that_is_cancelled_on_its_way_ends_once() {
     assert_eq!(ended, [(0, Err(libc::ECANCELED)), (1, Ok(BLOCK))]);
     assert_eq!(rig.written(), [1]);
 }
+
+/// The ring of a reactor that panicked, which has prepared work.
+#[test]
+fn what_was_not_submitted_reaches_no_file_that_was_removed() {
+    const FOR_EVER: u64 = u64::MAX / 1_000_000;
+    let mut rig = Rig::new();
+    rig.write(0, FOR_EVER);
+    rig.ring.submit().unwrap();
+    rig.write(1, FOR_EVER);
+    let (slot, sevens) = (rig.slot, rig.sevens);
+    rig.ring.read(2, slot, 0, sevens.part(512, 512));
+    rig.ring.remove_all_files().unwrap();
+    let gone = Err(libc::EBADF);
+    assert_eq!(rig.ended(), [(0, Ok(BLOCK)), (1, gone), (2, gone)]);
+    assert_eq!(rig.written(), [0]);
+    assert_eq!(rig.ring.in_flight(), 0);
+}
