@@ -26,9 +26,11 @@ mod simulated_disk;
 mod submission;
 mod top;
 mod work_id;
+mod workers;
 
 pub use backend::OpenError;
 pub use bare_disk::BareDisk;
 pub use holdings::Holdings;
+pub use panics::end_process_on_panic;
 pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};
 pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

@@ -1,5 +1,7 @@
-//! A network on which a target's reactors panic: as they answer a read of a certain length.
+//! A network on which a target panics: its reactors as they answer a read of a certain
+//! length, its control plane as it handles a connection request or a request for metrics.
 
+use std::any::Any;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
@@ -8,13 +10,14 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use cairn_rdma::{
-    Access, Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits,
-    EndpointOptions, Event, FabricError, ListenOptions, Listener, ListenerEvent, Mapping, Marked,
-    Marking, Operation, PostError, Provider, QpId, QpOptions, RecvWork, Region, SendWork, Sink,
+    Access, Completion, ConnHandle, ConnRequest, ConnectOptions, Device, DeviceCounters, Endpoint,
+    EndpointLimits, EndpointOptions, Event, FabricError, ListenOptions, Listener, ListenerEvent,
+    Mapping, Marked, Marking, Operation, PostError, Provider, QpId, QpOptions, RecvWork, Region,
+    SendWork, Sink,
 };
 
 /// What its panics say.
-pub const MESSAGE: &str = "this read breaks an invariant";
+pub const MESSAGE: &str = "an invariant is broken on purpose";
 
 /// For the target; hosts use the network inside.
 #[derive(Debug, Clone)]
@@ -23,13 +26,20 @@ pub struct Saboteur {
     fuse: Arc<Fuse>,
 }
 
-/// When to panic.
+/// When to panic, and how many times more.
 #[derive(Debug)]
 struct Fuse {
     /// The bytes of an RDMA WRITE that must not be posted.
     length: u64,
-    /// How many times more.
-    times: AtomicUsize,
+    reads: AtomicUsize,
+    requests: AtomicUsize,
+    pages: AtomicUsize,
+}
+
+fn blow(times: &AtomicUsize) {
+    let order = Ordering::Relaxed;
+    let less = |times: usize| times.checked_sub(1);
+    assert!(times.fetch_update(order, order, less).is_err(), "{MESSAGE}");
 }
 
 impl Fuse {
@@ -37,10 +47,8 @@ impl Fuse {
         let is_it = |work: &SendWork| {
             matches!(work.op, Operation::Write(_)) && work.sges.total_len() == self.length
         };
-        let less = |times: usize| times.checked_sub(1);
-        let order = Ordering::Relaxed;
-        if chain.iter().any(is_it) && self.times.fetch_update(order, order, less).is_ok() {
-            panic!("{MESSAGE}: {} bytes", self.length);
+        if chain.iter().any(is_it) {
+            blow(&self.reads);
         }
     }
 }
@@ -51,14 +59,26 @@ impl Saboteur {
     pub fn new(network: Arc<dyn Provider>, length: u64) -> Self {
         let fuse = Arc::new(Fuse {
             length,
-            times: AtomicUsize::new(0),
+            reads: AtomicUsize::new(0),
+            requests: AtomicUsize::new(0),
+            pages: AtomicUsize::new(0),
         });
         Self { network, fuse }
     }
 
-    /// From now on, so many times.
+    /// From now on so many of these reads end their reactor.
     pub fn arm(&self, times: usize) {
-        self.fuse.times.store(times, Ordering::Relaxed);
+        self.fuse.reads.store(times, Ordering::Relaxed);
+    }
+
+    /// The next connection request panics.
+    pub fn arm_request(&self) {
+        self.fuse.requests.store(1, Ordering::Relaxed);
+    }
+
+    /// The next request for metrics panics.
+    pub fn arm_metrics(&self) {
+        self.fuse.pages.store(1, Ordering::Relaxed);
     }
 }
 
@@ -80,6 +100,10 @@ impl Provider for Saboteur {
                         device: request.device,
                         fuse: Arc::clone(&fuse),
                     });
+                    request.handle = Box::new(TrappedHandle {
+                        handle: request.handle,
+                        fuse: Arc::clone(&fuse),
+                    });
                     ListenerEvent::Request(request)
                 }
                 other => other,
@@ -94,6 +118,37 @@ impl Provider for Saboteur {
         local: Option<IpAddr>,
     ) -> Result<Arc<dyn Device>, FabricError> {
         self.network.device_for(remote, local)
+    }
+
+    fn counters(&self) -> Vec<DeviceCounters> {
+        blow(&self.fuse.pages);
+        self.network.counters()
+    }
+}
+
+/// A connection request that panics as it is handled.
+#[derive(Debug)]
+struct TrappedHandle {
+    handle: Box<dyn ConnHandle>,
+    fuse: Arc<Fuse>,
+}
+
+impl ConnHandle for TrappedHandle {
+    fn mark(&mut self, marking: Marking) {
+        blow(&self.fuse.requests);
+        self.handle.mark(marking);
+    }
+
+    fn reject(self: Box<Self>, private_data: &[u8]) {
+        self.handle.reject(private_data);
+    }
+
+    fn ignore(self: Box<Self>) {
+        self.handle.ignore();
+    }
+
+    fn into_any(self: Box<Self>) -> Box<dyn Any + Send> {
+        self.handle.into_any()
     }
 }
 

@@ -21,7 +21,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let config = serve.config().map_err(|error| error.to_string())?;
     start_logging(&config)?;
     warn_of(&config);
-    panics::end_process_on_others();
+    panics::end_process_on_panic();
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()

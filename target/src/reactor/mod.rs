@@ -63,7 +63,6 @@ use shares::Shares;
 
 use shed::STUCK_AFTER;
 
-pub(crate) use remains::Toll;
 pub(crate) use start::{ReactorHandle, Start, start};
 
 /// How often connection events and the mailbox are looked at while busy: they

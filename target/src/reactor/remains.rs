@@ -13,9 +13,8 @@
 //!
 //! The new reactor lives on the same thread, which the old ring may not leave.
 
-use std::collections::{BTreeSet, HashSet, VecDeque};
+use std::collections::{BTreeSet, HashSet};
 use std::io;
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use super::Reactor;
@@ -24,18 +23,11 @@ use super::predecessors::changes;
 use super::start::Start;
 use crate::backend::Progress;
 use crate::ids::QpairId;
-use crate::panics::Panic;
+use crate::panics::{Panic, REPORT};
 use crate::qpair::{Association, Qpairs};
 use crate::request::{RequestId, RequestTable, Stage, Task};
 use crate::ring::{Finished, Ring};
 use crate::work_id::{WorkId, WorkKind};
-
-/// Panics in [`PANIC_WINDOW`] that a process survives. One more shows that something is
-/// wrong for good.
-const PANICS_MAX: usize = 5;
-
-/// See [`PANICS_MAX`].
-const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
 /// For disks to let go of their commands before the new reactor begins: then both need no
 /// memory at once.
@@ -46,31 +38,6 @@ const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// Remains of a reactor at a time. More would be memory that hung disks keep for good.
 const REMAINS_MAX: usize = 4;
-
-/// When reactors of this process panicked of late.
-#[derive(Debug, Default)]
-pub(crate) struct Toll {
-    panics: Mutex<VecDeque<Instant>>,
-}
-
-impl Toll {
-    /// One more panicked; how many did of late, if these are too many.
-    pub(crate) fn count(&self, now: Instant) -> Option<usize> {
-        let mut panics = self.panics.lock().unwrap_or_else(PoisonError::into_inner);
-        panics.push_back(now);
-        panics.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
-        (panics.len() > PANICS_MAX).then_some(panics.len())
-    }
-
-    /// Why the process ends after too many.
-    pub(crate) fn verdict(count: usize) -> String {
-        format!(
-            "reactors panicked {count} times in {} s, and {PANICS_MAX} are the most: what \
-             causes it does not go away. Each error above is a bug in Cairn: please report it",
-            PANIC_WINDOW.as_secs()
-        )
-    }
-}
 
 /// A queue of a reactor that panicked.
 #[derive(Debug)]
@@ -331,7 +298,7 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         queue_pairs,
         commands,
     } = losses;
-    // Cause: a bug, not more than `PANICS_MAX` times in `PANIC_WINDOW`.
+    // Cause: a bug, a few times a minute: see `Panics`.
     tracing::error!(
         reactor,
         panic = message,
@@ -342,24 +309,6 @@ fn report(reactor: usize, panic: &Panic, losses: &Losses) {
         version = env!("CARGO_PKG_VERSION"),
         calls,
         "a reactor panicked: its hosts are disconnected and reconnect, it is rebuilt, and the \
-         other reactors go on. This is a bug in Cairn: please report it with this line, those \
-         before it, and `cairn-target --version`; RUST_BACKTRACE=1 adds the calls that led there"
+         other reactors go on. {REPORT}"
     );
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn few_panics_are_survived_and_many_are_not() {
-        let (toll, begun) = (Toll::default(), Instant::now());
-        let at = |seconds| begun + Duration::from_secs(seconds);
-        for second in 0..PANICS_MAX as u64 {
-            assert_eq!(toll.count(at(second)), None);
-        }
-        let later = PANIC_WINDOW.as_secs();
-        assert_eq!(toll.count(at(later)), None, "the first is long ago");
-        assert_eq!(toll.count(at(later)), Some(PANICS_MAX + 1));
-    }
 }

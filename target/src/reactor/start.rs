@@ -15,10 +15,10 @@ use super::disks::Disks;
 use super::idle::Idle;
 use super::lines::{self, Lines};
 use super::shares::{Shares, Stock};
-use super::{Reactor, Sizes, TICK, Toll};
+use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::metrics::{Doing, ReactorCounters};
-use crate::panics::{self, Panic};
+use crate::panics::{self, Panic, Panics, REPORT};
 use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::{List, RequestTable};
@@ -79,7 +79,7 @@ pub(crate) struct Start {
 }
 
 /// Starts a reactor, and returns once it runs.
-pub(crate) fn start(begin: Start, toll: Arc<Toll>) -> io::Result<ReactorHandle> {
+pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHandle> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let name = format!("reactor-{}", begin.index);
     let thread =
@@ -88,7 +88,7 @@ pub(crate) fn start(begin: Start, toll: Arc<Toll>) -> io::Result<ReactorHandle> 
             .spawn(move || match Reactor::new(begin) {
                 Ok(reactor) => {
                     let _ = ready.send(Ok(()));
-                    live(reactor, &toll);
+                    live(reactor, &panics);
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -101,23 +101,20 @@ pub(crate) fn start(begin: Start, toll: Arc<Toll>) -> io::Result<ReactorHandle> 
 }
 
 /// Runs a reactor to its end, and the one that takes its place if it panics.
-fn live(mut reactor: Reactor, toll: &Toll) {
+fn live(mut reactor: Reactor, panics: &Panics) {
     while let Err(panic) = panics::confine(|| reactor.run()) {
-        let rebuilt = panics::confine(|| reactor.rebuild(&panic));
-        reactor = match rebuilt {
+        panics.survive(&panic);
+        reactor = match panics::confine(|| reactor.rebuild(&panic)) {
             Ok(Ok(new)) => new,
             Ok(Err(error)) => give_up(&panic, &format!("it cannot be rebuilt: {error}")),
-            Err(second) => give_up(&panic, &format!("and panicked again as it ended: {second}")),
+            Err(second) => give_up(&panic, &format!("and again as it ended: {second}")),
         };
-        if let Some(count) = toll.count(Instant::now()) {
-            panics::end_process(&Toll::verdict(count));
-        }
     }
 }
 
 fn give_up(panic: &Panic, trouble: &str) -> ! {
     panics::end_process(&format!(
-        "a reactor panicked ({panic}), {trouble}. This is a bug in Cairn: please report it"
+        "a reactor panicked ({panic}), {trouble}. {REPORT}"
     ));
 }
 

@@ -135,3 +135,23 @@ fn a_change_that_is_cancelled_on_its_way_ends_once() {
     assert_eq!(ended, [(0, Err(libc::ECANCELED)), (1, Ok(BLOCK))]);
     assert_eq!(rig.written(), [1]);
 }
+
+#[test]
+fn a_worker_begins_nothing_whose_lease_is_over() {
+    let mut rig = Rig::new();
+    let run = |rig: &mut Rig, until_ms: u64| {
+        rig.ring.set_lease(until_ms * 1_000_000);
+        rig.ring.run_apart(1, Box::new(|| Ok(7)));
+        for _ in 0..30 {
+            if let Some(ended) = rig.ring.pop() {
+                return ended;
+            }
+            rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
+        }
+        panic!("it has not ended");
+    };
+    let ended = |result| Finished::Operation { tag: 1, result };
+    rig.pass(Duration::from_millis(10));
+    assert_eq!(run(&mut rig, 10), ended(Err(libc::ECANCELED)));
+    assert_eq!(run(&mut rig, 11), ended(Ok(7)));
+}

@@ -5,7 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
-use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start, Toll};
+use crate::panics::{Panics, Part};
+use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
 use crate::registry::{Mailbox, Message};
 
 /// The reactors of a target.
@@ -13,7 +14,7 @@ pub(super) enum Crew {
     /// Threads, which end by themselves once they are told to.
     Threads {
         reactors: Vec<ReactorHandle>,
-        toll: Arc<Toll>,
+        panics: Arc<Panics>,
         /// Each errand that has not ended has a copy.
         errands: Arc<()>,
     },
@@ -29,16 +30,26 @@ impl Crew {
     pub(super) fn threads() -> Self {
         Self::Threads {
             reactors: Vec::new(),
-            toll: Arc::default(),
+            panics: Arc::new(Panics::new(true)),
             errands: Arc::new(()),
+        }
+    }
+
+    /// What counts the panics that end one job: in a simulation none does.
+    pub(super) fn panics(&self) -> Arc<Panics> {
+        match self {
+            Self::Threads { panics, .. } => Arc::clone(panics),
+            Self::Stepped(_) => Arc::new(Panics::new(false)),
         }
     }
 
     /// One more reactor.
     pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
         match self {
-            Self::Threads { reactors, toll, .. } => {
-                reactors.push(reactor::start(start, Arc::clone(toll))?);
+            Self::Threads {
+                reactors, panics, ..
+            } => {
+                reactors.push(reactor::start(start, Arc::clone(panics))?);
             }
             // The thread is not ours to pin.
             Self::Stepped(reactors) => reactors.push(Reactor::new(Start {
@@ -52,10 +63,12 @@ impl Crew {
     /// Runs an errand: in a simulation it takes no time.
     pub(super) fn run(&self, errand: Errand) {
         match self {
-            Self::Threads { errands, .. } => {
-                let errands = Arc::clone(errands);
+            Self::Threads {
+                errands, panics, ..
+            } => {
+                let (errands, panics) = (Arc::clone(errands), Arc::clone(panics));
                 drop(tokio::task::spawn_blocking(move || {
-                    errand();
+                    panics.confine(Part::Flush, errand);
                     drop(errands);
                 }));
             }

@@ -2,13 +2,19 @@
 
 mod rig;
 
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostError, command};
+use cairn_roce::Soft;
 use cairn_target::Operation;
+use cairn_tests::exposition;
+use cairn_tests::harness::own_loopback_address;
 use cairn_tests::logged;
 use cairn_tests::random::Random;
 use cairn_tests::saboteur::MESSAGE;
@@ -182,6 +188,81 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
     drop((bystander, next));
     rig.target.stop().unwrap();
+}
+
+#[test]
+fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
+    let _alone = alone();
+    let rig = Rig::start("request", on_loopback());
+    let mut host = rig.connect_once("first");
+    rig.saboteur.arm_request();
+    let refused = rig.try_connect_once("second");
+    assert!(refused.is_err());
+    assert_eq!(rig.control_panics("connect"), 1);
+    write(&mut host, 7, &[1; BLOCK]).unwrap();
+    let second = rig.connect_once("second");
+    assert_eq!(rig.panics(0) + rig.panics(1), 0);
+    drop((host, second));
+    rig.target.stop().unwrap();
+}
+
+#[test]
+fn a_panic_over_one_request_for_metrics_is_answered_and_counted() {
+    let _alone = alone();
+    logged::listen();
+    let rig = Rig::start("metrics", on_loopback());
+    rig.saboteur.arm_metrics();
+    let (head, _) = exposition::get(rig.target.metrics_address().unwrap(), "/metrics");
+    assert!(head.starts_with("HTTP/1.1 500 "), "{head}");
+    assert_eq!(rig.control_panics("metrics"), 1);
+    let lines = logged::lines(&["part=\"metrics\"", MESSAGE]);
+    assert!(!lines.is_empty(), "{:?}", logged::lines(&["panicked"]));
+    rig.target.stop().unwrap();
+}
+
+/// A host sends a read again and again that ends the reactor each time.
+#[test]
+fn panics_without_end_end_the_process() {
+    let mut target = Command::new(env!("CARGO_BIN_EXE_cairn-sabotaged-target"))
+        .arg((FATAL_BLOCKS as usize * BLOCK).to_string())
+        .arg(own_loopback_address().to_string())
+        .env_remove("RUST_BACKTRACE")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(target.stdout.take().unwrap()).lines();
+    let remote = lines.next().unwrap().unwrap().parse().unwrap();
+    let errors = target.stderr.take().unwrap();
+    let errors = thread::spawn(|| std::io::read_to_string(errors).unwrap());
+    let end = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        if let Some(status) = target.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < end, "it goes on");
+        // It may be on its way out.
+        if let Ok(mut host) = Host::connect(&Soft::default(), rig::lone_host(remote)) {
+            let lost = read(&mut host, 0, FATAL_BLOCKS);
+            assert!(lost.is_err());
+        }
+    };
+    assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
+    let errors = errors.join().unwrap();
+    let panicked = || {
+        errors
+            .lines()
+            .filter(|line| line.contains("a reactor panicked:"))
+    };
+    assert_eq!(panicked().count(), 5, "{errors}");
+    let with_place = |line: &str| line.contains(MESSAGE) && line.contains("saboteur.rs:");
+    assert!(panicked().all(with_place), "{errors}");
+    let last = errors.lines().last().unwrap_or_default();
+    assert!(last.contains("6 panics in 60 s"), "{errors}");
+    assert!(
+        !errors.contains("thread '"),
+        "confined panics print nothing: {errors}"
+    );
 }
 
 fn write(host: &mut Host, slba: u64, bytes: &[u8]) -> Result<(), HostError> {

@@ -1,13 +1,13 @@
 //! A target with two reactors, of which those panic that answer a read of
 //! [`FATAL_BLOCKS`], and hosts whose queues are on chosen reactors.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
-use cairn_initiator::{Host, HostOptions, Recovery};
+use cairn_initiator::{Host, HostError, HostOptions, Recovery};
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
 use cairn_roce::Soft;
@@ -41,6 +41,16 @@ pub(crate) fn on_soft() -> Network {
 pub(crate) fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A host of a target elsewhere, lost with its connection.
+pub(crate) fn lone_host(remote: SocketAddr) -> HostOptions {
+    HostOptions {
+        timeout: Duration::from_secs(10),
+        recovery: Recovery::NONE,
+        requeue: false,
+        ..HostOptions::new(remote, nqn(NQN), host_nqn("lone"))
+    }
 }
 
 pub(crate) struct Rig {
@@ -94,8 +104,12 @@ impl Rig {
         }
     }
 
-    pub(crate) fn connect(&self, options: HostOptions) -> Host {
+    fn connect(&self, options: HostOptions) -> Host {
         Host::connect(&*self.network, options).unwrap()
+    }
+
+    pub(crate) fn try_connect_once(&self, name: &str) -> Result<Host, HostError> {
+        Host::connect(&*self.network, self.options(name, 1))
     }
 
     /// The first host: all of its queues are on reactor 1, and if it is lost, it is.
@@ -169,7 +183,7 @@ impl Rig {
         queues.into_iter().map(|(_, reactor)| reactor).collect()
     }
 
-    pub(crate) fn scrape(&self) -> Exposition {
+    fn scrape(&self) -> Exposition {
         Exposition::scrape(self.target.metrics_address().unwrap())
     }
 
@@ -180,6 +194,11 @@ impl Rig {
 
     pub(crate) fn panics(&self, reactor: usize) -> u64 {
         self.of_reactor("cairn_reactor_panics_total", reactor)
+    }
+
+    pub(crate) fn control_panics(&self, part: &str) -> u64 {
+        self.scrape()
+            .count("cairn_control_panics_total", &[("part", part)])
     }
 
     pub(crate) fn orphans(&self, reactor: usize) -> u64 {
