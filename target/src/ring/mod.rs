@@ -66,6 +66,11 @@ impl FileSlot {
         (self.index & SIMULATED_SLOT != 0).then_some(self.index & !SIMULATED_SLOT)
     }
 
+    /// The same file, of which that is handed over from now on.
+    pub(crate) fn with(self, handover: Handover) -> Self {
+        Self { handover, ..self }
+    }
+
     /// How the kernel knows it.
     #[inline(always)]
     fn fixed(self) -> types::Fixed {

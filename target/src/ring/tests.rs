@@ -29,7 +29,9 @@ impl Rig {
         };
         let file = tempfile::tempfile().unwrap();
         file.set_len(u64::from(8 * BLOCK)).unwrap();
-        let slot = ring.add_file(file.as_raw_fd(), Handover::NONE).unwrap();
+        let slot = ring
+            .add_file(file.as_raw_fd(), Handover::default())
+            .unwrap();
         Self {
             ring,
             clock,
