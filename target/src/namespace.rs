@@ -32,7 +32,8 @@ pub(crate) struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     /// Its memory as each device knows it, by the device's id. Looked at when a
-    /// device or a namespace arrives, never by an I/O.
+    /// device or a namespace arrives, never by an I/O. Whole whoever panics: a change is
+    /// one insertion or removal.
     regions: Mutex<HashMap<u64, Arc<Region>>>,
 }
 

@@ -28,4 +28,5 @@ mod node;
 pub mod process;
 pub mod provider;
 pub mod random;
+pub mod saboteur;
 pub mod victim;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod bindings;
+mod msrv;
 mod results;
 mod soak;
 mod test;
@@ -27,6 +28,8 @@ enum Chore {
     Bindings,
     /// Check licences, sources and duplicates of dependencies by cargo-deny
     Dependencies,
+    /// Check that everything compiles with the oldest Rust that Cargo.toml promises
+    Msrv,
     /// Disturb targets, hosts and disks at random for hours, and see that nothing is lost or left
     Soak(soak::Args),
     /// Run the tests, the real kernel's among them; the last line sums them up
@@ -40,6 +43,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::run(&args),
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
         Chore::Dependencies => test::check_dependencies(),
+        Chore::Msrv => msrv::run(),
         Chore::Soak(args) => soak::run(&args),
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),

@@ -127,6 +127,12 @@ impl Subsystem {
         self.terminate(of_port, Termination::PortRemoved, actions);
     }
 
+    /// Ends an association of which the target has lost a part.
+    pub fn terminate_faulty(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
+        let faulty = |controller: &Controller| controller.cntlid() == cntlid;
+        self.terminate(faulty, Termination::TargetFault, actions);
+    }
+
     /// Sets what discovery shows. If that changes anything, hosts with a
     /// persistent connection hear of it.
     pub fn set_discovery(

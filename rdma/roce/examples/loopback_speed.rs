@@ -81,6 +81,10 @@ fn measure(
     (rate, rate * length as f64 / 1e9)
 }
 
+#[expect(
+    clippy::too_many_lines,
+    reason = "a measurement is read from top to bottom"
+)]
 fn main() {
     let seconds = std::env::args().nth(1);
     let seconds = seconds.map_or(TIME_S, |text| text.parse().expect("SECONDS is a number"));

@@ -161,6 +161,7 @@ fn tell(mailboxes: &[Weak<Mailbox>], news: &News) {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    // Whole whoever panics: a change is one push, or takes all.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

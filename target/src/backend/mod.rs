@@ -10,6 +10,7 @@ mod block_file;
 mod closing;
 #[cfg(test)]
 mod conformance;
+mod discard;
 mod health;
 mod identity;
 mod memory;
@@ -53,6 +54,17 @@ pub(crate) enum BlockOp {
     Deallocate,
     /// Make all finished writes durable.
     Flush,
+}
+
+impl BlockOp {
+    /// Whether it changes blocks.
+    #[inline(always)]
+    pub(crate) fn changes(self) -> bool {
+        match self {
+            Self::Read | Self::Verify | Self::Flush => false,
+            Self::Write { .. } | Self::WriteZeroes { .. } | Self::Deallocate => true,
+        }
+    }
 }
 
 /// One operation on a backend, on its way.

@@ -13,6 +13,7 @@ use tokio::sync::oneshot;
 use tracing_subscriber::EnvFilter;
 
 use super::{Serve, announce, notify, print_line, providers};
+use crate::panics;
 use crate::server::{ReloadError, StartError, Target};
 
 /// Serves until told to stop.
@@ -20,7 +21,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let config = serve.config().map_err(|error| error.to_string())?;
     start_logging(&config)?;
     warn_of(&config);
-    abort_on_panic();
+    panics::end_process_on_panic();
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_io()
@@ -204,14 +205,4 @@ fn raise_file_limit() {
         // Cause: the start, a reload or the end of the target.
         tracing::debug!(%error, "the limit on open files stays");
     }
-}
-
-/// A thread that panicked leaves hosts without an answer: better to end, so that
-/// the service manager starts us anew and the hosts reconnect.
-fn abort_on_panic() {
-    let default = std::panic::take_hook();
-    std::panic::set_hook(Box::new(move |panic| {
-        default(panic);
-        std::process::abort();
-    }));
 }

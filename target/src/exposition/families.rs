@@ -121,6 +121,10 @@ families! {
         "Times that it fell asleep.";
     REACTOR_CAPSULES: Counter of Count, "cairn_reactor_capsules_total",
         "Command capsules received.";
+    REACTOR_PANICS: Counter of Count, "cairn_reactor_panics_total",
+        "Times that a reactor panicked, lost its hosts and was rebuilt.";
+    REACTOR_ORPHANS: Gauge of Count, "cairn_reactor_orphaned_commands",
+        "Commands that disks still have of a reactor that panicked.";
     REACTOR_QUEUE_PAIRS: Gauge of Count, "cairn_reactor_queue_pairs",
         "Queue pairs.";
     REACTOR_REQUESTS: Gauge of Count, "cairn_reactor_requests",
@@ -133,6 +137,8 @@ families! {
         "Data buffers that are taken.";
     REACTOR_WAITS: Counter of Count, "cairn_reactor_waits_total",
         "Commands that had to wait.";
+    CONTROL_PANICS: Counter of Count, "cairn_control_panics_total",
+        "Jobs of the control plane that panicked, and ended alone.";
     BUILD_INFO: Gauge of Count, "cairn_build_info",
         "This program.";
     PROCESS_START: Gauge of Seconds, "process_start_time_seconds",

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 
 use super::Observed;
 use super::page::{Buckets, Page};
+use crate::panics::Part;
 
 /// Connections at a time; one more ends the oldest.
 const CONNECTIONS_MAX: usize = 64;
@@ -119,7 +120,11 @@ async fn serve(listener: TcpListener, observed: Arc<Observed>) {
 async fn converse(stream: &TcpStream, observed: &Observed) {
     let request = timeout(REQUEST_TIMEOUT, read_request(stream)).await;
     let answer = match request {
-        Ok(Ok(request)) => answer(&request, observed),
+        Ok(Ok(request)) => {
+            let answer = || answer(&request, observed);
+            let answer = observed.panics.confine(Part::Metrics, answer);
+            answer.unwrap_or_else(|| Answer::plain(500, "see the error in the target's log\n"))
+        }
         Ok(Err(Unread::TooLong)) => Answer::plain(431, "the request is too long\n"),
         // Nobody is there to be answered.
         Ok(Err(Unread::Gone)) => return,
@@ -240,6 +245,7 @@ impl Answer {
             404 => "Not Found",
             405 => "Method Not Allowed",
             408 => "Request Timeout",
+            500 => "Internal Server Error",
             431 => "Request Header Fields Too Large",
             505 => "HTTP Version Not Supported",
             other => unreachable!("{other} is never answered"),

@@ -24,6 +24,7 @@ use nvme_proto::wire::cm::RejectStatus;
 
 use crate::metrics::counter::CodeCounts;
 use crate::metrics::reactor::ReactorCounters;
+use crate::panics::{Panics, Part};
 use crate::registry::Registry;
 
 pub(crate) use http::MetricsServer;
@@ -39,6 +40,7 @@ pub(crate) struct Observed {
     rejected: CodeCounts<16>,
     /// Answers of the server, by their HTTP status; it alone writes them.
     pub(super) answers: CodeCounts<16>,
+    pub(super) panics: Arc<Panics>,
 }
 
 impl Observed {
@@ -47,6 +49,7 @@ impl Observed {
         registry: &Arc<Registry>,
         reactors: Vec<Arc<ReactorCounters>>,
         providers: &[Arc<dyn Provider>],
+        panics: &Arc<Panics>,
     ) -> Self {
         Self {
             registry: Arc::clone(registry),
@@ -54,6 +57,7 @@ impl Observed {
             providers: providers.to_vec(),
             rejected: CodeCounts::default(),
             answers: CodeCounts::default(),
+            panics: Arc::clone(panics),
         }
     }
 
@@ -73,6 +77,10 @@ impl Observed {
         rdma::tell(&teller, self, machine);
         reactors::tell(&teller, self);
         process::tell(&teller);
+        for (part, name) in Part::ALL {
+            let count = self.panics.of_part(part);
+            teller.count(&families::CONTROL_PANICS, &[("part", name)], count);
+        }
         for (code, count) in self.answers.each() {
             let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());
             teller.count(&families::REQUESTS, &[("code", &code)], count);

@@ -160,6 +160,7 @@ fn tell_counted(teller: &Teller<'_>, counted: &cairn_rdma::DeviceCounters) {
 
 #[cfg(test)]
 mod tests {
+    use crate::panics::Panics;
     use std::path::Path;
 
     use cairn_fabric::source::Recording;
@@ -187,7 +188,8 @@ mod tests {
         counters.heard(&Event::DeviceRemoved);
         counters.work_failed(cairn_rdma::WorkStatus::RemoteAccess);
         let providers: [Arc<dyn Provider>; 1] = [Arc::new(Soft::default())];
-        let observed = Observed::new(&Arc::default(), vec![reactor], &providers);
+        let panics = Arc::new(Panics::new(true));
+        let observed = Observed::new(&Arc::default(), vec![reactor], &providers, &panics);
         let page = Page::new(Buckets::Coarse);
         tell(&Teller::new(&page), &observed, machine);
         page.write()

@@ -28,10 +28,12 @@ fn tell_reactor(teller: &Teller<'_>, index: &str, counters: &ReactorCounters) {
         (&families::REACTOR_ROUNDS, &counters.rounds),
         (&families::REACTOR_SLEEPS, &counters.sleeps),
         (&families::REACTOR_CAPSULES, &counters.capsules),
+        (&families::REACTOR_PANICS, &counters.panics),
     ] {
         teller.count(family, &[reactor], counter.get());
     }
     for (family, gauge) in [
+        (&families::REACTOR_ORPHANS, &counters.orphans),
         (&families::REACTOR_QUEUE_PAIRS, &counters.queue_pairs),
         (&families::REACTOR_REQUESTS, &counters.requests),
         (&families::REACTOR_REQUESTS_MAX, &counters.requests_max),

@@ -37,6 +37,10 @@ pub(crate) struct ReactorCounters {
     pub(crate) rounds: Counter,
     pub(crate) sleeps: Counter,
     pub(crate) capsules: Counter,
+    /// Times that it panicked.
+    pub(crate) panics: Counter,
+    /// Commands that disks still have of reactors that panicked in its place.
+    pub(crate) orphans: Gauge,
     pub(crate) queue_pairs: Gauge,
     pub(crate) requests: Gauge,
     pub(crate) requests_max: Gauge,
@@ -59,7 +63,7 @@ pub(crate) struct ReactorCounters {
     pub(crate) ended_orderly: Counter,
     pub(crate) ended_by_fault: Counter,
     /// One for each device that it uses or used, by name. Looked at when a device
-    /// comes, and when metrics are asked for.
+    /// comes, and when metrics are asked for. Whole whoever panics: a change is one push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 

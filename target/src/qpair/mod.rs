@@ -174,6 +174,15 @@ impl QueuePair {
         association.is_some_and(|association| association.controller.is_over(now_ns))
     }
 
+    /// When the time of its association is over, unless the host sends something before.
+    #[inline]
+    pub(crate) fn lease_end_ns(&self) -> u64 {
+        let association = self.association.as_ref();
+        association.map_or(u64::MAX, |association| {
+            association.controller.lease_end_ns()
+        })
+    }
+
     /// A command came in: it keeps the association alive, unless it comes too late for
     /// that, and must not be executed.
     #[inline]

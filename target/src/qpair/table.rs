@@ -3,7 +3,7 @@
 use super::QueuePair;
 use crate::ids::QpairId;
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Entry {
     generation: u32,
     qpair: Option<QueuePair>,
@@ -15,13 +15,27 @@ struct Entry {
 pub(crate) struct Qpairs {
     entries: Vec<Entry>,
     free: Vec<u32>,
+    /// Of places that are new.
+    first_generation: u32,
 }
 
 impl Qpairs {
+    /// None as yet, and never one with an id that another table gave.
+    pub(crate) fn after(other: &Self) -> Self {
+        let generations = other.entries.iter().map(|entry| entry.generation + 1);
+        Self {
+            first_generation: generations.fold(other.first_generation, u32::max),
+            ..Self::default()
+        }
+    }
+
     /// Adds one.
     pub(crate) fn add(&mut self, qpair: QueuePair) -> QpairId {
         let index = self.free.pop().unwrap_or_else(|| {
-            self.entries.push(Entry::default());
+            self.entries.push(Entry {
+                generation: self.first_generation,
+                qpair: None,
+            });
             self.entries.len() as u32 - 1
         });
         let entry = &mut self.entries[index as usize];

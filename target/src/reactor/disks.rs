@@ -20,6 +20,9 @@ use crate::ring::{FileSlot, Ring};
 /// Between two lines about the failures of one disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A disk is slow while it has had a command for so long.
+const SLOW: Duration = Duration::from_millis(100);
+
 /// A namespace of this reactor.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -116,6 +119,8 @@ impl Disk {
 /// A subsystem of this reactor.
 #[derive(Debug, Default)]
 struct Table {
+    /// As it came last.
+    source: Arc<NamespaceTable>,
     /// By NSID, less one.
     disks: Vec<Option<u32>>,
     /// What is counted of it here.
@@ -162,8 +167,8 @@ impl Disks {
     pub(crate) fn adopt(
         &mut self,
         subsystem: u32,
-        counters: Arc<IoCounters>,
-        table: &NamespaceTable,
+        counters: &Arc<IoCounters>,
+        table: &Arc<NamespaceTable>,
         ports: &[(usize, Arc<dyn Device>)],
         ring: &mut Ring,
     ) {
@@ -173,6 +178,8 @@ impl Disks {
             // No I/O allocates, whichever subsystems are busy at once.
             self.busy.reserve(self.tables.len() - self.busy.len());
         }
+        self.tables[index].source = Arc::clone(table);
+        self.tables[index].counters = Arc::clone(counters);
         let old = std::mem::take(&mut self.tables[index].disks);
         let mut new = vec![
             None;
@@ -190,7 +197,7 @@ impl Disks {
                     self[disk].view = entry.view;
                     Some(disk)
                 }
-                None => self.add(entry, &counters, ports, ring),
+                None => self.add(entry, counters, ports, ring),
             };
         }
         for (slot, disk) in old.into_iter().enumerate() {
@@ -200,7 +207,16 @@ impl Disks {
             }
         }
         self.tables[index].disks = new;
-        self.tables[index].counters = counters;
+    }
+
+    /// The namespaces of all subsystems, as they came last, for a reactor that takes over.
+    pub(super) fn sources(&self) -> Vec<(u32, Arc<IoCounters>, Arc<NamespaceTable>)> {
+        let tables = self.tables.iter().enumerate();
+        let source = |(index, table): (usize, &Table)| {
+            let (counters, source) = (Arc::clone(&table.counters), Arc::clone(&table.source));
+            (index as u32, counters, source)
+        };
+        tables.map(source).collect()
     }
 
     fn add(
@@ -240,6 +256,9 @@ impl Disks {
         for (port, device) in ports {
             disk.learn(*port, device);
         }
+        // One before it, of a reactor that panicked, may have left something there.
+        disk.show_users();
+        disk.counters.oldest_ns.set(0);
         let free = self.disks.iter().position(Option::is_none);
         let index = free.unwrap_or_else(|| {
             self.disks.push(None);
@@ -300,10 +319,18 @@ impl Disks {
         disk.oldest = disk.oldest.max(age);
     }
 
-    /// Ages are known now.
-    pub(crate) fn show_ages(&self) {
-        for disk in self.disks.iter().flatten() {
+    /// Ages are known now: shows them, and hands more over at disks that are slow.
+    pub(crate) fn show_ages(&mut self) {
+        for disk in self.disks.iter_mut().flatten() {
             disk.counters.oldest_ns.set(disk.oldest.as_nanos() as u64);
+            if let (Backend::File(backend), Some(file)) = (&disk.namespace.backend, disk.file) {
+                let handover = if disk.oldest >= SLOW {
+                    backend.handover_while_slow()
+                } else {
+                    backend.handover()
+                };
+                disk.file = Some(file.with(handover));
+            }
         }
     }
 

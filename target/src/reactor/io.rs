@@ -211,6 +211,10 @@ impl Reactor {
         let request = &mut self.requests[id];
         let disk = &mut self.disks[request.disk.expect("block I/O has a disk")];
         let block = request.block.as_mut().expect("block I/O is planned");
+        if block.op.changes() {
+            self.ring
+                .set_lease(self.qpairs[request.qpair].lease_end_ns());
+        }
         let progress = disk
             .namespace
             .backend
@@ -236,6 +240,10 @@ impl Reactor {
         if !self.qpairs[request.qpair].is_open() {
             // Nobody waits for it, and the memory of its device may be gone.
             block.stop();
+        }
+        if block.op.changes() {
+            self.ring
+                .set_lease(self.qpairs[request.qpair].lease_end_ns());
         }
         let progress = disk
             .backend()

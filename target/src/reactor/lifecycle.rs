@@ -456,7 +456,7 @@ impl Reactor {
         }
     }
 
-    fn report_drained(&self) {
+    pub(super) fn report_drained(&self) {
         if self.draining && self.qpairs.len() == 0 {
             let _ = self.control.send(ControlMessage::Drained);
         }

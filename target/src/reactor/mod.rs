@@ -24,6 +24,7 @@ mod lines;
 mod overdue;
 mod port;
 mod predecessors;
+mod remains;
 mod respond;
 mod retry;
 mod shares;
@@ -56,6 +57,7 @@ use lines::Lines;
 use overdue::Aborting;
 use port::Port;
 use predecessors::Claim;
+use remains::Remains;
 use retry::Retry;
 use shares::Shares;
 
@@ -146,6 +148,8 @@ pub(crate) struct Reactor {
     awaiting_predecessors: List,
     /// What queues here owe to later associations of their hosts.
     claims: Vec<Claim>,
+    /// What disks still have of reactors that panicked in its place.
+    remains: Vec<Remains>,
     /// Since when the first of these finds no stretch that is long enough.
     buffers_short: Option<Instant>,
     /// Capsules that wait for a request. Not more than the queues have entries.
@@ -191,8 +195,8 @@ pub(crate) struct Reactor {
 
 impl Reactor {
     /// Runs until it is told to stop and all queues are closed.
-    pub(crate) fn run(mut self) {
-        while !(self.stopping && self.qpairs.len() == 0) {
+    pub(crate) fn run(&mut self) {
+        while !(self.stopping && self.qpairs.len() == 0 && self.remains.is_empty()) {
             let now = self.clock.now();
             match self.step(now) {
                 Rest::None => {}
@@ -327,6 +331,7 @@ impl Reactor {
         busy |= self.read_inbox();
         busy |= self.serve_retries();
         busy |= self.pass_by();
+        self.collect_remains();
         busy |= self.see_claims();
         self.shed_stuck();
         self.settle_claims();
@@ -362,7 +367,7 @@ impl Reactor {
                     .filter_map(|(index, port)| Some((index, Arc::clone(port.as_ref()?.device()))))
                     .collect();
                 self.disks
-                    .adopt(subsystem, counters, &table, &ports, &mut self.ring);
+                    .adopt(subsystem, &counters, &table, &ports, &mut self.ring);
             }
             Message::Complete { qpair, completion } => {
                 if self.qpairs.get(qpair).is_some() {
@@ -426,7 +431,14 @@ impl Reactor {
         self.settle_claims();
         let pass_by = (!self.awaiting_buffer.is_empty()).then_some(self.now + PASS_BY);
         let shed = self.lines.keep_receives().then_some(self.now + STUCK_AFTER);
-        let timers = [self.tick_deadline(), self.next_retry(), pass_by, shed];
+        let remains = self.next_look_at_remains();
+        let timers = [
+            self.tick_deadline(),
+            self.next_retry(),
+            pass_by,
+            shed,
+            remains,
+        ];
         let mut deadline = timers.into_iter().chain([self.hold_until]).flatten().min();
         for (index, port) in self.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };
@@ -441,7 +453,7 @@ impl Reactor {
             deadline = [deadline, own].into_iter().flatten().min();
         }
         self.inbox.acknowledge();
-        if !self.inbox.is_empty() {
+        if !self.inbox.is_empty() || self.ring.has_ended() {
             return None;
         }
         if !std::mem::replace(&mut self.inbox_watched, true) {

@@ -132,7 +132,8 @@ impl Reactor {
     /// The namespaces that a claim's commands may still change.
     fn still_pending(&self, qpair: QpairId, until_ns: u64) -> BTreeSet<u32> {
         let Some(queue) = self.qpairs.get(qpair) else {
-            return BTreeSet::new();
+            let remains = self.remains.iter();
+            return remains.flat_map(|it| it.pending(qpair)).collect();
         };
         let open = queue.is_open();
         let requests = self.requests.of_qpair(qpair);

@@ -18,6 +18,7 @@ use super::shares::{Shares, Stock};
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::metrics::{Doing, ReactorCounters};
+use crate::panics::{self, Panic, Panics, REPORT};
 use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::{List, RequestTable};
@@ -78,7 +79,7 @@ pub(crate) struct Start {
 }
 
 /// Starts a reactor, and returns once it runs.
-pub(crate) fn start(begin: Start) -> io::Result<ReactorHandle> {
+pub(crate) fn start(begin: Start, panics: Arc<Panics>) -> io::Result<ReactorHandle> {
     let (ready, is_ready) = std::sync::mpsc::channel();
     let name = format!("reactor-{}", begin.index);
     let thread =
@@ -87,7 +88,7 @@ pub(crate) fn start(begin: Start) -> io::Result<ReactorHandle> {
             .spawn(move || match Reactor::new(begin) {
                 Ok(reactor) => {
                     let _ = ready.send(Ok(()));
-                    reactor.run();
+                    live(reactor, &panics);
                 }
                 Err(error) => {
                     let _ = ready.send(Err(error));
@@ -97,6 +98,24 @@ pub(crate) fn start(begin: Start) -> io::Result<ReactorHandle> {
         .recv()
         .map_err(|_| io::Error::other("a reactor panicked at its start"))??;
     Ok(ReactorHandle { thread })
+}
+
+/// Runs a reactor to its end, and the one that takes its place if it panics.
+fn live(mut reactor: Reactor, panics: &Panics) {
+    while let Err(panic) = panics::confine(|| reactor.run()) {
+        panics.survive(&panic);
+        reactor = match panics::confine(|| reactor.rebuild(&panic)) {
+            Ok(Ok(new)) => new,
+            Ok(Err(error)) => give_up(&panic, &format!("it cannot be rebuilt: {error}")),
+            Err(second) => give_up(&panic, &format!("and again as it ended: {second}")),
+        };
+    }
+}
+
+fn give_up(panic: &Panic, trouble: &str) -> ! {
+    panics::end_process(&format!(
+        "a reactor panicked ({panic}), {trouble}. {REPORT}"
+    ));
 }
 
 impl Reactor {
@@ -120,10 +139,15 @@ impl Reactor {
         let requests = sizes.requests();
         let reserve = lines::reserve(requests as usize);
         let mut ring = Ring::new(requests + RING_SPARE)?;
+        ring.set_clock(clock.clone(), started);
         let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
         arena.set_slot(ring.add_buffer(arena.mapping())?);
         counters.requests_max.set(requests.into());
         counters.buffer_bytes.set(arena.data_bytes() as u64);
+        // One before it that panicked may have left something there.
+        counters.buffer_used_bytes.set(0);
+        counters.requests.set(0);
+        counters.queue_pairs.set(0);
         let now = clock.now();
         Ok(Self {
             index,
@@ -141,6 +165,7 @@ impl Reactor {
             awaiting_buffer: List::default(),
             awaiting_predecessors: List::default(),
             claims: Vec::new(),
+            remains: Vec::new(),
             buffers_short: None,
             lines: Lines::default(),
             plenty: Stock::plenty(requests as usize, reserve),

@@ -11,10 +11,12 @@
 use std::collections::HashMap;
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Clock;
+
+use crate::panics;
 
 /// Waiting connections of one stranger. Twice what user-space RoCE lets an address have
 /// that was not proven: that provider ends old ones of a flood, and this must not refuse
@@ -130,7 +132,7 @@ impl Places {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        panics::intact(self.state.lock(), "the counts of connections by address")
     }
 }
 

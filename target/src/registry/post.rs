@@ -167,6 +167,7 @@ impl Mailbox {
             receiver,
             wake: Arc::clone(&wake),
             load: Arc::clone(&load),
+            received: SharedLoad::default(),
         };
         Ok((Self { sender, wake, load }, inbox))
     }
@@ -201,12 +202,19 @@ pub(crate) struct Inbox {
     receiver: Receiver<Message>,
     wake: Arc<OwnedFd>,
     load: Arc<SharedLoad>,
+    /// What of the load was received: the rest waits in the mailbox.
+    received: SharedLoad,
 }
 
 impl Inbox {
     /// The next message, if there is one.
     pub(crate) fn try_recv(&self) -> Option<Message> {
-        self.receiver.try_recv().ok()
+        let message = self.receiver.try_recv().ok()?;
+        if let Message::Accept(admitted) = &message {
+            let received = self.received.of(admitted.cm.qid.get());
+            received.fetch_add(1, Ordering::Relaxed);
+        }
+        Some(message)
     }
 
     /// Whether there is none.
@@ -228,6 +236,15 @@ impl Inbox {
     /// A queue pair is no more, whose connection request named this QID.
     pub(crate) fn unload(&self, qid: u16) {
         self.load.of(qid).fetch_sub(1, Ordering::Relaxed);
+        self.received.of(qid).fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// All queue pairs that were received are no more.
+    pub(crate) fn unload_all(&self) {
+        for qid in [0, 1] {
+            let gone = self.received.of(qid).swap(0, Ordering::Relaxed);
+            self.load.of(qid).fetch_sub(gone, Ordering::Relaxed);
+        }
     }
 }
 

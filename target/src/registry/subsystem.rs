@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Clock;
@@ -27,6 +27,7 @@ use crate::ana::ListenerShared;
 use crate::ending::Ending;
 use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
+use crate::panics;
 
 /// How far ahead of a command the note of it may be, so that not every command writes to
 /// memory that reactors share. An association lives so much longer than KATO at most.
@@ -106,6 +107,13 @@ impl ControllerShared {
     pub(crate) fn is_over(&self, now_ns: u64) -> bool {
         let silent_ns = now_ns.saturating_sub(self.heard_ns.load(Ordering::Relaxed));
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
+    }
+
+    /// When its time is over, unless its host sends something before.
+    #[inline]
+    pub(crate) fn lease_end_ns(&self) -> u64 {
+        let heard_ns = self.heard_ns.load(Ordering::Relaxed);
+        heard_ns.saturating_add(self.lease_ns.load(Ordering::Relaxed))
     }
 
     fn heard(&self) -> Duration {
@@ -232,7 +240,7 @@ impl SubsystemShared {
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        panics::intact(self.state.lock(), "the state of a subsystem")
     }
 
     fn now(&self) -> Duration {
@@ -550,6 +558,12 @@ impl SubsystemShared {
         });
     }
 
+    /// Ends an association that had a queue on a reactor that panicked. What is left of it
+    /// there is reported by [`Self::disconnected`], as ever.
+    pub(crate) fn lose(&self, cntlid: u16) {
+        self.administer(|subsystem, actions| subsystem.terminate_faulty(cntlid, actions));
+    }
+
     /// Sets the namespaces that I/O goes to. The protocol's own list is changed
     /// by [`Self::administer`]: after this for new ones, before it for old ones,
     /// so that no host hears of a namespace whose I/O would fail.
@@ -644,6 +658,9 @@ fn explain(reason: Termination) -> Ending {
         Termination::KeepAliveExpired => KEEP_ALIVE_EXPIRED,
         Termination::HostNotAllowed => Ending::Orderly("the host may no longer use the subsystem"),
         Termination::SubsystemRemoved => Ending::Orderly("the subsystem was removed"),
+        Termination::TargetFault => {
+            Ending::Fault("a reactor that had a queue of its association panicked: see its error")
+        }
         Termination::PortRemoved => Ending::Orderly("its listener was removed"),
     }
 }

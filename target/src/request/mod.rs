@@ -364,6 +364,12 @@ impl RequestTable {
         (id, request)
     }
 
+    /// The request that a completion is about, unless it was freed since.
+    pub(crate) fn get(&self, work: WorkId) -> Option<RequestId> {
+        let request = self.requests.get(work.slot() as usize)?;
+        (request.generation == work.generation()).then_some(RequestId(work.slot()))
+    }
+
     /// The requests that someone has.
     pub(crate) fn taken(&self) -> impl Iterator<Item = RequestId> {
         let taken = |(_, request): &(usize, &Request)| request.stage != Stage::Free;

@@ -22,6 +22,7 @@ use super::shutdown::STOP_TIMEOUT;
 use super::{Order, StartError, Started};
 use crate::exposition::{MetricsServer, Observed};
 use crate::metrics::ReactorCounters;
+use crate::panics::{Panics, Part};
 use crate::placement;
 use crate::reactor::{self, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Places, Registry, SubsystemShared};
@@ -77,6 +78,8 @@ pub(super) struct Control {
     pub(super) retiring: Vec<Retiring>,
     pub(super) next_deadline: Option<Instant>,
     pub(super) complaints: Complaints,
+    /// Those that ended one job and not the process.
+    pub(super) panics: Arc<Panics>,
     /// Connections without an association, and who had one.
     pub(super) places: Arc<Places>,
 }
@@ -113,7 +116,9 @@ impl Control {
         };
         let openings = Openings::new(matches!(crew, Crew::Threads { .. }));
         let discovery = Arc::new(parts.discovery(0));
-        let observed = Arc::new(Observed::new(&registry, counters, &providers));
+        let panics = crew.panics();
+        let observed = Observed::new(&registry, counters, &providers, &panics);
+        let observed = Arc::new(observed);
         let places = Arc::new(Places::new(clock.clone()));
         let mut control = Self {
             limits,
@@ -142,6 +147,7 @@ impl Control {
             next_deadline: None,
             complaints: Complaints::default(),
             places,
+            panics,
             config,
         };
         match control.open_all() {
@@ -322,8 +328,10 @@ impl Control {
                     return;
                 };
                 // Blocks as long as the disks take: on a thread for blocking work.
+                let panics = Arc::clone(&self.panics);
                 self.crew.run(Box::new(move || {
-                    let intact = namespaces.flush();
+                    let flushed = panics.confine(Part::Flush, || namespaces.flush());
+                    let intact = flushed.unwrap_or(false);
                     if !intact {
                         subsystem.show_losses();
                     }

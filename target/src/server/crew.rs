@@ -5,6 +5,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::panics::{Panics, Part};
 use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
 use crate::registry::{Mailbox, Message};
 
@@ -13,6 +14,7 @@ pub(super) enum Crew {
     /// Threads, which end by themselves once they are told to.
     Threads {
         reactors: Vec<ReactorHandle>,
+        panics: Arc<Panics>,
         /// Each errand that has not ended has a copy.
         errands: Arc<()>,
     },
@@ -28,14 +30,27 @@ impl Crew {
     pub(super) fn threads() -> Self {
         Self::Threads {
             reactors: Vec::new(),
+            panics: Arc::new(Panics::new(true)),
             errands: Arc::new(()),
+        }
+    }
+
+    /// What counts the panics that end one job: in a simulation none does.
+    pub(super) fn panics(&self) -> Arc<Panics> {
+        match self {
+            Self::Threads { panics, .. } => Arc::clone(panics),
+            Self::Stepped(_) => Arc::new(Panics::new(false)),
         }
     }
 
     /// One more reactor.
     pub(super) fn launch(&mut self, start: Start) -> io::Result<()> {
         match self {
-            Self::Threads { reactors, .. } => reactors.push(reactor::start(start)?),
+            Self::Threads {
+                reactors, panics, ..
+            } => {
+                reactors.push(reactor::start(start, Arc::clone(panics))?);
+            }
             // The thread is not ours to pin.
             Self::Stepped(reactors) => reactors.push(Reactor::new(Start {
                 core: None,
@@ -48,10 +63,12 @@ impl Crew {
     /// Runs an errand: in a simulation it takes no time.
     pub(super) fn run(&self, errand: Errand) {
         match self {
-            Self::Threads { errands, .. } => {
-                let errands = Arc::clone(errands);
+            Self::Threads {
+                errands, panics, ..
+            } => {
+                let (errands, panics) = (Arc::clone(errands), Arc::clone(panics));
                 drop(tokio::task::spawn_blocking(move || {
-                    errand();
+                    panics.confine(Part::Flush, errand);
                     drop(errands);
                 }));
             }

@@ -12,6 +12,7 @@ use nvme_proto::wire::log::RdmaProvider;
 use super::StartError;
 use super::control::Control;
 use crate::ana::{AnaShared, ListenerShared};
+use crate::panics::Part;
 
 /// Tells listeners apart, those of the past included.
 pub(super) type ListenerId = u64;
@@ -129,7 +130,9 @@ impl Control {
             ListenerEvent::Request(request) => {
                 let config = listener.config.clone();
                 let shared = Arc::clone(&listener.shared);
-                self.admit(&config, shared, *request);
+                // What panics has dropped the request, and so refused it.
+                let panics = Arc::clone(&self.panics);
+                panics.confine(Part::Connect, || self.admit(&config, shared, *request));
             }
             ListenerEvent::Down { reason } => {
                 // Cause: the configuration, or the address of a listener.

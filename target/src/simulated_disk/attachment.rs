@@ -1,5 +1,6 @@
 //! What a ring has of simulated disks: its places for them, and what they have ended.
 
+use std::cell::Cell;
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -32,6 +33,8 @@ impl Completions {
 pub(crate) struct Attachment {
     disks: Vec<Option<SimulatedDisk>>,
     done: Arc<Completions>,
+    /// Operations whose end was not popped.
+    out: Cell<u32>,
 }
 
 impl Attachment {
@@ -44,6 +47,7 @@ impl Attachment {
         Self {
             disks: Vec::new(),
             done: Arc::new(done),
+            out: Cell::new(0),
         }
     }
 
@@ -60,6 +64,7 @@ impl Attachment {
 
     /// Begins an operation on the disk at a place.
     pub(crate) fn submit(&self, place: u32, tag: u64, work: Work) {
+        self.out.update(|out| out + 1);
         let disk = self.disks[place as usize].as_ref();
         disk.expect("a place that was given")
             .submit(tag, work, &self.done);
@@ -79,7 +84,16 @@ impl Attachment {
 
     /// The end of an operation.
     pub(crate) fn pop(&self) -> Option<(u64, Result<u32, i32>)> {
-        self.done.queue().pop_front()
+        let ended = self.done.queue().pop_front();
+        if ended.is_some() {
+            self.out.update(|out| out - 1);
+        }
+        ended
+    }
+
+    /// Operations that the disks have, or whose end was not popped.
+    pub(crate) fn out(&self) -> u32 {
+        self.out.get()
     }
 
     /// Before the last look at what has ended.

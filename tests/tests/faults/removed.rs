@@ -46,7 +46,7 @@ fn begin_write(host: &mut Host, disk: &FaultyDisk) -> Ticket {
     write
 }
 
-fn assert_inaccessible(refused: Result<(), HostError>) {
+fn assert_inaccessible(refused: &Result<(), HostError>) {
     let Err(HostError::Status { status, .. }) = refused else {
         panic!("{refused:?}")
     };
@@ -62,7 +62,7 @@ fn commands_under_way_are_answered_before_their_host_is_disconnected() {
     let (target, [mut stays, mut goes], toml) = two_listeners(&disk);
     let write = begin_write(&mut goes, &disk);
     target.reload(&toml);
-    assert_inaccessible(flush(&mut goes, 2));
+    assert_inaccessible(&flush(&mut goes, 2));
     disk.heal();
     goes.wait(write).unwrap();
     until("the end", || {
@@ -83,7 +83,7 @@ fn a_disk_that_hangs_does_not_keep_a_removed_listeners_hosts() {
     let (target, [mut stays, mut goes], toml) = two_listeners(&disk);
     begin_write(&mut goes, &disk);
     target.reload(&toml);
-    assert_inaccessible(flush(&mut goes, 2));
+    assert_inaccessible(&flush(&mut goes, 2));
     until("the end", || {
         goes.poll();
         flush(&mut stays, 2).unwrap();

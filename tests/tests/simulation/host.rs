@@ -182,6 +182,7 @@ impl Simulated {
     }
 
     /// Begins a command, if there is room for the one that chance wants.
+    #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub(crate) fn begin(
         &mut self,
         disks: &mut [Disk],

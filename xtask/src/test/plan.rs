@@ -104,7 +104,7 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     } else {
         Step::cargo(
             "tests",
-            "test --workspace --all-targets --locked --no-fail-fast",
+            "test --workspace --lib --bins --tests --locked --no-fail-fast",
         )
     };
     let tests = tests
@@ -141,6 +141,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         own_chore("dependencies", "dependencies")?,
         Step::cargo("documentation", "doc --workspace --no-deps --locked")
             .with_env("RUSTDOCFLAGS", "-D warnings"),
+        own_chore("msrv", "msrv")?,
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
         Step::cargo("costs", costs),
         // A few rounds of what `cargo xtask soak` does for hours.

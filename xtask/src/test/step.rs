@@ -34,7 +34,7 @@ impl Step {
     }
 
     /// A program with these arguments, which hold no spaces.
-    pub(super) fn program(name: &'static str, program: impl AsRef<OsStr>, arguments: &str) -> Self {
+    pub(crate) fn program(name: &'static str, program: impl AsRef<OsStr>, arguments: &str) -> Self {
         let mut command = Command::new(program);
         command
             .args(arguments.split_whitespace())

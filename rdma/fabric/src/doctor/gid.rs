@@ -3,7 +3,8 @@
 use std::net::IpAddr;
 
 use super::{Examination, Finding, Severity};
-use crate::facts::{Device, Function, Netdev, Port};
+use crate::facts::{Device, Function, Gid, Netdev, Port};
+use crate::source::Address;
 
 pub(super) const NAME: &str = "gid";
 
@@ -59,67 +60,69 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
     let (device, port) = ports[0];
     // A table that cannot be read is not one that lacks an entry.
     let gids = port.gids.get()?;
-    let others: Vec<_> = gids
-        .iter()
-        .filter(|gid| gid.address == Some(address))
-        .collect();
-    let port_name = format!("{} port {}", device.name, port.number);
-    let table = format!("{}/gids", port.path);
-    match others.first() {
-        Some(other) => {
-            let version = &other.version;
-            let wanted = port.default_version()?;
-            Some(
-                Finding::new(
-                    NAME,
-                    Severity::Error,
-                    subject,
-                    format!(
-                        "its GID is of RoCE {version} alone, and {port_name} makes RoCE {wanted} \
-                         connections"
-                    ),
-                )
-                .because("a connection needs a GID of its own version: none can be made")
-                .seen(
-                    format!("{}/gid_attrs/types/{}", port.path, other.index),
-                    version,
-                )
-                .safely_mended_by(&[
-                    examination.intent.program,
-                    "fabric",
-                    "set-mode",
-                    &device.name,
-                    &version.to_string(),
-                    "--port",
-                    &port.number.to_string(),
-                ])
-                .mended_by(format!(
-                    "ip link set {netdev} down && ip link set {netdev} up"
-                )),
+    match gids.iter().find(|gid| gid.address == Some(address)) {
+        Some(other) => gid_of_other_version(examination, own, device, port, other),
+        None => Some(no_gid(own, device, port, gids)),
+    }
+}
+
+/// Its GID is of a version that connections by this port do not use.
+fn gid_of_other_version(
+    examination: &Examination,
+    own: &Address,
+    device: &Device,
+    port: &Port,
+    gid: &Gid,
+) -> Option<Finding> {
+    let version = &gid.version;
+    let wanted = port.default_version()?;
+    let netdev = &own.netdev;
+    let what = format!(
+        "its GID is of RoCE {version} alone, and {} port {} makes RoCE {wanted} connections",
+        device.name, port.number
+    );
+    Some(
+        Finding::new(NAME, Severity::Error, own.address.to_string(), what)
+            .because("a connection needs a GID of its own version: none can be made")
+            .seen(
+                format!("{}/gid_attrs/types/{}", port.path, gid.index),
+                version,
             )
-        }
-        None => Some(
-            Finding::new(
-                NAME,
-                Severity::Error,
-                subject,
-                format!("{port_name} has no GID for it"),
-            )
-            .because(
-                "a connection by this address has no source GID: binding fails with \"no such \
-                 device\"",
-            )
-            .seen(table, listed(gids.iter().filter_map(|gid| gid.address)))
-            .mended_by(format!(
-                "ip address del {address}/{prefix} dev {netdev} && \
-                 ip address add {address}/{prefix} dev {netdev}",
-                prefix = own.prefix
-            ))
+            .safely_mended_by(&[
+                examination.intent.program,
+                "fabric",
+                "set-mode",
+                &device.name,
+                &version.to_string(),
+                "--port",
+                &port.number.to_string(),
+            ])
             .mended_by(format!(
                 "ip link set {netdev} down && ip link set {netdev} up"
             )),
-        ),
-    }
+    )
+}
+
+/// The port's table has no entry for the address.
+fn no_gid(own: &Address, device: &Device, port: &Port, gids: &[Gid]) -> Finding {
+    let (address, prefix, netdev) = (own.address, own.prefix, &own.netdev);
+    let what = format!("{} port {} has no GID for it", device.name, port.number);
+    Finding::new(NAME, Severity::Error, address.to_string(), what)
+        .because(
+            "a connection by this address has no source GID: binding fails with \"no such \
+             device\"",
+        )
+        .seen(
+            format!("{}/gids", port.path),
+            listed(gids.iter().filter_map(|gid| gid.address)),
+        )
+        .mended_by(format!(
+            "ip address del {address}/{prefix} dev {netdev} && \
+             ip address add {address}/{prefix} dev {netdev}"
+        ))
+        .mended_by(format!(
+            "ip link set {netdev} down && ip link set {netdev} up"
+        ))
 }
 
 /// Hosts connect by IP address: a port without one has only link-local GIDs.

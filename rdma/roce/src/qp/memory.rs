@@ -11,7 +11,7 @@
 //! its readers, and for no others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use cairn_rdma::{Access, FabricError, Mapping, Sge};
 
@@ -110,12 +110,21 @@ impl Regions {
 }
 
 impl Regions {
+    /// The table, which says what memory peers reach.
+    ///
+    /// # Panics
+    /// If a thread panicked in the middle of a change: nobody knows what it says now.
+    fn table(&self) -> MutexGuard<'_, Arc<Table>> {
+        let table = self.table.lock();
+        table.expect("no thread panicked as it changed the regions of a domain")
+    }
+
     /// Registers the whole of `mapping` and returns its keys.
     ///
     /// # Errors
     /// There are [`MAX_REGIONS`] already.
     pub fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Keys, FabricError> {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table();
         let next = Arc::make_mut(&mut *table);
         let lkey = next.local_key().ok_or(FabricError::Limit {
             what: "memory regions",
@@ -142,7 +151,7 @@ impl Regions {
 
     /// Takes the keys of a region out of use, and forgets it.
     pub fn deregister(&self, lkey: u32) {
-        let mut table = self.table.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut table = self.table();
         let next = Arc::make_mut(&mut *table);
         let entry = next.local.get_mut(index_of(lkey));
         if let Some(entry) = entry
@@ -164,7 +173,7 @@ impl Regions {
     pub fn reader(self: &Arc<Self>) -> Memory {
         Memory {
             version: self.version.load(Ordering::Acquire),
-            table: Arc::clone(&self.table.lock().unwrap_or_else(PoisonError::into_inner)),
+            table: Arc::clone(&self.table()),
             regions: Arc::clone(self),
         }
     }

@@ -7,7 +7,7 @@
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::Instant;
 
 use cairn_rdma::log::{Line, Topic};
@@ -15,7 +15,7 @@ use cairn_rdma::{Clock, FabricError, Marked, PKey, QpId, peer_line};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
-use super::{Shared, listening, lock};
+use super::{Shared, listening};
 use crate::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
 use crate::counters::Counters;
 use crate::phy::Inlet;
@@ -118,10 +118,19 @@ impl ConnectionManager {
         })
     }
 
+    /// The state, which all endpoints of the device share.
+    ///
+    /// # Panics
+    /// If a thread panicked in the middle of a change: nobody knows what it is now.
+    fn state(&self) -> MutexGuard<'_, State> {
+        let state = self.state.lock();
+        state.expect("no thread panicked in connection management, which all reactors share")
+    }
+
     /// Runs `call`, sends what it gave rise to, and has the thread look at its
     /// timers again.
     fn with<T>(&self, call: impl FnOnce(&mut Desk, Instant) -> T) -> T {
-        let mut state = lock(&self.state);
+        let mut state = self.state();
         let result = call(&mut state.desk, self.clock.now());
         state.desk.transmit();
         drop(state);
@@ -161,7 +170,7 @@ impl ConnectionManager {
 
     /// Has a connection's messages carry this from now on.
     pub(super) fn mark(&self, id: ConnId, marked: Marked) {
-        lock(&self.state).desk.manager.mark(id, marked);
+        self.state().desk.manager.mark(id, marked);
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
@@ -191,10 +200,7 @@ impl ConnectionManager {
 
     /// A packet of `address` named a key that it was not given.
     pub(super) fn guessed(&self, address: IpAddr) {
-        let begins = lock(&self.state)
-            .desk
-            .manager
-            .guessed(self.clock.now(), address);
+        let begins = self.state().desk.manager.guessed(self.clock.now(), address);
         if begins && let Some(line) = Line::about(Topic::Fault) {
             peer_line!(
                 warn, line, %address,
@@ -205,12 +211,12 @@ impl ConnectionManager {
     }
 
     pub(super) fn connections(&self) -> usize {
-        lock(&self.state).desk.manager.connections()
+        self.state().desk.manager.connections()
     }
 
     /// What connection management has counted.
     pub(super) fn counters(&self) -> Counters {
-        let desk = &lock(&self.state).desk;
+        let desk = &self.state().desk;
         Counters {
             cm_dropped_requests: desk.manager.dropped_requests(),
             cm_held_requests: desk.manager.held_requests(),
@@ -225,7 +231,7 @@ impl ConnectionManager {
 
     /// The thread.
     pub(super) fn run(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) {
-        let inlet = lock(&self.state).desk.inlet.fd();
+        let inlet = self.state().desk.inlet.fd();
         let inlet = inlet.expect("a manager with a thread has a socket");
         while !self.stopping.load(Ordering::Acquire) {
             self.wake.clear();
@@ -241,7 +247,7 @@ impl ConnectionManager {
     pub(super) fn turn(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) -> Rest {
         let mut requests = Vec::new();
         let deadline = {
-            let mut state = lock(&self.state);
+            let mut state = self.state();
             let now = self.clock.now();
             state.receive(now);
             state.desk.manager.handle_timeout(now);

@@ -85,7 +85,8 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // A panic on one thread must not hide behind poisoned locks on the others.
+    // What these locks guard is whole whoever panics: each change is one step (an insertion,
+    // a flag, a sum). Connection management is not, and has its own.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

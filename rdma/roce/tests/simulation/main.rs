@@ -195,6 +195,7 @@ impl End {
 }
 
 /// Begins one operation of `ends[from]` towards the other.
+#[expect(clippy::too_many_lines, reason = "one arm for each operation")]
 fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
     let to = 1 - from;
     let id = ends[from].begun;

@@ -1,0 +1,189 @@
+//! Benchmarks of a namespace by all its paths.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::Provider;
+use nvme_proto::io::DatasetRange;
+use nvme_proto::wire::{IntoBytes, U32, U64};
+
+use cairn_initiator::multipath::{Multipath, MultipathOptions, Namespace, PathBuffer, PathTicket};
+use cairn_initiator::{HostError, HostOptions, Response, command};
+
+use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
+use super::run::Lanes;
+
+/// A namespace and its paths. Each lane has controllers of its own, one a path.
+pub struct MultipathLanes {
+    provider: Arc<dyn Provider>,
+    paths: Vec<HostOptions>,
+    options: MultipathOptions,
+    namespace: Namespace,
+    format: Format,
+}
+
+impl fmt::Debug for MultipathLanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let remotes: Vec<_> = self.paths.iter().map(|path| path.remote).collect();
+        write!(f, "MultipathLanes({:?} by {remotes:?})", self.namespace)
+    }
+}
+
+impl MultipathLanes {
+    /// Connects once, to see what there is. Of `paths`, one must be usable.
+    ///
+    /// # Errors
+    /// As for [`Multipath::connect`].
+    ///
+    /// # Panics
+    /// If there is no path.
+    pub fn find(
+        provider: Arc<dyn Provider>,
+        paths: Vec<HostOptions>,
+        options: MultipathOptions,
+    ) -> Result<Self, HostError> {
+        let multipath = Multipath::connect(&*provider, paths.iter().cloned(), options)?;
+        let namespace = *multipath.namespace().expect("a usable path leads to it");
+        let format = Format {
+            block_bytes: namespace.block_bytes,
+            blocks: namespace.blocks,
+            transfer_max: multipath.transfer_max().into(),
+        };
+        multipath.close()?;
+        // What connects from now on must be the same.
+        let options = MultipathOptions {
+            uuid: Some(namespace.identity.uuid).filter(|uuid| *uuid != [0; 16]),
+            ..options
+        };
+        Ok(Self {
+            provider,
+            paths,
+            options,
+            namespace,
+            format,
+        })
+    }
+
+    /// The namespace.
+    #[must_use]
+    pub fn namespace(&self) -> &Namespace {
+        &self.namespace
+    }
+}
+
+impl Lanes for MultipathLanes {
+    fn format(&self) -> Format {
+        self.format
+    }
+
+    fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String> {
+        let options = MultipathOptions {
+            depth,
+            ..self.options
+        };
+        let paths = self.paths.iter().map(|path| HostOptions {
+            io_queues: 1,
+            // A queue holds one command less than it has entries.
+            queue_entries: path.queue_entries.max(depth.saturating_add(1)),
+            ..path.clone()
+        });
+        let open = || -> Result<MultipathLane, HostError> {
+            let disk = Multipath::connect(&*self.provider, paths, options)?;
+            Ok(MultipathLane {
+                buffer: disk.buffer(usize::from(depth) * slot_bytes)?,
+                disk,
+                block_bytes: self.format.block_bytes,
+                slot_bytes,
+                slots: vec![0; usize::from(depth)],
+            })
+        };
+        match open() {
+            Ok(lane) => Ok(Box::new(lane)),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
+struct MultipathLane {
+    disk: Multipath,
+    block_bytes: u32,
+    slot_bytes: usize,
+    buffer: PathBuffer,
+    /// The lane's slot of each of the namespace's.
+    slots: Vec<usize>,
+}
+
+impl MultipathLane {
+    fn take(&mut self, done: &mut Vec<Done>) {
+        while let Some((ticket, answer)) = self.disk.reap() {
+            done.push(self.landed(ticket, answer));
+        }
+    }
+
+    fn landed(&self, ticket: PathTicket, answer: Result<Response, HostError>) -> Done {
+        let result = match answer {
+            Ok(response) if response.cqe.status().is_success() => Ok(()),
+            Ok(response) => Err(LaneError(response.cqe.status().to_string())),
+            Err(error) => Err(LaneError(error.to_string())),
+        };
+        Done {
+            slot: self.slots[usize::from(ticket.slot())],
+            at: Instant::now(),
+            result,
+        }
+    }
+}
+
+impl Lane for MultipathLane {
+    fn load(&mut self, slot: usize, at: usize, bytes: &[u8]) {
+        self.buffer.write(slot * self.slot_bytes + at, bytes);
+    }
+
+    fn unload(&self, slot: usize, at: usize, out: &mut [u8]) {
+        self.buffer.read(slot * self.slot_bytes + at, out);
+    }
+
+    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
+        let blocks = operation.length / self.block_bytes;
+        let slba = operation.offset / u64::from(self.block_bytes);
+        let at = slot * self.slot_bytes;
+        let whole = Some((&self.buffer, at, operation.length));
+        let (sqe, data) = match operation.command {
+            Command::Read => (command::read(0, slba, blocks), whole),
+            Command::Write => (command::write(0, slba, blocks), whole),
+            Command::Trim => {
+                let range = DatasetRange {
+                    context_attributes: U32::new(0),
+                    nlb: U32::new(blocks),
+                    slba: U64::new(slba),
+                };
+                let bytes = range.as_bytes();
+                self.buffer.write(at, bytes);
+                let data = Some((&self.buffer, at, bytes.len() as u32));
+                (command::deallocate(0, 1), data)
+            }
+            Command::Flush => (command::flush(0), None),
+        };
+        let ticket = self.disk.submit(sqe, data);
+        let ticket = ticket.map_err(|error| LaneError(error.to_string()))?;
+        self.slots[usize::from(ticket.slot())] = slot;
+        Ok(())
+    }
+
+    fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
+        let patience = deadline.saturating_duration_since(Instant::now());
+        let next = self.disk.wait_any(patience);
+        if let Some((ticket, answer)) = next.map_err(|error| LaneError(error.to_string()))? {
+            done.push(self.landed(ticket, answer));
+        }
+        self.take(done);
+        Ok(())
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), LaneError> {
+        self.disk.set_timeout(Duration::from_secs(10));
+        let closed = self.disk.close();
+        closed.map_err(|error| LaneError(error.to_string()))
+    }
+}

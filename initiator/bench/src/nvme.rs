@@ -1,0 +1,250 @@
+//! Lanes that lead to a controller.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::Device;
+use nvme_proto::io::DatasetRange;
+use nvme_proto::wire::identify::IdentifyNamespace;
+use nvme_proto::wire::{IntoBytes, U32, U64};
+
+use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
+use super::run::Lanes;
+use cairn_initiator::{
+    Buffer, Controller, Data, Event, Host, HostError, HostOptions, Response, Ticket, command,
+};
+
+/// The queue of a lane.
+const QUEUE: u16 = 1;
+/// How long the goodbye to a controller may take.
+const GOODBYE: Duration = Duration::from_secs(10);
+
+/// A namespace, and how to get to it: each lane is a controller with one queue.
+#[derive(Debug, Clone)]
+pub struct NvmeLanes {
+    /// The adapter.
+    pub device: Arc<dyn Device>,
+    /// How to connect. Queues get more entries if a job is deeper.
+    pub options: HostOptions,
+    /// The namespace.
+    pub nsid: u32,
+    /// What it says of itself ([`Format::of`]).
+    pub format: Format,
+    /// How often each lane resets its controller, for those who want to see what
+    /// becomes of their commands.
+    pub reset_interval: Option<Duration>,
+    /// Hears what happens to the connections meanwhile.
+    pub on_event: fn(&Event),
+}
+
+impl Format {
+    /// The format of a namespace of `host`.
+    ///
+    /// # Errors
+    /// It is one that cannot be used here.
+    pub fn of(namespace: &IdentifyNamespace, host: &Host) -> Result<Self, String> {
+        let format = namespace.lba_format();
+        let format = format
+            .filter(|format| (9..32).contains(&format.lbads))
+            .ok_or("its LBA format makes no sense")?;
+        if format.ms.get() != 0 {
+            return Err("it has metadata, which is not supported".to_owned());
+        }
+        Ok(Self {
+            block_bytes: 1 << format.lbads,
+            blocks: namespace.nsze.get(),
+            transfer_max: u64::from(host.transfer_max()),
+        })
+    }
+}
+
+impl Lanes for NvmeLanes {
+    fn format(&self) -> Format {
+        self.format
+    }
+
+    fn open(&self, depth: u16, slot_bytes: usize) -> Result<Box<dyn Lane>, String> {
+        let options = HostOptions {
+            io_queues: 1,
+            queue_entries: self.options.queue_entries.max(depth.saturating_add(1)),
+            ..self.options.clone()
+        };
+        let host = Host::connect_on(&self.device, options).map_err(|error| error.to_string())?;
+        if host.depth(QUEUE) < depth {
+            return Err(format!(
+                "the controller's queues hold {} commands, fewer than iodepth={depth}",
+                host.depth(QUEUE)
+            ));
+        }
+        let lane = NvmeLane::new(host, self, depth, slot_bytes);
+        Ok(Box::new(lane.map_err(|error| error.to_string())?))
+    }
+}
+
+impl From<HostError> for LaneError {
+    fn from(error: HostError) -> Self {
+        Self(error.to_string())
+    }
+}
+
+/// A controller with one I/O queue.
+struct NvmeLane {
+    host: Host,
+    nsid: u32,
+    block_bytes: u32,
+    slot_bytes: usize,
+    buffer: Buffer,
+    /// What small writes carry in their capsules, by slot; a registered buffer
+    /// cannot be looked into.
+    capsules: Vec<u8>,
+    capsule_bytes: usize,
+    /// By slot.
+    tickets: Vec<Option<Ticket>>,
+    /// How often the controller is reset, and when next.
+    resets: Option<(Duration, Instant)>,
+    on_event: fn(&Event),
+}
+
+impl NvmeLane {
+    fn new(
+        host: Host,
+        place: &NvmeLanes,
+        depth: u16,
+        slot_bytes: usize,
+    ) -> Result<Self, HostError> {
+        let depth = usize::from(depth);
+        let capsule_bytes = host.in_capsule_max(QUEUE).min(slot_bytes);
+        Ok(Self {
+            buffer: host.buffer(depth * slot_bytes)?,
+            host,
+            nsid: place.nsid,
+            on_event: place.on_event,
+            block_bytes: place.format.block_bytes,
+            resets: place
+                .reset_interval
+                .map(|interval| (interval, Instant::now() + interval)),
+            slot_bytes,
+            capsules: vec![0; depth * capsule_bytes],
+            capsule_bytes,
+            tickets: vec![None; depth],
+        })
+    }
+
+    /// Resets the controller if it is time. Commands that are outstanding are sent
+    /// again once it is back.
+    fn reset_if_due(&mut self) {
+        let now = Instant::now();
+        if let Some((interval, next)) = &mut self.resets
+            && now >= *next
+            && self.host.is_live()
+        {
+            *next = now + *interval;
+            Controller::reset(&mut self.host);
+        }
+    }
+
+    /// Takes the answers that are there.
+    fn take(&mut self, done: &mut Vec<Done>) {
+        while let Some((ticket, answer)) = self.host.reap(QUEUE) {
+            done.push(self.landed(ticket, answer));
+        }
+    }
+
+    /// Accounts for an answer.
+    fn landed(&mut self, ticket: Ticket, answer: Result<Response, HostError>) -> Done {
+        let slot = self.tickets.iter().position(|t| *t == Some(ticket));
+        let slot = slot.expect("only its own commands are on a lane's queue");
+        self.tickets[slot] = None;
+        let result = match answer {
+            Ok(response) if response.cqe.status().is_success() => Ok(()),
+            Ok(response) => Err(LaneError(response.cqe.status().to_string())),
+            Err(error) => Err(error.into()),
+        };
+        Done {
+            slot,
+            at: Instant::now(),
+            result,
+        }
+    }
+
+    /// Tells what happened to the connection.
+    fn tell_events(&mut self) -> Result<(), LaneError> {
+        while let Some(event) = self.host.take_event() {
+            (self.on_event)(&event);
+            if let Event::Gone(Some(error)) = event {
+                return Err(error.into());
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Lane for NvmeLane {
+    fn load(&mut self, slot: usize, at: usize, bytes: &[u8]) {
+        self.buffer.write(slot * self.slot_bytes + at, bytes);
+        if at < self.capsule_bytes {
+            let length = bytes.len().min(self.capsule_bytes - at);
+            let start = slot * self.capsule_bytes + at;
+            self.capsules[start..start + length].copy_from_slice(&bytes[..length]);
+        }
+    }
+
+    fn unload(&self, slot: usize, at: usize, out: &mut [u8]) {
+        self.buffer.read(slot * self.slot_bytes + at, out);
+    }
+
+    fn submit(&mut self, slot: usize, operation: Operation) -> Result<(), LaneError> {
+        let blocks = operation.length / self.block_bytes;
+        let slba = operation.offset / u64::from(self.block_bytes);
+        let at = slot * self.slot_bytes;
+        let in_place = Data::part_of(&self.buffer, at, operation.length);
+        let range;
+        let (sqe, data) = match operation.command {
+            Command::Read => (command::read(self.nsid, slba, blocks), in_place),
+            Command::Write => {
+                let length = operation.length as usize;
+                let start = slot * self.capsule_bytes;
+                let data = if length <= self.capsule_bytes {
+                    Data::InCapsule(&self.capsules[start..start + length])
+                } else {
+                    in_place
+                };
+                (command::write(self.nsid, slba, blocks), data)
+            }
+            Command::Trim => {
+                range = DatasetRange {
+                    context_attributes: U32::new(0),
+                    nlb: U32::new(blocks),
+                    slba: U64::new(slba),
+                };
+                let bytes = range.as_bytes();
+                self.buffer.write(at, bytes);
+                let data = Data::part_of(&self.buffer, at, bytes.len() as u32);
+                (command::deallocate(self.nsid, 1), data)
+            }
+            Command::Flush => (command::flush(self.nsid), Data::None),
+        };
+        let ticket = self.host.submit(QUEUE, sqe, data);
+        self.tickets[slot] = Some(ticket?);
+        Ok(())
+    }
+
+    fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
+        self.reset_if_due();
+        self.host.poll();
+        self.take(done);
+        if done.is_empty() {
+            let patience = deadline.saturating_duration_since(Instant::now());
+            if let Some((ticket, answer)) = self.host.wait_any(QUEUE, patience)? {
+                done.push(self.landed(ticket, answer));
+            }
+            self.take(done);
+        }
+        self.tell_events()
+    }
+
+    fn close(mut self: Box<Self>) -> Result<(), LaneError> {
+        self.host.set_timeout(GOODBYE);
+        Ok(self.host.shutdown()?)
+    }
+}

@@ -1,0 +1,100 @@
+//! JSON objects whose keys stay in the order in which they were given, as those
+//! of fio and nvme-cli do.
+
+use serde::Serialize;
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::Value;
+
+/// An object under construction.
+#[derive(Debug, Clone, Default)]
+pub struct Object(Vec<(String, Member)>);
+
+/// A member's value.
+#[derive(Debug, Clone, Serialize)]
+#[serde(untagged)]
+enum Member {
+    Value(Value),
+    Object(Object),
+    List(Vec<Object>),
+}
+
+impl Object {
+    /// One without members.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// With one more member: a number, a text, a flag or a list of such.
+    #[must_use]
+    pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
+        let value = serde_json::to_value(value).expect("plain values can be JSON");
+        self.0.push((key.to_owned(), Member::Value(value)));
+        self
+    }
+
+    /// With a member that is an object itself.
+    #[must_use]
+    pub fn with_object(mut self, key: &str, object: Object) -> Self {
+        self.0.push((key.to_owned(), Member::Object(object)));
+        self
+    }
+
+    /// With a member that is a list of objects.
+    #[must_use]
+    pub fn with_list(mut self, key: &str, list: impl IntoIterator<Item = Object>) -> Self {
+        let list = list.into_iter().collect();
+        self.0.push((key.to_owned(), Member::List(list)));
+        self
+    }
+
+    /// The members that are plain values.
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
+        self.0.iter().filter_map(|(key, member)| match member {
+            Member::Value(value) => Some((key.as_str(), value)),
+            Member::Object(_) | Member::List(_) => None,
+        })
+    }
+
+    /// As indented text. What is not printable is escaped even where JSON does not
+    /// demand it: a target's names do not control the terminal.
+    pub fn pretty(&self) -> String {
+        let json = serde_json::to_string_pretty(self).expect("objects can be written to memory");
+        let mut out = String::with_capacity(json.len());
+        for c in json.chars() {
+            if c.is_ascii_graphic() || matches!(c, ' ' | '\n') || c.escape_debug().len() == 1 {
+                out.push(c);
+            } else {
+                // Outside of texts there are no such characters.
+                let units = c.encode_utf16(&mut [0; 2]).to_vec();
+                out.extend(units.iter().map(|unit| format!("\\u{unit:04x}")));
+            }
+        }
+        out
+    }
+}
+
+impl Serialize for Object {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(Some(self.0.len()))?;
+        for (key, member) in &self.0 {
+            map.serialize_entry(key, member)?;
+        }
+        map.end()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn json_has_any_text_and_controls_no_terminal() {
+        let text = "ä\"\\\u{1b}\u{9b}2J\u{7f}\u{202e}\u{e0041}\n";
+        let json = Object::new().with("name", text).pretty();
+        assert!(!json.chars().any(|c| c.is_control() && c != '\n'), "{json}");
+        assert!(json.contains("\\u009b2J") && json.contains('ä'), "{json}");
+        let read: Value = serde_json::from_str(&json).unwrap();
+        assert_eq!(read["name"], text);
+    }
+}

@@ -1,0 +1,184 @@
+//! Which controller, as whom, and how: the options of `nvme connect`.
+
+use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_fabric::priorities::Priorities;
+use cairn_fabric::source::Live;
+use cairn_rdma::PKey;
+use cairn_rdma::marking::Rules;
+use clap::{Args, ValueEnum};
+use nvme_proto::wire::{Escaped, Nqn};
+
+use super::Result;
+use cairn_initiator::identity::{self, Identity};
+use cairn_initiator::providers::{Provided, Way};
+use cairn_initiator::{HostOptions, Recovery};
+
+/// The port of NVMe over RDMA, registered with IANA.
+const PORT: u16 = 4420;
+
+/// Entries of an I/O queue unless something else is asked for: what Linux hosts have.
+const QUEUE_ENTRIES: u16 = 128;
+
+/// Options as nvme-cli has them.
+#[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Controller")]
+pub(super) struct Address {
+    /// Transport: rdma
+    #[arg(short = 't', long, value_enum, default_value_t = Transport::Rdma)]
+    transport: Transport,
+    /// Address of the target: IPv4, IPv6, or a name
+    #[arg(short = 'a', long, value_name = "ADDR")]
+    traddr: String,
+    /// Port of the target
+    #[arg(short = 's', long, value_name = "PORT", default_value_t = PORT)]
+    trsvcid: u16,
+    /// Name of the subsystem; needed only if the target has more than one
+    #[arg(short = 'n', long, value_name = "NQN")]
+    nqn: Option<String>,
+    /// Name of this host [default: /etc/nvme/hostnqn, else from the machine's id]
+    #[arg(short = 'q', long, value_name = "NQN")]
+    hostnqn: Option<String>,
+    /// UUID of this host [default: /etc/nvme/hostid, else that of the host's name]
+    #[arg(short = 'I', long, value_name = "UUID")]
+    hostid: Option<String>,
+    /// Address of this machine to connect from
+    #[arg(short = 'w', long, value_name = "ADDR")]
+    host_traddr: Option<IpAddr>,
+    /// I/O queues
+    #[arg(short = 'i', long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=128))]
+    nr_io_queues: Option<u16>,
+    /// Entries of each I/O queue
+    #[arg(short = 'Q', long, value_name = "N", value_parser = clap::value_parser!(u16).range(16..=1024))]
+    queue_size: Option<u16>,
+    /// Keep alive timeout in seconds; 0 for none
+    #[arg(short = 'k', long, value_name = "SECONDS", default_value_t = 5)]
+    keep_alive_tmo: u32,
+    /// Time between tries to connect again, in seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 10)]
+    reconnect_delay: u64,
+    /// How long to try, in seconds; -1 for ever, 0 not at all
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "SECONDS",
+        default_value_t = 600,
+        allow_hyphen_values = true
+    )]
+    ctrl_loss_tmo: i64,
+    /// Type of service of what this host sends: DSCP in bits 7 to 2
+    #[arg(short = 'T', long, value_name = "TOS")]
+    tos: Option<u8>,
+    /// Hop limit (TTL) of what this host sends
+    #[arg(long, value_name = "HOPS", value_parser = clap::value_parser!(u8).range(1..))]
+    hop_limit: Option<u8>,
+    /// Partition key of this host, such as 0x8001: the target's listener has to be in that partition
+    #[arg(long, value_name = "KEY", default_value_t = PKey::DEFAULT)]
+    pkey: PKey,
+    /// What packets carry, by rules such as tclass=104,dst_ip=192.0.2.0/24; they come before -T
+    #[arg(long, value_name = "RULE")]
+    mark: Vec<String>,
+    #[command(flatten)]
+    way: Way,
+}
+
+/// Fabrics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Transport {
+    /// RDMA, be it InfiniBand, iWARP or RoCE
+    Rdma,
+}
+
+impl Address {
+    /// The subsystem, if one was named.
+    pub(super) fn subsystem(&self) -> Result<Option<Nqn>> {
+        let nqn = self.nqn.as_deref().map(|nqn| parse_nqn("-n", nqn));
+        match nqn.transpose()? {
+            Some(nqn) if nqn.is_empty() => Err("-n: no subsystem has an empty name".to_owned()),
+            nqn => Ok(nqn),
+        }
+    }
+
+    /// I/O queues that were asked for.
+    pub(super) fn io_queues(&self) -> u16 {
+        self.nr_io_queues.unwrap_or(1)
+    }
+
+    /// What leads to the target.
+    pub(super) fn provided(&self) -> Result<Provided> {
+        Provided::choose(self.way, self.remote()?, self.host_traddr)
+    }
+
+    /// What is in the tags of packets to the target. None: they have none.
+    pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
+        let is_soft = provider == "soft";
+        if is_soft && self.way.vlan.is_some() {
+            return Ok(Some(Priorities::OF_LEVEL));
+        }
+        let machine = Live::machine();
+        Ok(match self.host_traddr {
+            Some(local) => Priorities::of(&machine, local, !is_soft),
+            None => Priorities::toward(&machine, self.remote()?.ip(), !is_soft),
+        })
+    }
+
+    /// How to connect to a subsystem.
+    pub(super) fn options(&self, subnqn: Nqn) -> Result<HostOptions> {
+        let Identity { nqn, id } = identity::of_this_host(
+            self.hostnqn
+                .as_deref()
+                .map(|nqn| parse_nqn("-q", nqn))
+                .transpose()?,
+            self.hostid.as_deref(),
+        )?;
+        let rules = Rules::parse(self.mark.iter().map(String::as_str));
+        let rules = rules.map_err(|error| format!("--mark: {error}"))?;
+        let seconds = Duration::from_secs;
+        let recovery = Recovery {
+            ctrl_loss_tmo: u64::try_from(self.ctrl_loss_tmo).ok().map(seconds),
+            reconnect_delay: seconds(self.reconnect_delay),
+            ..Recovery::default()
+        };
+        Ok(HostOptions {
+            local: self.host_traddr,
+            pkey: self.pkey,
+            hostid: id,
+            io_queues: self.io_queues(),
+            queue_entries: self.queue_size.unwrap_or(QUEUE_ENTRIES),
+            kato_ms: self.keep_alive_tmo.saturating_mul(1000),
+            traffic_class: self.tos,
+            hop_limit: self.hop_limit,
+            marking_rules: Arc::new(rules),
+            recovery,
+            ..HostOptions::new(self.remote()?, subnqn, nqn)
+        })
+    }
+
+    fn remote(&self) -> Result<SocketAddr> {
+        resolve("-a", &self.traddr, self.trsvcid)
+    }
+
+    /// Another address of the target, with the same port if it names none.
+    pub(super) fn other_remote(&self, text: &str) -> Result<SocketAddr> {
+        if let Ok(complete) = text.parse() {
+            return Ok(complete);
+        }
+        resolve("--path", text, self.trsvcid)
+    }
+}
+
+/// The first address of a name.
+fn resolve(option: &str, name: &str, port: u16) -> Result<SocketAddr> {
+    let host = name.trim_start_matches('[').trim_end_matches(']');
+    let found = (host, port).to_socket_addrs();
+    let mut found = found.map_err(|error| format!("{option} {name}: {error}"))?;
+    found
+        .next()
+        .ok_or_else(|| format!("{option} {name}: the name has no address"))
+}
+
+fn parse_nqn(option: &str, nqn: &str) -> Result<Nqn> {
+    Nqn::parse(nqn).map_err(|error| format!("{option} {}: {error}", Escaped(nqn)))
+}

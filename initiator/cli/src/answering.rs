@@ -1,0 +1,242 @@
+//! The far end of a bare link: sends back each message, and has memory that its peers
+//! may read and write. In a message of 56 bytes it puts where that is, as a server of
+//! perftest does.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use cairn_rdma::wake::Wake;
+use cairn_rdma::{
+    Access, Completion, ConnRequest, Device, Endpoint, EndpointOptions, Event, ListenOptions,
+    Listener, ListenerEvent, Mapping, Operation, PKey, QpId, QpOptions, RecvWork, Region, SendWork,
+    Sge, sleep_until_ready_or_woken,
+};
+use std::sync::mpsc::{Receiver, Sender, channel};
+
+use super::Result;
+use super::raw::{ADDR, DATA_BYTES, DEPTH, DESTINATION_BYTES, MESSAGE_BYTES, RKEY};
+use super::session::text;
+use cairn_initiator::providers::{self, Way};
+
+/// Messages that peers may have sent and not heard again, all peers together.
+const SLOTS: usize = 64;
+/// Where the memory for peers begins, behind the messages.
+const WINDOW: usize = SLOTS * MESSAGE_BYTES;
+/// Peers at a time.
+const PEERS: u16 = 8;
+/// How long a wait spins before it sleeps: a peer that measures latency is served at once.
+const SPIN: Duration = Duration::from_millis(2);
+/// How soon an interruption is noticed.
+const NAP: Duration = Duration::from_millis(100);
+/// Marks the work ids of receives.
+const RECEIVE: u64 = 1 << 63;
+
+/// It listens as long as it is there.
+pub(super) struct Answering {
+    listener: Box<dyn Listener>,
+    requests: Receiver<ConnRequest>,
+    /// A request has come.
+    wake: Arc<Wake>,
+}
+
+impl Answering {
+    pub(super) fn open(way: Way, address: SocketAddr) -> Result<Self> {
+        let wake = Arc::new(Wake::new().map_err(text)?);
+        let (sender, requests) = channel();
+        let listener = providers::listen(way, |provider| {
+            let (sender, wake): (Sender<ConnRequest>, _) = (sender.clone(), Arc::clone(&wake));
+            let options = ListenOptions {
+                address,
+                backlog: u32::from(PEERS),
+                pkey: PKey::DEFAULT,
+            };
+            let sink = Box::new(move |event| {
+                if let ListenerEvent::Request(request) = event {
+                    // Whoever is about to end takes no more.
+                    let _ = sender.send(*request);
+                    wake.wake();
+                }
+            });
+            provider.listen(&options, sink)
+        })?;
+        Ok(Self {
+            listener,
+            requests,
+            wake,
+        })
+    }
+
+    pub(super) fn address(&self) -> SocketAddr {
+        self.listener.local_addr()
+    }
+
+    /// Answers until it is interrupted; with `once`, until the first peer has left.
+    pub(super) fn run(&self, once: bool) -> Result<()> {
+        let stop = Arc::new(AtomicBool::new(false));
+        for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&stop)).map_err(text)?;
+        }
+        let mut station: Option<Station> = None;
+        let mut busy_until = Instant::now();
+        while !stop.load(Ordering::Relaxed) {
+            self.wake.clear();
+            while let Ok(request) = self.requests.try_recv() {
+                station = Some(match station.take() {
+                    Some(station) if station.is_on(&request.device) => station,
+                    _ => Station::open(&request.device)?,
+                });
+                station
+                    .as_mut()
+                    .expect("it was just put there")
+                    .accept(request);
+            }
+            let Some(here) = &mut station else {
+                cairn_rdma::wake::wait_readable([self.wake.fd()], Some(NAP));
+                continue;
+            };
+            let now = Instant::now();
+            match here.turn() {
+                Turn::Busy => busy_until = now + SPIN,
+                Turn::PeerLeft if once => return Ok(()),
+                Turn::DeviceGone => station = None,
+                Turn::Idle | Turn::PeerLeft if now < busy_until => std::hint::spin_loop(),
+                Turn::Idle | Turn::PeerLeft => {
+                    let endpoint = &mut *here.endpoint;
+                    if sleep_until_ready_or_woken(endpoint, &self.wake, now + NAP).is_err() {
+                        station = None;
+                    }
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// What a round was.
+enum Turn {
+    Busy,
+    Idle,
+    PeerLeft,
+    DeviceGone,
+}
+
+/// An endpoint with its memory.
+struct Station {
+    endpoint: Box<dyn Endpoint>,
+    messages: Region,
+    window: Region,
+}
+
+impl Station {
+    fn open(device: &Arc<dyn Device>) -> Result<Self> {
+        let options = EndpointOptions {
+            receives: SLOTS as u32,
+            completions: 4 * SLOTS as u32,
+            queue_pairs: PEERS,
+        };
+        let endpoint = Arc::clone(device).open(&options).map_err(text)?;
+        let mapping = Mapping::anonymous(WINDOW + DEPTH * DATA_BYTES as usize).map_err(text)?;
+        let mapping = Arc::new(mapping);
+        let peers = Access::LOCAL_WRITE | Access::REMOTE_READ | Access::REMOTE_WRITE;
+        let register = |access| device.register(Arc::clone(&mapping), access).map_err(text);
+        let mut station = Self {
+            endpoint,
+            messages: register(Access::LOCAL_WRITE)?,
+            window: register(peers)?,
+        };
+        (0..SLOTS as u64).for_each(|slot| station.post_receive(slot));
+        Ok(station)
+    }
+
+    fn is_on(&self, device: &Arc<dyn Device>) -> bool {
+        self.endpoint.device().id() == device.id()
+    }
+
+    fn accept(&mut self, request: ConnRequest) {
+        let peer = request.peer;
+        let options = QpOptions {
+            send_work: SLOTS as u32,
+            rnr_retry_count: 7,
+            ..QpOptions::default()
+        };
+        match self.endpoint.accept(request, &options, &[]) {
+            Ok(_) => eprintln!("{peer}: connected"),
+            Err(error) => eprintln!("{peer}: refused: {error}"),
+        }
+    }
+
+    fn turn(&mut self) -> Turn {
+        let mut batch = [Completion::EMPTY; 16];
+        let count = self.endpoint.poll(&mut batch);
+        for completion in &batch[..count] {
+            self.completed(completion);
+        }
+        let mut events = Vec::new();
+        self.endpoint.poll_events(&mut events);
+        let mut turn = match count + events.len() {
+            0 => Turn::Idle,
+            _ => Turn::Busy,
+        };
+        for event in events {
+            match event {
+                Event::Disconnected { qp, .. }
+                | Event::Rejected { qp, .. }
+                | Event::ConnectFailed { qp, .. } => self.endpoint.disconnect(qp),
+                Event::Closed { .. } => {
+                    eprintln!("a peer has left");
+                    turn = Turn::PeerLeft;
+                }
+                Event::DeviceRemoved => return Turn::DeviceGone,
+                Event::Established { .. } | Event::Notice { .. } => {}
+            }
+        }
+        turn
+    }
+
+    fn completed(&mut self, completion: &Completion) {
+        let slot = completion.id & !RECEIVE;
+        let came = completion.id & RECEIVE != 0 && completion.status.is_success();
+        let answered = came && self.answer(completion.qp, slot, completion.byte_len);
+        if !answered {
+            self.post_receive(slot);
+        }
+    }
+
+    /// Sends back what is in a slot; false if the peer has gone.
+    fn answer(&mut self, qp: QpId, slot: u64, length: u32) -> bool {
+        let at = slot as usize * MESSAGE_BYTES;
+        if length as usize == DESTINATION_BYTES {
+            let mapping = self.messages.mapping();
+            let place = mapping.addr() + WINDOW as u64;
+            let rkey = self.window.rkey().expect("the window is for peers");
+            mapping.write(at + RKEY.start, &rkey.to_be_bytes());
+            mapping.write(at + ADDR.start, &place.to_be_bytes());
+        }
+        let work = SendWork {
+            id: slot,
+            op: Operation::Send,
+            sges: self.sge(slot, length).into(),
+            signaled: true,
+        };
+        self.endpoint.post(qp, &[work]).is_ok()
+    }
+
+    fn post_receive(&mut self, slot: u64) {
+        let receive = RecvWork {
+            id: RECEIVE | slot,
+            sges: self.sge(slot, MESSAGE_BYTES as u32).into(),
+        };
+        // It fails where the device has gone, which the next event says.
+        let _ = self.endpoint.post_receives(&[receive]);
+    }
+
+    fn sge(&self, slot: u64, length: u32) -> Sge {
+        Sge {
+            addr: self.messages.mapping().addr() + slot * MESSAGE_BYTES as u64,
+            length,
+            lkey: self.messages.lkey(),
+        }
+    }
+}

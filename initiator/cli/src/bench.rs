@@ -1,0 +1,441 @@
+//! `bench`, `verify`.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+use clap::{Arg, ArgAction, ArgMatches, Args, Command, FromArgMatches, ValueEnum};
+
+use super::Result;
+use super::address::Address;
+use super::output::print;
+use super::session::{Session, namespace, text};
+use cairn_bench::MultipathLanes;
+use cairn_bench::keys::{self, KEYS, Key};
+use cairn_bench::{Audience, BenchResult, Glimpse, Job, Lanes, NvmeLanes, job_file, report, run};
+use cairn_initiator::multipath::{MultipathOptions, Policy};
+use cairn_initiator::{Event, HostOptions};
+
+/// Which namespace.
+#[derive(Debug, Args)]
+struct Where {
+    #[command(flatten)]
+    address: Address,
+    /// Which namespace; needed only if there are several
+    #[arg(short = 'N', long, value_name = "NSID")]
+    namespace_id: Option<u32>,
+}
+
+impl Where {
+    /// Connects once, to see what there is; says so if asked to.
+    fn lanes(&self, tell: bool) -> Result<(Session, NvmeLanes)> {
+        let session = Session::new(&self.address)?;
+        let subsystem = session.subsystem()?;
+        let mut host = session.connect_to(subsystem, 1)?;
+        let namespace = namespace(&mut host, self.namespace_id)?;
+        let format = namespace.format(&host)?;
+        host.shutdown().map_err(text)?;
+        if tell {
+            eprintln!(
+                "namespace {} of {}: {} blocks of {} bytes, by {}",
+                namespace.nsid, subsystem, format.blocks, format.block_bytes, session.provided.name
+            );
+        }
+        let lanes = NvmeLanes {
+            device: Arc::clone(&session.provided.device),
+            options: session.options(subsystem)?,
+            nsid: namespace.nsid,
+            format,
+            reset_interval: None,
+            on_event: tell_event,
+        };
+        Ok((session, lanes))
+    }
+}
+
+/// Says what happens to a connection while commands wait for it.
+fn tell_event(event: &Event) {
+    match event {
+        Event::Lost(error) => eprintln!("connection lost: {error}"),
+        Event::TryFailed { tries, error } => eprintln!("connecting again, try {tries}: {error}"),
+        Event::Live { .. } => eprintln!("connected again"),
+        _ => {}
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Bench {
+    /// Job file, in fio's syntax; its jobs come before those of the command line
+    #[arg(value_name = "JOBFILE")]
+    file: Option<PathBuf>,
+    /// How to report
+    #[arg(short = 'o', long, value_enum, default_value_t = Form::Normal)]
+    output_format: Form,
+    /// File for the report, instead of stdout
+    #[arg(long, value_name = "FILE")]
+    output: Option<PathBuf>,
+    /// Draw the latencies' distribution, too
+    #[arg(long)]
+    histogram: bool,
+    /// Whether to show a line each second, on stderr
+    #[arg(long, value_enum, default_value_t = Eta::Always)]
+    eta: Eta,
+    /// Another way to the same namespace, beside -a; each --path adds one. Whatever happens to one
+    /// way, I/O goes on by the others
+    #[arg(
+        long = "path",
+        value_name = "ADDR[:PORT]",
+        conflicts_with = "reset_interval"
+    )]
+    paths: Vec<String>,
+    /// Which way the next I/O takes, with --path, in Linux's words
+    #[arg(long, value_enum, default_value_t = IoPolicy::RoundRobin, requires = "paths")]
+    iopolicy: IoPolicy,
+    /// How long a write whose way was lost waits before it takes another one, in seconds; 0:
+    /// not at all, as Linux does [default: until the lost controller cannot carry it out any
+    /// more, by --keep-alive-tmo and the time that it reports (CQT)]
+    #[arg(long, value_name = "SECONDS", requires = "paths")]
+    write_hold: Option<u64>,
+    /// Reset the controller that often while jobs run, in seconds, to see that nothing is lost
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    reset_interval: Option<u64>,
+    /// Yes, what is on this namespace may be destroyed: jobs that write or trim want it
+    #[arg(long)]
+    destroy_data: bool,
+    #[command(flatten)]
+    keys: JobKeys,
+    #[command(flatten)]
+    place: Where,
+}
+
+/// Forms of fio.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// Text as fio's
+    Normal,
+    /// JSON with fio's keys
+    Json,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Eta {
+    /// A line each second
+    Always,
+    /// Nothing before the report
+    Never,
+}
+
+/// Policies of Linux's native multipath.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum IoPolicy {
+    /// One after the other
+    RoundRobin,
+    /// The one with the fewest I/Os on it
+    QueueDepth,
+}
+
+impl From<IoPolicy> for Policy {
+    fn from(policy: IoPolicy) -> Self {
+        match policy {
+            IoPolicy::RoundRobin => Self::RoundRobin,
+            IoPolicy::QueueDepth => Self::QueueDepth,
+        }
+    }
+}
+
+/// The keys of jobs on the command line, in its order.
+#[derive(Debug, Default)]
+struct JobKeys(Vec<(&'static str, Option<String>)>);
+
+impl JobKeys {
+    fn argument(key: &Key) -> Arg {
+        let argument = Arg::new(key.name)
+            .long(key.name)
+            .help(key.help)
+            .help_heading("Job (fio's keys)")
+            .action(ArgAction::Append);
+        let argument = match key.alias {
+            "" => argument,
+            alias => argument.visible_alias(alias),
+        };
+        match key.value {
+            Some(value) => argument.value_name(value),
+            // A switch; `--time_based=1` is fine as well.
+            None => argument
+                .num_args(0..=1)
+                .require_equals(true)
+                .default_missing_value("1")
+                .value_name("0|1"),
+        }
+    }
+
+    /// What fio has and is without effect here.
+    fn silent_argument(key: &'static str) -> Arg {
+        Arg::new(key)
+            .long(key)
+            .num_args(0..=1)
+            .default_missing_value("1")
+            .action(ArgAction::Append)
+            .hide(true)
+    }
+
+    /// Jobs: `name` begins one.
+    fn jobs(&self) -> Result<(Vec<Job>, Vec<String>)> {
+        let mut jobs: Vec<Job> = Vec::new();
+        let mut notes = Vec::new();
+        for (key, value) in &self.0 {
+            let job = match (jobs.last_mut(), *key) {
+                (None, _) | (_, "name") => {
+                    jobs.push(Job::new("bench"));
+                    jobs.last_mut().expect("it was just pushed")
+                }
+                (Some(job), _) => job,
+            };
+            let note = job.set(key, value.as_deref())?;
+            notes.extend(note.map(|note| format!("note: --{note}")));
+        }
+        Ok((jobs, notes))
+    }
+}
+
+impl Args for JobKeys {
+    fn augment_args(command: Command) -> Command {
+        command
+            .args(KEYS.iter().map(Self::argument))
+            .args(keys::without_effect().map(Self::silent_argument))
+    }
+
+    fn augment_args_for_update(command: Command) -> Command {
+        Self::augment_args(command)
+    }
+}
+
+impl FromArgMatches for JobKeys {
+    fn from_arg_matches(matches: &ArgMatches) -> std::result::Result<Self, clap::Error> {
+        let names = KEYS
+            .iter()
+            .map(|key| key.name)
+            .chain(keys::without_effect());
+        let mut found = Vec::new();
+        for name in names {
+            let values = matches.get_many::<String>(name).into_iter().flatten();
+            let indices = matches.indices_of(name).into_iter().flatten();
+            for (at, value) in indices.zip(values) {
+                found.push((at, (name, Some(value.clone()))));
+            }
+        }
+        found.sort_by_key(|(at, _)| *at);
+        Ok(Self(found.into_iter().map(|(_, given)| given).collect()))
+    }
+
+    fn update_from_arg_matches(
+        &mut self,
+        matches: &ArgMatches,
+    ) -> std::result::Result<(), clap::Error> {
+        *self = Self::from_arg_matches(matches)?;
+        Ok(())
+    }
+}
+
+/// An option of `bench` that fio has and we do not, before clap calls it unknown.
+pub(super) fn refusal(arguments: &[OsString]) -> Option<String> {
+    let mut arguments = arguments.iter().filter_map(|argument| argument.to_str());
+    if arguments.nth(1)? != "bench" {
+        return None;
+    }
+    let names = arguments.filter_map(|argument| argument.strip_prefix("--"));
+    names
+        .map(|name| name.split('=').next().unwrap_or(name))
+        .find(|name| keys::is_of_fio(name) && !keys::without_effect().any(|key| key == *name))
+        .map(keys::refusal)
+}
+
+impl Bench {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let jobs = self.jobs()?;
+        if let Some(job) = jobs.iter().find(|job| job.changes_data())
+            && !self.destroy_data
+        {
+            return Err(format!(
+                "job {} has rw={}, which destroys what is on the namespace: say --destroy-data if \
+                 that is meant",
+                job.name, job.rw.name
+            ));
+        }
+        let live = self.eta != Eta::Never;
+        let result = if self.paths.is_empty() {
+            let mut lanes = self.place.lanes(live)?.1;
+            lanes.reset_interval = self.reset_interval.map(Duration::from_secs);
+            run_until_interrupted(&jobs, &lanes, live)?
+        } else {
+            run_until_interrupted(&jobs, &self.by_several_paths(live)?, live)?
+        };
+        self.report(&result)?;
+        Ok(if result.is_success() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+
+    /// By -a, which is asked what there is, and by each --path.
+    fn by_several_paths(&self, live: bool) -> Result<MultipathLanes> {
+        let (session, first) = self.place.lanes(live)?;
+        let mut paths = vec![first.options.clone()];
+        for path in &self.paths {
+            paths.push(HostOptions {
+                remote: self.place.address.other_remote(path)?,
+                ..first.options.clone()
+            });
+        }
+        let options = MultipathOptions {
+            policy: self.iopolicy.into(),
+            write_hold: self.write_hold.map(Duration::from_secs),
+            ..MultipathOptions::new(first.nsid)
+        };
+        let provider = Arc::clone(session.provided.provider());
+        MultipathLanes::find(provider, paths, options).map_err(text)
+    }
+
+    fn jobs(&self) -> Result<Vec<Job>> {
+        let (mut jobs, mut notes) = (Vec::new(), Vec::new());
+        if let Some(path) = &self.file {
+            let file = read_jobs(path)?;
+            let name = path.display();
+            notes.extend(
+                file.notes
+                    .iter()
+                    .map(|(line, note)| format!("{name}:{line}: {note}")),
+            );
+            jobs.extend(file.jobs);
+        }
+        let (more, more_notes) = self.keys.jobs()?;
+        jobs.extend(more);
+        notes.extend(more_notes);
+        for note in notes {
+            eprintln!("{note}");
+        }
+        if jobs.is_empty() {
+            return Err("there is no job: give --rw and others, or a job file".to_owned());
+        }
+        Ok(jobs)
+    }
+
+    fn report(&self, result: &BenchResult) -> Result<()> {
+        let mut report = match self.output_format {
+            Form::Normal => report::text(result),
+            Form::Json => report::json(result),
+        };
+        if self.histogram {
+            let picture = report::histogram(result);
+            match self.output_format {
+                Form::Normal => report += &picture,
+                // Not into what a machine reads.
+                Form::Json => eprintln!("{picture}"),
+            }
+        }
+        match &self.output {
+            Some(path) => fs::write(path, report)
+                .map_err(|error| format!("--output {}: {error}", path.display())),
+            None => {
+                print(report.trim_end());
+                Ok(())
+            }
+        }
+    }
+}
+
+fn read_jobs(path: &Path) -> Result<job_file::JobFile> {
+    let file = fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
+    job_file::parse(&path.display().to_string(), &file).map_err(text)
+}
+
+/// Ctrl-C once ends the jobs, and there is a report; twice ends the program.
+fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<BenchResult> {
+    let stop = Arc::new(AtomicBool::new(false));
+    for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
+        signal_hook::flag::register_conditional_shutdown(signal, 130, Arc::clone(&stop))
+            .and_then(|_| signal_hook::flag::register(signal, Arc::clone(&stop)))
+            .map_err(|error| format!("signals: {error}"))?;
+    }
+    if live {
+        run(jobs, lanes, &stop, &mut report::Live::new())
+    } else {
+        run(jobs, lanes, &stop, &mut Nobody)
+    }
+}
+
+/// For those who do not want to see it happen.
+struct Nobody;
+
+impl Audience for Nobody {
+    fn glimpse(&mut self, _: &Glimpse) {}
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Verify {
+    /// Bytes of the blocks that were written
+    #[arg(long, value_name = "SIZE", default_value = "4k")]
+    bs: String,
+    /// How much to check
+    #[arg(long, value_name = "SIZE|%")]
+    size: Option<String>,
+    /// Where to begin
+    #[arg(long, value_name = "SIZE|%", default_value = "0")]
+    offset: String,
+    /// Reads outstanding at a time
+    #[arg(long, value_name = "N", default_value = "16")]
+    iodepth: String,
+    /// Seed of the run that wrote them: finds blocks that other runs have left
+    #[arg(long, value_name = "N")]
+    randseed: Option<String>,
+    #[command(flatten)]
+    place: Where,
+}
+
+impl Verify {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let mut job = Job::new("verify");
+        let given = [
+            ("bs", Some(&self.bs)),
+            ("size", self.size.as_ref()),
+            ("offset", Some(&self.offset)),
+            ("iodepth", Some(&self.iodepth)),
+            ("randseed", self.randseed.as_ref()),
+        ];
+        for (key, value) in given {
+            if let Some(value) = value {
+                job.set(key, Some(value))?;
+            }
+        }
+        job.set("verify", Some("crc32c"))?;
+        job.set("verify_only", Some("1"))?;
+        let (_session, lanes) = self.place.lanes(true)?;
+        let result = run_until_interrupted(&[job], &lanes, true)?;
+        for job in &result.jobs {
+            for complaint in &job.complaints {
+                print(complaint);
+            }
+            if let Some(error) = &job.error {
+                print(&format!("error: {error}"));
+            }
+            let (right, bad) = (job.stats.verified, job.stats.bad_blocks);
+            print(&format!(
+                "verify: {right} blocks of {} right, {bad} bad",
+                self.bs
+            ));
+        }
+        if result.interrupted {
+            return Err("interrupted: the rest was not looked at".to_owned());
+        }
+        Ok(if result.is_success() {
+            ExitCode::SUCCESS
+        } else {
+            ExitCode::FAILURE
+        })
+    }
+}

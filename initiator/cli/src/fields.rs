@@ -1,0 +1,111 @@
+//! Fields of wire structures as members of objects, and as lines.
+
+use nvme_proto::wire::{Escaped, U16, U32, U64, U128};
+use serde_json::Value;
+
+use cairn_bench::object::Object;
+
+/// A field that is a number.
+pub(super) trait Field {
+    /// The number, as JSON has it.
+    fn value(&self) -> Value;
+}
+
+impl Field for u8 {
+    fn value(&self) -> Value {
+        (*self).into()
+    }
+}
+
+impl Field for U16 {
+    fn value(&self) -> Value {
+        self.get().into()
+    }
+}
+
+impl Field for U32 {
+    fn value(&self) -> Value {
+        self.get().into()
+    }
+}
+
+impl Field for U64 {
+    fn value(&self) -> Value {
+        self.get().into()
+    }
+}
+
+impl Field for U128 {
+    /// nvme-cli writes numbers of 128 bits as text.
+    fn value(&self) -> Value {
+        self.get().to_string().into()
+    }
+}
+
+/// Adds fields of a structure to an object, under their own names.
+macro_rules! with_fields {
+    ($object:expr, $from:expr; $($field:ident)+) => {
+        $object$(.with(stringify!($field), $crate::fields::Field::value(&$from.$field)))+
+    };
+}
+pub(super) use with_fields;
+
+/// Fields that are sets of bits, or codes: hexadecimal says more.
+const HEX: &[&str] = &[
+    "vid",
+    "ssvid",
+    "ieee",
+    "cmic",
+    "ver",
+    "oaes",
+    "ctratt",
+    "rrls",
+    "oacs",
+    "frmw",
+    "lpa",
+    "apsta",
+    "sanicap",
+    "anacap",
+    "sqes",
+    "cqes",
+    "oncs",
+    "fuses",
+    "fna",
+    "vwc",
+    "nwpc",
+    "ocfs",
+    "sgls",
+    "fcatt",
+    "ofcs",
+    "nsfeat",
+    "flbas",
+    "mc",
+    "dpc",
+    "dps",
+    "nmic",
+    "rescap",
+    "fpi",
+    "dlfeat",
+    "nsattr",
+    "critical_warning",
+    "status_field",
+    "acs",
+    "iocs",
+];
+
+/// An object's members as lines `name separator value`, names padded to `width`.
+pub(super) fn lines(object: &Object, separator: &str, width: usize) -> String {
+    let mut out = String::new();
+    for (key, value) in object.values() {
+        let value = match value {
+            Value::Number(number) if HEX.contains(&key) => match number.as_u64() {
+                Some(number) => format!("{number:#x}"),
+                None => number.to_string(),
+            },
+            Value::String(text) => Escaped(text).to_string(),
+            other => other.to_string(),
+        };
+        out += &format!("{key:<width$}{separator}{value}\n");
+    }
+    out
+}

@@ -1,0 +1,398 @@
+//! Commands to blocks: `flush`, `read`, `write`, `compare`, `write-zeroes`, `dsm`.
+
+use std::fs::File;
+use std::io::{Read as _, Write as _, stdin};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use nvme_proto::io::DatasetRange;
+use nvme_proto::wire::{IntoBytes, Sqe, Status, U32, U64};
+
+use super::Result;
+use super::address::Address;
+use super::output::{print, print_bytes};
+use super::session::{Session, namespace, text};
+use cairn_bench::Format;
+use cairn_initiator::{Data, Host, HostError, command};
+
+/// The queue for all of it.
+const QUEUE: u16 = 1;
+/// Bytes moved by one command at most, whatever the controller would allow.
+const PIECE: u64 = 1 << 20;
+
+/// Which namespace.
+#[derive(Debug, Args)]
+struct Target {
+    #[command(flatten)]
+    address: Address,
+    /// Which namespace; needed only if there are several
+    #[arg(short = 'N', long, value_name = "NSID")]
+    namespace_id: Option<u32>,
+}
+
+/// A connection to a namespace.
+struct Disk {
+    host: Host,
+    nsid: u32,
+    format: Format,
+}
+
+impl Target {
+    fn open(&self) -> Result<Disk> {
+        let mut host = Session::new(&self.address)?.connect(1)?;
+        let namespace = namespace(&mut host, self.namespace_id)?;
+        let format = namespace.format(&host)?;
+        Ok(Disk {
+            host,
+            nsid: namespace.nsid,
+            format,
+        })
+    }
+}
+
+/// Which blocks.
+#[derive(Debug, Args)]
+struct Blocks {
+    /// The first block
+    #[arg(long, value_name = "LBA", visible_alias = "slba", default_value_t = 0)]
+    start_block: u64,
+    /// Number of blocks less one, as nvme-cli counts them
+    #[arg(short = 'c', long, value_name = "N")]
+    block_count: Option<u64>,
+}
+
+/// Leave to change what is on the disk.
+#[derive(Debug, Args)]
+struct Leave {
+    /// Yes, what is on this namespace may be destroyed
+    #[arg(long)]
+    destroy_data: bool,
+}
+
+impl Leave {
+    fn check(&self, what: &str) -> Result<()> {
+        if self.destroy_data {
+            return Ok(());
+        }
+        Err(format!(
+            "{what} destroys what is there: say --destroy-data if that is meant"
+        ))
+    }
+}
+
+impl Disk {
+    /// The stretch in bytes, which must lie within the namespace.
+    fn stretch(&self, blocks: &Blocks, bytes: Option<u64>) -> Result<(u64, u64)> {
+        let block = u64::from(self.format.block_bytes);
+        let count = match (blocks.block_count, bytes) {
+            (Some(count), _) => count.saturating_add(1),
+            (None, Some(bytes)) => bytes.div_ceil(block),
+            (None, None) => 1,
+        };
+        if let Some(bytes) = bytes
+            && bytes > count.saturating_mul(block)
+        {
+            return Err(format!(
+                "-z {bytes} is more than {count} blocks of {block} bytes"
+            ));
+        }
+        let end = blocks.start_block.checked_add(count);
+        if count == 0 || end.is_none_or(|end| end > self.format.blocks) {
+            return Err(format!(
+                "blocks {} and {} more are not all in the namespace, which has {}",
+                blocks.start_block,
+                count.saturating_sub(1),
+                self.format.blocks
+            ));
+        }
+        Ok((blocks.start_block, count))
+    }
+
+    /// Blocks in pieces that a command can move: first block, blocks, and where
+    /// the piece begins in the data.
+    fn pieces(&self, slba: u64, count: u64) -> impl Iterator<Item = (u64, u32, usize)> + use<> {
+        let block = u64::from(self.format.block_bytes);
+        let most = (PIECE.min(self.format.transfer_max) / block).max(1);
+        (0..count.div_ceil(most)).map(move |piece| {
+            let first = piece * most;
+            let blocks = most.min(count - first) as u32;
+            (slba + first, blocks, (first * block) as usize)
+        })
+    }
+
+    fn bytes(&self, count: u64) -> usize {
+        (count * u64::from(self.format.block_bytes)) as usize
+    }
+
+    /// Runs a command that moves data from the host, piece by piece.
+    fn send(
+        &mut self,
+        make: fn(u32, u64, u32) -> Sqe,
+        slba: u64,
+        data: &[u8],
+    ) -> std::result::Result<(), HostError> {
+        let block = self.format.block_bytes as usize;
+        let buffer = self.host.buffer(data.len().min(PIECE as usize))?;
+        for (slba, blocks, at) in self.pieces(slba, (data.len() / block) as u64) {
+            let piece = &data[at..at + blocks as usize * block];
+            buffer.write(0, piece);
+            let part = Data::start_of(&buffer, piece.len() as u32);
+            self.host.run(QUEUE, make(self.nsid, slba, blocks), part)?;
+        }
+        Ok(())
+    }
+
+    fn close(self) -> Result<()> {
+        self.host.shutdown().map_err(text)
+    }
+}
+
+/// Where data comes from: a file, or stdin; exactly the stretch's bytes, the rest
+/// of the last block being zero.
+fn data_for(
+    disk: &Disk,
+    blocks: &Blocks,
+    file: Option<&Path>,
+    size: Option<u64>,
+) -> Result<(u64, Vec<u8>)> {
+    let (slba, count) = disk.stretch(blocks, size)?;
+    let whole = disk.bytes(count);
+    let wanted = size.map_or(whole, |size| size as usize);
+    let mut data = Vec::new();
+    let source: &mut dyn std::io::Read = match file {
+        Some(path) => {
+            &mut File::open(path).map_err(|error| format!("-d {}: {error}", path.display()))?
+        }
+        None => &mut stdin().lock(),
+    };
+    let read = source.take(wanted as u64).read_to_end(&mut data);
+    read.map_err(|error| format!("reading the data: {error}"))?;
+    if data.len() < wanted {
+        return Err(format!(
+            "there are {} bytes of data for the {wanted} that were asked for",
+            data.len()
+        ));
+    }
+    data.resize(whole, 0);
+    Ok((slba, data))
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Flush {
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Flush {
+    pub(super) fn run(&self) -> Result<()> {
+        let mut disk = self.target.open()?;
+        let sqe = command::flush(disk.nsid);
+        disk.host.run(QUEUE, sqe, Data::None).map_err(text)?;
+        print(&format!("flush: namespace {}: Success", disk.nsid));
+        disk.close()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Read {
+    #[command(flatten)]
+    blocks: Blocks,
+    /// Bytes to read; the rest of the last block is left out
+    #[arg(short = 'z', long, value_name = "BYTES")]
+    data_size: Option<u64>,
+    /// File to write them to; else they go to stdout
+    #[arg(short = 'd', long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Read {
+    pub(super) fn run(&self) -> Result<()> {
+        let mut disk = self.target.open()?;
+        let (slba, count) = disk.stretch(&self.blocks, self.data_size)?;
+        let mut left = self
+            .data_size
+            .map_or(disk.bytes(count), |size| size as usize);
+        let mut file = match &self.data {
+            Some(path) => {
+                Some(File::create(path).map_err(|e| format!("-d {}: {e}", path.display()))?)
+            }
+            None => None,
+        };
+        let buffer = disk.host.buffer(PIECE as usize).map_err(text)?;
+        let block = disk.format.block_bytes;
+        for (slba, blocks, _) in disk.pieces(slba, count) {
+            let length = blocks * block;
+            let sqe = command::read(disk.nsid, slba, blocks);
+            disk.host
+                .run(QUEUE, sqe, Data::start_of(&buffer, length))
+                .map_err(text)?;
+            let bytes = buffer.bytes(0, left.min(length as usize));
+            left -= bytes.len();
+            match &mut file {
+                Some(file) => file.write_all(&bytes).map_err(text)?,
+                None => print_bytes(&bytes),
+            }
+        }
+        if file.is_some() {
+            print(&format!("read: {count} blocks from {slba}: Success"));
+        }
+        disk.close()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Write {
+    #[command(flatten)]
+    blocks: Blocks,
+    /// Bytes to write; the rest of the last block becomes zero
+    #[arg(short = 'z', long, value_name = "BYTES")]
+    data_size: Option<u64>,
+    /// File that has them; else they come from stdin
+    #[arg(short = 'd', long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    leave: Leave,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Write {
+    pub(super) fn run(&self) -> Result<()> {
+        self.leave.check("write")?;
+        let mut disk = self.target.open()?;
+        let (slba, data) = data_for(&disk, &self.blocks, self.data.as_deref(), self.data_size)?;
+        disk.send(command::write, slba, &data).map_err(text)?;
+        let count = data.len() / disk.format.block_bytes as usize;
+        print(&format!("write: {count} blocks from {slba}: Success"));
+        disk.close()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Compare {
+    #[command(flatten)]
+    blocks: Blocks,
+    /// Bytes to compare; the rest of the last block must be zero
+    #[arg(short = 'z', long, value_name = "BYTES")]
+    data_size: Option<u64>,
+    /// File that has them; else they come from stdin
+    #[arg(short = 'd', long, value_name = "FILE")]
+    data: Option<PathBuf>,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Compare {
+    pub(super) fn run(&self) -> Result<ExitCode> {
+        let mut disk = self.target.open()?;
+        let (slba, data) = data_for(&disk, &self.blocks, self.data.as_deref(), self.data_size)?;
+        let count = data.len() / disk.format.block_bytes as usize;
+        let what = format!("compare: {count} blocks from {slba}");
+        let code = match disk.send(command::compare, slba, &data) {
+            Ok(()) => {
+                print(&format!("{what}: they are the same"));
+                ExitCode::SUCCESS
+            }
+            Err(HostError::Status { status, .. }) if same(status, Status::COMPARE_FAILURE) => {
+                print(&format!("{what}: they differ"));
+                ExitCode::FAILURE
+            }
+            Err(error) => return Err(error.to_string()),
+        };
+        disk.close()?;
+        Ok(code)
+    }
+}
+
+/// Whether two status codes are one, whatever their other bits say.
+fn same(a: Status, b: Status) -> bool {
+    (a.sct(), a.sc()) == (b.sct(), b.sc())
+}
+
+#[derive(Debug, Args)]
+pub(super) struct WriteZeroes {
+    #[command(flatten)]
+    blocks: Blocks,
+    /// The blocks may be deallocated
+    #[arg(short = 'D', long)]
+    deac: bool,
+    #[command(flatten)]
+    leave: Leave,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl WriteZeroes {
+    pub(super) fn run(&self) -> Result<()> {
+        /// NLB has 16 bits and is 0-based.
+        const BLOCKS_MAX: u64 = 1 << 16;
+        self.leave.check("write-zeroes")?;
+        let mut disk = self.target.open()?;
+        let (slba, count) = disk.stretch(&self.blocks, None)?;
+        for first in (0..count).step_by(BLOCKS_MAX as usize) {
+            let blocks = BLOCKS_MAX.min(count - first) as u32;
+            let sqe = command::write_zeroes(disk.nsid, slba + first, blocks, self.deac);
+            disk.host.run(QUEUE, sqe, Data::None).map_err(text)?;
+        }
+        print(&format!(
+            "write-zeroes: {count} blocks from {slba}: Success"
+        ));
+        disk.close()
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Dsm {
+    /// First blocks of the ranges
+    #[arg(long, value_name = "LBA,...", value_delimiter = ',', required = true)]
+    slbs: Vec<u64>,
+    /// Blocks of the ranges
+    #[arg(
+        short = 'b',
+        long,
+        value_name = "N,...",
+        value_delimiter = ',',
+        required = true
+    )]
+    blocks: Vec<u32>,
+    /// Deallocate them
+    #[arg(short = 'd', long, required = true)]
+    ad: bool,
+    #[command(flatten)]
+    leave: Leave,
+    #[command(flatten)]
+    target: Target,
+}
+
+impl Dsm {
+    pub(super) fn run(&self) -> Result<()> {
+        /// NR has 8 bits and is 0-based.
+        const RANGES_MAX: usize = 256;
+        self.leave.check("dsm --ad")?;
+        if self.slbs.len() != self.blocks.len() || self.slbs.len() > RANGES_MAX {
+            return Err(format!(
+                "--slbs and --blocks want as many numbers as each other, up to {RANGES_MAX}"
+            ));
+        }
+        let mut data = Vec::new();
+        for (&slba, &nlb) in self.slbs.iter().zip(&self.blocks) {
+            let range = DatasetRange {
+                context_attributes: U32::new(0),
+                nlb: U32::new(nlb),
+                slba: U64::new(slba),
+            };
+            data.extend(range.as_bytes());
+        }
+        let mut disk = self.target.open()?;
+        let buffer = disk.host.buffer(data.len()).map_err(text)?;
+        buffer.write(0, &data);
+        let sqe = command::deallocate(disk.nsid, self.slbs.len() as u32);
+        let part = Data::start_of(&buffer, data.len() as u32);
+        disk.host.run(QUEUE, sqe, part).map_err(text)?;
+        print(&format!("dsm: {} ranges: Success", self.slbs.len()));
+        disk.close()
+    }
+}

@@ -1,0 +1,116 @@
+//! `list`: the namespaces that a target has for this host.
+
+use clap::Args;
+use nvme_proto::wire::Nqn;
+
+use super::discover::ascii;
+use super::output::{size, table};
+use super::session::{Session, namespace, subsystems, text};
+use super::{Controller, Result};
+use cairn_bench::object::Object;
+
+#[derive(Debug, Args)]
+pub(super) struct List {
+    #[command(flatten)]
+    controller: Controller,
+}
+
+/// A namespace in the list.
+struct Row {
+    subsystem: Nqn,
+    nsid: u32,
+    serial: String,
+    model: String,
+    firmware: String,
+    used_bytes: u64,
+    bytes: u64,
+    blocks: u64,
+    block_bytes: u32,
+}
+
+impl List {
+    pub(super) fn run(&self) -> Result<()> {
+        let address = &self.controller.address;
+        let session = Session::new(address)?;
+        let names = match address.subsystem()? {
+            Some(name) => vec![name],
+            None => subsystems(&session.discovery_log()?.entries)?,
+        };
+        let mut rows = Vec::new();
+        for name in names {
+            look_at(&session, name, &mut rows)?;
+        }
+        let object = Object::new().with_list("Devices", rows.iter().map(Row::object));
+        self.controller.output.show(&object, |_| {
+            let head = [
+                "Subsystem",
+                "NSID",
+                "SN",
+                "Model",
+                "Usage",
+                "Format",
+                "FW Rev",
+            ];
+            let head = head.map(str::to_owned).to_vec();
+            let cells: Vec<_> = std::iter::once(head)
+                .chain(rows.iter().map(Row::cells))
+                .collect();
+            table(&cells)
+        });
+        Ok(())
+    }
+}
+
+fn look_at(session: &Session, subsystem: Nqn, rows: &mut Vec<Row>) -> Result<()> {
+    let mut host = session.connect_to(subsystem, 0)?;
+    let identity = *host.identity();
+    for nsid in host.active_namespaces().map_err(text)? {
+        let namespace = namespace(&mut host, Some(nsid))?;
+        let format = namespace.format(&host)?;
+        rows.push(Row {
+            subsystem,
+            nsid,
+            serial: ascii(&identity.sn),
+            model: ascii(&identity.mn),
+            firmware: ascii(&identity.fr),
+            used_bytes: namespace
+                .identity
+                .nuse
+                .get()
+                .saturating_mul(u64::from(format.block_bytes)),
+            bytes: format.bytes(),
+            blocks: format.blocks,
+            block_bytes: format.block_bytes,
+        });
+    }
+    host.shutdown().map_err(text)
+}
+
+impl Row {
+    /// With nvme-cli's keys; it is not a device of the kernel, so the address of
+    /// the namespace takes the place of the path.
+    fn object(&self) -> Object {
+        Object::new()
+            .with("NameSpace", self.nsid)
+            .with("DevicePath", format!("{}/{}", self.subsystem, self.nsid))
+            .with("Firmware", &self.firmware)
+            .with("ModelNumber", &self.model)
+            .with("SerialNumber", &self.serial)
+            .with("UsedBytes", self.used_bytes)
+            .with("MaximumLBA", self.blocks)
+            .with("PhysicalSize", self.bytes)
+            .with("SectorSize", self.block_bytes)
+    }
+
+    fn cells(&self) -> Vec<String> {
+        vec![
+            self.subsystem.to_string(),
+            self.nsid.to_string(),
+            self.serial.clone(),
+            self.model.clone(),
+            format!("{} / {}", size(self.used_bytes), size(self.bytes)),
+            format!("{} + 0 B", size(u64::from(self.block_bytes))),
+            self.firmware.clone(),
+        ]
+    }
+}

@@ -1,0 +1,135 @@
+//! How results are shown.
+
+use std::io::Write;
+
+use clap::{Args, ValueEnum};
+
+use nvme_proto::wire::Escaped;
+
+use cairn_bench::object::Object;
+
+/// The form.
+#[derive(Debug, Clone, Copy, Args)]
+pub(super) struct Output {
+    /// How to show it
+    #[arg(short = 'o', long, value_enum, default_value_t = Form::Normal, global = false)]
+    output_format: Form,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Form {
+    /// For people
+    Normal,
+    /// As nvme-cli's JSON
+    Json,
+}
+
+impl Output {
+    /// Shows an object: as JSON, or as a table that `normal` makes of it.
+    pub(super) fn show(self, object: &Object, normal: impl FnOnce(&Object) -> String) {
+        match self.output_format {
+            Form::Normal => print(normal(object).trim_end()),
+            Form::Json => print(&object.pretty()),
+        }
+    }
+}
+
+/// A line or several. Whoever closed our stdout does not want to read it.
+pub(super) fn print(text: &str) {
+    print_bytes(text.as_bytes());
+    print_bytes(b"\n");
+}
+
+pub(super) fn print_bytes(bytes: &[u8]) {
+    let mut stdout = std::io::stdout().lock();
+    let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
+}
+
+/// Columns as wide as what is in them; the first row is the head.
+pub(super) fn table(rows: &[Vec<String>]) -> String {
+    // Some of it is a target's text.
+    let escaped = |row: &Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
+    let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
+    let columns = rows.first().map_or(0, Vec::len);
+    let widths: Vec<usize> = (0..columns)
+        .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
+        .collect();
+    let mut out = String::new();
+    for (at, row) in rows.iter().enumerate() {
+        let cells = row.iter().zip(&widths);
+        let cells: Vec<_> = cells
+            .map(|(cell, width)| format!("{cell:<width$}"))
+            .collect();
+        out += cells.join("  ").trim_end();
+        out.push('\n');
+        if at == 0 {
+            let rules: Vec<_> = widths.iter().map(|&width| "-".repeat(width)).collect();
+            out += &rules.join("  ");
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// Bytes as people say them: `64.0 MiB`.
+pub(super) fn size(bytes: u64) -> String {
+    let units = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = bytes as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < units.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 {
+        format!("{bytes} B")
+    } else {
+        format!("{value:.1} {}", units[unit])
+    }
+}
+
+/// Bytes in hexadecimal and as text, sixteen a line.
+pub(super) fn hexdump(bytes: &[u8]) -> String {
+    let mut out = String::new();
+    for (at, line) in bytes.chunks(16).enumerate() {
+        let hex: Vec<_> = line.iter().map(|byte| format!("{byte:02x}")).collect();
+        let text: String = line
+            .iter()
+            .map(|&byte| match byte {
+                b' '..=b'~' => char::from(byte),
+                _ => '.',
+            })
+            .collect();
+        out += &format!("{:04x}: {:<47} \"{text}\"\n", at * 16, hex.join(" "));
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn columns_fit_their_content() {
+        let table = |rows: [[&str; 2]; 2]| table(&rows.map(|row| row.map(str::to_owned).to_vec()));
+        assert_eq!(
+            table([["a", "b"], ["long", "x"]]),
+            "a     b\n----  -\nlong  x\n"
+        );
+        let hostile = table([["a", "b"], ["\u{1b}[2J", "x"]]);
+        assert_eq!(hostile, "a          b\n---------  -\n\\u{1b}[2J  x\n");
+    }
+
+    #[test]
+    fn dumps_have_sixteen_bytes_a_line() {
+        let dump = hexdump(b"0123456789abcdef\n");
+        assert!(dump.starts_with("0000: 30 31 32 33"));
+        assert!(dump.contains("\"0123456789abcdef\"\n0010: 0a "));
+        assert!(dump.ends_with("\".\"\n"));
+    }
+
+    #[test]
+    fn sizes_are_short() {
+        assert_eq!(size(512), "512 B");
+        assert_eq!(size(64 << 20), "64.0 MiB");
+    }
+}

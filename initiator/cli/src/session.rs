@@ -1,0 +1,142 @@
+//! A connection to a controller, for one command.
+
+use std::time::Duration;
+
+use nvme_proto::wire::Nqn;
+use nvme_proto::wire::identify::IdentifyNamespace;
+use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType};
+
+use super::Result;
+use super::address::Address;
+use cairn_bench::Format;
+use cairn_initiator::providers::Provided;
+use cairn_initiator::{DiscoveryLog, Host, HostOptions, Recovery};
+
+/// How long a command that administrates may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A target that can be connected to.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) provided: Provided,
+    address: Address,
+}
+
+/// A namespace, and what it says of itself.
+#[derive(Debug)]
+pub(super) struct Namespace {
+    pub(super) nsid: u32,
+    pub(super) identity: Box<IdentifyNamespace>,
+}
+
+impl Session {
+    pub(super) fn new(address: &Address) -> Result<Self> {
+        Ok(Self {
+            provided: address.provided()?,
+            address: address.clone(),
+        })
+    }
+
+    /// The discovery log of the target.
+    pub(super) fn discovery_log(&self) -> Result<DiscoveryLog> {
+        let mut host = self.connect_to(Nqn::discovery(), 0)?;
+        let log = host.discovery_log().map_err(text)?;
+        host.shutdown().map_err(text)?;
+        Ok(log)
+    }
+
+    /// The subsystem that was named, or the only one there is.
+    pub(super) fn subsystem(&self) -> Result<Nqn> {
+        if let Some(nqn) = self.address.subsystem()? {
+            return Ok(nqn);
+        }
+        let names = subsystems(&self.discovery_log()?.entries)?;
+        match &names[..] {
+            [only] => Ok(*only),
+            [] => Err("the target has no subsystem for this host: name one by -n".to_owned()),
+            several => {
+                let names: Vec<_> = several.iter().map(Nqn::to_string).collect();
+                Err(format!(
+                    "the target has several subsystems, name one by -n:\n  {}",
+                    names.join("\n  ")
+                ))
+            }
+        }
+    }
+
+    /// A controller of the subsystem; without I/O queues if there shall be none.
+    pub(super) fn connect(&self, io_queues: u16) -> Result<Host> {
+        self.connect_to(self.subsystem()?, io_queues)
+    }
+
+    pub(super) fn connect_to(&self, subnqn: Nqn, io_queues: u16) -> Result<Host> {
+        self.connect_by(HostOptions {
+            io_queues,
+            timeout: PATIENCE,
+            // Whoever waits at a terminal tries again himself.
+            recovery: Recovery::NONE,
+            ..self.options(subnqn)?
+        })
+    }
+
+    pub(super) fn options(&self, subnqn: Nqn) -> Result<HostOptions> {
+        self.address.options(subnqn)
+    }
+
+    pub(super) fn connect_by(&self, options: HostOptions) -> Result<Host> {
+        Host::connect_on(&self.provided.device, options).map_err(text)
+    }
+}
+
+/// The NVM subsystems of a discovery log, each once.
+pub(super) fn subsystems(entries: &[DiscoveryEntry]) -> Result<Vec<Nqn>> {
+    let mut names: Vec<Nqn> = Vec::new();
+    for entry in entries {
+        if SubsystemType(entry.subtype) == SubsystemType::NVM {
+            let name = Nqn::decode(&entry.subnqn)
+                .map_err(|error| format!("the discovery log has a name that is none: {error}"))?;
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+    }
+    Ok(names)
+}
+
+/// A namespace of the controller: the one that was named, or the only one.
+pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace> {
+    let all = host.active_namespaces().map_err(text)?;
+    let nsid = match (nsid, &all[..]) {
+        (Some(nsid), _) if all.contains(&nsid) => nsid,
+        (None, [only]) => *only,
+        (_, []) => return Err("the subsystem has no namespace".to_owned()),
+        (wanted, _) => {
+            let names: Vec<_> = all.iter().map(u32::to_string).collect();
+            let names = names.join(", ");
+            return Err(match wanted {
+                Some(nsid) => format!("there is no namespace {nsid}; there are {names}"),
+                None => format!("there are several namespaces, name one by -N: {names}"),
+            });
+        }
+    };
+    let identity = host.namespace(nsid).map_err(text)?;
+    match host.open_namespace(nsid) {
+        // It can be shown, if not used.
+        Ok(_) | Err(cairn_initiator::HostError::Unsupported(_)) => {}
+        Err(error) => return Err(text(error)),
+    }
+    Ok(Namespace { nsid, identity })
+}
+
+impl Namespace {
+    /// Size of its blocks, and how many there are.
+    pub(super) fn format(&self, host: &Host) -> Result<Format> {
+        Format::of(&self.identity, host)
+            .map_err(|why| format!("namespace {} cannot be used: {why}", self.nsid))
+    }
+}
+
+/// An error's words.
+pub(super) fn text(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}

@@ -1,0 +1,271 @@
+//! Panics: a broken invariant ends what it broke, and no more.
+//!
+//! [`confine`] runs what owns its state alone, and returns what it panicked with. Any other
+//! panic ends the process ([`end_process_on_panic`]): the state that it broke is shared, and
+//! hosts would wait for answers that do not come. The service manager starts the process
+//! again, hosts reconnect, and what was acknowledged as durable is on the disk.
+
+use std::any::Any;
+use std::backtrace::{Backtrace, BacktraceStatus};
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::fmt;
+use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{LockResult, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+/// Panics in [`PANIC_WINDOW`] that a target survives. One more shows that something is wrong
+/// for good.
+const PANICS_MAX: usize = 5;
+
+/// See [`PANICS_MAX`].
+const PANIC_WINDOW: Duration = Duration::from_secs(60);
+
+/// A panic that was confined.
+#[derive(Debug)]
+pub(crate) struct Panic {
+    /// What it says.
+    pub(crate) message: String,
+    /// The line of code.
+    pub(crate) place: String,
+    /// The calls that led there, if `RUST_BACKTRACE` asks for them.
+    pub(crate) calls: Option<String>,
+}
+
+impl fmt::Display for Panic {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}", self.message, self.place)
+    }
+}
+
+/// The last panic that the hook saw and did not print, for those who find what it broke.
+/// It is written whole.
+static LAST: Mutex<Option<String>> = Mutex::new(None);
+
+/// What the hook saw of a panic.
+#[derive(Debug)]
+struct Seen {
+    place: Option<String>,
+    calls: Option<String>,
+}
+
+thread_local! {
+    /// Whether a panic of this thread is confined.
+    static CONFINED: Cell<bool> = const { Cell::new(false) };
+    /// The last panic of this thread that was confined.
+    static SEEN: RefCell<Option<Seen>> = const { RefCell::new(None) };
+}
+
+/// Runs `job`. If it panics, what it owned is dropped, and what it borrowed is suspect.
+pub(crate) fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
+    let outer = CONFINED.replace(true);
+    let result = catch_unwind(AssertUnwindSafe(job));
+    CONFINED.set(outer);
+    result.map_err(|payload| {
+        let seen = SEEN.take();
+        let (place, calls) = seen.map_or((None, None), |seen| (seen.place, seen.calls));
+        Panic {
+            message: message_of(&*payload),
+            // Another hook than ours has printed it.
+            place: place.unwrap_or_else(|| "see standard error".to_owned()),
+            calls,
+        }
+    })
+}
+
+/// A job of the control plane that one panic ends, and no other job with it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// A connection request, which is refused.
+    Connect,
+    /// A request of the metrics page, which is answered with 500.
+    Metrics,
+    /// A flush of disks, at a shutdown or a reload, which has failed.
+    Flush,
+}
+
+impl Part {
+    pub(crate) const ALL: [(Self, &'static str); 3] = [
+        (Self::Connect, "connect"),
+        (Self::Metrics, "metrics"),
+        (Self::Flush, "flush"),
+    ];
+}
+
+/// The panics that a target has survived.
+#[derive(Debug)]
+pub(crate) struct Panics {
+    confines: bool,
+    recent: Mutex<VecDeque<Instant>>,
+    by_part: [AtomicU64; Part::ALL.len()],
+}
+
+impl Panics {
+    /// None so far. `confines`: else jobs of the control plane panic as they like, since the
+    /// caller wants to know.
+    pub(crate) fn new(confines: bool) -> Self {
+        Self {
+            confines,
+            recent: Mutex::default(),
+            by_part: Default::default(),
+        }
+    }
+
+    /// Runs a job of the control plane. `None`: it panicked, and that was reported.
+    pub(crate) fn confine<T>(&self, part: Part, job: impl FnOnce() -> T) -> Option<T> {
+        if !self.confines {
+            return Some(job());
+        }
+        let panic = match confine(job) {
+            Ok(done) => return Some(done),
+            Err(panic) => panic,
+        };
+        self.by_part[part as usize].fetch_add(1, Ordering::Relaxed);
+        let (message, place, calls) = (&panic.message, &panic.place, &panic.calls);
+        // Cause: a bug, a few times a minute: see `PANICS_MAX`.
+        tracing::error!(
+            part = Part::ALL[part as usize].1,
+            panic = message,
+            place,
+            calls,
+            version = env!("CARGO_PKG_VERSION"),
+            "a job of the control plane panicked: it has failed, and all else goes on. {REPORT}"
+        );
+        self.survive(&panic);
+        None
+    }
+
+    /// One more panicked. Ends the process, if these are too many.
+    pub(crate) fn survive(&self, panic: &Panic) {
+        if let Some(count) = self.count(Instant::now()) {
+            end_process(&format!(
+                "{count} panics in {} s, the last one {panic}, and {PANICS_MAX} are the most: \
+                 what causes them does not go away. {REPORT}",
+                PANIC_WINDOW.as_secs()
+            ));
+        }
+    }
+
+    /// How many there were of late, if these are too many.
+    fn count(&self, now: Instant) -> Option<usize> {
+        // Whole whoever panics: each of these is one step.
+        let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
+        recent.push_back(now);
+        recent.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
+        (recent.len() > PANICS_MAX).then_some(recent.len())
+    }
+
+    /// Jobs that panicked.
+    pub(crate) fn of_part(&self, part: Part) -> u64 {
+        self.by_part[part as usize].load(Ordering::Relaxed)
+    }
+}
+
+/// What the reader of such a line can do.
+pub(crate) const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
+    those before it, and `cairn-target --version`; RUST_BACKTRACE=1 adds the calls that led there";
+
+/// Has every panic end the process, but for those that a [`Target`](crate::Target) confines,
+/// which it logs with their place. For the whole process, so not by the library itself:
+/// without it a panic in the control plane or in a provider's thread leaves a target that
+/// answers some hosts and not others.
+pub fn end_process_on_panic() {
+    let default = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |panic| {
+        if !note(panic) {
+            default(panic);
+            std::process::abort();
+        }
+    }));
+}
+
+/// Whether a panic is confined, and the first one: a second one cannot be.
+fn note(panic: &PanicHookInfo<'_>) -> bool {
+    let calls = Backtrace::capture();
+    let seen = Seen {
+        place: panic.location().map(ToString::to_string),
+        calls: (calls.status() == BacktraceStatus::Captured).then(|| calls.to_string()),
+    };
+    let is_confined = CONFINED.get() && SEEN.replace(Some(seen)).is_none();
+    if is_confined {
+        // Before anything is unwound, and with it a lock released.
+        *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(panic.to_string());
+    }
+    is_confined
+}
+
+fn message_of(payload: &(dyn Any + Send)) -> String {
+    let text = payload.downcast_ref::<String>().map(String::as_str);
+    let text = text.or_else(|| payload.downcast_ref::<&str>().copied());
+    text.unwrap_or("a panic without a message").to_owned()
+}
+
+/// Ends the process, for this reason.
+pub(crate) fn end_process(reason: &str) -> ! {
+    let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let last = last.as_deref().unwrap_or("none that was not printed");
+    // Cause: a bug, once.
+    tracing::error!(last_panic = last, "the process ends: {reason}");
+    if !tracing::dispatcher::has_been_set() {
+        eprintln!("the process ends: {reason}; last panic: {last}");
+    }
+    std::process::abort();
+}
+
+/// What a lock guards that threads share. If one of them panicked in the middle of a change,
+/// nobody knows what it is now: then the process ends.
+pub(crate) fn intact<T>(locked: LockResult<T>, what: &str) -> T {
+    locked.unwrap_or_else(|_| {
+        end_process(&format!(
+            "a thread panicked as it changed {what}, which all threads share. {REPORT}"
+        ))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_confined_panic_is_a_value() {
+        assert_eq!(confine(|| 7).unwrap(), 7);
+        let panic = confine(|| panic!("block {}", 7)).unwrap_err();
+        assert_eq!(panic.message, "block 7");
+        assert_eq!(confine(|| panic!("plain")).unwrap_err().message, "plain");
+        let odd = confine(|| std::panic::panic_any(7)).unwrap_err();
+        assert_eq!(odd.message, "a panic without a message");
+    }
+
+    #[test]
+    fn only_the_innermost_panic_is_confined() {
+        let outer = confine(|| {
+            confine(|| panic!("inner")).unwrap_err();
+            panic!("outer")
+        });
+        assert_eq!(outer.unwrap_err().message, "outer");
+        assert!(!CONFINED.get());
+    }
+
+    #[test]
+    fn few_panics_are_survived_and_many_are_not() {
+        let (panics, begun) = (Panics::new(true), Instant::now());
+        let at = |seconds| begun + Duration::from_secs(seconds);
+        for second in 0..PANICS_MAX as u64 {
+            assert_eq!(panics.count(at(second)), None);
+        }
+        let later = PANIC_WINDOW.as_secs();
+        assert_eq!(panics.count(at(later)), None, "the first is long ago");
+        assert_eq!(panics.count(at(later)), Some(PANICS_MAX + 1));
+    }
+
+    #[test]
+    fn a_job_that_panics_is_counted() {
+        let panics = Panics::new(true);
+        assert_eq!(panics.confine(Part::Flush, || 7), Some(7));
+        let none: Option<()> = panics.confine(Part::Flush, || panic!("a flush"));
+        assert_eq!(none, None);
+        let counts = Part::ALL.map(|(part, _)| panics.of_part(part));
+        assert_eq!(counts, [0, 0, 1]);
+    }
+}

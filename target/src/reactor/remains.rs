@@ -1,0 +1,314 @@
+//! What is left of a reactor that panicked, and the one that takes its place.
+//!
+//! A panic says that an invariant of the reactor is broken, so nothing of it goes on. Its
+//! endpoints are closed first: no device moves a byte for it any more, and its hosts see
+//! that their connections are gone. The disks cannot be stopped so: they still have
+//! commands, and write what they read into its memory. So its ring stays, with the memory
+//! that the ring knows, until the last of these has ended ([`Remains`]). Nothing more is
+//! submitted; what the ring was about to submit has lost its files.
+//!
+//! Until then, too, the queues of these commands count as connected: their host's next
+//! association waits for them ([`Ward`](crate::registry::Ward)), and their CNTLID is not
+//! used again.
+//!
+//! The new reactor lives on the same thread, which the old ring may not leave.
+
+use std::collections::{BTreeSet, HashSet};
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::Reactor;
+use super::disks::Disks;
+use super::predecessors::changes;
+use super::start::Start;
+use crate::backend::Progress;
+use crate::ids::QpairId;
+use crate::panics::{Panic, REPORT};
+use crate::qpair::{Association, Qpairs};
+use crate::request::{RequestId, RequestTable, Stage, Task};
+use crate::ring::{Finished, Ring};
+use crate::work_id::{WorkId, WorkKind};
+
+/// For disks to let go of their commands before the new reactor begins: then both need no
+/// memory at once.
+const DISKS_WAIT: Duration = Duration::from_millis(250);
+
+/// How often to look whether disks have let go, while nothing else wakes the reactor.
+const LOOK_INTERVAL: Duration = Duration::from_millis(10);
+
+/// Remains of a reactor at a time. More would be memory that hung disks keep for good.
+const REMAINS_MAX: usize = 4;
+
+/// A queue of a reactor that panicked.
+#[derive(Debug)]
+struct Lost {
+    qpair: QpairId,
+    association: Association,
+    /// Its commands that a disk may have.
+    commands: Vec<RequestId>,
+}
+
+impl Lost {
+    fn retire(&self) {
+        let Association {
+            subsystem,
+            controller,
+            qid,
+            ..
+        } = &self.association;
+        subsystem.disconnected(controller.cntlid(), *qid);
+    }
+}
+
+/// What disks still have of a reactor that panicked.
+pub(super) struct Remains {
+    ring: Ring,
+    requests: RequestTable,
+    disks: Disks,
+    queues: Vec<Lost>,
+}
+
+impl Remains {
+    /// Asks the disks to let go.
+    fn cancel(&mut self) -> io::Result<()> {
+        self.ring.remove_all_files()?;
+        for id in self.queues.iter().flat_map(|queue| &queue.commands) {
+            let tag = self.requests.work_id(*id, WorkKind::Block);
+            self.ring.cancel(tag);
+        }
+        Ok(())
+    }
+
+    /// Waits for the disks until then.
+    fn wait_until(&mut self, deadline: Instant) -> io::Result<()> {
+        loop {
+            self.collect()?;
+            let left = deadline.saturating_duration_since(Instant::now());
+            if self.is_over() || left.is_zero() {
+                return Ok(());
+            }
+            self.ring.wait(Some(left.min(LOOK_INTERVAL)))?;
+        }
+    }
+
+    /// Takes what disks have ended.
+    fn collect(&mut self) -> io::Result<()> {
+        self.ring.submit()?;
+        while let Some(finished) = self.ring.pop() {
+            if let Finished::Operation { tag, result } = finished {
+                self.ended(WorkId::decode(tag), result);
+            }
+        }
+        if self.is_over() {
+            self.queues.iter_mut().for_each(|it| it.commands.clear());
+        }
+        self.queues.retain(|queue| {
+            let is_done = queue.commands.is_empty();
+            if is_done {
+                queue.retire();
+            }
+            !is_done
+        });
+        Ok(())
+    }
+
+    /// A step of block I/O has ended, and with it the operation, unless more of it is with
+    /// the disk. What the disk lost is remembered, as ever.
+    fn ended(&mut self, work: WorkId, result: Result<u32, i32>) {
+        let Some(id) = self.requests.get(work) else {
+            return;
+        };
+        let request = &mut self.requests[id];
+        let (Some(block), Some(disk)) = (&mut request.block, request.disk) else {
+            return;
+        };
+        block.stop();
+        let disk = &self.disks[disk];
+        let (ring, tag) = (&mut self.ring, work.encode());
+        let progress = disk.backend().resume(block, result, ring, disk.file, tag);
+        if progress != Progress::Pending {
+            for queue in &mut self.queues {
+                queue.commands.retain(|of_queue| *of_queue != id);
+            }
+        }
+    }
+
+    /// Whether the disks have nothing of it any more.
+    fn is_over(&self) -> bool {
+        self.ring.in_flight() == 0
+    }
+
+    /// Commands that disks may have.
+    fn commands(&self) -> usize {
+        self.queues.iter().map(|queue| queue.commands.len()).sum()
+    }
+
+    /// The namespaces that a queue's commands may still change.
+    pub(super) fn pending(&self, qpair: QpairId) -> BTreeSet<u32> {
+        let of_qpair = self.queues.iter().filter(|queue| queue.qpair == qpair);
+        let requests = of_qpair.flat_map(|queue| &queue.commands);
+        let requests = requests.map(|id| &self.requests[*id]);
+        let changing = requests.filter(|request| match request.task {
+            Task::Io(operation) => changes(operation),
+            _ => false,
+        });
+        changing.map(|request| request.sqe.nsid.get()).collect()
+    }
+}
+
+/// What a panic cost.
+#[derive(Debug, Default)]
+struct Losses {
+    hosts: usize,
+    queue_pairs: usize,
+    /// Commands that disks still have.
+    commands: usize,
+}
+
+impl Reactor {
+    /// The reactor that takes the place of this one, which panicked: with its mailbox, and
+    /// without anything that its hosts had here.
+    pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
+        self.counters.panics.add(1);
+        self.requests.abandon_all();
+        for port in self.ports.drain(..).flatten() {
+            port.counters().open.set(0);
+            drop(port);
+        }
+        let (queues, mut losses) = self.lost_queues();
+        for Lost { association, .. } in &queues {
+            association.subsystem.lose(association.controller.cntlid());
+        }
+        self.inbox.unload_all();
+        let sources = self.disks.sources();
+        let mut remains = Remains {
+            ring: self.ring,
+            requests: self.requests,
+            disks: self.disks,
+            queues,
+        };
+        remains.cancel()?;
+        remains.wait_until(Instant::now() + DISKS_WAIT)?;
+        losses.commands = remains.commands();
+        if !remains.is_over() {
+            if self.remains.len() == REMAINS_MAX {
+                return Err(io::Error::other(format!(
+                    "disks keep the memory of {REMAINS_MAX} reactors that panicked before"
+                )));
+            }
+            self.remains.push(remains);
+        }
+        let mut new = Self::new(Start {
+            index: self.index,
+            // The thread is where it is.
+            core: None,
+            sizes: self.sizes,
+            registry: self.registry,
+            inbox: self.inbox,
+            control: self.control,
+            clock: self.clock,
+            started: self.started,
+            counters: self.counters,
+        })?;
+        for (subsystem, counters, table) in sources {
+            new.disks
+                .adopt(subsystem, &counters, &table, &[], &mut new.ring);
+        }
+        new.qpairs = Qpairs::after(&self.qpairs);
+        new.claims = self.claims;
+        new.remains = self.remains;
+        new.draining = self.draining;
+        new.stopping = self.stopping;
+        if self.qpairs.len() > 0 {
+            new.report_drained();
+        }
+        new.settle_claims();
+        new.show_orphans();
+        report(new.index, panic, &losses);
+        Ok(new)
+    }
+
+    /// The queues that are no more, with those of their commands that a disk may have.
+    fn lost_queues(&self) -> (Vec<Lost>, Losses) {
+        let mut hosts = HashSet::new();
+        let mut queues = Vec::new();
+        for id in self.qpairs.ids() {
+            let queue = &self.qpairs[id];
+            if queue.is_open() {
+                self.counters.ended_by_fault.add(1);
+            }
+            let Some(association) = &queue.association else {
+                continue;
+            };
+            hosts.insert(association.controller.host());
+            // The one that ran may just have been handed over.
+            let with_disk = |stage| matches!(stage, Stage::InBackend | Stage::Running);
+            let commands = self.requests.of_qpair(id);
+            let commands = commands.filter(|id| {
+                let request = &self.requests[*id];
+                with_disk(request.stage()) && request.block.is_some()
+            });
+            queues.push(Lost {
+                qpair: id,
+                association: association.clone(),
+                commands: commands.collect(),
+            });
+        }
+        let losses = Losses {
+            hosts: hosts.len(),
+            queue_pairs: self.qpairs.len(),
+            commands: 0,
+        };
+        (queues, losses)
+    }
+
+    /// Takes what disks have ended of reactors that panicked.
+    pub(super) fn collect_remains(&mut self) {
+        if self.remains.is_empty() {
+            return;
+        }
+        self.remains.retain_mut(|remains| {
+            if let Err(error) = remains.collect() {
+                panic!("io_uring of a reactor that panicked no longer waits: {error}");
+            }
+            !remains.is_over()
+        });
+        self.show_orphans();
+    }
+
+    /// When to look again whether disks have let go.
+    pub(super) fn next_look_at_remains(&self) -> Option<Instant> {
+        (!self.remains.is_empty()).then(|| self.now + LOOK_INTERVAL)
+    }
+
+    fn show_orphans(&self) {
+        let commands = self.remains.iter().map(Remains::commands).sum::<usize>();
+        self.counters.orphans.set(commands as u64);
+    }
+}
+
+fn report(reactor: usize, panic: &Panic, losses: &Losses) {
+    let Panic {
+        message,
+        place,
+        calls,
+    } = panic;
+    let Losses {
+        hosts,
+        queue_pairs,
+        commands,
+    } = losses;
+    // Cause: a bug, a few times a minute: see `Panics`.
+    tracing::error!(
+        reactor,
+        panic = message,
+        place,
+        hosts,
+        queue_pairs,
+        commands_at_disks = commands,
+        version = env!("CARGO_PKG_VERSION"),
+        calls,
+        "a reactor panicked: its hosts are disconnected and reconnect, it is rebuilt, and the \
+         other reactors go on. {REPORT}"
+    );
+}

@@ -1,0 +1,794 @@
+//! A reactor's io_uring: its block I/O and the one place where it sleeps.
+//!
+//! Why `unsafe` here: the kernel reads and writes the buffers of a submitted
+//! entry behind the compiler's back. The ring makes that sound by itself: it
+//! accepts only spans of mappings that are its fixed buffers, to whose bytes no
+//! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
+//! holds until the last operation on them has ended, whoever unmaps them.
+
+mod outgoing;
+mod setup;
+#[cfg(test)]
+mod tests;
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::RawFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_rdma::{Clock, Mapping};
+use io_uring::{IoUring, cqueue, opcode, squeue, types};
+
+use crate::memlock;
+use crate::simulated_disk::{Attachment, Memory, SimulatedDisk, Work};
+use crate::submission::Handover;
+use crate::workers::{Job, Workers};
+
+pub(crate) use setup::files_max;
+
+use outgoing::Outgoing;
+use setup::{build, make_room};
+
+/// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
+/// receive slots for each device.
+pub(crate) const BUFFERS_MAX: usize = 10;
+
+/// Entries of the submission queue. A full one is handed to the kernel early,
+/// so this bounds a batch and not what is in flight.
+const SUBMISSIONS: u32 = 256;
+
+/// Operations that are gathered before the kernel gets them. Fewer cost a system
+/// call each; more keep a disk waiting while we gather, and us while it works, and
+/// then everything is done at once again.
+const BATCH: usize = 8;
+
+/// Bytes of zeroes kept for disks that cannot zero a range by themselves.
+pub(crate) const ZEROES: u32 = 64 * 1024;
+
+/// The fixed buffer that holds the zeroes.
+const ZEROES_SLOT: u16 = 0;
+
+/// An index into the ring's fixed files, and what is handed over there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct FileSlot {
+    index: u32,
+    handover: Handover,
+}
+
+/// Marks the slot of a simulated disk.
+const SIMULATED_SLOT: u32 = 1 << 31;
+
+impl FileSlot {
+    /// The place of a simulated disk, if it is one.
+    #[inline(always)]
+    fn simulated(self) -> Option<u32> {
+        (self.index & SIMULATED_SLOT != 0).then_some(self.index & !SIMULATED_SLOT)
+    }
+
+    /// The same file, of which that is handed over from now on.
+    pub(crate) fn with(self, handover: Handover) -> Self {
+        Self { handover, ..self }
+    }
+
+    /// How the kernel knows it.
+    #[inline(always)]
+    fn fixed(self) -> types::Fixed {
+        types::Fixed(self.index)
+    }
+}
+
+/// A stretch of one of the ring's fixed buffers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Which fixed buffer.
+    pub(crate) buffer: u16,
+    /// Virtual address of the first byte.
+    pub(crate) addr: u64,
+    /// Bytes.
+    pub(crate) length: u32,
+}
+
+impl Span {
+    /// `length` bytes of it, from `offset` on.
+    pub(crate) fn part(self, offset: u32, length: u32) -> Self {
+        assert!(
+            offset
+                .checked_add(length)
+                .is_some_and(|end| end <= self.length),
+            "{length} bytes at {offset} of {self:?}"
+        );
+        Self {
+            addr: self.addr + u64::from(offset),
+            length,
+            ..self
+        }
+    }
+}
+
+/// `IORING_ENTER_GETEVENTS` (io_uring_enter(2)).
+const ENTER_GETEVENTS: u32 = 1;
+
+/// `BLOCK_URING_CMD_DISCARD` (linux/blkdev.h): `_IO(0x12, 0)`, the range in `addr` and `addr3`.
+const BLOCK_URING_CMD_DISCARD: u32 = 0x12 << 8;
+
+/// Marks the entries that wait for a descriptor; the tags of operations leave it 0.
+const POLL: u64 = 1 << 63;
+
+/// Marks what nobody waits for.
+const IGNORED: u64 = 1 << 62;
+
+/// With [`POLL`], marks the wait for simulated disks.
+const SIMULATED: u64 = 1 << 61;
+
+/// With [`POLL`], marks the wait for workers.
+const WORKERS: u64 = 1 << 60;
+
+/// Something the ring finished.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Finished {
+    /// An operation on a file.
+    Operation {
+        /// As given on submission.
+        tag: u64,
+        /// Bytes, or an errno.
+        result: Result<u32, i32>,
+    },
+    /// A descriptor is readable.
+    Readable {
+        /// As given to [`Ring::poll_readable`].
+        token: u32,
+    },
+}
+
+/// One io_uring.
+pub(crate) struct Ring {
+    uring: IoUring,
+    buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
+    files_taken: Vec<bool>,
+    /// The files before this one are taken.
+    files_from: usize,
+    /// Operations on buffers and files that the kernel has; polls do not count.
+    in_flight: u32,
+    /// Changes that the next system call takes along.
+    outgoing: Outgoing,
+    /// What [`Self::settle`] has waited for, and what was refused.
+    settled: VecDeque<Finished>,
+    /// Simulated disks, if it has any.
+    simulated: Option<Box<Attachment>>,
+    /// For what the ring cannot do, if that was ever asked for.
+    workers: Option<Workers>,
+}
+
+impl Ring {
+    /// A ring for the calling thread, with room for `operations` in flight.
+    pub(crate) fn new(operations: u32) -> io::Result<Self> {
+        let uring = build(operations)?;
+        let empty = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        // SAFETY: empty entries name no memory.
+        unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
+        let files = files_max();
+        make_room(&uring, files)?;
+        // As many threads of the kernel as operations, if it comes to that: one that hangs
+        // must not keep those of other disks from starting. It makes them as it needs them.
+        // Linux before 5.15 has no such limit to set.
+        let _ = uring
+            .submitter()
+            .register_iowq_max_workers(&mut [operations, 0]);
+        let mut ring = Self {
+            uring,
+            buffers: Default::default(),
+            files_taken: vec![false; files],
+            files_from: 0,
+            in_flight: 0,
+            outgoing: Outgoing::new(BATCH),
+            settled: VecDeque::new(),
+            simulated: None,
+            workers: None,
+        };
+        let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
+        let slot = ring.add_buffer(&zeroes)?;
+        assert_eq!(slot, ZEROES_SLOT, "the zeroes come first");
+        Ok(ring)
+    }
+
+    /// Changes of disks have leases, which end by this clock; its times count from `started`.
+    pub(crate) fn set_clock(&mut self, clock: Clock, started: Instant) {
+        self.outgoing.set_clock(clock, started);
+    }
+
+    /// The changes that are asked for next may begin until then, in nanoseconds since the
+    /// start. Later they end with `ECANCELED`, and nothing was done.
+    #[inline(always)]
+    pub(crate) fn set_lease(&mut self, until_ns: u64) {
+        self.outgoing.set_lease(until_ns);
+    }
+
+    /// Makes `mapping` a fixed buffer, for as long as the ring lives or until
+    /// [`Self::remove_buffer`].
+    pub(crate) fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
+        let slot = self
+            .buffers
+            .iter()
+            .position(Option::is_none)
+            .ok_or_else(|| io::Error::other(format!("all {BUFFERS_MAX} fixed buffers taken")))?;
+        let iovec = libc::iovec {
+            iov_base: mapping.addr() as *mut libc::c_void,
+            iov_len: mapping.len(),
+        };
+        // SAFETY: the ring keeps the mapping alive as long as it is registered.
+        unsafe {
+            self.uring
+                .submitter()
+                .register_buffers_update(slot as u32, &[iovec], None)
+        }
+        .map_err(|error| memlock::explain(error, mapping.len()))?;
+        self.buffers[slot] = Some(Arc::clone(mapping));
+        Ok(slot as u16)
+    }
+
+    /// Takes a fixed buffer back. Operations in flight on it keep its pages.
+    pub(crate) fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
+        let empty = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        // SAFETY: an empty entry names no memory.
+        unsafe {
+            self.uring
+                .submitter()
+                .register_buffers_update(u32::from(slot), &[empty], None)?;
+        }
+        self.buffers[usize::from(slot)] = None;
+        Ok(())
+    }
+
+    /// Makes `fd` a fixed file. What of it may block goes to threads of the kernel.
+    pub(crate) fn add_file(&mut self, fd: RawFd, handover: Handover) -> io::Result<FileSlot> {
+        if let Some(disk) = SimulatedDisk::find(fd) {
+            return Ok(self.add_simulated(disk));
+        }
+        let free = self.files_taken[self.files_from..].iter();
+        let count = self.files_taken.len();
+        let slot = self.files_from + free.take_while(|taken| **taken).count();
+        if slot == count {
+            return Err(io::Error::other(format!(
+                "all {count} fixed files are taken"
+            )));
+        }
+        self.uring
+            .submitter()
+            .register_files_update(slot as u32, &[fd])?;
+        self.files_taken[slot] = true;
+        self.files_from = slot + 1;
+        Ok(FileSlot {
+            index: slot as u32,
+            handover,
+        })
+    }
+
+    /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
+    /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
+    pub(crate) fn remove_all_files(&mut self) -> io::Result<()> {
+        let taken = self.files_taken.iter().rposition(|taken| *taken);
+        let Some(last) = taken else { return Ok(()) };
+        let none = vec![-1; last + 1];
+        self.uring.submitter().register_files_update(0, &none)?;
+        self.files_taken.fill(false);
+        self.files_from = 0;
+        Ok(())
+    }
+
+    /// Takes a fixed file back. Operations in flight on it finish undisturbed.
+    pub(crate) fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
+        if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
+            attachment.remove(place);
+            return Ok(());
+        }
+        self.uring
+            .submitter()
+            .register_files_update(slot.index, &[-1])?;
+        self.files_taken[slot.index as usize] = false;
+        self.files_from = self.files_from.min(slot.index as usize);
+        Ok(())
+    }
+
+    /// The first `length` bytes of the zeroes.
+    pub(crate) fn zeroes(&self, length: u32) -> Span {
+        let mapping = self.buffers[usize::from(ZEROES_SLOT)].as_ref();
+        let addr = mapping.expect("the zeroes are never removed").addr();
+        let whole = Span {
+            buffer: ZEROES_SLOT,
+            addr,
+            length: ZEROES,
+        };
+        whole.part(0, length)
+    }
+
+    /// Copies the first bytes of `span` out.
+    pub(crate) fn peek(&self, span: Span, out: &mut [u8]) {
+        assert!(
+            out.len() <= span.length as usize,
+            "{} bytes of {span:?}",
+            out.len()
+        );
+        let (mapping, offset) = self.locate(span);
+        mapping.read(offset, out);
+    }
+
+    /// Copies the bytes of one span to another of the same length.
+    pub(crate) fn copy_span(&self, from: Span, to: Span) {
+        assert_eq!(from.length, to.length, "{from:?} to {to:?}");
+        let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
+        source.copy_to(at, target, target_at, from.length as usize);
+    }
+
+    /// Whether two spans of one length hold the same bytes. Copies a piece of
+    /// each at a time: no reference to memory of devices may exist.
+    pub(crate) fn equal(&self, one: Span, other: Span) -> bool {
+        const PIECE: usize = 4096;
+        assert_eq!(one.length, other.length, "{one:?} and {other:?}");
+        let ((one_in, one_at), (other_in, other_at)) = (self.locate(one), self.locate(other));
+        let (mut left, mut right) = ([0; PIECE], [0; PIECE]);
+        let length = one.length as usize;
+        (0..length).step_by(PIECE).all(|done| {
+            let piece = PIECE.min(length - done);
+            one_in.read(one_at + done, &mut left[..piece]);
+            other_in.read(other_at + done, &mut right[..piece]);
+            left[..piece] == right[..piece]
+        })
+    }
+
+    /// Copies into `span` from another mapping.
+    pub(crate) fn copy_in(&self, span: Span, from: &Mapping, at: usize) {
+        let (mapping, offset) = self.locate(span);
+        from.copy_to(at, mapping, offset, span.length as usize);
+    }
+
+    /// Copies `span` into another mapping.
+    pub(crate) fn copy_out(&self, span: Span, to: &Mapping, at: usize) {
+        let (mapping, offset) = self.locate(span);
+        mapping.copy_to(offset, to, at, span.length as usize);
+    }
+
+    /// Reads from `offset` of the file into `span`.
+    pub(crate) fn read(&mut self, tag: u64, file: FileSlot, offset: u64, span: Span) {
+        self.locate(span);
+        if let Some(place) = file.simulated() {
+            let memory = self.memory(span);
+            return self.simulate(tag, place, Work::Read { offset, memory });
+        }
+        let entry =
+            opcode::ReadFixed::new(file.fixed(), span.addr as *mut u8, span.length, span.buffer)
+                .offset(offset)
+                .build();
+        self.push_operation(tag, entry.flags(way_of(file.handover.reads)));
+    }
+
+    /// Writes `span` to `offset` of the file; `durable` waits for stable storage. `at_once`
+    /// ends with EAGAIN where it had to wait, such as for space at the end of a file.
+    pub(crate) fn write(
+        &mut self,
+        tag: u64,
+        file: FileSlot,
+        offset: u64,
+        span: Span,
+        durable: bool,
+        at_once: bool,
+    ) {
+        self.locate(span);
+        if let Some(place) = file.simulated() {
+            let work = Work::Write {
+                offset,
+                memory: self.memory(span),
+                durable,
+            };
+            return self.simulate(tag, place, work);
+        }
+        let durable = if durable { libc::RWF_DSYNC } else { 0 };
+        let at_once = if at_once { libc::RWF_NOWAIT } else { 0 };
+        let entry = opcode::WriteFixed::new(
+            file.fixed(),
+            span.addr as *const u8,
+            span.length,
+            span.buffer,
+        )
+        .offset(offset)
+        .rw_flags(durable | at_once)
+        .build();
+        self.push_change(tag, entry.flags(way_of(file.handover.writes)));
+    }
+
+    /// Makes all finished writes of the file durable.
+    pub(crate) fn sync(&mut self, tag: u64, file: FileSlot) {
+        if let Some(place) = file.simulated() {
+            return self.simulate(tag, place, Work::Flush);
+        }
+        let entry = opcode::Fsync::new(file.fixed())
+            .flags(types::FsyncFlags::DATASYNC)
+            .build();
+        self.push_operation(tag, entry);
+    }
+
+    /// `fallocate(2)`.
+    pub(crate) fn fallocate(
+        &mut self,
+        tag: u64,
+        file: FileSlot,
+        offset: u64,
+        length: u64,
+        mode: i32,
+    ) {
+        if let Some(place) = file.simulated() {
+            return self.simulate(tag, place, Work::Zero { offset, length });
+        }
+        let entry = opcode::Fallocate::new(file.fixed(), length)
+            .offset(offset)
+            .mode(mode)
+            .build();
+        self.push_change(tag, entry);
+    }
+
+    /// Gives a range of a block device back, which may read as anything then. Ends with
+    /// EOPNOTSUPP before Linux 6.12.
+    pub(crate) fn discard(&mut self, tag: u64, file: FileSlot, offset: u64, length: u64) {
+        let mut command = [0; 16];
+        command[..8].copy_from_slice(&length.to_ne_bytes());
+        let entry = opcode::UringCmd16::new(file.fixed(), BLOCK_URING_CMD_DISCARD)
+            .addr(Some(offset))
+            .cmd(command)
+            .build();
+        self.push_change(tag, entry);
+    }
+
+    /// Has a worker change a disk in a way that the ring cannot. It completes as an operation
+    /// of this tag.
+    #[cold]
+    pub(crate) fn run_apart(&mut self, tag: u64, job: Job) {
+        if self.workers.is_none() {
+            self.workers = Workers::new();
+            self.watch_workers();
+        }
+        match &self.workers {
+            Some(workers) => {
+                let lease = self.outgoing.lease();
+                let in_time = move || {
+                    if lease.is_over() {
+                        Err(libc::ECANCELED)
+                    } else {
+                        job()
+                    }
+                };
+                workers.begin(tag, Box::new(in_time));
+            }
+            // No descriptor is left: it is tried again later.
+            None => self.settled.push_back(Finished::Operation {
+                tag,
+                result: Err(libc::EAGAIN),
+            }),
+        }
+    }
+
+    /// Wakes up when a worker has ended something.
+    fn watch_workers(&mut self) {
+        if let Some(workers) = &self.workers {
+            let fd = types::Fd(workers.wake_fd());
+            workers.clear();
+            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+            self.push(&entry.user_data(POLL | WORKERS));
+        }
+    }
+
+    fn collect_workers(&mut self) {
+        if let Some(workers) = &self.workers {
+            while let Some((tag, result)) = workers.pop() {
+                self.settled.push_back(Finished::Operation { tag, result });
+            }
+        }
+    }
+
+    /// Completes once `fd` is readable: at once if it is already.
+    ///
+    /// One shot and not multishot, which reports only what becomes ready after
+    /// it looked: whoever goes to sleep must not miss what came before.
+    pub(crate) fn poll_readable(&mut self, token: u32, fd: RawFd) {
+        let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
+        self.push(&entry.user_data(POLL | u64::from(token)));
+    }
+
+    /// Takes back a [`Self::poll_readable`], which then never completes.
+    pub(crate) fn cancel_poll(&mut self, token: u32) {
+        let entry = opcode::PollRemove::new(POLL | u64::from(token)).build();
+        self.push(&entry.user_data(IGNORED));
+    }
+
+    /// Operations on files in flight, and those that are about to be submitted.
+    pub(crate) fn in_flight(&self) -> u32 {
+        let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
+        self.in_flight + simulated
+    }
+
+    /// Hands what was pushed to the kernel and lets it finish what it can,
+    /// without waiting. No system call if there is nothing of either.
+    pub(crate) fn submit(&mut self) -> io::Result<()> {
+        self.release_changes();
+        let queue = self.uring.submission();
+        if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
+            return Ok(());
+        }
+        let pushed = queue.len() as u32;
+        drop(queue);
+        // Always with GETEVENTS, and never to wait: what a disk finishes at once is
+        // to be taken with the call that submits it. Otherwise work that is deferred
+        // to us (DEFER_TASKRUN) would want a second one.
+        // SAFETY: the entries are as `push` demands; no argument points anywhere.
+        let entered = unsafe {
+            let submitter = self.uring.submitter();
+            submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)
+        };
+        retry(entered)
+    }
+
+    /// As [`Self::submit`], then sleeps until something completes or the
+    /// timeout is over.
+    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+        self.release_changes();
+        if !self.settled.is_empty() {
+            return self.submit();
+        }
+        let Some(timeout) = timeout else {
+            return retry(self.uring.submit_and_wait(1));
+        };
+        let timespec = types::Timespec::from(timeout);
+        let args = types::SubmitArgs::new().timespec(&timespec);
+        retry(self.uring.submitter().submit_with_args(1, &args))
+    }
+
+    /// Waits for all operations in flight, so that they end in the order of their
+    /// tags and not in one that the kernel chooses: for simulations, where disks
+    /// take no time.
+    pub(crate) fn settle(&mut self) -> io::Result<()> {
+        self.release_changes();
+        while self.in_flight > 0 {
+            match self.take() {
+                Some(finished) => self.settled.push_back(finished),
+                None => self.wait(None)?,
+            }
+        }
+        self.settled
+            .make_contiguous()
+            .sort_by_key(|finished| match *finished {
+                Finished::Operation { tag, .. } => tag,
+                Finished::Readable { token } => token.into(),
+            });
+        self.step_simulated();
+        Ok(())
+    }
+
+    /// Ends what is due on simulated disks, and says when to look again: at once, if
+    /// something has ended.
+    pub(crate) fn step_simulated(&mut self) -> Option<Duration> {
+        let next = self.simulated.as_ref()?.step();
+        self.collect_simulated();
+        if self.settled.is_empty() {
+            next
+        } else {
+            Some(Duration::ZERO)
+        }
+    }
+
+    /// Whether something has ended that was not taken yet, and that no wait would report.
+    pub(crate) fn has_ended(&self) -> bool {
+        !self.settled.is_empty()
+    }
+
+    /// The next completion, if there is one.
+    pub(crate) fn pop(&mut self) -> Option<Finished> {
+        self.settled.pop_front().or_else(|| self.take())
+    }
+
+    fn take(&mut self) -> Option<Finished> {
+        loop {
+            let entry: cqueue::Entry = self.uring.completion().next()?;
+            let (tag, result) = (entry.user_data(), entry.result());
+            if tag & IGNORED != 0 || (tag & POLL != 0 && result == -libc::ECANCELED) {
+                continue;
+            }
+            if tag & POLL != 0 {
+                if tag & WORKERS != 0 {
+                    self.watch_workers();
+                    self.collect_workers();
+                } else if tag & SIMULATED != 0 {
+                    self.watch_simulated();
+                    self.collect_simulated();
+                } else {
+                    return Some(Finished::Readable { token: tag as u32 });
+                }
+                match self.settled.pop_front() {
+                    None => continue,
+                    finished => return finished,
+                }
+            }
+            self.in_flight -= 1;
+            let result = u32::try_from(result).map_err(|_| -result);
+            return Some(Finished::Operation { tag, result });
+        }
+    }
+
+    #[cold]
+    fn add_simulated(&mut self, disk: SimulatedDisk) -> FileSlot {
+        if self.simulated.is_none() {
+            self.simulated = Some(Box::new(Attachment::new()));
+            self.watch_simulated();
+        }
+        let attachment = self.simulated.as_mut().expect("it was just made");
+        FileSlot {
+            index: SIMULATED_SLOT | attachment.add(disk),
+            handover: Handover::default(),
+        }
+    }
+
+    /// Wakes up when a simulated disk has ended something.
+    fn watch_simulated(&mut self) {
+        if let Some(attachment) = &self.simulated {
+            let fd = types::Fd(attachment.wake_fd());
+            attachment.clear();
+            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+            self.push(&entry.user_data(POLL | SIMULATED));
+        }
+    }
+
+    fn collect_simulated(&mut self) {
+        if let Some(attachment) = &self.simulated {
+            while let Some((tag, result)) = attachment.pop() {
+                self.settled.push_back(Finished::Operation { tag, result });
+            }
+        }
+    }
+
+    #[cold]
+    fn simulate(&mut self, tag: u64, place: u32, work: Work) {
+        let attachment = self.simulated.as_ref();
+        attachment
+            .expect("it has this disk")
+            .submit(place, tag, work);
+    }
+
+    #[cold]
+    fn memory(&self, span: Span) -> Memory {
+        let (_, at) = self.locate(span);
+        let mapping = self.buffers[usize::from(span.buffer)].as_ref();
+        Memory {
+            mapping: Arc::clone(mapping.expect("the span was located")),
+            at,
+            length: span.length as usize,
+        }
+    }
+
+    /// The mapping that `span` lies in, and where in it.
+    fn locate(&self, span: Span) -> (&Mapping, usize) {
+        let mapping = self.buffers[usize::from(span.buffer)].as_deref();
+        let mapping = mapping.filter(|m| m.contains(span.addr, u64::from(span.length)));
+        let mapping = mapping.unwrap_or_else(|| panic!("{span:?} lies outside its fixed buffer"));
+        (mapping, (span.addr - mapping.addr()) as usize)
+    }
+
+    fn push_operation(&mut self, tag: u64, entry: squeue::Entry) {
+        self.begin(tag);
+        self.push(&entry.user_data(tag));
+        self.submit_batch();
+    }
+
+    /// The same for what changes a disk.
+    fn push_change(&mut self, tag: u64, entry: squeue::Entry) {
+        self.begin(tag);
+        self.outgoing.add(tag, entry.user_data(tag));
+        self.submit_batch();
+    }
+
+    #[inline]
+    fn begin(&mut self, tag: u64) {
+        assert!(
+            tag & (POLL | IGNORED) == 0,
+            "{tag:#x} is no operation's tag"
+        );
+        self.in_flight += 1;
+    }
+
+    #[inline]
+    fn submit_batch(&mut self) {
+        if self.uring.submission().len() + self.outgoing.len() >= BATCH {
+            self.submit().expect("io_uring takes what it has room for");
+        }
+    }
+
+    /// Puts changes whose leases have not ended into the submission queue, directly before
+    /// the kernel gets it, and ends the others.
+    #[inline]
+    fn release_changes(&mut self) {
+        if self.outgoing.len() == 0 {
+            return;
+        }
+        let Self {
+            uring,
+            outgoing,
+            settled,
+            in_flight,
+            ..
+        } = self;
+        outgoing.release(
+            |entry| push(uring, entry),
+            |tag| {
+                *in_flight -= 1;
+                let result = Err(libc::ECANCELED);
+                settled.push_back(Finished::Operation { tag, result });
+            },
+        );
+    }
+
+    /// Asks for an end of the operations of this tag. They complete as ever, with `ECANCELED`
+    /// where that worked.
+    pub(crate) fn cancel(&mut self, tag: u64) {
+        if let Some(attachment) = &self.simulated {
+            attachment.cancel(tag);
+        }
+        for _ in 0..self.outgoing.take_out(tag) {
+            self.in_flight -= 1;
+            let result = Err(libc::ECANCELED);
+            self.settled.push_back(Finished::Operation { tag, result });
+        }
+        let all = types::CancelBuilder::user_data(tag).all();
+        let entry = opcode::AsyncCancel2::new(all).build();
+        self.push(&entry.user_data(IGNORED));
+    }
+
+    #[inline]
+    fn push(&mut self, entry: &squeue::Entry) {
+        push(&mut self.uring, entry);
+    }
+}
+
+/// Puts an entry into the submission queue, which the kernel empties where it is full.
+#[inline]
+fn push(uring: &mut IoUring, entry: &squeue::Entry) {
+    // SAFETY: the callers checked that the entry's buffer lies in a mapping
+    // that is a fixed buffer, whose pages the kernel holds as long as it needs.
+    while unsafe { uring.submission().push(entry) }.is_err() {
+        retry(uring.submit()).expect("io_uring takes what it has room for");
+    }
+}
+
+/// How an entry goes that is handed over, or is not.
+#[inline(always)]
+fn way_of(handed_over: bool) -> squeue::Flags {
+    if handed_over {
+        squeue::Flags::ASYNC
+    } else {
+        squeue::Flags::empty()
+    }
+}
+
+impl Drop for Ring {
+    fn drop(&mut self) {
+        // The kernel takes a closed ring apart some time later. The files shall
+        // be closed now: a block device that is still open cannot be claimed again.
+        // And the memory shall count as locked no longer.
+        let submitter = self.uring.submitter();
+        let _ = (submitter.unregister_files(), submitter.unregister_buffers());
+    }
+}
+
+/// A signal, a timeout or a full completion queue is no failure: the caller
+/// polls and comes again.
+fn retry(result: io::Result<usize>) -> io::Result<()> {
+    match result {
+        Ok(_) => Ok(()),
+        Err(error) => match error.raw_os_error() {
+            Some(libc::EINTR | libc::ETIME | libc::EBUSY | libc::EAGAIN) => Ok(()),
+            _ => Err(error),
+        },
+    }
+}

@@ -1,0 +1,316 @@
+//! A panic ends one reactor, and what it had: the others go on.
+
+mod rig;
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::ExitStatusExt;
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{Data, Host, HostError, command};
+use cairn_roce::Soft;
+use cairn_target::Operation;
+use cairn_tests::exposition;
+use cairn_tests::harness::own_loopback_address;
+use cairn_tests::logged;
+use cairn_tests::random::Random;
+use cairn_tests::saboteur::MESSAGE;
+use nvme_proto::wire::Status;
+
+use rig::{BLOCK, FATAL_BLOCKS, Rig, alone, on_loopback, on_soft};
+
+/// The disk's half for each host.
+const HALF: u64 = 64;
+
+#[test]
+fn a_panic_ends_one_reactor_and_no_other_host_notices() {
+    let _alone = alone();
+    one_panic(Rig::start("one", on_loopback()));
+}
+
+#[test]
+fn a_panic_ends_one_reactor_over_roce_in_user_space() {
+    let _alone = alone();
+    one_panic(Rig::start("one-soft", on_soft()));
+}
+
+fn one_panic(rig: Rig) {
+    logged::listen();
+    let (ready, is_ready) = mpsc::channel();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| watch(&rig, &ready, &stop));
+        is_ready.recv().unwrap();
+        let _stop = Stop(&stop);
+        panic_before(&rig);
+        drop(_stop);
+        assert!(watch.join().unwrap() > 1);
+    });
+    rig.target.stop().unwrap();
+}
+
+/// Ends the bystander, also if the test fails.
+struct Stop<'a>(&'a AtomicBool);
+
+impl Drop for Stop<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+}
+
+/// A bystander: writes and reads, and is not disturbed. Returns how many rounds it made.
+fn watch(rig: &Rig, ready: &mpsc::Sender<()>, stop: &AtomicBool) -> u32 {
+    let mut bystander = rig.connect_apart("bystander");
+    ready.send(()).unwrap();
+    let mut rounds = 0;
+    while !stop.load(Ordering::Relaxed) {
+        let data = write_all(&mut bystander, HALF);
+        assert_eq!(read_all(&mut bystander, HALF), data);
+        rounds += 1;
+    }
+    bystander.shutdown().unwrap();
+    rounds
+}
+
+fn panic_before(rig: &Rig) {
+    let mut victim = rig.connect_back("victim");
+    // With a queue on each reactor.
+    let mut torn = rig.connect_torn("torn");
+    assert_eq!(rig.reactors_of("bystander"), [1, 1]);
+    assert_eq!(rig.reactors_of("victim"), [0, 0]);
+    let written = write_all(&mut victim, 0);
+    let fds = open_files(|| {
+        torn.poll();
+    });
+    let cntlid = torn.cntlid();
+    rig.saboteur.arm(1);
+    // Its connection goes; it comes back by itself, and the read is sent again.
+    let bytes = read(&mut victim, 0, FATAL_BLOCKS).unwrap();
+    assert_eq!(bytes, written[..bytes.len()]);
+    assert_eq!(read_all(&mut victim, 0), written);
+    rig.until("the torn host's new association", || {
+        torn.poll();
+        torn.is_live() && torn.cntlid() != cntlid
+    });
+    assert_eq!(rig.panics(0), 1);
+    assert_eq!(rig.panics(1), 0);
+    let line = logged::lines(&["a reactor panicked", MESSAGE, "reactor=0", "hosts=2"]);
+    assert!(!line.is_empty(), "{:?}", logged::lines(&["panicked"]));
+    rig.until("an end of all that the reactor held", || {
+        torn.poll();
+        rig.is_at_rest(0)
+    });
+    // A host in user space answers nothing while it is not polled.
+    let mut alive = || {
+        victim.poll();
+        torn.poll();
+    };
+    rig.until("as many queues as before", || {
+        alive();
+        rig.queue_pairs() == 2 + 2 + 3
+    });
+    assert!(open_files(alive) <= fds);
+    for host in [victim, torn] {
+        host.shutdown().unwrap();
+    }
+}
+
+#[test]
+fn what_a_disk_holds_is_waited_for() {
+    let _alone = alone();
+    let rig = Rig::start("held", on_loopback());
+    let bystander = rig.connect_apart("bystander");
+    let mut victim = rig.connect_once("victim");
+    write_all(&mut victim, 0);
+    rig.disk.hold(Operation::Write);
+    let old = victim.buffer(BLOCK).unwrap();
+    old.write(0, &[1; BLOCK]);
+    let held = Data::start_of(&old, BLOCK as u32);
+    let ticket = victim.submit(1, command::write(1, 7, 1), held).unwrap();
+    rig.until("a write at the disk", || {
+        victim.poll();
+        rig.disk.waiting(Operation::Write) == 1
+    });
+    victim.forget(ticket);
+    rig.saboteur.arm(1);
+    let lost = read(&mut victim, 0, FATAL_BLOCKS);
+    assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
+    drop(victim);
+
+    // The same host, another association: the disk still has a write of the last one.
+    let mut next = rig.connect_once("victim");
+    assert_eq!(rig.orphans(0), 1);
+    let refused = write(&mut next, 7, &[2; BLOCK]);
+    let Err(HostError::Status { status, .. }) = refused else {
+        panic!("{refused:?}")
+    };
+    assert_eq!(status.code(), Status::NAMESPACE_NOT_READY.code());
+    rig.disk.release(Operation::Write);
+    rig.until("an end of the write", || rig.orphans(0) == 0);
+    assert_eq!(rig.in_progress(1), 0);
+    rig.until("a write", || write(&mut next, 7, &[2; BLOCK]).is_ok());
+    assert_eq!(read(&mut next, 7, 1).unwrap(), [2; BLOCK]);
+    rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
+    assert_eq!(rig.panics(0), 1);
+    drop((bystander, next));
+    rig.target.stop().unwrap();
+}
+
+#[test]
+fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
+    let _alone = alone();
+    let rig = Rig::start("late", on_loopback());
+    let bystander = rig.connect_apart("bystander");
+    let mut victim = rig.connect_once("victim");
+    let written = write_all(&mut victim, 0);
+    rig.disk.hold(Operation::Read);
+    let buffer = victim.buffer(BLOCK).unwrap();
+    let data = Data::start_of(&buffer, BLOCK as u32);
+    let tickets = [1, 2, 3].map(|at| victim.submit(1, command::read(1, at, 1), data).unwrap());
+    rig.until("reads at the disk", || {
+        victim.poll();
+        rig.disk.waiting(Operation::Read) == tickets.len()
+    });
+    tickets.into_iter().for_each(|ticket| victim.forget(ticket));
+    rig.saboteur.arm(1);
+    // A memory namespace does not wait for the disk.
+    let lost = read_of(&mut victim, 2, 0, FATAL_BLOCKS);
+    assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
+    drop(victim);
+    let mut next = rig.connect_once("victim");
+    assert_eq!(rig.orphans(0), tickets.len() as u64);
+    // Nothing is written, so nothing has to wait.
+    rig.disk.release(Operation::Read);
+    assert_eq!(read_all(&mut next, 0), written);
+    rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
+    drop((bystander, next));
+    rig.target.stop().unwrap();
+}
+
+#[test]
+fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
+    let _alone = alone();
+    let rig = Rig::start("request", on_loopback());
+    let mut host = rig.connect_once("first");
+    rig.saboteur.arm_request();
+    let refused = rig.try_connect_once("second");
+    assert!(refused.is_err());
+    assert_eq!(rig.control_panics("connect"), 1);
+    write(&mut host, 7, &[1; BLOCK]).unwrap();
+    let second = rig.connect_once("second");
+    assert_eq!(rig.panics(0) + rig.panics(1), 0);
+    drop((host, second));
+    rig.target.stop().unwrap();
+}
+
+#[test]
+fn a_panic_over_one_request_for_metrics_is_answered_and_counted() {
+    let _alone = alone();
+    logged::listen();
+    let rig = Rig::start("metrics", on_loopback());
+    rig.saboteur.arm_metrics();
+    let (head, _) = exposition::get(rig.target.metrics_address().unwrap(), "/metrics");
+    assert!(head.starts_with("HTTP/1.1 500 "), "{head}");
+    assert_eq!(rig.control_panics("metrics"), 1);
+    let lines = logged::lines(&["part=\"metrics\"", MESSAGE]);
+    assert!(!lines.is_empty(), "{:?}", logged::lines(&["panicked"]));
+    rig.target.stop().unwrap();
+}
+
+/// A host sends a read again and again that ends the reactor each time.
+#[test]
+fn panics_without_end_end_the_process() {
+    let mut target = Command::new(env!("CARGO_BIN_EXE_cairn-sabotaged-target"))
+        .arg((FATAL_BLOCKS as usize * BLOCK).to_string())
+        .arg(own_loopback_address().to_string())
+        .env_remove("RUST_BACKTRACE")
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(target.stdout.take().unwrap()).lines();
+    let remote = lines.next().unwrap().unwrap().parse().unwrap();
+    let errors = target.stderr.take().unwrap();
+    let errors = thread::spawn(|| std::io::read_to_string(errors).unwrap());
+    let end = Instant::now() + Duration::from_secs(60);
+    let status = loop {
+        if let Some(status) = target.try_wait().unwrap() {
+            break status;
+        }
+        assert!(Instant::now() < end, "it goes on");
+        // It may be on its way out.
+        if let Ok(mut host) = Host::connect(&Soft::default(), rig::lone_host(remote)) {
+            let lost = read(&mut host, 0, FATAL_BLOCKS);
+            assert!(lost.is_err());
+        }
+    };
+    assert_eq!(status.signal(), Some(libc::SIGABRT), "{status}");
+    let errors = errors.join().unwrap();
+    let panicked = || {
+        errors
+            .lines()
+            .filter(|line| line.contains("a reactor panicked:"))
+    };
+    assert_eq!(panicked().count(), 5, "{errors}");
+    let with_place = |line: &str| line.contains(MESSAGE) && line.contains("saboteur.rs:");
+    assert!(panicked().all(with_place), "{errors}");
+    let last = errors.lines().last().unwrap_or_default();
+    assert!(last.contains("6 panics in 60 s"), "{errors}");
+    assert!(
+        !errors.contains("thread '"),
+        "confined panics print nothing: {errors}"
+    );
+}
+
+fn write(host: &mut Host, slba: u64, bytes: &[u8]) -> Result<(), HostError> {
+    let buffer = host.buffer(bytes.len())?;
+    buffer.write(0, bytes);
+    let blocks = (bytes.len() / BLOCK) as u32;
+    let data = Data::start_of(&buffer, bytes.len() as u32);
+    host.run(1, command::write(1, slba, blocks), data)?;
+    Ok(())
+}
+
+fn read(host: &mut Host, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {
+    read_of(host, 1, slba, blocks)
+}
+
+fn read_of(host: &mut Host, nsid: u32, slba: u64, blocks: u32) -> Result<Vec<u8>, HostError> {
+    let length = blocks as usize * BLOCK;
+    let buffer = host.buffer(length)?;
+    let data = Data::start_of(&buffer, length as u32);
+    host.run(1, command::read(nsid, slba, blocks), data)?;
+    Ok(buffer.bytes(0, length))
+}
+
+/// Writes a half of the disk, other data each time.
+fn write_all(host: &mut Host, first: u64) -> Vec<u8> {
+    static SEED: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
+    let mut random = Random::new(SEED.fetch_add(1, Ordering::Relaxed));
+    let bytes = random.bytes(HALF as usize * BLOCK);
+    for (slba, block) in (first..).zip(bytes.chunks(BLOCK)) {
+        write(host, slba, block).unwrap();
+    }
+    bytes
+}
+
+fn read_all(host: &mut Host, first: u64) -> Vec<u8> {
+    let blocks = (first..first + HALF).map(|slba| read(host, slba, 1).unwrap());
+    blocks.flatten().collect()
+}
+
+/// File descriptors of this process.
+fn open_files(mut meanwhile: impl FnMut()) -> usize {
+    let until = Instant::now() + Duration::from_secs(1);
+    let count = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    // A connection to the metrics port may be on its way out.
+    let mut least = count();
+    while Instant::now() < until {
+        least = least.min(count());
+        meanwhile();
+    }
+    least
+}

@@ -1,0 +1,147 @@
+#!/bin/bash
+# A target is stopped for longer than KATO while another takes over the disk: nothing it had received lands when it goes on.
+# vm: programs=cairn-target disk=48M timeout=240
+#
+# The disk is a block device, where the reactor itself submits each write.
+
+OTHER_ADDR=192.168.77.3
+DISK=/dev/vdb
+KATO_S=5
+# For longer than KATO, and longer than the kernel's host takes to fail over.
+STOPPED_S=9
+
+# write_path_config FILE ADDRESS PORT_ID CONTROLLER_IDS ANA: one target's view of the disk.
+write_path_config() {
+    cat > "$1" << END
+[target]
+provider = "soft"
+reactors = 1
+
+[[listener]]
+address = "$2"
+port_id = $3
+ana = "$5"
+
+[[subsystem]]
+nqn = "$NQN"
+allow_any_host = true
+controller_ids = "$4"
+
+[[subsystem.namespace]]
+nsid = 1
+export = "$DISK"
+block_size = 4096
+shared = true
+uuid = "00000000-0000-4000-8000-00000000fa17"
+END
+}
+
+# start_path NAME: the target of /tmp/NAME.toml; its process id is in PID_OF.
+declare -A PID_OF
+start_path() {
+    TARGET_LOG=$OUT/target-$1.log
+    TARGET_STDOUT=$OUT/target-$1.stdout
+    launch_target --config "/tmp/$1.toml"
+    PID_OF[$1]=$TARGET_PID
+}
+
+connect_path() {
+    nvme connect -t rdma -a "$1" -s "$PORT" -n "$NQN" --keep-alive-tmo="$KATO_S" \
+        --reconnect-delay=1 --ctrl-loss-tmo=120
+}
+
+# state_of ADDRESS: of the controller there.
+state_of() {
+    local dir
+    for dir in /sys/class/nvme/nvme*; do
+        if grep -q "traddr=$1," "$dir/address" 2> /dev/null; then cat "$dir/state"; fi
+    done
+}
+path_is() { [ "$(state_of "$1")" = "$2" ]; }
+path_is_not() { ! path_is "$@"; }
+
+# copy_disk FILE: all blocks, past the page cache.
+copy_disk() { dd if="$DISK" of="$1" bs=1M iflag=direct status=none; }
+
+# blocks_that_differ FILE FILE
+blocks_that_differ() { cmp -l "$1" "$2" | awk '{ print int(($1 - 1) / 4096) }' | uniq; }
+
+# bytes_waiting: in the sockets of the target at FABRIC_ADDR.
+bytes_waiting() {
+    in_soft_netns ss -Hnua "src $FABRIC_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'
+}
+
+# stop_and_take_over ROUND: target one stops under writes; its successor rewrites the whole disk.
+stop_and_take_over() {
+    local stale before started
+    wait_for 60 "path one" path_is "$FABRIC_ADDR" live
+    wait_for 20 "its ANA state" ana_is_optimized
+    fio --name=stale --filename="$device" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k \
+        --iodepth=64 --size=40m --time_based --runtime=3600 --refill_buffers --eta=never \
+        --output="$OUT/fio-stale-$1.log" &
+    stale=$!
+    before=$(writes_done)
+    wait_for 20 "its writes" writes_reach $((before + 500))
+    kill -STOP "${PID_OF[one]}"
+    started=$SECONDS
+    say "target one is stopped"
+    wait_for 30 "the host to give it up" path_is_not "$FABRIC_ADDR" live
+    before=$(writes_done)
+    wait_for 30 "its writes by the other path" writes_reach $((before + 500))
+    kill -TERM "$stale"
+    wait "$stale" || true
+    grep -q 'err= 0' "$OUT/fio-stale-$1.log" || fail "fio has failed: $(tail -n 5 "$OUT/fio-stale-$1.log")"
+    verified_fio "rewrite-$1" "$device" --rw=write --bs=64k --iodepth=8 --size=48m --end_fsync=1
+    copy_disk /tmp/before
+    assert_ge "bytes that wait in the sockets of the stopped target" "$(bytes_waiting)" 65536
+    while [ $((SECONDS - started)) -lt "$STOPPED_S" ]; do sleep 0.2; done
+    kill -CONT "${PID_OF[one]}"
+    say "target one goes on, after $((SECONDS - started)) s"
+    wait_for 60 "path one to come back" path_is "$FABRIC_ADDR" live
+    assert_eq "what waited in its sockets" 0 "$(bytes_waiting)"
+    copy_disk /tmp/after
+    assert_eq "blocks that differ" "" "$(blocks_that_differ /tmp/before /tmp/after | paste -sd ' ')"
+}
+
+writes_done() { awk '{ print $5 }' "/sys/block/${device##*/}/stat"; }
+writes_reach() { [ "$(writes_done)" -ge "$1" ]; }
+ana_is_optimized() {
+    local dir
+    for dir in /sys/block/nvme*c*n*; do
+        if grep -q "traddr=$FABRIC_ADDR," "$dir/device/address"; then
+            [ "$(cat "$dir/ana_state")" = optimized ] && return 0
+        fi
+    done
+    return 1
+}
+
+step "Two targets, one disk, Linux with a path to each"
+setup_rxe_and_cable
+in_soft_netns ip addr add "$OTHER_ADDR/24" dev cable1
+use_soft_target
+write_path_config /tmp/one.toml "$FABRIC_ADDR" 1 1-100 optimized
+write_path_config /tmp/two.toml "$OTHER_ADDR" 2 101-200 non-optimized
+start_path one
+start_path two
+mark_kernel_log
+connect_path "$FABRIC_ADDR"
+connect_path "$OTHER_ADDR"
+wait_for 20 "the disk" namespace_device 1
+wait_for 20 "path two" path_is "$OTHER_ADDR" live
+device=$(namespace_device 1)
+
+step "The target in use is stopped, its successor writes, it goes on"
+stop_and_take_over 1
+
+step "Once more"
+stop_and_take_over 2
+
+step "By either path the host reads what it wrote"
+assert_eq "I/O errors" 0 "$(count_in_kernel_news 'I/O error|I/O Error')"
+grep -E "keep.alive" "$OUT/target-one.log" | tail -n 2 | cut -c 1-200
+nvme_disconnect
+wait_for 30 "the controllers to go" no_controllers
+TARGET_PID=${PID_OF[one]}
+stop_target
+TARGET_PID=${PID_OF[two]}
+stop_target

@@ -1,0 +1,57 @@
+//! `cargo xtask msrv`: the workspace compiles with the oldest Rust that Cargo.toml promises.
+
+use std::process::{Command, ExitCode, Stdio};
+
+use anyhow::{Context, Result};
+
+use crate::test::step::Step;
+
+/// Cargo's output of that compiler, so that today's stays as it is.
+const OUTPUT: &str = "build/msrv";
+
+/// Installs that Rust if it is missing, and has it check everything.
+pub(crate) fn run() -> Result<ExitCode> {
+    let version = promised()?;
+    if !has(&version) && !install(&version) {
+        // The same words that nextest has for a test that it leaves out.
+        println!("SKIP [        ] msrv: rustup cannot install Rust {version} here");
+        return Ok(ExitCode::SUCCESS);
+    }
+    let arguments = format!(
+        "run {version} cargo check --workspace --all-targets --locked --quiet --target-dir {OUTPUT}"
+    );
+    let outcome = Step::program("msrv", "rustup", &arguments).run("")?;
+    Ok(if outcome.success {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}
+
+/// `rust-version` of the workspace, with a patch level, as rustup names its tool chains.
+fn promised() -> Result<String> {
+    let version = env!("CARGO_PKG_RUST_VERSION");
+    match version.split('.').count() {
+        2 => Ok(format!("{version}.0")),
+        3 => Ok(version.to_owned()),
+        _ => Err(anyhow::anyhow!("rust-version is {version:?}")).context("in Cargo.toml"),
+    }
+}
+
+fn has(version: &str) -> bool {
+    quietly(Command::new("rustup").args(["run", version, "cargo", "--version"]))
+}
+
+fn install(version: &str) -> bool {
+    println!("installing Rust {version} by rustup");
+    quietly(Command::new("rustup").args(["toolchain", "install", version, "--profile", "minimal"]))
+}
+
+fn quietly(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}
