@@ -145,6 +145,25 @@ impl Host {
         waiting::wait_until(self, what, timeout, ready)
     }
 
+    /// The next command of queue `qid` that ends, or `None` if none does in time. For
+    /// callers who poll again before long: what is owed to the target leaves with what they
+    /// send next.
+    ///
+    /// # Errors
+    /// The device is gone.
+    #[expect(clippy::type_complexity, reason = "as `Controller::reap` has it")]
+    pub fn wait_any(
+        &mut self,
+        qid: u16,
+        patience: Duration,
+    ) -> Result<Option<(Ticket, Result<Response, HostError>)>, HostError> {
+        match waiting::poll_until(self, "an answer", patience, |host| host.reap(qid)) {
+            Ok(next) => Ok(Some(next)),
+            Err(HostError::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Shuts the controller down in order, then ends all connections. Blocks.
     ///
     /// # Errors

@@ -26,6 +26,7 @@ mod simulated_disk;
 mod submission;
 mod top;
 mod work_id;
+mod workers;
 
 pub use backend::OpenError;
 pub use bare_disk::BareDisk;

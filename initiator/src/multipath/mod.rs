@@ -21,7 +21,6 @@
 //! checked again whenever its controller is back or reports a change.
 //!
 //! Data is in [`PathBuffer`]s, memory that is registered for every path.
-//! [`MultipathLanes`] lets [benchmarks](crate::bench) run by all paths.
 //! [`Multipath::connect`] and [`Multipath::run`] block; the rest is for programs with a
 //! clock and a loop of their own.
 //!
@@ -32,7 +31,6 @@ mod blocking;
 mod buffer;
 mod driving;
 mod ios;
-mod lane;
 mod path;
 
 use std::collections::VecDeque;
@@ -57,7 +55,6 @@ use path::Path;
 
 pub use buffer::PathBuffer;
 pub use ios::PathTicket;
-pub use lane::MultipathLanes;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
 /// Events that wait to be taken, at most. Past that, the oldest go.

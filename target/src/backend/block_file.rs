@@ -10,6 +10,7 @@ use nvme_proto::namespace::Preferred;
 use rustix::fs::{AtFlags, StatxFlags};
 
 use super::closing::OpenFile;
+use super::discard::{self, DISCARD_MAX, Way};
 use super::health::Health;
 use super::identity;
 use super::open::{self, Alignment};
@@ -59,6 +60,8 @@ pub(crate) struct BlockFile {
     /// Whether zeroes can be written by giving the range back.
     can_punch: AtomicBool,
     can_deallocate: AtomicBool,
+    /// A block device's [`Way`] to give blocks back.
+    discards: AtomicU8,
     #[cfg(test)]
     failing_syncs: std::sync::atomic::AtomicU32,
 }
@@ -103,6 +106,7 @@ impl BlockFile {
             zeroing: AtomicU8::new(Zeroing::Range as u8),
             can_punch: AtomicBool::new(true),
             can_deallocate: AtomicBool::new(can_deallocate),
+            discards: AtomicU8::new(Way::Ring as u8),
             #[cfg(test)]
             failing_syncs: 0.into(),
         };
@@ -254,6 +258,15 @@ impl BlockFile {
         }
     }
 
+    /// As on a kernel that cannot discard by io_uring.
+    #[cfg(test)]
+    pub(super) fn without_ring_discards(self) -> Self {
+        Self {
+            discards: AtomicU8::new(Way::Worker as u8),
+            ..self
+        }
+    }
+
     /// As a disk would be whose requests are that small.
     #[cfg(test)]
     pub(super) fn with_requests_of(self, piece_bytes: u64) -> Self {
@@ -271,6 +284,15 @@ impl BlockFile {
     /// For the ring, too: what of it may block there.
     pub(crate) fn handover(&self) -> Handover {
         self.handover
+    }
+
+    /// The same while the disk is slow: the journal of a file's system may wait for it then.
+    pub(crate) fn handover_while_slow(&self) -> Handover {
+        if self.can_grow {
+            Handover::ALL
+        } else {
+            self.handover
+        }
     }
 
     pub(super) fn geometry(&self) -> Geometry {
@@ -328,12 +350,26 @@ impl BlockFile {
                     punch(ring, tag, file, offset, rest);
                 } else {
                     // A hole in a device would be zeroes, which many write one by one.
-                    ring.discard(tag, file, offset, rest);
+                    self.discard(ring, tag, file, offset, rest);
                 }
             }
             BlockOp::Deallocate => return Progress::Done(Ok(())),
         }
         Progress::Pending
+    }
+
+    fn discard(&self, ring: &mut Ring, tag: u64, file: FileSlot, offset: u64, length: u64) {
+        if self.discards() == Way::Ring {
+            return ring.discard(tag, file, offset, length);
+        }
+        let device = self.file.clone();
+        let length = length.min(DISCARD_MAX) as u32;
+        let job = move || discard::discard(&device, offset, length);
+        ring.run_apart(tag, Box::new(job));
+    }
+
+    fn discards(&self) -> Way {
+        Way::of(self.discards.load(Ordering::Relaxed))
     }
 
     /// Reads or writes what is left, or as many pieces of it as go at a time.
@@ -475,10 +511,18 @@ impl BlockFile {
                 }
                 self.step(io, ring, file, tag)
             }
+            // A ring that knows no such command says EINVAL.
+            (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)
+                if !self.can_grow && self.discards() == Way::Ring =>
+            {
+                let way = Way::Worker as u8;
+                self.discards.fetch_max(way, Ordering::Relaxed);
+                self.step(io, ring, file, tag)
+            }
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
                 if self.can_deallocate.swap(false, Ordering::Relaxed) {
                     // Cause: the disk, once for each kind of operation.
-                    tracing::info!(path = %self.path.display(), "deallocated blocks cannot be given back here: a block device needs Linux 6.12 for that");
+                    tracing::info!(path = %self.path.display(), "deallocated blocks cannot be given back here");
                 }
                 Progress::Done(Ok(()))
             }

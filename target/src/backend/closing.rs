@@ -5,8 +5,10 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
+
+use rustix::fs::FlockOperation;
 
 use crate::simulated_disk::SimulatedDisk;
 
@@ -19,9 +21,13 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Where a disk is on this machine: (device, inode).
 pub(super) type Place = (u64, u64);
 
-/// An open disk, and the lock on it. Dropped, it is closed elsewhere.
+/// An open disk, and the lock on it. When the last clone is dropped, it is closed elsewhere.
+#[derive(Debug, Clone)]
+pub(super) struct OpenFile(Arc<Opened>);
+
+/// Until it is dropped, something.
 #[derive(Debug)]
-pub(super) struct OpenFile(Option<Files>);
+struct Opened(Option<Files>);
 
 #[derive(Debug)]
 struct Files {
@@ -48,20 +54,14 @@ static STATE: Mutex<State> = Mutex::new(State {
 static CLOSED: Condvar = Condvar::new();
 
 impl OpenFile {
-    pub(super) fn new(file: File, place: Place) -> Self {
-        let lock = None;
-        Self(Some(Files { file, lock, place }))
-    }
-
-    pub(super) fn keep_lock(&mut self, lock: Option<File>) {
-        self.0
-            .as_mut()
-            .expect("it is open until it is dropped")
-            .lock = lock;
+    /// `lock`: the file that holds the lock, if one does.
+    pub(super) fn new(file: File, lock: Option<File>, place: Place) -> Self {
+        Self(Arc::new(Opened(Some(Files { file, lock, place }))))
     }
 
     fn files(&self) -> &Files {
-        self.0.as_ref().expect("it is open until it is dropped")
+        let Opened(files) = &*self.0;
+        files.as_ref().expect("it is open until it is dropped")
     }
 
     pub(super) fn place(&self) -> Place {
@@ -77,12 +77,24 @@ impl Deref for OpenFile {
     }
 }
 
-impl Drop for OpenFile {
+impl Drop for Opened {
     fn drop(&mut self) {
         let files = self.0.take().expect("it is dropped once");
         // Simulations have one thread, and such files do not hang.
         if SimulatedDisk::find(files.file.as_raw_fd()).is_none() {
             close(files);
+        } else {
+            files.close();
+        }
+    }
+}
+
+impl Files {
+    fn close(self) {
+        drop(self.file);
+        if let Some(lock) = self.lock {
+            // A child of this process that has not called exec yet would keep it.
+            let _ = rustix::fs::flock(&lock, FlockOperation::Unlock);
         }
     }
 }
@@ -118,9 +130,10 @@ fn close(files: Files) {
 /// A closer's life.
 fn close_all() {
     let mut state = state();
-    while let Some(Files { file, lock, place }) = state.queue.pop_front() {
+    while let Some(files) = state.queue.pop_front() {
         drop(state);
-        drop((file, lock));
+        let place = files.place;
+        files.close();
         state = self::state();
         let at = state.places.iter().position(|closing| *closing == place);
         state.places.swap_remove(at.expect("it was noted"));

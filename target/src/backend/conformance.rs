@@ -2,6 +2,8 @@
 //!
 //! A test is a story told to a [`Rig`]: a ring, a buffer and one backend.
 
+mod devices;
+
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
@@ -295,110 +297,6 @@ fn a_simulated_disk() {
         ..Habits::default()
     });
     suite(open);
-}
-
-/// A loop device on a file, until it is dropped. Needs root.
-struct Loop(String);
-
-impl Loop {
-    fn new(file: &Path) -> Option<Self> {
-        let arguments = ["--find", "--show"].map(std::ffi::OsStr::new);
-        let mut losetup = std::process::Command::new("losetup");
-        let output = losetup.args(arguments).arg(file).output().ok()?;
-        if !output.status.success() {
-            cairn_skips::skip("no loop devices here, or not root");
-            return None;
-        }
-        let device = String::from_utf8(output.stdout).unwrap();
-        Some(Self(device.trim().to_owned()))
-    }
-
-    /// What sysfs has of its queue.
-    fn queue(&self, name: &str) -> String {
-        let device = self.0.trim_start_matches("/dev/");
-        format!("/sys/block/{device}/{name}")
-    }
-
-    /// Bytes that it was asked to (write, discard).
-    fn work(&self) -> (u64, u64) {
-        let stat = std::fs::read_to_string(self.queue("stat")).unwrap();
-        let numbers: Vec<u64> = stat
-            .split_whitespace()
-            .map(|n| n.parse().unwrap())
-            .collect();
-        (numbers[6] * 512, numbers[13] * 512)
-    }
-
-    fn open(&self) -> Backend {
-        Backend::open_file(Path::new(&self.0), Some(4096), Claim::default()).unwrap()
-    }
-}
-
-impl Drop for Loop {
-    fn drop(&mut self) {
-        let mut losetup = std::process::Command::new("losetup");
-        let _ = losetup.args(["--detach", &self.0]).status();
-    }
-}
-
-#[test]
-fn a_block_device() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    if let Some(device) = Loop::new(&image(folder.path())) {
-        suite(|| device.open());
-    }
-}
-
-#[test]
-fn a_block_device_discards_what_is_deallocated_and_writes_nothing() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let Some(device) = Loop::new(&image(folder.path())) else {
-        return;
-    };
-    let backend = device.open();
-    assert!(!backend.deallocates_to_zeroes(), "it may read as anything");
-    assert_eq!(backend.preferred().unwrap().write, 1);
-    let mut rig = Rig::new(backend);
-    rig.write(WRITE, 0, &pattern(1, BUFFER_BYTES as usize));
-    let (written, discarded) = device.work();
-    let (offset, length) = (64 << 10, 512 << 10);
-    assert_eq!(rig.run(BlockOp::Deallocate, offset, length, None), Ok(()));
-    let Backend::File(disk) = &rig.backend else {
-        unreachable!("opened as a file")
-    };
-    if !disk.can_deallocate() {
-        return eprintln!("skipped: this kernel does not discard by io_uring, or the file not");
-    }
-    assert_eq!(device.work(), (written, discarded + length));
-    // Zeroes are zeroes, given back or not.
-    let zeroes = BlockOp::WriteZeroes {
-        deallocate: true,
-        durable: false,
-    };
-    assert_eq!(rig.run(zeroes, 0, 64 << 10, None), Ok(()));
-    assert!(rig.read(0, 64 << 10).iter().all(|&byte| byte == 0));
-    let last = (offset + length) as usize;
-    let rest = BUFFER_BYTES - last as u32;
-    assert_eq!(
-        rig.read(last as u64, rest),
-        pattern(1, BUFFER_BYTES as usize)[last..]
-    );
-}
-
-#[test]
-fn a_block_device_that_cannot_discard_does_nothing() {
-    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
-    let Some(device) = Loop::new(&image(folder.path())) else {
-        return;
-    };
-    std::fs::write(device.queue("queue/discard_max_bytes"), "0").unwrap();
-    let mut rig = Rig::new(device.open());
-    assert_eq!(rig.backend.preferred().unwrap().deallocate, 1);
-    rig.write(WRITE, 0, &pattern(1, 65536));
-    let before = device.work();
-    assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
-    assert_eq!(device.work(), before);
-    assert_eq!(rig.read(0, 65536), pattern(1, 65536));
 }
 
 #[test]

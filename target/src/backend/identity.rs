@@ -425,9 +425,11 @@ mod tests {
             let mut arguments = vec!["--find", "--show"];
             arguments.extend(more);
             arguments.push(file.to_str().unwrap());
-            let output = Command::new("losetup").args(arguments).output().ok()?;
-            let device = String::from_utf8(output.stdout).unwrap().trim().to_owned();
-            output.status.success().then(|| PathBuf::from(device))
+            // Another test may take the device that it finds.
+            let mut tries = (0..8).map(|_| Command::new("losetup").args(&arguments).output());
+            let output = tries.find_map(|output| output.ok().filter(|o| o.status.success()))?;
+            let device = String::from_utf8(output.stdout).unwrap();
+            Some(PathBuf::from(device.trim()))
         };
         let [one, two] = ["one", "two"].map(|name| image(&folder.path().join(name)));
         let Some(device) = attach(&one, &[]) else {

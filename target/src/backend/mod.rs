@@ -10,6 +10,7 @@ mod block_file;
 mod closing;
 #[cfg(test)]
 mod conformance;
+mod discard;
 mod health;
 mod identity;
 mod memory;

@@ -33,16 +33,13 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
         )));
     }
     let (file, direct) = open_direct(path, claim, is_device)?;
-    let mut file = OpenFile::new(file, place);
     if !direct && claim.shared {
         check_coherent(path, &file)?;
     }
     // Devices are guarded by O_EXCL.
-    if !is_device {
-        file.keep_lock(lock(path, claim)?);
-    }
+    let lock = if is_device { None } else { lock(path, claim)? };
     Ok(Opened {
-        file,
+        file: OpenFile::new(file, lock, place),
         is_device,
         direct,
     })

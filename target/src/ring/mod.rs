@@ -7,6 +7,7 @@
 //! holds until the last operation on them has ended, whoever unmaps them.
 
 mod outgoing;
+mod setup;
 #[cfg(test)]
 mod tests;
 
@@ -18,20 +19,20 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{Clock, Mapping};
 use io_uring::{IoUring, cqueue, opcode, squeue, types};
-use rustix::process::{Resource, getrlimit};
 
 use crate::memlock;
 use crate::simulated_disk::{Attachment, Memory, SimulatedDisk, Work};
 use crate::submission::Handover;
+use crate::workers::{Job, Workers};
+
+pub(crate) use setup::files_max;
 
 use outgoing::Outgoing;
+use setup::{build, make_room};
 
 /// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
 /// receive slots for each device.
 pub(crate) const BUFFERS_MAX: usize = 10;
-
-/// The most fixed files that a ring has room for: one for each disk of the process.
-const FILES_MAX: usize = 16 << 10;
 
 /// Entries of the submission queue. A full one is handed to the kernel early,
 /// so this bounds a batch and not what is in flight.
@@ -63,6 +64,11 @@ impl FileSlot {
     #[inline(always)]
     fn simulated(self) -> Option<u32> {
         (self.index & SIMULATED_SLOT != 0).then_some(self.index & !SIMULATED_SLOT)
+    }
+
+    /// The same file, of which that is handed over from now on.
+    pub(crate) fn with(self, handover: Handover) -> Self {
+        Self { handover, ..self }
     }
 
     /// How the kernel knows it.
@@ -115,6 +121,9 @@ const IGNORED: u64 = 1 << 62;
 /// With [`POLL`], marks the wait for simulated disks.
 const SIMULATED: u64 = 1 << 61;
 
+/// With [`POLL`], marks the wait for workers.
+const WORKERS: u64 = 1 << 60;
+
 /// Something the ring finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Finished {
@@ -147,6 +156,8 @@ pub(crate) struct Ring {
     settled: VecDeque<Finished>,
     /// Simulated disks, if it has any.
     simulated: Option<Box<Attachment>>,
+    /// For what the ring cannot do, if that was ever asked for.
+    workers: Option<Workers>,
 }
 
 impl Ring {
@@ -176,6 +187,7 @@ impl Ring {
             outgoing: Outgoing::new(BATCH),
             settled: VecDeque::new(),
             simulated: None,
+            workers: None,
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
         let slot = ring.add_buffer(&zeroes)?;
@@ -261,6 +273,9 @@ impl Ring {
     /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
     /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
     pub(crate) fn remove_all_files(&mut self) -> io::Result<()> {
+        if let Some(workers) = &self.workers {
+            workers.refuse_rest();
+        }
         let taken = self.files_taken.iter().rposition(|taken| *taken);
         let Some(last) = taken else { return Ok(()) };
         let none = vec![-1; last + 1];
@@ -432,6 +447,52 @@ impl Ring {
         self.push_change(tag, entry);
     }
 
+    /// Has a worker change a disk in a way that the ring cannot. It completes as an operation
+    /// of this tag.
+    #[cold]
+    pub(crate) fn run_apart(&mut self, tag: u64, job: Job) {
+        if self.workers.is_none() {
+            self.workers = Workers::new();
+            self.watch_workers();
+        }
+        match &self.workers {
+            Some(workers) => {
+                let lease = self.outgoing.lease();
+                let in_time = move || {
+                    if lease.is_over() {
+                        Err(libc::ECANCELED)
+                    } else {
+                        job()
+                    }
+                };
+                workers.begin(tag, Box::new(in_time));
+            }
+            // No descriptor is left: it is tried again later.
+            None => self.settled.push_back(Finished::Operation {
+                tag,
+                result: Err(libc::EAGAIN),
+            }),
+        }
+    }
+
+    /// Wakes up when a worker has ended something.
+    fn watch_workers(&mut self) {
+        if let Some(workers) = &self.workers {
+            let fd = types::Fd(workers.wake_fd());
+            workers.clear();
+            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+            self.push(&entry.user_data(POLL | WORKERS));
+        }
+    }
+
+    fn collect_workers(&mut self) {
+        if let Some(workers) = &self.workers {
+            while let Some((tag, result)) = workers.pop() {
+                self.settled.push_back(Finished::Operation { tag, result });
+            }
+        }
+    }
+
     /// Completes once `fd` is readable: at once if it is already.
     ///
     /// One shot and not multishot, which reports only what becomes ready after
@@ -447,10 +508,12 @@ impl Ring {
         self.push(&entry.user_data(IGNORED));
     }
 
-    /// Operations on files in flight, and those that are about to be submitted.
+    /// Operations on files in flight, and those that are about to be submitted, here, by
+    /// workers and on simulated disks.
     pub(crate) fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
-        self.in_flight + simulated
+        let apart = self.workers.as_ref().map_or(0, Workers::out);
+        self.in_flight + simulated + apart
     }
 
     /// Hands what was pushed to the kernel and lets it finish what it can,
@@ -540,11 +603,15 @@ impl Ring {
                 continue;
             }
             if tag & POLL != 0 {
-                if tag & SIMULATED == 0 {
+                if tag & WORKERS != 0 {
+                    self.watch_workers();
+                    self.collect_workers();
+                } else if tag & SIMULATED != 0 {
+                    self.watch_simulated();
+                    self.collect_simulated();
+                } else {
                     return Some(Finished::Readable { token: tag as u32 });
                 }
-                self.watch_simulated();
-                self.collect_simulated();
                 match self.settled.pop_front() {
                     None => continue,
                     finished => return finished,
@@ -717,59 +784,6 @@ impl Drop for Ring {
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }
-}
-
-/// Fixed files that a ring of this process has room for: the limit on open files bounds them,
-/// too.
-pub(crate) fn files_max() -> usize {
-    let limit = getrlimit(Resource::Nofile).current;
-    limit.map_or(FILES_MAX, |limit| FILES_MAX.min(limit as usize))
-}
-
-/// Makes room for fixed files, which come later. Linux 5.19 needs no list of them.
-fn make_room(uring: &IoUring, files: usize) -> io::Result<()> {
-    let submitter = uring.submitter();
-    match submitter.register_files_sparse(files as u32) {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
-            submitter.register_files(&vec![-1; files])
-        }
-        other => other,
-    }
-}
-
-/// The best ring this kernel has: 6.1 defers completion work to the time we
-/// ask for it, older ones interrupt us for it.
-fn build(operations: u32) -> io::Result<IoUring> {
-    let completions = (operations + SUBMISSIONS).next_power_of_two();
-    let modern = IoUring::builder()
-        .setup_clamp()
-        .setup_cqsize(completions)
-        .setup_single_issuer()
-        .setup_defer_taskrun()
-        .setup_taskrun_flag()
-        .build(SUBMISSIONS);
-    match modern {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
-            .setup_clamp()
-            .setup_cqsize(completions)
-            .build(SUBMISSIONS),
-        other => other,
-    }
-    .map_err(explain_setup)
-}
-
-/// Why there is no io_uring, and what to do about it.
-fn explain_setup(error: io::Error) -> io::Error {
-    let remedy = match error.raw_os_error() {
-        Some(libc::ENOSYS) => "this kernel has no io_uring: Linux 5.15 or newer is needed",
-        Some(libc::EPERM) => {
-            "io_uring is switched off: set sysctl kernel.io_uring_disabled=0, or, in a container, \
-             allow io_uring_setup in its seccomp profile"
-        }
-        Some(libc::ENOMEM) => "no locked memory left for io_uring: raise LimitMEMLOCK",
-        _ => return error,
-    };
-    io::Error::new(error.kind(), format!("io_uring_setup: {error}: {remedy}"))
 }
 
 /// A signal, a timeout or a full completion queue is no failure: the caller

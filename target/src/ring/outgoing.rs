@@ -49,6 +49,14 @@ impl Outgoing {
         self.until_ns = until_ns;
     }
 
+    /// That of what comes next, for whoever carries it out elsewhere.
+    pub(super) fn lease(&self) -> Lease {
+        Lease {
+            clock: self.clock.clone(),
+            until_ns: self.until_ns,
+        }
+    }
+
     /// One more.
     #[inline]
     pub(super) fn add(&mut self, tag: u64, entry: squeue::Entry) {
@@ -81,9 +89,7 @@ impl Outgoing {
     ) {
         let first_end = self.changes.iter().map(|change| change.until_ns).min();
         let now_ns = match &self.clock {
-            Some((clock, started)) if first_end.is_some_and(|end| end < u64::MAX) => {
-                clock.now().saturating_duration_since(*started).as_nanos() as u64
-            }
+            Some(clock) if first_end.is_some_and(|end| end < u64::MAX) => read(clock),
             _ => 0,
         };
         for change in self.changes.drain(..) {
@@ -94,4 +100,23 @@ impl Outgoing {
             }
         }
     }
+}
+
+/// How long a change may begin.
+pub(super) struct Lease {
+    clock: Option<(Clock, Instant)>,
+    until_ns: u64,
+}
+
+impl Lease {
+    /// Whether it is too late.
+    pub(super) fn is_over(&self) -> bool {
+        let clock = self.clock.as_ref();
+        self.until_ns < u64::MAX && clock.is_some_and(|clock| self.until_ns <= read(clock))
+    }
+}
+
+/// Nanoseconds since the target started.
+fn read((clock, started): &(Clock, Instant)) -> u64 {
+    clock.now().saturating_duration_since(*started).as_nanos() as u64
 }

@@ -8,9 +8,9 @@ use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType};
 
 use super::Result;
 use super::address::Address;
-use crate::bench::Format;
-use crate::providers::Provided;
-use crate::{DiscoveryLog, Host, HostOptions, Recovery};
+use cairn_bench::Format;
+use cairn_initiator::providers::Provided;
+use cairn_initiator::{DiscoveryLog, Host, HostOptions, Recovery};
 
 /// How long a command that administrates may take.
 const PATIENCE: Duration = Duration::from_secs(10);

@@ -1,0 +1,182 @@
+//! Block devices, which are loop devices here.
+//!
+//! Why `unsafe` here: their control device has no safe wrapper in the crates we use.
+
+use super::*;
+
+/// A loop device on a file, until it is dropped. Needs root.
+struct Loop(String);
+
+impl Loop {
+    fn new(file: &Path) -> Option<Self> {
+        let attach = || {
+            let mut losetup = std::process::Command::new("losetup");
+            let output = losetup.args(["--find", "--show"]).arg(file).output();
+            output.ok().filter(|output| output.status.success())
+        };
+        // Another test may take the device that it finds.
+        let Some(output) = (0..8).find_map(|_| attach()) else {
+            cairn_skips::skip("no loop devices here, or not root");
+            return None;
+        };
+        let device = String::from_utf8(output.stdout).unwrap();
+        Some(Self(device.trim().to_owned()))
+    }
+
+    /// One that discards.
+    fn that_discards(file: &Path) -> Option<Self> {
+        for _ in 0..16 {
+            let device = Self::new(file)?;
+            if device.discards() {
+                return Some(device);
+            }
+            device.remove();
+        }
+        cairn_skips::skip("loop devices do not discard here");
+        None
+    }
+
+    fn discards(&self) -> bool {
+        let most = std::fs::read_to_string(self.queue("queue/discard_max_bytes"));
+        most.unwrap().trim() != "0"
+    }
+
+    fn stop_discards(&self) {
+        std::fs::write(self.queue("queue/discard_max_bytes"), "0").unwrap();
+    }
+
+    /// A device keeps the limits that its user has set. The next one of its number does not.
+    fn remove(self) {
+        const LOOP_CTL_REMOVE: libc::c_ulong = 0x4c81;
+        let number = self.0.trim_start_matches("/dev/loop").parse::<i64>();
+        drop(self);
+        let control = std::fs::File::open("/dev/loop-control").unwrap();
+        let fd = std::os::fd::AsRawFd::as_raw_fd(&control);
+        // SAFETY: its argument is a number. It fails if somebody uses the device by now.
+        unsafe { libc::ioctl(fd, LOOP_CTL_REMOVE, number.unwrap()) };
+    }
+
+    /// What sysfs has of its queue.
+    fn queue(&self, name: &str) -> String {
+        let device = self.0.trim_start_matches("/dev/");
+        format!("/sys/block/{device}/{name}")
+    }
+
+    /// Bytes that it was asked to (write, discard).
+    fn work(&self) -> (u64, u64) {
+        let stat = std::fs::read_to_string(self.queue("stat")).unwrap();
+        let numbers: Vec<u64> = stat
+            .split_whitespace()
+            .map(|n| n.parse().unwrap())
+            .collect();
+        (numbers[6] * 512, numbers[13] * 512)
+    }
+
+    fn open(&self) -> Backend {
+        Backend::open_file(Path::new(&self.0), Some(4096), Claim::default()).unwrap()
+    }
+
+    /// As on a kernel whose io_uring cannot discard.
+    fn open_on_old_kernel(&self) -> Backend {
+        let Backend::File(disk) = self.open() else {
+            unreachable!("opened as a file")
+        };
+        Backend::File(disk.without_ring_discards())
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let mut losetup = std::process::Command::new("losetup");
+        let _ = losetup.args(["--detach", &self.0]).status();
+    }
+}
+
+#[test]
+fn a_block_device() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    if let Some(device) = Loop::new(&image(folder.path())) {
+        suite(|| device.open());
+        suite(|| device.open_on_old_kernel());
+    }
+}
+
+#[test]
+fn a_block_device_discards_what_is_deallocated_and_writes_nothing() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    if let Some(device) = Loop::that_discards(&image(folder.path())) {
+        discards(&device, device.open());
+        discards(&device, device.open_on_old_kernel());
+    }
+}
+
+fn discards(device: &Loop, backend: Backend) {
+    assert!(!backend.deallocates_to_zeroes(), "it may read as anything");
+    assert_eq!(backend.preferred().unwrap().write, 1);
+    let mut rig = Rig::new(backend);
+    rig.write(WRITE, 0, &pattern(1, BUFFER_BYTES as usize));
+    let (written, discarded) = device.work();
+    let (offset, length) = (64 << 10, 512 << 10);
+    assert_eq!(rig.run(BlockOp::Deallocate, offset, length, None), Ok(()));
+    let Backend::File(disk) = &rig.backend else {
+        unreachable!("opened as a file")
+    };
+    assert!(disk.can_deallocate());
+    assert_eq!(device.work(), (written, discarded + length));
+    // Zeroes are zeroes, given back or not.
+    let zeroes = BlockOp::WriteZeroes {
+        deallocate: true,
+        durable: false,
+    };
+    assert_eq!(rig.run(zeroes, 0, 64 << 10, None), Ok(()));
+    assert!(rig.read(0, 64 << 10).iter().all(|&byte| byte == 0));
+    let last = (offset + length) as usize;
+    let rest = BUFFER_BYTES - last as u32;
+    assert_eq!(
+        rig.read(last as u64, rest),
+        pattern(1, BUFFER_BYTES as usize)[last..]
+    );
+}
+
+#[test]
+fn a_block_device_that_cannot_discard_does_nothing() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let Some(device) = Loop::new(&image(folder.path())) else {
+        return;
+    };
+    device.stop_discards();
+    for backend in [Loop::open, Loop::open_on_old_kernel] {
+        let mut rig = Rig::new(backend(&device));
+        assert_eq!(rig.backend.preferred().unwrap().deallocate, 1);
+        rig.write(WRITE, 0, &pattern(1, 65536));
+        let before = device.work();
+        assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
+        assert_eq!(device.work(), before);
+        assert_eq!(rig.read(0, 65536), pattern(1, 65536));
+    }
+    device.remove();
+}
+
+/// It could when it was opened: tables of the device mapper change.
+#[test]
+fn a_block_device_that_discards_no_more_loses_nothing() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    for open in [Loop::open, Loop::open_on_old_kernel] {
+        let Some(device) = Loop::that_discards(&image(folder.path())) else {
+            return;
+        };
+        let mut rig = Rig::new(open(&device));
+        rig.write(WRITE, 0, &pattern(1, 65536));
+        device.stop_discards();
+        for _ in 0..2 {
+            assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
+        }
+        let Backend::File(disk) = &rig.backend else {
+            unreachable!("opened as a file")
+        };
+        assert!(!disk.can_deallocate());
+        assert_eq!(rig.read(0, 65536), pattern(1, 65536));
+        drop(rig);
+        device.remove();
+    }
+}

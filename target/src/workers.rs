@@ -1,0 +1,206 @@
+//! Work that an io_uring cannot do: on threads, which wake the ring that waits for it.
+//!
+//! A worker that hangs keeps no other work waiting: each job has a worker at once, an idle one
+//! or a new one. What bounds them is that jobs take turns, a few for each disk.
+
+use std::collections::VecDeque;
+use std::os::fd::RawFd;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use cairn_rdma::wake::Wake;
+
+/// How long an idle worker stays.
+const IDLE: Duration = Duration::from_secs(5);
+
+/// What a job returns, as an operation of a ring does: bytes, or an errno.
+pub(crate) type Ended = Result<u32, i32>;
+
+/// Something to do.
+pub(crate) type Job = Box<dyn FnOnce() -> Ended + Send>;
+
+/// The workers of one ring.
+#[derive(Debug)]
+pub(crate) struct Workers(Arc<Shared>);
+
+#[derive(Debug)]
+struct Shared {
+    state: Mutex<State>,
+    /// There is a job, or no more will come.
+    called: Condvar,
+    wake: Wake,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<(u64, Job)>,
+    ended: VecDeque<(u64, Ended)>,
+    /// Workers that wait for a job.
+    idle: usize,
+    /// Jobs whose end was not popped.
+    out: u32,
+    closed: bool,
+}
+
+impl std::fmt::Debug for State {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} jobs, {} ended", self.jobs.len(), self.ended.len())
+    }
+}
+
+impl Workers {
+    /// None as yet; `None` without a descriptor to wake the ring by.
+    pub(crate) fn new() -> Option<Self> {
+        let wake = Wake::new().ok()?;
+        Some(Self(Arc::new(Shared {
+            state: Mutex::default(),
+            called: Condvar::new(),
+            wake,
+        })))
+    }
+
+    /// Has a job done. Without a thread to do it, it ends with `EAGAIN`.
+    pub(crate) fn begin(&self, tag: u64, job: Job) {
+        let mut state = self.0.state();
+        state.jobs.push_back((tag, job));
+        state.out += 1;
+        if state.jobs.len() <= state.idle {
+            self.0.called.notify_one();
+            return;
+        }
+        drop(state);
+        let shared = Arc::clone(&self.0);
+        let worker = std::thread::Builder::new().name("worker".into());
+        if worker.spawn(move || shared.work()).is_err() {
+            let mut state = self.0.state();
+            // A worker that has become idle may have it by now.
+            if let Some(at) = state.jobs.iter().position(|(other, _)| *other == tag) {
+                state.jobs.remove(at);
+                self.0.end(&mut state, tag, Err(libc::EAGAIN));
+            }
+        }
+    }
+
+    /// Readable when a job has ended.
+    pub(crate) fn wake_fd(&self) -> RawFd {
+        self.0.wake.fd()
+    }
+
+    /// Before the last look at what has ended.
+    pub(crate) fn clear(&self) {
+        self.0.wake.clear();
+    }
+
+    /// The end of a job.
+    pub(crate) fn pop(&self) -> Option<(u64, Ended)> {
+        let mut state = self.0.state();
+        let ended = state.ended.pop_front()?;
+        state.out -= 1;
+        Some(ended)
+    }
+
+    /// Jobs whose end was not popped.
+    pub(crate) fn out(&self) -> u32 {
+        self.0.state().out
+    }
+
+    /// Ends the jobs that no worker has begun, with `ECANCELED`.
+    pub(crate) fn refuse_rest(&self) {
+        let mut state = self.0.state();
+        while let Some((tag, _)) = state.jobs.pop_front() {
+            self.0.end(&mut state, tag, Err(libc::ECANCELED));
+        }
+    }
+}
+
+impl Drop for Workers {
+    fn drop(&mut self) {
+        self.0.state().closed = true;
+        self.0.called.notify_all();
+    }
+}
+
+impl Shared {
+    /// Whole whoever panics: each change is one step, and no job runs under the lock.
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self, state: &mut State, tag: u64, ended: Ended) {
+        state.ended.push_back((tag, ended));
+        self.wake.wake();
+    }
+
+    /// A worker's life.
+    fn work(&self) {
+        let mut state = self.state();
+        while !state.closed {
+            if let Some((tag, job)) = state.jobs.pop_front() {
+                drop(state);
+                let ended = job();
+                state = self.state();
+                self.end(&mut state, tag, ended);
+                continue;
+            }
+            state.idle += 1;
+            let waits = |state: &mut State| state.jobs.is_empty() && !state.closed;
+            let waited = self.called.wait_timeout_while(state, IDLE, waits);
+            let waited = waited.unwrap_or_else(PoisonError::into_inner);
+            state = waited.0;
+            state.idle -= 1;
+            if waited.1.timed_out() {
+                return;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc::channel;
+    use std::time::Instant;
+
+    use super::*;
+
+    fn next(workers: &Workers) -> (u64, Ended) {
+        let deadline = Instant::now() + Duration::from_secs(30);
+        loop {
+            if let Some(ended) = workers.pop() {
+                return ended;
+            }
+            cairn_rdma::wake::wait_readable([workers.wake_fd()], Some(Duration::from_secs(1)));
+            workers.clear();
+            assert!(Instant::now() < deadline, "nothing has ended");
+        }
+    }
+
+    #[test]
+    fn a_job_that_hangs_keeps_no_other_waiting() {
+        let workers = Workers::new().unwrap();
+        let (release, hangs) = channel::<()>();
+        workers.begin(
+            1,
+            Box::new(move || {
+                let _ = hangs.recv();
+                Ok(1)
+            }),
+        );
+        for tag in 2..50 {
+            workers.begin(tag, Box::new(move || Err(tag as i32)));
+            assert_eq!(next(&workers), (tag, Err(tag as i32)));
+        }
+        drop(release);
+        assert_eq!(next(&workers), (1, Ok(1)));
+    }
+
+    #[test]
+    fn many_jobs_at_once_all_end() {
+        let workers = Workers::new().unwrap();
+        for tag in 0..200 {
+            workers.begin(tag, Box::new(|| Ok(0)));
+        }
+        let mut ended: Vec<u64> = (0..200).map(|_| next(&workers).0).collect();
+        ended.sort_unstable();
+        assert!(ended.into_iter().eq(0..200));
+    }
+}
