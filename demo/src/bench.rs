@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, anyhow};
-use cairn_initiator::bench::{Direction, Job, JobResult, NvmeLanes, run};
+use cairn_bench::{Direction, Job, JobResult, NvmeLanes, run};
 
 use crate::progress::Progress;
 

@@ -12,8 +12,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use anyhow::{Context, Result, ensure};
+use cairn_bench::{Format, NvmeLanes};
 use cairn_config::{Config, Flags};
-use cairn_initiator::bench::{Format, NvmeLanes};
 use cairn_initiator::{Host, HostOptions, discover};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;

@@ -3,7 +3,7 @@
 
 use std::io::{IsTerminal, Write};
 
-use cairn_initiator::bench::{Audience, Glimpse};
+use cairn_bench::{Audience, Glimpse};
 
 const WIDTH: usize = 30;
 

@@ -101,11 +101,15 @@ impl Host {
     /// # Panics
     /// If the ticket is void.
     pub fn wait(&mut self, ticket: Ticket) -> Result<Response, HostError> {
-        match self.wait_until("a response", |host| host.take(ticket)) {
-            Ok(result) => result,
-            Err(error) => {
-                self.forget(ticket);
-                Err(error)
+        loop {
+            match self.wait_until("a response", |host| host.take(ticket)) {
+                Ok(result) => return result,
+                // It has not been sent yet, and will be when that is safe.
+                Err(HostError::Timeout { .. }) if self.is_held(ticket) => {}
+                Err(error) => {
+                    self.forget(ticket);
+                    return Err(error);
+                }
             }
         }
     }
@@ -143,6 +147,25 @@ impl Host {
     ) -> Result<T, HostError> {
         let timeout = self.timeout;
         waiting::wait_until(self, what, timeout, ready)
+    }
+
+    /// The next command of queue `qid` that ends, or `None` if none does in time. For
+    /// callers who poll again before long: what is owed to the target leaves with what they
+    /// send next.
+    ///
+    /// # Errors
+    /// The device is gone.
+    #[expect(clippy::type_complexity, reason = "as `Controller::reap` has it")]
+    pub fn wait_any(
+        &mut self,
+        qid: u16,
+        patience: Duration,
+    ) -> Result<Option<(Ticket, Result<Response, HostError>)>, HostError> {
+        match waiting::poll_until(self, "an answer", patience, |host| host.reap(qid)) {
+            Ok(next) => Ok(Some(next)),
+            Err(HostError::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
     }
 
     /// Shuts the controller down in order, then ends all connections. Blocks.

@@ -69,9 +69,7 @@
 //! [`Sqe`]: nvme_proto::wire::Sqe
 
 mod admin;
-pub mod bench;
 mod buffer;
-pub mod cli;
 pub mod command;
 mod controller;
 mod discovery;
@@ -82,7 +80,6 @@ mod host;
 pub mod identity;
 pub mod multipath;
 mod namespace;
-mod object;
 mod options;
 pub mod providers;
 mod queue;

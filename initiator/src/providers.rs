@@ -7,10 +7,12 @@ use cairn_rdma::{Device, FabricError, Listener, Provider};
 use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
+#[cfg(feature = "clap")]
 use clap::{Args, ValueEnum};
 
 /// Which provider.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "clap", derive(ValueEnum))]
 pub enum Choice {
     /// The adapter if one leads to the target, else user space
     #[default]
@@ -22,7 +24,8 @@ pub enum Choice {
 }
 
 /// Which RoCE to speak in user space.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "clap", derive(ValueEnum))]
 pub enum Version {
     /// Over Ethernet: within one network only, and with CAP_NET_RAW
     V1,
@@ -32,16 +35,17 @@ pub enum Version {
 }
 
 /// How to reach a target.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Args)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[cfg_attr(feature = "clap", derive(Args))]
 pub struct Way {
     /// What speaks RDMA: an adapter's libraries, or RoCE in user space
-    #[arg(long, value_enum, default_value_t = Choice::Auto)]
+    #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = Choice::Auto))]
     pub provider: Choice,
     /// RoCE version, in user space
-    #[arg(long, value_enum, value_name = "VERSION", default_value_t = Version::V2)]
+    #[cfg_attr(feature = "clap", arg(long, value_enum, value_name = "VERSION", default_value_t = Version::V2))]
     pub roce: Version,
     /// 802.1Q VLAN ID of frames, with --roce v1 on an interface that is no VLAN's
-    #[arg(long, value_name = "VID", value_parser = clap::value_parser!(u16).range(0..=4094))]
+    #[cfg_attr(feature = "clap", arg(long, value_name = "VID", value_parser = clap::value_parser!(u16).range(0..=4094)))]
     pub vlan: Option<u16>,
 }
 

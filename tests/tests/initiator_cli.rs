@@ -31,11 +31,11 @@ type Test = fn() -> Result<(), Failed>;
 
 fn main() -> ExitCode {
     match std::env::var(PROGRAM).as_deref() {
-        Ok("cairn-initiator") => return cairn_initiator::cli::main(),
+        Ok("cairn-initiator") => return cairn_initiator_cli::main(),
         Ok("cairn-target") => return cairn_target::cli::main(),
         _ => {}
     }
-    let mut trials: Vec<Trial> = cairn_initiator::cli::helps()
+    let mut trials: Vec<Trial> = cairn_initiator_cli::helps()
         .into_iter()
         .map(|(name, help)| Trial::test(format!("example::{name}"), move || examples(&name, &help)))
         .collect();
@@ -257,7 +257,7 @@ fn guide() -> Result<(), Failed> {
     // The build is what has made this program; that it makes those:
     assert_eq!(
         build,
-        "cargo build --release -p cairn-target -p cairn-initiator"
+        "cargo build --release -p cairn-target -p cairn-initiator-cli"
     );
     let folder = tempfile::tempdir()?;
     let release = folder.path().join("build/release");

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use anyhow::{Result, ensure};
+use cairn_bench::{Audience, Format, Glimpse, Job, NvmeLanes, report, run};
 use cairn_config::{Config, Flags};
-use cairn_initiator::bench::{Audience, Format, Glimpse, Job, NvmeLanes, report, run};
 use cairn_initiator::{Host, HostOptions};
 use cairn_rdma::Provider;
 use cairn_rdma::loopback::Loopback;

@@ -144,6 +144,23 @@ impl Multipath {
         waiting::wait_until(self, what, timeout, ready)
     }
 
+    /// The next command that ends, or `None` if none does in time. For callers who poll
+    /// again before long: what is owed to targets leaves with what they send next.
+    ///
+    /// # Errors
+    /// A device is gone.
+    #[expect(clippy::type_complexity, reason = "as `reap` has it")]
+    pub fn wait_any(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<(PathTicket, Result<Response, HostError>)>, HostError> {
+        match waiting::poll_until(self, "an answer", patience, Self::reap) {
+            Ok(next) => Ok(Some(next)),
+            Err(HostError::Timeout { .. }) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
     /// Sleeps until there is something to poll, or until `latest`. It may return early;
     /// it does not poll.
     ///

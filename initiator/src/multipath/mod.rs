@@ -21,7 +21,6 @@
 //! checked again whenever its controller is back or reports a change.
 //!
 //! Data is in [`PathBuffer`]s, memory that is registered for every path.
-//! [`MultipathLanes`] lets [benchmarks](crate::bench) run by all paths.
 //! [`Multipath::connect`] and [`Multipath::run`] block; the rest is for programs with a
 //! clock and a loop of their own.
 //!
@@ -32,7 +31,6 @@ mod blocking;
 mod buffer;
 mod driving;
 mod ios;
-mod lane;
 mod path;
 
 use std::collections::VecDeque;
@@ -55,9 +53,9 @@ use buffer::Part;
 use ios::Ios;
 use path::Path;
 
+pub use crate::namespace::DiskIdentity as Identity;
 pub use buffer::PathBuffer;
 pub use ios::PathTicket;
-pub use lane::MultipathLanes;
 pub use nvme_proto::host::multipath::{Link, Policy};
 
 /// Events that wait to be taken, at most. Past that, the oldest go.
@@ -93,17 +91,6 @@ impl MultipathOptions {
             write_hold: None,
         }
     }
-}
-
-/// What tells a namespace from every other; zeroes are none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// UUID.
-    pub uuid: [u8; 16],
-    /// NGUID.
-    pub nguid: [u8; 16],
-    /// EUI-64.
-    pub eui64: [u8; 8],
 }
 
 /// A namespace, as all its paths see it.
@@ -198,6 +185,8 @@ impl Multipath {
             multipath.timeout = multipath.timeout.max(host.timeout);
             let host = HostOptions {
                 requeue: false,
+                // A lost write waits here, for all paths.
+                write_hold: Some(Duration::ZERO),
                 ..host
             };
             let controller = Controller::begin(&device, host, now)?;

@@ -14,6 +14,7 @@
 //! Nothing here is on the way of an I/O, and nothing needs an RDMA device.
 //! `unsafe` stands in `source::live::sys` and `source::live::verbs` alone.
 
+#[cfg(feature = "cli")]
 pub mod cli;
 pub mod doctor;
 pub mod facts;

@@ -286,6 +286,15 @@ impl BlockFile {
         self.handover
     }
 
+    /// The same while the disk is slow: the journal of a file's system may wait for it then.
+    pub(crate) fn handover_while_slow(&self) -> Handover {
+        if self.can_grow {
+            Handover::ALL
+        } else {
+            self.handover
+        }
+    }
+
     pub(super) fn geometry(&self) -> Geometry {
         Geometry {
             block_bytes: self.block_bytes,

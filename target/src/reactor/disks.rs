@@ -20,6 +20,9 @@ use crate::ring::{FileSlot, Ring};
 /// Between two lines about the failures of one disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
+/// A disk is slow while it has had a command for so long.
+const SLOW: Duration = Duration::from_millis(100);
+
 /// A namespace of this reactor.
 #[derive(Debug)]
 pub(crate) struct Disk {
@@ -316,10 +319,18 @@ impl Disks {
         disk.oldest = disk.oldest.max(age);
     }
 
-    /// Ages are known now.
-    pub(crate) fn show_ages(&self) {
-        for disk in self.disks.iter().flatten() {
+    /// Ages are known now: shows them, and hands more over at disks that are slow.
+    pub(crate) fn show_ages(&mut self) {
+        for disk in self.disks.iter_mut().flatten() {
             disk.counters.oldest_ns.set(disk.oldest.as_nanos() as u64);
+            if let (Backend::File(backend), Some(file)) = (&disk.namespace.backend, disk.file) {
+                let handover = if disk.oldest >= SLOW {
+                    backend.handover_while_slow()
+                } else {
+                    backend.handover()
+                };
+                disk.file = Some(file.with(handover));
+            }
         }
     }
 

@@ -25,6 +25,7 @@ use super::view::{Activity, ControllerView, SubsystemView};
 use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
+use crate::ids::QpairId;
 use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
 use crate::panics;
@@ -558,6 +559,20 @@ impl SubsystemShared {
         });
     }
 
+    /// The queues on a reactor: (CNTLID, QID, queue pair).
+    pub(crate) fn queues_on(&self, reactor: usize) -> Vec<(u16, u16, QpairId)> {
+        let state = self.lock();
+        let controllers = state.controllers.iter();
+        let queues = controllers.flat_map(|(&cntlid, controller)| {
+            let queues = controller.queues.iter();
+            queues.map(move |(&qid, queue)| (cntlid, qid, *queue))
+        });
+        let on_it = queues.filter(|(.., queue)| queue.reactor == reactor);
+        on_it
+            .map(|(cntlid, qid, queue)| (cntlid, qid, queue.qpair))
+            .collect()
+    }
+
     /// Ends an association that had a queue on a reactor that panicked. What is left of it
     /// there is reported by [`Self::disconnected`], as ever.
     pub(crate) fn lose(&self, cntlid: u16) {
@@ -637,11 +652,7 @@ impl SubsystemShared {
         }
     }
 
-    fn send(
-        &self,
-        queue: Option<&QueueAddress>,
-        message: impl FnOnce(crate::ids::QpairId) -> Message,
-    ) {
+    fn send(&self, queue: Option<&QueueAddress>, message: impl FnOnce(QpairId) -> Message) {
         if let Some(queue) = queue {
             self.reactors[queue.reactor].send(message(queue.qpair));
         }

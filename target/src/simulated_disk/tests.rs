@@ -30,7 +30,9 @@ impl Rig {
         let buffer = Arc::new(Mapping::anonymous(8192).unwrap());
         let buffer_slot = ring.add_buffer(&buffer).unwrap();
         let opened = File::open(file.path()).unwrap();
-        let slot = ring.add_file(opened.as_raw_fd(), Handover::NONE).unwrap();
+        let slot = ring
+            .add_file(opened.as_raw_fd(), Handover::default())
+            .unwrap();
         ring.settle().unwrap();
         Self {
             clock,
@@ -171,7 +173,9 @@ fn two_rings_share_a_disk_and_a_crash_ends_what_was_under_way() {
     assert_eq!(rig.ended(), [(1, Ok(512))]);
     let opened = File::open(rig._file.path()).unwrap();
     let mut other = Ring::new(8).unwrap();
-    let slot = other.add_file(opened.as_raw_fd(), Handover::NONE).unwrap();
+    let slot = other
+        .add_file(opened.as_raw_fd(), Handover::default())
+        .unwrap();
     other.settle().unwrap();
     other.sync(1, slot);
     other.settle().unwrap();

@@ -1,4 +1,5 @@
-//! A file system on a disk of its own that can be frozen (fsfreeze): ext4 on a loop device.
+//! A file system on a disk of its own, ext4 on a loop device: it can be frozen (fsfreeze), and
+//! its disk can hang.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,8 @@ const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; r
 /// Such a file system, with one disk in it. Thawed and unmounted when dropped.
 #[derive(Debug)]
 pub(super) struct Freezer {
-    _image: Scratch,
+    /// Where it is, unless somebody else has that.
+    image: Option<Scratch>,
     folder: PathBuf,
     caretaker: Child,
     /// The disk in it, as an export.
@@ -25,10 +27,17 @@ impl Freezer {
     /// Mounts it; `None` where that cannot be done, which is said on standard output.
     pub(super) fn mount(name: &str) -> Option<Self> {
         let image = Scratch::new(&format!("freezer-{name}"), 32 << 20);
-        let folder = image.path().with_extension("mounted");
+        let mut mounted = Self::mount_on(image.path())?;
+        mounted.image = Some(image);
+        Some(mounted)
+    }
+
+    /// The same on this disk, which it must not outlive.
+    pub(super) fn mount_on(image: &Path) -> Option<Self> {
+        let folder = image.with_extension("mounted");
         std::fs::create_dir(&folder).unwrap();
-        let made = run("mkfs.ext4", &["-q", "-F"], &[image.path()])
-            && run("mount", &["-o", "loop"], &[image.path(), &folder]);
+        let made = run("mkfs.ext4", &["-q", "-F"], &[image])
+            && run("mount", &["-o", "loop,commit=3"], &[image, &folder]);
         if !made {
             println!("not tested, for no file system can be made and mounted here");
             std::fs::remove_dir(&folder).unwrap();
@@ -46,11 +55,16 @@ impl Freezer {
         let file = folder.join("disk");
         std::fs::write(&file, vec![0; 1 << 20]).unwrap();
         Some(Self {
-            _image: image,
+            image: None,
             disk: format!("{} block_size = 4096", file.display()),
             folder,
             caretaker,
         })
+    }
+
+    /// All that it has is on its disk. Its journal is committed again in three seconds.
+    pub(super) fn sync(&self) {
+        assert!(run("sync", &["-f"], &[&self.folder]));
     }
 
     /// Whatever changes the file system waits from now on.

@@ -192,6 +192,62 @@ fn a_frozen_file_system_stalls_no_other_disks_hosts() {
     }
 }
 
+/// A disk that hangs, and a file system on it. It hangs no longer when it is dropped.
+struct Layered {
+    system: Freezer,
+    disk: FaultyDisk,
+}
+
+impl Drop for Layered {
+    fn drop(&mut self) {
+        self.disk.heal();
+    }
+}
+
+/// The journal of the file system comes to hang, and each write stores its time there.
+#[test]
+fn a_disk_that_hangs_under_a_file_system_stalls_no_other_disks_hosts() {
+    let Some(disk) = FaultyDisk::mount("layered", 32 << 20) else {
+        return;
+    };
+    let Some(system) = Freezer::mount_on(disk.path()) else {
+        return;
+    };
+    let layered = Layered { system, disk };
+    let healthy = Scratch::new("healthy-beside-layered", 1 << 20);
+    let toml = subsystem(NQN, &[&layered.system.disk, &healthy.export(4096)]);
+    let target = TestTarget::start_on_soft(Soft::default(), &toml);
+    let mut random = Random::new(5);
+    let mut bystander = target.connect("bystander");
+    check_bystander(&mut bystander, &mut random);
+    let mut host = target.connect("a");
+    let buffer = host.buffer(BLOCK).unwrap();
+    layered.system.sync();
+    layered.disk.begin(Rule::new(Op::Write, Fault::Hold));
+    layered.disk.begin(Rule::new(Op::Sync, Fault::Hold));
+    let (began, mut slowest) = (Instant::now(), Duration::ZERO);
+    let mut written = Vec::new();
+    while began.elapsed() < Duration::from_secs(8) {
+        if written.len() < 100 {
+            let data = Data::start_of(&buffer, BLOCK as u32);
+            let write = command::write(1, written.len() as u64, 1);
+            written.push(host.submit(1, write, data).unwrap());
+        }
+        host.poll();
+        slowest = slowest.max(check_bystander(&mut bystander, &mut random));
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert!(slowest < Duration::from_secs(2), "{slowest:?}");
+    assert!(layered.disk.waiting(Op::Write) > 0, "it hangs");
+    layered.disk.heal();
+    for ticket in written {
+        assert!(host.wait(ticket).unwrap().cqe.status().is_success());
+    }
+    bystander.shutdown().unwrap();
+    host.shutdown().unwrap();
+    target.stop();
+}
+
 /// How long namespaces 1 and 2 have had their oldest commands.
 fn oldest(target: &TestTarget) -> [f64; 2] {
     let page = target.scrape();

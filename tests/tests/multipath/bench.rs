@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use cairn_initiator::bench::{self, Audience, Direction, Glimpse, Job};
-use cairn_initiator::multipath::{MultipathLanes, MultipathOptions};
+use cairn_bench::MultipathLanes;
+use cairn_bench::{Audience, Direction, Glimpse, Job};
+use cairn_initiator::multipath::MultipathOptions;
 use cairn_roce::Soft;
 use cairn_tests::harness::Scratch;
 
@@ -66,7 +67,7 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
         at_return: None,
         seconds: 0,
     };
-    let result = bench::run(&[job], &lanes, &AtomicBool::new(false), &mut killer).unwrap();
+    let result = cairn_bench::run(&[job], &lanes, &AtomicBool::new(false), &mut killer).unwrap();
     let [job] = &result.jobs[..] else {
         panic!("one job")
     };

@@ -166,6 +166,7 @@ pub fn tables() -> [(&'static str, &'static [Trouble]); 4] {
 }
 
 /// What goes by this name, or part of a name, or number.
+#[cfg(feature = "cli")]
 pub(crate) fn search(word: &str) -> Vec<(&'static str, &'static Trouble)> {
     let matches = |trouble: &Trouble| match word.parse::<u16>() {
         Ok(code) => trouble.code == code,

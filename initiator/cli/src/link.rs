@@ -11,9 +11,9 @@ use super::answering::Answering;
 use super::output::{Output, print, table};
 use super::raw::{DATA_BYTES, DEPTH, Link};
 use super::samples::{Effort, Samples};
-use crate::bench::report::decimal;
-use crate::object::Object;
-use crate::providers::{Provided, Way};
+use cairn_bench::object::Object;
+use cairn_bench::report::decimal;
+use cairn_initiator::providers::{Provided, Way};
 
 /// The port of perftest, and of Cairn's responder.
 const PORT: u16 = 18515;

@@ -8,9 +8,9 @@ use nvme_proto::wire::log::{DiscoveryEntry, SubsystemType};
 
 use super::Result;
 use super::address::Address;
-use crate::bench::Format;
-use crate::providers::Provided;
-use crate::{DiscoveryLog, Host, HostOptions, Recovery};
+use cairn_bench::Format;
+use cairn_initiator::providers::Provided;
+use cairn_initiator::{DiscoveryLog, Host, HostOptions, Recovery};
 
 /// How long a command that administrates may take.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -120,6 +120,11 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
         }
     };
     let identity = host.namespace(nsid).map_err(text)?;
+    match host.open_namespace(nsid) {
+        // It can be shown, if not used.
+        Ok(_) | Err(cairn_initiator::HostError::Unsupported(_)) => {}
+        Err(error) => return Err(text(error)),
+    }
     Ok(Namespace { nsid, identity })
 }
 

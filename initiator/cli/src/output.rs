@@ -6,7 +6,7 @@ use clap::{Args, ValueEnum};
 
 use nvme_proto::wire::Escaped;
 
-use crate::object::Object;
+use cairn_bench::object::Object;
 
 /// The form.
 #[derive(Debug, Clone, Copy, Args)]

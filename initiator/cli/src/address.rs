@@ -12,9 +12,9 @@ use clap::{Args, ValueEnum};
 use nvme_proto::wire::{Escaped, Nqn};
 
 use super::Result;
-use crate::identity::{self, Identity};
-use crate::providers::{Provided, Way};
-use crate::{HostOptions, Recovery};
+use cairn_initiator::identity::{self, Identity};
+use cairn_initiator::providers::{Provided, Way};
+use cairn_initiator::{HostOptions, Recovery};
 
 /// The port of NVMe over RDMA, registered with IANA.
 const PORT: u16 = 4420;

@@ -13,8 +13,8 @@ use super::Result;
 use super::address::Address;
 use super::output::{print, print_bytes};
 use super::session::{Session, namespace, text};
-use crate::bench::Format;
-use crate::{Data, Host, HostError, command};
+use cairn_bench::Format;
+use cairn_initiator::{Data, Host, HostError, command};
 
 /// The queue for all of it.
 const QUEUE: u16 = 1;

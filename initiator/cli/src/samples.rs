@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::Result;
-use crate::object::Object;
+use cairn_bench::object::Object;
 
 /// Times of one operation, done over and over.
 #[derive(Debug, Clone)]

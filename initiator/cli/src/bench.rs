@@ -14,10 +14,11 @@ use super::Result;
 use super::address::Address;
 use super::output::print;
 use super::session::{Session, namespace, text};
-use crate::bench::keys::{self, KEYS, Key};
-use crate::bench::{Audience, BenchResult, Glimpse, Job, Lanes, NvmeLanes, job_file, report, run};
-use crate::multipath::{MultipathLanes, MultipathOptions, Policy};
-use crate::{Event, HostOptions};
+use cairn_bench::MultipathLanes;
+use cairn_bench::keys::{self, KEYS, Key};
+use cairn_bench::{Audience, BenchResult, Glimpse, Job, Lanes, NvmeLanes, job_file, report, run};
+use cairn_initiator::multipath::{MultipathOptions, Policy};
+use cairn_initiator::{Event, HostOptions};
 
 /// Which namespace.
 #[derive(Debug, Args)]

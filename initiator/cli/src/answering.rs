@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use super::Result;
 use super::raw::{ADDR, DATA_BYTES, DEPTH, DESTINATION_BYTES, MESSAGE_BYTES, RKEY};
 use super::session::text;
-use crate::providers::{self, Way};
+use cairn_initiator::providers::{self, Way};
 
 /// Messages that peers may have sent and not heard again, all peers together.
 const SLOTS: usize = 64;

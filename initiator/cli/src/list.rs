@@ -7,7 +7,7 @@ use super::discover::ascii;
 use super::output::{size, table};
 use super::session::{Session, namespace, subsystems, text};
 use super::{Controller, Result};
-use crate::object::Object;
+use cairn_bench::object::Object;
 
 #[derive(Debug, Args)]
 pub(super) struct List {

@@ -14,9 +14,9 @@ use super::raw::{self, Link};
 use super::samples::{Effort, Samples};
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
-use crate::bench::{Format, Random};
-use crate::object::Object;
-use crate::{Data, Host, HostOptions, command};
+use cairn_bench::object::Object;
+use cairn_bench::{Format, Random};
+use cairn_initiator::{Data, Host, HostOptions, command};
 
 /// The queue for reads.
 const QUEUE: u16 = 1;

@@ -6,8 +6,8 @@ use nvme_proto::wire::feature::{Feature, Select, SetFeaturesCdw10};
 
 use super::session::{Session, text};
 use super::{Controller, Result};
-use crate::object::Object;
-use crate::{Data, command};
+use cairn_bench::object::Object;
+use cairn_initiator::{Data, command};
 
 /// Which feature.
 #[derive(Debug, Args)]

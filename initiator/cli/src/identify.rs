@@ -5,10 +5,11 @@ use nvme_proto::wire::identify::{IdentifyController, IdentifyNamespace, PowerSta
 use uuid::Uuid;
 
 use super::discover::ascii;
+use super::fields::lines;
 use super::fields::with_fields;
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
-use crate::object::Object;
+use cairn_bench::object::Object;
 
 #[derive(Debug, Args)]
 pub(super) struct IdCtrl {
@@ -24,7 +25,7 @@ impl IdCtrl {
         self.controller
             .output
             .show(&controller(&identity), |object| {
-                format!("NVME Identify Controller:\n{}", object.lines(" : ", 10))
+                format!("NVME Identify Controller:\n{}", lines(object, " : ", 10))
             });
         Ok(())
     }
@@ -109,7 +110,7 @@ impl IdNs {
                 format!(
                     "NVME Identify Namespace {}:\n{}{}",
                     namespace.nsid,
-                    object.lines(" : ", 8),
+                    lines(object, " : ", 8),
                     formats(identity)
                 )
             });

@@ -3,7 +3,7 @@
 use nvme_proto::wire::{Escaped, U16, U32, U64, U128};
 use serde_json::Value;
 
-use crate::object::Object;
+use cairn_bench::object::Object;
 
 /// A field that is a number.
 pub(super) trait Field {
@@ -45,7 +45,7 @@ impl Field for U128 {
 /// Adds fields of a structure to an object, under their own names.
 macro_rules! with_fields {
     ($object:expr, $from:expr; $($field:ident)+) => {
-        $object$(.with(stringify!($field), $crate::cli::fields::Field::value(&$from.$field)))+
+        $object$(.with(stringify!($field), $crate::fields::Field::value(&$from.$field)))+
     };
 }
 pub(super) use with_fields;
@@ -93,21 +93,19 @@ const HEX: &[&str] = &[
     "iocs",
 ];
 
-impl Object {
-    /// Its members as lines `name separator value`, names padded to `width`.
-    pub(super) fn lines(&self, separator: &str, width: usize) -> String {
-        let mut out = String::new();
-        for (key, value) in self.values() {
-            let value = match value {
-                Value::Number(number) if HEX.contains(&key) => match number.as_u64() {
-                    Some(number) => format!("{number:#x}"),
-                    None => number.to_string(),
-                },
-                Value::String(text) => Escaped(text).to_string(),
-                other => other.to_string(),
-            };
-            out += &format!("{key:<width$}{separator}{value}\n");
-        }
-        out
+/// An object's members as lines `name separator value`, names padded to `width`.
+pub(super) fn lines(object: &Object, separator: &str, width: usize) -> String {
+    let mut out = String::new();
+    for (key, value) in object.values() {
+        let value = match value {
+            Value::Number(number) if HEX.contains(&key) => match number.as_u64() {
+                Some(number) => format!("{number:#x}"),
+                None => number.to_string(),
+            },
+            Value::String(text) => Escaped(text).to_string(),
+            other => other.to_string(),
+        };
+        out += &format!("{key:<width$}{separator}{value}\n");
     }
+    out
 }

@@ -7,9 +7,10 @@ use nvme_proto::wire::log::{
 };
 use nvme_proto::wire::{FromBytes, Nqn};
 
+use super::fields::lines;
 use super::session::{Session, namespace, text};
 use super::{Controller, Result};
-use crate::object::Object;
+use cairn_bench::object::Object;
 
 #[derive(Debug, Args)]
 pub(super) struct Discover {
@@ -31,7 +32,7 @@ impl Discover {
             );
             for (at, entry) in log.entries.iter().enumerate() {
                 out += &format!("=====Discovery Log Entry {at}======\n");
-                out += &record(entry).lines(":  ", 0);
+                out += &lines(&record(entry), ":  ", 0);
             }
             out
         });
@@ -196,7 +197,7 @@ impl ConnectCheck {
         self.controller.output.show(&object, |object| {
             format!(
                 "{}ok: connected, identified and disconnected\n",
-                object.lines(" : ", 18)
+                lines(object, " : ", 18)
             )
         });
         Ok(())

@@ -8,13 +8,11 @@ use cairn_rdma::Provider;
 use nvme_proto::io::DatasetRange;
 use nvme_proto::wire::{IntoBytes, U32, U64};
 
-use super::{Multipath, MultipathOptions, Namespace, PathBuffer, PathTicket};
-use crate::bench::{Command, Done, Format, Lane, LaneError, Lanes, Operation};
-use crate::command;
-use crate::error::HostError;
-use crate::options::HostOptions;
-use crate::queue::Response;
-use crate::waiting;
+use cairn_initiator::multipath::{Multipath, MultipathOptions, Namespace, PathBuffer, PathTicket};
+use cairn_initiator::{HostError, HostOptions, Response, command};
+
+use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
+use super::run::Lanes;
 
 /// A namespace and its paths. Each lane has controllers of its own, one a path.
 pub struct MultipathLanes {
@@ -175,10 +173,9 @@ impl Lane for MultipathLane {
 
     fn reap(&mut self, deadline: Instant, done: &mut Vec<Done>) -> Result<(), LaneError> {
         let patience = deadline.saturating_duration_since(Instant::now());
-        match waiting::poll_until(&mut self.disk, "an answer", patience, Multipath::reap) {
-            Ok((ticket, answer)) => done.push(self.landed(ticket, answer)),
-            Err(HostError::Timeout { .. }) => {}
-            Err(error) => return Err(LaneError(error.to_string())),
+        let next = self.disk.wait_any(patience);
+        if let Some((ticket, answer)) = next.map_err(|error| LaneError(error.to_string()))? {
+            done.push(self.landed(ticket, answer));
         }
         self.take(done);
         Ok(())

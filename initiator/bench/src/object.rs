@@ -7,7 +7,7 @@ use serde_json::Value;
 
 /// An object under construction.
 #[derive(Debug, Clone, Default)]
-pub(crate) struct Object(Vec<(String, Member)>);
+pub struct Object(Vec<(String, Member)>);
 
 /// A member's value.
 #[derive(Debug, Clone, Serialize)]
@@ -19,13 +19,15 @@ enum Member {
 }
 
 impl Object {
-    pub(crate) fn new() -> Self {
+    /// One without members.
+    #[must_use]
+    pub fn new() -> Self {
         Self::default()
     }
 
     /// With one more member: a number, a text, a flag or a list of such.
     #[must_use]
-    pub(crate) fn with(mut self, key: &str, value: impl Serialize) -> Self {
+    pub fn with(mut self, key: &str, value: impl Serialize) -> Self {
         let value = serde_json::to_value(value).expect("plain values can be JSON");
         self.0.push((key.to_owned(), Member::Value(value)));
         self
@@ -33,21 +35,21 @@ impl Object {
 
     /// With a member that is an object itself.
     #[must_use]
-    pub(crate) fn with_object(mut self, key: &str, object: Object) -> Self {
+    pub fn with_object(mut self, key: &str, object: Object) -> Self {
         self.0.push((key.to_owned(), Member::Object(object)));
         self
     }
 
     /// With a member that is a list of objects.
     #[must_use]
-    pub(crate) fn with_list(mut self, key: &str, list: impl IntoIterator<Item = Object>) -> Self {
+    pub fn with_list(mut self, key: &str, list: impl IntoIterator<Item = Object>) -> Self {
         let list = list.into_iter().collect();
         self.0.push((key.to_owned(), Member::List(list)));
         self
     }
 
     /// The members that are plain values.
-    pub(crate) fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
+    pub fn values(&self) -> impl Iterator<Item = (&str, &Value)> {
         self.0.iter().filter_map(|(key, member)| match member {
             Member::Value(value) => Some((key.as_str(), value)),
             Member::Object(_) | Member::List(_) => None,
@@ -56,7 +58,7 @@ impl Object {
 
     /// As indented text. What is not printable is escaped even where JSON does not
     /// demand it: a target's names do not control the terminal.
-    pub(crate) fn pretty(&self) -> String {
+    pub fn pretty(&self) -> String {
         let json = serde_json::to_string_pretty(self).expect("objects can be written to memory");
         let mut out = String::with_capacity(json.len());
         for c in json.chars() {

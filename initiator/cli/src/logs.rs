@@ -5,12 +5,13 @@ use nvme_proto::wire::log::{ErrorEntry, FirmwareSlotLog, LogPage, SmartLog};
 use nvme_proto::wire::{FromBytes, NSID_ALL};
 
 use super::discover::ascii;
+use super::fields::lines;
 use super::fields::with_fields;
 use super::output::{hexdump, print_bytes};
 use super::session::{Session, text};
 use super::{Controller, Result};
-use crate::Host;
-use crate::object::Object;
+use cairn_bench::object::Object;
+use cairn_initiator::Host;
 
 /// Names of log pages, and what they stand for.
 const NAMES: &[(&str, LogPage)] = &[
@@ -144,7 +145,7 @@ impl GetLog {
         self.controller.output.show(&object, |object| {
             format!(
                 "Smart Log for NVME controller:{NSID_ALL:08x}\n{}",
-                object.lines(" : ", 40)
+                lines(object, " : ", 40)
             )
         });
     }
@@ -159,7 +160,7 @@ impl GetLog {
             let mut out = format!("Error Log Entries, {} of them:\n", entries.len());
             for (at, entry) in entries.iter().enumerate() {
                 if entry.error_count.get() != 0 {
-                    out += &format!(" Entry[{at:>2}]\n{}", error(entry).lines(" : ", 20));
+                    out += &format!(" Entry[{at:>2}]\n{}", lines(&error(entry), " : ", 20));
                 }
             }
             if entries.iter().all(|entry| entry.error_count.get() == 0) {
@@ -178,7 +179,7 @@ impl GetLog {
                 slots = slots.with(&format!("Firmware Rev Slot {}", at + 1), text);
             }
         }
-        let lines = slots.lines(" : ", 28);
+        let lines = lines(&slots, " : ", 28);
         let object = Object::new().with_object("firmware", slots);
         self.controller
             .output

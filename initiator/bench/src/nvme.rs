@@ -10,8 +10,7 @@ use nvme_proto::wire::{IntoBytes, U32, U64};
 
 use super::lane::{Command, Done, Format, Lane, LaneError, Operation};
 use super::run::Lanes;
-use crate::waiting;
-use crate::{
+use cairn_initiator::{
     Buffer, Controller, Data, Event, Host, HostError, HostOptions, Response, Ticket, command,
 };
 
@@ -236,11 +235,8 @@ impl Lane for NvmeLane {
         self.take(done);
         if done.is_empty() {
             let patience = deadline.saturating_duration_since(Instant::now());
-            let answer = |host: &mut Host| host.reap(QUEUE);
-            match waiting::poll_until(&mut self.host, "an answer", patience, answer) {
-                Ok((ticket, answer)) => done.push(self.landed(ticket, answer)),
-                Err(HostError::Timeout { .. }) => {}
-                Err(error) => return Err(error.into()),
+            if let Some((ticket, answer)) = self.host.wait_any(QUEUE, patience)? {
+                done.push(self.landed(ticket, answer));
             }
             self.take(done);
         }

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    cairn_initiator::cli::main()
+    cairn_initiator_cli::main()
 }

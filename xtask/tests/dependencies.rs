@@ -1,0 +1,51 @@
+//! What a user of a library compiles.
+
+use std::process::Command;
+
+/// Crates that belong to programs: command lines, reports and signals.
+const OF_PROGRAMS: [&str; 5] = [
+    "clap",
+    "hdrhistogram",
+    "signal-hook",
+    "tracing-subscriber",
+    "tokio",
+];
+
+/// The names of all crates that a package is built from.
+fn crates_of(package: &str) -> Vec<String> {
+    let output = Command::new(env!("CARGO"))
+        .args(["tree", "--locked", "--edges", "normal", "--prefix", "none"])
+        .args(["--format", "{lib}", "--package", package])
+        .args(["--no-default-features"])
+        .output()
+        .expect("cargo runs");
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert!(
+        output.status.success() && text.lines().count() > 1,
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    text.lines()
+        .map(|name| name.trim().replace('_', "-"))
+        .collect()
+}
+
+#[test]
+fn the_initiators_library_brings_no_command_line() {
+    let crates = crates_of("cairn-initiator");
+    assert!(crates.iter().any(|name| name == "cairn-rdma"), "{crates:?}");
+    for name in OF_PROGRAMS {
+        assert!(
+            !crates.contains(&name.replace('_', "-")),
+            "the library depends on {name}"
+        );
+    }
+}
+
+#[test]
+fn the_protocol_stands_alone() {
+    let crates = crates_of("nvme-proto");
+    for name in ["cairn-rdma", "libc", "rustix", "tokio"] {
+        assert!(!crates.iter().any(|one| one == name), "{name}");
+    }
+}
