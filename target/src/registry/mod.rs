@@ -42,6 +42,13 @@ pub(crate) enum ControlMessage {
         /// What to flush.
         namespaces: Arc<NamespaceTable>,
     },
+    /// A flush has ended.
+    Flushed {
+        /// What was flushed.
+        namespaces: Arc<NamespaceTable>,
+        /// Whether all of it is durable.
+        intact: bool,
+    },
     /// A device is gone, and the memory that it knew must be forgotten.
     DeviceRemoved {
         /// The device's id.
