@@ -39,7 +39,7 @@ pub const METRICS_PORT_DEFAULT: u16 = 9464;
 pub struct Config {
     /// What concerns the process as a whole.
     pub target: Target,
-    /// What is told of what the target does.
+    /// The metrics page.
     pub metrics: Metrics,
     /// What the packets to each host carry; what no rule says, the listener does.
     pub marking: Arc<Rules>,
@@ -79,7 +79,7 @@ pub struct Target {
     pub log: Log,
 }
 
-/// What is told of what the target does.
+/// The metrics page.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Metrics {
     /// Where they can be asked for; `None`: nowhere. Port 0 leaves it to the system.
@@ -153,7 +153,7 @@ pub struct Listener {
     pub traffic_class: Option<u8>,
     /// Hop limit of the packets sent; `None` is the provider's default.
     pub hop_limit: Option<u8>,
-    /// Membership in a partition: hosts of others are not heard.
+    /// Membership in a partition: hosts of other partitions are ignored.
     pub pkey: PKey,
     /// Where hosts may connect from; `None` is everywhere.
     pub allowed_addresses: Option<Vec<Prefix>>,

@@ -13,7 +13,7 @@ use serde::Deserialize;
 pub(crate) struct File {
     /// What concerns the process as a whole.
     pub(crate) target: TargetTable,
-    /// What is told of what the target does.
+    /// The metrics page.
     pub(crate) metrics: MetricsTable,
     /// What the packets to each host carry.
     pub(crate) marking: MarkingTable,
@@ -93,7 +93,7 @@ pub(crate) struct TargetTable {
     pub(crate) log_format: Option<String>,
 }
 
-/// What is told of what the target does.
+/// The metrics page.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MetricsTable {
@@ -149,7 +149,7 @@ pub(crate) struct ListenerTable {
     /// Hop limit (TTL) of the packets sent to hosts.
     #[schemars(range(min = 1, max = 255))]
     pub(crate) hop_limit: Option<i64>,
-    /// Partition key: hosts of this partition alone are heard. 16 bits such as 0x8001;
+    /// Partition key: only hosts of this partition can connect. 16 bits such as 0x8001;
     /// bit 15 stands for full membership, without it hosts must be full members.
     #[schemars(range(min = 1, max = 65535), extend("default" = 65535))]
     pub(crate) pkey: Option<i64>,

@@ -103,7 +103,7 @@ pub(super) struct Bench {
     /// Reset the controller that often while jobs run, in seconds, to see that nothing is lost
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     reset_interval: Option<u64>,
-    /// Yes, what is on this namespace may be destroyed: jobs that write or trim want it
+    /// Allows jobs to destroy what is on this namespace; required for jobs that write or trim
     #[arg(long)]
     destroy_data: bool,
     #[command(flatten)]
@@ -369,7 +369,7 @@ fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<
     }
 }
 
-/// For those who do not want to see it happen.
+/// Shows nothing while jobs run.
 struct Nobody;
 
 impl Audience for Nobody {

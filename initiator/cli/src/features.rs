@@ -43,7 +43,7 @@ pub(super) struct GetFeature {
     /// Which of its values: 0 current, 1 default, 2 saved, 3 capabilities
     #[arg(short = 'S', long, value_name = "SEL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
     sel: u8,
-    /// What else the feature wants to know
+    /// What else the feature requires
     #[arg(short = 'c', long, value_name = "DWORD", default_value = "0", value_parser = number)]
     cdw11: u32,
     /// Length of the data of features that have data

@@ -28,7 +28,7 @@ use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 use address::Address;
 use output::Output;
 
-/// What went wrong, in words for whoever typed the command.
+/// What went wrong, in words for the person who typed the command.
 type Result<T> = std::result::Result<T, String>;
 
 /// The name that people type.
@@ -96,7 +96,7 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator read -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --start-block 0 -c 7 -d blocks.bin")]
     Read(io::Read),
-    /// Writes blocks from a file, or from stdin; wants --destroy-data
+    /// Writes blocks from a file, or from stdin; requires --destroy-data
     #[command(
         after_help = "EXAMPLE:\n  head -c 4096 /dev/urandom | cairn-initiator write -a \
                             192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 0 -z 4096 \
@@ -109,13 +109,13 @@ enum Command {
                             192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 64 -z 4096"
     )]
     Compare(io::Compare),
-    /// Sets blocks to zero; wants --destroy-data
+    /// Sets blocks to zero; requires --destroy-data
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator write-zeroes -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --start-block 0 -c 7 --destroy-data"
     )]
     WriteZeroes(io::WriteZeroes),
-    /// Dataset Management: deallocates blocks; wants --destroy-data
+    /// Dataset Management: deallocates blocks; requires --destroy-data
     #[command(after_help = "EXAMPLE:\n  cairn-initiator dsm -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --slbs 0,64 --blocks 8,8 --ad \
                             --destroy-data")]
@@ -149,7 +149,7 @@ enum Command {
                             -o json"
     )]
     Fabric(Box<cairn_fabric::cli::FabricArgs>),
-    /// Says what is wrong with RoCE on this machine, and what mends it
+    /// Reports what is wrong with RoCE on this machine, and how to fix it
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator doctor --peer 192.0.2.1 || echo \"exit \
                             code $?: 1 is a warning, 2 an error\""

@@ -34,7 +34,7 @@ impl Output {
     }
 }
 
-/// A line or several. Whoever closed our stdout does not want to read it.
+/// A line or several. A closed stdout is no error: its reader has enough.
 pub(super) fn print(text: &str) {
     print_bytes(text.as_bytes());
     print_bytes(b"\n");

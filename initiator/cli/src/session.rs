@@ -64,7 +64,7 @@ impl Session {
         }
     }
 
-    /// A controller of the subsystem; without I/O queues if there shall be none.
+    /// A controller of the subsystem; with I/O queues or without.
     pub(super) fn connect(&self, io_queues: u16) -> Result<Host> {
         self.connect_to(self.subsystem()?, io_queues)
     }

@@ -36,7 +36,7 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Exports disks until told to stop (SIGTERM); SIGHUP reads the configuration anew
+    /// Exports disks until SIGTERM; SIGHUP reads the configuration again
     Serve(Box<Serve>),
     /// Says whether a configuration file is right, and if not, what is wrong
     Check {
@@ -49,7 +49,7 @@ enum Command {
     Schema,
     /// Shows what RoCE looks like on this machine, and sets what may be set
     Fabric(Box<FabricArgs>),
-    /// Says what is wrong with RoCE on this machine, and what mends it
+    /// Reports what is wrong with RoCE on this machine, and how to fix it
     Doctor(Box<diagnosis::Doctor>),
 }
 
@@ -76,7 +76,7 @@ struct Serve {
     /// Have RoCE v1 write tags with this VID, on an interface that is no VLAN's; 0: priority alone
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
-    /// Partition key of each --listen, such as 0x8001: hosts of other partitions are not heard
+    /// Partition key of each --listen, such as 0x8001: hosts of other partitions are ignored
     #[arg(long, value_name = "KEY")]
     pkey: Option<PKey>,
     /// What packets carry, such as tclass=104,dst_ip=192.0.2.0/24: see docs/roce/marking.md
@@ -171,7 +171,7 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Whoever closed our stdout does not want to read it.
+/// A closed stdout is no error: its reader has enough.
 fn print_line(line: &str) {
     let mut stdout = std::io::stdout().lock();
     let _ = writeln!(stdout, "{line}").and_then(|()| stdout.flush());
