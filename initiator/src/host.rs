@@ -101,11 +101,15 @@ impl Host {
     /// # Panics
     /// If the ticket is void.
     pub fn wait(&mut self, ticket: Ticket) -> Result<Response, HostError> {
-        match self.wait_until("a response", |host| host.take(ticket)) {
-            Ok(result) => result,
-            Err(error) => {
-                self.forget(ticket);
-                Err(error)
+        loop {
+            match self.wait_until("a response", |host| host.take(ticket)) {
+                Ok(result) => return result,
+                // It has not been sent yet, and will be when that is safe.
+                Err(HostError::Timeout { .. }) if self.is_held(ticket) => {}
+                Err(error) => {
+                    self.forget(ticket);
+                    return Err(error);
+                }
             }
         }
     }

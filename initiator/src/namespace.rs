@@ -11,6 +11,9 @@ use crate::command;
 use crate::error::HostError;
 use crate::host::Host;
 
+/// How often a namespace is identified that changes meanwhile.
+const OPEN_TRIES: u32 = 8;
+
 /// A namespace of a controller: what it is called, how large it is, and the
 /// commands for it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,6 +36,44 @@ pub struct Namespace {
     pub shared: bool,
     /// NSATTR: it is write protected.
     pub write_protected: bool,
+}
+
+/// What tells a disk from every other; zeroes are none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct DiskIdentity {
+    /// UUID.
+    pub uuid: [u8; 16],
+    /// NGUID.
+    pub nguid: [u8; 16],
+    /// EUI-64.
+    pub eui64: [u8; 8],
+}
+
+impl DiskIdentity {
+    /// As identification descriptors (CNS 03h) say.
+    pub(crate) fn of_descriptors(list: &[u8]) -> Self {
+        let mut identity = Self::default();
+        for descriptor in namespace_descriptors(list) {
+            match descriptor {
+                NamespaceDescriptor::Eui64(eui64) => identity.eui64 = eui64,
+                NamespaceDescriptor::Nguid(nguid) => identity.nguid = nguid,
+                NamespaceDescriptor::Uuid(uuid) => identity.uuid = uuid,
+                NamespaceDescriptor::Csi(_) | NamespaceDescriptor::Other { .. } => {}
+            }
+        }
+        identity
+    }
+
+    /// With what older controllers say in Identify Namespace alone.
+    pub(crate) fn completed_by(mut self, identify: &IdentifyNamespace) -> Self {
+        if self.nguid == [0; 16] {
+            self.nguid = identify.nguid;
+        }
+        if self.eui64 == [0; 8] {
+            self.eui64 = identify.eui64;
+        }
+        self
+    }
 }
 
 impl Namespace {
@@ -59,26 +100,27 @@ impl Namespace {
                 "has metadata, which this host does not transfer; format it without",
             ));
         }
-        let mut namespace = Self {
+        let identity = DiskIdentity::of_descriptors(descriptors).completed_by(identify);
+        Ok(Self {
             nsid,
             blocks: identify.nsze.get(),
             block_bytes: 1 << format.lbads,
-            uuid: None,
-            nguid: some(identify.nguid),
-            eui64: None,
+            uuid: some(identity.uuid),
+            nguid: some(identity.nguid),
+            eui64: some(identity.eui64),
             anagrpid: identify.anagrpid.get(),
             shared: identify.nmic & IdentifyNamespace::NMIC_SHARED != 0,
             write_protected: identify.nsattr & IdentifyNamespace::NSATTR_WRITE_PROTECTED != 0,
-        };
-        for descriptor in namespace_descriptors(descriptors) {
-            match descriptor {
-                NamespaceDescriptor::Uuid(uuid) => namespace.uuid = some(uuid),
-                NamespaceDescriptor::Nguid(nguid) => namespace.nguid = some(nguid),
-                NamespaceDescriptor::Eui64(eui64) => namespace.eui64 = some(eui64),
-                NamespaceDescriptor::Csi(_) | NamespaceDescriptor::Other { .. } => {}
-            }
+        })
+    }
+
+    /// What tells its disk from every other.
+    pub(crate) fn identity(&self) -> DiskIdentity {
+        DiskIdentity {
+            uuid: self.uuid.unwrap_or_default(),
+            nguid: self.nguid.unwrap_or_default(),
+            eui64: self.eui64.unwrap_or_default(),
         }
-        Ok(namespace)
     }
 
     /// Its size, in bytes.
@@ -151,9 +193,29 @@ fn some<const N: usize>(id: [u8; N]) -> Option<[u8; N]> {
 impl Host {
     /// The namespace `nsid`, ready to use. Blocks.
     ///
+    /// From now on its disk is known: whenever the controller was lost and is back, or
+    /// reports a change, the namespace is identified again before commands go there. Once
+    /// it is another disk, they end in [`HostError::Replaced`] until it is opened anew.
+    ///
     /// # Errors
     /// As for [`run`](Self::run), or this host cannot use it.
     pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
+        for _ in 0..OPEN_TRIES {
+            let changes = self.changes();
+            let namespace = self.identify_namespace(nsid)?;
+            // Else the two answers may be of two disks.
+            if self.changes() == changes {
+                self.expect_disk(&namespace)?;
+                return Ok(namespace);
+            }
+        }
+        Err(HostError::Unsupported(format!(
+            "namespace {nsid} changed {OPEN_TRIES} times while it was identified; look at the \
+             target's log for what changes it"
+        )))
+    }
+
+    fn identify_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
         let identify = self.namespace(nsid)?;
         // Controllers before NVMe 1.3 have no descriptors; that is no failure.
         let descriptors = match self.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid) {

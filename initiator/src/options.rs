@@ -56,6 +56,11 @@ pub struct HostOptions {
     /// again: if set, they wait until it is back, and so do new ones; if not, they
     /// end at once, for somebody else to send.
     pub requeue: bool,
+    /// How long a write whose connection was lost waits before it is sent again, and other
+    /// writes of its blocks with it, from the close of that connection on. `None`: until
+    /// the lost target cannot carry it out any more, by KATO and CQT. Zero: not at all, as
+    /// Linux does; then a target that was only paused may carry it out over newer data.
+    pub write_hold: Option<Duration>,
 }
 
 impl HostOptions {
@@ -82,6 +87,7 @@ impl HostOptions {
             command_timeout: Duration::from_secs(30),
             recovery: Recovery::default(),
             requeue: true,
+            write_hold: None,
         }
     }
 

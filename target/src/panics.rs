@@ -268,4 +268,43 @@ mod tests {
         let counts = Part::ALL.map(|(part, _)| panics.of_part(part));
         assert_eq!(counts, [0, 0, 1]);
     }
+
+    /// What a thread leaves that panics in the middle of a change.
+    fn half_changed() -> Mutex<u32> {
+        let shared = Mutex::new(1);
+        let panic = confine(|| {
+            let _change = shared.lock();
+            panic!("in the middle of a change")
+        });
+        let Err::<(), _>(panic) = panic else {
+            unreachable!("it panics")
+        };
+        assert_eq!(panic.message, "in the middle of a change");
+        shared
+    }
+
+    #[test]
+    #[ignore = "ends its process: shared_state_that_is_suspect_ends_the_process runs it"]
+    fn child_of_shared_state() {
+        end_process_on_panic();
+        let shared = half_changed();
+        drop(intact(shared.lock(), "the number"));
+        println!("it went on");
+    }
+
+    #[test]
+    fn shared_state_that_is_suspect_ends_the_process() {
+        use std::os::unix::process::ExitStatusExt;
+        let child = std::process::Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "--ignored", "--nocapture"])
+            .arg("panics::tests::child_of_shared_state")
+            .output()
+            .unwrap();
+        let (out, errors) = (child.stdout, String::from_utf8_lossy(&child.stderr));
+        assert_eq!(child.status.signal(), Some(libc::SIGABRT), "{errors}");
+        assert!(!String::from_utf8_lossy(&out).contains("it went on"));
+        for part in ["the number", "in the middle of a change", "panics.rs:"] {
+            assert!(errors.contains(part), "{errors}");
+        }
+    }
 }

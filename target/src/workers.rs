@@ -37,6 +37,8 @@ struct State {
     ended: VecDeque<(u64, Ended)>,
     /// Workers that wait for a job.
     idle: usize,
+    /// Jobs whose end was not popped.
+    out: u32,
     closed: bool,
 }
 
@@ -61,6 +63,7 @@ impl Workers {
     pub(crate) fn begin(&self, tag: u64, job: Job) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));
+        state.out += 1;
         if state.jobs.len() <= state.idle {
             self.0.called.notify_one();
             return;
@@ -90,7 +93,23 @@ impl Workers {
 
     /// The end of a job.
     pub(crate) fn pop(&self) -> Option<(u64, Ended)> {
-        self.0.state().ended.pop_front()
+        let mut state = self.0.state();
+        let ended = state.ended.pop_front()?;
+        state.out -= 1;
+        Some(ended)
+    }
+
+    /// Jobs whose end was not popped.
+    pub(crate) fn out(&self) -> u32 {
+        self.0.state().out
+    }
+
+    /// Ends the jobs that no worker has begun, with `ECANCELED`.
+    pub(crate) fn refuse_rest(&self) {
+        let mut state = self.0.state();
+        while let Some((tag, _)) = state.jobs.pop_front() {
+            self.0.end(&mut state, tag, Err(libc::ECANCELED));
+        }
     }
 }
 
@@ -102,6 +121,7 @@ impl Drop for Workers {
 }
 
 impl Shared {
+    /// Whole whoever panics: each change is one step, and no job runs under the lock.
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

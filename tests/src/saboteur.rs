@@ -34,6 +34,7 @@ struct Fuse {
     reads: AtomicUsize,
     requests: AtomicUsize,
     pages: AtomicUsize,
+    connects: AtomicUsize,
 }
 
 fn blow(times: &AtomicUsize) {
@@ -62,6 +63,7 @@ impl Saboteur {
             reads: AtomicUsize::new(0),
             requests: AtomicUsize::new(0),
             pages: AtomicUsize::new(0),
+            connects: AtomicUsize::new(0),
         });
         Self { network, fuse }
     }
@@ -74,6 +76,11 @@ impl Saboteur {
     /// The next connection request panics.
     pub fn arm_request(&self) {
         self.fuse.requests.store(1, Ordering::Relaxed);
+    }
+
+    /// The next Connect command ends its reactor, in the middle.
+    pub fn arm_connect(&self) {
+        self.fuse.connects.store(1, Ordering::Relaxed);
     }
 
     /// The next request for metrics panics.
@@ -229,6 +236,7 @@ impl Endpoint for Trap {
     }
 
     fn marked(&mut self, qp: QpId) -> Option<Marked> {
+        blow(&self.fuse.connects);
         self.endpoint.marked(qp)
     }
 

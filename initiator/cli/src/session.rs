@@ -120,6 +120,11 @@ pub(super) fn namespace(host: &mut Host, nsid: Option<u32>) -> Result<Namespace>
         }
     };
     let identity = host.namespace(nsid).map_err(text)?;
+    match host.open_namespace(nsid) {
+        // It can be shown, if not used.
+        Ok(_) | Err(cairn_initiator::HostError::Unsupported(_)) => {}
+        Err(error) => return Err(text(error)),
+    }
     Ok(Namespace { nsid, identity })
 }
 

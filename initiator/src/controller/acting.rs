@@ -1,7 +1,7 @@
 //! What the association wants done.
 
 use cairn_rdma::{ConnectOptions, QpOptions};
-use nvme_proto::host::{Action, Cause, OwnCommand, Payload, QueueSpec, Report, State};
+use nvme_proto::host::{Action, Cause, Notice, OwnCommand, Payload, QueueSpec, Report, State};
 use nvme_proto::wire::IntoBytes;
 
 use super::{Controller, Shutdown};
@@ -134,10 +134,14 @@ impl Controller {
             Report::Live { tries } => {
                 self.trouble = None;
                 self.loss = Loss::Closed;
+                self.guard.live();
                 self.send_parked();
                 Event::Live { tries }
             }
-            Report::Lost(cause) => Event::Lost(self.caused_by(cause)),
+            Report::Lost(cause) => {
+                self.guard.lost();
+                Event::Lost(self.caused_by(cause))
+            }
             Report::TryFailed { tries, cause } => Event::TryFailed {
                 tries,
                 error: self.caused_by(cause),
@@ -151,7 +155,12 @@ impl Controller {
                 self.end_parked();
                 Event::Gone(self.of_shutdown(error))
             }
-            Report::Notice(notice) => Event::Notice(notice),
+            Report::Notice(notice) => {
+                if notice == Notice::NamespacesChanged {
+                    self.guard.doubt_namespaces();
+                }
+                Event::Notice(notice)
+            }
         };
         self.events.push(event);
     }
@@ -166,10 +175,10 @@ impl Controller {
         Some(HostError::NotShutDown(Box::new(error)))
     }
 
-    /// Sends what waited for a connection.
-    fn send_parked(&mut self) {
+    /// Sends what waited for a connection, or for the guard.
+    pub(super) fn send_parked(&mut self) {
         for qid in 1..self.queues.len() as u16 {
-            while let Some(cid) = self.queues[usize::from(qid)].parked() {
+            while let Some(cid) = self.next_parked(qid) {
                 if !matches!(self.queues[usize::from(qid)].link, Link::Up(_)) {
                     break;
                 }
@@ -179,13 +188,13 @@ impl Controller {
         // Queues that the controller grants no longer.
         let granted = usize::from(self.association.io_queues());
         for queue in self.queues.iter_mut().skip(1 + granted) {
-            queue.end_parked(&Loss::Closed);
+            queue.end_parked(&Loss::Closed, |_| true);
         }
     }
 
     fn end_parked(&mut self) {
         for queue in &mut self.queues {
-            queue.end_parked(&self.loss);
+            queue.end_parked(&self.loss, |_| true);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use cairn_rdma::{Completion, DisconnectReason, Event, PrivateData, QpId, WorkStatus};
-use nvme_proto::host::Duty;
+use nvme_proto::host::{Duty, State};
 use nvme_proto::wire::cm::RejectData;
 use nvme_proto::wire::identify::IDENTIFY_BYTES;
 
@@ -92,6 +92,7 @@ impl Controller {
             Ended::No => {}
             Ended::ForCaller => self.association.note_traffic(),
             Ended::ForDuty(duty, response) => self.own_ended(duty, &response),
+            Ended::ForGuard(response) => self.namespace_answered(&response),
         }
     }
 
@@ -162,13 +163,19 @@ impl Controller {
         self.routes[qp.slot()] = None;
         self.broken(qid, Loss::Closed);
         let park = self.keeps_commands();
+        let (is_reset, until) = (self.state == State::Resetting, self.in_doubt_until());
+        let guard = &mut self.guard;
         let queue = &mut self.queues[usize::from(qid)];
         let park = park && !queue.released;
         let loss = match &queue.link {
             Link::Broken(_, loss) => loss.clone(),
             _ => Loss::Closed,
         };
-        queue.closed(loss, park);
+        let in_doubt = |sqe: &_| guard.unanswered(sqe, is_reset, until);
+        queue.closed(loss.clone(), park, in_doubt);
+        if !park {
+            queue.end_parked(&loss, |_| true);
+        }
         self.association.queue_closed(qid, self.time());
     }
 
@@ -176,8 +183,8 @@ impl Controller {
     fn device_removed(&mut self) {
         let loss = Loss::Disconnected(DisconnectReason::DeviceRemoved);
         for queue in &mut self.queues {
-            queue.closed(loss.clone(), false);
-            queue.end_parked(&loss);
+            queue.closed(loss.clone(), false, |_| ());
+            queue.end_parked(&loss, |_| true);
         }
         self.routes.clear();
         self.trouble = Some(HostError::Lost {

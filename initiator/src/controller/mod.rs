@@ -1,6 +1,8 @@
 //! A controller, driven by polling and by nothing else.
 
 mod acting;
+mod guard;
+mod guarding;
 mod hearing;
 
 use std::sync::Arc;
@@ -20,6 +22,8 @@ use crate::error::{HostError, Loss};
 use crate::event::{Event, Events};
 use crate::options::HostOptions;
 use crate::queue::{Link, Owner, Queue, Response, Ticket};
+
+use guard::Guard;
 
 /// Bytes of a receive for a response capsule: a CQE, and a cache line to itself.
 const RESPONSE_BYTES: usize = 64;
@@ -61,6 +65,10 @@ pub struct Controller {
     /// When the ages of commands are counted next.
     sweep_at: Instant,
     news: Vec<cairn_rdma::Event>,
+    /// What is held back of its commands.
+    guard: Guard,
+    /// What namespaces say of who they are, if any was opened.
+    answers: Option<Buffer>,
 }
 
 /// What became of a shutdown so far.
@@ -129,6 +137,8 @@ impl Controller {
             now,
             sweep_at: now + options.command_timeout / SWEEPS.into(),
             news: Vec::new(),
+            guard: Guard::new(),
+            answers: None,
             options,
         };
         for slot in 0..u64::from(entries) {
@@ -150,7 +160,8 @@ impl Controller {
         if now >= self.sweep_at {
             self.sweep();
         }
-        self.act() || progress
+        let acted = self.act();
+        self.keep_guard() || acted || progress
     }
 
     /// When to poll though nothing comes: the association's, the commands' and the
@@ -160,7 +171,8 @@ impl Controller {
         let own = self.association.deadline().map(|at| self.origin + at);
         let waits = self.queues.iter().any(|queue| queue.unanswered() > 0);
         let sweep = waits.then_some(self.sweep_at);
-        [own, sweep, self.endpoint.next_deadline()]
+        let held = self.guard.deadline().map(|at| self.origin + at);
+        [own, sweep, held, self.endpoint.next_deadline()]
             .into_iter()
             .flatten()
             .min()
@@ -186,10 +198,13 @@ impl Controller {
     /// Sends a command on queue `qid`: CID, PSDT and data pointer are filled in.
     ///
     /// While the controller is lost, a command that may wait for it does, if
-    /// [`HostOptions::requeue`] says so.
+    /// [`HostOptions::requeue`] says so. One that is back gets a write, and writes of the
+    /// same blocks, again only after [`HostOptions::write_hold`], and commands for a disk
+    /// that was opened only when it is known to be that disk.
     ///
     /// # Errors
-    /// The queue does not exist, is full or is lost.
+    /// The queue does not exist, is full or is lost, or the namespace is another disk than
+    /// was opened.
     ///
     /// # Panics
     /// If the data lie outside their buffer or do not fit a capsule.
@@ -203,9 +218,14 @@ impl Controller {
         if !ready && (!waits || queue.released) {
             return Err(self.lost(qid));
         }
+        let nsid = sqe.nsid.get();
+        if qid != 0 && self.guard.is_replaced(nsid) {
+            return Err(self.lost_by(qid, Loss::Replaced(nsid)));
+        }
         let ticket = queue.prepare(sqe, data, Owner::Caller)?;
         if ready {
-            if !self.send(qid, ticket.cid()) {
+            let held = qid != 0 && self.guard.holds(&sqe);
+            if !held && !self.send(qid, ticket.cid()) {
                 self.act();
             }
         } else if !queue.may_wait(ticket.cid()) {
@@ -471,7 +491,10 @@ impl Controller {
 
     fn lost_by(&self, qid: u16, loss: Loss) -> HostError {
         let remote = self.options.remote;
-        HostError::Lost { remote, qid, loss }
+        match loss {
+            Loss::Replaced(nsid) => HostError::Replaced { remote, nsid },
+            loss => HostError::Lost { remote, qid, loss },
+        }
     }
 
     /// The time as the association counts it.

@@ -66,7 +66,9 @@ pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     let trouble = match loss {
         Loss::Disconnected(reason) => of_disconnect(*reason),
         Loss::Transport(status) => trouble::of_completion(status.code()),
-        Loss::Protocol(_) | Loss::GivenUp(_) | Loss::Closed => return loss.to_string(),
+        Loss::Protocol(_) | Loss::GivenUp(_) | Loss::Closed | Loss::Replaced(_) => {
+            return loss.to_string();
+        }
     };
     trouble.line(End::Host, remote.ip())
 }

@@ -68,6 +68,20 @@ pub enum HostError {
         /// Why.
         loss: Loss,
     },
+    /// The controller was lost, or reported a change, and the namespace is another disk
+    /// since, or none. Whether a command that was under way then was carried out on the
+    /// disk that it was is not known.
+    #[error(
+        "namespace {nsid} of {remote} is not the disk any more that was opened: its identifiers \
+         (UUID, NGUID, EUI-64) or its format differ, or it is gone; look at the target's \
+         configuration, and open the namespace anew to use the disk that is there"
+    )]
+    Replaced {
+        /// Whom it leads to.
+        remote: SocketAddr,
+        /// NSID.
+        nsid: u32,
+    },
     /// Of several paths to a namespace none is left, and none will come back (soon
     /// enough). Whether the command was carried out is not known.
     #[error("no path to the namespace is left, of {paths}")]
@@ -125,6 +139,9 @@ pub enum Loss {
     /// This end let go of it.
     #[error("closed by this host")]
     Closed,
+    /// The namespace is another disk than was opened.
+    #[error("namespace {0} is another disk than was opened")]
+    Replaced(u32),
 }
 
 impl Loss {

@@ -53,6 +53,7 @@ use buffer::Part;
 use ios::Ios;
 use path::Path;
 
+pub use crate::namespace::DiskIdentity as Identity;
 pub use buffer::PathBuffer;
 pub use ios::PathTicket;
 pub use nvme_proto::host::multipath::{Link, Policy};
@@ -90,17 +91,6 @@ impl MultipathOptions {
             write_hold: None,
         }
     }
-}
-
-/// What tells a namespace from every other; zeroes are none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Identity {
-    /// UUID.
-    pub uuid: [u8; 16],
-    /// NGUID.
-    pub nguid: [u8; 16],
-    /// EUI-64.
-    pub eui64: [u8; 8],
 }
 
 /// A namespace, as all its paths see it.
@@ -195,6 +185,8 @@ impl Multipath {
             multipath.timeout = multipath.timeout.max(host.timeout);
             let host = HostOptions {
                 requeue: false,
+                // A lost write waits here, for all paths.
+                write_hold: Some(Duration::ZERO),
                 ..host
             };
             let controller = Controller::begin(&device, host, now)?;

@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use nvme_proto::host::multipath::{AnaLog, time_in_doubt};
 use nvme_proto::host::{Notice, State};
-use nvme_proto::wire::identify::{
-    Cmic, Cns, IDENTIFY_BYTES, IdentifyNamespace, NamespaceDescriptor, namespace_descriptors,
-};
+use nvme_proto::wire::identify::{Cmic, Cns, IDENTIFY_BYTES, IdentifyNamespace};
 use nvme_proto::wire::log::{AnaState, LogPage};
 use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe};
 
@@ -208,7 +206,7 @@ impl Path {
             Question::ChangedNamespaces => None,
             Question::Descriptors => {
                 let bytes = self.scratch.bytes(0, IDENTIFY_BYTES);
-                self.identity = Some(Identity::from_descriptors(&bytes));
+                self.identity = Some(Identity::of_descriptors(&bytes));
                 None
             }
             Question::Namespace => Some(self.hear_namespace()),
@@ -225,14 +223,8 @@ impl Path {
     fn hear_namespace(&mut self) -> Answer {
         let bytes = self.scratch.bytes(0, IDENTIFY_BYTES);
         let id = IdentifyNamespace::read_from_bytes(&bytes).expect("4096 bytes");
-        let mut identity = self.identity.take().unwrap_or_default();
-        // Older controllers say it here alone.
-        if identity.nguid == [0; 16] {
-            identity.nguid = id.nguid;
-        }
-        if identity.eui64 == [0; 8] {
-            identity.eui64 = id.eui64;
-        }
+        let identity = self.identity.take().unwrap_or_default();
+        let identity = identity.completed_by(&id);
         let format = id
             .lba_format()
             .filter(|format| (9..=16).contains(&format.lbads));
@@ -286,20 +278,5 @@ impl Path {
     /// When it is to be polled though nothing comes.
     pub(super) fn next_deadline(&self) -> Option<Instant> {
         self.controller.next_deadline()
-    }
-}
-
-impl Identity {
-    fn from_descriptors(list: &[u8]) -> Self {
-        let mut identity = Self::default();
-        for descriptor in namespace_descriptors(list) {
-            match descriptor {
-                NamespaceDescriptor::Eui64(eui64) => identity.eui64 = eui64,
-                NamespaceDescriptor::Nguid(nguid) => identity.nguid = nguid,
-                NamespaceDescriptor::Uuid(uuid) => identity.uuid = uuid,
-                _ => {}
-            }
-        }
-        identity
     }
 }

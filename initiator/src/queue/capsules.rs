@@ -10,7 +10,7 @@ use std::collections::VecDeque;
 
 use cairn_rdma::{Access, Device, FabricError, Operation, SendWork, Sge, SgeList};
 use nvme_proto::wire::sqe::SQE_BYTES;
-use nvme_proto::wire::{IntoBytes, Sqe};
+use nvme_proto::wire::{FromZeros, IntoBytes, Sqe};
 
 use crate::buffer::Buffer;
 
@@ -86,6 +86,13 @@ impl Capsules {
     /// Writes a capsule's SQE.
     pub(super) fn write_sqe(&self, place: u16, sqe: &Sqe) {
         self.memory.write(Self::sqe_at(place), sqe.as_bytes());
+    }
+
+    /// A capsule's SQE, as it was written.
+    pub(super) fn sqe(&self, place: u16) -> Sqe {
+        let mut sqe = Sqe::new_zeroed();
+        self.memory.read(Self::sqe_at(place), sqe.as_mut_bytes());
+        sqe
     }
 
     /// Writes what stands behind it.

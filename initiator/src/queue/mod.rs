@@ -75,6 +75,8 @@ pub(crate) enum Ended {
     ForCaller,
     /// A command of the association's own.
     ForDuty(Duty, Response),
+    /// A question about a namespace.
+    ForGuard(Response),
 }
 
 impl Queue {
@@ -158,7 +160,7 @@ impl Queue {
         slot.place = Some(place);
         slot.capsule_bytes = length as u32;
         slot.requeue = qid != 0 && owner == Owner::Caller && requeue::is_safe(&sqe);
-        slot.timed = owner == Owner::Caller && !waits_for_ever;
+        slot.timed = matches!(owner, Owner::Caller | Owner::Guard) && !waits_for_ever;
         Ok(Ticket {
             qid,
             cid,
@@ -177,10 +179,18 @@ impl Queue {
         self.capsules.post(place, length)
     }
 
-    /// A command that waits for a connection.
-    pub(crate) fn parked(&self) -> Option<u16> {
-        let parked = |slot: &Slot| matches!(slot.phase, Phase::Parked);
+    /// A command that waits, of those that `which` chooses.
+    pub(crate) fn parked(&self, which: impl Fn(&Sqe) -> bool) -> Option<u16> {
+        let parked = |slot: &Slot| {
+            matches!(slot.phase, Phase::Parked) && which(&self.capsules.sqe(slot.place()))
+        };
         self.slots.iter().position(parked).map(|cid| cid as u16)
+    }
+
+    /// Whether this command waits to be sent.
+    pub(crate) fn is_parked(&self, ticket: Ticket) -> bool {
+        let slot = &self.slots[usize::from(ticket.cid)];
+        slot.generation == ticket.generation && matches!(slot.phase, Phase::Parked)
     }
 
     /// Whether this command, made by [`Self::prepare`], may wait for a connection.
@@ -236,8 +246,9 @@ impl Queue {
     }
 
     /// Nothing more will come: every command that is in here is answered, parked
-    /// if it may and `park` says so, or lost.
-    pub(crate) fn closed(&mut self, loss: Loss, park: bool) {
+    /// if it may and `park` says so, or lost. `unanswered` gets those that the controller
+    /// may have and has not answered.
+    pub(crate) fn closed(&mut self, loss: Loss, park: bool, mut unanswered: impl FnMut(&Sqe)) {
         self.capsules.closed();
         self.waiting.clear();
         for cid in 0..self.slots.len() as u16 {
@@ -245,8 +256,11 @@ impl Queue {
             let Phase::Outstanding { response } = slot.phase else {
                 continue;
             };
+            if response.is_none() && self.qid != 0 && !matches!(slot.owner, Owner::Duty(_)) {
+                unanswered(&self.capsules.sqe(slot.place()));
+            }
             match (slot.owner, response) {
-                (Owner::Duty(_) | Owner::Nobody, _) => self.release(cid),
+                (Owner::Duty(_) | Owner::Guard | Owner::Nobody, _) => self.release(cid),
                 (Owner::Caller, Some(response)) => self.finish(cid, Ok(response)),
                 (Owner::Caller, None) if park && slot.requeue => slot.phase = Phase::Parked,
                 (Owner::Caller, None) => self.finish(cid, Err(loss.clone())),
@@ -256,9 +270,9 @@ impl Queue {
         self.link = Link::Down(loss);
     }
 
-    /// Commands that wait for a connection wait in vain.
-    pub(crate) fn end_parked(&mut self, loss: &Loss) {
-        while let Some(cid) = self.parked() {
+    /// Commands that wait, of those that `which` chooses, wait in vain.
+    pub(crate) fn end_parked(&mut self, loss: &Loss, which: impl Fn(&Sqe) -> bool) {
+        while let Some(cid) = self.parked(&which) {
             self.finish(cid, Err(loss.clone()));
         }
     }
@@ -355,7 +369,9 @@ impl Queue {
     /// association; on an I/O queue, that has its own.
     fn free_slot(&mut self, owner: Owner) -> Option<u16> {
         match (self.qid, owner) {
-            (0, Owner::Caller) if self.free.len() <= usize::from(OWN_COMMANDS) => None,
+            (0, Owner::Caller | Owner::Guard) if self.free.len() <= usize::from(OWN_COMMANDS) => {
+                None
+            }
             (0, _) | (_, Owner::Caller) => self.free.pop(),
             _ => Some(self.slots.len() as u16 - 1),
         }
@@ -378,6 +394,10 @@ impl Queue {
             Owner::Duty(duty) => {
                 self.release(cid);
                 Ended::ForDuty(duty, response)
+            }
+            Owner::Guard => {
+                self.release(cid);
+                Ended::ForGuard(response)
             }
             Owner::Nobody => {
                 self.release(cid);

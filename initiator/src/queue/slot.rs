@@ -49,6 +49,8 @@ pub(crate) enum Owner {
     Caller,
     /// The association's.
     Duty(Duty),
+    /// The controller's own, which asks who a namespace is.
+    Guard,
     /// Nobody's any more: its owner has given up, and the answer frees it.
     Nobody,
 }

@@ -84,7 +84,7 @@ fn capsules_outlive_their_commands_but_not_too_many() {
     assert!(matches!(queue.next_over(), Some(Ended::ForCaller)));
     assert!(queue.take(waiting).unwrap().is_ok());
     assert!(queue.next_over().is_none());
-    queue.closed(Loss::Closed, false);
+    queue.closed(Loss::Closed, false, |_| ());
     assert_eq!(queue.capsules.free(), places);
 }
 
@@ -154,7 +154,7 @@ fn an_outstanding_command_keeps_its_memory_registered() {
     // Not even a broken connection lets go of it: the other end may still write.
     queue.link = Link::Broken(QP, Loss::Closed);
     assert!(queue.take(ticket).is_none() && region.upgrade().is_some());
-    queue.closed(Loss::Closed, false);
+    queue.closed(Loss::Closed, false, |_| ());
     assert!(queue.take(ticket).unwrap().is_err());
     assert!(region.upgrade().is_none());
 }
@@ -168,11 +168,11 @@ fn a_closed_connection_answers_parks_or_loses_each_command() {
     let lost = prepare(&mut queue, unsafe_sqe, Data::None).unwrap();
     queue.send(lost.cid());
     answer(&mut queue, answered.cid()).unwrap();
-    queue.closed(Loss::Closed, true);
+    queue.closed(Loss::Closed, true, |_| ());
     assert!(queue.take(answered).unwrap().is_ok());
     assert!(queue.take(lost).unwrap().is_err());
     assert!(queue.take(waiting).is_none());
-    assert_eq!(queue.parked(), Some(waiting.cid()));
+    assert_eq!(queue.parked(|_| true), Some(waiting.cid()));
 
     // On the next connection it is the same capsule.
     queue.reconnect(&spec(4, 128), QP, &Loss::Closed);
@@ -198,7 +198,7 @@ fn a_smaller_connection_ends_what_it_cannot_take() {
     .unwrap();
     let high = flush(&mut queue);
     queue.send(long.cid());
-    queue.closed(Loss::Closed, true);
+    queue.closed(Loss::Closed, true, |_| ());
     queue.reconnect(&spec(2, 64), QP, &Loss::Closed);
     assert!(queue.take(small).is_none());
     assert!(queue.take(long).unwrap().is_err());
@@ -216,8 +216,8 @@ fn a_smaller_connection_ends_what_it_cannot_take() {
 fn what_waits_in_vain_ends() {
     let mut queue = queue(2);
     let ticket = flush(&mut queue);
-    queue.closed(Loss::Closed, true);
-    queue.end_parked(&Loss::Closed);
+    queue.closed(Loss::Closed, true, |_| ());
+    queue.end_parked(&Loss::Closed, |_| true);
     assert!(queue.take(ticket).unwrap().is_err());
 }
 

@@ -312,6 +312,20 @@ fn a_host_that_is_no_longer_allowed_is_sent_away() {
 }
 
 #[test]
+fn an_association_that_the_target_lost_a_part_of_ends() {
+    let mut rig = Rig::ready();
+    rig.connect_io(1).unwrap();
+    let cntlid = rig.cntlid;
+    rig.subsystem.terminate_faulty(cntlid + 1, &mut rig.actions);
+    assert_eq!(rig.take_actions(), []);
+    rig.subsystem.terminate_faulty(cntlid, &mut rig.actions);
+    let reason = Termination::TargetFault;
+    assert_eq!(rig.take_actions(), [Action::Terminate { cntlid, reason }]);
+    rig.subsystem.terminate_faulty(cntlid, &mut rig.actions);
+    assert_eq!(rig.take_actions(), [], "it is on its way already");
+}
+
+#[test]
 fn an_abort_waits_for_the_target() {
     let mut rig = Rig::ready();
     rig.connect_io(1).unwrap();

@@ -113,7 +113,10 @@ impl Reactor {
             listener,
             place,
         };
-        let id = self.qpairs.add(QueuePair::new(accepted, self.now));
+        // If the process was stopped in the middle of this round, the round's time is long ago, and
+        // the host would have no time left for its Connect.
+        let now = self.clock.now().max(self.now);
+        let id = self.qpairs.add(QueuePair::new(accepted, now));
         self.ports[port]
             .as_mut()
             .expect("the port was just found")

@@ -113,20 +113,26 @@ impl Reactor {
 
     /// Reports what has become of the claims.
     pub(super) fn settle_claims(&mut self) {
-        let mut claims = std::mem::take(&mut self.claims);
-        claims.retain_mut(|claim| {
+        // One by one, where they are: a panic must not lose those that others wait for.
+        let mut at = 0;
+        while let Some(claim) = self.claims.get(at) {
             let Some(until_ns) = claim.until_ns else {
-                return true;
+                at += 1;
+                continue;
             };
             let pending = self.still_pending(claim.qpair, until_ns);
             let left = !pending.is_empty();
+            let claim = &mut self.claims[at];
             if claim.pending.as_ref() != Some(&pending) {
                 claim.ward.report(claim.place, pending.clone());
                 claim.pending = Some(pending);
             }
-            left
-        });
-        self.claims = claims;
+            if left {
+                at += 1;
+            } else {
+                self.claims.swap_remove(at);
+            }
+        }
     }
 
     /// The namespaces that a claim's commands may still change.

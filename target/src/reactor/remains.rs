@@ -179,6 +179,7 @@ impl Reactor {
         for Lost { association, .. } in &queues {
             association.subsystem.lose(association.controller.cntlid());
         }
+        self.retire_strays(&queues);
         self.inbox.unload_all();
         let sources = self.disks.sources();
         let mut remains = Remains {
@@ -226,6 +227,21 @@ impl Reactor {
         new.show_orphans();
         report(new.index, panic, &losses);
         Ok(new)
+    }
+
+    /// Ends what a subsystem has of this reactor and the reactor does not: a panic in the
+    /// middle of a Connect leaves such a queue.
+    fn retire_strays(&self, queues: &[Lost]) {
+        let waiting = self.remains.iter().flat_map(|remains| &remains.queues);
+        let known: HashSet<QpairId> = waiting.chain(queues).map(|queue| queue.qpair).collect();
+        for subsystem in self.registry.all() {
+            let mut strays = subsystem.queues_on(self.index);
+            strays.retain(|(.., qpair)| !known.contains(qpair));
+            for (cntlid, qid, _) in strays {
+                subsystem.lose(cntlid);
+                subsystem.disconnected(cntlid, qid);
+            }
+        }
     }
 
     /// The queues that are no more, with those of their commands that a disk may have.

@@ -273,6 +273,9 @@ impl Ring {
     /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
     /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
     pub(crate) fn remove_all_files(&mut self) -> io::Result<()> {
+        if let Some(workers) = &self.workers {
+            workers.refuse_rest();
+        }
         let taken = self.files_taken.iter().rposition(|taken| *taken);
         let Some(last) = taken else { return Ok(()) };
         let none = vec![-1; last + 1];
@@ -505,10 +508,12 @@ impl Ring {
         self.push(&entry.user_data(IGNORED));
     }
 
-    /// Operations on files in flight, and those that are about to be submitted.
+    /// Operations on files in flight, and those that are about to be submitted, here, by
+    /// workers and on simulated disks.
     pub(crate) fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
-        self.in_flight + simulated
+        let apart = self.workers.as_ref().map_or(0, Workers::out);
+        self.in_flight + simulated + apart
     }
 
     /// Hands what was pushed to the kernel and lets it finish what it can,

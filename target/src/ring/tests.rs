@@ -136,6 +136,23 @@ fn a_change_that_is_cancelled_on_its_way_ends_once() {
     assert_eq!(rig.written(), [1]);
 }
 
+/// The ring of a reactor that panicked, which has prepared work.
+#[test]
+fn what_was_not_submitted_reaches_no_file_that_was_removed() {
+    const FOR_EVER: u64 = u64::MAX / 1_000_000;
+    let mut rig = Rig::new();
+    rig.write(0, FOR_EVER);
+    rig.ring.submit().unwrap();
+    rig.write(1, FOR_EVER);
+    let (slot, sevens) = (rig.slot, rig.sevens);
+    rig.ring.read(2, slot, 0, sevens.part(512, 512));
+    rig.ring.remove_all_files().unwrap();
+    let gone = Err(libc::EBADF);
+    assert_eq!(rig.ended(), [(0, Ok(BLOCK)), (1, gone), (2, gone)]);
+    assert_eq!(rig.written(), [0]);
+    assert_eq!(rig.ring.in_flight(), 0);
+}
+
 #[test]
 fn a_worker_begins_nothing_whose_lease_is_over() {
     let mut rig = Rig::new();
@@ -154,4 +171,32 @@ fn a_worker_begins_nothing_whose_lease_is_over() {
     rig.pass(Duration::from_millis(10));
     assert_eq!(run(&mut rig, 10), ended(Err(libc::ECANCELED)));
     assert_eq!(run(&mut rig, 11), ended(Ok(7)));
+}
+
+/// The same of workers: what hangs in one is waited for.
+#[test]
+fn what_a_worker_has_counts_as_in_flight() {
+    let mut rig = Rig::new();
+    let (begins, has_begun) = std::sync::mpsc::channel();
+    let (let_go, held) = std::sync::mpsc::channel();
+    let hang = move || {
+        let _ = begins.send(());
+        held.recv().map_err(|_| libc::EIO)
+    };
+    rig.ring.run_apart(1, Box::new(hang));
+    has_begun.recv().unwrap();
+    assert_eq!(rig.ring.in_flight(), 1);
+    rig.ring.remove_all_files().unwrap();
+    assert_eq!(rig.ring.in_flight(), 1);
+    let_go.send(7).unwrap();
+    for _ in 0..30 {
+        if let Some(ended) = rig.ring.pop() {
+            let result = Ok(7);
+            assert_eq!(ended, Finished::Operation { tag: 1, result });
+            assert_eq!(rig.ring.in_flight(), 0);
+            return;
+        }
+        rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
+    }
+    panic!("it has not ended");
 }

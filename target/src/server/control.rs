@@ -14,6 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::crew::Crew;
 use super::export::Export;
+use super::flushing::Flushing;
 use super::listeners::{ListenerId, OpenListener};
 use super::opening::{Found, Openings, Returned};
 use super::reload::Reloading;
@@ -22,7 +23,7 @@ use super::shutdown::STOP_TIMEOUT;
 use super::{Order, StartError, Started};
 use crate::exposition::{MetricsServer, Observed};
 use crate::metrics::ReactorCounters;
-use crate::panics::{Panics, Part};
+use crate::panics::Panics;
 use crate::placement;
 use crate::reactor::{self, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Places, Registry, SubsystemShared};
@@ -76,6 +77,7 @@ pub(super) struct Control {
     /// The one after it.
     pub(super) next_reload: Option<Reloading>,
     pub(super) retiring: Vec<Retiring>,
+    pub(super) flushing: Vec<Flushing>,
     pub(super) next_deadline: Option<Instant>,
     pub(super) complaints: Complaints,
     /// Those that ended one job and not the process.
@@ -144,6 +146,7 @@ impl Control {
             reloading: None,
             next_reload: None,
             retiring: Vec::new(),
+            flushing: Vec::new(),
             next_deadline: None,
             complaints: Complaints::default(),
             places,
@@ -327,16 +330,10 @@ impl Control {
                 let Some(subsystem) = self.subsystem(subsystem) else {
                     return;
                 };
-                // Blocks as long as the disks take: on a thread for blocking work.
-                let panics = Arc::clone(&self.panics);
-                self.crew.run(Box::new(move || {
-                    let flushed = panics.confine(Part::Flush, || namespaces.flush());
-                    let intact = flushed.unwrap_or(false);
-                    if !intact {
-                        subsystem.show_losses();
-                    }
-                    subsystem.flushed(cntlid, intact);
-                }));
+                self.flush_for(cntlid, subsystem, namespaces);
+            }
+            ControlMessage::Flushed { namespaces, intact } => {
+                self.flush_ended(&namespaces, intact);
             }
             ControlMessage::DeviceRemoved { device } => {
                 self.devices.retain(|known| known.id() != device);

@@ -28,6 +28,8 @@ const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
 pub(super) struct Export {
     pub(super) subsystem: Arc<SubsystemShared>,
     pub(super) namespaces: BTreeMap<u32, Arc<Namespace>>,
+    /// What looks whether failed disks can be used again has a copy.
+    recovering: Arc<()>,
 }
 
 impl Export {
@@ -128,6 +130,7 @@ impl Control {
         let export = Export {
             subsystem,
             namespaces: BTreeMap::new(),
+            recovering: Arc::default(),
         };
         // The reactors know it before a host can.
         export.publish();
@@ -236,6 +239,16 @@ impl Export {
         if failed.is_empty() && !self.subsystem.shows_losses() {
             return None;
         }
+        if Arc::strong_count(&self.recovering) > 1 {
+            // Cause: a reload.
+            tracing::error!(
+                subsystem = self.subsystem.nqn(),
+                "a flush that looks whether a disk can be used again has not ended: look in the \
+                 kernel's log for a disk that hangs, and reload when it does not"
+            );
+            return None;
+        }
+        let recovering = Arc::clone(&self.recovering);
         let subsystem = Arc::clone(&self.subsystem);
         Some(Box::new(move || {
             for namespace in failed {
@@ -248,6 +261,7 @@ impl Export {
                 }
             }
             subsystem.show_losses();
+            drop(recovering);
         }))
     }
 

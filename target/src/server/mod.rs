@@ -8,6 +8,7 @@ mod admission;
 mod control;
 mod crew;
 mod export;
+mod flushing;
 mod listeners;
 mod metrics_port;
 mod opening;

@@ -33,8 +33,8 @@ impl Control {
     }
 
     /// Waits for flushes that hosts asked for as they shut down.
-    async fn finish_errands(&self, deadline: Instant) -> Result<(), String> {
-        while self.crew.errands() > 0 {
+    async fn finish_errands(&mut self, deadline: Instant) -> Result<(), String> {
+        while self.has_errands() {
             if Instant::now() >= deadline {
                 return Err(format!(
                     "{} flushes have not ended: what hosts wrote last may not be durable; look \
@@ -45,6 +45,14 @@ impl Control {
             tokio::time::sleep(ERRAND_INTERVAL).await;
         }
         Ok(())
+    }
+
+    /// Whether a flush is under way, or begins after one that has just ended.
+    fn has_errands(&mut self) -> bool {
+        while let Ok(message) = self.messages.try_recv() {
+            self.message(message);
+        }
+        self.crew.errands() > 0 || !self.flushing.is_empty()
     }
 
     /// Stops listening, and has each queue closed when its last command is answered.

@@ -17,6 +17,7 @@ mod leaving;
 mod lifecycle;
 mod log_pages;
 mod metrics;
+mod one_path;
 mod queues;
 mod recovery;
 mod scarcity;

@@ -20,25 +20,25 @@ use nvme_proto::wire::Status;
 
 use crate::verified::bytes;
 
-const BLOCK: usize = 4096;
+pub(super) const BLOCK: usize = 4096;
 /// Commands at a time, each on a block of its own.
 const LANES: usize = 24;
 /// Turns in which something must have happened.
 const TURNS_MAX: usize = 200_000;
 
 /// A target that can be taken away, and a controller of it.
-struct Bed {
+pub(super) struct Bed {
     network: Arc<Loopback>,
-    config: String,
-    target: Option<SteppedTarget>,
-    host: Controller,
-    now: Instant,
+    pub(super) config: String,
+    pub(super) target: Option<SteppedTarget>,
+    pub(super) host: Controller,
+    pub(super) now: Instant,
     events: Vec<Event>,
     _disk: Scratch,
 }
 
 impl Bed {
-    fn new(name: &str, change: impl FnOnce(&mut HostOptions)) -> Self {
+    pub(super) fn new(name: &str, change: impl FnOnce(&mut HostOptions)) -> Self {
         let disk = Scratch::new(name, (LANES * BLOCK) as u64);
         let config = format!(
             "[target]\nreactors = 1\n{}[[listener]]\naddress = \"192.0.2.1\"\n",
@@ -71,7 +71,7 @@ impl Bed {
     }
 
     /// Everybody does what there is to do.
-    fn turn(&mut self) {
+    pub(super) fn turn(&mut self) {
         loop {
             if let Some(target) = &mut self.target {
                 target.step();
@@ -85,7 +85,7 @@ impl Bed {
         }
     }
 
-    fn until(&mut self, what: &str, mut reached: impl FnMut(&mut Controller) -> bool) {
+    pub(super) fn until(&mut self, what: &str, mut reached: impl FnMut(&mut Controller) -> bool) {
         for _ in 0..TURNS_MAX {
             self.turn();
             if reached(&mut self.host) {
@@ -99,7 +99,7 @@ impl Bed {
     }
 
     /// Time goes by for the host, which is polled when it wants to be.
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(next) = self.host.next_deadline().filter(|&next| next < end) {
             self.now = next.max(self.now + Duration::from_millis(1));
@@ -109,11 +109,11 @@ impl Bed {
         self.turn();
     }
 
-    fn kill(&mut self) {
+    pub(super) fn kill(&mut self) {
         self.target = None;
     }
 
-    fn restart(&mut self) {
+    pub(super) fn restart(&mut self) {
         self.target = Some(start(&self.config, &self.network));
     }
 }

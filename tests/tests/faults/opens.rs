@@ -131,6 +131,63 @@ fn sizes_that_are_not_reported_and_files_that_do_not_close_hold_up_nothing() {
     assert!(ended.is_some(), "it has not ended after {END:?}");
 }
 
+#[test]
+fn a_flush_that_hangs_takes_one_thread_and_none_after_its_disk_is_removed() {
+    let Some(disk) = FaultyDisk::mount("unflushed", 1 << 20) else {
+        return;
+    };
+    let first = namespace(1, "mem:1MiB");
+    let mut target = TargetProcess::start(1, &(first.clone() + &namespace(2, &disk.export(4096))));
+    let [_, before] = held(&target);
+    disk.begin(Rule::new(Op::Sync, Fault::HoldUntilInterrupted));
+    for number in 0..24 {
+        let options = target.options(&format!("leaves-{number}"));
+        let mut host = Host::connect(&Soft::default(), options)
+            .unwrap()
+            .into_controller();
+        host.shutdown();
+        let enough = Instant::now() + Duration::from_millis(100);
+        until("the flush to reach the disk", || {
+            host.poll(Instant::now());
+            disk.waiting(Op::Sync) > 0 && Instant::now() > enough
+        });
+    }
+    let [_, threads] = held(&target);
+    assert!(threads <= before + 2, "{before} threads, then {threads}");
+    target.reload(&(first + &namespace(3, "mem:1MiB")));
+    let mut host = Host::connect(&Soft::default(), target.options("stays")).unwrap();
+    until("the reload", || is_served(&mut host, 3));
+    // Its flush does not wait for the disk that is gone.
+    host.shutdown().unwrap();
+    let ended = target.terminate(END);
+    disk.heal();
+    assert!(ended.is_some(), "it has not ended after {END:?}");
+}
+
+#[test]
+fn a_failed_disk_that_hangs_when_it_is_tried_again_takes_one_thread() {
+    let Some(disk) = FaultyDisk::mount("tried", 1 << 20) else {
+        return;
+    };
+    let first = namespace(1, "mem:1MiB") + &namespace(2, &disk.export(4096));
+    let mut target = TargetProcess::start(1, &first);
+    let mut host = Host::connect(&Soft::default(), target.options("a")).unwrap();
+    disk.begin(Rule::new(Op::Sync, Fault::Fail(libc::EIO)).times(1));
+    assert!(!is_served(&mut host, 2));
+    disk.begin(Rule::new(Op::Sync, Fault::Hold));
+    let [_, before] = held(&target);
+    for nsid in 3..9 {
+        target.reload(&(first.clone() + &namespace(nsid, "mem:1MiB")));
+        until("the reload", || is_served(&mut host, nsid));
+    }
+    disk.wait_until_waiting(Op::Sync, 1);
+    let [_, threads] = held(&target);
+    assert!(threads <= before + 2, "{before} threads, then {threads}");
+    disk.heal();
+    until("the disk to be served", || is_served(&mut host, 2));
+    assert!(target.runs());
+}
+
 /// A target that cannot start, and the signal that ends it, if one does: whether it ended as it
 /// should, and what it has said.
 fn start_in_vain(disk: &FaultyDisk, end: Option<Signal>) -> (bool, String) {

@@ -125,14 +125,14 @@ fn what_a_disk_holds_is_waited_for() {
     let bystander = rig.connect_apart("bystander");
     let mut victim = rig.connect_once("victim");
     write_all(&mut victim, 0);
-    rig.disk.hold(Operation::Write);
+    rig.disk().hold(Operation::Write);
     let old = victim.buffer(BLOCK).unwrap();
     old.write(0, &[1; BLOCK]);
     let held = Data::start_of(&old, BLOCK as u32);
     let ticket = victim.submit(1, command::write(1, 7, 1), held).unwrap();
     rig.until("a write at the disk", || {
         victim.poll();
-        rig.disk.waiting(Operation::Write) == 1
+        rig.disk().waiting(Operation::Write) == 1
     });
     victim.forget(ticket);
     rig.saboteur.arm(1);
@@ -148,7 +148,7 @@ fn what_a_disk_holds_is_waited_for() {
         panic!("{refused:?}")
     };
     assert_eq!(status.code(), Status::NAMESPACE_NOT_READY.code());
-    rig.disk.release(Operation::Write);
+    rig.disk().release(Operation::Write);
     rig.until("an end of the write", || rig.orphans(0) == 0);
     assert_eq!(rig.in_progress(1), 0);
     rig.until("a write", || write(&mut next, 7, &[2; BLOCK]).is_ok());
@@ -166,13 +166,13 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     let bystander = rig.connect_apart("bystander");
     let mut victim = rig.connect_once("victim");
     let written = write_all(&mut victim, 0);
-    rig.disk.hold(Operation::Read);
+    rig.disk().hold(Operation::Read);
     let buffer = victim.buffer(BLOCK).unwrap();
     let data = Data::start_of(&buffer, BLOCK as u32);
     let tickets = [1, 2, 3].map(|at| victim.submit(1, command::read(1, at, 1), data).unwrap());
     rig.until("reads at the disk", || {
         victim.poll();
-        rig.disk.waiting(Operation::Read) == tickets.len()
+        rig.disk().waiting(Operation::Read) == tickets.len()
     });
     tickets.into_iter().for_each(|ticket| victim.forget(ticket));
     rig.saboteur.arm(1);
@@ -183,10 +183,60 @@ fn a_read_that_a_disk_ends_late_hits_no_memory_of_others() {
     let mut next = rig.connect_once("victim");
     assert_eq!(rig.orphans(0), tickets.len() as u64);
     // Nothing is written, so nothing has to wait.
-    rig.disk.release(Operation::Read);
+    rig.disk().release(Operation::Read);
     assert_eq!(read_all(&mut next, 0), written);
     rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
     drop((bystander, next));
+    rig.target.stop().unwrap();
+}
+
+#[test]
+fn a_panic_in_the_middle_of_a_connect_leaves_no_controller() {
+    let _alone = alone();
+    let rig = Rig::start("connect", on_loopback());
+    rig.saboteur.arm_connect();
+    assert!(rig.try_connect_once("first").is_err());
+    assert_eq!(rig.panics(0) + rig.panics(1), 1);
+    rig.until_controllers(0);
+    let mut host = rig.connect_once("first");
+    write(&mut host, 7, &[1; BLOCK]).unwrap();
+    host.shutdown().unwrap();
+    rig.target.stop().unwrap();
+}
+
+/// With a real ring and file, and all that a queue may hold on its way: reads and writes
+/// that were submitted, that were not, and that were not even read.
+#[test]
+fn a_panic_amid_much_work_loses_nothing_that_was_acknowledged() {
+    let _alone = alone();
+    let rig = Rig::start_on_file("amid", on_loopback());
+    let bystander = rig.connect_apart("bystander");
+    for round in 1..=3 {
+        let mut victim = rig.connect_once("victim");
+        let written = write_all(&mut victim, 0);
+        let buffer = victim.buffer(BLOCK).unwrap();
+        buffer.write(0, &[round; BLOCK]);
+        let data = Data::start_of(&buffer, BLOCK as u32);
+        for slba in 0..HALF - 8 {
+            let sqe = match slba % 2 {
+                0 => command::write(1, HALF + slba, 1),
+                _ => command::read(1, HALF + slba, 1),
+            };
+            let ticket = victim.submit(1, sqe, data).unwrap();
+            victim.forget(ticket);
+        }
+        rig.saboteur.arm(1);
+        let lost = read_of(&mut victim, 2, 0, FATAL_BLOCKS);
+        assert!(matches!(lost, Err(HostError::Lost { .. })), "{lost:?}");
+        drop(victim);
+        let mut next = rig.connect_once("victim");
+        assert_eq!(read_all(&mut next, 0), written);
+        assert_eq!(write_all(&mut next, HALF), read_all(&mut next, HALF));
+        next.shutdown().unwrap();
+        rig.until("an end of all that the reactor held", || rig.is_at_rest(0));
+        assert_eq!(rig.panics(0), u64::from(round));
+    }
+    drop(bystander);
     rig.target.stop().unwrap();
 }
 

@@ -56,7 +56,7 @@ pub(crate) fn lone_host(remote: SocketAddr) -> HostOptions {
 pub(crate) struct Rig {
     pub(crate) target: Target,
     pub(crate) saboteur: Saboteur,
-    pub(crate) disk: SimulatedDisk,
+    disk: Option<SimulatedDisk>,
     network: Arc<dyn Provider>,
     hosts_at: Option<IpAddr>,
     _file: Scratch,
@@ -64,10 +64,23 @@ pub(crate) struct Rig {
 
 impl Rig {
     /// Namespace 1 is a disk, 2 is memory.
-    pub(crate) fn start(name: &str, (network, address, hosts_at): Network) -> Self {
+    pub(crate) fn start(name: &str, network: Network) -> Self {
         let file = Scratch::in_memory(name, (DISK_BLOCKS * BLOCK) as u64);
-        let clock = Clock::default();
-        let disk = SimulatedDisk::register(file.path(), &clock, 1).unwrap();
+        let disk = SimulatedDisk::register(file.path(), &Clock::default(), 1).unwrap();
+        Self::start_with(file, Some(disk), network)
+    }
+
+    /// The disk is a file.
+    pub(crate) fn start_on_file(name: &str, network: Network) -> Self {
+        let file = Scratch::new(name, (DISK_BLOCKS * BLOCK) as u64);
+        Self::start_with(file, None, network)
+    }
+
+    fn start_with(
+        file: Scratch,
+        disk: Option<SimulatedDisk>,
+        (network, address, hosts_at): Network,
+    ) -> Self {
         let exports = [&*file.export(BLOCK as u32), "mem:1MiB block_size = 4096"];
         let text = format!(
             "[target]\nreactors = 2\n{METRICS}{}[[listener]]\naddress = \"{address}\"\n",
@@ -156,11 +169,15 @@ impl Rig {
         }
     }
 
-    fn until_controllers(&self, count: u64) {
+    pub(crate) fn until_controllers(&self, count: u64) {
         let name = "cairn_subsystem_controllers";
         self.until("fewer controllers", || {
             self.scrape().count(name, &[("subsystem", NQN)]) == count
         });
+    }
+
+    pub(crate) fn disk(&self) -> &SimulatedDisk {
+        self.disk.as_ref().unwrap()
     }
 
     /// The reactors of a host's queues, by QID.

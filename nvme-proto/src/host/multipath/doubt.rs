@@ -6,7 +6,7 @@ use core::ops::Range;
 use core::time::Duration;
 
 use crate::wire::identify::{Ctratt, IdentifyController};
-use crate::wire::{NvmOpcode, Sqe};
+use crate::wire::{NSID_ALL, NvmOpcode, Sqe};
 
 /// KATO of a target that was asked for none, as far as that goes: nothing ends its
 /// association by time.
@@ -61,6 +61,8 @@ fn changed_blocks(sqe: &Sqe) -> Option<Range<u64>> {
 
 #[derive(Clone, Debug)]
 struct Doubt {
+    /// [`NSID_ALL`]: of all namespaces.
+    nsid: u32,
     blocks: Range<u64>,
     until: Duration,
 }
@@ -91,11 +93,26 @@ impl Doubts {
         let Some(blocks) = changed_blocks(sqe) else {
             return;
         };
-        let mut doubt = Doubt { blocks, until };
+        let nsid = sqe.nsid.get();
+        self.put(Doubt {
+            nsid,
+            blocks,
+            until,
+        });
+    }
+
+    /// Takes over all that `others` have.
+    pub fn take(&mut self, others: &mut Self) {
+        for doubt in others.list.drain(..) {
+            self.put(doubt);
+        }
+    }
+
+    fn put(&mut self, mut doubt: Doubt) {
         if self.list.len() == self.list.capacity() {
             let last = self.list.iter().map(|doubt| doubt.until).max();
-            doubt.until = last.map_or(until, |last| last.max(until));
-            doubt.blocks = EVERYTHING;
+            doubt.until = last.map_or(doubt.until, |last| last.max(doubt.until));
+            (doubt.nsid, doubt.blocks) = (NSID_ALL, EVERYTHING);
             self.list.clear();
         }
         self.list.push(doubt);
@@ -107,7 +124,9 @@ impl Doubts {
         !self.list.is_empty()
             && changed_blocks(sqe).is_some_and(|blocks| {
                 let overlap = |of: &Range<u64>| of.start < blocks.end && blocks.start < of.end;
-                self.list.iter().any(|doubt| overlap(&doubt.blocks))
+                let same = |nsid| [sqe.nsid.get(), NSID_ALL].contains(&nsid);
+                let mut list = self.list.iter();
+                list.any(|doubt| same(doubt.nsid) && overlap(&doubt.blocks))
             })
     }
 
@@ -173,6 +192,22 @@ mod tests {
         assert!(doubts.hold(&write(1 << 40, 8)));
         doubts.expire(3 * SECOND);
         assert!(doubts.is_empty() && !doubts.hold(&write(1 << 40, 8)));
+    }
+
+    #[test]
+    fn other_namespaces_do_not_wait_and_doubts_can_be_handed_on() {
+        let mut doubts = Doubts::new(1);
+        let (mut one, mut two) = (write(0, 1), write(0, 1));
+        one.nsid.set(1);
+        two.nsid.set(2);
+        doubts.add(&one, SECOND);
+        assert!(doubts.hold(&one) && !doubts.hold(&two));
+        let mut all = Doubts::new(2);
+        all.take(&mut doubts);
+        assert!(doubts.is_empty() && all.hold(&one));
+        doubts.add(&one, SECOND);
+        doubts.add(&one, 2 * SECOND);
+        assert!(doubts.hold(&two), "too many count as all");
     }
 
     #[test]

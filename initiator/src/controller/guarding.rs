@@ -1,0 +1,104 @@
+//! What a controller does to keep its guard.
+
+use std::time::Duration;
+
+use nvme_proto::host::State;
+use nvme_proto::host::multipath::time_in_doubt;
+use nvme_proto::wire::identify::IDENTIFY_BYTES;
+
+use super::Controller;
+use super::guard::Found;
+use crate::buffer::{Buffer, Data};
+use crate::error::{HostError, Loss};
+use crate::namespace::Namespace;
+use crate::queue::{Link, Owner, Response, Ticket};
+
+impl Controller {
+    /// How often namespaces may have changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.guard.changes
+    }
+
+    /// Has I/O for this namespace's NSID go to this disk alone, as
+    /// [`Host::open_namespace`](crate::Host::open_namespace) does: whenever the controller
+    /// is back or reports a change the namespace is identified again, and once it is
+    /// another disk, commands end in [`HostError::Replaced`] until this is called anew.
+    ///
+    /// # Errors
+    /// There is no memory for what the controller will say of it.
+    pub fn expect_disk(&mut self, namespace: &Namespace) -> Result<(), HostError> {
+        if self.answers.is_none() {
+            self.answers = Some(Buffer::new(&*self.device, IDENTIFY_BYTES)?);
+        }
+        self.guard.open(namespace);
+        Ok(())
+    }
+
+    /// Whether a command waits though the controller takes commands: for the end of a
+    /// doubt, or until it is known who its namespace is.
+    pub(crate) fn is_held(&self, ticket: Ticket) -> bool {
+        self.is_live() && self.queues[usize::from(ticket.qid())].is_parked(ticket)
+    }
+
+    /// Until when a target whose connection closes now may carry out its commands.
+    pub(super) fn in_doubt_until(&self) -> Duration {
+        let by_rule = || {
+            let identity = self.association.identity();
+            identity.map_or(Duration::ZERO, |id| time_in_doubt(self.options.kato_ms, id))
+        };
+        self.time() + self.options.write_hold.unwrap_or_else(by_rule)
+    }
+
+    /// A command of a queue that waits and need not.
+    pub(super) fn next_parked(&self, qid: u16) -> Option<u16> {
+        self.queues[usize::from(qid)].parked(|sqe| !self.guard.holds(sqe))
+    }
+
+    /// Asks who namespaces are, and sends what need not wait any longer. Says whether
+    /// there was anything.
+    pub(super) fn keep_guard(&mut self) -> bool {
+        let expired = self.guard.expire(self.time());
+        if self.state != State::Live {
+            return expired;
+        }
+        if expired {
+            self.send_parked();
+        }
+        let Some(answers) = &self.answers else {
+            return expired;
+        };
+        let admin = &mut self.queues[0];
+        if !matches!(admin.link, Link::Up(_)) {
+            return expired;
+        }
+        let Some(sqe) = self.guard.next_question() else {
+            return expired;
+        };
+        let data = Data::start_of(answers, IDENTIFY_BYTES as u32);
+        // A queue that is full is asked at the next poll.
+        let Ok(ticket) = admin.prepare(sqe, data, Owner::Guard) else {
+            return expired;
+        };
+        self.guard.asked();
+        self.send(0, ticket.cid());
+        true
+    }
+
+    /// The controller has said who a namespace is, or a part of that.
+    pub(super) fn namespace_answered(&mut self, response: &Response) {
+        let answers = self.answers.as_ref();
+        let answers = answers.expect("it was asked for by one that was opened");
+        let mut data = [0; IDENTIFY_BYTES];
+        answers.read(0, &mut data);
+        match self.guard.answered(response.cqe.status(), &data) {
+            Found::Nothing => {}
+            Found::Same => self.send_parked(),
+            Found::Replaced { nsid } => {
+                let loss = Loss::Replaced(nsid);
+                for queue in self.queues.iter_mut().skip(1) {
+                    queue.end_parked(&loss, |sqe| sqe.nsid.get() == nsid);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Flushes that hosts ask for as they shut down.
+//!
+//! A disk that hangs keeps a flush, and the thread that waits for it, and a host can ask again
+//! and again. So one flush of a subsystem is under way at a time; the next one, which begins
+//! after all the others were asked for, ends them all. A flush of the namespaces as they were
+//! before a reload keeps none of those after it waiting.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::control::Control;
+use crate::namespace::NamespaceTable;
+use crate::panics::Part;
+use crate::registry::{ControlMessage, SubsystemShared};
+
+/// A flush that is under way.
+pub(super) struct Flushing {
+    subsystem: Arc<SubsystemShared>,
+    table: Arc<NamespaceTable>,
+    /// The CNTLIDs of those who wait for it.
+    waiting: BTreeSet<u16>,
+    /// Of those who wait for the next one.
+    next: BTreeSet<u16>,
+}
+
+impl Control {
+    /// A controller waits for a flush.
+    pub(super) fn flush_for(
+        &mut self,
+        cntlid: u16,
+        subsystem: Arc<SubsystemShared>,
+        table: Arc<NamespaceTable>,
+    ) {
+        let mut under_way = self.flushing.iter_mut();
+        if let Some(flushing) = under_way.find(|flushing| Arc::ptr_eq(&flushing.table, &table)) {
+            flushing.next.insert(cntlid);
+            return;
+        }
+        self.begin_flush(&subsystem, &table);
+        self.flushing.push(Flushing {
+            subsystem,
+            table,
+            waiting: BTreeSet::from([cntlid]),
+            next: BTreeSet::new(),
+        });
+    }
+
+    fn begin_flush(&self, subsystem: &Arc<SubsystemShared>, table: &Arc<NamespaceTable>) {
+        let (subsystem, namespaces) = (Arc::clone(subsystem), Arc::clone(table));
+        let control = self.messages_out.clone();
+        // Blocks as long as the disks take: on a thread for blocking work.
+        let panics = Arc::clone(&self.panics);
+        self.crew.run(Box::new(move || {
+            let flush = || {
+                let intact = namespaces.flush();
+                if !intact {
+                    subsystem.show_losses();
+                }
+                intact
+            };
+            let intact = panics.confine(Part::Flush, flush).unwrap_or(false);
+            // A control plane that has ended owes no host an answer.
+            let _ = control.send(ControlMessage::Flushed { namespaces, intact });
+        }));
+    }
+
+    /// A flush has ended: those who waited for it are answered, and the next one begins.
+    pub(super) fn flush_ended(&mut self, table: &Arc<NamespaceTable>, intact: bool) {
+        let mut under_way = self.flushing.iter();
+        let at = under_way.position(|flushing| Arc::ptr_eq(&flushing.table, table));
+        let mut flushing = self.flushing.swap_remove(at.expect("it was under way"));
+        // A controller that asks anew has the CNTLID of one that is gone.
+        for &cntlid in flushing.waiting.difference(&flushing.next) {
+            flushing.subsystem.flushed(cntlid, intact);
+        }
+        if flushing.next.is_empty() {
+            return;
+        }
+        flushing.waiting = std::mem::take(&mut flushing.next);
+        self.begin_flush(&flushing.subsystem, &flushing.table);
+        self.flushing.push(flushing);
+    }
+}
