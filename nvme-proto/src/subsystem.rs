@@ -337,10 +337,16 @@ impl Subsystem {
         }
     }
 
-    /// Logs a command that failed on an I/O queue. Not for the I/O path: hand it over.
-    pub fn record_failure(&mut self, cntlid: u16, failure: &Failure) {
+    /// Logs commands that failed on I/O queues, oldest first, and counts those before them
+    /// that are left out. Not for the I/O path: hand them over.
+    pub fn record_failures(
+        &mut self,
+        cntlid: u16,
+        left_out: u64,
+        failures: impl IntoIterator<Item = Failure>,
+    ) {
         if let Some(controller) = self.controllers.get_mut(&cntlid) {
-            controller.record_failure(failure);
+            controller.record_failures(left_out, failures);
         }
     }
 

@@ -51,6 +51,11 @@ impl ErrorLog {
         self.entries.push_front(entry);
     }
 
+    /// Counts failures of which nothing else is known any more.
+    pub(crate) fn skip(&mut self, failures: u64) {
+        self.count += failures;
+    }
+
     /// Failures ever recorded.
     #[must_use]
     pub fn count(&self) -> u64 {

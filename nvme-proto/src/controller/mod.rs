@@ -339,8 +339,15 @@ impl Controller {
         }
     }
 
-    pub(crate) fn record_failure(&mut self, failure: &Failure) {
-        self.errors.record(failure);
+    pub(crate) fn record_failures(
+        &mut self,
+        left_out: u64,
+        failures: impl IntoIterator<Item = Failure>,
+    ) {
+        self.errors.skip(left_out);
+        for failure in failures {
+            self.errors.record(&failure);
+        }
     }
 
     /// The event happened; the host hears of it if it asked to ([`Features`], 0Bh).

@@ -203,7 +203,7 @@ fn failures_of_all_queues_are_in_the_error_log() {
         lba: 99,
         nsid: 2,
     };
-    rig.subsystem.record_failure(rig.cntlid, &failure);
+    rig.subsystem.record_failures(rig.cntlid, 3, [failure]);
     let page = rig.log(0x01, 64 * ERROR_LOG_ENTRIES);
     let newest: ErrorEntry = read(&page);
     assert_eq!(
@@ -212,7 +212,8 @@ fn failures_of_all_queues_are_in_the_error_log() {
             newest.sqid.get(),
             newest.cid.get()
         ),
-        (2, 3, 0x55)
+        (5, 3, 0x55),
+        "three before it were left out"
     );
     assert_eq!(Status::from_field(newest.status.get()), failure.status);
     assert_eq!((newest.lba.get(), newest.nsid.get()), (99, 2));
@@ -225,7 +226,7 @@ fn failures_of_all_queues_are_in_the_error_log() {
     assert!(page[128..].iter().all(|&byte| byte == 0));
     assert_eq!(
         rig.subsystem.controller(rig.cntlid).unwrap().error_count(),
-        2
+        5
     );
 }
 

@@ -415,9 +415,7 @@ impl Reactor {
             lba: if of_blocks { sqe.cdw10_11() } else { 0 },
             nsid: sqe.nsid.get(),
         };
-        association
-            .subsystem
-            .record_failure(association.controller.cntlid(), &failure);
+        association.controller.record_failure(failure);
         self.finish(id, status.with_more(), 0);
     }
 

@@ -1,7 +1,9 @@
 //! Who is there: subsystems, their controllers and queues, and the mailboxes by
 //! which threads reach them. For connects and the admin path; no I/O comes here.
 
+mod controller;
 mod counters;
+mod failures;
 mod places;
 mod post;
 mod queue;
@@ -14,11 +16,12 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nvme_proto::wire::Nqn;
 
+pub(crate) use controller::ControllerShared;
 pub(crate) use counters::IoCounters;
 pub(crate) use places::{Full, Place, Places};
 pub(crate) use post::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use queue::QueueShared;
-pub(crate) use subsystem::{ControllerShared, KEEP_ALIVE_EXPIRED, SubsystemShared, Way};
+pub(crate) use subsystem::{KEEP_ALIVE_EXPIRED, SubsystemShared, Way};
 pub(crate) use view::{Activity, ControllerView};
 pub(crate) use ward::Ward;
 

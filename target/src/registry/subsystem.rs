@@ -9,7 +9,6 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Clock;
-use nvme_proto::controller::error_log::Failure;
 use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, Termination,
 };
@@ -17,10 +16,11 @@ use nvme_proto::discovery::LocalEnd;
 use nvme_proto::io::IoLimits;
 use nvme_proto::subsystem::{Arrival, Connected, Health, Subsystem};
 use nvme_proto::wire::cm::RequestData;
-use nvme_proto::wire::log::AnaState;
 use nvme_proto::wire::{Nqn, Status};
 
+use super::controller::ControllerShared;
 use super::counters::{self, IoCounters};
+use super::failures::Failures;
 use super::view::{Activity, ControllerView, SubsystemView};
 use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
 use crate::ana::ListenerShared;
@@ -30,108 +30,9 @@ use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
 use crate::panics;
 
-/// How far ahead of a command the note of it may be, so that not every command writes to
-/// memory that reactors share. An association lives so much longer than KATO at most.
-const HEARD_AHEAD: Duration = Duration::from_millis(10);
-
 /// Why queues are closed whose association's time is over.
 pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
     Ending::Fault("keep alive expired: the host was silent for too long");
-
-/// What every reactor may ask of a controller without a lock.
-#[derive(Debug)]
-pub(crate) struct ControllerShared {
-    cntlid: u16,
-    host: Nqn,
-    /// The host's name as it is shown.
-    host_nqn: String,
-    /// The host's address.
-    peer: IpAddr,
-    /// When the last command came in on any queue, in nanoseconds since the target
-    /// started, and up to [`HEARD_AHEAD`] more.
-    heard_ns: AtomicU64,
-    /// How long it lives without a command; `u64::MAX` for ever.
-    lease_ns: AtomicU64,
-    /// Whether writes may complete from a volatile cache.
-    write_cache: AtomicBool,
-    /// Where its host came in.
-    listener: Arc<ListenerShared>,
-    /// HOSTID.
-    hostid: [u8; 16],
-    /// What older associations of its host had at the disks when it began.
-    ward: Option<Arc<Ward>>,
-}
-
-impl ControllerShared {
-    /// CNTLID.
-    pub(crate) fn cntlid(&self) -> u16 {
-        self.cntlid
-    }
-
-    /// HOSTNQN.
-    pub(crate) fn host(&self) -> Nqn {
-        self.host
-    }
-
-    /// HOSTNQN as logs and metrics show it: escaped.
-    pub(crate) fn host_nqn(&self) -> &str {
-        &self.host_nqn
-    }
-
-    /// How good a way to this ANA group it is.
-    pub(crate) fn ana_state(&self, anagrpid: u32) -> AnaState {
-        self.listener.ana.get(anagrpid)
-    }
-
-    /// A command came in: its association lives on. `false` if it comes too late for
-    /// that: it must not be executed. Writes to shared memory once in a while only.
-    #[inline]
-    pub(crate) fn hear(&self, now_ns: u64) -> bool {
-        now_ns <= self.heard_ns.load(Ordering::Relaxed) || self.renew(now_ns)
-    }
-
-    #[cold]
-    fn renew(&self, now_ns: u64) -> bool {
-        if self.is_over(now_ns) {
-            return false;
-        }
-        self.heard_until(now_ns + HEARD_AHEAD.as_nanos() as u64);
-        true
-    }
-
-    fn heard_until(&self, ns: u64) {
-        self.heard_ns.fetch_max(ns, Ordering::Relaxed);
-    }
-
-    /// Whether its time is over: the host was silent for as long as it may be.
-    #[inline]
-    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
-        let silent_ns = now_ns.saturating_sub(self.heard_ns.load(Ordering::Relaxed));
-        silent_ns >= self.lease_ns.load(Ordering::Relaxed)
-    }
-
-    /// When its time is over, unless its host sends something before.
-    #[inline]
-    pub(crate) fn lease_end_ns(&self) -> u64 {
-        let heard_ns = self.heard_ns.load(Ordering::Relaxed);
-        heard_ns.saturating_add(self.lease_ns.load(Ordering::Relaxed))
-    }
-
-    fn heard(&self) -> Duration {
-        Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed))
-    }
-
-    /// What older associations of its host have at the disks, if they had anything when
-    /// it began.
-    pub(crate) fn ward(&self) -> Option<&Ward> {
-        self.ward.as_deref()
-    }
-
-    /// Whether writes may complete from a volatile cache.
-    pub(crate) fn write_cache(&self) -> bool {
-        self.write_cache.load(Ordering::Relaxed)
-    }
-}
 
 /// The connection that a Connect came on.
 #[derive(Debug)]
@@ -188,6 +89,18 @@ pub(crate) struct SubsystemShared {
 impl fmt::Debug for SubsystemShared {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "SubsystemShared({})", self.nqn)
+    }
+}
+
+impl State {
+    /// Moves into the controller's log what reactors have recorded of it.
+    fn log_failures(&mut self, cntlid: u16) {
+        if let Some(controller) = self.controllers.get(&cntlid) {
+            let failures = &controller.shared.failures;
+            let left_out = failures.take_left_out();
+            self.subsystem
+                .record_failures(cntlid, left_out, failures.take());
+        }
     }
 }
 
@@ -343,6 +256,7 @@ impl SubsystemShared {
                     listener: Arc::clone(way.listener),
                     hostid: request.hostid,
                     ward: ward.clone(),
+                    failures: Failures::new(),
                 }),
                 queues: BTreeMap::new(),
                 shown: BTreeMap::new(),
@@ -465,6 +379,7 @@ impl SubsystemShared {
     ) -> Outcome {
         let smart = counters::smart(&self.counters, self.now());
         self.with_controller(cntlid, |state, now, actions| {
+            state.log_failures(cntlid);
             let exchange = Exchange {
                 now,
                 smart: &smart,
@@ -479,12 +394,9 @@ impl SubsystemShared {
 
     /// Refuses an admin command, and logs that for the host.
     pub(crate) fn refuse(&self, cntlid: u16, cid: u16, refusal: Refusal) -> Completion {
-        self.lock().subsystem.refuse(cntlid, cid, refusal)
-    }
-
-    /// Logs a failed I/O command for the host.
-    pub(crate) fn record_failure(&self, cntlid: u16, failure: &Failure) {
-        self.lock().subsystem.record_failure(cntlid, failure);
+        let mut state = self.lock();
+        state.log_failures(cntlid);
+        state.subsystem.refuse(cntlid, cid, refusal)
     }
 
     /// The answer to [`Message::Abort`].

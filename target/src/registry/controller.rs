@@ -1,0 +1,120 @@
+//! What reactors share of a controller.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use nvme_proto::controller::error_log::Failure;
+use nvme_proto::wire::Nqn;
+use nvme_proto::wire::log::AnaState;
+
+use super::Ward;
+use super::failures::Failures;
+use crate::ana::ListenerShared;
+
+/// How far ahead of a command the note of it may be, so that not every command writes to
+/// memory that reactors share. An association lives so much longer than KATO at most.
+const HEARD_AHEAD: Duration = Duration::from_millis(10);
+
+/// What every reactor may ask of a controller without a lock.
+#[derive(Debug)]
+pub(crate) struct ControllerShared {
+    pub(super) cntlid: u16,
+    pub(super) host: Nqn,
+    /// The host's name as it is shown.
+    pub(super) host_nqn: String,
+    /// The host's address.
+    pub(super) peer: IpAddr,
+    /// When the last command came in on any queue, in nanoseconds since the target
+    /// started, and up to [`HEARD_AHEAD`] more.
+    pub(super) heard_ns: AtomicU64,
+    /// How long it lives without a command; `u64::MAX` for ever.
+    pub(super) lease_ns: AtomicU64,
+    /// Whether writes may complete from a volatile cache.
+    pub(super) write_cache: AtomicBool,
+    /// Where its host came in.
+    pub(super) listener: Arc<ListenerShared>,
+    /// HOSTID.
+    pub(super) hostid: [u8; 16],
+    /// What older associations of its host had at the disks when it began.
+    pub(super) ward: Option<Arc<Ward>>,
+    /// Its commands that failed and are not in its log yet.
+    pub(super) failures: Failures,
+}
+
+impl ControllerShared {
+    /// CNTLID.
+    pub(crate) fn cntlid(&self) -> u16 {
+        self.cntlid
+    }
+
+    /// HOSTNQN.
+    pub(crate) fn host(&self) -> Nqn {
+        self.host
+    }
+
+    /// HOSTNQN as logs and metrics show it: escaped.
+    pub(crate) fn host_nqn(&self) -> &str {
+        &self.host_nqn
+    }
+
+    /// How good a way to this ANA group it is.
+    pub(crate) fn ana_state(&self, anagrpid: u32) -> AnaState {
+        self.listener.ana.get(anagrpid)
+    }
+
+    /// A command came in: its association lives on. `false` if it comes too late for
+    /// that: it must not be executed. Writes to shared memory once in a while only.
+    #[inline]
+    pub(crate) fn hear(&self, now_ns: u64) -> bool {
+        now_ns <= self.heard_ns.load(Ordering::Relaxed) || self.renew(now_ns)
+    }
+
+    #[cold]
+    fn renew(&self, now_ns: u64) -> bool {
+        if self.is_over(now_ns) {
+            return false;
+        }
+        self.heard_until(now_ns + HEARD_AHEAD.as_nanos() as u64);
+        true
+    }
+
+    pub(super) fn heard_until(&self, ns: u64) {
+        self.heard_ns.fetch_max(ns, Ordering::Relaxed);
+    }
+
+    /// Whether its time is over: the host was silent for as long as it may be.
+    #[inline]
+    pub(crate) fn is_over(&self, now_ns: u64) -> bool {
+        let silent_ns = now_ns.saturating_sub(self.heard_ns.load(Ordering::Relaxed));
+        silent_ns >= self.lease_ns.load(Ordering::Relaxed)
+    }
+
+    /// When its time is over, unless its host sends something before.
+    #[inline]
+    pub(crate) fn lease_end_ns(&self) -> u64 {
+        let heard_ns = self.heard_ns.load(Ordering::Relaxed);
+        heard_ns.saturating_add(self.lease_ns.load(Ordering::Relaxed))
+    }
+
+    pub(super) fn heard(&self) -> Duration {
+        Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed))
+    }
+
+    /// What older associations of its host have at the disks, if they had anything when
+    /// it began.
+    pub(crate) fn ward(&self) -> Option<&Ward> {
+        self.ward.as_deref()
+    }
+
+    /// Leaves a failed I/O command for the log that its host reads.
+    pub(crate) fn record_failure(&self, failure: Failure) {
+        self.failures.record(failure);
+    }
+
+    /// Whether writes may complete from a volatile cache.
+    pub(crate) fn write_cache(&self) -> bool {
+        self.write_cache.load(Ordering::Relaxed)
+    }
+}
