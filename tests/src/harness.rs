@@ -2,6 +2,7 @@
 //! user-space RoCE.
 
 use std::fs::File;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -289,6 +290,22 @@ impl Scratch {
         } else {
             Self::new(name, length)
         }
+    }
+
+    /// As [`new`](Self::new), and every block is written: later writes allocate nothing.
+    ///
+    /// # Panics
+    /// As [`new`](Self::new).
+    #[must_use]
+    pub fn written(name: &str, length: u64) -> Self {
+        let scratch = Self::new(name, length);
+        let file = File::options().write(true).open(scratch.path());
+        let written = file.and_then(|mut file| {
+            file.write_all(&vec![0; length as usize])?;
+            file.sync_all()
+        });
+        written.unwrap_or_else(|error| panic!("{}: {error}", scratch.path().display()));
+        scratch
     }
 
     fn in_folder(folder: &Path, name: &str, length: u64) -> Self {

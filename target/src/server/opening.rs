@@ -190,14 +190,7 @@ impl Openings {
         let running = running.expect("each call returns once");
         match &mut self.found {
             Some(found) if running.is_wanted => found.take(running.place, returned.outcome),
-            _ => {
-                let waited = now.saturating_duration_since(running.since);
-                // Cause: a reload, and a disk that was slow then.
-                tracing::warn!(
-                    path = %running.path.display(), ?waited,
-                    "a disk has answered too late: it is closed; reload to use it"
-                );
-            }
+            _ => running.report_return(now),
         }
         self.advance(now);
     }
@@ -276,6 +269,19 @@ impl Running {
                 waited,
                 was_opened: self.was_opened,
             });
+        }
+    }
+
+    /// It has returned, and nothing waits for that any more.
+    fn report_return(&self, now: Instant) {
+        let waited = now.saturating_duration_since(self.since);
+        // Or else the configuration was refused for another reason.
+        if waited >= OPEN_TIMEOUT {
+            // Cause: a reload, and a disk that was slow then.
+            tracing::warn!(
+                path = %self.path.display(), ?waited,
+                "a disk has answered too late: it is closed; reload to use it"
+            );
         }
     }
 }

@@ -49,7 +49,7 @@ fn all_usable(load: &mut Load) {
 /// carried out must not land when it goes on.
 #[test]
 fn a_target_that_was_stopped_carries_out_nothing_stale() {
-    let disk = Scratch::in_memory("stale-target", DISK_BYTES);
+    let disk = Scratch::written("stale-target", DISK_BYTES);
     let targets = two_targets(&disk);
     let mut load = load(&targets);
     load.run(200);
