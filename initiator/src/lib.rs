@@ -80,6 +80,7 @@ mod host;
 pub mod identity;
 pub mod multipath;
 mod namespace;
+mod opening;
 mod options;
 pub mod providers;
 mod queue;

@@ -1,18 +1,10 @@
 //! A namespace, as much of it as it takes to use it.
 
-use nvme_proto::wire::identify::{
-    Cns, IDENTIFY_BYTES, IdentifyNamespace, NamespaceDescriptor, NamespaceList,
-    namespace_descriptors,
-};
-use nvme_proto::wire::log::LogPage;
-use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe};
+use nvme_proto::wire::Sqe;
+use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespace_descriptors};
 
 use crate::command;
 use crate::error::HostError;
-use crate::host::Host;
-
-/// How often a namespace is identified that changes meanwhile.
-const OPEN_TRIES: u32 = 8;
 
 /// A namespace of a controller: what it is called, how large it is, and the
 /// commands for it.
@@ -190,75 +182,11 @@ fn some<const N: usize>(id: [u8; N]) -> Option<[u8; N]> {
     (id != [0; N]).then_some(id)
 }
 
-impl Host {
-    /// The namespace `nsid`, ready to use. Blocks.
-    ///
-    /// From now on its disk is known: whenever the controller was lost and is back, or
-    /// reports a change, the namespace is identified again before commands go there. Once
-    /// it is another disk, they end in [`HostError::Replaced`] until it is opened anew.
-    ///
-    /// # Errors
-    /// As for [`run`](Self::run), or this host cannot use it.
-    pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
-        for _ in 0..OPEN_TRIES {
-            let changes = self.changes();
-            let namespace = self.identify_namespace(nsid)?;
-            // Else the two answers may be of two disks.
-            if self.changes() == changes {
-                self.expect_disk(&namespace)?;
-                return Ok(namespace);
-            }
-        }
-        Err(HostError::Unsupported(format!(
-            "namespace {nsid} changed {OPEN_TRIES} times while it was identified; look at the \
-             target's log for what changes it"
-        )))
-    }
-
-    fn identify_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
-        let identify = self.namespace(nsid)?;
-        // Controllers before NVMe 1.3 have no descriptors; that is no failure.
-        let descriptors = match self.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid) {
-            Ok(bytes) => bytes,
-            Err(HostError::Status { .. }) => vec![0; IDENTIFY_BYTES],
-            Err(other) => return Err(other),
-        };
-        Namespace::parse(nsid, &identify, &descriptors)
-    }
-
-    /// All active namespaces that this host can use. Blocks.
-    ///
-    /// # Errors
-    /// As for [`run`](Self::run).
-    pub fn open_namespaces(&mut self) -> Result<Vec<Namespace>, HostError> {
-        let mut all = Vec::new();
-        for nsid in self.active_namespaces()? {
-            match self.open_namespace(nsid) {
-                Ok(namespace) => all.push(namespace),
-                Err(HostError::Unsupported(_)) => {}
-                Err(other) => return Err(other),
-            }
-        }
-        Ok(all)
-    }
-
-    /// The namespaces that changed since this was asked last (log page 04h), which
-    /// arms the event again. `None`: too many to name; look at all. Blocks.
-    ///
-    /// # Errors
-    /// As for [`run`](Self::run).
-    pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
-        let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;
-        let list = NamespaceList::read_from_bytes(&bytes).expect("as long as was asked for");
-        let changed: Vec<u32> = list.iter().collect();
-        Ok((changed.first() != Some(&NSID_ALL)).then_some(changed))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use nvme_proto::wire::FromZeros;
+    use nvme_proto::wire::identify::IDENTIFY_BYTES;
 
     fn identify(lbads: u8) -> IdentifyNamespace {
         let mut identify = IdentifyNamespace::new_zeroed();

@@ -1,0 +1,77 @@
+//! How a host opens namespaces, and finds those that changed.
+
+use nvme_proto::wire::identify::{Cns, IDENTIFY_BYTES, NamespaceList};
+use nvme_proto::wire::log::LogPage;
+use nvme_proto::wire::{FromBytes, NSID_ALL};
+
+use crate::error::HostError;
+use crate::host::Host;
+use crate::namespace::Namespace;
+
+/// How often a namespace is identified that changes meanwhile.
+const OPEN_TRIES: u32 = 8;
+
+impl Host {
+    /// The namespace `nsid`, ready to use. Blocks.
+    ///
+    /// From now on its disk is known: whenever the controller was lost and is back, or
+    /// reports a change, the namespace is identified again before commands go there. Once
+    /// it is another disk, they end in [`HostError::Replaced`] until it is opened anew.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run), or this host cannot use it.
+    pub fn open_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
+        for _ in 0..OPEN_TRIES {
+            let changes = self.changes();
+            let namespace = self.identify_namespace(nsid)?;
+            // Else the two answers may be of two disks.
+            if self.changes() == changes {
+                self.expect_disk(&namespace)?;
+                return Ok(namespace);
+            }
+        }
+        Err(HostError::Unsupported(format!(
+            "namespace {nsid} changed {OPEN_TRIES} times while it was identified; look at the \
+             target's log for what changes it"
+        )))
+    }
+
+    fn identify_namespace(&mut self, nsid: u32) -> Result<Namespace, HostError> {
+        let identify = self.namespace(nsid)?;
+        // Controllers before NVMe 1.3 have no descriptors; that is no failure.
+        let descriptors = match self.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid) {
+            Ok(bytes) => bytes,
+            Err(HostError::Status { .. }) => vec![0; IDENTIFY_BYTES],
+            Err(other) => return Err(other),
+        };
+        Namespace::parse(nsid, &identify, &descriptors)
+    }
+
+    /// All active namespaces that this host can use. Blocks.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn open_namespaces(&mut self) -> Result<Vec<Namespace>, HostError> {
+        let mut all = Vec::new();
+        for nsid in self.active_namespaces()? {
+            match self.open_namespace(nsid) {
+                Ok(namespace) => all.push(namespace),
+                Err(HostError::Unsupported(_)) => {}
+                Err(other) => return Err(other),
+            }
+        }
+        Ok(all)
+    }
+
+    /// The namespaces that changed since this was asked last (log page 04h), which
+    /// arms the event again. `None`: too many to name; look at all. Blocks.
+    ///
+    /// # Errors
+    /// As for [`run`](Self::run).
+    pub fn changed_namespaces(&mut self) -> Result<Option<Vec<u32>>, HostError> {
+        let bytes = self.log_page(LogPage::CHANGED_NAMESPACES, 0, IDENTIFY_BYTES, false)?;
+        let list = NamespaceList::read_from_bytes(&bytes).expect("as long as was asked for");
+        let changed: Vec<u32> = list.iter().collect();
+        Ok((changed.first() != Some(&NSID_ALL)).then_some(changed))
+    }
+}
