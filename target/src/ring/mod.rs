@@ -6,8 +6,11 @@
 //! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
 //! holds until the last operation on them has ended, whoever unmaps them.
 
+mod buffers;
+mod operations;
 mod outgoing;
 mod setup;
+mod simulated;
 #[cfg(test)]
 mod tests;
 
@@ -207,45 +210,6 @@ impl Ring {
         self.outgoing.set_lease(until_ns);
     }
 
-    /// Makes `mapping` a fixed buffer, for as long as the ring lives or until
-    /// [`Self::remove_buffer`].
-    pub(crate) fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
-        let slot = self
-            .buffers
-            .iter()
-            .position(Option::is_none)
-            .ok_or_else(|| io::Error::other(format!("all {BUFFERS_MAX} fixed buffers taken")))?;
-        let iovec = libc::iovec {
-            iov_base: mapping.addr() as *mut libc::c_void,
-            iov_len: mapping.len(),
-        };
-        // SAFETY: the ring keeps the mapping alive as long as it is registered.
-        unsafe {
-            self.uring
-                .submitter()
-                .register_buffers_update(slot as u32, &[iovec], None)
-        }
-        .map_err(|error| memlock::explain(error, mapping.len()))?;
-        self.buffers[slot] = Some(Arc::clone(mapping));
-        Ok(slot as u16)
-    }
-
-    /// Takes a fixed buffer back. Operations in flight on it keep its pages.
-    pub(crate) fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
-        let empty = libc::iovec {
-            iov_base: std::ptr::null_mut(),
-            iov_len: 0,
-        };
-        // SAFETY: an empty entry names no memory.
-        unsafe {
-            self.uring
-                .submitter()
-                .register_buffers_update(u32::from(slot), &[empty], None)?;
-        }
-        self.buffers[usize::from(slot)] = None;
-        Ok(())
-    }
-
     /// Makes `fd` a fixed file. What of it may block goes to threads of the kernel.
     pub(crate) fn add_file(&mut self, fd: RawFd, handover: Handover) -> io::Result<FileSlot> {
         if let Some(disk) = SimulatedDisk::find(fd) {
@@ -297,200 +261,6 @@ impl Ring {
         self.files_taken[slot.index as usize] = false;
         self.files_from = self.files_from.min(slot.index as usize);
         Ok(())
-    }
-
-    /// The first `length` bytes of the zeroes.
-    pub(crate) fn zeroes(&self, length: u32) -> Span {
-        let mapping = self.buffers[usize::from(ZEROES_SLOT)].as_ref();
-        let addr = mapping.expect("the zeroes are never removed").addr();
-        let whole = Span {
-            buffer: ZEROES_SLOT,
-            addr,
-            length: ZEROES,
-        };
-        whole.part(0, length)
-    }
-
-    /// Copies the first bytes of `span` out.
-    pub(crate) fn peek(&self, span: Span, out: &mut [u8]) {
-        assert!(
-            out.len() <= span.length as usize,
-            "{} bytes of {span:?}",
-            out.len()
-        );
-        let (mapping, offset) = self.locate(span);
-        mapping.read(offset, out);
-    }
-
-    /// Copies the bytes of one span to another of the same length.
-    pub(crate) fn copy_span(&self, from: Span, to: Span) {
-        assert_eq!(from.length, to.length, "{from:?} to {to:?}");
-        let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
-        source.copy_to(at, target, target_at, from.length as usize);
-    }
-
-    /// Whether two spans of one length hold the same bytes. Copies a piece of
-    /// each at a time: no reference to memory of devices may exist.
-    pub(crate) fn equal(&self, one: Span, other: Span) -> bool {
-        const PIECE: usize = 4096;
-        assert_eq!(one.length, other.length, "{one:?} and {other:?}");
-        let ((one_in, one_at), (other_in, other_at)) = (self.locate(one), self.locate(other));
-        let (mut left, mut right) = ([0; PIECE], [0; PIECE]);
-        let length = one.length as usize;
-        (0..length).step_by(PIECE).all(|done| {
-            let piece = PIECE.min(length - done);
-            one_in.read(one_at + done, &mut left[..piece]);
-            other_in.read(other_at + done, &mut right[..piece]);
-            left[..piece] == right[..piece]
-        })
-    }
-
-    /// Copies into `span` from another mapping.
-    pub(crate) fn copy_in(&self, span: Span, from: &Mapping, at: usize) {
-        let (mapping, offset) = self.locate(span);
-        from.copy_to(at, mapping, offset, span.length as usize);
-    }
-
-    /// Copies `span` into another mapping.
-    pub(crate) fn copy_out(&self, span: Span, to: &Mapping, at: usize) {
-        let (mapping, offset) = self.locate(span);
-        mapping.copy_to(offset, to, at, span.length as usize);
-    }
-
-    /// Reads from `offset` of the file into `span`.
-    pub(crate) fn read(&mut self, tag: u64, file: FileSlot, offset: u64, span: Span) {
-        self.locate(span);
-        if let Some(place) = file.simulated() {
-            let memory = self.memory(span);
-            return self.simulate(tag, place, Work::Read { offset, memory });
-        }
-        let entry =
-            opcode::ReadFixed::new(file.fixed(), span.addr as *mut u8, span.length, span.buffer)
-                .offset(offset)
-                .build();
-        self.push_operation(tag, entry.flags(way_of(file.handover.reads)));
-    }
-
-    /// Writes `span` to `offset` of the file; `durable` waits for stable storage. `at_once`
-    /// ends with EAGAIN where it had to wait, such as for space at the end of a file.
-    pub(crate) fn write(
-        &mut self,
-        tag: u64,
-        file: FileSlot,
-        offset: u64,
-        span: Span,
-        durable: bool,
-        at_once: bool,
-    ) {
-        self.locate(span);
-        if let Some(place) = file.simulated() {
-            let work = Work::Write {
-                offset,
-                memory: self.memory(span),
-                durable,
-            };
-            return self.simulate(tag, place, work);
-        }
-        let durable = if durable { libc::RWF_DSYNC } else { 0 };
-        let at_once = if at_once { libc::RWF_NOWAIT } else { 0 };
-        let entry = opcode::WriteFixed::new(
-            file.fixed(),
-            span.addr as *const u8,
-            span.length,
-            span.buffer,
-        )
-        .offset(offset)
-        .rw_flags(durable | at_once)
-        .build();
-        self.push_change(tag, entry.flags(way_of(file.handover.writes)));
-    }
-
-    /// Makes all finished writes of the file durable.
-    pub(crate) fn sync(&mut self, tag: u64, file: FileSlot) {
-        if let Some(place) = file.simulated() {
-            return self.simulate(tag, place, Work::Flush);
-        }
-        let entry = opcode::Fsync::new(file.fixed())
-            .flags(types::FsyncFlags::DATASYNC)
-            .build();
-        self.push_operation(tag, entry);
-    }
-
-    /// `fallocate(2)`.
-    pub(crate) fn fallocate(
-        &mut self,
-        tag: u64,
-        file: FileSlot,
-        offset: u64,
-        length: u64,
-        mode: i32,
-    ) {
-        if let Some(place) = file.simulated() {
-            return self.simulate(tag, place, Work::Zero { offset, length });
-        }
-        let entry = opcode::Fallocate::new(file.fixed(), length)
-            .offset(offset)
-            .mode(mode)
-            .build();
-        self.push_change(tag, entry);
-    }
-
-    /// Gives a range of a block device back, which may read as anything then. Ends with
-    /// EOPNOTSUPP before Linux 6.12.
-    pub(crate) fn discard(&mut self, tag: u64, file: FileSlot, offset: u64, length: u64) {
-        let mut command = [0; 16];
-        command[..8].copy_from_slice(&length.to_ne_bytes());
-        let entry = opcode::UringCmd16::new(file.fixed(), BLOCK_URING_CMD_DISCARD)
-            .addr(Some(offset))
-            .cmd(command)
-            .build();
-        self.push_change(tag, entry);
-    }
-
-    /// Has a worker change a disk in a way that the ring cannot. It completes as an operation
-    /// of this tag.
-    #[cold]
-    pub(crate) fn run_apart(&mut self, tag: u64, job: Job) {
-        if self.workers.is_none() {
-            self.workers = Workers::new();
-            self.watch_workers();
-        }
-        match &self.workers {
-            Some(workers) => {
-                let lease = self.outgoing.lease();
-                let in_time = move || {
-                    if lease.is_over() {
-                        Err(libc::ECANCELED)
-                    } else {
-                        job()
-                    }
-                };
-                workers.begin(tag, Box::new(in_time));
-            }
-            // No descriptor is left: it is tried again later.
-            None => self.settled.push_back(Finished::Operation {
-                tag,
-                result: Err(libc::EAGAIN),
-            }),
-        }
-    }
-
-    /// Wakes up when a worker has ended something.
-    fn watch_workers(&mut self) {
-        if let Some(workers) = &self.workers {
-            let fd = types::Fd(workers.wake_fd());
-            workers.clear();
-            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
-            self.push(&entry.user_data(POLL | WORKERS));
-        }
-    }
-
-    fn collect_workers(&mut self) {
-        if let Some(workers) = &self.workers {
-            while let Some((tag, result)) = workers.pop() {
-                self.settled.push_back(Finished::Operation { tag, result });
-            }
-        }
     }
 
     /// Completes once `fd` is readable: at once if it is already.
@@ -573,18 +343,6 @@ impl Ring {
         Ok(())
     }
 
-    /// Ends what is due on simulated disks, and says when to look again: at once, if
-    /// something has ended.
-    pub(crate) fn step_simulated(&mut self) -> Option<Duration> {
-        let next = self.simulated.as_ref()?.step();
-        self.collect_simulated();
-        if self.settled.is_empty() {
-            next
-        } else {
-            Some(Duration::ZERO)
-        }
-    }
-
     /// Whether something has ended that was not taken yet, and that no wait would report.
     pub(crate) fn has_ended(&self) -> bool {
         !self.settled.is_empty()
@@ -621,64 +379,6 @@ impl Ring {
             let result = u32::try_from(result).map_err(|_| -result);
             return Some(Finished::Operation { tag, result });
         }
-    }
-
-    #[cold]
-    fn add_simulated(&mut self, disk: SimulatedDisk) -> FileSlot {
-        if self.simulated.is_none() {
-            self.simulated = Some(Box::new(Attachment::new()));
-            self.watch_simulated();
-        }
-        let attachment = self.simulated.as_mut().expect("it was just made");
-        FileSlot {
-            index: SIMULATED_SLOT | attachment.add(disk),
-            handover: Handover::default(),
-        }
-    }
-
-    /// Wakes up when a simulated disk has ended something.
-    fn watch_simulated(&mut self) {
-        if let Some(attachment) = &self.simulated {
-            let fd = types::Fd(attachment.wake_fd());
-            attachment.clear();
-            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
-            self.push(&entry.user_data(POLL | SIMULATED));
-        }
-    }
-
-    fn collect_simulated(&mut self) {
-        if let Some(attachment) = &self.simulated {
-            while let Some((tag, result)) = attachment.pop() {
-                self.settled.push_back(Finished::Operation { tag, result });
-            }
-        }
-    }
-
-    #[cold]
-    fn simulate(&mut self, tag: u64, place: u32, work: Work) {
-        let attachment = self.simulated.as_ref();
-        attachment
-            .expect("it has this disk")
-            .submit(place, tag, work);
-    }
-
-    #[cold]
-    fn memory(&self, span: Span) -> Memory {
-        let (_, at) = self.locate(span);
-        let mapping = self.buffers[usize::from(span.buffer)].as_ref();
-        Memory {
-            mapping: Arc::clone(mapping.expect("the span was located")),
-            at,
-            length: span.length as usize,
-        }
-    }
-
-    /// The mapping that `span` lies in, and where in it.
-    fn locate(&self, span: Span) -> (&Mapping, usize) {
-        let mapping = self.buffers[usize::from(span.buffer)].as_deref();
-        let mapping = mapping.filter(|m| m.contains(span.addr, u64::from(span.length)));
-        let mapping = mapping.unwrap_or_else(|| panic!("{span:?} lies outside its fixed buffer"));
-        (mapping, (span.addr - mapping.addr()) as usize)
     }
 
     fn push_operation(&mut self, tag: u64, entry: squeue::Entry) {
@@ -732,22 +432,6 @@ impl Ring {
                 settled.push_back(Finished::Operation { tag, result });
             },
         );
-    }
-
-    /// Asks for an end of the operations of this tag. They complete as ever, with `ECANCELED`
-    /// where that worked.
-    pub(crate) fn cancel(&mut self, tag: u64) {
-        if let Some(attachment) = &self.simulated {
-            attachment.cancel(tag);
-        }
-        for _ in 0..self.outgoing.take_out(tag) {
-            self.in_flight -= 1;
-            let result = Err(libc::ECANCELED);
-            self.settled.push_back(Finished::Operation { tag, result });
-        }
-        let all = types::CancelBuilder::user_data(tag).all();
-        let entry = opcode::AsyncCancel2::new(all).build();
-        self.push(&entry.user_data(IGNORED));
     }
 
     #[inline]

@@ -14,7 +14,7 @@ use crate::vm::tree::Tree;
 const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
 /// Skips that may be: a part of the test's name or of its record, and why.
-const ALLOWED: [(&str, &str); 6] = [
+const ALLOWED: [(&str, &str); 5] = [
     ("costs", "`cargo xtask test --all` runs them"),
     (
         "soak",
@@ -27,10 +27,6 @@ const ALLOWED: [(&str, &str); 6] = [
     (
         "8021q",
         "machines whose kernel has no VLANs; vm soft-vlan shows them",
-    ),
-    (
-        "a_pause_longer_than_kato_overwrites_nothing_newer",
-        "docs/roadmap.md, section 0",
     ),
     (
         "child_of_shared_state",

@@ -1,0 +1,121 @@
+//! The fixed buffers of a ring: memory that the kernel knows, and what is in it.
+
+use super::*;
+
+impl Ring {
+    /// Makes `mapping` a fixed buffer, for as long as the ring lives or until
+    /// [`Self::remove_buffer`].
+    pub(crate) fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
+        let slot = self
+            .buffers
+            .iter()
+            .position(Option::is_none)
+            .ok_or_else(|| io::Error::other(format!("all {BUFFERS_MAX} fixed buffers taken")))?;
+        let iovec = libc::iovec {
+            iov_base: mapping.addr() as *mut libc::c_void,
+            iov_len: mapping.len(),
+        };
+        // SAFETY: the ring keeps the mapping alive as long as it is registered.
+        unsafe {
+            self.uring
+                .submitter()
+                .register_buffers_update(slot as u32, &[iovec], None)
+        }
+        .map_err(|error| memlock::explain(error, mapping.len()))?;
+        self.buffers[slot] = Some(Arc::clone(mapping));
+        Ok(slot as u16)
+    }
+
+    /// Takes a fixed buffer back. Operations in flight on it keep its pages.
+    pub(crate) fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
+        let empty = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
+        };
+        // SAFETY: an empty entry names no memory.
+        unsafe {
+            self.uring
+                .submitter()
+                .register_buffers_update(u32::from(slot), &[empty], None)?;
+        }
+        self.buffers[usize::from(slot)] = None;
+        Ok(())
+    }
+
+    /// The first `length` bytes of the zeroes.
+    pub(crate) fn zeroes(&self, length: u32) -> Span {
+        let mapping = self.buffers[usize::from(ZEROES_SLOT)].as_ref();
+        let addr = mapping.expect("the zeroes are never removed").addr();
+        let whole = Span {
+            buffer: ZEROES_SLOT,
+            addr,
+            length: ZEROES,
+        };
+        whole.part(0, length)
+    }
+
+    /// Copies the first bytes of `span` out.
+    pub(crate) fn peek(&self, span: Span, out: &mut [u8]) {
+        assert!(
+            out.len() <= span.length as usize,
+            "{} bytes of {span:?}",
+            out.len()
+        );
+        let (mapping, offset) = self.locate(span);
+        mapping.read(offset, out);
+    }
+
+    /// Copies the bytes of one span to another of the same length.
+    pub(crate) fn copy_span(&self, from: Span, to: Span) {
+        assert_eq!(from.length, to.length, "{from:?} to {to:?}");
+        let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
+        source.copy_to(at, target, target_at, from.length as usize);
+    }
+
+    /// Whether two spans of one length hold the same bytes. Copies a piece of
+    /// each at a time: no reference to memory of devices may exist.
+    pub(crate) fn equal(&self, one: Span, other: Span) -> bool {
+        const PIECE: usize = 4096;
+        assert_eq!(one.length, other.length, "{one:?} and {other:?}");
+        let ((one_in, one_at), (other_in, other_at)) = (self.locate(one), self.locate(other));
+        let (mut left, mut right) = ([0; PIECE], [0; PIECE]);
+        let length = one.length as usize;
+        (0..length).step_by(PIECE).all(|done| {
+            let piece = PIECE.min(length - done);
+            one_in.read(one_at + done, &mut left[..piece]);
+            other_in.read(other_at + done, &mut right[..piece]);
+            left[..piece] == right[..piece]
+        })
+    }
+
+    /// Copies into `span` from another mapping.
+    pub(crate) fn copy_in(&self, span: Span, from: &Mapping, at: usize) {
+        let (mapping, offset) = self.locate(span);
+        from.copy_to(at, mapping, offset, span.length as usize);
+    }
+
+    /// Copies `span` into another mapping.
+    pub(crate) fn copy_out(&self, span: Span, to: &Mapping, at: usize) {
+        let (mapping, offset) = self.locate(span);
+        mapping.copy_to(offset, to, at, span.length as usize);
+    }
+
+    #[cold]
+    pub(super) fn memory(&self, span: Span) -> Memory {
+        let (_, at) = self.locate(span);
+        let mapping = self.buffers[usize::from(span.buffer)].as_ref();
+        Memory {
+            mapping: Arc::clone(mapping.expect("the span was located")),
+            at,
+            length: span.length as usize,
+        }
+    }
+
+    /// The mapping that `span` lies in, and where in it.
+    pub(super) fn locate(&self, span: Span) -> (&Mapping, usize) {
+        let mapping = self.buffers[usize::from(span.buffer)].as_deref();
+        let mapping = mapping.filter(|m| m.contains(span.addr, u64::from(span.length)));
+        let mapping = mapping.unwrap_or_else(|| panic!("{span:?} lies outside its fixed buffer"));
+        (mapping, (span.addr - mapping.addr()) as usize)
+    }
+}
