@@ -30,12 +30,13 @@ pub(super) fn run_all(lanes: Vec<Lane>, times: &Times) -> Result<Vec<Done>> {
         .filter(|lane| !lane.steps.is_empty())
         .collect();
     let side_by_side = lanes.len() > 1;
-    // What each lane is expected to need from now on.
-    let left: Vec<Duration> = lanes
+    // When each lane is expected to end.
+    let now = Instant::now();
+    let ends: Vec<Instant> = lanes
         .iter()
-        .map(|lane| lane.steps.iter().map(|step| times.of(step.name)).sum())
+        .map(|lane| now + expected(&lane.steps, times))
         .collect();
-    let left = Mutex::new(left);
+    let ends = Mutex::new(ends);
     let results = thread::scope(|scope| {
         let threads: Vec<_> = lanes
             .into_iter()
@@ -46,8 +47,9 @@ pub(super) fn run_all(lanes: Vec<Lane>, times: &Times) -> Result<Vec<Done>> {
                 } else {
                     String::new()
                 };
-                let left = &left;
-                scope.spawn(move || run(lane, &prefix, times, |took| advance(left, index, took)))
+                let ends = &ends;
+                let left = move |lane_left| time_left(ends, index, lane_left);
+                scope.spawn(move || run(lane, &prefix, times, left))
             })
             .collect();
         threads
@@ -62,28 +64,34 @@ pub(super) fn run_all(lanes: Vec<Lane>, times: &Times) -> Result<Vec<Done>> {
     Ok(done)
 }
 
-/// Takes a step's time off its lane, and returns what all lanes still need.
-fn advance(left: &Mutex<Vec<Duration>>, lane: usize, took: Duration) -> Duration {
-    let mut left = left.lock().expect("a lane does not panic");
-    left[lane] = left[lane].saturating_sub(took);
-    left.iter().copied().max().unwrap_or_default()
+fn expected<'a>(steps: impl IntoIterator<Item = &'a Step>, times: &Times) -> Duration {
+    steps.into_iter().map(|step| times.of(step.name)).sum()
+}
+
+/// Notes what a lane still needs, and returns what all lanes still need.
+fn time_left(ends: &Mutex<Vec<Instant>>, lane: usize, lane_left: Duration) -> Duration {
+    let now = Instant::now();
+    let mut ends = ends.lock().expect("a lane does not panic");
+    ends[lane] = now + lane_left;
+    let last = ends.iter().copied().max().unwrap_or(now);
+    last.saturating_duration_since(now)
 }
 
 fn run(
     lane: Lane,
     prefix: &str,
     times: &Times,
-    advance: impl Fn(Duration) -> Duration,
+    left: impl Fn(Duration) -> Duration,
 ) -> Result<Vec<Done>> {
     let count = lane.steps.len();
     let mut done = Vec::new();
-    let mut left = advance(Duration::ZERO);
+    let mut lane_left = expected(&lane.steps, times);
     for (index, step) in lane.steps.into_iter().enumerate() {
         let name = step.name;
         println!(
             "{prefix}\n{prefix}==> {name} ({} of {count}; {}): {}",
             index + 1,
-            times::left(left),
+            times::left(left(lane_left)),
             step.command_line()
         );
         let started = Instant::now();
@@ -93,7 +101,7 @@ fn run(
             outcome,
             took: started.elapsed(),
         });
-        left = advance(times.of(name));
+        lane_left = lane_left.saturating_sub(times.of(name));
     }
     Ok(done)
 }
