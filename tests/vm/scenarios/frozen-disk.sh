@@ -62,9 +62,15 @@ ios_reach() { [ "$(ios_of "$1")" -ge "$2" ]; }
 writes_of() { awk '{ print $5 }' "/sys/block/${1##*/}/stat"; }
 writes_move() { [ "$(writes_of "$1")" -gt "$2" ]; }
 
-# in_flight DEVICE: writes that have not.
+# in_flight DEVICE: writes that have not, and flushes: a job that waits for one has no write under way.
 in_flight() { awk '{ print $2 }' "/sys/block/${1##*/}/inflight"; }
-writes_wait() { [ "$(in_flight "$1")" -ge 8 ]; }
+# Some are under way, and for a second none has ended.
+writes_wait() {
+    local ended
+    ended=$(writes_of "$1")
+    sleep 1
+    [ "$(in_flight "$1")" -ge 1 ] && [ "$(writes_of "$1")" -eq "$ended" ]
+}
 
 # watch_bystander SECONDS: its I/O goes on; the longest time without any, in milliseconds.
 watch_bystander() {
