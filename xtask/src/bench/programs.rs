@@ -22,7 +22,7 @@ const IMAGE_MIB: usize = 256;
 pub(super) type Program = (&'static str, &'static str, &'static str);
 
 const TARGET: Program = ("cairn-target", "--bin", "cairn-target");
-const HOST: Program = ("cairn-initiator", "--bin", "cairn-initiator");
+const HOST: Program = ("cairn-initiator-cli", "--bin", "cairn-initiator");
 const ONE_PROCESS: Program = ("cairn-benches", "--bin", "cairn-bench-loopback");
 const DISK: Program = ("cairn-benches", "--bin", "cairn-bench-disk");
 const LINK: Program = ("cairn-roce", "--example", "loopback_speed");
