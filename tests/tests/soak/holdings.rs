@@ -61,6 +61,11 @@ impl Holdings {
         }
     }
 
+    /// Whether no host has anything of the target.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.gauges.iter().all(|(_, value)| *value == 0)
+    }
+
     /// Whether it is no more than it was, but for memory within bounds.
     pub(crate) fn is_back_at(&self, before: &Self) -> bool {
         let Self {
