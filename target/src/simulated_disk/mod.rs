@@ -6,7 +6,7 @@
 //! production. Two targets that export the file (`shared = true`) share the disk, and a
 //! target that is started again finds what the last one left.
 //!
-//! ```ignore
+//! ```text
 //! let file = Scratch::in_memory("held", 1 << 20);
 //! let disk = SimulatedDisk::register(file.path(), &clock, seed)?;
 //! // a target exports file.path() ...

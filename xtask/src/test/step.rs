@@ -92,7 +92,10 @@ impl Step {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
             println!("{prefix}{line}");
-            tally = tally + Tally::of_line(&line);
+            // What a failed test of nextest has printed is indented, its closing line too.
+            if !line.starts_with("    test result:") {
+                tally = tally + Tally::of_line(&line);
+            }
             skipped.extend(skips::of_line(&without_escapes(&line)));
         }
         Ok(Outcome {
