@@ -334,22 +334,27 @@ impl BlockFile {
             BlockOp::WriteZeroes {
                 deallocate,
                 durable,
-            } => match self.zeroing(deallocate) {
-                Zeroing::Range => {
-                    let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-                    ring.fallocate(tag, file, offset, rest, mode);
+            } => {
+                let way = self.zeroing(deallocate);
+                io.way = way as u8;
+                match way {
+                    Zeroing::Range => {
+                        let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
+                        ring.fallocate(tag, file, offset, rest, mode);
+                    }
+                    Zeroing::Punch => punch(ring, tag, file, offset, rest),
+                    Zeroing::Write => {
+                        let span = ring.zeroes(size.min(ZEROES));
+                        ring.write(tag, file, offset, span, durable, false);
+                    }
                 }
-                Zeroing::Punch => punch(ring, tag, file, offset, rest),
-                Zeroing::Write => {
-                    let span = ring.zeroes(size.min(ZEROES));
-                    ring.write(tag, file, offset, span, durable, false);
-                }
-            },
+            }
             BlockOp::Deallocate if self.can_deallocate.load(Ordering::Relaxed) => {
                 if self.can_grow {
                     punch(ring, tag, file, offset, rest);
                 } else {
                     // A hole in a device would be zeroes, which many write one by one.
+                    io.way = self.discards() as u8;
                     self.discard(ring, tag, file, offset, rest);
                 }
             }
@@ -494,26 +499,16 @@ impl BlockFile {
     ) -> Progress {
         match (io.op, errno) {
             (BlockOp::WriteZeroes { deallocate, .. }, libc::EOPNOTSUPP | libc::ENOSYS)
-                if self.zeroing(deallocate) != Zeroing::Write =>
+                if io.way != Zeroing::Write as u8 =>
             {
-                let next = match self.zeroing(deallocate) {
-                    Zeroing::Range => Zeroing::Punch,
-                    Zeroing::Punch if self.zeroing(false) == Zeroing::Range => {
-                        // To give the range back was advice.
-                        self.can_punch.store(false, Ordering::Relaxed);
-                        return self.step(io, ring, file, tag);
-                    }
-                    Zeroing::Punch | Zeroing::Write => Zeroing::Write,
-                };
-                if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
-                    // Cause: the disk, once for each kind of operation.
-                    tracing::info!(path = %self.path.display(), ?next, "no such way to write zeroes here");
+                if io.way == self.zeroing(deallocate) as u8 {
+                    self.zero_otherwise(deallocate);
                 }
                 self.step(io, ring, file, tag)
             }
             // A ring that knows no such command says EINVAL.
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)
-                if !self.can_grow && self.discards() == Way::Ring =>
+                if !self.can_grow && io.way == Way::Ring as u8 =>
             {
                 let way = Way::Worker as u8;
                 self.discards.fetch_max(way, Ordering::Relaxed);
@@ -532,6 +527,22 @@ impl BlockFile {
                 }
                 Progress::Done(Err(Errno(errno)))
             }
+        }
+    }
+
+    /// The way to zero that is in use does not work: takes the next one.
+    fn zero_otherwise(&self, deallocate: bool) {
+        let next = match self.zeroing(deallocate) {
+            Zeroing::Range => Zeroing::Punch,
+            Zeroing::Punch if self.zeroing(false) == Zeroing::Range => {
+                // To give the range back was advice.
+                return self.can_punch.store(false, Ordering::Relaxed);
+            }
+            Zeroing::Punch | Zeroing::Write => Zeroing::Write,
+        };
+        if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
+            // Cause: the disk, once for each kind of operation.
+            tracing::info!(path = %self.path.display(), ?next, "no such way to write zeroes here");
         }
     }
 

@@ -242,6 +242,31 @@ fn image(folder: &Path) -> std::path::PathBuf {
     path
 }
 
+/// tmpfs cannot zero a range in place. Operations that are under way together find out one after
+/// the other, and each goes on by a way that works.
+#[test]
+fn operations_that_find_out_together_that_a_disk_cannot_zero() {
+    let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
+        return cairn_skips::skip("no tmpfs at /dev/shm");
+    };
+    for deallocate in [false, true] {
+        let path = image(folder.path());
+        let backend = Backend::open_file(&path, Some(512), Claim::default()).unwrap();
+        let mut rig = Rig::new(backend);
+        let mut operations: Vec<BlockIo> = (0..16)
+            .map(|n| {
+                let op = BlockOp::WriteZeroes {
+                    deallocate: deallocate && n % 2 == 0,
+                    durable: false,
+                };
+                BlockIo::new(op, n * 4096, 4096, None)
+            })
+            .collect();
+        let ended = rig.run_all(&mut operations);
+        assert!(ended.iter().all(Result::is_ok), "{ended:?}");
+    }
+}
+
 #[test]
 fn a_file_past_the_page_cache() {
     // Beside the sources: /tmp may well be in memory.

@@ -90,6 +90,9 @@ pub(crate) struct BlockIo {
     tries: u8,
     /// Whether a write may wait for space in the file: the file's size was looked at.
     may_wait: bool,
+    /// By which of the disk's ways its step under way zeroes or discards. What the disk
+    /// answers is about this way, whatever other operations have found out meanwhile.
+    way: u8,
 }
 
 /// How many times in a row a disk may ask to try again. With the pauses between, this is
@@ -113,6 +116,7 @@ impl BlockIo {
             stopped: false,
             tries: 0,
             may_wait: false,
+            way: 0,
         }
     }
 
