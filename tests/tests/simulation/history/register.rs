@@ -33,9 +33,10 @@ struct State {
     taken: Vec<Id>,
     /// What a crash may leave, oldest first; the last is what is there.
     trail: Vec<Value>,
-    /// Flushes and durable writes under way, and the value in the trail that they
-    /// make durable. What was before it goes when they end.
-    marks: Vec<(Id, Value)>,
+    /// Flushes and durable writes under way, and the place in the trail of what they
+    /// make durable. What was before it goes when they end. A place, because a value may
+    /// be there twice: zeroes are.
+    marks: Vec<(Id, usize)>,
 }
 
 impl State {
@@ -48,17 +49,21 @@ impl State {
             self.trail.clear();
             self.marks.clear();
         }
-        // Once is enough; what a flush covers is counted by the last time.
-        let marked = self.marks.iter().any(|(_, mark)| *mark == value);
-        if !marked {
-            self.trail.retain(|other| *other != value);
+        // Once is enough, unless a flush covers the earlier time.
+        for at in (0..self.trail.len()).rev() {
+            let marked = self.marks.iter().any(|(_, mark)| *mark == at);
+            if self.trail[at] == value && !marked {
+                self.trail.remove(at);
+                for (_, mark) in &mut self.marks {
+                    *mark -= usize::from(*mark > at);
+                }
+            }
         }
         self.trail.push(value);
     }
 
     fn mark(&mut self, id: Id) {
-        let current = self.current();
-        self.marks.push((id, current));
+        self.marks.push((id, self.trail.len() - 1));
     }
 
     /// What was marked is durable, or was not made so.
@@ -66,10 +71,14 @@ impl State {
         let Some(at) = self.marks.iter().position(|(mark, _)| *mark == id) else {
             return;
         };
-        let (_, value) = self.marks.swap_remove(at);
-        let first = self.trail.iter().position(|other| *other == value);
-        if let Some(first) = first.filter(|_| durable) {
+        let (_, first) = self.marks.swap_remove(at);
+        if durable {
             self.trail.drain(..first);
+            // What others would make durable is overwritten by something durable, if it is gone.
+            self.marks.retain(|(_, mark)| *mark >= first);
+            for (_, mark) in &mut self.marks {
+                *mark -= first;
+            }
         }
     }
 }

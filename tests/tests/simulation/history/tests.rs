@@ -214,6 +214,24 @@ fn flushes_and_durable_writes_at_one_time() {
 }
 
 #[test]
+fn zeroes_of_the_beginning_are_not_those_written_later() {
+    let mut story = Story::default();
+    let flush = story.begin(Kind::Flush);
+    let durable = story.begin(DURABLE(2));
+    let zeroes = story.begin(Kind::WriteZeroes { durable: false });
+    story.done(durable);
+    story.done(zeroes);
+    story.done(flush);
+    story.read(0);
+    story.0.crash();
+    assert_eq!(
+        story.readable([0, 2]),
+        [true, true],
+        "the flush began before the zeroes were written"
+    );
+}
+
+#[test]
 fn what_is_under_way_at_a_crash_is_there_or_not_and_never_later() {
     let mut story = Story::default();
     let lost = story.begin(WRITE(1));
