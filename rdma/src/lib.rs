@@ -15,6 +15,8 @@
 //! [`Endpoint::poll_events`]. Nothing here blocks and nothing here allocates
 //! once the endpoint is open, but for connection set-up and tear-down.
 
+pub mod address;
+pub mod allowance;
 pub mod clock;
 pub mod complaints;
 pub mod connection;

@@ -13,6 +13,8 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use crate::allowance::Allowance;
+
 /// Between two lines that report what was left out.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
 
@@ -133,29 +135,17 @@ static BUDGET: Mutex<Budget> = Mutex::new(Budget::new());
 
 #[derive(Debug)]
 struct Budget {
-    topics: [Bucket; Topic::ALL.len()],
+    topics: [Allowance; Topic::ALL.len()],
     left_out: [u64; Topic::ALL.len()],
     reported: [u64; Topic::ALL.len()],
     /// A thread reports what is left out.
     is_reporting: bool,
 }
 
-/// Lines of a topic.
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    taken: u32,
-    /// Up to when lines have been given back.
-    refilled_at: Option<Instant>,
-}
-
 impl Budget {
     const fn new() -> Self {
-        let bucket = Bucket {
-            taken: 0,
-            refilled_at: None,
-        };
         Self {
-            topics: [bucket; Topic::ALL.len()],
+            topics: [Allowance::new(); Topic::ALL.len()],
             left_out: [0; Topic::ALL.len()],
             reported: [0; Topic::ALL.len()],
             is_reporting: false,
@@ -164,19 +154,7 @@ impl Budget {
 
     fn take(&mut self, topic: Topic, now: Instant) -> bool {
         let (limit, interval) = topic.allowance();
-        let bucket = &mut self.topics[topic as usize];
-        let refilled_at = *bucket.refilled_at.get_or_insert(now);
-        let passed = now.saturating_duration_since(refilled_at);
-        let back = (passed.as_nanos() / interval.as_nanos()).min(u128::from(bucket.taken)) as u32;
-        bucket.taken -= back;
-        // A bucket that is full gains nothing by waiting.
-        bucket.refilled_at = Some(if bucket.taken == 0 {
-            now
-        } else {
-            refilled_at + interval * back
-        });
-        let granted = bucket.taken < limit;
-        bucket.taken += u32::from(granted);
+        let granted = self.topics[topic as usize].take(now, limit, interval);
         self.left_out[topic as usize] += u64::from(!granted);
         granted
     }

@@ -15,6 +15,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Clock;
+use cairn_rdma::address::{host_of, prefix_of};
 
 use crate::panics;
 
@@ -286,27 +287,9 @@ impl State {
     }
 }
 
-/// A host has all of an IPv6 /64 network to itself, often, and an address in IPv4.
-fn host_of(address: IpAddr) -> IpAddr {
-    prefix_of(address, 32, 64)
-}
-
 /// What one owner has, mostly: an IPv4 /24, an IPv6 /48.
 fn network_of(address: IpAddr) -> IpAddr {
     prefix_of(address, 24, 48)
-}
-
-fn prefix_of(address: IpAddr, bits_of_v4: u32, bits_of_v6: u32) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V4(address) => {
-            let rest = 32 - bits_of_v4;
-            IpAddr::V4((address.to_bits() >> rest << rest).into())
-        }
-        IpAddr::V6(address) => {
-            let rest = 128 - bits_of_v6;
-            IpAddr::V6((address.to_bits() >> rest << rest).into())
-        }
-    }
 }
 
 #[cfg(test)]

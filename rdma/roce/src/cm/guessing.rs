@@ -5,8 +5,10 @@
 //! are not answered before that time has passed.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use cairn_rdma::address::host_of;
 
 /// What one wrong key costs.
 const COST: Duration = Duration::from_secs(10);
@@ -27,7 +29,7 @@ impl Guessers {
     /// A packet of `address` named a wrong key. Says whether this is the one by which
     /// its credit is spent.
     pub(super) fn guessed(&mut self, now: Instant, address: IpAddr) -> bool {
-        let key = network_of(address);
+        let key = host_of(address);
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {
             let least = self.until.iter().min_by_key(|(_, until)| **until);
             let least = least.map(|(address, _)| *address);
@@ -41,16 +43,8 @@ impl Guessers {
 
     /// Whether requests of `address` are to wait.
     pub(super) fn holds(&self, now: Instant, address: IpAddr) -> bool {
-        let until = self.until.get(&network_of(address));
+        let until = self.until.get(&host_of(address));
         until.is_some_and(|until| until.saturating_duration_since(now) > CREDIT)
-    }
-}
-
-/// A machine with one IPv6 address can use all 2^64 addresses of its network.
-fn network_of(address: IpAddr) -> IpAddr {
-    match address {
-        IpAddr::V4(_) => address,
-        IpAddr::V6(v6) => Ipv6Addr::from_bits(v6.to_bits() >> 64 << 64).into(),
     }
 }
 

@@ -239,7 +239,7 @@ impl Manager {
         let connection = self.in_state(id, State::RepSent)?;
         if connection.quiet {
             // Said again when the peer asks again, and not before: the address may
-            // be somebody else's.
+            // be another machine's.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())

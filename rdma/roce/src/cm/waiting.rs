@@ -3,13 +3,16 @@
 //! A datagram's source address is a claim. It is proven when the peer answers what was
 //! sent there: by an RTU, or a packet for the queue pair that the REP named. Until then
 //! a request takes a place here, and places are few. So that strangers who claim many
-//! addresses keep nobody out, a new request takes the place of the oldest one of the
+//! addresses keep no host out, a new request takes the place of the oldest one of the
 //! most crowded network: a peer that is there answers within a round trip, long before
 //! its turn comes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
+
+use cairn_rdma::address::{host_of, prefix_of};
+use cairn_rdma::allowance::Allowance;
 
 /// Requests of addresses that were never proven.
 const STRANGERS_MAX: usize = 192;
@@ -22,7 +25,7 @@ const WAITING_MAX_PER_PEER: usize = 128;
 /// Addresses that are remembered as proven, the latest ones.
 const PROVEN_MAX: usize = 4096;
 /// Answers to strangers at once, and time until there is another one: such answers go
-/// to whoever's address was claimed.
+/// to the address that was claimed, whose owner may have sent nothing.
 const ANSWERS_MAX: u32 = 256;
 const ANSWER_INTERVAL: Duration = Duration::from_millis(2);
 
@@ -56,8 +59,7 @@ pub(super) struct Waiting {
     turn: u64,
     /// When a message last came.
     now: Option<Instant>,
-    answers_given: u32,
-    answers_since: Option<Instant>,
+    answers: Allowance,
 }
 
 impl Waiting {
@@ -68,7 +70,7 @@ impl Waiting {
 
     /// Whether a peer at this address, or a neighbour with IPv6, has been there before.
     pub(super) fn knows(&self, address: IpAddr) -> bool {
-        self.proven.contains_key(&proven_as(address))
+        self.proven.contains_key(&host_of(address))
     }
 
     pub(super) fn verdict(&self, address: IpAddr) -> Verdict {
@@ -132,7 +134,7 @@ impl Waiting {
 
     /// The peer has answered what was sent to its address.
     pub(super) fn prove(&mut self, address: IpAddr) {
-        let address = proven_as(address);
+        let address = host_of(address);
         if self.proven.len() >= PROVEN_MAX && !self.proven.contains_key(&address) {
             let oldest = self.proven.iter().min_by_key(|&(_, turn)| turn);
             let oldest = oldest.map(|(address, _)| *address);
@@ -147,36 +149,13 @@ impl Waiting {
         let Some(now) = self.now.filter(|_| !self.knows(address)) else {
             return true;
         };
-        let since = *self.answers_since.get_or_insert(now);
-        let passed = now.saturating_duration_since(since).as_nanos();
-        let back = passed / ANSWER_INTERVAL.as_nanos();
-        let back = back.min(self.answers_given.into()) as u32;
-        self.answers_given -= back;
-        self.answers_since = Some(if self.answers_given == 0 {
-            now
-        } else {
-            since + ANSWER_INTERVAL * back
-        });
-        let may = self.answers_given < ANSWERS_MAX;
-        self.answers_given += u32::from(may);
-        may
-    }
-}
-
-/// A host has all of an IPv6 /64 network to itself, often, and an address in IPv4.
-fn proven_as(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6((address.to_bits() >> 64 << 64).into()),
-        address @ IpAddr::V4(_) => address,
+        self.answers.take(now, ANSWERS_MAX, ANSWER_INTERVAL)
     }
 }
 
 /// The /24 network of an IPv4 address, the /64 network of an IPv6 address.
 fn network_of(address: IpAddr) -> IpAddr {
-    match proven_as(address) {
-        IpAddr::V4(address) => IpAddr::V4((address.to_bits() & 0xffff_ff00).into()),
-        network @ IpAddr::V6(_) => network,
-    }
+    prefix_of(address, 24, 64)
 }
 
 #[cfg(test)]
@@ -213,7 +192,7 @@ mod tests {
             assert_ne!(verdict, Verdict::Drop);
         }
         assert_eq!(waiting.places.len(), STRANGERS_MAX);
-        // Whoever comes now finds a place, and keeps it while others come and go.
+        // A request that comes now finds a place, and keeps it while others come and go.
         assert!(matches!(
             arrive(&mut waiting, 10_000, address(2, 1)),
             Verdict::Evict(_)

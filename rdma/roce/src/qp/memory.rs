@@ -113,7 +113,7 @@ impl Regions {
     /// The table, which says what memory peers reach.
     ///
     /// # Panics
-    /// If a thread panicked in the middle of a change: nobody knows what it says now.
+    /// If a thread panicked in the middle of a change: the table may be half changed.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
         let table = self.table.lock();
         table.expect("no thread panicked as it changed the regions of a domain")

@@ -121,7 +121,7 @@ impl ConnectionManager {
     /// The state, which all endpoints of the device share.
     ///
     /// # Panics
-    /// If a thread panicked in the middle of a change: nobody knows what it is now.
+    /// If a thread panicked in the middle of a change: its state may be half changed.
     fn state(&self) -> MutexGuard<'_, State> {
         let state = self.state.lock();
         state.expect("no thread panicked in connection management, which all reactors share")

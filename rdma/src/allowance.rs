@@ -1,0 +1,62 @@
+//! How much of something may happen: so many at once, and one more in each interval.
+
+use std::time::{Duration, Instant};
+
+/// What was taken of an allowance, and is not given back yet.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Allowance {
+    taken: u32,
+    /// Up to when some has been given back.
+    refilled_at: Option<Instant>,
+}
+
+impl Allowance {
+    /// Nothing is taken.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self {
+            taken: 0,
+            refilled_at: None,
+        }
+    }
+
+    /// Takes one, if fewer than `limit` are taken. Each `interval` gives one back.
+    pub fn take(&mut self, now: Instant, limit: u32, interval: Duration) -> bool {
+        let refilled_at = *self.refilled_at.get_or_insert(now);
+        let passed = now.saturating_duration_since(refilled_at);
+        let back = (passed.as_nanos() / interval.as_nanos()).min(u128::from(self.taken)) as u32;
+        self.taken -= back;
+        // What is full gains nothing by waiting.
+        self.refilled_at = Some(if self.taken == 0 {
+            now
+        } else {
+            refilled_at + interval * back
+        });
+        let granted = self.taken < limit;
+        self.taken += u32::from(granted);
+        granted
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INTERVAL: Duration = Duration::from_millis(10);
+
+    #[test]
+    fn so_many_at_once_and_one_in_each_interval() {
+        let mut allowance = Allowance::new();
+        let now = Instant::now();
+        let mut granted = |now| {
+            (0..100)
+                .filter(|_| allowance.take(now, 5, INTERVAL))
+                .count()
+        };
+        assert_eq!(granted(now), 5);
+        assert_eq!(granted(now + INTERVAL / 2), 0);
+        assert_eq!(granted(now + INTERVAL), 1);
+        assert_eq!(granted(now + 4 * INTERVAL), 3);
+        assert_eq!(granted(now + 1000 * INTERVAL), 5, "no more than at first");
+    }
+}
