@@ -29,4 +29,5 @@ pub mod process;
 pub mod provider;
 pub mod random;
 pub mod saboteur;
+pub mod stranger;
 pub mod victim;

@@ -13,8 +13,8 @@ use cairn_roce::capture::Capture;
 use cairn_roce::wire::{Opcode, Packet};
 use cairn_roce::{Soft, SoftOptions};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
+use cairn_tests::stranger::Stranger;
 
-use super::datagrams::Stranger;
 use super::{PATIENCE, Victim};
 
 /// One phase of measuring.

@@ -10,8 +10,8 @@ use nvme_proto::wire::U16;
 use nvme_proto::wire::cm::RequestData;
 
 use super::Victim;
-use super::datagrams::Stranger;
 use cairn_tests::logged;
+use cairn_tests::stranger::Stranger;
 
 /// Each address may have a line a second; the process has few for all of them, and
 /// counts what it leaves out.

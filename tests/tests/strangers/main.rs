@@ -4,7 +4,6 @@
 //! They send on the loopback interface alone, each from addresses of this test.
 
 mod congestion;
-mod datagrams;
 mod log;
 mod metrics;
 mod requests;

@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 use cairn_initiator::{Host, HostError, HostOptions, Recovery};
 use cairn_roce::Soft;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
+use cairn_tests::stranger::Stranger;
 use nvme_proto::wire::cm::RequestData;
 
-use super::datagrams::Stranger;
 use super::{PATIENCE, Victim};
 
 /// Requests at once.

@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use cairn_rdma::{Marked, PKey};
 use cairn_roce::chance::Chance;
@@ -14,10 +14,15 @@ use cairn_roce::wire::{Deth, Opcode, Packet};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
-use super::PATIENCE;
+/// How long it waits for an answer that must come.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long it waits for an answer that need not come.
+const SOON: Duration = Duration::from_millis(100);
 
-pub(crate) struct Stranger {
-    pub(crate) socket: UdpSocket,
+/// A UDP socket and a connection manager, and no queue pairs.
+#[derive(Debug)]
+pub struct Stranger {
+    socket: UdpSocket,
     path: Path,
     manager: Manager,
     checker: Checker,
@@ -27,7 +32,11 @@ pub(crate) struct Stranger {
 impl Stranger {
     /// At this address of the loopback interface, with the port of RoCE or, for 0, with
     /// another one.
-    pub(crate) fn at(local: Ipv4Addr, port: u16, remote: IpAddr) -> Self {
+    ///
+    /// # Panics
+    /// If the address and port cannot be used.
+    #[must_use]
+    pub fn at(local: Ipv4Addr, port: u16, remote: IpAddr) -> Self {
         let socket = UdpSocket::bind((local, port)).unwrap();
         let value = libc::IP_PMTUDISC_DO;
         // SAFETY: the option takes an integer, and its size is given.
@@ -50,8 +59,13 @@ impl Stranger {
         }
     }
 
+    /// Asks for a connection, as a host does for its admin queue.
+    pub fn ask(&mut self, qpn: u32) -> ConnId {
+        self.ask_with(qpn, &RequestData::new(0, 32, 31, 0))
+    }
+
     /// Asks for a connection with this as NVMe's part of the request.
-    pub(crate) fn ask_with(&mut self, qpn: u32, data: &RequestData) -> ConnId {
+    pub fn ask_with(&mut self, qpn: u32, data: &RequestData) -> ConnId {
         let mut private_data = [0; 56];
         private_data[..32].copy_from_slice(data.as_bytes());
         let wish = Connect {
@@ -82,21 +96,35 @@ impl Stranger {
     }
 
     /// Sends what its connection manager wants to say.
-    pub(crate) fn say(&mut self) {
+    pub fn say(&mut self) {
         while let Some(message) = self.manager.poll_transmit() {
-            self.psn += 1;
-            let mut packet = Packet::new(Opcode::UdSendOnly, GSI_QPN, self.psn);
-            packet.deth = Some(Deth {
-                qkey: GSI_QKEY,
-                source_qpn: GSI_QPN,
-            });
-            packet.payload = &message.mad;
-            self.send(&packet);
+            self.send_mad(&message.mad, |_| {});
         }
     }
 
+    /// Drops what its connection manager wants to say.
+    pub fn say_nothing(&mut self) {
+        while self.manager.poll_transmit().is_some() {}
+    }
+
+    /// Sends a datagram to the target's QP1, after `change`.
+    pub fn send_mad(&mut self, mad: &[u8], change: impl Fn(&mut Packet<'_>)) {
+        self.psn += 1;
+        let mut packet = Packet::new(Opcode::UdSendOnly, GSI_QPN, self.psn);
+        packet.deth = Some(Deth {
+            qkey: GSI_QKEY,
+            source_qpn: GSI_QPN,
+        });
+        packet.payload = mad;
+        change(&mut packet);
+        self.send(&packet);
+    }
+
     /// Sends a packet.
-    pub(crate) fn send(&self, packet: &Packet<'_>) {
+    ///
+    /// # Panics
+    /// If the system refuses it.
+    pub fn send(&self, packet: &Packet<'_>) {
         let mut bytes = [0; 512];
         let length = packet.emit(&mut bytes);
         let route = Route::Udp {
@@ -109,15 +137,31 @@ impl Stranger {
         self.socket.send_to(&bytes[..length], to).unwrap();
     }
 
+    /// As [`Self::hear`], for a while: the target may say nothing.
+    ///
+    /// # Panics
+    /// As [`Self::hear`].
+    pub fn hear_soon(&mut self) -> Option<CmEvent> {
+        self.socket.set_read_timeout(Some(SOON)).unwrap();
+        let mut bytes = [0; 1];
+        let came = self.socket.peek(&mut bytes).is_ok();
+        self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
+        came.then(|| self.hear())
+    }
+
     /// Reads the target's next answer. [`Self::say`] sends what a good peer would say
-    /// to it.
-    pub(crate) fn hear(&mut self) -> CmEvent {
+    /// to it, [`Self::say_nothing`] does not.
+    ///
+    /// # Panics
+    /// If none comes, or it comes from elsewhere or is not whole.
+    pub fn hear(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {
                 return event;
             }
             let mut bytes = [0; 4096];
             let (length, from) = self.socket.recv_from(&mut bytes).unwrap();
+            assert_eq!(from.ip(), self.path.remote);
             let route = Route::Udp {
                 source: from.ip(),
                 destination: self.path.local,
