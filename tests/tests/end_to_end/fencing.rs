@@ -112,7 +112,25 @@ impl Bed {
         panic!("no answer: {host:?}");
     }
 
-    /// Time passes; nobody does anything meanwhile.
+    /// The host writes twos into a block of namespace 1, and they are there.
+    fn writes(&mut self, host: &mut Controller, block: usize) {
+        let buffer = filled(host, 2);
+        let ticket = write(host, 1, block as u64, &buffer);
+        assert_eq!(self.answer(host, ticket), Status::SUCCESS);
+        assert_eq!(self.block(block), [2; BLOCK]);
+    }
+
+    /// The host connects, but not before its old write has left the disk.
+    fn is_live_once_the_disk_lets_go(&mut self, host: &mut Controller) {
+        for _ in 0..1000 {
+            self.turn(host);
+        }
+        assert!(!host.is_live(), "its old write is at the disk");
+        self.disk.release(Operation::Write);
+        self.until(host, Controller::is_live);
+    }
+
+    /// Time passes; nothing acts meanwhile.
     fn jump(&self, time: Duration) {
         self.clock.advance_to(self.clock.now() + time);
     }
@@ -303,10 +321,7 @@ fn only_the_held_namespace_waits(bed: &mut Bed, host: &mut Controller) {
     bed.disk.release(Operation::Write);
     bed.pass(Duration::from_millis(10));
     assert_eq!(bed.block(3), [1; BLOCK], "the old write ends first");
-    let buffer = filled(host, 2);
-    let ticket = write(host, 1, 3, &buffer);
-    assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
-    assert_eq!(bed.block(3), [2; BLOCK]);
+    bed.writes(host, 3);
 }
 
 #[test]
@@ -381,16 +396,8 @@ fn a_connect_waits_for_the_disk_and_not_for_long() {
     let (first, _) = host_with_a_held_write(&mut bed, "returns");
     drop(first);
     let mut second = bed.host("returns", 60_000);
-    for _ in 0..1000 {
-        bed.turn(&mut second);
-    }
-    assert!(!second.is_live(), "its old write is at the disk");
-    bed.disk.release(Operation::Write);
-    bed.until(&mut second, Controller::is_live);
-    let buffer = filled(&second, 2);
-    let ticket = write(&mut second, 1, 3, &buffer);
-    assert_eq!(bed.answer(&mut second, ticket), Status::SUCCESS);
-    assert_eq!(bed.block(3), [2; BLOCK]);
+    bed.is_live_once_the_disk_lets_go(&mut second);
+    bed.writes(&mut second, 3);
 }
 
 #[test]
@@ -401,9 +408,7 @@ fn another_host_does_not_wait() {
     let mut other = bed.live_host("other", 0);
     assert!(bed.clock.now() - begin < Duration::from_secs(1));
     bed.disk.release(Operation::Write);
-    let buffer = filled(&other, 2);
-    let ticket = write(&mut other, 1, 4, &buffer);
-    assert_eq!(bed.answer(&mut other, ticket), Status::SUCCESS);
+    bed.writes(&mut other, 4);
 }
 
 #[test]
@@ -414,9 +419,7 @@ fn a_second_path_does_not_harm_the_first() {
     bed.disk.release(Operation::Write);
     assert_eq!(bed.answer(&mut first, ticket), Status::SUCCESS);
     for host in [&mut first, &mut second] {
-        let buffer = filled(host, 2);
-        let ticket = write(host, 1, 3, &buffer);
-        assert_eq!(bed.answer(host, ticket), Status::SUCCESS);
+        bed.writes(host, 3);
     }
 }
 
@@ -425,16 +428,8 @@ fn a_reset_controller_is_ready_when_the_disk_has_let_go() {
     let mut bed = Bed::new("reset");
     let (mut host, _) = host_with_a_held_write(&mut bed, "resets");
     host.reset();
-    for _ in 0..1000 {
-        bed.turn(&mut host);
-    }
-    assert!(!host.is_live(), "its old write is at the disk");
-    bed.disk.release(Operation::Write);
-    bed.until(&mut host, Controller::is_live);
-    let buffer = filled(&host, 2);
-    let ticket = write(&mut host, 1, 3, &buffer);
-    assert_eq!(bed.answer(&mut host, ticket), Status::SUCCESS);
-    assert_eq!(bed.block(3), [2; BLOCK]);
+    bed.is_live_once_the_disk_lets_go(&mut host);
+    bed.writes(&mut host, 3);
 }
 
 #[test]
