@@ -64,6 +64,23 @@ write_config() {
     } > "$file"
 }
 
+# write_path_config FILE ADDRESS PORT_ID CONTROLLER_IDS ANA DISK [KEY=VALUE]...: one of two targets that
+# export a disk as one subsystem. The settings are the namespace's.
+write_path_config() {
+    local file=$1 address=$2 port_id=$3 controller_ids=$4 ana=$5 disk=$6 setting
+    shift 6
+    {
+        printf '[target]\nprovider = "soft"\nreactors = 1\n\n'
+        printf '[[listener]]\naddress = "%s"\nport_id = %s\nana = "%s"\n\n' "$address" "$port_id" "$ana"
+        printf '[[subsystem]]\nnqn = "%s"\nallow_any_host = true\ncontroller_ids = "%s"\n\n' \
+            "$NQN" "$controller_ids"
+        printf '[[subsystem.namespace]]\nnsid = 1\nexport = "%s"\nblock_size = 4096\nshared = true\n' "$disk"
+        for setting in "$@"; do
+            printf '%s = %s\n' "${setting%%=*}" "${setting#*=}"
+        done
+    } > "$file"
+}
+
 await_target() {
     wait_for 20 "the target to say that it is ready" target_ready_or_gone
     target_ready || fail "the target did not start: $(tail -n 5 "$TARGET_LOG")"

@@ -4,33 +4,8 @@
 
 OTHER_ADDR=192.168.77.3
 
-# write_path_config FILE ADDRESS PORT_ID CONTROLLER_IDS ANA: one target's view of the disk.
-write_path_config() {
-    cat > "$1" << END
-[target]
-provider = "soft"
-reactors = 1
-
-[[listener]]
-address = "$2"
-port_id = $3
-ana = "$5"
-
-[[subsystem]]
-nqn = "$NQN"
-allow_any_host = true
-controller_ids = "$4"
-
-[[subsystem.namespace]]
-nsid = 1
-export = "$disk"
-block_size = 4096
-shared = true
-END
-}
-
-one_config() { write_path_config /tmp/one.toml "$FABRIC_ADDR" 1 1-100 "$1"; }
-two_config() { write_path_config /tmp/two.toml "$OTHER_ADDR" 2 101-200 "$1"; }
+one_config() { write_path_config /tmp/one.toml "$FABRIC_ADDR" 1 1-100 "$1" "$disk"; }
+two_config() { write_path_config /tmp/two.toml "$OTHER_ADDR" 2 101-200 "$1" "$disk"; }
 
 # start_path NAME: the target of /tmp/NAME.toml; its process id is in /tmp/NAME.pid.
 start_path() {

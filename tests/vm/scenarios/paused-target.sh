@@ -6,35 +6,11 @@
 
 OTHER_ADDR=192.168.77.3
 DISK=/dev/vdb
+# Without it the disk would have no name of its own.
+UUID='uuid="00000000-0000-4000-8000-00000000fa17"'
 KATO_S=5
 # For longer than KATO, and longer than the kernel's host takes to fail over.
 STOPPED_S=9
-
-# write_path_config FILE ADDRESS PORT_ID CONTROLLER_IDS ANA: one target's view of the disk.
-write_path_config() {
-    cat > "$1" << END
-[target]
-provider = "soft"
-reactors = 1
-
-[[listener]]
-address = "$2"
-port_id = $3
-ana = "$5"
-
-[[subsystem]]
-nqn = "$NQN"
-allow_any_host = true
-controller_ids = "$4"
-
-[[subsystem.namespace]]
-nsid = 1
-export = "$DISK"
-block_size = 4096
-shared = true
-uuid = "00000000-0000-4000-8000-00000000fa17"
-END
-}
 
 # start_path NAME: the target of /tmp/NAME.toml; its process id is in PID_OF.
 declare -A PID_OF
@@ -119,8 +95,8 @@ step "Two targets, one disk, Linux with a path to each"
 setup_rxe_and_cable
 in_soft_netns ip addr add "$OTHER_ADDR/24" dev cable1
 use_soft_target
-write_path_config /tmp/one.toml "$FABRIC_ADDR" 1 1-100 optimized
-write_path_config /tmp/two.toml "$OTHER_ADDR" 2 101-200 non-optimized
+write_path_config /tmp/one.toml "$FABRIC_ADDR" 1 1-100 optimized "$DISK" "$UUID"
+write_path_config /tmp/two.toml "$OTHER_ADDR" 2 101-200 non-optimized "$DISK" "$UUID"
 start_path one
 start_path two
 mark_kernel_log
