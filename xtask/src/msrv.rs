@@ -1,10 +1,11 @@
 //! `cargo xtask msrv`: the workspace compiles with the oldest Rust that Cargo.toml promises.
 
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
 use crate::test::step::Step;
+use crate::test::succeeds;
 
 /// Cargo's output of that compiler, so that today's stays as it is.
 const OUTPUT: &str = "build/msrv";
@@ -39,19 +40,10 @@ fn promised() -> Result<String> {
 }
 
 fn has(version: &str) -> bool {
-    quietly(Command::new("rustup").args(["run", version, "cargo", "--version"]))
+    succeeds(Command::new("rustup").args(["run", version, "cargo", "--version"]))
 }
 
 fn install(version: &str) -> bool {
     println!("installing Rust {version} by rustup");
-    quietly(Command::new("rustup").args(["toolchain", "install", version, "--profile", "minimal"]))
-}
-
-fn quietly(command: &mut Command) -> bool {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
+    succeeds(Command::new("rustup").args(["toolchain", "install", version, "--profile", "minimal"]))
 }

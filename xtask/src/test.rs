@@ -21,7 +21,7 @@ use plan::Extent;
 use skips::Skips;
 use tally::Tally;
 
-pub(crate) use tools::check_dependencies;
+pub(crate) use tools::{check_dependencies, succeeds};
 
 use crate::times::Times;
 use crate::vm::tree::Tree;

@@ -2,6 +2,8 @@
 //! module uses only those before it. docs/architecture.md shows the order, and this test
 //! compares it with the sources.
 
+mod common;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -35,20 +37,6 @@ fn documented() -> Vec<(String, Vec<String>)> {
             (krate.to_owned(), modules.map(str::to_owned).collect())
         })
         .collect()
-}
-
-/// Source files under a folder, but for those that are tests.
-fn sources(folder: &Path, files: &mut Vec<PathBuf>) {
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
-        if path.is_dir() {
-            sources(&path, files);
-        } else if path.extension().is_some_and(|extension| extension == "rs")
-            && path.file_stem().is_none_or(|stem| stem != "tests")
-        {
-            files.push(path);
-        }
-    }
 }
 
 /// The source without comments and without its module of tests.
@@ -103,10 +91,12 @@ fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTree
 
 /// Which module of the crate uses which others.
 fn uses(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
-    let mut files = Vec::new();
-    sources(folder, &mut files);
     let mut uses: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for file in files {
+    let is_test = |file: &Path| file.file_stem().is_some_and(|stem| stem == "tests");
+    for file in common::rust_files(folder) {
+        if is_test(&file) {
+            continue;
+        }
         let inside = file.strip_prefix(folder).unwrap();
         let depth = inside.components().count() - 1;
         let first = inside.components().next().unwrap().as_os_str();

@@ -14,22 +14,34 @@ use crate::vm::tree::Tree;
 const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
 /// Skips that may be: a part of the test's name or of its record, and why.
-const ALLOWED: [(&str, &str); 5] = [
-    ("costs", "`cargo xtask test --all` runs them"),
+const ALLOWED: [(&str, &str); 7] = [
     (
-        "soak",
+        "a_read_costs_what_it_may",
+        "`cargo xtask test --all` runs it",
+    ),
+    (
+        "connects::connects",
         "`cargo xtask soak` runs it, and `test --all` a short one",
     ),
     (
-        "msrv",
+        "soak rounds",
+        "`cargo xtask soak` runs them, and `test --all` a few",
+    ),
+    // As cargo test names it.
+    (
+        "rounds, it takes as long as it is given",
+        "`cargo xtask soak` runs them, and `test --all` a few",
+    ),
+    (
+        "msrv: rustup cannot install",
         "machines without rustup, or without a way to its server",
     ),
     (
-        "8021q",
+        "this kernel has no VLAN interfaces (8021q)",
         "machines whose kernel has no VLANs; vm soft-vlan shows them",
     ),
     (
-        "child_of_shared_state",
+        "panics::tests::child_of_shared_state",
         "it ends its process; another test runs it",
     ),
 ];

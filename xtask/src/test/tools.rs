@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::plan::Extent;
 use super::step::{Step, cargo};
-use crate::vm::host;
+use crate::vm::{cache, host};
 
 /// The cargo-deny whose findings are the judge, so that a new one does not
 /// fail yesterday's commit.
@@ -78,7 +78,7 @@ fn cargo_has(subcommand: &str) -> bool {
 
 /// Our own cargo-deny, built the first time that it is asked for.
 fn cargo_deny() -> Result<PathBuf> {
-    let root = cache()?.join(format!("cargo-deny-{CARGO_DENY_VERSION}"));
+    let root = cache::folder()?.join(format!("tools/cargo-deny-{CARGO_DENY_VERSION}"));
     let program = root.join("bin/cargo-deny");
     if succeeds(Command::new(&program).arg("--version")) {
         return Ok(program);
@@ -113,23 +113,8 @@ fn cargo_deny() -> Result<PathBuf> {
     Ok(program)
 }
 
-/// Where tools are kept from one clone to the next: beside the VM lab's layers.
-fn cache() -> Result<PathBuf> {
-    let user_cache = || {
-        std::env::var_os("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
-            .map(|cache| cache.join("cairn"))
-    };
-    let cairn = std::env::var_os("CAIRN_CACHE")
-        .map(PathBuf::from)
-        .or_else(user_cache);
-    Ok(cairn
-        .context("no place for tools: set CAIRN_CACHE or HOME")?
-        .join("tools"))
-}
-
-fn succeeds(command: &mut Command) -> bool {
+/// Whether a command succeeds, of whose output nothing is shown.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
     command
         .stdin(Stdio::null())
         .stdout(Stdio::null())

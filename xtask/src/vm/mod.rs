@@ -7,7 +7,7 @@
 //! A scenario is a shell script in `tests/vm/scenarios`. Each one gets a machine of its own,
 //! freshly booted, and answers by its exit code.
 
-mod cache;
+pub(crate) mod cache;
 pub(crate) mod host;
 mod initramfs;
 mod kernel;

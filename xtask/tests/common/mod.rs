@@ -1,0 +1,25 @@
+//! The project's own sources.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// All Rust files under a folder, without cargo's output and what is hidden.
+pub(crate) fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    collect(folder, &mut files);
+    files
+}
+
+fn collect(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = path.file_name().unwrap().to_string_lossy();
+        if path.is_dir() {
+            if name != "build" && !name.starts_with('.') {
+                collect(&path, files);
+            }
+        } else if name.ends_with(".rs") {
+            files.push(path);
+        }
+    }
+}
