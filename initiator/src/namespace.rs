@@ -30,7 +30,7 @@ pub struct Namespace {
     pub write_protected: bool,
 }
 
-/// What tells a disk from every other; zeroes are none.
+/// The identifiers of a disk; one that is all zeroes is not there.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct DiskIdentity {
     /// UUID.
@@ -106,7 +106,7 @@ impl Namespace {
         })
     }
 
-    /// What tells its disk from every other.
+    /// The identifiers of its disk.
     pub(crate) fn identity(&self) -> DiskIdentity {
         DiskIdentity {
             uuid: self.uuid.unwrap_or_default(),

@@ -214,7 +214,7 @@ pub(crate) fn end_process(reason: &str) -> ! {
 }
 
 /// What a lock guards that threads share. If one of them panicked in the middle of a change,
-/// nobody knows what it is now: then the process ends.
+/// it may be half changed: then the process ends.
 pub(crate) fn intact<T>(locked: LockResult<T>, what: &str) -> T {
     locked.unwrap_or_else(|_| {
         end_process(&format!(

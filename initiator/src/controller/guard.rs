@@ -20,7 +20,7 @@ use nvme_proto::wire::{FromBytes, Sqe, Status};
 use crate::command;
 use crate::namespace::{DiskIdentity, Namespace};
 
-/// Lost writes that are told apart; more count as one of all blocks.
+/// Lost writes that are kept one by one; beyond them, all blocks count as in doubt.
 const DOUBTS_MAX: usize = 256;
 
 /// A namespace that was opened.
