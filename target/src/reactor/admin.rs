@@ -9,8 +9,8 @@ use crate::request::{RequestId, Task};
 impl Reactor {
     /// Parses the command and gets a buffer for its data.
     pub(super) fn begin_admin(&mut self, id: RequestId) {
-        let request = &mut self.requests[id];
-        let association = self.qpairs[request.qpair].association.as_ref();
+        let request = &mut self.queues.requests[id];
+        let association = self.queues.qpairs[request.qpair].association.as_ref();
         let subsystem = &association.expect("an admin queue is connected").subsystem;
         let sqe = &request.sqe;
         let parsed = AdminCommand::parse(sqe, subsystem.io_limits().mdts_bytes)
@@ -28,9 +28,9 @@ impl Reactor {
 
     /// The data is there: carries the command out.
     pub(super) fn execute_admin(&mut self, id: RequestId, command: &AdminCommand) {
-        let request = &self.requests[id];
+        let request = &self.queues.requests[id];
         let (cid, qpair) = (request.cid(), request.qpair);
-        let Some(association) = self.qpairs[qpair].association.clone() else {
+        let Some(association) = self.queues.qpairs[qpair].association.clone() else {
             unreachable!("an admin queue is connected")
         };
         let (mut data_in, mut data_out) = (Vec::new(), Vec::new());
@@ -38,7 +38,7 @@ impl Reactor {
             Transfer::None => {}
             Transfer::FromHost { length } => {
                 data_in.resize(length as usize, 0);
-                self.ring.peek(self.data_span(id), &mut data_in);
+                self.io.ring.peek(self.data_span(id), &mut data_in);
             }
             Transfer::ToHost { length } => data_out.resize(length as usize, 0),
         }
@@ -46,10 +46,10 @@ impl Reactor {
         let outcome = association
             .subsystem
             .execute(cntlid, cid, command, &data_in, &mut data_out);
-        if let Some(buffer) = &self.requests[id].data
+        if let Some(buffer) = &self.queues.requests[id].data
             && !data_out.is_empty()
         {
-            self.arena.write(buffer, &data_out);
+            self.io.arena.write(buffer, &data_out);
         }
         // What the command brought about goes before its response.
         self.read_inbox();
@@ -61,17 +61,17 @@ impl Reactor {
 
     /// The controller keeps the CID; nothing else of the request is needed.
     fn park(&mut self, id: RequestId) {
-        let qpair = self.requests[id].qpair;
+        let qpair = self.queues.requests[id].qpair;
         self.release_receive(id);
         self.release_buffers(id);
-        self.requests[id].take_permit().parked();
-        self.qpairs[qpair].command_ends();
+        self.queues.requests[id].take_permit().parked();
+        self.queues.qpairs[qpair].command_ends();
         self.free(id);
     }
 
     fn refuse_admin(&mut self, id: RequestId, refusal: Refusal) {
-        let request = &self.requests[id];
-        let association = self.qpairs[request.qpair].association.as_ref();
+        let request = &self.queues.requests[id];
+        let association = self.queues.qpairs[request.qpair].association.as_ref();
         let association = association.expect("an admin queue is connected");
         let cntlid = association.controller.cntlid();
         let completion = association.subsystem.refuse(cntlid, request.cid(), refusal);

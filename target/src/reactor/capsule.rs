@@ -6,7 +6,7 @@ use nvme_proto::wire::{FromZeros, Sqe, Status};
 
 use super::Reactor;
 use super::count::count_success;
-use super::io::{Begun, begin_io};
+use super::disk::{Begun, begin_io};
 use super::port::Port;
 use super::respond::try_respond;
 use crate::ending::Ending;
@@ -87,18 +87,18 @@ impl Reactor {
     /// done and answered here, with all that it touches looked up once.
     pub(super) fn capsule_arrived(&mut self, index: usize, slot: u32, completion: &Completion) {
         // A port that is gone takes its slots with it.
-        let Some(port) = &mut self.ports[index] else {
+        let Some(port) = &mut self.queues.ports[index] else {
             return;
         };
         port.slot_filled();
         let Some(qpair) = port.qpair(completion.qp) else {
             return port.repost(slot);
         };
-        let queue = &mut self.qpairs[qpair];
-        if !queue.is_open() || self.draining || completion.status == WorkStatus::Flushed {
+        let queue = &mut self.queues.qpairs[qpair];
+        if !queue.is_open() || self.queues.draining || completion.status == WorkStatus::Flushed {
             return port.repost(slot);
         }
-        if !queue.hear(self.now_ns) {
+        if !queue.hear(self.time.now_ns) {
             self.expire(qpair);
             return self.repost(index, slot);
         }
@@ -107,7 +107,7 @@ impl Reactor {
                 qpair,
                 slot,
                 data_bytes,
-                seen_ns: self.now_ns,
+                seen_ns: self.time.now_ns,
             },
             Err(ending) => {
                 self.close(qpair, ending);
@@ -115,8 +115,9 @@ impl Reactor {
             }
         };
         // With fewer taken nobody can be beyond its share.
-        let scarce = self.requests.free() < self.plenty || !self.lines.is_empty();
-        if scarce || self.hold_until.is_some() {
+        let scarce =
+            self.queues.requests.free() < self.queues.plenty || !self.queues.lines.is_empty();
+        if scarce || self.queues.hold_until.is_some() {
             return self.admit_or_wait(Capsule {
                 qpair,
                 slot: Some(slot),
@@ -125,18 +126,18 @@ impl Reactor {
                 seen_ns: arrived.seen_ns,
             });
         }
-        let (id, request) = take_on(&mut self.requests, &arrived, queue, port);
+        let (id, request) = take_on(&mut self.queues.requests, &arrived, queue, port);
         let association = match &queue.association {
             Some(association) if association.qid != 0 => association,
             _ => return self.begin(id),
         };
-        match begin_io(request, association, index, &mut self.disks) {
+        match begin_io(request, association, index, &mut self.io.disks) {
             Ok(Begun::Read) if arrived.data_bytes == 0 => {
-                request.way.held(self.now_ns);
-                request.end(Status::SUCCESS, 0, self.now_ns);
-                count_success(request, Op::Read, association, &self.disks);
-                let outboxes = (&self.arena, &mut self.dirty);
-                if !try_respond(id, request, queue, port, outboxes, self.now) {
+                request.way.held(self.time.now_ns);
+                request.end(Status::SUCCESS, 0, self.time.now_ns);
+                count_success(request, Op::Read, association, &self.io.disks);
+                let outboxes = (&self.io.arena, &mut self.queues.dirty);
+                if !try_respond(id, request, queue, port, outboxes, self.time.now) {
                     self.answer(id);
                 }
             }
@@ -147,10 +148,13 @@ impl Reactor {
 
     /// Takes a request for a capsule whose command was copied, and begins with it.
     pub(super) fn admit(&mut self, capsule: Capsule) {
-        let (id, request) = self.requests.take(capsule.qpair, |sqe| *sqe = capsule.sqe);
+        let (id, request) = self
+            .queues
+            .requests
+            .take(capsule.qpair, |sqe| *sqe = capsule.sqe);
         request.in_capsule_bytes = capsule.data_bytes;
         request.way = Way::seen(capsule.seen_ns);
-        let queue = &mut self.qpairs[capsule.qpair];
+        let queue = &mut self.queues.qpairs[capsule.qpair];
         queue.requests += 1;
         if capsule.is_shed() {
             return self.fail_io(id, Status::NAMESPACE_NOT_READY);
@@ -168,13 +172,13 @@ impl Reactor {
 
     /// Begins with a command.
     fn begin(&mut self, id: RequestId) {
-        let request = &mut self.requests[id];
-        let queue = &self.qpairs[request.qpair];
+        let request = &mut self.queues.requests[id];
+        let queue = &self.queues.qpairs[request.qpair];
         match &queue.association {
             None => self.begin_connect(id),
             Some(association) if association.qid == 0 => self.begin_admin(id),
             Some(association) => {
-                match begin_io(request, association, queue.port, &mut self.disks) {
+                match begin_io(request, association, queue.port, &mut self.io.disks) {
                     Ok(_) => self.acquire(id),
                     Err(status) => self.fail_io(id, status),
                 }
@@ -189,16 +193,21 @@ impl Reactor {
         completion: nvme_proto::controller::Completion,
     ) {
         use nvme_proto::wire::U16;
-        if !self.qpairs.get(qpair).is_some_and(|queue| queue.is_open()) {
+        if !self
+            .queues
+            .qpairs
+            .get(qpair)
+            .is_some_and(|queue| queue.is_open())
+        {
             return;
         }
         let sqe = Sqe {
             cid: U16::new(completion.cid),
             ..Sqe::new_zeroed()
         };
-        let (id, request) = self.requests.take(qpair, |own| *own = sqe);
+        let (id, request) = self.queues.requests.take(qpair, |own| *own = sqe);
         request.task = Task::LateCompletion;
-        let queue = &mut self.qpairs[qpair];
+        let queue = &mut self.queues.qpairs[qpair];
         queue.requests += 1;
         queue.command_begins();
         self.finish(id, completion.status, completion.result);
@@ -208,7 +217,7 @@ impl Reactor {
     #[inline]
     pub(super) fn repost(&mut self, port: usize, slot: u32) {
         // A port that is gone takes its slots with it.
-        if let Some(port) = &mut self.ports[port] {
+        if let Some(port) = &mut self.queues.ports[port] {
             port.repost(slot);
         }
     }

@@ -20,15 +20,15 @@ use crate::request::{RequestId, Task};
 impl Reactor {
     /// Checks the command and gets its data.
     pub(super) fn begin_connect(&mut self, id: RequestId) {
-        let request = &mut self.requests[id];
+        let request = &mut self.queues.requests[id];
         request.task = Task::Connect;
         // One Connect a connection (Base, 6.3), also while the first is on its way.
-        if std::mem::replace(&mut self.qpairs[request.qpair].connect_begun, true) {
+        if std::mem::replace(&mut self.queues.qpairs[request.qpair].connect_begun, true) {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return self.refuse_connect(id, refusal);
         }
         // Capsules of the admin queue have no data (RDMA, 3.1).
-        let admin = self.qpairs[request.qpair].cm.qid.get() == 0;
+        let admin = self.queues.qpairs[request.qpair].cm.qid.get() == 0;
         let in_capsule_bytes = if admin { 0 } else { request.in_capsule_bytes };
         match ConnectRequest::locate(&request.sqe, in_capsule_bytes) {
             Ok(transfer) => {
@@ -44,7 +44,7 @@ impl Reactor {
     /// The data is there: connects.
     pub(super) fn execute_connect(&mut self, id: RequestId) {
         let mut data = ConnectData::new_zeroed();
-        self.ring.peek(self.input_span(id), data.as_mut_bytes());
+        self.io.ring.peek(self.input_span(id), data.as_mut_bytes());
         match self.connect(id, &data) {
             Ok(result) => self.answer_connect(id, result),
             Err(refusal) => self.refuse_connect(id, refusal),
@@ -52,14 +52,14 @@ impl Reactor {
     }
 
     fn connect(&mut self, id: RequestId, data: &ConnectData) -> Result<u64, Refusal> {
-        let qpair = self.requests[id].qpair;
-        let request = ConnectRequest::parse(&self.requests[id].sqe, data)?;
-        let subsystem = self.registry.find(&request.subnqn);
+        let qpair = self.queues.requests[id].qpair;
+        let request = ConnectRequest::parse(&self.queues.requests[id].sqe, data)?;
+        let subsystem = self.control.registry.find(&request.subnqn);
         let subsystem = subsystem.ok_or_else(ConnectRequest::unknown_subsystem)?;
-        let address = self.address(qpair);
-        let port = self.port(self.qpairs[qpair].port);
+        let address = self.control.address(qpair);
+        let port = self.port(self.queues.qpairs[qpair].port);
         let device = port.device().name().to_owned();
-        let queue = &mut self.qpairs[qpair];
+        let queue = &mut self.queues.qpairs[qpair];
         let way = Way {
             address,
             cm: &queue.cm,
@@ -69,7 +69,7 @@ impl Reactor {
         };
         let (connected, controller) = subsystem.connect(&request, &way)?;
         let marked = self.settle_marking(qpair, controller.host());
-        let queue = &mut self.qpairs[qpair];
+        let queue = &mut self.queues.qpairs[qpair];
         if let Some(line) = Line::about(Topic::Connection) {
             peer_line!(
                 info,
@@ -80,7 +80,7 @@ impl Reactor {
                 cntlid = connected.cntlid,
                 qid = connected.qid,
                 entries = connected.sq_entries,
-                reactor = self.index,
+                reactor = self.control.index,
                 tos = marked.tos,
                 dscp = marked.dscp,
                 sl = marked.sl,
@@ -93,7 +93,7 @@ impl Reactor {
         let shown = Arc::new(QueueShared {
             peer: queue.peer,
             local: queue.local,
-            reactor: self.index,
+            reactor: self.control.index,
             device,
             provider: queue.listener.provider,
             pkey: queue.listener.pkey,
@@ -111,7 +111,10 @@ impl Reactor {
         if !request.subnqn.is_discovery() {
             queue.place.associate();
         }
-        let share = self.shares.join(association.controller.host_nqn(), qpair);
+        let share = self
+            .io
+            .shares
+            .join(association.controller.host_nqn(), qpair);
         queue.connected(
             association,
             share,
@@ -124,9 +127,9 @@ impl Reactor {
     /// Has a queue's packets carry what rules say of its host, which is known by name
     /// now; returns what they do carry.
     fn settle_marking(&mut self, qpair: QpairId, host: Nqn) -> Shown {
-        let queue = &mut self.qpairs[qpair];
+        let queue = &mut self.queues.qpairs[qpair];
         let marking = queue.policy.choose(Some(host.raw()));
-        let Some(port) = &mut self.ports[queue.port] else {
+        let Some(port) = &mut self.queues.ports[queue.port] else {
             return Shown::default();
         };
         if marking != queue.marking && port.endpoint().remark(queue.qp, marking) {
@@ -137,13 +140,17 @@ impl Reactor {
 
     /// Refuses; the connection is closed when the host has read why.
     fn refuse_connect(&mut self, id: RequestId, refusal: Refusal) {
-        let request = &mut self.requests[id];
+        let request = &mut self.queues.requests[id];
         request.close_after = true;
-        let queue = &self.qpairs[request.qpair];
+        let queue = &self.queues.qpairs[request.qpair];
         let code = refusal.status.code().bits();
-        self.counters.refused.add(code);
+        self.queues.counters.refused.add(code);
         let peer = queue.peer.ip();
-        if let Some(line) = self.complaints.admit(Topic::Refused, peer, self.now) {
+        if let Some(line) = self
+            .control
+            .complaints
+            .admit(Topic::Refused, peer, self.time.now)
+        {
             peer_line!(
                 warn,
                 line,

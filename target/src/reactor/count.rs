@@ -25,34 +25,42 @@ pub(super) enum Wait {
 impl Reactor {
     /// The time until now was spent on what it was doing.
     pub(super) fn count_time(&mut self, now_ns: u64) {
-        let passed_ns = now_ns - self.now_ns;
-        self.counters.time_ns[self.doing as usize].add(passed_ns);
-        self.disks.count_busy(passed_ns);
-        self.now_ns = now_ns;
+        let passed_ns = now_ns - self.time.now_ns;
+        self.queues.counters.time_ns[self.time.doing as usize].add(passed_ns);
+        self.io.disks.count_busy(passed_ns);
+        self.time.now_ns = now_ns;
     }
 
     /// A round is over: what it left is there to be seen.
     pub(super) fn count_round(&mut self, busy: bool) {
-        self.counters.rounds.add(1);
-        self.doing = if busy { Doing::Work } else { Doing::Poll };
+        self.queues.counters.rounds.add(1);
+        self.time.doing = if busy { Doing::Work } else { Doing::Poll };
         if busy {
-            let counters = &self.counters;
-            counters.queue_pairs.set(self.qpairs.len() as u64);
-            counters.requests.set(self.requests.in_use() as u64);
-            let used = self.arena.taken_bytes() as u64;
+            let counters = &self.queues.counters;
+            counters.queue_pairs.set(self.queues.qpairs.len() as u64);
+            counters.requests.set(self.queues.requests.in_use() as u64);
+            let used = self.io.arena.taken_bytes() as u64;
             counters.buffer_used_bytes.set(used);
         }
     }
 
     /// A command begins to wait.
     pub(super) fn count_wait(&self, id: RequestId, wait: Wait) {
-        let association = self.qpairs[self.requests[id].qpair].association.as_ref();
+        let association = self.queues.qpairs[self.queues.requests[id].qpair]
+            .association
+            .as_ref();
         let queue = association.map(|association| &association.queue.counters);
         let (own, queues) = match wait {
-            Wait::Share => (&self.counters.share_waits, queue.map(|q| &q.share_waits)),
-            Wait::Pool => (&self.counters.pool_waits, queue.map(|q| &q.pool_waits)),
-            Wait::Read => (&self.counters.read_waits, None),
-            Wait::Send => (&self.counters.send_waits, None),
+            Wait::Share => (
+                &self.queues.counters.share_waits,
+                queue.map(|q| &q.share_waits),
+            ),
+            Wait::Pool => (
+                &self.queues.counters.pool_waits,
+                queue.map(|q| &q.pool_waits),
+            ),
+            Wait::Read => (&self.queues.counters.read_waits, None),
+            Wait::Send => (&self.queues.counters.send_waits, None),
         };
         own.add(1);
         if let Some(queues) = queues {

@@ -23,11 +23,15 @@ impl Reactor {
     /// There was a gap before this round.
     pub(super) fn heed_gap(&mut self) {
         self.end_overdue();
-        let hold = if self.asleep { Duration::ZERO } else { HOLD };
-        self.hold_until = Some(self.now + hold);
-        self.next_check = self.now;
-        if !self.asleep {
-            self.lines.pardon(self.now);
+        let hold = if self.time.asleep {
+            Duration::ZERO
+        } else {
+            HOLD
+        };
+        self.queues.hold_until = Some(self.time.now + hold);
+        self.time.next_check = self.time.now;
+        if !self.time.asleep {
+            self.queues.lines.pardon(self.time.now);
         }
     }
 
@@ -35,9 +39,12 @@ impl Reactor {
     /// that was not already.
     fn end_overdue(&mut self) {
         let overdue: Vec<QpairId> = self
+            .queues
             .qpairs
             .ids()
-            .filter(|&id| self.qpairs[id].is_open() && self.qpairs[id].is_over(self.now_ns))
+            .filter(|&id| {
+                self.queues.qpairs[id].is_open() && self.queues.qpairs[id].is_over(self.time.now_ns)
+            })
             .collect();
         for qpair in overdue {
             self.expire(qpair);
@@ -48,6 +55,6 @@ impl Reactor {
     pub(super) fn expire(&mut self, qpair: QpairId) {
         self.close(qpair, KEEP_ALIVE_EXPIRED);
         // Its other queues are the control plane's to end.
-        let _ = self.control.send(ControlMessage::TimersChanged);
+        let _ = self.control.plane.send(ControlMessage::TimersChanged);
     }
 }

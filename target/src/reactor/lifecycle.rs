@@ -29,7 +29,7 @@ impl Reactor {
         let peer = admitted.request.peer;
         let qid = admitted.cm.qid.get();
         let device = Arc::clone(&admitted.request.device);
-        let port = if self.draining {
+        let port = if self.queues.draining {
             Err("the target is shutting down".to_owned())
         } else {
             self.port_for(&device, admitted.listener.provider)
@@ -38,14 +38,14 @@ impl Reactor {
             Ok(port) => self.accept_on(port, admitted),
             Err(reason) => {
                 let status = RejectStatus::NO_RESOURCES;
-                self.counters.rejected.add(status.0);
+                self.queues.counters.rejected.add(status.0);
                 let reject = RejectData::new(status);
                 admitted.request.reject(reject.as_bytes());
                 Err(reason)
             }
         };
         if let Err(reason) = result {
-            self.inbox.unload(qid);
+            self.control.inbox.unload(qid);
             self.explain_refusal(peer, device.name(), &reason);
         }
     }
@@ -53,8 +53,9 @@ impl Reactor {
     /// The host is told "No Resources"; here is what is short.
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let Some(line) = self
+            .control
             .complaints
-            .admit(Topic::Refused, address.ip(), self.now)
+            .admit(Topic::Refused, address.ip(), self.time.now)
         else {
             return;
         };
@@ -93,7 +94,7 @@ impl Reactor {
             ..QpOptions::default()
         };
         let (peer, local) = (request.peer, request.local);
-        let endpoint = self.ports[port]
+        let endpoint = self.queues.ports[port]
             .as_mut()
             .expect("the port was just found")
             .endpoint();
@@ -115,9 +116,9 @@ impl Reactor {
         };
         // If the process was stopped in the middle of this round, the round's time is long ago, and
         // the host would have no time left for its Connect.
-        let now = self.clock.now().max(self.now);
-        let id = self.qpairs.add(QueuePair::new(accepted, now));
-        self.ports[port]
+        let now = self.time.clock.now().max(self.time.now);
+        let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
+        self.queues.ports[port]
             .as_mut()
             .expect("the port was just found")
             .add_qpair(qp, id);
@@ -136,26 +137,39 @@ impl Reactor {
             port.as_ref()
                 .is_some_and(|port| port.device().id() == device.id())
         };
-        if let Some(index) = self.ports.iter().position(known) {
+        if let Some(index) = self.queues.ports.iter().position(known) {
             return Ok(index);
         }
         // A place whose old queue pairs are all forgotten.
-        let in_use = |index| self.qpairs.ids().any(|id| self.qpairs[id].port == index);
+        let in_use = |index| {
+            self.queues
+                .qpairs
+                .ids()
+                .any(|id| self.queues.qpairs[id].port == index)
+        };
         let index = (0..PORTS_MAX)
-            .find(|&index| self.ports.get(index).is_none_or(Option::is_none) && !in_use(index))
+            .find(|&index| {
+                self.queues.ports.get(index).is_none_or(Option::is_none) && !in_use(index)
+            })
             .ok_or_else(|| format!("a reactor serves at most {PORTS_MAX} devices"))?;
-        let counters = self.counters.device(device.name(), provider);
-        let arena = self.arena.mapping();
-        let port = Port::open(device, arena, &mut self.ring, &self.sizes, counters)?;
-        self.disks.port_opened(index, device);
-        if self.ports.len() <= index {
-            self.ports.resize_with(index + 1, || None);
+        let counters = self.queues.counters.device(device.name(), provider);
+        let arena = self.io.arena.mapping();
+        let port = Port::open(
+            device,
+            arena,
+            &mut self.io.ring,
+            &self.control.sizes,
+            counters,
+        )?;
+        self.io.disks.port_opened(index, device);
+        if self.queues.ports.len() <= index {
+            self.queues.ports.resize_with(index + 1, || None);
         }
-        self.ports[index] = Some(port);
+        self.queues.ports[index] = Some(port);
         // Cause: the first connection of a device, or its removal.
         tracing::info!(
             device = device.name(),
-            reactor = self.index,
+            reactor = self.control.index,
             "device opened"
         );
         Ok(index)
@@ -164,31 +178,35 @@ impl Reactor {
     /// A port that must be there.
     #[inline]
     pub(super) fn port(&self, index: usize) -> &Port {
-        self.ports[index]
+        self.queues.ports[index]
             .as_ref()
             .expect("an open queue pair has a port")
     }
 
     /// Takes a device's connection events.
     pub(super) fn poll_events(&mut self, index: usize) -> bool {
-        let Some(port) = &mut self.ports[index] else {
+        let Some(port) = &mut self.queues.ports[index] else {
             return false;
         };
-        let mut events = std::mem::take(&mut self.events);
+        let mut events = std::mem::take(&mut self.control.events);
         port.endpoint().poll_events(&mut events);
         let busy = !events.is_empty();
         for event in events.drain(..) {
             self.connection_event(index, event);
         }
-        self.events = events;
+        self.control.events = events;
         busy
     }
 
     fn connection_event(&mut self, port: usize, event: Event) {
-        if let Some(port) = &self.ports[port] {
+        if let Some(port) = &self.queues.ports[port] {
             port.counters().heard(&event);
         }
-        let find = |qp| self.ports[port].as_ref().and_then(|port| port.qpair(qp));
+        let find = |qp| {
+            self.queues.ports[port]
+                .as_ref()
+                .and_then(|port| port.qpair(qp))
+        };
         match event {
             Event::Established { qp, .. } => {
                 peer_detail!(?qp, "established");
@@ -216,7 +234,7 @@ impl Reactor {
             }
             Event::DeviceRemoved => self.device_removed(port),
             Event::Notice { message } => {
-                let device = self.ports[port]
+                let device = self.queues.ports[port]
                     .as_ref()
                     .map(|port| port.device().name().to_owned());
                 if let Some(line) = Line::about(Topic::Connection) {
@@ -228,14 +246,14 @@ impl Reactor {
 
     /// Ends a queue, and tells why, once.
     pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
-        match self.qpairs[qpair].state {
+        match self.queues.qpairs[qpair].state {
             State::Connecting { .. } | State::Live => {
                 self.explain_close(qpair, ending);
                 self.let_go(qpair, true);
             }
             State::Closing { explained: false } => {
                 self.explain_close(qpair, ending);
-                self.qpairs[qpair].state = State::Closing { explained: true };
+                self.queues.qpairs[qpair].state = State::Closing { explained: true };
             }
             State::Closing { explained: true } | State::Closed => {}
         }
@@ -243,24 +261,28 @@ impl Reactor {
 
     /// Ends a queue whose connection broke, for a reason that is yet to come.
     pub(super) fn close_unexplained(&mut self, qpair: QpairId) {
-        if self.qpairs[qpair].is_open() {
+        if self.queues.qpairs[qpair].is_open() {
             self.let_go(qpair, false);
         }
     }
 
     fn explain_close(&mut self, qpair: QpairId, ending: Ending) {
-        let queue = &self.qpairs[qpair];
+        let queue = &self.queues.qpairs[qpair];
         let (host, subsystem) = (queue.host_nqn(), queue.subsystem_nqn());
         let (address, qid) = (queue.peer, queue.qid());
         if let Ending::Orderly(reason) = ending {
-            self.counters.ended_orderly.add(1);
+            self.queues.counters.ended_orderly.add(1);
             if let Some(line) = Line::about(Topic::Connection) {
                 peer_line!(info, line, host, %address, subsystem, qid, reason, "disconnected");
             }
             return;
         }
-        self.counters.ended_by_fault.add(1);
-        let Some(line) = self.complaints.admit(Topic::Fault, address.ip(), self.now) else {
+        self.queues.counters.ended_by_fault.add(1);
+        let Some(line) = self
+            .control
+            .complaints
+            .admit(Topic::Fault, address.ip(), self.time.now)
+        else {
             return;
         };
         let reason = ending.fault(address.ip());
@@ -290,15 +312,15 @@ impl Reactor {
 
     /// Disconnects, and lets go of all that is not elsewhere.
     fn let_go(&mut self, qpair: QpairId, explained: bool) {
-        let queue = &mut self.qpairs[qpair];
+        let queue = &mut self.queues.qpairs[qpair];
         queue.state = State::Closing { explained };
         let (port, qp) = (queue.port, queue.qp);
-        if let Some(port) = &mut self.ports[port] {
+        if let Some(port) = &mut self.queues.ports[port] {
             port.endpoint().disconnect(qp);
         }
         self.drop_waiting(qpair);
         // What was never posted ends here; what was posted comes back.
-        let outbox = self.qpairs[qpair].outbox.take();
+        let outbox = self.queues.qpairs[qpair].outbox.take();
         self.lose_work(&outbox);
     }
 
@@ -306,39 +328,47 @@ impl Reactor {
     fn drop_waiting(&mut self, qpair: QpairId) {
         let mut dropped: Vec<RequestId> = Vec::new();
         let of_qpair = |request: &crate::request::Request| request.qpair == qpair;
-        self.requests
-            .take_out(&mut self.awaiting_buffer, of_qpair, |id| dropped.push(id));
-        self.requests
-            .take_out(&mut self.awaiting_predecessors, of_qpair, |id| {
+        self.queues
+            .requests
+            .take_out(&mut self.io.awaiting_buffer, of_qpair, |id| {
+                dropped.push(id)
+            });
+        self.queues
+            .requests
+            .take_out(&mut self.queues.awaiting_predecessors, of_qpair, |id| {
                 dropped.push(id);
             });
-        self.shares
-            .take_out(&mut self.requests, of_qpair, |id| dropped.push(id));
-        let queue = &mut self.qpairs[qpair];
-        self.requests
+        self.io
+            .shares
+            .take_out(&mut self.queues.requests, of_qpair, |id| dropped.push(id));
+        let queue = &mut self.queues.qpairs[qpair];
+        self.queues
+            .requests
             .take_out(&mut queue.awaiting_read, |_| true, |id| dropped.push(id));
-        self.requests
+        self.queues
+            .requests
             .take_out(&mut queue.awaiting_send, |_| true, |id| dropped.push(id));
         self.take_retries(of_qpair, |id| dropped.push(id));
-        self.disks
-            .take_waiting(&mut self.requests, of_qpair, |id| dropped.push(id));
+        self.io
+            .disks
+            .take_waiting(&mut self.queues.requests, of_qpair, |id| dropped.push(id));
         for id in dropped {
             self.abandon(id);
         }
-        let port = self.qpairs[qpair].port;
-        for slot in self.lines.drop_of(qpair) {
+        let port = self.queues.qpairs[qpair].port;
+        for slot in self.queues.lines.drop_of(qpair) {
             self.repost(port, slot);
         }
-        self.late.retain(|(of, _)| *of != qpair);
+        self.queues.late.retain(|(of, _)| *of != qpair);
     }
 
     /// The device has forgotten a queue pair: all its work has come back.
     fn closed(&mut self, qpair: QpairId) {
         self.close(qpair, Ending::Trouble(&trouble::TRANSPORT_GAVE_UP));
-        let queue = &mut self.qpairs[qpair];
+        let queue = &mut self.queues.qpairs[qpair];
         queue.state = State::Closed;
         let (port, qp) = (queue.port, queue.qp);
-        if let Some(port) = &mut self.ports[port] {
+        if let Some(port) = &mut self.queues.ports[port] {
             port.remove_qpair(qp);
         }
         self.retire_if_done(qpair);
@@ -346,14 +376,14 @@ impl Reactor {
 
     /// Forgets a queue of which nothing is left, and tells its subsystem.
     pub(super) fn retire_if_done(&mut self, qpair: QpairId) {
-        let queue = &self.qpairs[qpair];
+        let queue = &self.queues.qpairs[qpair];
         if queue.state != State::Closed || queue.requests > 0 {
             return;
         }
-        let queue = self.qpairs.remove(qpair);
-        self.inbox.unload(queue.cm.qid.get());
+        let queue = self.queues.qpairs.remove(qpair);
+        self.control.inbox.unload(queue.cm.qid.get());
         if let Some(share) = queue.share {
-            self.shares.leave(share, qpair);
+            self.io.shares.leave(share, qpair);
         }
         if let Some(association) = queue.association {
             let cntlid = association.controller.cntlid();
@@ -364,50 +394,55 @@ impl Reactor {
 
     /// A device is gone, and with it all work that it had.
     fn device_removed(&mut self, index: usize) {
-        let Some(port) = self.ports[index].take() else {
+        let Some(port) = self.queues.ports[index].take() else {
             return;
         };
         let device = port.device().id();
         // Cause: the first connection of a device, or its removal.
         tracing::warn!(
             device = port.device().name(),
-            reactor = self.index,
+            reactor = self.control.index,
             "device removed"
         );
         // What lay in its receive slots stays readable for requests in the backend:
         // the ring has the pages. But nobody posts the slots again.
-        if let Err(error) = port.close(index, &mut self.ring) {
+        if let Err(error) = port.close(index, &mut self.io.ring) {
             // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");
         }
-        self.disks.port_closed(index);
+        self.io.disks.port_closed(index);
         let lost: Vec<QpairId> = self
+            .queues
             .qpairs
             .ids()
-            .filter(|&id| self.qpairs[id].port == index)
+            .filter(|&id| self.queues.qpairs[id].port == index)
             .collect();
         for qpair in lost {
             self.close(qpair, Ending::Trouble(&trouble::DEVICE_REMOVED));
             let with_device = |stage| matches!(stage, Stage::Reading | Stage::Sending);
             let requests: Vec<RequestId> = self
+                .queues
                 .requests
                 .of_qpair(qpair)
-                .filter(|&id| with_device(self.requests[id].stage()))
+                .filter(|&id| with_device(self.queues.requests[id].stage()))
                 .collect();
             for id in requests {
                 self.lose_request(id);
             }
-            if self.qpairs.get(qpair).is_some() {
+            if self.queues.qpairs.get(qpair).is_some() {
                 self.closed(qpair);
             }
         }
-        let _ = self.control.send(ControlMessage::DeviceRemoved { device });
+        let _ = self
+            .control
+            .plane
+            .send(ControlMessage::DeviceRemoved { device });
     }
 
     /// Ends a request whose work went away with its device.
     fn lose_request(&mut self, id: RequestId) {
-        let stage = self.requests[id].stage();
-        self.requests.set_stage(id, stage, Stage::Running);
+        let stage = self.queues.requests[id].stage();
+        self.queues.requests.set_stage(id, stage, Stage::Running);
         if stage == Stage::Sending {
             self.release_buffers(id);
             self.free(id);
@@ -420,30 +455,32 @@ impl Reactor {
     pub(super) fn check_deadlines(&mut self) {
         self.serve_connects();
         let overdue: Vec<(QpairId, &'static str)> = self
+            .queues
             .qpairs
             .ids()
-            .filter_map(|id| Some((id, self.qpairs[id].overdue(self.now)?)))
+            .filter_map(|id| Some((id, self.queues.qpairs[id].overdue(self.time.now)?)))
             .collect();
         for (qpair, reason) in overdue {
             self.close(qpair, Ending::Fault(reason));
         }
-        if self.draining {
+        if self.queues.draining {
             self.close_idle_queues();
         }
     }
 
     /// Takes no more commands, and closes queues as they have no more.
     pub(super) fn drain(&mut self) {
-        self.draining = true;
+        self.queues.draining = true;
         self.close_idle_queues();
         self.report_drained();
     }
 
     fn close_idle_queues(&mut self) {
         let idle: Vec<QpairId> = self
+            .queues
             .qpairs
             .ids()
-            .filter(|&id| self.qpairs[id].requests == 0)
+            .filter(|&id| self.queues.qpairs[id].requests == 0)
             .collect();
         for qpair in idle {
             self.close(qpair, SHUTTING_DOWN);
@@ -452,16 +489,16 @@ impl Reactor {
 
     /// Closes everything, whatever is in progress, and then ends.
     pub(super) fn stop(&mut self) {
-        self.stopping = true;
-        let all: Vec<QpairId> = self.qpairs.ids().collect();
+        self.control.stopping = true;
+        let all: Vec<QpairId> = self.queues.qpairs.ids().collect();
         for qpair in all {
             self.close(qpair, SHUTTING_DOWN);
         }
     }
 
     pub(super) fn report_drained(&self) {
-        if self.draining && self.qpairs.len() == 0 {
-            let _ = self.control.send(ControlMessage::Drained);
+        if self.queues.draining && self.queues.qpairs.len() == 0 {
+            let _ = self.control.plane.send(ControlMessage::Drained);
         }
     }
 }

@@ -175,16 +175,16 @@ impl Reactor {
     /// Begins with a capsule if its host and its namespace may have one more request, or
     /// has it wait.
     pub(super) fn admit_or_wait(&mut self, mut capsule: Capsule) {
-        let port = self.qpairs[capsule.qpair].port;
+        let port = self.queues.qpairs[capsule.qpair].port;
         let slot = capsule.slot.expect("it has just arrived");
         self.port(port).slots().read_sqe(slot, &mut capsule.sqe);
         let nsid = self.nsid_of(&capsule);
-        let held = self.hold_until.is_some() || self.lines.has(capsule.qpair, nsid);
+        let held = self.queues.hold_until.is_some() || self.queues.lines.has(capsule.qpair, nsid);
         if !held && self.may_begin(capsule.qpair, nsid) {
             return self.admit(capsule);
         }
-        let held = self.hold_until.is_some();
-        self.counters.request_waits.add(u64::from(!held));
+        let held = self.queues.hold_until.is_some();
+        self.queues.counters.request_waits.add(u64::from(!held));
         // The SQE was copied: only data need the slot. So commands that wait keep no
         // receives from other hosts. Their number is that of the queues' entries at most.
         let stuck = self.receives_are_short(port) && self.stuck_line(capsule.qpair, nsid);
@@ -192,15 +192,15 @@ impl Reactor {
             capsule.slot = None;
             self.repost(port, slot);
         }
-        let queue = &self.qpairs[capsule.qpair];
+        let queue = &self.queues.qpairs[capsule.qpair];
         let association = queue.association.as_ref();
-        let disk = association.and_then(|of| self.disks.find(of.subsystem.id, nsid));
+        let disk = association.and_then(|of| self.io.disks.find(of.subsystem.id, nsid));
         let of = (queue.share, disk);
-        self.lines.push(nsid, capsule, of, self.now);
+        self.queues.lines.push(nsid, capsule, of, self.time.now);
     }
 
     fn stuck_line(&self, qpair: QpairId, nsid: u32) -> bool {
-        let mut lines = self.lines.lines.iter();
+        let mut lines = self.queues.lines.lines.iter();
         let line = lines.find(|line| line.qpair == qpair && line.nsid == nsid);
         line.is_some_and(|line| self.is_stuck(line))
     }
@@ -208,22 +208,22 @@ impl Reactor {
     /// Lets capsules go on, one of each line in turn.
     pub(super) fn serve_lines(&mut self) {
         let mut passed = 0;
-        while passed < self.lines.lines.len() {
-            let Some(mut line) = self.lines.lines.pop_front() else {
+        while passed < self.queues.lines.lines.len() {
+            let Some(mut line) = self.queues.lines.lines.pop_front() else {
                 return;
             };
             if !self.may_begin(line.qpair, line.nsid) {
-                self.lines.lines.push_back(line);
+                self.queues.lines.lines.push_back(line);
                 passed += 1;
                 continue;
             }
             passed = 0;
             let capsule = line.capsules.pop_front().expect("a line has someone");
-            self.lines.waiting -= 1;
+            self.queues.lines.waiting -= 1;
             if line.capsules.is_empty() {
-                self.lines.spare.push(line.capsules);
+                self.queues.lines.spare.push(line.capsules);
             } else {
-                self.lines.lines.push_back(line);
+                self.queues.lines.lines.push_back(line);
             }
             self.admit(capsule);
         }
@@ -231,10 +231,10 @@ impl Reactor {
 
     /// Whether a queue pair may have one more request, for this namespace.
     fn may_begin(&self, qpair: QpairId, nsid: u32) -> bool {
-        let queue = &self.qpairs[qpair];
+        let queue = &self.queues.qpairs[qpair];
         let association = queue.association.as_ref();
         if association.is_none_or(|association| association.qid == 0) && queue.requests == 0 {
-            return self.requests.free() > 0;
+            return self.queues.requests.free() > 0;
         }
         let Some(stock) = self.stock() else {
             return false;
@@ -257,16 +257,20 @@ impl Reactor {
 
     /// Requests for I/O, if any are left.
     fn stock(&self) -> Option<Stock> {
-        let free = self.requests.free().checked_sub(self.reserve)?;
-        let total = self.requests.capacity() - self.reserve;
+        let free = self
+            .queues
+            .requests
+            .free()
+            .checked_sub(self.queues.reserve)?;
+        let total = self.queues.requests.capacity() - self.queues.reserve;
         (free > 0).then_some(Stock { total, free })
     }
 
     /// Requests that the host of a queue pair has.
     pub(super) fn held_by_host(&self, qpair: QpairId) -> usize {
-        let of_queue = |&queue: &QpairId| self.qpairs[queue].requests as usize;
-        match self.qpairs[qpair].share {
-            Some(share) => self.shares.queues(share).iter().map(of_queue).sum(),
+        let of_queue = |&queue: &QpairId| self.queues.qpairs[queue].requests as usize;
+        match self.queues.qpairs[qpair].share {
+            Some(share) => self.io.shares.queues(share).iter().map(of_queue).sum(),
             None => of_queue(&qpair),
         }
     }
@@ -277,33 +281,33 @@ impl Reactor {
         qpair: QpairId,
         nsid: u32,
     ) -> (Option<Instant>, Option<Instant>) {
-        let share = self.qpairs[qpair].share;
-        let host = share.and_then(|share| self.shares.last_begun(share));
+        let share = self.queues.qpairs[qpair].share;
+        let host = share.and_then(|share| self.io.shares.last_begun(share));
         let disk = self.disk_of(qpair, nsid);
         (host, disk.and_then(|disk| disk.last_begun))
     }
 
     /// A command begins while others wait.
     pub(super) fn note_begun(&mut self, qpair: QpairId, nsid: u32) {
-        let queue = &self.qpairs[qpair];
+        let queue = &self.queues.qpairs[qpair];
         if let Some(share) = queue.share {
-            self.shares.note_begun(share, self.now);
+            self.io.shares.note_begun(share, self.time.now);
         }
         let association = queue.association.as_ref();
-        if let Some(disk) = association.and_then(|of| self.disks.find(of.subsystem.id, nsid)) {
-            self.disks[disk].last_begun = Some(self.now);
+        if let Some(disk) = association.and_then(|of| self.io.disks.find(of.subsystem.id, nsid)) {
+            self.io.disks[disk].last_begun = Some(self.time.now);
         }
     }
 
     fn disk_of(&self, qpair: QpairId, nsid: u32) -> Option<&Disk> {
-        let association = self.qpairs[qpair].association.as_ref()?;
-        let disk = self.disks.find(association.subsystem.id, nsid)?;
-        Some(&self.disks[disk])
+        let association = self.queues.qpairs[qpair].association.as_ref()?;
+        let disk = self.io.disks.find(association.subsystem.id, nsid)?;
+        Some(&self.io.disks[disk])
     }
 
     /// The NSID of an I/O command, 0 of others.
     pub(super) fn nsid_of(&self, capsule: &Capsule) -> u32 {
-        let association = self.qpairs[capsule.qpair].association.as_ref();
+        let association = self.queues.qpairs[capsule.qpair].association.as_ref();
         let is_io = association.is_some_and(|association| association.qid != 0);
         if is_io { capsule.sqe.nsid.get() } else { 0 }
     }

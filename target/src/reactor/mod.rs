@@ -13,8 +13,10 @@
 mod admin;
 mod capsule;
 mod connect;
+mod control;
 mod count;
 mod data;
+mod disk;
 mod disks;
 mod gap;
 mod idle;
@@ -24,44 +26,35 @@ mod lines;
 mod overdue;
 mod port;
 mod predecessors;
+mod queues;
 mod remains;
 mod respond;
 mod retry;
 mod shares;
 mod shed;
 mod start;
+mod time;
 mod turns;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Complaints, Completion, Event, peer_detail};
-use nvme_proto::controller::Completion as CommandEnd;
-use tokio::sync::mpsc::UnboundedSender;
+use cairn_rdma::{Completion, peer_detail};
 
-use crate::arena::Arena;
 use crate::holdings::Holdings;
-use crate::ids::QpairId;
-use crate::metrics::{Doing, ReactorCounters};
-use crate::qpair::Qpairs;
-use crate::registry::{ControlMessage, Inbox, Message, QueueAddress, Registry};
-use crate::request::{List, RequestTable};
-use crate::ring::{Finished, Ring};
+use crate::metrics::Doing;
+use crate::registry::Message;
+use crate::ring::Finished;
 use crate::work_id::{WorkId, WorkKind};
 
+use control::Control;
 use data::PASS_BY;
-use disks::Disks;
 pub(crate) use idle::{Idle, Pause};
-use lines::Lines;
-use overdue::Aborting;
+use io::Io;
 use port::Port;
-use predecessors::Claim;
-use remains::Remains;
-use retry::Retry;
-use shares::Shares;
-
+use queues::Queues;
 use shed::STUCK_AFTER;
+use time::Time;
 
 pub(crate) use start::{ReactorHandle, Start, start};
 
@@ -128,76 +121,22 @@ pub(crate) enum Rest {
 
 /// A reactor.
 pub(crate) struct Reactor {
-    index: usize,
-    sizes: Sizes,
-    ring: Ring,
-    arena: Arena,
-    requests: RequestTable,
-    qpairs: Qpairs,
-    /// By device; `None` where one was removed.
-    ports: Vec<Option<Port>>,
-    disks: Disks,
-    registry: Arc<Registry>,
-    inbox: Inbox,
-    control: UnboundedSender<ControlMessage>,
-    /// What each host may have, and holds of the data buffers.
-    shares: Shares,
-    /// Requests that wait for data buffers, within their shares.
-    awaiting_buffer: List,
-    /// Connects whose host has older commands at the disks.
-    awaiting_predecessors: List,
-    /// What queues here owe to later associations of their hosts.
-    claims: Vec<Claim>,
-    /// What disks still have of reactors that panicked in its place.
-    remains: Vec<Remains>,
-    /// Since when the first of these finds no stretch that is long enough.
-    buffers_short: Option<Instant>,
-    /// Capsules that wait for a request. Not more than the queues have entries.
-    lines: Lines,
-    /// While so many requests are free, every capsule may have one.
-    plenty: usize,
-    /// Requests that only admin queues and Connects may use.
-    reserve: usize,
-    /// Completions of parked commands that wait for a request. Not more than the
-    /// controllers' limit on parked commands.
-    late: VecDeque<(QpairId, CommandEnd)>,
-    /// Block I/O that is tried again later. Not more than requests.
-    retries: Vec<Retry>,
-    /// Aborts of commands that a disk has. Not more than ACL of each controller.
-    aborting: Vec<Aborting>,
-    /// Queue pairs with something in their outbox.
-    dirty: Vec<QpairId>,
-    clock: Clock,
-    /// Where it counts.
-    counters: Arc<ReactorCounters>,
-    /// What it does with its time since [`Self::now`].
-    doing: Doing,
-    started: Instant,
-    now: Instant,
-    /// The same in nanoseconds since the target started.
-    now_ns: u64,
-    /// Whether it rested since its last round: then it may be a while ago.
-    asleep: bool,
-    /// Until when capsules wait in the backlog, whatever is free.
-    hold_until: Option<Instant>,
-    next_tick: Instant,
-    /// When to look at what comes seldom, while busy.
-    next_check: Instant,
+    queues: Queues,
+    io: Io,
+    control: Control,
+    time: Time,
     /// Completions of the round, kept to be overwritten by the next.
     batch: Box<[Completion]>,
-    idle: Idle,
-    complaints: Complaints,
-    inbox_watched: bool,
-    draining: bool,
-    stopping: bool,
-    events: Vec<Event>,
 }
 
 impl Reactor {
     /// Runs until it is told to stop and all queues are closed.
     pub(crate) fn run(&mut self) {
-        while !(self.stopping && self.qpairs.len() == 0 && self.remains.is_empty()) {
-            let now = self.clock.now();
+        while !(self.control.stopping
+            && self.queues.qpairs.len() == 0
+            && self.control.remains.is_empty())
+        {
+            let now = self.time.clock.now();
             match self.step(now) {
                 Rest::None => {}
                 Rest::Spin => std::hint::spin_loop(),
@@ -209,11 +148,11 @@ impl Reactor {
 
     /// As [`Self::step`], with disks that take no time, or that of the simulated clock.
     pub(crate) fn step_settled(&mut self, now: Instant) -> Rest {
-        if let Err(error) = self.ring.settle() {
+        if let Err(error) = self.io.ring.settle() {
             panic!("io_uring no longer waits: {error}");
         }
         let rest = self.step(now);
-        match (rest, self.ring.step_simulated()) {
+        match (rest, self.io.ring.step_simulated()) {
             (Rest::Until(_), Some(Duration::ZERO)) => Rest::None,
             (Rest::Until(deadline), next) => {
                 let next = next.map(|next| now + next);
@@ -225,25 +164,25 @@ impl Reactor {
 
     /// One round at `now`, and what to do after it.
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
-        let passed = now.saturating_duration_since(self.now);
-        self.now = now;
-        self.count_time(now.duration_since(self.started).as_nanos() as u64);
+        let passed = now.saturating_duration_since(self.time.now);
+        self.time.now = now;
+        self.count_time(now.duration_since(self.time.started).as_nanos() as u64);
         if passed >= gap::GAP {
             self.heed_gap();
         }
-        self.asleep = false;
+        self.time.asleep = false;
         let busy = self.round();
         self.count_round(busy);
         if busy {
-            self.idle.worked();
+            self.time.idle.worked();
             return Rest::None;
         }
-        match self.idle.pause(now) {
+        match self.time.idle.pause(now) {
             Pause::Spin => Rest::Spin,
             Pause::Yield => Rest::Yield,
             Pause::Sleep => match self.prepare_sleep() {
                 Some(deadline) => {
-                    self.asleep = true;
+                    self.time.asleep = true;
                     Rest::Until(deadline)
                 }
                 None => Rest::None,
@@ -254,16 +193,20 @@ impl Reactor {
     /// One round; whether there was anything to do.
     fn round(&mut self) -> bool {
         let mut busy = false;
-        for port in 0..self.ports.len() {
+        for port in 0..self.queues.ports.len() {
             busy |= self.poll_port(port);
         }
         busy |= self.poll_ring();
-        if self.now >= self.next_check {
-            self.next_check = self.now + CHECK_INTERVAL;
+        if self.time.now >= self.time.next_check {
+            self.time.next_check = self.time.now + CHECK_INTERVAL;
             busy |= self.check();
         }
-        if self.hold_until.is_some_and(|until| self.now >= until) {
-            self.hold_until = None;
+        if self
+            .queues
+            .hold_until
+            .is_some_and(|until| self.time.now >= until)
+        {
+            self.queues.hold_until = None;
             busy = true;
         }
         self.serve_waiting(busy);
@@ -273,7 +216,7 @@ impl Reactor {
 
     /// Takes what a device has finished.
     fn poll_port(&mut self, index: usize) -> bool {
-        let Some(port) = &mut self.ports[index] else {
+        let Some(port) = &mut self.queues.ports[index] else {
             return false;
         };
         let mut batch = std::mem::take(&mut self.batch);
@@ -293,29 +236,29 @@ impl Reactor {
             }
         }
         self.batch = batch;
-        self.counters.capsules.add(capsules);
+        self.queues.counters.capsules.add(capsules);
         count > 0
     }
 
     /// Takes what the ring has finished.
     fn poll_ring(&mut self) -> bool {
         let mut busy = false;
-        while let Some(finished) = self.ring.pop() {
+        while let Some(finished) = self.io.ring.pop() {
             busy = true;
             match finished {
                 Finished::Operation { tag, result } => {
                     self.block_step_ended(WorkId::decode(tag), result);
                 }
                 Finished::Readable { token: INBOX_TOKEN } => {
-                    self.inbox_watched = false;
-                    self.next_check = self.now;
+                    self.control.inbox_watched = false;
+                    self.time.next_check = self.time.now;
                 }
                 Finished::Readable { token } => {
                     let (port, fd) = port::of_token(token);
-                    if let Some(port) = self.ports.get_mut(port).and_then(Option::as_mut) {
+                    if let Some(port) = self.queues.ports.get_mut(port).and_then(Option::as_mut) {
                         port.woken(fd);
                     }
-                    self.next_check = self.now;
+                    self.time.next_check = self.time.now;
                 }
             }
         }
@@ -325,7 +268,7 @@ impl Reactor {
     /// Looks at what comes seldom: connection events, messages, deadlines.
     fn check(&mut self) -> bool {
         let mut busy = false;
-        for port in 0..self.ports.len() {
+        for port in 0..self.queues.ports.len() {
             busy |= self.poll_events(port);
         }
         busy |= self.read_inbox();
@@ -335,8 +278,8 @@ impl Reactor {
         busy |= self.see_claims();
         self.shed_stuck();
         self.settle_claims();
-        if self.now >= self.next_tick {
-            self.next_tick = self.now + TICK;
+        if self.time.now >= self.time.next_tick {
+            self.time.next_tick = self.time.now + TICK;
             self.check_deadlines();
             self.check_ages();
             self.answer_shed();
@@ -347,7 +290,7 @@ impl Reactor {
     /// Handles all messages there are; whether there were any.
     fn read_inbox(&mut self) -> bool {
         let mut busy = false;
-        while let Some(message) = self.inbox.try_recv() {
+        while let Some(message) = self.control.inbox.try_recv() {
             busy = true;
             self.handle(message);
         }
@@ -362,23 +305,24 @@ impl Reactor {
                 counters,
                 table,
             } => {
-                let ports = self.ports.iter().enumerate();
+                let ports = self.queues.ports.iter().enumerate();
                 let ports: Vec<_> = ports
                     .filter_map(|(index, port)| Some((index, Arc::clone(port.as_ref()?.device()))))
                     .collect();
-                self.disks
-                    .adopt(subsystem, &counters, &table, &ports, &mut self.ring);
+                self.io
+                    .disks
+                    .adopt(subsystem, &counters, &table, &ports, &mut self.io.ring);
             }
             Message::Complete { qpair, completion } => {
-                if self.qpairs.get(qpair).is_some() {
+                if self.queues.qpairs.get(qpair).is_some() {
                     // At once if it can be: what came of an admin command is told
                     // before its own end (an aborted command before the Abort).
-                    self.late.push_back((qpair, completion));
+                    self.queues.late.push_back((qpair, completion));
                     self.serve_late();
                 }
             }
             Message::Disconnect { qpair, ending } => {
-                if self.qpairs.get(qpair).is_some() {
+                if self.queues.qpairs.get(qpair).is_some() {
                     self.close(qpair, ending);
                 }
             }
@@ -397,7 +341,7 @@ impl Reactor {
     /// Posts what this round brought: receives before sends, so that a host that
     /// is answered finds a receive for its next command.
     fn flush(&mut self) {
-        for port in self.ports.iter_mut().flatten() {
+        for port in self.queues.ports.iter_mut().flatten() {
             if port.flush_receives().is_err() {
                 peer_detail!(
                     device = port.device().name(),
@@ -405,10 +349,10 @@ impl Reactor {
                 );
             }
         }
-        while let Some(qpair) = self.dirty.pop() {
+        while let Some(qpair) = self.queues.dirty.pop() {
             self.flush_outbox(qpair);
         }
-        if let Err(error) = self.ring.submit() {
+        if let Err(error) = self.io.ring.submit() {
             panic!("io_uring no longer takes work: {error}");
         }
     }
@@ -416,21 +360,25 @@ impl Reactor {
     /// When deadlines must be looked at, if there are any: nobody wakes for
     /// hosts that are connected and idle.
     fn tick_deadline(&self) -> Option<Instant> {
-        let waits = |id| self.draining || self.qpairs[id].has_deadline();
-        let any = self.requests.in_use() > 0
-            || self.disks.any_waits()
-            || !self.aborting.is_empty()
-            || self.qpairs.ids().any(waits);
-        any.then_some(self.next_tick)
+        let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
+        let any = self.queues.requests.in_use() > 0
+            || self.io.disks.any_waits()
+            || !self.io.aborting.is_empty()
+            || self.queues.qpairs.ids().any(waits);
+        any.then_some(self.time.next_tick)
     }
 
     /// Has everything wake us that can bring work, and says until when to sleep;
     /// `None` if something is there by now.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
-        self.next_check = self.now;
+        self.time.next_check = self.time.now;
         self.settle_claims();
-        let pass_by = (!self.awaiting_buffer.is_empty()).then_some(self.now + PASS_BY);
-        let shed = self.lines.keep_receives().then_some(self.now + STUCK_AFTER);
+        let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now + PASS_BY);
+        let shed = self
+            .queues
+            .lines
+            .keep_receives()
+            .then_some(self.time.now + STUCK_AFTER);
         let remains = self.next_look_at_remains();
         let timers = [
             self.tick_deadline(),
@@ -439,39 +387,45 @@ impl Reactor {
             shed,
             remains,
         ];
-        let mut deadline = timers.into_iter().chain([self.hold_until]).flatten().min();
-        for (index, port) in self.ports.iter_mut().enumerate() {
+        let mut deadline = timers
+            .into_iter()
+            .chain([self.queues.hold_until])
+            .flatten()
+            .min();
+        for (index, port) in self.queues.ports.iter_mut().enumerate() {
             let Some(port) = port else { continue };
             match port.endpoint().arm() {
                 Ok(false) => {}
                 // Something came just now; or the device is gone, and says so by an event.
                 Ok(true) | Err(_) => return None,
             }
-            port.watch(index, &mut self.ring);
+            port.watch(index, &mut self.io.ring);
             let own = port.endpoint().next_deadline();
-            let own = own.map(|at| self.clock.of_default(at));
+            let own = own.map(|at| self.time.clock.of_default(at));
             deadline = [deadline, own].into_iter().flatten().min();
         }
-        self.inbox.acknowledge();
-        if !self.inbox.is_empty() || self.ring.has_ended() {
+        self.control.inbox.acknowledge();
+        if !self.control.inbox.is_empty() || self.io.ring.has_ended() {
             return None;
         }
-        if !std::mem::replace(&mut self.inbox_watched, true) {
-            self.ring.poll_readable(INBOX_TOKEN, self.inbox.wake_fd());
+        if !std::mem::replace(&mut self.control.inbox_watched, true) {
+            self.io
+                .ring
+                .poll_readable(INBOX_TOKEN, self.control.inbox.wake_fd());
         }
         Some(deadline)
     }
 
     /// Sleeps until there is something to do.
     fn sleep(&mut self, deadline: Option<Instant>) {
-        self.doing = Doing::Sleep;
-        self.counters.sleeps.add(1);
-        let before = self.clock.now();
+        self.time.doing = Doing::Sleep;
+        self.queues.counters.sleeps.add(1);
+        let before = self.time.clock.now();
         let timeout = deadline.map(|deadline| deadline.saturating_duration_since(before));
-        if let Err(error) = self.ring.wait(timeout) {
+        if let Err(error) = self.io.ring.wait(timeout) {
             panic!("io_uring no longer waits: {error}");
         }
-        self.idle.slept(self.clock.now());
+        self.time.idle.slept(self.time.clock.now());
     }
 
     /// Gives those that wait what has become free: nothing has without work.
@@ -479,15 +433,15 @@ impl Reactor {
         self.serve_shares();
         self.serve_buffers();
         self.serve_late();
-        if busy && self.hold_until.is_none() && !self.lines.is_empty() {
+        if busy && self.queues.hold_until.is_none() && !self.queues.lines.is_empty() {
             self.serve_lines();
         }
     }
 
     /// Answers parked commands whose end has come.
     fn serve_late(&mut self) {
-        while !self.requests.is_full() {
-            let Some((qpair, completion)) = self.late.pop_front() else {
+        while !self.queues.requests.is_full() {
+            let Some((qpair, completion)) = self.queues.late.pop_front() else {
                 return;
             };
             self.complete_late(qpair, completion);
@@ -496,29 +450,22 @@ impl Reactor {
 
     /// Its process is killed: no command will be answered.
     pub(crate) fn abandon_all(&mut self) {
-        self.requests.abandon_all();
+        self.queues.requests.abandon_all();
     }
 
     /// Adds what it holds.
     pub(crate) fn add_to(&self, sum: &mut Holdings) {
-        sum.queue_pairs += self.qpairs.len();
-        sum.requests += self.requests.in_use();
-        sum.buffer_bytes += self.arena.taken_bytes();
-        sum.capsules += self.lines.waiting() + self.late.len();
+        sum.queue_pairs += self.queues.qpairs.len();
+        sum.requests += self.queues.requests.in_use();
+        sum.buffer_bytes += self.io.arena.taken_bytes();
+        sum.capsules += self.queues.lines.waiting() + self.queues.late.len();
         sum.receives += self
+            .queues
             .ports
             .iter()
             .flatten()
             .map(Port::slots_out)
             .sum::<usize>();
-        sum.shares += self.shares.count();
-    }
-
-    /// Where messages for a queue pair go.
-    fn address(&self, qpair: QpairId) -> QueueAddress {
-        QueueAddress {
-            reactor: self.index,
-            qpair,
-        }
+        sum.shares += self.io.shares.count();
     }
 }

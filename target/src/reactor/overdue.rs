@@ -46,22 +46,22 @@ pub(super) struct Aborting {
 impl Reactor {
     /// Looks at how long commands have been where they are.
     pub(super) fn check_ages(&mut self) {
-        let nothing = self.requests.in_use() == 0 && self.aborting.is_empty();
-        if nothing && !self.disks.any_waits() {
+        let nothing = self.queues.requests.in_use() == 0 && self.io.aborting.is_empty();
+        if nothing && !self.io.disks.any_waits() {
             return;
         }
-        self.disks.forget_ages();
+        self.io.disks.forget_ages();
         let (mut late, mut silent) = (Vec::new(), Vec::new());
-        for id in self.requests.taken() {
-            let request = &self.requests[id];
-            let age = Duration::from_nanos(request.way.here_for_ns(self.now_ns));
+        for id in self.queues.requests.taken() {
+            let request = &self.queues.requests[id];
+            let age = Duration::from_nanos(request.way.here_for_ns(self.time.now_ns));
             match request.stage() {
                 Stage::Reading | Stage::AwaitingRead if age >= DATA_TIMEOUT => {
                     let reason = "the host did not send the data of a command in time";
                     silent.push((request.qpair, reason));
                 }
                 Stage::AwaitingSend | Stage::Sending => {
-                    let done = Duration::from_nanos(request.way.done_for_ns(self.now_ns));
+                    let done = Duration::from_nanos(request.way.done_for_ns(self.time.now_ns));
                     if done >= TAKING_TIMEOUT {
                         let reason = "the host did not take the response of a command in time";
                         silent.push((request.qpair, reason));
@@ -70,9 +70,9 @@ impl Reactor {
                 Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => {
                     let stopped = request.block.is_some_and(|block| block.is_stopped());
                     if let Some(disk) = request.disk {
-                        self.disks.note_age(disk, age);
+                        self.io.disks.note_age(disk, age);
                     }
-                    let limit = self.sizes.io_timeout;
+                    let limit = self.control.sizes.io_timeout;
                     if !stopped && !limit.is_zero() && age >= limit {
                         late.push((id, age));
                     }
@@ -80,12 +80,12 @@ impl Reactor {
                 _ => {}
             }
         }
-        self.disks.show_ages();
+        self.io.disks.show_ages();
         for (id, age) in late {
             self.give_up(id, age);
         }
         for (qpair, reason) in silent {
-            if self.qpairs.get(qpair).is_some() {
+            if self.queues.qpairs.get(qpair).is_some() {
                 self.close(qpair, Ending::Fault(reason));
             }
         }
@@ -95,7 +95,7 @@ impl Reactor {
     /// Takes a command back that its disk has had for too long, or asks for it.
     fn give_up(&mut self, id: RequestId, age: Duration) {
         self.report_late(id, age);
-        let request = &self.requests[id];
+        let request = &self.queues.requests[id];
         let (qpair, cid) = (request.qpair, request.cid());
         if request.stage() == Stage::InBackend {
             return self.stop_block(id);
@@ -106,14 +106,14 @@ impl Reactor {
     }
 
     fn report_late(&mut self, id: RequestId, age: Duration) {
-        let request = &self.requests[id];
+        let request = &self.queues.requests[id];
         let disk = request.disk.expect("block I/O has a disk");
         let block = request.block.expect("block I/O is planned");
-        let (qpair, nsid) = (request.qpair, self.disks[disk].namespace.nsid);
-        let Some(line) = self.disks[disk].failure_to_report(self.now) else {
+        let (qpair, nsid) = (request.qpair, self.io.disks[disk].namespace.nsid);
+        let Some(line) = self.io.disks[disk].failure_to_report(self.time.now) else {
             return;
         };
-        let queue = &self.qpairs[qpair];
+        let queue = &self.queues.qpairs[qpair];
         peer_line!(warn, line,
             host = queue.host_nqn(), subsystem = queue.subsystem_nqn(), nsid,
             op = ?block.op, offset = block.offset, length = block.length, age_s = age.as_secs(),
@@ -123,10 +123,10 @@ impl Reactor {
 
     /// Asks the disk to let go of a command, which then ends.
     fn stop_block(&mut self, id: RequestId) {
-        let tag = self.requests.work_id(id, WorkKind::Block);
-        let block = self.requests[id].block.as_mut();
+        let tag = self.queues.requests.work_id(id, WorkKind::Block);
+        let block = self.queues.requests[id].block.as_mut();
         block.expect("block I/O is planned").stop();
-        self.ring.cancel(tag);
+        self.io.ring.cancel(tag);
     }
 
     /// Takes commands with this CID from where they wait for their disk.
@@ -135,30 +135,31 @@ impl Reactor {
             |request: &crate::request::Request| request.qpair == qpair && request.cid() == cid;
         let mut found = Vec::new();
         self.take_retries(victim, |id| found.push(id));
-        self.disks
-            .take_waiting(&mut self.requests, victim, |id| found.push(id));
+        self.io
+            .disks
+            .take_waiting(&mut self.queues.requests, victim, |id| found.push(id));
         found
     }
 
     /// Asks the disk to let go of a command that is to be aborted, if a disk has it. The
     /// Abort is answered when that is decided; whether it will be.
     pub(super) fn abort_in_backend(&mut self, qpair: QpairId, cid: u16, abort_cid: u16) -> bool {
-        let mut of_qpair = self.requests.of_qpair(qpair);
+        let mut of_qpair = self.queues.requests.of_qpair(qpair);
         let victim = of_qpair.find(|&id| {
-            let request = &self.requests[id];
+            let request = &self.queues.requests[id];
             request.stage() == Stage::InBackend && request.cid() == cid
         });
         drop(of_qpair);
-        let association = self.qpairs[qpair].association.clone();
+        let association = self.queues.qpairs[qpair].association.clone();
         let (Some(id), Some(association)) = (victim, association) else {
             return false;
         };
-        self.aborting.push(Aborting {
-            tag: self.requests.work_id(id, WorkKind::Block),
+        self.io.aborting.push(Aborting {
+            tag: self.queues.requests.work_id(id, WorkKind::Block),
             subsystem: association.subsystem,
             cntlid: association.controller.cntlid(),
             abort_cid,
-            until: self.now + ABORT_TIMEOUT,
+            until: self.time.now + ABORT_TIMEOUT,
         });
         self.stop_block(id);
         true
@@ -166,12 +167,12 @@ impl Reactor {
 
     /// Whether somebody wants this command aborted.
     pub(super) fn is_aborting(&self, tag: u64) -> bool {
-        self.aborting.iter().any(|abort| abort.tag == tag)
+        self.io.aborting.iter().any(|abort| abort.tag == tag)
     }
 
     /// Answers the Aborts of a command that has ended.
     pub(super) fn abort_ended(&mut self, tag: u64, aborted: bool) {
-        for abort in self.aborting.extract_if(.., |abort| abort.tag == tag) {
+        for abort in self.io.aborting.extract_if(.., |abort| abort.tag == tag) {
             let Aborting {
                 subsystem,
                 cntlid,
@@ -183,8 +184,8 @@ impl Reactor {
     }
 
     fn end_late_aborts(&mut self) {
-        let now = self.now;
-        for abort in self.aborting.extract_if(.., |abort| abort.until <= now) {
+        let now = self.time.now;
+        for abort in self.io.aborting.extract_if(.., |abort| abort.until <= now) {
             abort
                 .subsystem
                 .abort_done(abort.cntlid, abort.abort_cid, false);

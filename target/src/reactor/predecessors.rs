@@ -67,7 +67,7 @@ fn may_change(request: &Request, open: bool) -> bool {
 impl Reactor {
     /// A later association of a queue's host begins.
     pub(super) fn claim(&mut self, qpair: QpairId, ward: Arc<Ward>, place: usize) {
-        self.claims.push(Claim {
+        self.control.claims.push(Claim {
             qpair,
             until_ns: None,
             ward,
@@ -75,7 +75,7 @@ impl Reactor {
             pending: None,
         });
         // In this round: the Connect waits for it.
-        self.next_check = self.now;
+        self.time.next_check = self.time.now;
     }
 
     /// Sees what waits in the devices of queues with a new claim. A capsule that was not
@@ -85,12 +85,20 @@ impl Reactor {
     /// there, in an association that goes on. Not from within a poll: whoever asks is one
     /// of its completions, and others wait behind that.
     pub(super) fn see_claims(&mut self) -> bool {
-        let new = self.claims.len();
-        let unseen = self.claims.iter().filter(|claim| claim.until_ns.is_none());
+        let new = self.control.claims.len();
+        let unseen = self
+            .control
+            .claims
+            .iter()
+            .filter(|claim| claim.until_ns.is_none());
         let ports: BTreeSet<usize> = unseen
-            .filter_map(|claim| Some(self.qpairs.get(claim.qpair)?.port))
+            .filter_map(|claim| Some(self.queues.qpairs.get(claim.qpair)?.port))
             .collect();
-        let any = self.claims.iter().any(|claim| claim.until_ns.is_none());
+        let any = self
+            .control
+            .claims
+            .iter()
+            .any(|claim| claim.until_ns.is_none());
         for port in ports {
             for _ in 0..POLLS_MAX {
                 if !self.poll_port(port) && !self.has_more(port) {
@@ -99,15 +107,15 @@ impl Reactor {
             }
         }
         // Claims that came meanwhile have their own turn.
-        for claim in &mut self.claims[..new] {
-            claim.until_ns.get_or_insert(self.now_ns);
+        for claim in &mut self.control.claims[..new] {
+            claim.until_ns.get_or_insert(self.time.now_ns);
         }
         any
     }
 
     /// Whether a device that had no completions has something that may become one.
     fn has_more(&mut self, port: usize) -> bool {
-        let port = self.ports[port].as_mut();
+        let port = self.queues.ports[port].as_mut();
         port.is_some_and(|port| port.endpoint().arm().unwrap_or(false))
     }
 
@@ -115,14 +123,14 @@ impl Reactor {
     pub(super) fn settle_claims(&mut self) {
         // One by one, where they are: a panic must not lose those that others wait for.
         let mut at = 0;
-        while let Some(claim) = self.claims.get(at) {
+        while let Some(claim) = self.control.claims.get(at) {
             let Some(until_ns) = claim.until_ns else {
                 at += 1;
                 continue;
             };
             let pending = self.still_pending(claim.qpair, until_ns);
             let left = !pending.is_empty();
-            let claim = &mut self.claims[at];
+            let claim = &mut self.control.claims[at];
             if claim.pending.as_ref() != Some(&pending) {
                 claim.ward.report(claim.place, pending.clone());
                 claim.pending = Some(pending);
@@ -130,25 +138,25 @@ impl Reactor {
             if left {
                 at += 1;
             } else {
-                self.claims.swap_remove(at);
+                self.control.claims.swap_remove(at);
             }
         }
     }
 
     /// The namespaces that a claim's commands may still change.
     fn still_pending(&self, qpair: QpairId, until_ns: u64) -> BTreeSet<u32> {
-        let Some(queue) = self.qpairs.get(qpair) else {
-            let remains = self.remains.iter();
+        let Some(queue) = self.queues.qpairs.get(qpair) else {
+            let remains = self.control.remains.iter();
             return remains.flat_map(|it| it.pending(qpair)).collect();
         };
         let open = queue.is_open();
-        let requests = self.requests.of_qpair(qpair);
+        let requests = self.queues.requests.of_qpair(qpair);
         let mut pending: BTreeSet<u32> = requests
-            .map(|id| &self.requests[id])
+            .map(|id| &self.queues.requests[id])
             .filter(|request| request.way.seen_until(until_ns) && may_change(request, open))
             .map(|request| request.sqe.nsid.get())
             .collect();
-        pending.extend(self.lines.seen_until(qpair, until_ns));
+        pending.extend(self.queues.lines.seen_until(qpair, until_ns));
         pending
     }
 
@@ -159,24 +167,27 @@ impl Reactor {
         if self.ward_of(id).is_none_or(Ward::is_settled) {
             return self.finish(id, Status::SUCCESS, result);
         }
-        let waiting = &mut self.awaiting_predecessors;
-        self.requests
+        let waiting = &mut self.queues.awaiting_predecessors;
+        self.queues
+            .requests
             .push_back(waiting, id, Stage::AwaitingPredecessors);
     }
 
     /// Answers Connects that have waited long enough.
     pub(super) fn serve_connects(&mut self) {
         let mut over: Vec<RequestId> = Vec::new();
-        let (qpairs, now_ns) = (&self.qpairs, self.now_ns);
+        let (qpairs, now_ns) = (&self.queues.qpairs, self.time.now_ns);
         let is_over = |request: &Request| {
             let association = qpairs[request.qpair].association.as_ref();
             let ward = association.and_then(|association| association.controller.ward());
             ward.is_none_or(|ward| ward.is_past(now_ns))
         };
-        let waiting = &mut self.awaiting_predecessors;
-        self.requests.take_out(waiting, is_over, |id| over.push(id));
+        let waiting = &mut self.queues.awaiting_predecessors;
+        self.queues
+            .requests
+            .take_out(waiting, is_over, |id| over.push(id));
         for id in over {
-            let queue = &self.qpairs[self.requests[id].qpair];
+            let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
             let Some(association) = &queue.association else {
                 unreachable!("a Connect that waits has succeeded")
             };
@@ -200,7 +211,9 @@ impl Reactor {
     }
 
     fn ward_of(&self, id: RequestId) -> Option<&Ward> {
-        let association = self.qpairs[self.requests[id].qpair].association.as_ref();
+        let association = self.queues.qpairs[self.queues.requests[id].qpair]
+            .association
+            .as_ref();
         association?.controller.ward()
     }
 }

@@ -169,9 +169,9 @@ impl Reactor {
     /// The reactor that takes the place of this one, which panicked: with its mailbox, and
     /// without anything that its hosts had here.
     pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
-        self.counters.panics.add(1);
-        self.requests.abandon_all();
-        for port in self.ports.drain(..).flatten() {
+        self.queues.counters.panics.add(1);
+        self.queues.requests.abandon_all();
+        for port in self.queues.ports.drain(..).flatten() {
             port.counters().open.set(0);
             drop(port);
         }
@@ -180,62 +180,67 @@ impl Reactor {
             association.subsystem.lose(association.controller.cntlid());
         }
         self.retire_strays(&queues);
-        self.inbox.unload_all();
-        let sources = self.disks.sources();
+        self.control.inbox.unload_all();
+        let sources = self.io.disks.sources();
         let mut remains = Remains {
-            ring: self.ring,
-            requests: self.requests,
-            disks: self.disks,
+            ring: self.io.ring,
+            requests: self.queues.requests,
+            disks: self.io.disks,
             queues,
         };
         remains.cancel()?;
         remains.wait_until(Instant::now() + DISKS_WAIT)?;
         losses.commands = remains.commands();
         if !remains.is_over() {
-            if self.remains.len() == REMAINS_MAX {
+            if self.control.remains.len() == REMAINS_MAX {
                 return Err(io::Error::other(format!(
                     "disks keep the memory of {REMAINS_MAX} reactors that panicked before"
                 )));
             }
-            self.remains.push(remains);
+            self.control.remains.push(remains);
         }
         let mut new = Self::new(Start {
-            index: self.index,
+            index: self.control.index,
             // The thread is where it is.
             core: None,
-            sizes: self.sizes,
-            registry: self.registry,
-            inbox: self.inbox,
-            control: self.control,
-            clock: self.clock,
-            started: self.started,
-            counters: self.counters,
+            sizes: self.control.sizes,
+            registry: self.control.registry,
+            inbox: self.control.inbox,
+            control: self.control.plane,
+            clock: self.time.clock,
+            started: self.time.started,
+            counters: self.queues.counters,
         })?;
         for (subsystem, counters, table) in sources {
-            new.disks
-                .adopt(subsystem, &counters, &table, &[], &mut new.ring);
+            new.io
+                .disks
+                .adopt(subsystem, &counters, &table, &[], &mut new.io.ring);
         }
-        new.qpairs = Qpairs::after(&self.qpairs);
-        new.claims = self.claims;
-        new.remains = self.remains;
-        new.draining = self.draining;
-        new.stopping = self.stopping;
-        if self.qpairs.len() > 0 {
+        new.queues.qpairs = Qpairs::after(&self.queues.qpairs);
+        new.control.claims = self.control.claims;
+        new.control.remains = self.control.remains;
+        new.queues.draining = self.queues.draining;
+        new.control.stopping = self.control.stopping;
+        if self.queues.qpairs.len() > 0 {
             new.report_drained();
         }
         new.settle_claims();
         new.show_orphans();
-        report(new.index, panic, &losses);
+        report(new.control.index, panic, &losses);
         Ok(new)
     }
 
     /// Ends what a subsystem has of this reactor and the reactor does not: a panic in the
     /// middle of a Connect leaves such a queue.
     fn retire_strays(&self, queues: &[Lost]) {
-        let waiting = self.remains.iter().flat_map(|remains| &remains.queues);
+        let waiting = self
+            .control
+            .remains
+            .iter()
+            .flat_map(|remains| &remains.queues);
         let known: HashSet<QpairId> = waiting.chain(queues).map(|queue| queue.qpair).collect();
-        for subsystem in self.registry.all() {
-            let mut strays = subsystem.queues_on(self.index);
+        for subsystem in self.control.registry.all() {
+            let mut strays = subsystem.queues_on(self.control.index);
             strays.retain(|(.., qpair)| !known.contains(qpair));
             for (cntlid, qid, _) in strays {
                 subsystem.lose(cntlid);
@@ -248,10 +253,10 @@ impl Reactor {
     fn lost_queues(&self) -> (Vec<Lost>, Losses) {
         let mut hosts = HashSet::new();
         let mut queues = Vec::new();
-        for id in self.qpairs.ids() {
-            let queue = &self.qpairs[id];
+        for id in self.queues.qpairs.ids() {
+            let queue = &self.queues.qpairs[id];
             if queue.is_open() {
-                self.counters.ended_by_fault.add(1);
+                self.queues.counters.ended_by_fault.add(1);
             }
             let Some(association) = &queue.association else {
                 continue;
@@ -259,9 +264,9 @@ impl Reactor {
             hosts.insert(association.controller.host());
             // The one that ran may just have been handed over.
             let with_disk = |stage| matches!(stage, Stage::InBackend | Stage::Running);
-            let commands = self.requests.of_qpair(id);
+            let commands = self.queues.requests.of_qpair(id);
             let commands = commands.filter(|id| {
-                let request = &self.requests[*id];
+                let request = &self.queues.requests[*id];
                 with_disk(request.stage()) && request.block.is_some()
             });
             queues.push(Lost {
@@ -272,7 +277,7 @@ impl Reactor {
         }
         let losses = Losses {
             hosts: hosts.len(),
-            queue_pairs: self.qpairs.len(),
+            queue_pairs: self.queues.qpairs.len(),
             commands: 0,
         };
         (queues, losses)
@@ -280,10 +285,10 @@ impl Reactor {
 
     /// Takes what disks have ended of reactors that panicked.
     pub(super) fn collect_remains(&mut self) {
-        if self.remains.is_empty() {
+        if self.control.remains.is_empty() {
             return;
         }
-        self.remains.retain_mut(|remains| {
+        self.control.remains.retain_mut(|remains| {
             if let Err(error) = remains.collect() {
                 panic!("io_uring of a reactor that panicked no longer waits: {error}");
             }
@@ -294,12 +299,17 @@ impl Reactor {
 
     /// When to look again whether disks have let go.
     pub(super) fn next_look_at_remains(&self) -> Option<Instant> {
-        (!self.remains.is_empty()).then(|| self.now + LOOK_INTERVAL)
+        (!self.control.remains.is_empty()).then(|| self.time.now + LOOK_INTERVAL)
     }
 
     fn show_orphans(&self) {
-        let commands = self.remains.iter().map(Remains::commands).sum::<usize>();
-        self.counters.orphans.set(commands as u64);
+        let commands = self
+            .control
+            .remains
+            .iter()
+            .map(Remains::commands)
+            .sum::<usize>();
+        self.queues.counters.orphans.set(commands as u64);
     }
 }
 

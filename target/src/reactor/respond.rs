@@ -103,8 +103,8 @@ fn respond(
 impl Reactor {
     /// Ends a command: the backend, or whoever it was, is done with it.
     pub(super) fn finish(&mut self, id: RequestId, status: Status, result: u64) {
-        let mut request = &mut self.requests[id];
-        request.end(status, result, self.now_ns);
+        let mut request = &mut self.queues.requests[id];
+        request.end(status, result, self.time.now_ns);
         let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
         if status != Status::SUCCESS && to_host {
             // Nothing but the response goes to the host.
@@ -113,32 +113,36 @@ impl Reactor {
         let keeps_data = status == Status::SUCCESS && to_host;
         if request.receive.is_some() {
             self.release_receive(id);
-            request = &mut self.requests[id];
+            request = &mut self.queues.requests[id];
         }
         if !keeps_data && request.holds_buffers() {
             self.release_buffers(id);
-            request = &mut self.requests[id];
+            request = &mut self.queues.requests[id];
         }
-        let queue = &self.qpairs[request.qpair];
-        count_end(request, queue.association.as_ref(), &self.disks);
+        let queue = &self.queues.qpairs[request.qpair];
+        count_end(request, queue.association.as_ref(), &self.io.disks);
         self.answer(id);
     }
 
     /// Answers a command whose end is known and counted, once it can be.
     pub(super) fn answer(&mut self, id: RequestId) {
-        let qpair = self.requests[id].qpair;
+        let qpair = self.queues.requests[id].qpair;
         self.make_room(qpair, RESPONSE_WORK);
-        let (request, queue) = (&mut self.requests[id], &mut self.qpairs[qpair]);
+        let (request, queue) = (
+            &mut self.queues.requests[id],
+            &mut self.queues.qpairs[qpair],
+        );
         if !queue.is_open() {
             return self.abandon(id);
         }
-        let port = self.ports[queue.port].as_ref();
+        let port = self.queues.ports[queue.port].as_ref();
         let port = port.expect("an open queue pair has a port");
-        let outboxes = (&self.arena, &mut self.dirty);
-        if try_respond(id, request, queue, port, outboxes, self.now) {
+        let outboxes = (&self.io.arena, &mut self.queues.dirty);
+        if try_respond(id, request, queue, port, outboxes, self.time.now) {
             return;
         }
-        self.requests
+        self.queues
+            .requests
             .push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
         self.count_wait(id, Wait::Send);
     }
@@ -153,26 +157,26 @@ impl Reactor {
     fn pump_sends(&mut self, qpair: QpairId) {
         loop {
             self.make_room(qpair, RESPONSE_WORK);
-            let queue = &mut self.qpairs[qpair];
+            let queue = &mut self.queues.qpairs[qpair];
             let Some(id) = queue.awaiting_send.front() else {
                 return;
             };
-            if !claim_send(&mut self.requests[id], queue) {
+            if !claim_send(&mut self.queues.requests[id], queue) {
                 return;
             }
-            self.requests.pop_front(&mut queue.awaiting_send);
-            let port = self.ports[queue.port].as_ref();
+            self.queues.requests.pop_front(&mut queue.awaiting_send);
+            let port = self.queues.ports[queue.port].as_ref();
             let port = port.expect("an open queue pair has a port");
-            let request = &mut self.requests[id];
-            let outboxes = (&self.arena, &mut self.dirty);
-            respond(id, request, queue, port, outboxes, self.now);
+            let request = &mut self.queues.requests[id];
+            let outboxes = (&self.io.arena, &mut self.queues.dirty);
+            respond(id, request, queue, port, outboxes, self.time.now);
         }
     }
 
     /// Has room in the outbox for so much work. That may close the queue pair.
     #[inline]
     fn make_room(&mut self, qpair: QpairId, count: usize) {
-        if !self.qpairs[qpair].outbox.has_room(count) {
+        if !self.queues.qpairs[qpair].outbox.has_room(count) {
             self.flush_outbox(qpair);
         }
     }
@@ -180,24 +184,24 @@ impl Reactor {
     /// Adds an RDMA READ to what is posted at the end of the round.
     pub(super) fn push_read(&mut self, qpair: QpairId, work: SendWork) {
         self.make_room(qpair, 1);
-        let queue = &mut self.qpairs[qpair];
+        let queue = &mut self.queues.qpairs[qpair];
         if queue.outbox.is_empty() {
-            self.dirty.push(qpair);
+            self.queues.dirty.push(qpair);
         }
         queue.outbox.push_other(work);
     }
 
     /// Posts what a queue pair has in its outbox, as one chain.
     pub(super) fn flush_outbox(&mut self, qpair: QpairId) {
-        let Some(queue) = self.qpairs.get(qpair) else {
+        let Some(queue) = self.queues.qpairs.get(qpair) else {
             return;
         };
         if queue.outbox.is_empty() {
             return;
         }
-        let outbox = self.qpairs[qpair].outbox.take();
-        let queue = &self.qpairs[qpair];
-        let posted = match &mut self.ports[queue.port] {
+        let outbox = self.queues.qpairs[qpair].outbox.take();
+        let queue = &self.queues.qpairs[qpair];
+        let posted = match &mut self.queues.ports[queue.port] {
             Some(port) => port.endpoint().post(queue.qp, &outbox),
             None => Err(PostError::Broken),
         };
@@ -207,8 +211,8 @@ impl Reactor {
             // Its event says why. None of the chain will complete: it ends here.
             Err(PostError::Broken) => self.lose_work(&outbox),
         }
-        if self.qpairs.get(qpair).is_some() {
-            self.qpairs[qpair].outbox.give_back(outbox);
+        if self.queues.qpairs.get(qpair).is_some() {
+            self.queues.qpairs[qpair].outbox.give_back(outbox);
         }
     }
 
@@ -227,32 +231,32 @@ impl Reactor {
 
     /// A SEND ended, well or not: nothing of the request is left.
     pub(super) fn send_ended(&mut self, work: WorkId, status: WorkStatus) {
-        let (id, request) = self.requests.find_mut(work);
+        let (id, request) = self.queues.requests.find_mut(work);
         request.set_stage(Stage::Sending, Stage::Running);
         let (qpair, close_after) = (request.qpair, request.close_after);
-        let queue = &mut self.qpairs[qpair];
+        let queue = &mut self.queues.qpairs[qpair];
         queue.send_credits += u32::from(request.send_work);
-        queue.work_returned(self.now);
+        queue.work_returned(self.time.now);
         if !status.is_success() {
             self.work_failed(qpair, WorkKind::Send, status);
         } else if close_after {
             self.close(qpair, Ending::Orderly("its Connect was refused"));
         } else {
             let association = queue.association.as_ref();
-            count_way(request, association, &self.disks, self.now_ns);
+            count_way(request, association, &self.io.disks, self.time.now_ns);
             let has_more = request.holds_buffers() || queue.has_waiting();
             if queue.is_open() && !has_more {
                 // As `free` does, with all that it would look up at hand.
                 queue.requests -= 1;
-                self.disks.end(request, &mut self.ring);
-                return self.requests.release(id);
+                self.io.disks.end(request, &mut self.io.ring);
+                return self.queues.requests.release(id);
             }
         }
-        let queue = &self.qpairs[qpair];
+        let queue = &self.queues.qpairs[qpair];
         if queue.is_open() && queue.has_waiting() {
             self.pump(qpair);
         }
-        if self.requests[id].holds_buffers() {
+        if self.queues.requests[id].holds_buffers() {
             self.release_buffers(id);
         }
         self.free(id);
@@ -261,13 +265,13 @@ impl Reactor {
     /// A WRITE failed; the SEND after it will be flushed.
     pub(super) fn write_failed(&mut self, work: WorkId, status: WorkStatus) {
         assert!(!status.is_success(), "WRITEs are not signaled");
-        let id = self.requests.find(work);
-        self.work_failed(self.requests[id].qpair, WorkKind::Write, status);
+        let id = self.queues.requests.find(work);
+        self.work_failed(self.queues.requests[id].qpair, WorkKind::Write, status);
     }
 
     /// Work on a queue pair failed, so it is broken.
     pub(super) fn work_failed(&mut self, qpair: QpairId, kind: WorkKind, status: WorkStatus) {
-        if let Some(port) = &self.ports[self.qpairs[qpair].port] {
+        if let Some(port) = &self.queues.ports[self.queues.qpairs[qpair].port] {
             port.counters().work_failed(status);
         }
         match status {
@@ -281,17 +285,17 @@ impl Reactor {
     pub(super) fn abandon(&mut self, id: RequestId) {
         self.release_receive(id);
         self.release_buffers(id);
-        self.requests[id].take_permit().abandoned();
+        self.queues.requests[id].take_permit().abandoned();
         self.free(id);
     }
 
     /// Frees a request of which nothing is left.
     pub(super) fn free(&mut self, id: RequestId) {
-        let request = &mut self.requests[id];
+        let request = &mut self.queues.requests[id];
         let qpair = request.qpair;
-        self.disks.end(request, &mut self.ring);
-        self.requests.release(id);
-        let queue = &mut self.qpairs[qpair];
+        self.io.disks.end(request, &mut self.io.ring);
+        self.queues.requests.release(id);
+        let queue = &mut self.queues.qpairs[qpair];
         queue.requests -= 1;
         if !queue.is_open() {
             self.retire_if_done(qpair);

@@ -179,82 +179,84 @@ impl Reactor {
     pub(super) fn claim_share(&mut self, id: RequestId) -> bool {
         let (share, disk) = self.shares_of(id);
         let of = |line: &Line| line.share == share && line.disk == disk;
-        let line = self.shares.lines.iter().position(of);
-        let behind = line.is_some_and(|at| !self.shares.lines[at].waiting.is_empty());
+        let line = self.io.shares.lines.iter().position(of);
+        let behind = line.is_some_and(|at| !self.io.shares.lines[at].waiting.is_empty());
         if !behind && self.promise(id) {
             return true;
         }
         self.count_wait(id, Wait::Share);
         let at = line.unwrap_or_else(|| {
             let waiting = List::default();
-            self.shares.lines.push_back(Line {
+            self.io.shares.lines.push_back(Line {
                 share,
                 disk,
                 waiting,
             });
-            self.shares.lines.len() - 1
+            self.io.shares.lines.len() - 1
         });
-        let waiting = &mut self.shares.lines[at].waiting;
-        self.requests.push_back(waiting, id, Stage::AwaitingBuffer);
+        let waiting = &mut self.io.shares.lines[at].waiting;
+        self.queues
+            .requests
+            .push_back(waiting, id, Stage::AwaitingBuffer);
         false
     }
 
     /// Promises a request its buffers, if that is within both shares.
     fn promise(&mut self, id: RequestId) -> bool {
         let (share, disk) = self.shares_of(id);
-        let (bytes, free) = (self.bytes_wanted(id), self.shares.free());
-        let total = self.shares.total;
-        let by_host = share.map_or(0, |share| self.shares.share(share).held);
-        let by_disk = disk.map_or(0, |disk| self.disks[disk].held);
+        let (bytes, free) = (self.bytes_wanted(id), self.io.shares.free());
+        let total = self.io.shares.total;
+        let by_host = share.map_or(0, |share| self.io.shares.share(share).held);
+        let by_disk = disk.map_or(0, |disk| self.io.disks[disk].held);
         if !(Stock { total, free }).allows(by_host, by_disk, bytes) {
             return false;
         }
         if let Some(share) = share {
-            self.shares.share(share).held += bytes;
+            self.io.shares.share(share).held += bytes;
         }
         if let Some(disk) = disk {
-            self.disks[disk].held += bytes;
+            self.io.disks[disk].held += bytes;
         }
-        self.shares.promised += bytes;
-        self.requests[id].reserved = bytes;
+        self.io.shares.promised += bytes;
+        self.queues.requests[id].reserved = bytes;
         true
     }
 
     /// Gives back what a request was promised.
     pub(super) fn return_share(&mut self, id: RequestId) {
         let (share, disk) = self.shares_of(id);
-        let bytes = std::mem::take(&mut self.requests[id].reserved);
+        let bytes = std::mem::take(&mut self.queues.requests[id].reserved);
         if let Some(share) = share {
-            self.shares.share(share).held -= bytes;
+            self.io.shares.share(share).held -= bytes;
         }
         if let Some(disk) = disk {
-            self.disks[disk].held -= bytes;
+            self.io.disks[disk].held -= bytes;
         }
-        self.shares.promised -= bytes;
-        self.shares.eased |= !self.shares.lines.is_empty();
+        self.io.shares.promised -= bytes;
+        self.io.shares.eased |= !self.io.shares.lines.is_empty();
     }
 
     /// Lets those go on whose shares have room again, one of each line in turn.
     pub(super) fn serve_shares(&mut self) {
-        if !std::mem::take(&mut self.shares.eased) {
+        if !std::mem::take(&mut self.io.shares.eased) {
             return;
         }
         let mut passed = 0;
-        while passed < self.shares.lines.len() {
-            let Some(mut line) = self.shares.lines.pop_front() else {
+        while passed < self.io.shares.lines.len() {
+            let Some(mut line) = self.io.shares.lines.pop_front() else {
                 return;
             };
             let Some(id) = line.waiting.front() else {
                 continue;
             };
             if !self.promise(id) {
-                self.shares.lines.push_back(line);
+                self.io.shares.lines.push_back(line);
                 passed += 1;
                 continue;
             }
             passed = 0;
-            self.requests.pop_front(&mut line.waiting);
-            self.shares.lines.push_back(line);
+            self.queues.requests.pop_front(&mut line.waiting);
+            self.io.shares.lines.push_back(line);
             self.acquire_promised(id);
         }
     }
@@ -262,14 +264,14 @@ impl Reactor {
     /// The host and the disk that a request counts for. A Connect has neither yet; what it
     /// was promised is given back before it has.
     fn shares_of(&self, id: RequestId) -> (Option<ShareId>, Option<u32>) {
-        let request = &self.requests[id];
-        let share = self.qpairs[request.qpair].share;
+        let request = &self.queues.requests[id];
+        let share = self.queues.qpairs[request.qpair].share;
         let share = share.filter(|_| !matches!(request.task, crate::request::Task::Connect));
         (share, request.disk)
     }
 
     fn bytes_wanted(&self, id: RequestId) -> usize {
-        let (data, scratch) = self.requests[id].wants;
+        let (data, scratch) = self.queues.requests[id].wants;
         [data, scratch]
             .into_iter()
             .filter(|&length| length > 0)

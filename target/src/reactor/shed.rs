@@ -43,21 +43,21 @@ impl Capsule {
 impl Reactor {
     /// Whether lines that are stuck must give up their receives.
     pub(super) fn receives_are_short(&self, port: usize) -> bool {
-        let port = &self.ports[port];
+        let port = &self.queues.ports[port];
         port.as_ref()
             .is_some_and(|port| port.slots_posted() * SHORT < port.slots().count() as usize)
     }
 
     /// Has lines that are stuck give up their receives, where these are short.
     pub(super) fn shed_stuck(&mut self) {
-        for index in 0..self.lines.count() {
-            let line = self.lines.line(index);
+        for index in 0..self.queues.lines.count() {
+            let line = self.queues.lines.line(index);
             let (qpair, nsid) = (line.qpair, line.nsid);
-            let port = self.qpairs[qpair].port;
+            let port = self.queues.qpairs[qpair].port;
             if !self.receives_are_short(port) || !line.keeps_receives() || !self.is_stuck(line) {
                 continue;
             }
-            let capsules = self.lines.capsules_mut(index);
+            let capsules = self.queues.lines.capsules_mut(index);
             let slots: Vec<u32> = capsules.filter_map(Capsule::shed).collect();
             for slot in slots {
                 self.repost(port, slot);
@@ -75,7 +75,7 @@ impl Reactor {
         let (host, disk) = self.last_begun(line.qpair, line.nsid);
         let over = |since: Instant, begun: Option<Instant>| {
             let since = begun.map_or(since, |begun| begun.max(since));
-            self.now.saturating_duration_since(since) >= STUCK_AFTER
+            self.time.now.saturating_duration_since(since) >= STUCK_AFTER
         };
         let (host_may, disk_may) = self.may_take(line.qpair, line.nsid);
         (!disk_may && over(line.disk_since, disk)) || (!host_may && over(line.host_since, host))
@@ -84,31 +84,36 @@ impl Reactor {
     /// Answers commands whose data was given up, and whose turn does not come. A host that is
     /// at its share has requests for that, too, but no more than three quarters of all.
     pub(super) fn answer_shed(&mut self) {
-        if self.lines.is_empty() {
+        if self.queues.lines.is_empty() {
             return;
         }
-        let mut lines = std::mem::take(&mut self.lines);
-        let free = self.requests.free().saturating_sub(self.reserve);
+        let mut lines = std::mem::take(&mut self.queues.lines);
+        let free = self
+            .queues
+            .requests
+            .free()
+            .saturating_sub(self.queues.reserve);
         let mut count = 0;
         let late = lines.take_out(|capsule| {
-            let waited = Duration::from_nanos(self.now_ns.saturating_sub(capsule.seen_ns));
+            let waited = Duration::from_nanos(self.time.now_ns.saturating_sub(capsule.seen_ns));
             let goes = capsule.is_shed()
                 && waited >= PATIENCE
                 && self.held_by_host(capsule.qpair) + count < 3 * free.saturating_sub(count + 1);
             count += usize::from(goes);
             goes
         });
-        self.lines = lines;
+        self.queues.lines = lines;
         for capsule in late {
             self.admit(capsule);
         }
     }
 
     fn report_shed(&mut self, qpair: QpairId, nsid: u32) {
-        let queue = &self.qpairs[qpair];
+        let queue = &self.queues.qpairs[qpair];
         let association = queue.association.as_ref();
-        let disk = association.and_then(|of| self.disks.find(of.subsystem.id, nsid));
-        let Some(line) = disk.and_then(|disk| self.disks[disk].failure_to_report(self.now)) else {
+        let disk = association.and_then(|of| self.io.disks.find(of.subsystem.id, nsid));
+        let Some(line) = disk.and_then(|disk| self.io.disks[disk].failure_to_report(self.time.now))
+        else {
             return;
         };
         peer_line!(

@@ -11,10 +11,14 @@ use cairn_rdma::{Clock, Complaints, Completion};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::control::Control;
 use super::disks::Disks;
 use super::idle::Idle;
+use super::io::Io;
 use super::lines::{self, Lines};
+use super::queues::Queues;
 use super::shares::{Shares, Stock};
+use super::time::Time;
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::metrics::{Doing, ReactorCounters};
@@ -150,47 +154,55 @@ impl Reactor {
         counters.queue_pairs.set(0);
         let now = clock.now();
         Ok(Self {
-            index,
-            shares: Shares::new(arena.data_bytes()),
-            ring,
-            arena,
-            requests: RequestTable::new(requests),
-            qpairs: Qpairs::default(),
-            ports: Vec::new(),
-            disks: Disks::new(index),
-            registry,
-            inbox,
-            control,
-            clock,
-            awaiting_buffer: List::default(),
-            awaiting_predecessors: List::default(),
-            claims: Vec::new(),
-            remains: Vec::new(),
-            buffers_short: None,
-            lines: Lines::default(),
-            plenty: Stock::plenty(requests as usize, reserve),
-            reserve,
-            late: VecDeque::new(),
-            retries: Vec::new(),
-            aborting: Vec::new(),
-            dirty: Vec::new(),
-            counters,
-            doing: Doing::Poll,
-            started,
-            now,
-            now_ns: now.duration_since(started).as_nanos() as u64,
-            asleep: false,
-            hold_until: None,
-            next_tick: now + TICK,
-            next_check: now,
+            queues: Queues {
+                ports: Vec::new(),
+                qpairs: Qpairs::default(),
+                requests: RequestTable::new(requests),
+                lines: Lines::default(),
+                plenty: Stock::plenty(requests as usize, reserve),
+                reserve,
+                hold_until: None,
+                late: VecDeque::new(),
+                awaiting_predecessors: List::default(),
+                dirty: Vec::new(),
+                draining: false,
+                counters,
+            },
+            io: Io {
+                shares: Shares::new(arena.data_bytes()),
+                ring,
+                arena,
+                disks: Disks::new(index),
+                awaiting_buffer: List::default(),
+                buffers_short: None,
+                retries: Vec::new(),
+                aborting: Vec::new(),
+            },
+            time: Time {
+                clock,
+                started,
+                now,
+                now_ns: now.duration_since(started).as_nanos() as u64,
+                doing: Doing::Poll,
+                asleep: false,
+                next_tick: now + TICK,
+                next_check: now,
+                idle: Idle::new(sizes.poll_idle),
+            },
+            control: Control {
+                index,
+                sizes,
+                registry,
+                inbox,
+                inbox_watched: false,
+                plane: control,
+                claims: Vec::new(),
+                remains: Vec::new(),
+                complaints: Complaints::default(),
+                events: Vec::new(),
+                stopping: false,
+            },
             batch: vec![Completion::EMPTY; POLL_BATCH].into(),
-            idle: Idle::new(sizes.poll_idle),
-            complaints: Complaints::default(),
-            inbox_watched: false,
-            draining: false,
-            stopping: false,
-            events: Vec::new(),
-            sizes,
         })
     }
 }

@@ -107,7 +107,7 @@ impl Reactor {
     /// An operation that had a turn has left the backend, with this result unless it is to
     /// be tried again. The next ones begin.
     pub(super) fn turn_ended(&mut self, disk: u32, turn: Turn, result: Option<Result<(), Errno>>) {
-        let turns = &mut self.disks[disk].turns;
+        let turns = &mut self.io.disks[disk].turns;
         turns.ends(turn);
         if turn == Turn::Flush {
             match result {
@@ -115,7 +115,7 @@ impl Reactor {
                     let joined = std::mem::take(&mut turns.joined);
                     self.end_all(joined, result);
                 }
-                _ => turns.disjoin(&mut self.requests),
+                _ => turns.disjoin(&mut self.queues.requests),
             }
         }
         self.serve_turns(disk);
@@ -123,7 +123,7 @@ impl Reactor {
 
     /// Ends flushes that another one stood for.
     fn end_all(&mut self, mut flushes: List, result: Result<(), Errno>) {
-        while let Some(id) = self.requests.pop_front(&mut flushes) {
+        while let Some(id) = self.queues.requests.pop_front(&mut flushes) {
             self.block_ended(id, result);
         }
     }
@@ -131,13 +131,13 @@ impl Reactor {
     /// Begins with those whose turn it is.
     fn serve_turns(&mut self, disk: u32) {
         loop {
-            let turns = &mut self.disks[disk].turns;
+            let turns = &mut self.io.disks[disk].turns;
             let next = if !turns.flushing && !turns.flushes.is_empty() {
-                let next = self.requests.pop_front(&mut turns.flushes);
+                let next = self.queues.requests.pop_front(&mut turns.flushes);
                 turns.joined = std::mem::take(&mut turns.flushes);
                 next
             } else if turns.allocating < ALLOCATIONS_MAX {
-                self.requests.pop_front(&mut turns.allocations)
+                self.queues.requests.pop_front(&mut turns.allocations)
             } else {
                 None
             };
@@ -150,13 +150,13 @@ impl Reactor {
 
     /// Whether a request has to wait for its turn at its disk.
     pub(super) fn waits_for_turn(&mut self, id: RequestId) -> bool {
-        let request = &self.requests[id];
+        let request = &self.queues.requests[id];
         let block = request.block.as_ref().expect("block I/O is planned");
         let Some(turn) = Turn::of(block.op) else {
             return false;
         };
-        let disk = &mut self.disks[request.disk.expect("block I/O has a disk")];
+        let disk = &mut self.io.disks[request.disk.expect("block I/O has a disk")];
         matches!(disk.backend(), Backend::File(_))
-            && disk.turns.must_wait(turn, id, &mut self.requests)
+            && disk.turns.must_wait(turn, id, &mut self.queues.requests)
     }
 }

@@ -1,0 +1,44 @@
+//! What connects a reactor with the control plane and with the reactors before it.
+
+use std::sync::Arc;
+
+use cairn_rdma::{Complaints, Event};
+use tokio::sync::mpsc::UnboundedSender;
+
+use super::Sizes;
+use super::predecessors::Claim;
+use super::remains::Remains;
+use crate::ids::QpairId;
+use crate::registry::{ControlMessage, Inbox, QueueAddress, Registry};
+
+/// What a reactor has of the control plane.
+pub(super) struct Control {
+    /// The reactor's number.
+    pub(super) index: usize,
+    pub(super) sizes: Sizes,
+    pub(super) registry: Arc<Registry>,
+    pub(super) inbox: Inbox,
+    /// Whether the ring watches the mailbox.
+    pub(super) inbox_watched: bool,
+    /// Where its own messages go.
+    pub(super) plane: UnboundedSender<ControlMessage>,
+    /// What queues here owe to later associations of their hosts.
+    pub(super) claims: Vec<Claim>,
+    /// What disks still have of reactors that panicked in its place.
+    pub(super) remains: Vec<Remains>,
+    pub(super) complaints: Complaints,
+    /// Connection events of the round, kept for their memory.
+    pub(super) events: Vec<Event>,
+    /// Whether the reactor ends once all its queues are closed.
+    pub(super) stopping: bool,
+}
+
+impl Control {
+    /// Where messages for a queue pair go.
+    pub(super) fn address(&self, qpair: QpairId) -> QueueAddress {
+        QueueAddress {
+            reactor: self.index,
+            qpair,
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! The time of a reactor: that of its round, and when it looks at what comes seldom.
+
+use std::time::Instant;
+
+use cairn_rdma::Clock;
+
+use super::idle::Idle;
+use crate::metrics::Doing;
+
+/// The clock of a reactor, and its timers.
+pub(super) struct Time {
+    pub(super) clock: Clock,
+    /// What its times are counted from, as those of all others are.
+    pub(super) started: Instant,
+    /// When this round began.
+    pub(super) now: Instant,
+    /// The same in nanoseconds since the target started.
+    pub(super) now_ns: u64,
+    /// What it does with its time since [`Self::now`].
+    pub(super) doing: Doing,
+    /// Whether it rested since its last round: then it may be a while ago.
+    pub(super) asleep: bool,
+    pub(super) next_tick: Instant,
+    /// When to look at what comes seldom, while busy.
+    pub(super) next_check: Instant,
+    pub(super) idle: Idle,
+}
