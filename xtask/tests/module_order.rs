@@ -101,7 +101,7 @@ fn uses(folder: &Path) -> BTreeMap<String, BTreeSet<String>> {
         let depth = inside.components().count() - 1;
         let first = inside.components().next().unwrap().as_os_str();
         let module = first.to_string_lossy().trim_end_matches(".rs").to_owned();
-        if ["lib", "main", "bin"].contains(&module.as_str()) {
+        if ["lib", "main", "mod", "bin"].contains(&module.as_str()) {
             continue;
         }
         let code = code(&fs::read_to_string(&file).unwrap());

@@ -49,16 +49,6 @@ pub struct IoCommand {
     pub transfer: DataTransfer,
 }
 
-/// A Read that has passed every check. By far the most commands are Reads: a target can
-/// have a way of its own for them, on which nothing has to be told apart any more.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReadCommand {
-    /// What to read.
-    pub access: BlockAccess,
-    /// Where to put it.
-    pub buffer: RemoteBuffer,
-}
-
 /// What a command asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operation {
@@ -158,7 +148,8 @@ impl IoCommand {
     ///
     /// # Errors
     /// The status to complete the command with.
-    #[inline]
+    // Inlined, so that what is found out of a Read stays in registers.
+    #[inline(always)]
     pub fn parse(
         sqe: &Sqe,
         in_capsule_bytes: u32,
@@ -174,10 +165,7 @@ impl IoCommand {
             limits,
         };
         let (operation, transfer) = match NvmOpcode(sqe.opc) {
-            NvmOpcode::READ => {
-                let (access, buffer) = parser.read()?;
-                (Operation::Read(access), DataTransfer::ToHost(buffer))
-            }
+            NvmOpcode::READ => parser.read()?,
             NvmOpcode::WRITE => parser.write()?,
             NvmOpcode::COMPARE => parser.compare()?,
             NvmOpcode::VERIFY => parser.verify()?,
@@ -192,34 +180,6 @@ impl IoCommand {
             operation,
             transfer,
         })
-    }
-}
-
-impl ReadCommand {
-    /// Parses and checks a command whose opcode is Read, as [`IoCommand::parse`] does.
-    ///
-    /// # Errors
-    /// The status to complete the command with.
-    ///
-    /// # Panics
-    /// If its opcode is another.
-    #[inline(always)]
-    pub fn parse(
-        sqe: &Sqe,
-        namespace: Option<&NamespaceView>,
-        limits: &IoLimits,
-    ) -> Result<Self, Status> {
-        assert!(sqe.opc == NvmOpcode::READ.0, "opcode {:#x}", sqe.opc);
-        check_header(sqe)?;
-        let parser = Parser {
-            sqe,
-            // There may be data in the capsule; a Read does not take any.
-            in_capsule_bytes: 0,
-            namespace,
-            limits,
-        };
-        let (access, buffer) = parser.read()?;
-        Ok(Self { access, buffer })
     }
 }
 
@@ -308,10 +268,10 @@ impl Parser<'_> {
     // Inlined, as all that a read or write passes: what they find out then stays in
     // registers. The compiler counts this one as too large for that by itself.
     #[inline(always)]
-    fn read(&self) -> Result<(BlockAccess, RemoteBuffer), Status> {
+    fn read(&self) -> Parsed {
         let (access, bytes) = self.block_access(0)?;
         let buffer = RemoteBuffer::of_command(self.sqe, self.within_mdts(bytes)?)?;
-        Ok((access, buffer))
+        Ok((Operation::Read(access), DataTransfer::ToHost(buffer)))
     }
 
     #[inline]

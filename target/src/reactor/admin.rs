@@ -3,7 +3,7 @@
 use nvme_proto::controller::{AdminCommand, Outcome, Refusal, Transfer};
 use nvme_proto::wire::Status;
 
-use super::Reactor;
+use super::{Reactor, buffers, sent};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
@@ -20,7 +20,7 @@ impl Reactor {
                 request.task = Task::Admin(command);
                 request.transfer = transfer;
                 request.wants = (transfer.length(), 0);
-                self.acquire(id);
+                buffers::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
             }
             Err(refusal) => self.refuse_admin(id, refusal),
         }
@@ -38,7 +38,8 @@ impl Reactor {
             Transfer::None => {}
             Transfer::FromHost { length } => {
                 data_in.resize(length as usize, 0);
-                self.io.ring.peek(self.data_span(id), &mut data_in);
+                let span = self.io.data_span(&self.queues.requests[id]);
+                self.io.ring.peek(span, &mut data_in);
             }
             Transfer::ToHost { length } => data_out.resize(length as usize, 0),
         }
@@ -62,11 +63,11 @@ impl Reactor {
     /// The controller keeps the CID; nothing else of the request is needed.
     fn park(&mut self, id: RequestId) {
         let qpair = self.queues.requests[id].qpair;
-        self.release_receive(id);
-        self.release_buffers(id);
+        self.queues.release_receive(id);
+        sent::release_buffers(&mut self.queues, &mut self.io, id);
         self.queues.requests[id].take_permit().parked();
         self.queues.qpairs[qpair].command_ends();
-        self.free(id);
+        sent::free(&mut self.queues, &mut self.io, id);
     }
 
     fn refuse_admin(&mut self, id: RequestId, refusal: Refusal) {

@@ -9,7 +9,7 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::fabrics::ConnectData;
 use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Status};
 
-use super::Reactor;
+use super::{Reactor, buffers, disk};
 use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
@@ -35,7 +35,7 @@ impl Reactor {
                 request.transfer = transfer;
                 let in_capsule = matches!(transfer, DataTransfer::InCapsule(_));
                 request.wants = (if in_capsule { 0 } else { transfer.length() }, 0);
-                self.acquire(id);
+                buffers::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
             }
             Err(refusal) => self.refuse_connect(id, refusal),
         }
@@ -44,7 +44,8 @@ impl Reactor {
     /// The data is there: connects.
     pub(super) fn execute_connect(&mut self, id: RequestId) {
         let mut data = ConnectData::new_zeroed();
-        self.io.ring.peek(self.input_span(id), data.as_mut_bytes());
+        let span = disk::input_span(&self.queues, &self.io, id);
+        self.io.ring.peek(span, data.as_mut_bytes());
         match self.connect(id, &data) {
             Ok(result) => self.answer_connect(id, result),
             Err(refusal) => self.refuse_connect(id, refusal),
@@ -57,7 +58,7 @@ impl Reactor {
         let subsystem = self.control.registry.find(&request.subnqn);
         let subsystem = subsystem.ok_or_else(ConnectRequest::unknown_subsystem)?;
         let address = self.control.address(qpair);
-        let port = self.port(self.queues.qpairs[qpair].port);
+        let port = self.queues.port(self.queues.qpairs[qpair].port);
         let device = port.device().name().to_owned();
         let queue = &mut self.queues.qpairs[qpair];
         let way = Way {
@@ -149,7 +150,7 @@ impl Reactor {
         if let Some(line) = self
             .control
             .complaints
-            .admit(Topic::Refused, peer, self.time.now)
+            .admit(Topic::Refused, peer, self.time.now.at)
         {
             peer_line!(
                 warn,

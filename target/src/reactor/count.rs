@@ -7,28 +7,15 @@ use super::Reactor;
 use super::disks::Disks;
 use crate::metrics::{Doing, Op};
 use crate::qpair::Association;
-use crate::request::{Request, RequestId, Task};
-
-/// What a command waits for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Wait {
-    /// Its host's share of the data buffers.
-    Share,
-    /// Data buffers.
-    Pool,
-    /// For another READ of its queue pair to end.
-    Read,
-    /// For other work of its queue pair to end.
-    Send,
-}
+use crate::request::{Request, Task};
 
 impl Reactor {
     /// The time until now was spent on what it was doing.
     pub(super) fn count_time(&mut self, now_ns: u64) {
-        let passed_ns = now_ns - self.time.now_ns;
+        let passed_ns = now_ns - self.time.now.ns;
         self.queues.counters.time_ns[self.time.doing as usize].add(passed_ns);
         self.io.disks.count_busy(passed_ns);
-        self.time.now_ns = now_ns;
+        self.time.now.ns = now_ns;
     }
 
     /// A round is over: what it left is there to be seen.
@@ -41,30 +28,6 @@ impl Reactor {
             counters.requests.set(self.queues.requests.in_use() as u64);
             let used = self.io.arena.taken_bytes() as u64;
             counters.buffer_used_bytes.set(used);
-        }
-    }
-
-    /// A command begins to wait.
-    pub(super) fn count_wait(&self, id: RequestId, wait: Wait) {
-        let association = self.queues.qpairs[self.queues.requests[id].qpair]
-            .association
-            .as_ref();
-        let queue = association.map(|association| &association.queue.counters);
-        let (own, queues) = match wait {
-            Wait::Share => (
-                &self.queues.counters.share_waits,
-                queue.map(|q| &q.share_waits),
-            ),
-            Wait::Pool => (
-                &self.queues.counters.pool_waits,
-                queue.map(|q| &q.pool_waits),
-            ),
-            Wait::Read => (&self.queues.counters.read_waits, None),
-            Wait::Send => (&self.queues.counters.send_waits, None),
-        };
-        own.add(1);
-        if let Some(queues) = queues {
-            queues.add(1);
         }
     }
 }

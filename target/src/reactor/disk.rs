@@ -1,531 +1,342 @@
-//! Commands of I/O queues: from the parsed command to the backend and back.
+//! Room 5: the disk executes a command. It is done at once, or the ring has it ([`Stage::InBackend`])
+//! and [`step_ended`] goes on, or it waits for its turn ([`super::turns`]) or for another try
+//! ([`super::retry`]).
 
 use cairn_rdma::peer_line;
-use nvme_proto::ana;
-use nvme_proto::controller::error_log::Failure;
 use nvme_proto::io::{
-    DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, IoCommand, NamespaceView,
-    Operation, ReadCommand,
+    DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, Operation,
 };
 use nvme_proto::transfer::DataTransfer;
-use nvme_proto::wire::{NvmOpcode, Sqe, Status};
+use nvme_proto::wire::Status;
 
-use super::Reactor;
-use super::disks::{Disk, Disks};
-use super::predecessors::changes;
+use super::io::Io;
+use super::queues::Queues;
+use super::respond;
+use super::sent;
+use super::time::Now;
 use super::turns::Turn;
 use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
-use crate::qpair::Association;
-use crate::registry::ControllerShared;
-use crate::request::{Request, RequestId, Stage, Task};
+use crate::request::{RequestId, Stage, Task};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
 
-/// The largest buffer that a Verify reads through.
-const VERIFY_BYTES: u32 = 64 << 10;
-
-/// Works out what the backend is to do for a request, which bytes the device moves
-/// by itself, and which buffers the rest takes.
-fn plan(
-    request: &mut Request,
-    command: IoCommand,
-    disk: Option<&Disk>,
-    port: usize,
-    controller: &ControllerShared,
-) {
-    let (operation, transfer) = (command.operation, command.transfer);
-    request.task = Task::Io(operation);
-    request.transfer = transfer;
-    let access = match operation {
-        Operation::Read(access)
-        | Operation::Write(access)
-        | Operation::Compare(access)
-        | Operation::Verify(access)
-        | Operation::WriteZeroes { access, .. } => access,
-        Operation::DatasetManagement { .. } => {
-            let kept = matches!(transfer, DataTransfer::InCapsule(_));
-            request.wants = (if kept { 0 } else { transfer.length() }, 0);
-            return;
-        }
-        Operation::Flush(_) => return,
-    };
-    let durable = access.fua || !controller.write_cache();
-    let op = match operation {
-        Operation::Write(_) => BlockOp::Write { durable },
-        Operation::Verify(_) => BlockOp::Verify,
-        Operation::WriteZeroes { deallocate, .. } => BlockOp::WriteZeroes {
-            deallocate,
-            durable,
-        },
-        _ => BlockOp::Read,
-    };
-    let disk = disk.expect("a command with blocks has a disk");
-    let offset = access.range.slba << disk.view.lbads;
-    let length = disk.view.bytes(access.range.blocks);
-    request.disk_bytes = length;
-    request.window = match (operation, transfer) {
-        (Operation::Write(_), DataTransfer::FromHost(_)) => {
-            disk.window(port, true, offset, length as u32)
-        }
-        _ => None,
-    };
-    if request.window.is_none() {
-        request.block = Some(BlockIo::new(op, offset, length, None));
-        request.wants = buffers_for(operation, transfer, disk, length as u32);
-    }
-}
-
-/// Bytes of buffers that a command wants without a window: (data, scratch). MDTS
-/// keeps the length within 32 bits.
-fn buffers_for(
-    operation: Operation,
-    transfer: DataTransfer,
-    disk: &Disk,
-    length: u32,
-) -> (u32, u32) {
-    let is_file = matches!(disk.backend(), Backend::File(_));
-    match (operation, transfer) {
-        (Operation::Verify(_), _) if is_file => (length.min(VERIFY_BYTES), 0),
-        (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
-        (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
-        (Operation::Compare(_), _) => (length, length),
-        (_, DataTransfer::InCapsule(slice)) => {
-            let alignment = disk.backend().geometry().memory_alignment;
-            let usable = slice.offset.is_multiple_of(alignment);
-            (if usable { 0 } else { length }, 0)
-        }
-        _ => (length, 0),
-    }
-}
-
-/// How an I/O command begins.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Begun {
-    /// A read, which is done: the device takes the bytes from the disk's memory by
-    /// itself, as it sends them.
-    Read,
-    /// It goes on with what it wants.
-    Other,
-}
-
-/// Parses a command, finds its disk, and plans what it needs.
-// Inlined, as what it calls: what they find out then stays in registers.
-#[inline(always)]
-pub(super) fn begin_io(
-    request: &mut Request,
-    association: &Association,
-    port: usize,
-    disks: &mut Disks,
-) -> Result<Begun, Status> {
-    let (controller, subsystem) = (&*association.controller, &*association.subsystem);
-    request.busy = Some(subsystem.id);
-    let found = disks.io_begins(subsystem.id, request.sqe.nsid.get());
-    let disk = found.map(|found| &mut disks[found]);
-    if let Some(disk) = &disk {
-        check_access(controller, disk)?;
-    }
-    let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
-    let is_read = NvmOpcode(request.sqe.opc) == NvmOpcode::READ;
-    if is_read {
-        let read = ReadCommand::parse(&request.sqe, view, limits)?;
-        plan_read(request, read, disk.as_deref(), port);
-    } else {
-        let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
-        check_predecessors(controller, command.operation, request.sqe.nsid.get())?;
-        plan(request, command, disk.as_deref(), port, controller);
-    }
-    request.disk = found;
-    if let Some(disk) = disk {
-        disk.enter();
-    }
-    if is_read && request.window.is_some() {
-        Ok(Begun::Read)
-    } else {
-        Ok(Begun::Other)
-    }
-}
-
-/// The same for a read.
-#[inline(always)]
-fn plan_read(request: &mut Request, read: ReadCommand, disk: Option<&Disk>, port: usize) {
-    request.task = Task::Io(Operation::Read(read.access));
-    request.transfer = DataTransfer::ToHost(read.buffer);
-    let disk = disk.expect("a command with blocks has a disk");
-    let offset = read.access.range.slba << disk.view.lbads;
-    // All that is read goes to the host.
-    let length = read.buffer.length;
-    request.disk_bytes = u64::from(length);
-    request.window = disk.window(port, false, offset, length);
-    if request.window.is_none() {
-        let block = BlockIo::new(BlockOp::Read, offset, u64::from(length), None);
-        request.block = Some(block);
-        request.wants = (length, 0);
-    }
-}
-
-impl Reactor {
-    /// The buffers are there, and the host's data in them: asks the backend.
-    pub(super) fn execute_io(&mut self, id: RequestId, operation: Operation) {
-        match operation {
-            Operation::Read(_) | Operation::Write(_) => {
-                let request = &self.queues.requests[id];
-                let span = match (request.data.is_some(), request.transfer) {
-                    (true, _) => self.data_span(id),
-                    (false, DataTransfer::InCapsule(_)) => self.capsule_span(id),
-                    // The device moved the data, or will: there is nothing to do.
-                    (false, _) => return self.succeed_io(id),
-                };
-                self.begin_block(id, Some(span));
-            }
-            Operation::Compare(_) => self.begin_block(id, Some(self.scratch_span(id))),
-            Operation::Verify(_) => {
-                let span = self.queues.requests[id]
-                    .data
-                    .is_some()
-                    .then(|| self.data_span(id));
-                self.begin_block(id, span);
-            }
-            Operation::WriteZeroes { .. } => self.begin_block(id, None),
-            Operation::Flush(scope) => self.flush_disks(id, scope),
-            Operation::DatasetManagement { deallocate, .. } => self.deallocate(id, deallocate),
-        }
-    }
-
-    /// Asks the backend, and goes on if it is done at once.
-    pub(super) fn begin_block(&mut self, id: RequestId, span: Option<Span>) {
-        if let Progress::Done(result) = self.start_block(id, span) {
-            self.block_ended(id, result);
-        }
-    }
-
-    /// Asks the backend: either it has the request now, or it is done.
-    fn start_block(&mut self, id: RequestId, span: Option<Span>) -> Progress {
-        let block = self.queues.requests[id].block.as_mut();
-        block.expect("block I/O is planned").span = span;
-        if self.waits_for_turn(id) {
-            return Progress::Pending;
-        }
-        self.hand_over(id)
-    }
-
-    /// Hands a request to the backend: it is its turn.
-    pub(super) fn hand_over(&mut self, id: RequestId) -> Progress {
-        let tag = self.queues.requests.work_id(id, WorkKind::Block);
-        let request = &mut self.queues.requests[id];
-        let disk = &mut self.io.disks[request.disk.expect("block I/O has a disk")];
-        let block = request.block.as_mut().expect("block I/O is planned");
-        if block.op.changes() {
-            self.io
-                .ring
-                .set_lease(self.queues.qpairs[request.qpair].lease_end_ns());
-        }
-        let progress = disk
-            .namespace
-            .backend
-            .begin(block, &mut self.io.ring, disk.file, tag);
-        if progress == Progress::Pending {
-            if let Some(turn) = Turn::of(block.op) {
-                disk.turns.begins(turn);
-            }
-            self.queues
-                .requests
-                .set_stage(id, Stage::Running, Stage::InBackend);
-        }
-        progress
-    }
-
-    /// The ring finished a step of block I/O.
-    pub(super) fn block_step_ended(&mut self, work: WorkId, result: Result<u32, i32>) {
-        let id = self.queues.requests.find(work);
-        let tag = work.encode();
-        let request = &mut self.queues.requests[id];
-        assert_eq!(request.stage(), Stage::InBackend, "{id:?}");
-        let disk = &self.io.disks[request.disk.expect("block I/O has a disk")];
-        let block = request.block.as_mut().expect("block I/O is planned");
-        if !self.queues.qpairs[request.qpair].is_open() {
-            // Nobody waits for it, and the memory of its device may be gone.
-            block.stop();
-        }
-        if block.op.changes() {
-            self.io
-                .ring
-                .set_lease(self.queues.qpairs[request.qpair].lease_end_ns());
-        }
-        let progress = disk
-            .backend()
-            .resume(block, result, &mut self.io.ring, disk.file, tag);
-        let (ended, stopped) = match progress {
-            Progress::Done(result) => (Some(result), block.is_stopped()),
-            Progress::Pending => return,
-            Progress::Later => (None, false),
-        };
-        if let (Some(turn), Some(disk)) = (Turn::of(block.op), request.disk) {
-            self.turn_ended(disk, turn, ended);
-        }
-        let Some(result) = ended else {
-            return self.retry_later(id);
-        };
-        self.queues
-            .requests
-            .set_stage(id, Stage::InBackend, Stage::Running);
-        let is_open = self.queues.qpairs[self.queues.requests[id].qpair].is_open();
-        let cancelled = stopped && result == Err(Errno(libc::ECANCELED));
-        if !is_open {
-            self.abandon(id);
-        } else if cancelled && self.is_aborting(tag) {
-            self.finish(id, Status::ABORT_REQUESTED, 0);
-        } else {
-            self.block_ended(id, result);
-        }
-        if stopped {
-            self.abort_ended(tag, cancelled);
-        }
-    }
-
-    /// The backend is done with what it was asked for.
-    pub(super) fn block_ended(&mut self, id: RequestId, result: Result<(), Errno>) {
-        if let Err(errno) = result {
-            return self.fail_block(id, errno);
-        }
-        let Task::Io(operation) = self.queues.requests[id].task else {
-            unreachable!("only I/O commands have block I/O")
-        };
-        match operation {
-            Operation::Compare(_) if !self.matches(id) => {
-                self.fail_io(id, Status::COMPARE_FAILURE);
-            }
-            Operation::Flush(FlushScope::All) => self.flush_all(id),
-            Operation::DatasetManagement { deallocate, .. } => self.deallocate(id, deallocate),
-            _ => self.succeed_io(id),
-        }
-    }
-
-    fn flush_disks(&mut self, id: RequestId, scope: FlushScope) {
-        match scope {
-            FlushScope::Namespace => {
-                self.queues.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
-                self.begin_block(id, None);
-            }
-            FlushScope::All => self.flush_all(id),
-        }
-    }
-
-    /// Flushes the namespaces that are left, one after another.
-    fn flush_all(&mut self, id: RequestId) {
-        let subsystem = self.subsystem_id(id);
-        loop {
-            self.leave_disk(id);
-            let next = self
-                .io
-                .disks
-                .next(subsystem, self.queues.requests[id].steps_done);
-            let Some((passed, disk)) = next else {
-                return self.succeed_io(id);
-            };
-            let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
-            let association = queue.association.as_ref();
-            let controller = &association.expect("an I/O queue is connected").controller;
-            if let Err(status) = check_access(controller, &self.io.disks[disk]) {
-                return self.fail_io(id, status);
-            }
-            self.io.disks.enter(disk);
-            let request = &mut self.queues.requests[id];
-            request.steps_done = passed;
-            request.disk = Some(disk);
-            request.block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
-            match self.start_block(id, None) {
-                Progress::Pending | Progress::Later => return,
-                Progress::Done(Ok(())) => {}
-                Progress::Done(Err(errno)) => return self.fail_block(id, errno),
-            }
-        }
-    }
-
-    /// Deallocates the ranges that are left, one after another; all of them are
-    /// checked before the first is acted on.
-    fn deallocate(&mut self, id: RequestId, deallocate: bool) {
-        let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
-        let data = &mut bytes[..self.queues.requests[id].transfer.length() as usize];
-        self.io.ring.peek(self.input_span(id), data);
-        let disk = self.queues.requests[id].disk;
-        let view = self.io.disks[disk.expect("a command with ranges has a disk")].view;
-        let ranges = match DatasetRanges::parse(data, &view) {
-            Ok(ranges) => ranges,
-            Err(status) => return self.fail_io(id, status),
-        };
-        let left = ranges
-            .iter()
-            .skip(self.queues.requests[id].steps_done as usize);
-        for range in left.filter(|_| deallocate) {
-            let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
-            let request = &mut self.queues.requests[id];
-            request.steps_done += 1;
-            request.block = Some(BlockIo::new(BlockOp::Deallocate, offset, length, None));
-            match self.start_block(id, None) {
-                Progress::Pending | Progress::Later => return,
-                Progress::Done(Ok(())) => {}
-                Progress::Done(Err(errno)) => return self.fail_block(id, errno),
-            }
-        }
-        self.succeed_io(id);
-    }
-
-    /// Whether the disk has what the host sent.
-    fn matches(&self, id: RequestId) -> bool {
-        self.io
-            .ring
-            .equal(self.input_span(id), self.scratch_span(id))
-    }
-
-    #[inline]
-    fn succeed_io(&mut self, id: RequestId) {
-        self.finish(id, Status::SUCCESS, 0);
-    }
-
-    fn fail_block(&mut self, id: RequestId, errno: Errno) {
-        let block = self.queues.requests[id]
-            .block
-            .expect("block I/O was planned");
-        // Why it was cancelled is in the log already.
-        if errno != Errno(libc::ECANCELED) {
-            self.association(id)
-                .subsystem
-                .counters(self.control.index)
-                .media_errors
-                .add(1);
-            self.report_failure(id, block, errno);
-            let disk = self.queues.requests[id].disk.expect("block I/O has a disk");
-            if self.io.disks[disk].backend().is_failed() {
-                self.association(id).subsystem.show_losses();
-            }
-        }
-        self.fail_io(id, status_of(block.op, errno));
-    }
-
-    /// A disk that fails fails often: one line a second tells as much as all.
-    fn report_failure(&mut self, id: RequestId, block: BlockIo, errno: Errno) {
-        let disk = self.queues.requests[id].disk.expect("block I/O has a disk");
-        let Some(line) = self.io.disks[disk].failure_to_report(self.time.now) else {
-            return;
-        };
-        let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
-        peer_line!(warn, line,
-            host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
-            nsid = self.queues.requests[id].sqe.nsid.get(), op = ?block.op, offset = block.offset,
-            length = block.length, error = %std::io::Error::from_raw_os_error(errno.0),
-            "the disk failed a command"
-        );
-    }
-
-    /// Ends a command with an error, which the host finds in its error log too.
-    pub(super) fn fail_io(&mut self, id: RequestId, status: Status) {
-        let sqe = &self.queues.requests[id].sqe;
-        let association = self.association(id);
-        let of_blocks =
-            self.queues.requests[id].block.is_some() || status.code() == Status::LBA_OUT_OF_RANGE;
-        let failure = Failure {
-            sqid: association.qid,
-            cid: sqe.cid.get(),
-            status,
-            byte: None,
-            lba: if of_blocks { sqe.cdw10_11() } else { 0 },
-            nsid: sqe.nsid.get(),
-        };
-        association.controller.record_failure(failure);
-        self.finish(id, status.with_more(), 0);
-    }
-
-    /// Aborts a command that has not got anywhere yet. A host that breaks the rules has
-    /// several of one CID: each that was taken out is answered.
-    pub(super) fn abort(&mut self, qpair: crate::ids::QpairId, cid: u16, abort_cid: u16) {
-        let Some(queue) = self.queues.qpairs.get(qpair) else {
-            return;
-        };
-        let Some(association) = queue.association.clone() else {
-            return;
-        };
-        let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
-        let mut found = Vec::new();
-        let mut take = |id| found.push(id);
-        self.queues
-            .requests
-            .take_out(&mut self.io.awaiting_buffer, victim, &mut take);
-        self.io
-            .shares
-            .take_out(&mut self.queues.requests, victim, &mut take);
-        let reads = &mut self.queues.qpairs[qpair].awaiting_read;
-        self.queues.requests.take_out(reads, victim, &mut take);
-        self.take_from_backend(qpair, cid)
-            .into_iter()
-            .for_each(take);
-        let aborted = !found.is_empty();
-        if !aborted && self.abort_in_backend(qpair, cid, abort_cid) {
-            return;
-        }
-        for id in found {
-            self.finish(id, Status::ABORT_REQUESTED, 0);
-        }
-        let cntlid = association.controller.cntlid();
-        association.subsystem.abort_done(cntlid, abort_cid, aborted);
-    }
-
-    /// The request has nothing more to do with its disk.
-    #[inline]
-    pub(super) fn leave_disk(&mut self, id: RequestId) {
-        if let Some(disk) = self.queues.requests[id].disk.take() {
-            self.io.disks.leave(disk, &mut self.io.ring);
-        }
-    }
-
-    fn association(&self, id: RequestId) -> &Association {
-        let association = self.queues.qpairs[self.queues.requests[id].qpair]
-            .association
-            .as_ref();
-        association.expect("an I/O queue is connected")
-    }
-
-    fn subsystem_id(&self, id: RequestId) -> u32 {
-        self.association(id).subsystem.id
-    }
-}
-
-/// Whether the disk can be used by way of this controller (Base, 8.1.3).
-#[inline(always)]
-fn check_access(controller: &ControllerShared, disk: &Disk) -> Result<(), Status> {
-    ana::check_access(controller.ana_state(disk.namespace.anagrpid()))
-}
-
-/// Whether no command of a former association of the host may still land on the
-/// namespace after this one. Without DNR: it will be so.
-#[inline(always)]
-fn check_predecessors(
-    controller: &ControllerShared,
-    operation: Operation,
-    nsid: u32,
-) -> Result<(), Status> {
-    match controller.ward() {
-        Some(ward) if changes(operation) && ward.blocks(nsid) => Err(Status::NAMESPACE_NOT_READY),
-        _ => Ok(()),
-    }
-}
-
-/// Fabrics commands have no place on an I/O queue that is connected: a second
-/// Connect is out of sequence (Base, 6.3), the others are not supported there.
+/// All that a request needs is here: does what it asks for.
 #[inline]
-fn parse(
-    sqe: &Sqe,
-    in_capsule_bytes: u32,
-    view: Option<&NamespaceView>,
-    limits: &nvme_proto::io::IoLimits,
-) -> Result<IoCommand, Status> {
-    use nvme_proto::wire::FabricsType;
-    if sqe.is_fabrics() {
-        return Err(match sqe.fctype() {
-            FabricsType::CONNECT => Status::COMMAND_SEQUENCE_ERROR.with_dnr(),
-            _ => Status::INVALID_OPCODE.with_dnr(),
-        });
+pub(super) fn execute(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    match queues.requests[id].task {
+        Task::Io(operation) => execute_io(queues, io, now, id, operation),
+        Task::Connect | Task::Admin(_) => queues.execute_later(id),
+        Task::Unparsed | Task::LateCompletion => unreachable!("these have no data"),
     }
-    IoCommand::parse(sqe, in_capsule_bytes, view, limits)
+}
+
+#[inline]
+fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, operation: Operation) {
+    let request = &queues.requests[id];
+    let span = match operation {
+        Operation::Read(_) | Operation::Write(_) => match (&request.data, request.transfer) {
+            (Some(_), _) => Some(io.data_span(request)),
+            (None, DataTransfer::InCapsule(_)) => Some(queues.capsule_span(id)),
+            // The device moved the data, or will: there is nothing to do.
+            (None, _) => return respond::finish(queues, io, now, id, Status::SUCCESS, 0),
+        },
+        Operation::Compare(_) => Some(io.scratch_span(request)),
+        Operation::Verify(_) if request.data.is_some() => Some(io.data_span(request)),
+        Operation::Verify(_) | Operation::WriteZeroes { .. } => None,
+        Operation::Flush(FlushScope::Namespace) => {
+            queues.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
+            None
+        }
+        Operation::Flush(FlushScope::All) => return flush_all(queues, io, now, id),
+        Operation::DatasetManagement { deallocate, .. } => {
+            return self::deallocate(queues, io, now, id, deallocate);
+        }
+    };
+    begin(queues, io, now, id, span);
+}
+
+/// Asks the backend, and goes on if it is done at once.
+pub(super) fn begin(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    span: Option<Span>,
+) {
+    if let Progress::Done(result) = start(queues, io, id, span) {
+        ended(queues, io, now, id, result);
+    }
+}
+
+/// Asks the backend: either it has the request now, or it is done.
+fn start(queues: &mut Queues, io: &mut Io, id: RequestId, span: Option<Span>) -> Progress {
+    let block = queues.requests[id].block.as_mut();
+    block.expect("block I/O is planned").span = span;
+    if waits_for_turn(queues, io, id) {
+        return Progress::Pending;
+    }
+    hand_over(queues, io, id)
+}
+
+/// Hands a request to the backend: it is its turn.
+pub(super) fn hand_over(queues: &mut Queues, io: &mut Io, id: RequestId) -> Progress {
+    let request = &mut queues.requests[id];
+    let tag = request.work_id(id, WorkKind::Block);
+    let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
+    let block = request.block.as_mut().expect("block I/O is planned");
+    if block.op.changes() {
+        io.ring
+            .set_lease(queues.qpairs[request.qpair].lease_end_ns());
+    }
+    let backend = &disk.namespace.backend;
+    let progress = backend.begin(block, &mut io.ring, disk.file, tag);
+    if progress == Progress::Pending {
+        if let Some(turn) = Turn::of(block.op) {
+            disk.turns.begins(turn);
+        }
+        request.set_stage(Stage::Running, Stage::InBackend);
+    }
+    progress
+}
+
+/// The ring finished a step of block I/O.
+pub(super) fn step_ended(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    work: WorkId,
+    result: Result<u32, i32>,
+) {
+    let tag = work.encode();
+    let (id, request) = queues.requests.find_mut(work);
+    assert_eq!(request.stage(), Stage::InBackend, "{id:?}");
+    let disk = request.disk.expect("block I/O has a disk");
+    let block = request.block.as_mut().expect("block I/O is planned");
+    let queue = &queues.qpairs[request.qpair];
+    let is_open = queue.is_open();
+    if !is_open {
+        // No host waits for it, and the memory of its device may be gone.
+        block.stop();
+    }
+    if block.op.changes() {
+        io.ring.set_lease(queue.lease_end_ns());
+    }
+    let (backend, file) = (io.disks[disk].backend(), io.disks[disk].file);
+    let progress = backend.resume(block, result, &mut io.ring, file, tag);
+    let (result, stopped) = match progress {
+        Progress::Done(result) => (Some(result), block.is_stopped()),
+        Progress::Pending => return,
+        Progress::Later => (None, false),
+    };
+    if let Some(turn) = Turn::of(block.op) {
+        turn_ended(queues, io, now, disk, turn, result);
+    }
+    let request = &mut queues.requests[id];
+    let Some(result) = result else {
+        return io.retries.add(request, id, now.at);
+    };
+    request.set_stage(Stage::InBackend, Stage::Running);
+    let cancelled = stopped && result == Err(Errno(libc::ECANCELED));
+    if !is_open {
+        sent::abandon(queues, io, id);
+    } else if cancelled && io.aborts.has(tag) {
+        respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
+    } else {
+        ended(queues, io, now, id, result);
+    }
+    if stopped {
+        io.aborts.answer(tag, cancelled);
+    }
+}
+
+/// The backend is done with what it was asked for.
+pub(super) fn ended(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    result: Result<(), Errno>,
+) {
+    if let Err(errno) = result {
+        return fail(queues, io, now, id, errno);
+    }
+    let Task::Io(operation) = queues.requests[id].task else {
+        unreachable!("only I/O commands have block I/O")
+    };
+    match operation {
+        Operation::Compare(_) if !matches(queues, io, id) => {
+            respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
+        }
+        Operation::Flush(FlushScope::All) => flush_all(queues, io, now, id),
+        Operation::DatasetManagement { deallocate, .. } => {
+            self::deallocate(queues, io, now, id, deallocate);
+        }
+        _ => respond::finish(queues, io, now, id, Status::SUCCESS, 0),
+    }
+}
+
+/// Flushes the namespaces that are left, one after another.
+fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    loop {
+        io.leave_disk(&mut queues.requests[id]);
+        let association = queues.association(id);
+        let passed = queues.requests[id].steps_done;
+        let Some((passed, disk)) = io.disks.next(association.subsystem.id, passed) else {
+            return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
+        };
+        if let Err(status) = io.disks[disk].check_access(&association.controller) {
+            return respond::fail(queues, io, now, id, status);
+        }
+        io.disks.enter(disk);
+        let request = &mut queues.requests[id];
+        request.steps_done = passed;
+        request.disk = Some(disk);
+        request.block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
+        match start(queues, io, id, None) {
+            Progress::Pending | Progress::Later => return,
+            Progress::Done(Ok(())) => {}
+            Progress::Done(Err(errno)) => return fail(queues, io, now, id, errno),
+        }
+    }
+}
+
+/// Deallocates the ranges that are left, one after another; all of them are
+/// checked before the first is acted on.
+fn deallocate(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, deallocate: bool) {
+    let mut bytes = [0; DATASET_RANGES_MAX * DATASET_RANGE_BYTES];
+    let data = &mut bytes[..queues.requests[id].transfer.length() as usize];
+    io.ring.peek(input_span(queues, io, id), data);
+    let disk = queues.requests[id].disk;
+    let view = io.disks[disk.expect("a command with ranges has a disk")].view;
+    let ranges = match DatasetRanges::parse(data, &view) {
+        Ok(ranges) => ranges,
+        Err(status) => return respond::fail(queues, io, now, id, status),
+    };
+    let left = ranges.iter().skip(queues.requests[id].steps_done as usize);
+    for range in left.filter(|_| deallocate) {
+        let (offset, length) = (range.slba << view.lbads, view.bytes(range.blocks));
+        let request = &mut queues.requests[id];
+        request.steps_done += 1;
+        request.block = Some(BlockIo::new(BlockOp::Deallocate, offset, length, None));
+        match start(queues, io, id, None) {
+            Progress::Pending | Progress::Later => return,
+            Progress::Done(Ok(())) => {}
+            Progress::Done(Err(errno)) => return fail(queues, io, now, id, errno),
+        }
+    }
+    respond::finish(queues, io, now, id, Status::SUCCESS, 0);
+}
+
+/// The host's data of a request, wherever it is by now.
+pub(super) fn input_span(queues: &Queues, io: &Io, id: RequestId) -> Span {
+    let request = &queues.requests[id];
+    match request.data {
+        Some(_) => io.data_span(request),
+        None => queues.capsule_span(id),
+    }
+}
+
+/// Whether the disk has what the host sent.
+fn matches(queues: &Queues, io: &Io, id: RequestId) -> bool {
+    let read = io.scratch_span(&queues.requests[id]);
+    io.ring.equal(input_span(queues, io, id), read)
+}
+
+fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, errno: Errno) {
+    let block = queues.requests[id].block.expect("block I/O was planned");
+    // Why it was cancelled is in the log already.
+    if errno != Errno(libc::ECANCELED) {
+        let subsystem = &queues.association(id).subsystem;
+        subsystem.counters(io.disks.reactor()).media_errors.add(1);
+        report_failure(queues, io, now, id, block, errno);
+        let disk = queues.requests[id].disk.expect("block I/O has a disk");
+        if io.disks[disk].backend().is_failed() {
+            subsystem.show_losses();
+        }
+    }
+    respond::fail(queues, io, now, id, status_of(block.op, errno));
+}
+
+/// A disk that fails fails often: one line a second says as much as all.
+fn report_failure(
+    queues: &Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    block: BlockIo,
+    errno: Errno,
+) {
+    let request = &queues.requests[id];
+    let disk = request.disk.expect("block I/O has a disk");
+    let Some(line) = io.disks[disk].failure_to_report(now.at) else {
+        return;
+    };
+    let queue = &queues.qpairs[request.qpair];
+    peer_line!(warn, line,
+        host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
+        nsid = request.sqe.nsid.get(), op = ?block.op, offset = block.offset,
+        length = block.length, error = %std::io::Error::from_raw_os_error(errno.0),
+        "the disk failed a command"
+    );
+}
+
+/// An operation that had a turn has left the backend, with this result unless it is to
+/// be tried again. The next ones begin.
+fn turn_ended(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    disk: u32,
+    turn: Turn,
+    result: Option<Result<(), Errno>>,
+) {
+    let turns = &mut io.disks[disk].turns;
+    turns.ends(turn);
+    if turn == Turn::Flush {
+        match result {
+            Some(result) if result != Err(Errno(libc::ECANCELED)) => {
+                let mut joined = turns.take_joined();
+                // Another flush stood for these.
+                while let Some(id) = queues.requests.pop_front(&mut joined) {
+                    ended(queues, io, now, id, result);
+                }
+            }
+            _ => turns.disjoin(&mut queues.requests),
+        }
+    }
+    serve_turns(queues, io, now, disk);
+}
+
+/// Begins with those whose turn it is.
+fn serve_turns(queues: &mut Queues, io: &mut Io, now: &Now, disk: u32) {
+    while let Some(id) = io.disks[disk].turns.next(&mut queues.requests) {
+        if let Progress::Done(result) = hand_over(queues, io, id) {
+            ended(queues, io, now, id, result);
+        }
+    }
+}
+
+/// Whether a request has to wait for its turn at its disk.
+fn waits_for_turn(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
+    let request = &queues.requests[id];
+    let block = request.block.as_ref().expect("block I/O is planned");
+    let Some(turn) = Turn::of(block.op) else {
+        return false;
+    };
+    let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
+    matches!(disk.backend(), Backend::File(_))
+        && disk.turns.must_wait(turn, id, &mut queues.requests)
+}
+
+/// Tries those again whose pause is over; whether there were any.
+pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+    let due = io.retries.take_due(&mut queues.requests, now.at);
+    for &id in &due {
+        let block = queues.requests[id].block.as_ref();
+        let span = block.expect("block I/O is planned").span;
+        begin(queues, io, now, id, span);
+    }
+    !due.is_empty()
 }
 
 /// What a disk's error is in NVMe's terms. Without DNR where another try, or

@@ -6,14 +6,16 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Device, Region, Sge};
+use nvme_proto::ana;
 use nvme_proto::io::NamespaceView;
+use nvme_proto::wire::Status;
 
 use super::port::PORTS_MAX;
 use super::turns::Turns;
 use crate::backend::Backend;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
-use crate::registry::IoCounters;
+use crate::registry::{ControllerShared, IoCounters};
 use crate::request::{Request, RequestId, RequestTable};
 use crate::ring::{FileSlot, Ring};
 
@@ -69,6 +71,15 @@ impl Disk {
             length,
             lkey: region.lkey(),
         })
+    }
+
+    /// Whether the controller may use it (Base, 8.1.3).
+    ///
+    /// # Errors
+    /// The status of a command that tries.
+    #[inline(always)]
+    pub(super) fn check_access(&self, controller: &ControllerShared) -> Result<(), Status> {
+        ana::check_access(controller.ana_state(self.namespace.anagrpid()))
     }
 
     /// A line to report a failure, if there is one, which says how many were not
@@ -142,7 +153,7 @@ impl Table {
 /// All namespaces of a reactor.
 #[derive(Debug)]
 pub(crate) struct Disks {
-    /// Whose they are.
+    /// The number of the reactor that has them.
     reactor: usize,
     disks: Vec<Option<Disk>>,
     /// By the subsystem's id.
@@ -161,6 +172,11 @@ impl Disks {
             tables: Vec::new(),
             busy: Vec::new(),
         }
+    }
+
+    /// The number of the reactor that has them.
+    pub(super) fn reactor(&self) -> usize {
+        self.reactor
     }
 
     /// The namespaces of a subsystem are these from now on, and this counts it.

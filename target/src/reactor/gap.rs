@@ -28,10 +28,10 @@ impl Reactor {
         } else {
             HOLD
         };
-        self.queues.hold_until = Some(self.time.now + hold);
-        self.time.next_check = self.time.now;
+        self.queues.hold_until = Some(self.time.now.at + hold);
+        self.time.next_check = self.time.now.at;
         if !self.time.asleep {
-            self.queues.lines.pardon(self.time.now);
+            self.queues.lines.pardon(self.time.now.at);
         }
     }
 
@@ -43,7 +43,7 @@ impl Reactor {
             .qpairs
             .ids()
             .filter(|&id| {
-                self.queues.qpairs[id].is_open() && self.queues.qpairs[id].is_over(self.time.now_ns)
+                self.queues.qpairs[id].is_open() && self.queues.qpairs[id].is_over(self.time.now.ns)
             })
             .collect();
         for qpair in overdue {

@@ -2,13 +2,14 @@
 
 use std::time::Instant;
 
+use super::aborts::Aborts;
 use super::disks::Disks;
-use super::overdue::Aborting;
-use super::retry::Retry;
+use super::retry::Retries;
 use super::shares::Shares;
 use crate::arena::Arena;
-use crate::request::List;
-use crate::ring::Ring;
+use crate::ids::ShareId;
+use crate::request::{List, Request};
+use crate::ring::{Ring, Span};
 
 /// What a reactor has of the disks.
 pub(super) struct Io {
@@ -21,8 +22,49 @@ pub(super) struct Io {
     pub(super) awaiting_buffer: List,
     /// Since when the first of these finds no stretch that is long enough.
     pub(super) buffers_short: Option<Instant>,
-    /// Block I/O that is tried again later. Not more than requests.
-    pub(super) retries: Vec<Retry>,
-    /// Aborts of commands that a disk has. Not more than ACL of each controller.
-    pub(super) aborting: Vec<Aborting>,
+    /// Block I/O that is tried again later.
+    pub(super) retries: Retries,
+    /// Aborts of commands that a disk has.
+    pub(super) aborts: Aborts,
+}
+
+impl Io {
+    /// The data buffer of a request, as long as it asked for.
+    pub(super) fn data_span(&self, request: &Request) -> Span {
+        let buffer = request
+            .data
+            .as_ref()
+            .expect("a request has the buffer that it asked for");
+        self.arena.span(buffer, request.wants.0)
+    }
+
+    /// The second buffer of a request.
+    pub(super) fn scratch_span(&self, request: &Request) -> Span {
+        let buffer = request
+            .scratch
+            .as_ref()
+            .expect("a request has the buffer that it asked for");
+        self.arena.span(buffer, request.wants.1)
+    }
+
+    /// Gives the buffers of a request back, and what this share has promised it.
+    pub(super) fn release_buffers(&mut self, request: &mut Request, share: Option<ShareId>) {
+        if let Some(buffer) = request.data.take() {
+            self.arena.give(buffer);
+        }
+        if let Some(buffer) = request.scratch.take() {
+            self.arena.pool().give(buffer);
+        }
+        if request.reserved > 0 {
+            self.shares.take_back(request, share, &mut self.disks);
+        }
+    }
+
+    /// A request has nothing more to do with its disk.
+    #[inline]
+    pub(super) fn leave_disk(&mut self, request: &mut Request) {
+        if let Some(disk) = request.disk.take() {
+            self.disks.leave(disk, &mut self.ring);
+        }
+    }
 }

@@ -5,17 +5,19 @@ use std::sync::Arc;
 
 use cairn_fabric::trouble::{self, End};
 use cairn_rdma::log::{Line, Topic};
-use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, peer_detail, peer_line};
+use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, WorkStatus, peer_detail, peer_line};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
-use super::Reactor;
 use super::port::{PORTS_MAX, Port};
+use super::queues::Broken;
+use super::{Reactor, fetch, overdue, receive, sent, shed};
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::qpair::{Accepted, QueuePair, State};
-use crate::registry::{Admitted, ControlMessage};
-use crate::request::{RequestId, Stage};
+use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
+use crate::request::{Request, RequestId, Stage};
+use crate::work_id::{WorkId, WorkKind};
 
 /// Our RDMA READs outstanding on a queue pair: what adapters can do, mostly.
 const READS_MAX: u8 = 16;
@@ -52,10 +54,10 @@ impl Reactor {
 
     /// The host is told "No Resources"; here is what is short.
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
-        let Some(line) = self
-            .control
-            .complaints
-            .admit(Topic::Refused, address.ip(), self.time.now)
+        let Some(line) =
+            self.control
+                .complaints
+                .admit(Topic::Refused, address.ip(), self.time.now.at)
         else {
             return;
         };
@@ -74,7 +76,7 @@ impl Reactor {
             listener,
             place,
         } = admitted;
-        let limits = *self.port(port).limits();
+        let limits = *self.queues.port(port).limits();
         // A READ, then WRITE and SEND, for each command the host may send; its
         // next may arrive before our SEND's completion does, and then waits.
         let send_work = (2 * u32::from(reply.crqsize.get())).min(limits.send_work);
@@ -116,13 +118,13 @@ impl Reactor {
         };
         // If the process was stopped in the middle of this round, the round's time is long ago, and
         // the host would have no time left for its Connect.
-        let now = self.time.clock.now().max(self.time.now);
+        let now = self.time.clock.now().max(self.time.now.at);
         let id = self.queues.qpairs.add(QueuePair::new(accepted, now));
         self.queues.ports[port]
             .as_mut()
             .expect("the port was just found")
             .add_qpair(qp, id);
-        self.port(port).counters().accepted();
+        self.queues.port(port).counters().accepted();
         peer_detail!(address = %peer, qid = cm.qid.get(), send_work, reads, "accepted");
         Ok(())
     }
@@ -173,14 +175,6 @@ impl Reactor {
             "device opened"
         );
         Ok(index)
-    }
-
-    /// A port that must be there.
-    #[inline]
-    pub(super) fn port(&self, index: usize) -> &Port {
-        self.queues.ports[index]
-            .as_ref()
-            .expect("an open queue pair has a port")
     }
 
     /// Takes a device's connection events.
@@ -278,10 +272,10 @@ impl Reactor {
             return;
         }
         self.queues.counters.ended_by_fault.add(1);
-        let Some(line) = self
-            .control
-            .complaints
-            .admit(Topic::Fault, address.ip(), self.time.now)
+        let Some(line) =
+            self.control
+                .complaints
+                .admit(Topic::Fault, address.ip(), self.time.now.at)
         else {
             return;
         };
@@ -321,45 +315,72 @@ impl Reactor {
         self.drop_waiting(qpair);
         // What was never posted ends here; what was posted comes back.
         let outbox = self.queues.qpairs[qpair].outbox.take();
-        self.lose_work(&outbox);
+        let work = outbox.iter().map(|work| WorkId::decode(work.id));
+        self.queues.lost.extend(work);
+        self.end_lost();
+    }
+
+    /// Ends work that broken queue pairs did not take.
+    pub(super) fn end_lost(&mut self) {
+        while let Some(work) = self.queues.lost.pop() {
+            let Self {
+                queues, io, time, ..
+            } = self;
+            let ended = match work.kind() {
+                WorkKind::Read => {
+                    fetch::read_ended(queues, io, &time.now, work, WorkStatus::Flushed)
+                }
+                WorkKind::Send => {
+                    sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
+                }
+                // Its SEND ends it.
+                WorkKind::Write => Ok(()),
+                WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
+            };
+            if let Err(broken) = ended {
+                self.end_broken(broken);
+            }
+        }
+    }
+
+    /// Closes a queue pair that cannot go on.
+    pub(super) fn end_broken(&mut self, broken: Broken) {
+        let Broken { qpair, ending } = broken;
+        match ending {
+            None => self.close_unexplained(qpair),
+            Some(KEEP_ALIVE_EXPIRED) => self.expire(qpair),
+            Some(ending) => self.close(qpair, ending),
+        }
     }
 
     /// Ends what waits here for a queue that is closing.
     fn drop_waiting(&mut self, qpair: QpairId) {
+        let Self { queues, io, .. } = self;
         let mut dropped: Vec<RequestId> = Vec::new();
-        let of_qpair = |request: &crate::request::Request| request.qpair == qpair;
-        self.queues
-            .requests
-            .take_out(&mut self.io.awaiting_buffer, of_qpair, |id| {
-                dropped.push(id)
-            });
-        self.queues
-            .requests
-            .take_out(&mut self.queues.awaiting_predecessors, of_qpair, |id| {
-                dropped.push(id);
-            });
-        self.io
-            .shares
-            .take_out(&mut self.queues.requests, of_qpair, |id| dropped.push(id));
-        let queue = &mut self.queues.qpairs[qpair];
-        self.queues
-            .requests
-            .take_out(&mut queue.awaiting_read, |_| true, |id| dropped.push(id));
-        self.queues
-            .requests
-            .take_out(&mut queue.awaiting_send, |_| true, |id| dropped.push(id));
-        self.take_retries(of_qpair, |id| dropped.push(id));
-        self.io
-            .disks
-            .take_waiting(&mut self.queues.requests, of_qpair, |id| dropped.push(id));
+        let mut take = |id| dropped.push(id);
+        let of_qpair = |request: &Request| request.qpair == qpair;
+        let requests = &mut queues.requests;
+        for list in [
+            &mut io.awaiting_buffer,
+            &mut queues.commands,
+            &mut queues.awaiting_predecessors,
+        ] {
+            requests.take_out(list, of_qpair, &mut take);
+        }
+        io.shares.take_out(requests, of_qpair, &mut take);
+        let queue = &mut queues.qpairs[qpair];
+        requests.take_out(&mut queue.awaiting_read, |_| true, &mut take);
+        requests.take_out(&mut queue.awaiting_send, |_| true, &mut take);
+        io.retries.take_out(requests, of_qpair, &mut take);
+        io.disks.take_waiting(requests, of_qpair, &mut take);
+        let port = queue.port;
         for id in dropped {
-            self.abandon(id);
+            sent::abandon(queues, io, id);
         }
-        let port = self.queues.qpairs[qpair].port;
-        for slot in self.queues.lines.drop_of(qpair) {
-            self.repost(port, slot);
+        for slot in queues.lines.drop_of(qpair) {
+            queues.repost(port, slot);
         }
-        self.queues.late.retain(|(of, _)| *of != qpair);
+        queues.late.retain(|(of, _)| *of != qpair);
     }
 
     /// The device has forgotten a queue pair: all its work has come back.
@@ -441,13 +462,14 @@ impl Reactor {
 
     /// Ends a request whose work went away with its device.
     fn lose_request(&mut self, id: RequestId) {
-        let stage = self.queues.requests[id].stage();
-        self.queues.requests.set_stage(id, stage, Stage::Running);
+        let Self { queues, io, .. } = self;
+        let stage = queues.requests[id].stage();
+        queues.requests.set_stage(id, stage, Stage::Running);
         if stage == Stage::Sending {
-            self.release_buffers(id);
-            self.free(id);
+            sent::release_buffers(queues, io, id);
+            sent::free(queues, io, id);
         } else {
-            self.abandon(id);
+            sent::abandon(queues, io, id);
         }
     }
 
@@ -458,13 +480,28 @@ impl Reactor {
             .queues
             .qpairs
             .ids()
-            .filter_map(|id| Some((id, self.queues.qpairs[id].overdue(self.time.now)?)))
+            .filter_map(|id| Some((id, self.queues.qpairs[id].overdue(self.time.now.at)?)))
             .collect();
         for (qpair, reason) in overdue {
             self.close(qpair, Ending::Fault(reason));
         }
         if self.queues.draining {
             self.close_idle_queues();
+        }
+        let Self {
+            queues, io, time, ..
+        } = self;
+        let io_timeout = self.control.sizes.io_timeout;
+        for (qpair, reason) in overdue::check_ages(queues, io, &time.now, io_timeout) {
+            if self.queues.qpairs.get(qpair).is_some() {
+                self.close(qpair, Ending::Fault(reason));
+            }
+        }
+        let Self {
+            queues, io, time, ..
+        } = self;
+        for capsule in shed::take_overdue(queues, io, &time.now) {
+            receive::admit(queues, io, &time.now, capsule);
         }
     }
 

@@ -1,18 +1,38 @@
 //! Capsules that wait for a request: lines by queue pair and namespace, served in turns.
-//! Nobody waits behind a host or a namespace that is at its share ([`super::shares`]).
+//! No capsule waits behind a host or a namespace that is at its share ([`super::shares`]).
 
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::Reactor;
-use super::capsule::Capsule;
-use super::disks::Disk;
-use super::shares::Stock;
+use nvme_proto::wire::Sqe;
+
 use crate::ids::{QpairId, ShareId};
 
-/// Requests that only admin queues and Connects may use, of a table of that many.
-pub(super) fn reserve(requests: usize) -> usize {
-    (requests / 8).clamp(1, 64)
+/// A command capsule that waits for a request.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Capsule {
+    pub(super) qpair: QpairId,
+    /// Where it landed, unless its place was given back while it waits: with its data, if it
+    /// had any.
+    pub(super) slot: Option<u32>,
+    /// The command, copied out of its slot.
+    pub(super) sqe: Sqe,
+    /// Bytes of in-capsule data.
+    pub(super) data_bytes: u32,
+    /// When it was seen.
+    pub(super) seen_ns: u64,
+}
+
+impl Capsule {
+    /// Whether its data was given up.
+    pub(super) fn is_shed(&self) -> bool {
+        self.data_bytes > 0 && self.slot.is_none()
+    }
+
+    /// Gives up its data: the receive slot, if it had one.
+    pub(super) fn shed(&mut self) -> Option<u32> {
+        (self.data_bytes > 0).then(|| self.slot.take()).flatten()
+    }
 }
 
 /// The capsules of one queue pair for one namespace.
@@ -68,6 +88,32 @@ impl Lines {
         &self.lines[index]
     }
 
+    /// That of a queue pair and a namespace.
+    pub(super) fn find(&self, qpair: QpairId, nsid: u32) -> Option<&Line> {
+        let mut lines = self.lines.iter();
+        lines.find(|line| line.qpair == qpair && line.nsid == nsid)
+    }
+
+    /// The next capsule that may go, by turns of the lines.
+    pub(super) fn next(&mut self, may_go: impl Fn(QpairId, u32) -> bool) -> Option<Capsule> {
+        for _ in 0..self.lines.len() {
+            let mut line = self.lines.pop_front()?;
+            if !may_go(line.qpair, line.nsid) {
+                self.lines.push_back(line);
+                continue;
+            }
+            let capsule = line.capsules.pop_front().expect("a line is not empty");
+            self.waiting -= 1;
+            if line.capsules.is_empty() {
+                self.spare.push(line.capsules);
+            } else {
+                self.lines.push_back(line);
+            }
+            return Some(capsule);
+        }
+        None
+    }
+
     /// The capsules of one of them.
     pub(super) fn capsules_mut(&mut self, index: usize) -> impl Iterator<Item = &mut Capsule> {
         self.lines[index].capsules.iter_mut()
@@ -110,7 +156,7 @@ impl Lines {
     }
 
     /// Has a capsule wait, for this host and disk.
-    fn push(
+    pub(super) fn push(
         &mut self,
         nsid: u32,
         capsule: Capsule,
@@ -142,11 +188,6 @@ impl Lines {
         });
     }
 
-    fn has(&self, qpair: QpairId, nsid: u32) -> bool {
-        let mut lines = self.lines.iter();
-        lines.any(|line| line.qpair == qpair && line.nsid == nsid)
-    }
-
     /// The namespaces that capsules of a queue pair which were seen by then are about.
     pub(super) fn seen_until(&self, qpair: QpairId, ns: u64) -> impl Iterator<Item = u32> {
         let seen = move |line: &&Line| {
@@ -168,147 +209,5 @@ impl Lines {
             !goes
         });
         slots
-    }
-}
-
-impl Reactor {
-    /// Begins with a capsule if its host and its namespace may have one more request, or
-    /// has it wait.
-    pub(super) fn admit_or_wait(&mut self, mut capsule: Capsule) {
-        let port = self.queues.qpairs[capsule.qpair].port;
-        let slot = capsule.slot.expect("it has just arrived");
-        self.port(port).slots().read_sqe(slot, &mut capsule.sqe);
-        let nsid = self.nsid_of(&capsule);
-        let held = self.queues.hold_until.is_some() || self.queues.lines.has(capsule.qpair, nsid);
-        if !held && self.may_begin(capsule.qpair, nsid) {
-            return self.admit(capsule);
-        }
-        let held = self.queues.hold_until.is_some();
-        self.queues.counters.request_waits.add(u64::from(!held));
-        // The SQE was copied: only data need the slot. So commands that wait keep no
-        // receives from other hosts. Their number is that of the queues' entries at most.
-        let stuck = self.receives_are_short(port) && self.stuck_line(capsule.qpair, nsid);
-        if capsule.data_bytes == 0 || stuck {
-            capsule.slot = None;
-            self.repost(port, slot);
-        }
-        let queue = &self.queues.qpairs[capsule.qpair];
-        let association = queue.association.as_ref();
-        let disk = association.and_then(|of| self.io.disks.find(of.subsystem.id, nsid));
-        let of = (queue.share, disk);
-        self.queues.lines.push(nsid, capsule, of, self.time.now);
-    }
-
-    fn stuck_line(&self, qpair: QpairId, nsid: u32) -> bool {
-        let mut lines = self.queues.lines.lines.iter();
-        let line = lines.find(|line| line.qpair == qpair && line.nsid == nsid);
-        line.is_some_and(|line| self.is_stuck(line))
-    }
-
-    /// Lets capsules go on, one of each line in turn.
-    pub(super) fn serve_lines(&mut self) {
-        let mut passed = 0;
-        while passed < self.queues.lines.lines.len() {
-            let Some(mut line) = self.queues.lines.lines.pop_front() else {
-                return;
-            };
-            if !self.may_begin(line.qpair, line.nsid) {
-                self.queues.lines.lines.push_back(line);
-                passed += 1;
-                continue;
-            }
-            passed = 0;
-            let capsule = line.capsules.pop_front().expect("a line has someone");
-            self.queues.lines.waiting -= 1;
-            if line.capsules.is_empty() {
-                self.queues.lines.spare.push(line.capsules);
-            } else {
-                self.queues.lines.lines.push_back(line);
-            }
-            self.admit(capsule);
-        }
-    }
-
-    /// Whether a queue pair may have one more request, for this namespace.
-    fn may_begin(&self, qpair: QpairId, nsid: u32) -> bool {
-        let queue = &self.queues.qpairs[qpair];
-        let association = queue.association.as_ref();
-        if association.is_none_or(|association| association.qid == 0) && queue.requests == 0 {
-            return self.queues.requests.free() > 0;
-        }
-        let Some(stock) = self.stock() else {
-            return false;
-        };
-        let users = self.disk_of(qpair, nsid).map_or(0, Disk::users);
-        stock.allows(self.held_by_host(qpair), users as usize, 1)
-    }
-
-    /// The same for each of the two that can be at their share: (host, namespace).
-    pub(super) fn may_take(&self, qpair: QpairId, nsid: u32) -> (bool, bool) {
-        let Some(stock) = self.stock() else {
-            return (false, false);
-        };
-        let users = self.disk_of(qpair, nsid).map_or(0, Disk::users);
-        (
-            stock.allows(self.held_by_host(qpair), 0, 1),
-            stock.allows(0, users as usize, 1),
-        )
-    }
-
-    /// Requests for I/O, if any are left.
-    fn stock(&self) -> Option<Stock> {
-        let free = self
-            .queues
-            .requests
-            .free()
-            .checked_sub(self.queues.reserve)?;
-        let total = self.queues.requests.capacity() - self.queues.reserve;
-        (free > 0).then_some(Stock { total, free })
-    }
-
-    /// Requests that the host of a queue pair has.
-    pub(super) fn held_by_host(&self, qpair: QpairId) -> usize {
-        let of_queue = |&queue: &QpairId| self.queues.qpairs[queue].requests as usize;
-        match self.queues.qpairs[qpair].share {
-            Some(share) => self.io.shares.queues(share).iter().map(of_queue).sum(),
-            None => of_queue(&qpair),
-        }
-    }
-
-    /// When a command that had waited last began: of a queue pair's host, and for a namespace.
-    pub(super) fn last_begun(
-        &self,
-        qpair: QpairId,
-        nsid: u32,
-    ) -> (Option<Instant>, Option<Instant>) {
-        let share = self.queues.qpairs[qpair].share;
-        let host = share.and_then(|share| self.io.shares.last_begun(share));
-        let disk = self.disk_of(qpair, nsid);
-        (host, disk.and_then(|disk| disk.last_begun))
-    }
-
-    /// A command begins while others wait.
-    pub(super) fn note_begun(&mut self, qpair: QpairId, nsid: u32) {
-        let queue = &self.queues.qpairs[qpair];
-        if let Some(share) = queue.share {
-            self.io.shares.note_begun(share, self.time.now);
-        }
-        let association = queue.association.as_ref();
-        if let Some(disk) = association.and_then(|of| self.io.disks.find(of.subsystem.id, nsid)) {
-            self.io.disks[disk].last_begun = Some(self.time.now);
-        }
-    }
-
-    fn disk_of(&self, qpair: QpairId, nsid: u32) -> Option<&Disk> {
-        let association = self.queues.qpairs[qpair].association.as_ref()?;
-        let disk = self.io.disks.find(association.subsystem.id, nsid)?;
-        Some(&self.io.disks[disk])
-    }
-
-    /// The NSID of an I/O command, 0 of others.
-    pub(super) fn nsid_of(&self, capsule: &Capsule) -> u32 {
-        let association = self.queues.qpairs[capsule.qpair].association.as_ref();
-        let is_io = association.is_some_and(|association| association.qid != 0);
-        if is_io { capsule.sqe.nsid.get() } else { 0 }
     }
 }

@@ -5,31 +5,42 @@
 //! for each queue pair, then block I/O in one system call. Without work it polls
 //! on for a while ([`idle`]) and then sleeps, in its ring and nowhere else.
 //!
-//! The life of a request is in the modules, in this order: [`capsule`] (it
-//! arrives), [`connect`], [`admin`] or [`io`] (what it asks for), [`data`]
-//! (buffers, RDMA READ), [`respond`] (RDMA WRITE, SEND). [`lifecycle`] has that
-//! of queue pairs.
+//! Its state has four owners: [`Queues`] (devices, queue pairs, requests), [`Io`] (ring,
+//! buffers, disks), [`Control`] (mailbox, registry) and [`Time`]. A function of the I/O path
+//! takes those that it touches.
+//!
+//! An I/O command goes through seven rooms, in one direction: [`receive`] (a capsule, a
+//! permit), [`plan`] (parsed, with its disk), [`buffers`], [`fetch`] (RDMA READ, for the data
+//! of writes), [`disk`] (done, pending or waiting), [`respond`] (RDMA WRITE, SEND) and
+//! [`sent`]. docs/walk.md walks through them. [`connect`] and [`admin`] have the commands
+//! that are for no disk, [`lifecycle`] has the life of queue pairs.
 
+mod aborts;
 mod admin;
-mod capsule;
+mod admission;
+mod buffers;
 mod connect;
 mod control;
 mod count;
-mod data;
 mod disk;
 mod disks;
+mod fetch;
 mod gap;
 mod idle;
 mod io;
 mod lifecycle;
 mod lines;
 mod overdue;
+mod plan;
 mod port;
 mod predecessors;
 mod queues;
+mod rebuild;
+mod receive;
 mod remains;
 mod respond;
 mod retry;
+mod sent;
 mod shares;
 mod shed;
 mod start;
@@ -39,21 +50,25 @@ mod turns;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Completion, peer_detail};
+use cairn_rdma::{Completion, WorkStatus};
+use nvme_proto::wire::Status;
 
 use crate::holdings::Holdings;
+use crate::ids::QpairId;
 use crate::metrics::Doing;
+use crate::qpair::QueuePair;
 use crate::registry::Message;
+use crate::request::{RequestId, Task};
 use crate::ring::Finished;
 use crate::work_id::{WorkId, WorkKind};
 
+use admission::STUCK_AFTER;
+use buffers::PASS_BY;
 use control::Control;
-use data::PASS_BY;
 pub(crate) use idle::{Idle, Pause};
 use io::Io;
 use port::Port;
-use queues::Queues;
-use shed::STUCK_AFTER;
+use queues::{Broken, Queues};
 use time::Time;
 
 pub(crate) use start::{ReactorHandle, Start, start};
@@ -164,8 +179,8 @@ impl Reactor {
 
     /// One round at `now`, and what to do after it.
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
-        let passed = now.saturating_duration_since(self.time.now);
-        self.time.now = now;
+        let passed = now.saturating_duration_since(self.time.now.at);
+        self.time.now.at = now;
         self.count_time(now.duration_since(self.time.started).as_nanos() as u64);
         if passed >= gap::GAP {
             self.heed_gap();
@@ -197,14 +212,15 @@ impl Reactor {
             busy |= self.poll_port(port);
         }
         busy |= self.poll_ring();
-        if self.time.now >= self.time.next_check {
-            self.time.next_check = self.time.now + CHECK_INTERVAL;
+        self.execute_commands();
+        if self.time.now.at >= self.time.next_check {
+            self.time.next_check = self.time.now.at + CHECK_INTERVAL;
             busy |= self.check();
         }
         if self
             .queues
             .hold_until
-            .is_some_and(|until| self.time.now >= until)
+            .is_some_and(|until| self.time.now.at >= until)
         {
             self.queues.hold_until = None;
             busy = true;
@@ -223,16 +239,31 @@ impl Reactor {
         let count = port.poll(&mut batch);
         let mut capsules = 0;
         for completion in &batch[..count] {
-            let work = WorkId::decode(completion.id);
-            match work.kind() {
+            let Self {
+                queues, io, time, ..
+            } = self;
+            let (now, work) = (&time.now, WorkId::decode(completion.id));
+            let status = completion.status;
+            let ended = match work.kind() {
                 WorkKind::Receive => {
                     capsules += 1;
-                    self.capsule_arrived(index, work.slot(), completion);
+                    let slot = work.slot();
+                    receive::capsule_arrived(queues, io, now, index, slot, completion)
                 }
-                WorkKind::Read => self.read_ended(work, completion.status),
-                WorkKind::Write => self.write_failed(work, completion.status),
-                WorkKind::Send => self.send_ended(work, completion.status),
+                WorkKind::Read => self.read_ended(work, status),
+                WorkKind::Write => Err(sent::write_failed(queues, work, status)),
+                WorkKind::Send => match sent::send_ended(queues, io, now, work, status) {
+                    Ok(None) => Ok(()),
+                    Ok(Some(qpair)) => {
+                        self.use_credits(qpair);
+                        Ok(())
+                    }
+                    Err(broken) => Err(broken),
+                },
                 WorkKind::Block => panic!("block I/O on a device: {completion:?}"),
+            };
+            if let Err(broken) = ended {
+                self.end_broken(broken);
             }
         }
         self.batch = batch;
@@ -240,29 +271,73 @@ impl Reactor {
         count > 0
     }
 
+    /// An RDMA READ ended: its request goes on, and so do others that wait for its credits.
+    fn read_ended(&mut self, work: WorkId, status: WorkStatus) -> Result<(), Broken> {
+        let id = self.queues.requests.find(work);
+        let qpair = self.queues.requests[id].qpair;
+        let Self {
+            queues, io, time, ..
+        } = self;
+        fetch::read_ended(queues, io, &time.now, work, status)?;
+        self.use_credits(qpair);
+        Ok(())
+    }
+
+    /// Posts what a queue pair has credits for: responses first, since they end something.
+    fn use_credits(&mut self, qpair: QpairId) {
+        let Self {
+            queues, io, time, ..
+        } = self;
+        if queues.qpairs.get(qpair).is_some_and(QueuePair::is_open) {
+            respond::pump_sends(queues, io, &time.now, qpair);
+            fetch::pump_reads(queues, io, &time.now, qpair);
+        }
+    }
+
     /// Takes what the ring has finished.
     fn poll_ring(&mut self) -> bool {
+        let Self {
+            queues,
+            io,
+            control,
+            time,
+            ..
+        } = self;
         let mut busy = false;
-        while let Some(finished) = self.io.ring.pop() {
+        while let Some(finished) = io.ring.pop() {
             busy = true;
             match finished {
                 Finished::Operation { tag, result } => {
-                    self.block_step_ended(WorkId::decode(tag), result);
+                    disk::step_ended(queues, io, &time.now, WorkId::decode(tag), result);
+                    continue;
                 }
-                Finished::Readable { token: INBOX_TOKEN } => {
-                    self.control.inbox_watched = false;
-                    self.time.next_check = self.time.now;
-                }
+                Finished::Readable { token: INBOX_TOKEN } => control.inbox_watched = false,
                 Finished::Readable { token } => {
                     let (port, fd) = port::of_token(token);
-                    if let Some(port) = self.queues.ports.get_mut(port).and_then(Option::as_mut) {
+                    if let Some(port) = queues.ports.get_mut(port).and_then(Option::as_mut) {
                         port.woken(fd);
                     }
-                    self.time.next_check = self.time.now;
                 }
             }
+            time.next_check = time.now.at;
         }
         busy
+    }
+
+    /// Executes Connects and admin commands.
+    fn execute_commands(&mut self) {
+        while let Some(id) = self.queues.requests.pop_front(&mut self.queues.commands) {
+            let request = &self.queues.requests[id];
+            match request.task {
+                Task::Unparsed if self.queues.qpairs[request.qpair].association.is_none() => {
+                    self.begin_connect(id);
+                }
+                Task::Unparsed => self.begin_admin(id),
+                Task::Connect => self.execute_connect(id),
+                Task::Admin(command) => self.execute_admin(id, &command),
+                Task::Io(_) | Task::LateCompletion => unreachable!("not the reactor's to execute"),
+            }
+        }
     }
 
     /// Looks at what comes seldom: connection events, messages, deadlines.
@@ -272,17 +347,18 @@ impl Reactor {
             busy |= self.poll_events(port);
         }
         busy |= self.read_inbox();
-        busy |= self.serve_retries();
-        busy |= self.pass_by();
+        let Self {
+            queues, io, time, ..
+        } = self;
+        busy |= disk::serve_retries(queues, io, &time.now);
+        busy |= buffers::pass_by(queues, io, &time.now);
         self.collect_remains();
         busy |= self.see_claims();
-        self.shed_stuck();
+        shed::shed_stuck(&mut self.queues, &mut self.io, &self.time.now);
         self.settle_claims();
-        if self.time.now >= self.time.next_tick {
-            self.time.next_tick = self.time.now + TICK;
+        if self.time.now.at >= self.time.next_tick {
+            self.time.next_tick = self.time.now.at + TICK;
             self.check_deadlines();
-            self.check_ages();
-            self.answer_shed();
         }
         busy
     }
@@ -330,7 +406,12 @@ impl Reactor {
                 qpair,
                 cid,
                 abort_cid,
-            } => self.abort(qpair, cid, abort_cid),
+            } => {
+                let Self {
+                    queues, io, time, ..
+                } = self;
+                overdue::abort(queues, io, &time.now, qpair, cid, abort_cid);
+            }
             Message::Census { qpair, ward, claim } => self.claim(qpair, ward, claim),
             Message::Settled => self.serve_connects(),
             Message::Drain => self.drain(),
@@ -338,19 +419,15 @@ impl Reactor {
         }
     }
 
-    /// Posts what this round brought: receives before sends, so that a host that
-    /// is answered finds a receive for its next command.
+    /// Posts what this round brought, and lets queue pairs go of which nothing is left.
     fn flush(&mut self) {
-        for port in self.queues.ports.iter_mut().flatten() {
-            if port.flush_receives().is_err() {
-                peer_detail!(
-                    device = port.device().name(),
-                    "receives refused: it is going"
-                );
-            }
+        self.queues.flush();
+        while !self.queues.lost.is_empty() {
+            self.end_lost();
+            self.queues.flush();
         }
-        while let Some(qpair) = self.queues.dirty.pop() {
-            self.flush_outbox(qpair);
+        while let Some(qpair) = self.queues.ended.pop() {
+            self.retire_if_done(qpair);
         }
         if let Err(error) = self.io.ring.submit() {
             panic!("io_uring no longer takes work: {error}");
@@ -363,7 +440,7 @@ impl Reactor {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
         let any = self.queues.requests.in_use() > 0
             || self.io.disks.any_waits()
-            || !self.io.aborting.is_empty()
+            || !self.io.aborts.is_empty()
             || self.queues.qpairs.ids().any(waits);
         any.then_some(self.time.next_tick)
     }
@@ -371,18 +448,18 @@ impl Reactor {
     /// Has everything wake us that can bring work, and says until when to sleep;
     /// `None` if something is there by now.
     fn prepare_sleep(&mut self) -> Option<Option<Instant>> {
-        self.time.next_check = self.time.now;
+        self.time.next_check = self.time.now.at;
         self.settle_claims();
-        let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now + PASS_BY);
+        let pass_by = (!self.io.awaiting_buffer.is_empty()).then_some(self.time.now.at + PASS_BY);
         let shed = self
             .queues
             .lines
             .keep_receives()
-            .then_some(self.time.now + STUCK_AFTER);
+            .then_some(self.time.now.at + STUCK_AFTER);
         let remains = self.next_look_at_remains();
         let timers = [
             self.tick_deadline(),
-            self.next_retry(),
+            self.io.retries.next(),
             pass_by,
             shed,
             remains,
@@ -430,21 +507,39 @@ impl Reactor {
 
     /// Gives those that wait what has become free: nothing has without work.
     fn serve_waiting(&mut self, busy: bool) {
-        self.serve_shares();
-        self.serve_buffers();
-        self.serve_late();
-        if busy && self.queues.hold_until.is_none() && !self.queues.lines.is_empty() {
-            self.serve_lines();
+        let Self {
+            queues, io, time, ..
+        } = self;
+        let now = &time.now;
+        buffers::serve_shares(queues, io, now);
+        buffers::serve_pool(queues, io, now);
+        if busy && queues.hold_until.is_none() && !queues.lines.is_empty() {
+            while let Some(capsule) = admission::next(queues, io) {
+                receive::admit(queues, io, now, capsule);
+            }
         }
+        self.serve_late();
+        self.execute_commands();
+    }
+
+    /// Ends a Connect or an admin command.
+    fn finish(&mut self, id: RequestId, status: Status, result: u64) {
+        let Self {
+            queues, io, time, ..
+        } = self;
+        respond::finish(queues, io, &time.now, id, status, result);
     }
 
     /// Answers parked commands whose end has come.
     fn serve_late(&mut self) {
-        while !self.queues.requests.is_full() {
-            let Some((qpair, completion)) = self.queues.late.pop_front() else {
+        let Self {
+            queues, io, time, ..
+        } = self;
+        while !queues.requests.is_full() {
+            let Some((qpair, completion)) = queues.late.pop_front() else {
                 return;
             };
-            self.complete_late(qpair, completion);
+            receive::complete_late(queues, io, &time.now, qpair, completion);
         }
     }
 

@@ -58,6 +58,7 @@ fn may_change(request: &Request, open: bool) -> bool {
             Stage::AwaitingBuffer => open && here,
             Stage::Free
             | Stage::AwaitingRead
+            | Stage::AwaitingReactor
             | Stage::AwaitingPredecessors
             | Stage::AwaitingSend
             | Stage::Sending => false,
@@ -75,14 +76,14 @@ impl Reactor {
             pending: None,
         });
         // In this round: the Connect waits for it.
-        self.time.next_check = self.time.now;
+        self.time.next_check = self.time.now.at;
     }
 
     /// Sees what waits in the devices of queues with a new claim. A capsule that was not
     /// taken yet would count as nothing now, and be executed after the Connect: the queue
     /// is not ended, since its host may have two associations. What a device has at this
     /// moment is read, and counts; what arrives from now on was sent by a host that is
-    /// there, in an association that goes on. Not from within a poll: whoever asks is one
+    /// there, in an association that goes on. Not from within a poll: the Connect is one
     /// of its completions, and others wait behind that.
     pub(super) fn see_claims(&mut self) -> bool {
         let new = self.control.claims.len();
@@ -108,7 +109,7 @@ impl Reactor {
         }
         // Claims that came meanwhile have their own turn.
         for claim in &mut self.control.claims[..new] {
-            claim.until_ns.get_or_insert(self.time.now_ns);
+            claim.until_ns.get_or_insert(self.time.now.ns);
         }
         any
     }
@@ -176,7 +177,7 @@ impl Reactor {
     /// Answers Connects that have waited long enough.
     pub(super) fn serve_connects(&mut self) {
         let mut over: Vec<RequestId> = Vec::new();
-        let (qpairs, now_ns) = (&self.queues.qpairs, self.time.now_ns);
+        let (qpairs, now_ns) = (&self.queues.qpairs, self.time.now.ns);
         let is_over = |request: &Request| {
             let association = qpairs[request.qpair].association.as_ref();
             let ward = association.and_then(|association| association.controller.ward());

@@ -4,14 +4,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use cairn_rdma::{PostError, SendWork, WorkStatus, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
+use nvme_proto::transfer::DataTransfer;
 
 use super::lines::Lines;
 use super::port::Port;
-use crate::ids::QpairId;
+use crate::ending::Ending;
+use crate::ids::{QpairId, ShareId};
 use crate::metrics::ReactorCounters;
-use crate::qpair::Qpairs;
-use crate::request::{List, RequestTable};
+use crate::qpair::{Association, Qpairs, State};
+use crate::request::{List, Request, RequestId, RequestTable, Stage, Task};
+use crate::ring::Span;
+use crate::work_id::{WorkId, WorkKind};
 
 /// What a reactor has of its hosts.
 pub(super) struct Queues {
@@ -27,6 +32,8 @@ pub(super) struct Queues {
     pub(super) reserve: usize,
     /// Until when capsules wait in their lines, whatever is free.
     pub(super) hold_until: Option<Instant>,
+    /// Connects and admin commands that the reactor executes at the end of the round.
+    pub(super) commands: List,
     /// Completions of parked commands that wait for a request. Not more than the
     /// controllers' limit on parked commands.
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
@@ -34,8 +41,192 @@ pub(super) struct Queues {
     pub(super) awaiting_predecessors: List,
     /// Queue pairs with something in their outbox.
     pub(super) dirty: Vec<QpairId>,
+    /// Work that a broken queue pair did not take. It ends at the end of the round.
+    pub(super) lost: Vec<WorkId>,
+    /// Closed queue pairs whose last request has ended. They go at the end of the round.
+    pub(super) ended: Vec<QpairId>,
     /// Whether new commands are refused, because the target shuts down.
     pub(super) draining: bool,
     /// What the reactor counts.
     pub(super) counters: Arc<ReactorCounters>,
+}
+
+/// A queue pair that cannot go on: the reactor closes it.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Broken {
+    pub(super) qpair: QpairId,
+    /// Why. `None`: the connection's own event gives the reason.
+    pub(super) ending: Option<Ending>,
+}
+
+/// What a command waits for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Wait {
+    /// Its host's share of the data buffers.
+    Share,
+    /// Data buffers.
+    Pool,
+    /// For another READ of its queue pair to end.
+    Read,
+    /// For other work of its queue pair to end.
+    Send,
+}
+
+impl Queues {
+    /// A port that must be there.
+    #[inline]
+    pub(super) fn port(&self, index: usize) -> &Port {
+        self.ports[index]
+            .as_ref()
+            .expect("an open queue pair has a port")
+    }
+
+    /// Posts a receive slot again at the end of the round.
+    #[inline]
+    pub(super) fn repost(&mut self, port: usize, slot: u32) {
+        // A port that is gone takes its slots with it.
+        if let Some(port) = &mut self.ports[port] {
+            port.repost(slot);
+        }
+    }
+
+    /// Posts the receive slot of a request again, once its data is not needed.
+    pub(super) fn release_receive(&mut self, id: RequestId) {
+        if let Some(slot) = self.requests[id].receive.take() {
+            let port = self.qpairs[self.requests[id].qpair].port;
+            self.repost(port, slot);
+        }
+    }
+
+    /// The in-capsule data of a request, where it landed.
+    pub(super) fn capsule_span(&self, id: RequestId) -> Span {
+        let request = &self.requests[id];
+        let DataTransfer::InCapsule(slice) = request.transfer else {
+            unreachable!("only in-capsule data lies in a capsule");
+        };
+        let slot = request
+            .receive
+            .expect("the slot is kept while its data is needed");
+        let port = self.port(self.qpairs[request.qpair].port);
+        port.slots().span(slot, slice.offset, slice.length)
+    }
+
+    /// What the queue of an I/O command belongs to.
+    pub(super) fn association(&self, id: RequestId) -> &Association {
+        let association = self.qpairs[self.requests[id].qpair].association.as_ref();
+        association.expect("an I/O queue is connected")
+    }
+
+    /// The share that the buffers of a request count for. A Connect has none yet; what it
+    /// was promised is given back before it has.
+    #[inline]
+    pub(super) fn share_of(&self, request: &Request) -> Option<ShareId> {
+        let share = self.qpairs[request.qpair].share;
+        share.filter(|_| !matches!(request.task, Task::Connect))
+    }
+
+    /// A command begins to wait.
+    pub(super) fn count_wait(&self, id: RequestId, wait: Wait) {
+        let association = self.qpairs[self.requests[id].qpair].association.as_ref();
+        let queue = association.map(|association| &association.queue.counters);
+        let (own, queues) = match wait {
+            Wait::Share => (&self.counters.share_waits, queue.map(|q| &q.share_waits)),
+            Wait::Pool => (&self.counters.pool_waits, queue.map(|q| &q.pool_waits)),
+            Wait::Read => (&self.counters.read_waits, None),
+            Wait::Send => (&self.counters.send_waits, None),
+        };
+        own.add(1);
+        if let Some(queues) = queues {
+            queues.add(1);
+        }
+    }
+
+    /// Posts what the round brought: receives before sends, so that a host that reads a
+    /// response finds a receive for its next command.
+    pub(super) fn flush(&mut self) {
+        for port in self.ports.iter_mut().flatten() {
+            if port.flush_receives().is_err() {
+                peer_detail!(
+                    device = port.device().name(),
+                    "receives refused: it is going"
+                );
+            }
+        }
+        while let Some(qpair) = self.dirty.pop() {
+            self.flush_outbox(qpair);
+        }
+    }
+
+    /// Has room in the outbox for so much work.
+    #[inline]
+    pub(super) fn make_room(&mut self, qpair: QpairId, count: usize) {
+        if !self.qpairs[qpair].outbox.has_room(count) {
+            self.flush_outbox(qpair);
+        }
+    }
+
+    /// Adds an RDMA READ to what is posted at the end of the round.
+    pub(super) fn push_read(&mut self, qpair: QpairId, work: SendWork) {
+        self.make_room(qpair, 1);
+        let queue = &mut self.qpairs[qpair];
+        if queue.outbox.is_empty() {
+            self.dirty.push(qpair);
+        }
+        queue.outbox.push_other(work);
+    }
+
+    /// Posts what a queue pair has in its outbox, as one chain.
+    fn flush_outbox(&mut self, qpair: QpairId) {
+        let Some(queue) = self.qpairs.get(qpair) else {
+            return;
+        };
+        if queue.outbox.is_empty() {
+            return;
+        }
+        let queue = &mut self.qpairs[qpair];
+        let outbox = queue.outbox.take();
+        let posted = match &mut self.ports[queue.port] {
+            Some(port) => port.endpoint().post(queue.qp, &outbox),
+            None => Err(PostError::Broken),
+        };
+        match posted {
+            Ok(()) => {}
+            Err(PostError::Full) => panic!("more posted than there were credits for"),
+            // The connection's event says why. None of the chain completes.
+            Err(PostError::Broken) => {
+                let work = outbox.iter().map(|work| WorkId::decode(work.id));
+                self.lost.extend(work);
+            }
+        }
+        queue.outbox.give_back(outbox);
+    }
+
+    /// Work on a queue pair failed, so it is broken.
+    pub(super) fn work_failed(&self, qpair: QpairId, kind: WorkKind, status: WorkStatus) -> Broken {
+        if let Some(port) = &self.ports[self.qpairs[qpair].port] {
+            port.counters().work_failed(status);
+        }
+        let ending = match status {
+            // Only a consequence: the connection's own event says why.
+            WorkStatus::Flushed => None,
+            _ => Some(Ending::Work(kind, status)),
+        };
+        Broken { qpair, ending }
+    }
+
+    /// Has the reactor execute a command that is for no disk: it may lock, and allocate.
+    pub(super) fn execute_later(&mut self, id: RequestId) {
+        let waiting = &mut self.commands;
+        self.requests.push_back(waiting, id, Stage::AwaitingReactor);
+    }
+
+    /// A request of a queue pair was freed.
+    #[inline]
+    pub(super) fn request_ended(&mut self, qpair: QpairId) {
+        let queue = &mut self.qpairs[qpair];
+        queue.requests -= 1;
+        if queue.state == State::Closed && queue.requests == 0 {
+            self.ended.push(qpair);
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! What is left of a reactor that panicked, and the one that takes its place.
+//! What is left of a reactor that panicked.
 //!
 //! A panic says that an invariant of the reactor is broken, so nothing of it goes on. Its
 //! endpoints are closed first: no device moves a byte for it any more, and its hosts see
@@ -10,42 +10,30 @@
 //! Until then, too, the queues of these commands count as connected: their host's next
 //! association waits for them ([`Ward`](crate::registry::Ward)), and their CNTLID is not
 //! used again.
-//!
-//! The new reactor lives on the same thread, which the old ring may not leave.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
-use super::Reactor;
 use super::disks::Disks;
 use super::predecessors::changes;
-use super::start::Start;
 use crate::backend::Progress;
 use crate::ids::QpairId;
-use crate::panics::{Panic, REPORT};
-use crate::qpair::{Association, Qpairs};
-use crate::request::{RequestId, RequestTable, Stage, Task};
+use crate::qpair::Association;
+use crate::request::{RequestId, RequestTable, Task};
 use crate::ring::{Finished, Ring};
 use crate::work_id::{WorkId, WorkKind};
 
-/// For disks to let go of their commands before the new reactor begins: then both need no
-/// memory at once.
-const DISKS_WAIT: Duration = Duration::from_millis(250);
-
 /// How often to look whether disks have let go, while nothing else wakes the reactor.
-const LOOK_INTERVAL: Duration = Duration::from_millis(10);
-
-/// Remains of a reactor at a time. More would be memory that hung disks keep for good.
-const REMAINS_MAX: usize = 4;
+pub(super) const LOOK_INTERVAL: Duration = Duration::from_millis(10);
 
 /// A queue of a reactor that panicked.
 #[derive(Debug)]
-struct Lost {
-    qpair: QpairId,
-    association: Association,
+pub(super) struct Lost {
+    pub(super) qpair: QpairId,
+    pub(super) association: Association,
     /// Its commands that a disk may have.
-    commands: Vec<RequestId>,
+    pub(super) commands: Vec<RequestId>,
 }
 
 impl Lost {
@@ -62,15 +50,15 @@ impl Lost {
 
 /// What disks still have of a reactor that panicked.
 pub(super) struct Remains {
-    ring: Ring,
-    requests: RequestTable,
-    disks: Disks,
-    queues: Vec<Lost>,
+    pub(super) ring: Ring,
+    pub(super) requests: RequestTable,
+    pub(super) disks: Disks,
+    pub(super) queues: Vec<Lost>,
 }
 
 impl Remains {
     /// Asks the disks to let go.
-    fn cancel(&mut self) -> io::Result<()> {
+    pub(super) fn cancel(&mut self) -> io::Result<()> {
         self.ring.remove_all_files()?;
         for id in self.queues.iter().flat_map(|queue| &queue.commands) {
             let tag = self.requests.work_id(*id, WorkKind::Block);
@@ -80,7 +68,7 @@ impl Remains {
     }
 
     /// Waits for the disks until then.
-    fn wait_until(&mut self, deadline: Instant) -> io::Result<()> {
+    pub(super) fn wait_until(&mut self, deadline: Instant) -> io::Result<()> {
         loop {
             self.collect()?;
             let left = deadline.saturating_duration_since(Instant::now());
@@ -92,7 +80,7 @@ impl Remains {
     }
 
     /// Takes what disks have ended.
-    fn collect(&mut self) -> io::Result<()> {
+    pub(super) fn collect(&mut self) -> io::Result<()> {
         self.ring.submit()?;
         while let Some(finished) = self.ring.pop() {
             if let Finished::Operation { tag, result } = finished {
@@ -134,12 +122,12 @@ impl Remains {
     }
 
     /// Whether the disks have nothing of it any more.
-    fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.ring.in_flight() == 0
     }
 
     /// Commands that disks may have.
-    fn commands(&self) -> usize {
+    pub(super) fn commands(&self) -> usize {
         self.queues.iter().map(|queue| queue.commands.len()).sum()
     }
 
@@ -154,187 +142,4 @@ impl Remains {
         });
         changing.map(|request| request.sqe.nsid.get()).collect()
     }
-}
-
-/// What a panic cost.
-#[derive(Debug, Default)]
-struct Losses {
-    hosts: usize,
-    queue_pairs: usize,
-    /// Commands that disks still have.
-    commands: usize,
-}
-
-impl Reactor {
-    /// The reactor that takes the place of this one, which panicked: with its mailbox, and
-    /// without anything that its hosts had here.
-    pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
-        self.queues.counters.panics.add(1);
-        self.queues.requests.abandon_all();
-        for port in self.queues.ports.drain(..).flatten() {
-            port.counters().open.set(0);
-            drop(port);
-        }
-        let (queues, mut losses) = self.lost_queues();
-        for Lost { association, .. } in &queues {
-            association.subsystem.lose(association.controller.cntlid());
-        }
-        self.retire_strays(&queues);
-        self.control.inbox.unload_all();
-        let sources = self.io.disks.sources();
-        let mut remains = Remains {
-            ring: self.io.ring,
-            requests: self.queues.requests,
-            disks: self.io.disks,
-            queues,
-        };
-        remains.cancel()?;
-        remains.wait_until(Instant::now() + DISKS_WAIT)?;
-        losses.commands = remains.commands();
-        if !remains.is_over() {
-            if self.control.remains.len() == REMAINS_MAX {
-                return Err(io::Error::other(format!(
-                    "disks keep the memory of {REMAINS_MAX} reactors that panicked before"
-                )));
-            }
-            self.control.remains.push(remains);
-        }
-        let mut new = Self::new(Start {
-            index: self.control.index,
-            // The thread is where it is.
-            core: None,
-            sizes: self.control.sizes,
-            registry: self.control.registry,
-            inbox: self.control.inbox,
-            control: self.control.plane,
-            clock: self.time.clock,
-            started: self.time.started,
-            counters: self.queues.counters,
-        })?;
-        for (subsystem, counters, table) in sources {
-            new.io
-                .disks
-                .adopt(subsystem, &counters, &table, &[], &mut new.io.ring);
-        }
-        new.queues.qpairs = Qpairs::after(&self.queues.qpairs);
-        new.control.claims = self.control.claims;
-        new.control.remains = self.control.remains;
-        new.queues.draining = self.queues.draining;
-        new.control.stopping = self.control.stopping;
-        if self.queues.qpairs.len() > 0 {
-            new.report_drained();
-        }
-        new.settle_claims();
-        new.show_orphans();
-        report(new.control.index, panic, &losses);
-        Ok(new)
-    }
-
-    /// Ends what a subsystem has of this reactor and the reactor does not: a panic in the
-    /// middle of a Connect leaves such a queue.
-    fn retire_strays(&self, queues: &[Lost]) {
-        let waiting = self
-            .control
-            .remains
-            .iter()
-            .flat_map(|remains| &remains.queues);
-        let known: HashSet<QpairId> = waiting.chain(queues).map(|queue| queue.qpair).collect();
-        for subsystem in self.control.registry.all() {
-            let mut strays = subsystem.queues_on(self.control.index);
-            strays.retain(|(.., qpair)| !known.contains(qpair));
-            for (cntlid, qid, _) in strays {
-                subsystem.lose(cntlid);
-                subsystem.disconnected(cntlid, qid);
-            }
-        }
-    }
-
-    /// The queues that are no more, with those of their commands that a disk may have.
-    fn lost_queues(&self) -> (Vec<Lost>, Losses) {
-        let mut hosts = HashSet::new();
-        let mut queues = Vec::new();
-        for id in self.queues.qpairs.ids() {
-            let queue = &self.queues.qpairs[id];
-            if queue.is_open() {
-                self.queues.counters.ended_by_fault.add(1);
-            }
-            let Some(association) = &queue.association else {
-                continue;
-            };
-            hosts.insert(association.controller.host());
-            // The one that ran may just have been handed over.
-            let with_disk = |stage| matches!(stage, Stage::InBackend | Stage::Running);
-            let commands = self.queues.requests.of_qpair(id);
-            let commands = commands.filter(|id| {
-                let request = &self.queues.requests[*id];
-                with_disk(request.stage()) && request.block.is_some()
-            });
-            queues.push(Lost {
-                qpair: id,
-                association: association.clone(),
-                commands: commands.collect(),
-            });
-        }
-        let losses = Losses {
-            hosts: hosts.len(),
-            queue_pairs: self.queues.qpairs.len(),
-            commands: 0,
-        };
-        (queues, losses)
-    }
-
-    /// Takes what disks have ended of reactors that panicked.
-    pub(super) fn collect_remains(&mut self) {
-        if self.control.remains.is_empty() {
-            return;
-        }
-        self.control.remains.retain_mut(|remains| {
-            if let Err(error) = remains.collect() {
-                panic!("io_uring of a reactor that panicked no longer waits: {error}");
-            }
-            !remains.is_over()
-        });
-        self.show_orphans();
-    }
-
-    /// When to look again whether disks have let go.
-    pub(super) fn next_look_at_remains(&self) -> Option<Instant> {
-        (!self.control.remains.is_empty()).then(|| self.time.now + LOOK_INTERVAL)
-    }
-
-    fn show_orphans(&self) {
-        let commands = self
-            .control
-            .remains
-            .iter()
-            .map(Remains::commands)
-            .sum::<usize>();
-        self.queues.counters.orphans.set(commands as u64);
-    }
-}
-
-fn report(reactor: usize, panic: &Panic, losses: &Losses) {
-    let Panic {
-        message,
-        place,
-        calls,
-    } = panic;
-    let Losses {
-        hosts,
-        queue_pairs,
-        commands,
-    } = losses;
-    // Cause: a bug, a few times a minute: see `Panics`.
-    tracing::error!(
-        reactor,
-        panic = message,
-        place,
-        hosts,
-        queue_pairs,
-        commands_at_disks = commands,
-        version = env!("CARGO_PKG_VERSION"),
-        calls,
-        "a reactor panicked: its hosts are disconnected and reconnect, it is rebuilt, and the \
-         other reactors go on. {REPORT}"
-    );
 }

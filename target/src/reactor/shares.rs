@@ -14,8 +14,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use super::Reactor;
-use super::count::Wait;
+use super::disks::Disks;
 use crate::ids::{QpairId, ShareId};
 use crate::pool;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
@@ -166,6 +165,105 @@ impl Shares {
         }
     }
 
+    /// Whether requests of a host wait for shares of a disk.
+    pub(super) fn has_line(&self, share: Option<ShareId>, disk: Option<u32>) -> bool {
+        let of = |line: &&Line| line.share == share && line.disk == disk;
+        let line = self.lines.iter().find(of);
+        line.is_some_and(|line| !line.waiting.is_empty())
+    }
+
+    /// Has a request wait in the line of its host and its disk.
+    pub(super) fn wait(
+        &mut self,
+        requests: &mut RequestTable,
+        id: RequestId,
+        share: Option<ShareId>,
+    ) {
+        let disk = requests[id].disk;
+        let of = |line: &Line| line.share == share && line.disk == disk;
+        let at = self.lines.iter().position(of).unwrap_or_else(|| {
+            let waiting = List::default();
+            self.lines.push_back(Line {
+                share,
+                disk,
+                waiting,
+            });
+            self.lines.len() - 1
+        });
+        let waiting = &mut self.lines[at].waiting;
+        requests.push_back(waiting, id, Stage::AwaitingBuffer);
+    }
+
+    /// Promises a request its buffers, if that is within its host's share and its disk's.
+    pub(super) fn promise(
+        &mut self,
+        request: &mut Request,
+        share: Option<ShareId>,
+        disks: &mut Disks,
+    ) -> bool {
+        let (bytes, free, total) = (bytes_needed(request), self.free(), self.total);
+        let by_host = share.map_or(0, |share| self.share(share).held);
+        let by_disk = request.disk.map_or(0, |disk| disks[disk].held);
+        if !(Stock { total, free }).allows(by_host, by_disk, bytes) {
+            return false;
+        }
+        if let Some(share) = share {
+            self.share(share).held += bytes;
+        }
+        if let Some(disk) = request.disk {
+            disks[disk].held += bytes;
+        }
+        self.promised += bytes;
+        request.reserved = bytes;
+        true
+    }
+
+    /// Takes back what a request was promised.
+    pub(super) fn take_back(
+        &mut self,
+        request: &mut Request,
+        share: Option<ShareId>,
+        disks: &mut Disks,
+    ) {
+        let bytes = std::mem::take(&mut request.reserved);
+        if let Some(share) = share {
+            self.share(share).held -= bytes;
+        }
+        if let Some(disk) = request.disk {
+            disks[disk].held -= bytes;
+        }
+        self.promised -= bytes;
+        self.eased |= !self.lines.is_empty();
+    }
+
+    /// The next request whose shares have room again, by turns of the lines. It was promised
+    /// its buffers.
+    pub(super) fn next(
+        &mut self,
+        requests: &mut RequestTable,
+        disks: &mut Disks,
+    ) -> Option<RequestId> {
+        if !self.eased {
+            return None;
+        }
+        let mut passed = 0;
+        while passed < self.lines.len() {
+            let mut line = self.lines.pop_front()?;
+            let Some(id) = line.waiting.front() else {
+                continue;
+            };
+            if self.promise(&mut requests[id], line.share, disks) {
+                requests.pop_front(&mut line.waiting);
+                self.lines.push_back(line);
+                return Some(id);
+            }
+            self.lines.push_back(line);
+            passed += 1;
+        }
+        self.eased = false;
+        None
+    }
+
     fn share(&mut self, id: ShareId) -> &mut Share {
         self.shares[id]
             .as_mut()
@@ -173,111 +271,14 @@ impl Shares {
     }
 }
 
-impl Reactor {
-    /// Promises a request its buffers out of its host's and its disk's share, or has it
-    /// wait in their line; whether it goes on.
-    pub(super) fn claim_share(&mut self, id: RequestId) -> bool {
-        let (share, disk) = self.shares_of(id);
-        let of = |line: &Line| line.share == share && line.disk == disk;
-        let line = self.io.shares.lines.iter().position(of);
-        let behind = line.is_some_and(|at| !self.io.shares.lines[at].waiting.is_empty());
-        if !behind && self.promise(id) {
-            return true;
-        }
-        self.count_wait(id, Wait::Share);
-        let at = line.unwrap_or_else(|| {
-            let waiting = List::default();
-            self.io.shares.lines.push_back(Line {
-                share,
-                disk,
-                waiting,
-            });
-            self.io.shares.lines.len() - 1
-        });
-        let waiting = &mut self.io.shares.lines[at].waiting;
-        self.queues
-            .requests
-            .push_back(waiting, id, Stage::AwaitingBuffer);
-        false
-    }
-
-    /// Promises a request its buffers, if that is within both shares.
-    fn promise(&mut self, id: RequestId) -> bool {
-        let (share, disk) = self.shares_of(id);
-        let (bytes, free) = (self.bytes_wanted(id), self.io.shares.free());
-        let total = self.io.shares.total;
-        let by_host = share.map_or(0, |share| self.io.shares.share(share).held);
-        let by_disk = disk.map_or(0, |disk| self.io.disks[disk].held);
-        if !(Stock { total, free }).allows(by_host, by_disk, bytes) {
-            return false;
-        }
-        if let Some(share) = share {
-            self.io.shares.share(share).held += bytes;
-        }
-        if let Some(disk) = disk {
-            self.io.disks[disk].held += bytes;
-        }
-        self.io.shares.promised += bytes;
-        self.queues.requests[id].reserved = bytes;
-        true
-    }
-
-    /// Gives back what a request was promised.
-    pub(super) fn return_share(&mut self, id: RequestId) {
-        let (share, disk) = self.shares_of(id);
-        let bytes = std::mem::take(&mut self.queues.requests[id].reserved);
-        if let Some(share) = share {
-            self.io.shares.share(share).held -= bytes;
-        }
-        if let Some(disk) = disk {
-            self.io.disks[disk].held -= bytes;
-        }
-        self.io.shares.promised -= bytes;
-        self.io.shares.eased |= !self.io.shares.lines.is_empty();
-    }
-
-    /// Lets those go on whose shares have room again, one of each line in turn.
-    pub(super) fn serve_shares(&mut self) {
-        if !std::mem::take(&mut self.io.shares.eased) {
-            return;
-        }
-        let mut passed = 0;
-        while passed < self.io.shares.lines.len() {
-            let Some(mut line) = self.io.shares.lines.pop_front() else {
-                return;
-            };
-            let Some(id) = line.waiting.front() else {
-                continue;
-            };
-            if !self.promise(id) {
-                self.io.shares.lines.push_back(line);
-                passed += 1;
-                continue;
-            }
-            passed = 0;
-            self.queues.requests.pop_front(&mut line.waiting);
-            self.io.shares.lines.push_back(line);
-            self.acquire_promised(id);
-        }
-    }
-
-    /// The host and the disk that a request counts for. A Connect has neither yet; what it
-    /// was promised is given back before it has.
-    fn shares_of(&self, id: RequestId) -> (Option<ShareId>, Option<u32>) {
-        let request = &self.queues.requests[id];
-        let share = self.queues.qpairs[request.qpair].share;
-        let share = share.filter(|_| !matches!(request.task, crate::request::Task::Connect));
-        (share, request.disk)
-    }
-
-    fn bytes_wanted(&self, id: RequestId) -> usize {
-        let (data, scratch) = self.queues.requests[id].wants;
-        [data, scratch]
-            .into_iter()
-            .filter(|&length| length > 0)
-            .map(|length| pool::rounded(length as usize))
-            .sum()
-    }
+/// Bytes of the buffers that a request asks for.
+fn bytes_needed(request: &Request) -> usize {
+    let (data, scratch) = request.wants;
+    [data, scratch]
+        .into_iter()
+        .filter(|&length| length > 0)
+        .map(|length| pool::rounded(length as usize))
+        .sum()
 }
 
 #[cfg(test)]

@@ -11,14 +11,17 @@ use cairn_rdma::{Clock, Complaints, Completion};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::aborts::Aborts;
+use super::admission;
 use super::control::Control;
 use super::disks::Disks;
 use super::idle::Idle;
 use super::io::Io;
-use super::lines::{self, Lines};
+use super::lines::Lines;
 use super::queues::Queues;
+use super::retry::Retries;
 use super::shares::{Shares, Stock};
-use super::time::Time;
+use super::time::{Now, Time};
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::metrics::{Doing, ReactorCounters};
@@ -141,7 +144,7 @@ impl Reactor {
             pin(core);
         }
         let requests = sizes.requests();
-        let reserve = lines::reserve(requests as usize);
+        let reserve = admission::reserve(requests as usize);
         let mut ring = Ring::new(requests + RING_SPARE)?;
         ring.set_clock(clock.clone(), started);
         let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
@@ -162,9 +165,12 @@ impl Reactor {
                 plenty: Stock::plenty(requests as usize, reserve),
                 reserve,
                 hold_until: None,
+                commands: List::default(),
                 late: VecDeque::new(),
                 awaiting_predecessors: List::default(),
                 dirty: Vec::new(),
+                lost: Vec::new(),
+                ended: Vec::new(),
                 draining: false,
                 counters,
             },
@@ -175,14 +181,16 @@ impl Reactor {
                 disks: Disks::new(index),
                 awaiting_buffer: List::default(),
                 buffers_short: None,
-                retries: Vec::new(),
-                aborting: Vec::new(),
+                retries: Retries::default(),
+                aborts: Aborts::default(),
             },
             time: Time {
                 clock,
                 started,
-                now,
-                now_ns: now.duration_since(started).as_nanos() as u64,
+                now: Now {
+                    at: now,
+                    ns: now.duration_since(started).as_nanos() as u64,
+                },
                 doing: Doing::Poll,
                 asleep: false,
                 next_tick: now + TICK,

@@ -7,15 +7,21 @@ use cairn_rdma::Clock;
 use super::idle::Idle;
 use crate::metrics::Doing;
 
+/// When a round began.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Now {
+    pub(super) at: Instant,
+    /// In nanoseconds since the target started.
+    pub(super) ns: u64,
+}
+
 /// The clock of a reactor, and its timers.
 pub(super) struct Time {
     pub(super) clock: Clock,
     /// What its times are counted from, as those of all others are.
     pub(super) started: Instant,
     /// When this round began.
-    pub(super) now: Instant,
-    /// The same in nanoseconds since the target started.
-    pub(super) now_ns: u64,
+    pub(super) now: Now,
     /// What it does with its time since [`Self::now`].
     pub(super) doing: Doing,
     /// Whether it rested since its last round: then it may be a while ago.

@@ -4,8 +4,7 @@
 //! One flush of a disk is under way at a time. Those that come meanwhile wait, and the
 //! next flush, which begins after all of them came, ends them all.
 
-use super::Reactor;
-use crate::backend::{Backend, BlockOp, Errno, Progress};
+use crate::backend::BlockOp;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
 /// Fallocates of a disk that are under way at a time.
@@ -93,70 +92,30 @@ impl Turns {
         }
     }
 
+    /// The flushes that the one which has just ended stood for.
+    pub(super) fn take_joined(&mut self) -> List {
+        std::mem::take(&mut self.joined)
+    }
+
+    /// The next request whose turn it is.
+    pub(super) fn next(&mut self, requests: &mut RequestTable) -> Option<RequestId> {
+        if !self.flushing && !self.flushes.is_empty() {
+            let next = requests.pop_front(&mut self.flushes);
+            self.joined = std::mem::take(&mut self.flushes);
+            next
+        } else if self.allocating < ALLOCATIONS_MAX {
+            requests.pop_front(&mut self.allocations)
+        } else {
+            None
+        }
+    }
+
     /// The flush under way did not happen: those that it was to end wait for the next.
-    fn disjoin(&mut self, requests: &mut RequestTable) {
+    pub(super) fn disjoin(&mut self, requests: &mut RequestTable) {
         let mut first = std::mem::take(&mut self.joined);
         while let Some(id) = requests.pop_front(&mut self.flushes) {
             requests.push_back(&mut first, id, Stage::AwaitingTurn);
         }
         self.flushes = first;
-    }
-}
-
-impl Reactor {
-    /// An operation that had a turn has left the backend, with this result unless it is to
-    /// be tried again. The next ones begin.
-    pub(super) fn turn_ended(&mut self, disk: u32, turn: Turn, result: Option<Result<(), Errno>>) {
-        let turns = &mut self.io.disks[disk].turns;
-        turns.ends(turn);
-        if turn == Turn::Flush {
-            match result {
-                Some(result) if result != Err(Errno(libc::ECANCELED)) => {
-                    let joined = std::mem::take(&mut turns.joined);
-                    self.end_all(joined, result);
-                }
-                _ => turns.disjoin(&mut self.queues.requests),
-            }
-        }
-        self.serve_turns(disk);
-    }
-
-    /// Ends flushes that another one stood for.
-    fn end_all(&mut self, mut flushes: List, result: Result<(), Errno>) {
-        while let Some(id) = self.queues.requests.pop_front(&mut flushes) {
-            self.block_ended(id, result);
-        }
-    }
-
-    /// Begins with those whose turn it is.
-    fn serve_turns(&mut self, disk: u32) {
-        loop {
-            let turns = &mut self.io.disks[disk].turns;
-            let next = if !turns.flushing && !turns.flushes.is_empty() {
-                let next = self.queues.requests.pop_front(&mut turns.flushes);
-                turns.joined = std::mem::take(&mut turns.flushes);
-                next
-            } else if turns.allocating < ALLOCATIONS_MAX {
-                self.queues.requests.pop_front(&mut turns.allocations)
-            } else {
-                None
-            };
-            let Some(id) = next else { return };
-            if let Progress::Done(result) = self.hand_over(id) {
-                self.block_ended(id, result);
-            }
-        }
-    }
-
-    /// Whether a request has to wait for its turn at its disk.
-    pub(super) fn waits_for_turn(&mut self, id: RequestId) -> bool {
-        let request = &self.queues.requests[id];
-        let block = request.block.as_ref().expect("block I/O is planned");
-        let Some(turn) = Turn::of(block.op) else {
-            return false;
-        };
-        let disk = &mut self.io.disks[request.disk.expect("block I/O has a disk")];
-        matches!(disk.backend(), Backend::File(_))
-            && disk.turns.must_wait(turn, id, &mut self.queues.requests)
     }
 }

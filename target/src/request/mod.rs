@@ -45,6 +45,8 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     /// Its queue pair's queue for READs.
     AwaitingRead,
+    /// The Connects and admin commands that the reactor executes at the end of the round.
+    AwaitingReactor,
     /// The Connects whose host has older commands at the disks.
     AwaitingPredecessors,
     /// The device: its RDMA READ is posted, or about to be.

@@ -1,0 +1,164 @@
+//! Which capsule may have a request: one more for its host and for its namespace must be within
+//! both shares ([`super::shares`]).
+
+use std::time::{Duration, Instant};
+
+use super::disks::Disk;
+use super::io::Io;
+use super::lines::{Capsule, Line};
+use super::queues::Queues;
+use super::shares::Stock;
+use super::time::Now;
+use crate::ids::QpairId;
+
+/// Requests that only admin queues and Connects may use, of a table of that many.
+pub(super) fn reserve(requests: usize) -> usize {
+    (requests / 8).clamp(1, 64)
+}
+
+/// How long nothing of a disk or of a host may go on before its lines count as stuck. More
+/// than a healthy disk takes for a command when it has hundreds.
+pub(super) const STUCK_AFTER: Duration = Duration::from_millis(250);
+
+/// Receives are short when fewer than this part of them is posted.
+const SHORT: usize = 4;
+
+/// Whether a capsule that has just arrived may have a request. If not, it waits.
+pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsule) -> bool {
+    let qpair = capsule.qpair;
+    let nsid = nsid_of(queues, &capsule);
+    let held = queues.hold_until.is_some();
+    if !held && queues.lines.find(qpair, nsid).is_none() && may_begin(queues, io, qpair, nsid) {
+        return true;
+    }
+    queues.counters.request_waits.add(u64::from(!held));
+    // The SQE was copied: only data need the slot. So commands that wait keep no
+    // receives from other hosts. Their number is that of the queues' entries at most.
+    let port = queues.qpairs[qpair].port;
+    let stuck = || {
+        let line = queues.lines.find(qpair, nsid);
+        line.is_some_and(|line| is_stuck(queues, io, now, line))
+    };
+    let stuck = receives_are_short(queues, port) && stuck();
+    if (capsule.data_bytes == 0 || stuck)
+        && let Some(slot) = capsule.slot.take()
+    {
+        queues.repost(port, slot);
+    }
+    let queue = &queues.qpairs[qpair];
+    let association = queue.association.as_ref();
+    let disk = association.and_then(|of| io.disks.find(of.subsystem.id, nsid));
+    let of = (queue.share, disk);
+    queues.lines.push(nsid, capsule, of, now.at);
+    false
+}
+
+/// The next capsule that may have a request, by turns of the lines.
+pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
+    let mut lines = std::mem::take(&mut queues.lines);
+    let next = lines.next(|qpair, nsid| may_begin(queues, io, qpair, nsid));
+    queues.lines = lines;
+    next
+}
+
+/// Whether a queue pair may have one more request, for this namespace.
+fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
+    let queue = &queues.qpairs[qpair];
+    let association = queue.association.as_ref();
+    if association.is_none_or(|association| association.qid == 0) && queue.requests == 0 {
+        return queues.requests.free() > 0;
+    }
+    let Some(stock) = stock(queues) else {
+        return false;
+    };
+    let users = disk_of(queues, io, qpair, nsid).map_or(0, Disk::users);
+    stock.allows(held_by_host(queues, io, qpair), users as usize, 1)
+}
+
+/// The same for each of the two that can be at their share: (host, namespace).
+fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool) {
+    let Some(stock) = stock(queues) else {
+        return (false, false);
+    };
+    let users = disk_of(queues, io, qpair, nsid).map_or(0, Disk::users);
+    (
+        stock.allows(held_by_host(queues, io, qpair), 0, 1),
+        stock.allows(0, users as usize, 1),
+    )
+}
+
+/// Requests for I/O, if any are left.
+fn stock(queues: &Queues) -> Option<Stock> {
+    let free = queues.requests.free().checked_sub(queues.reserve)?;
+    let total = queues.requests.capacity() - queues.reserve;
+    (free > 0).then_some(Stock { total, free })
+}
+
+/// Requests that the host of a queue pair has.
+pub(super) fn held_by_host(queues: &Queues, io: &Io, qpair: QpairId) -> usize {
+    let of_queue = |&queue: &QpairId| queues.qpairs[queue].requests as usize;
+    match queues.qpairs[qpair].share {
+        Some(share) => io.shares.queues(share).iter().map(of_queue).sum(),
+        None => of_queue(&qpair),
+    }
+}
+
+/// When a command that had waited last began: of a queue pair's host, and for a namespace.
+fn last_begun(
+    queues: &Queues,
+    io: &Io,
+    qpair: QpairId,
+    nsid: u32,
+) -> (Option<Instant>, Option<Instant>) {
+    let share = queues.qpairs[qpair].share;
+    let host = share.and_then(|share| io.shares.last_begun(share));
+    let disk = disk_of(queues, io, qpair, nsid);
+    (host, disk.and_then(|disk| disk.last_begun))
+}
+
+/// A command begins while others wait.
+pub(super) fn note_begun(queues: &Queues, io: &mut Io, now: &Now, capsule: &Capsule) {
+    let nsid = nsid_of(queues, capsule);
+    let queue = &queues.qpairs[capsule.qpair];
+    if let Some(share) = queue.share {
+        io.shares.note_begun(share, now.at);
+    }
+    let association = queue.association.as_ref();
+    if let Some(disk) = association.and_then(|of| io.disks.find(of.subsystem.id, nsid)) {
+        io.disks[disk].last_begun = Some(now.at);
+    }
+}
+
+fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option<&'a Disk> {
+    let association = queues.qpairs[qpair].association.as_ref()?;
+    let disk = io.disks.find(association.subsystem.id, nsid)?;
+    Some(&io.disks[disk])
+}
+
+/// The NSID of an I/O command, 0 of others.
+fn nsid_of(queues: &Queues, capsule: &Capsule) -> u32 {
+    let association = queues.qpairs[capsule.qpair].association.as_ref();
+    let is_io = association.is_some_and(|association| association.qid != 0);
+    if is_io { capsule.sqe.nsid.get() } else { 0 }
+}
+
+/// Whether lines that are stuck must give up their receives.
+pub(super) fn receives_are_short(queues: &Queues, port: usize) -> bool {
+    let port = queues.ports[port].as_ref();
+    port.is_some_and(|port| port.slots_posted() * SHORT < port.slots().count() as usize)
+}
+
+/// Whether nothing goes on that this line waits for.
+pub(super) fn is_stuck(queues: &Queues, io: &Io, now: &Now, line: &Line) -> bool {
+    // Connects and admin commands go on by themselves.
+    if line.nsid == 0 {
+        return false;
+    }
+    let (host, disk) = last_begun(queues, io, line.qpair, line.nsid);
+    let over = |since: Instant, begun: Option<Instant>| {
+        let since = begun.map_or(since, |begun| begun.max(since));
+        now.at.saturating_duration_since(since) >= STUCK_AFTER
+    };
+    let (host_may, disk_may) = may_take(queues, io, line.qpair, line.nsid);
+    (!disk_may && over(line.disk_since, disk)) || (!host_may && over(line.host_since, host))
+}

@@ -1,0 +1,146 @@
+//! Room 3: a request gets the buffers that its plan asks for, or waits for them in line.
+
+use std::time::Duration;
+
+use super::fetch;
+use super::io::Io;
+use super::queues::{Queues, Wait};
+use super::time::Now;
+use crate::arena::Arena;
+use crate::pool::UNIT;
+use crate::qpair::QueuePair;
+use crate::request::{Request, RequestId, Stage, Task};
+
+/// How long the first that waits for buffers has others wait behind it, and then they pass.
+pub(super) const PASS_BY: Duration = Duration::from_millis(100);
+
+/// Gets a request the buffers that it needs, or has it wait; then goes on.
+/// The first that came is the first that goes on, however little later ones need.
+#[inline]
+pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let request = &mut queues.requests[id];
+    let ready = request.wants == (0, 0)
+        || take_spare(&mut io.arena, request, &queues.qpairs[request.qpair]);
+    if ready {
+        fetch::fetch(queues, io, now, id);
+    } else if claim_share(queues, io, id) {
+        acquire_promised(queues, io, now, id);
+    }
+}
+
+/// The one command of an admin queue or of a connection to be has a buffer that no
+/// I/O can take.
+fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
+    let is_io = matches!(request.task, Task::Io(_));
+    let (data, scratch) = request.wants;
+    let small = data as usize <= UNIT && scratch == 0;
+    if is_io || !small || queue.requests > 1 {
+        return false;
+    }
+    request.data = arena.take_spare();
+    request.data.is_some()
+}
+
+/// Promises a request its buffers out of its host's and its disk's share, or has it
+/// wait in their line; whether it goes on.
+fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
+    let share = queues.share_of(&queues.requests[id]);
+    let request = &mut queues.requests[id];
+    let behind = io.shares.has_line(share, request.disk);
+    if !behind && io.shares.promise(request, share, &mut io.disks) {
+        return true;
+    }
+    queues.count_wait(id, Wait::Share);
+    io.shares.wait(&mut queues.requests, id, share);
+    false
+}
+
+/// Gets a request its buffers, once they are within its host's share.
+fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let first = io.awaiting_buffer.is_empty() || others_pass(io, now);
+    if first && take_both(&mut io.arena, &mut queues.requests[id]) {
+        return fetch::fetch(queues, io, now, id);
+    }
+    queues.count_wait(id, Wait::Pool);
+    let waiting = &mut io.awaiting_buffer;
+    queues
+        .requests
+        .push_back(waiting, id, Stage::AwaitingBuffer);
+}
+
+/// Both buffers or none: a request that held one while it waits for the
+/// other could wait for ever.
+fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
+    let (data, scratch) = request.wants;
+    let pool = arena.pool();
+    let data = match data {
+        0 => None,
+        length => match pool.take(length as usize) {
+            Some(buffer) => Some(buffer),
+            None => return false,
+        },
+    };
+    if scratch > 0 {
+        let Some(buffer) = pool.take(scratch as usize) else {
+            if let Some(data) = data {
+                pool.give(data);
+            }
+            return false;
+        };
+        request.scratch = Some(buffer);
+    }
+    request.data = data;
+    true
+}
+
+/// Serves those whose shares have room again, one of each line in turn.
+pub(super) fn serve_shares(queues: &mut Queues, io: &mut Io, now: &Now) {
+    while let Some(id) = io.shares.next(&mut queues.requests, &mut io.disks) {
+        acquire_promised(queues, io, now, id);
+    }
+}
+
+/// Serves those that wait for buffers.
+pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
+    while let Some(id) = io.awaiting_buffer.front() {
+        if !take_both(&mut io.arena, &mut queues.requests[id]) {
+            io.buffers_short.get_or_insert(now.at);
+            return;
+        }
+        io.buffers_short = None;
+        queues.requests.pop_front(&mut io.awaiting_buffer);
+        fetch::fetch(queues, io, now, id);
+    }
+    io.buffers_short = None;
+}
+
+/// Whether others may pass by the first that waits for a stretch. If what it needs is
+/// not free for long, a request that hangs has it; but if others passed by for ever, it
+/// would never be. So by turns.
+fn others_pass(io: &Io, now: &Now) -> bool {
+    io.buffers_short.is_some_and(|since| {
+        let turns = now.at.duration_since(since).as_nanos() / PASS_BY.as_nanos();
+        turns % 2 == 1
+    })
+}
+
+/// Serves those behind the first that waits for buffers, when it is their turn; whether
+/// there were any.
+pub(super) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+    if io.awaiting_buffer.is_empty() || !others_pass(io, now) {
+        return false;
+    }
+    let (mut waiting, mut served) = (std::mem::take(&mut io.awaiting_buffer), Vec::new());
+    let requests = &mut queues.requests;
+    while let Some(id) = requests.pop_front(&mut waiting) {
+        if take_both(&mut io.arena, &mut requests[id]) {
+            served.push(id);
+        } else {
+            requests.push_back(&mut io.awaiting_buffer, id, Stage::AwaitingBuffer);
+        }
+    }
+    for &id in &served {
+        fetch::fetch(queues, io, now, id);
+    }
+    !served.is_empty()
+}

@@ -1,0 +1,156 @@
+//! Room 2: a command of an I/O queue is parsed and finds its disk. The plan says what the
+//! disk is to do, which bytes the device moves by itself, and which buffers the rest takes.
+
+use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
+use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::{FabricsType, Sqe, Status};
+
+use super::disks::{Disk, Disks};
+use super::predecessors::changes;
+use crate::backend::{Backend, BlockIo, BlockOp};
+use crate::qpair::Association;
+use crate::registry::ControllerShared;
+use crate::request::{Request, Task};
+
+/// The largest buffer that a Verify reads through.
+const VERIFY_BYTES: u32 = 64 << 10;
+
+/// Parses a command, finds its disk, and plans what it needs.
+///
+/// # Errors
+/// The status that the command ends with.
+// Inlined, as what it calls: what they find out then stays in registers.
+#[inline(always)]
+pub(super) fn plan(
+    request: &mut Request,
+    association: &Association,
+    port: usize,
+    disks: &mut Disks,
+) -> Result<(), Status> {
+    let (controller, subsystem) = (&*association.controller, &*association.subsystem);
+    request.busy = Some(subsystem.id);
+    let found = disks.io_begins(subsystem.id, request.sqe.nsid.get());
+    let disk = found.map(|found| &mut disks[found]);
+    if let Some(disk) = &disk {
+        disk.check_access(controller)?;
+    }
+    let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
+    let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
+    check_predecessors(controller, command.operation, command.nsid)?;
+    request.task = Task::Io(command.operation);
+    request.transfer = command.transfer;
+    plan_blocks(request, command, disk.as_deref(), port, controller);
+    request.disk = found;
+    if let Some(disk) = disk {
+        disk.enter();
+    }
+    Ok(())
+}
+
+/// Plans the blocks of a command, if it has any.
+#[inline(always)]
+fn plan_blocks(
+    request: &mut Request,
+    command: IoCommand,
+    disk: Option<&Disk>,
+    port: usize,
+    controller: &ControllerShared,
+) {
+    let (operation, transfer) = (command.operation, command.transfer);
+    let access = match operation {
+        Operation::Read(access)
+        | Operation::Write(access)
+        | Operation::Compare(access)
+        | Operation::Verify(access)
+        | Operation::WriteZeroes { access, .. } => access,
+        Operation::DatasetManagement { .. } => {
+            let kept = matches!(transfer, DataTransfer::InCapsule(_));
+            request.wants = (if kept { 0 } else { transfer.length() }, 0);
+            return;
+        }
+        Operation::Flush(_) => return,
+    };
+    let disk = disk.expect("a command with blocks has a disk");
+    let offset = access.range.slba << disk.view.lbads;
+    let length = disk.view.bytes(access.range.blocks);
+    request.disk_bytes = length;
+    request.window = match (operation, transfer) {
+        (Operation::Read(_), _) => disk.window(port, false, offset, length as u32),
+        (Operation::Write(_), DataTransfer::FromHost(_)) => {
+            disk.window(port, true, offset, length as u32)
+        }
+        _ => None,
+    };
+    if request.window.is_none() {
+        let durable = access.fua || !controller.write_cache();
+        let op = match operation {
+            Operation::Write(_) => BlockOp::Write { durable },
+            Operation::Verify(_) => BlockOp::Verify,
+            Operation::WriteZeroes { deallocate, .. } => BlockOp::WriteZeroes {
+                deallocate,
+                durable,
+            },
+            _ => BlockOp::Read,
+        };
+        request.block = Some(BlockIo::new(op, offset, length, None));
+        request.wants = buffers_for(operation, transfer, disk, length as u32);
+    }
+}
+
+/// Bytes of buffers that a command needs without a window: (data, scratch). MDTS
+/// keeps the length within 32 bits.
+fn buffers_for(
+    operation: Operation,
+    transfer: DataTransfer,
+    disk: &Disk,
+    length: u32,
+) -> (u32, u32) {
+    let is_file = matches!(disk.backend(), Backend::File(_));
+    match (operation, transfer) {
+        (Operation::Verify(_), _) if is_file => (length.min(VERIFY_BYTES), 0),
+        (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
+        (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
+        (Operation::Compare(_), _) => (length, length),
+        (_, DataTransfer::InCapsule(slice)) => {
+            let alignment = disk.backend().geometry().memory_alignment;
+            let usable = slice.offset.is_multiple_of(alignment);
+            (if usable { 0 } else { length }, 0)
+        }
+        _ => (length, 0),
+    }
+}
+
+/// Whether no command of a former association of the host may still land on the
+/// namespace after this one. Without DNR: it will be so.
+#[inline(always)]
+fn check_predecessors(
+    controller: &ControllerShared,
+    operation: Operation,
+    nsid: u32,
+) -> Result<(), Status> {
+    if !changes(operation) {
+        return Ok(());
+    }
+    match controller.ward() {
+        Some(ward) if ward.blocks(nsid) => Err(Status::NAMESPACE_NOT_READY),
+        _ => Ok(()),
+    }
+}
+
+/// Fabrics commands have no place on an I/O queue that is connected: a second
+/// Connect is out of sequence (Base, 6.3), the others are not supported there.
+#[inline(always)]
+fn parse(
+    sqe: &Sqe,
+    in_capsule_bytes: u32,
+    view: Option<&NamespaceView>,
+    limits: &IoLimits,
+) -> Result<IoCommand, Status> {
+    if sqe.is_fabrics() {
+        return Err(match sqe.fctype() {
+            FabricsType::CONNECT => Status::COMMAND_SEQUENCE_ERROR.with_dnr(),
+            _ => Status::INVALID_OPCODE.with_dnr(),
+        });
+    }
+    IoCommand::parse(sqe, in_capsule_bytes, view, limits)
+}

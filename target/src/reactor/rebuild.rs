@@ -1,0 +1,204 @@
+//! The reactor that takes the place of one that panicked. It lives on the same thread, which
+//! the old ring may not leave.
+
+use std::collections::HashSet;
+use std::io;
+use std::time::{Duration, Instant};
+
+use super::Reactor;
+use super::remains::{LOOK_INTERVAL, Lost, Remains};
+use super::start::Start;
+use crate::ids::QpairId;
+use crate::panics::{Panic, REPORT};
+use crate::qpair::Qpairs;
+use crate::request::Stage;
+
+/// For disks to let go of their commands before the new reactor begins: then both need no
+/// memory at once.
+const DISKS_WAIT: Duration = Duration::from_millis(250);
+
+/// Remains of a reactor at a time. More would be memory that hung disks keep for good.
+const REMAINS_MAX: usize = 4;
+
+/// What a panic cost.
+#[derive(Debug, Default)]
+struct Losses {
+    hosts: usize,
+    queue_pairs: usize,
+    /// Commands that disks still have.
+    commands: usize,
+}
+
+impl Reactor {
+    /// The reactor that takes the place of this one, which panicked: with its mailbox, and
+    /// without anything that its hosts had here.
+    pub(super) fn rebuild(mut self, panic: &Panic) -> io::Result<Self> {
+        self.queues.counters.panics.add(1);
+        self.queues.requests.abandon_all();
+        for port in self.queues.ports.drain(..).flatten() {
+            port.counters().open.set(0);
+            drop(port);
+        }
+        let (queues, mut losses) = self.lost_queues();
+        for Lost { association, .. } in &queues {
+            association.subsystem.lose(association.controller.cntlid());
+        }
+        self.retire_strays(&queues);
+        self.control.inbox.unload_all();
+        let sources = self.io.disks.sources();
+        let mut remains = Remains {
+            ring: self.io.ring,
+            requests: self.queues.requests,
+            disks: self.io.disks,
+            queues,
+        };
+        remains.cancel()?;
+        remains.wait_until(Instant::now() + DISKS_WAIT)?;
+        losses.commands = remains.commands();
+        if !remains.is_over() {
+            if self.control.remains.len() == REMAINS_MAX {
+                return Err(io::Error::other(format!(
+                    "disks keep the memory of {REMAINS_MAX} reactors that panicked before"
+                )));
+            }
+            self.control.remains.push(remains);
+        }
+        let mut new = Self::new(Start {
+            index: self.control.index,
+            // The thread is where it is.
+            core: None,
+            sizes: self.control.sizes,
+            registry: self.control.registry,
+            inbox: self.control.inbox,
+            control: self.control.plane,
+            clock: self.time.clock,
+            started: self.time.started,
+            counters: self.queues.counters,
+        })?;
+        for (subsystem, counters, table) in sources {
+            new.io
+                .disks
+                .adopt(subsystem, &counters, &table, &[], &mut new.io.ring);
+        }
+        new.queues.qpairs = Qpairs::after(&self.queues.qpairs);
+        new.control.claims = self.control.claims;
+        new.control.remains = self.control.remains;
+        new.queues.draining = self.queues.draining;
+        new.control.stopping = self.control.stopping;
+        if self.queues.qpairs.len() > 0 {
+            new.report_drained();
+        }
+        new.settle_claims();
+        new.show_orphans();
+        report(new.control.index, panic, &losses);
+        Ok(new)
+    }
+
+    /// Ends what a subsystem has of this reactor and the reactor does not: a panic in the
+    /// middle of a Connect leaves such a queue.
+    fn retire_strays(&self, queues: &[Lost]) {
+        let waiting = self
+            .control
+            .remains
+            .iter()
+            .flat_map(|remains| &remains.queues);
+        let known: HashSet<QpairId> = waiting.chain(queues).map(|queue| queue.qpair).collect();
+        for subsystem in self.control.registry.all() {
+            let mut strays = subsystem.queues_on(self.control.index);
+            strays.retain(|(.., qpair)| !known.contains(qpair));
+            for (cntlid, qid, _) in strays {
+                subsystem.lose(cntlid);
+                subsystem.disconnected(cntlid, qid);
+            }
+        }
+    }
+
+    /// The queues that are no more, with those of their commands that a disk may have.
+    fn lost_queues(&self) -> (Vec<Lost>, Losses) {
+        let mut hosts = HashSet::new();
+        let mut queues = Vec::new();
+        for id in self.queues.qpairs.ids() {
+            let queue = &self.queues.qpairs[id];
+            if queue.is_open() {
+                self.queues.counters.ended_by_fault.add(1);
+            }
+            let Some(association) = &queue.association else {
+                continue;
+            };
+            hosts.insert(association.controller.host());
+            // The one that ran may just have been handed over.
+            let with_disk = |stage| matches!(stage, Stage::InBackend | Stage::Running);
+            let commands = self.queues.requests.of_qpair(id);
+            let commands = commands.filter(|id| {
+                let request = &self.queues.requests[*id];
+                with_disk(request.stage()) && request.block.is_some()
+            });
+            queues.push(Lost {
+                qpair: id,
+                association: association.clone(),
+                commands: commands.collect(),
+            });
+        }
+        let losses = Losses {
+            hosts: hosts.len(),
+            queue_pairs: self.queues.qpairs.len(),
+            commands: 0,
+        };
+        (queues, losses)
+    }
+
+    /// Takes what disks have ended of reactors that panicked.
+    pub(super) fn collect_remains(&mut self) {
+        if self.control.remains.is_empty() {
+            return;
+        }
+        self.control.remains.retain_mut(|remains| {
+            if let Err(error) = remains.collect() {
+                panic!("io_uring of a reactor that panicked no longer waits: {error}");
+            }
+            !remains.is_over()
+        });
+        self.show_orphans();
+    }
+
+    /// When to look again whether disks have let go.
+    pub(super) fn next_look_at_remains(&self) -> Option<Instant> {
+        (!self.control.remains.is_empty()).then(|| self.time.now.at + LOOK_INTERVAL)
+    }
+
+    fn show_orphans(&self) {
+        let commands = self
+            .control
+            .remains
+            .iter()
+            .map(Remains::commands)
+            .sum::<usize>();
+        self.queues.counters.orphans.set(commands as u64);
+    }
+}
+
+fn report(reactor: usize, panic: &Panic, losses: &Losses) {
+    let Panic {
+        message,
+        place,
+        calls,
+    } = panic;
+    let Losses {
+        hosts,
+        queue_pairs,
+        commands,
+    } = losses;
+    // Cause: a bug, a few times a minute: see `Panics`.
+    tracing::error!(
+        reactor,
+        panic = message,
+        place,
+        hosts,
+        queue_pairs,
+        commands_at_disks = commands,
+        version = env!("CARGO_PKG_VERSION"),
+        calls,
+        "a reactor panicked: its hosts are disconnected and reconnect, it is rebuilt, and the \
+         other reactors go on. {REPORT}"
+    );
+}

@@ -1,0 +1,174 @@
+//! Room 1: a capsule arrives. The queue pair accepts it, a request takes it on with the
+//! permit to end it once, and the command goes to its plan ([`super::plan`]).
+
+use cairn_rdma::{Completion, WorkStatus};
+use nvme_proto::controller::Completion as CommandEnd;
+use nvme_proto::wire::sqe::SQE_BYTES;
+use nvme_proto::wire::{FromZeros, Sqe, Status, U16};
+
+use super::admission;
+use super::buffers;
+use super::io::Io;
+use super::lines::Capsule;
+use super::plan;
+use super::queues::{Broken, Queues};
+use super::respond;
+use super::time::Now;
+use crate::ending::Ending;
+use crate::ids::QpairId;
+use crate::metrics::Way;
+use crate::qpair::QueuePair;
+use crate::registry::KEEP_ALIVE_EXPIRED;
+use crate::request::{RequestId, Task};
+use crate::work_id::WorkKind;
+
+/// Bytes of in-capsule data, if this is a capsule and its queue may send it.
+#[inline]
+fn accept(queue: &mut QueuePair, completion: &Completion) -> Result<u32, Ending> {
+    if completion.status != WorkStatus::Success {
+        // A capsule that is too long breaks the queue pair by itself.
+        return Err(Ending::Work(WorkKind::Receive, completion.status));
+    }
+    let Some(data_bytes) = completion.byte_len.checked_sub(SQE_BYTES as u32) else {
+        return Err(Ending::Fault(
+            "the host sent a capsule that is shorter than a command",
+        ));
+    };
+    queue.command_begins();
+    if queue.outstanding > u32::from(queue.entries) {
+        return Err(Ending::Fault(
+            "the host has more commands outstanding than its queue has entries",
+        ));
+    }
+    Ok(data_bytes)
+}
+
+/// A receive completed.
+///
+/// # Errors
+/// The queue pair must be closed.
+pub(super) fn capsule_arrived(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    index: usize,
+    slot: u32,
+    completion: &Completion,
+) -> Result<(), Broken> {
+    // A port that is gone takes its slots with it.
+    let Some(port) = &mut queues.ports[index] else {
+        return Ok(());
+    };
+    port.slot_filled();
+    let Some(qpair) = port.qpair(completion.qp) else {
+        port.repost(slot);
+        return Ok(());
+    };
+    let queue = &mut queues.qpairs[qpair];
+    if !queue.is_open() || queues.draining || completion.status == WorkStatus::Flushed {
+        port.repost(slot);
+        return Ok(());
+    }
+    let accepted = if queue.hear(now.ns) {
+        accept(queue, completion)
+    } else {
+        Err(KEEP_ALIVE_EXPIRED)
+    };
+    let data_bytes = match accepted {
+        Ok(data_bytes) => data_bytes,
+        Err(ending) => {
+            port.repost(slot);
+            let ending = Some(ending);
+            return Err(Broken { qpair, ending });
+        }
+    };
+    // With fewer taken every host is within its share.
+    let free = queues.requests.free();
+    if free < queues.plenty || !queues.lines.is_empty() || queues.hold_until.is_some() {
+        let mut capsule = Capsule {
+            qpair,
+            slot: Some(slot),
+            sqe: Sqe::new_zeroed(),
+            data_bytes,
+            seen_ns: now.ns,
+        };
+        port.slots().read_sqe(slot, &mut capsule.sqe);
+        if admission::may_go(queues, io, now, capsule) {
+            admit(queues, io, now, capsule);
+        }
+        return Ok(());
+    }
+    queue.requests += 1;
+    let slots = port.slots();
+    let (id, request) = queues.requests.take(qpair, |sqe| slots.read_sqe(slot, sqe));
+    request.in_capsule_bytes = data_bytes;
+    request.way = Way::seen(now.ns);
+    if data_bytes == 0 {
+        port.repost(slot);
+    } else {
+        request.receive = Some(slot);
+    }
+    begin(queues, io, now, id);
+    Ok(())
+}
+
+/// Takes a request for a capsule that is in its slot no longer, and begins with it.
+pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
+    let take = |sqe: &mut Sqe| *sqe = capsule.sqe;
+    let (id, request) = queues.requests.take(capsule.qpair, take);
+    request.in_capsule_bytes = capsule.data_bytes;
+    request.way = Way::seen(capsule.seen_ns);
+    let queue = &mut queues.qpairs[capsule.qpair];
+    queue.requests += 1;
+    if capsule.is_shed() {
+        return respond::fail(queues, io, now, id, Status::NAMESPACE_NOT_READY);
+    }
+    if capsule.data_bytes > 0 {
+        request.receive = capsule.slot;
+    } else if let Some(slot) = capsule.slot {
+        let port = queue.port;
+        queues.repost(port, slot);
+    }
+    admission::note_begun(queues, io, now, &capsule);
+    begin(queues, io, now, id);
+}
+
+/// Begins with a command: plans it, if it is for a disk.
+#[inline]
+fn begin(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let request = &mut queues.requests[id];
+    let queue = &queues.qpairs[request.qpair];
+    let planned = match &queue.association {
+        Some(association) if association.qid != 0 => {
+            plan::plan(request, association, queue.port, &mut io.disks)
+        }
+        _ => return queues.execute_later(id),
+    };
+    match planned {
+        Ok(()) => buffers::acquire(queues, io, now, id),
+        Err(status) => respond::fail(queues, io, now, id, status),
+    }
+}
+
+/// Ends a command that was parked.
+pub(super) fn complete_late(
+    queues: &mut Queues,
+    io: &mut Io,
+    now: &Now,
+    qpair: QpairId,
+    completion: CommandEnd,
+) {
+    if !queues.qpairs.get(qpair).is_some_and(QueuePair::is_open) {
+        return;
+    }
+    let sqe = Sqe {
+        cid: U16::new(completion.cid),
+        ..Sqe::new_zeroed()
+    };
+    let (id, request) = queues.requests.take(qpair, |own| *own = sqe);
+    request.task = Task::LateCompletion;
+    let queue = &mut queues.qpairs[qpair];
+    queue.requests += 1;
+    queue.command_begins();
+    respond::finish(queues, io, now, id, completion.status, completion.result);
+}

@@ -1,0 +1,91 @@
+//! docs/walk.md walks through the rooms of the I/O path. Its files and functions exist, and
+//! each walk goes forward: it never comes back to an earlier file.
+
+use std::fs;
+use std::path::Path;
+
+const WALK: &str = include_str!("../../docs/walk.md");
+
+/// The rooms in the order in which a command passes.
+const ROOMS: [&str; 8] = [
+    "mod", "receive", "plan", "buffers", "fetch", "disk", "respond", "sent",
+];
+
+/// The words in backticks.
+fn code_words(text: &str) -> impl Iterator<Item = &str> {
+    text.split('`').skip(1).step_by(2)
+}
+
+/// A file and the functions that a step of a section names.
+fn steps(section: &str) -> Vec<(&'static str, Vec<&'static str>)> {
+    let (_, text) = WALK.split_once(section).expect("the section");
+    let text = text.split("\n## ").next().unwrap();
+    let rows = text.lines().filter(|line| line.contains("| `target/src/"));
+    rows.map(|row| {
+        let (step, functions) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
+        let (_, file) = step.rsplit_once(" | ").unwrap();
+        let functions = code_words(functions).collect();
+        (file.trim_matches('`'), functions)
+    })
+    .collect()
+}
+
+fn source(file: &str) -> String {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(file);
+    fs::read_to_string(&path).unwrap_or_else(|error| panic!("{file}: {error}"))
+}
+
+#[test]
+fn each_walk_goes_forward_and_its_functions_exist() {
+    for section in ["## One READ\n", "## One WRITE\n"] {
+        let steps = steps(section);
+        let files: Vec<String> = ROOMS
+            .iter()
+            .map(|room| format!("target/src/reactor/{room}.rs"))
+            .collect();
+        let walked: Vec<&str> = steps.iter().map(|(file, _)| *file).collect();
+        assert_eq!(walked, files, "{section}");
+        for (file, functions) in steps {
+            let source = source(file);
+            assert!(!functions.is_empty(), "{file}");
+            for function in functions {
+                let defined = format!("fn {function}(");
+                assert!(source.contains(&defined), "{file} has no {function}");
+            }
+        }
+    }
+}
+
+#[test]
+fn every_name_on_the_page_exists() {
+    let (mut files, mut names) = (Vec::new(), Vec::new());
+    // Pictures are between fences.
+    for text in WALK.split("```").step_by(2) {
+        for word in code_words(text) {
+            match word.ends_with(".rs") || word.contains('/') {
+                true => files.push(word),
+                false => names.push(word),
+            }
+        }
+    }
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let folder = root.join("target/src/reactor");
+    let sources: String = fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| fs::read_to_string(entry.unwrap().path()).unwrap())
+        .collect();
+    for name in names {
+        let found = [
+            format!("fn {name}("),
+            format!("struct {name} "),
+            format!(" {name}: "),
+        ];
+        let found = found.iter().any(|text| sources.contains(text.as_str()))
+            || source("target/src/qpair/mod.rs").contains(&format!(" {name}: "));
+        assert!(found, "docs/walk.md: {name}");
+    }
+    for file in files {
+        let exists = root.join(file).exists() || root.join("target/src").join(file).exists();
+        assert!(exists, "docs/walk.md: {file}");
+    }
+}
