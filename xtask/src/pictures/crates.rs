@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A user stands in a row above what it uses.
-const NODES: [Node; 11] = [
+const NODES: [Node; 12] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -48,13 +48,19 @@ const NODES: [Node; 11] = [
     node("cairn-roce", "rdma/roce", "RoCE in user space", (2, 3)),
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (4, 3)),
     node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
-    node("cairn-rdma", "rdma", "the RDMA traits", (4, 4)),
-    node("nvme-proto", "nvme-proto", "NVMe without I/O", (1, 4)),
+    node(
+        "cairn-roce-proto",
+        "rdma/roce-proto",
+        "RoCE without I/O",
+        (2, 4),
+    ),
+    node("cairn-rdma", "rdma", "the RDMA traits", (4, 5)),
+    node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 16] = [
+const EDGES: [(&str, &str); 17] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
@@ -68,13 +74,17 @@ const EDGES: [(&str, &str); 16] = [
     ("cairn-initiator", "nvme-proto"),
     ("cairn-config", "cairn-rdma"),
     ("cairn-config", "nvme-proto"),
-    ("cairn-roce", "cairn-rdma"),
+    ("cairn-roce", "cairn-roce-proto"),
+    ("cairn-roce-proto", "cairn-rdma"),
     ("cairn-verbs", "cairn-rdma"),
     ("cairn-fabric", "cairn-rdma"),
 ];
 
-/// An arrow that would run behind a box goes straight down at this x instead.
-const BEND: (&str, &str, f64) = ("cairn-initiator", "nvme-proto", 463.0);
+/// Arrows that would run behind a box go straight down at this x instead.
+const BENDS: [(&str, &str, f64); 2] = [
+    ("cairn-initiator", "nvme-proto", 463.0),
+    ("cairn-config", "cairn-rdma", 231.0),
+];
 
 const WIDTH: f64 = 190.0;
 const HEIGHT: f64 = 52.0;
@@ -92,7 +102,7 @@ impl Node {
 pub(super) fn draw() -> String {
     let mut canvas = Canvas::new(
         930,
-        510,
+        614,
         "The crates of Cairn",
         "Target and initiator both use the RDMA providers, the fabric diagnostics and nvme-proto. \
          They do not use each other.",
@@ -112,8 +122,9 @@ pub(super) fn draw() -> String {
             used.x() + WIDTH / 2.0 - lean.clamp(-4.0, 4.0) * 12.0,
             used.y() - 2.0,
         );
-        if (user.package, used.package) == (BEND.0, BEND.1) {
-            let (above, below) = ((BEND.2, from.1 + 44.0), (BEND.2, to.1 - 42.0));
+        let bends = |bend: &&(&str, &str, f64)| (bend.0, bend.1) == (user.package, used.package);
+        if let Some((_, _, x)) = BENDS.iter().find(bends) {
+            let (above, below) = ((*x, from.1 + 44.0), (*x, to.1 - 42.0));
             canvas.line("line", from, above);
             canvas.line("line", above, below);
             canvas.arrow(below, to);
