@@ -53,8 +53,21 @@ fn word(text: &str) -> &str {
 
 /// The names that follow `crate::`, a group's included.
 fn names_after_crate(code: &str) -> BTreeSet<String> {
+    names_after(code, "crate::")
+}
+
+/// The names that `super::` of a file in `depth` folders reaches at the crate's root.
+fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTreeSet<String> {
+    let ups = if is_root_of_folder { depth } else { depth + 1 };
+    let mut names = names_after(code, &format!("use {}", "super::".repeat(ups)));
+    names.remove("super");
+    names
+}
+
+/// The names that follow a path, a group's included.
+fn names_after(code: &str, path: &str) -> BTreeSet<String> {
     let mut names = BTreeSet::new();
-    for rest in code.split("crate::").skip(1) {
+    for rest in code.split(path).skip(1) {
         let Some(group) = rest.strip_prefix('{') else {
             names.insert(word(rest).to_owned());
             continue;
@@ -76,17 +89,6 @@ fn names_after_crate(code: &str) -> BTreeSet<String> {
         }
     }
     names
-}
-
-/// The names that `super::` of a file in `depth` folders reaches at the crate's root.
-fn names_after_super(code: &str, depth: usize, is_root_of_folder: bool) -> BTreeSet<String> {
-    let ups = if is_root_of_folder { depth } else { depth + 1 };
-    let path = "super::".repeat(ups);
-    code.split(&format!("use {path}"))
-        .skip(1)
-        .map(|rest| word(rest).to_owned())
-        .filter(|name| name != "super")
-        .collect()
 }
 
 /// Which module of the crate uses which others.
@@ -164,4 +166,6 @@ fn a_use_is_found_however_it_is_written() {
     assert_eq!(names, ["one", "seven", "six", "three", "two"]);
     let names = names_after_super("use super::super::a::b;\nuse super::c;", 1, false);
     assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a"]);
+    let names = names_after_super("use super::{a, b::{c, d}};", 0, false);
+    assert_eq!(names.into_iter().collect::<Vec<_>>(), ["a", "b"]);
 }

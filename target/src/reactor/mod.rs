@@ -212,7 +212,6 @@ impl Reactor {
             busy |= self.poll_port(port);
         }
         busy |= self.poll_ring();
-        self.execute_commands();
         if self.time.now.at >= self.time.next_check {
             self.time.next_check = self.time.now.at + CHECK_INTERVAL;
             busy |= self.check();
@@ -264,6 +263,10 @@ impl Reactor {
             };
             if let Err(broken) = ended {
                 self.end_broken(broken);
+            }
+            // In the order of arrival: an Abort finds no command that came after it.
+            if !self.queues.commands.is_empty() {
+                self.execute_commands();
             }
         }
         self.batch = batch;

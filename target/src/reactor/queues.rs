@@ -32,7 +32,7 @@ pub(super) struct Queues {
     pub(super) reserve: usize,
     /// Until when capsules wait in their lines, whatever is free.
     pub(super) hold_until: Option<Instant>,
-    /// Connects and admin commands that the reactor executes at the end of the round.
+    /// Connects and admin commands that the reactor executes next.
     pub(super) commands: List,
     /// Completions of parked commands that wait for a request. Not more than the
     /// controllers' limit on parked commands.

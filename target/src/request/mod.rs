@@ -45,7 +45,7 @@ pub(crate) enum Stage {
     AwaitingBuffer,
     /// Its queue pair's queue for READs.
     AwaitingRead,
-    /// The Connects and admin commands that the reactor executes at the end of the round.
+    /// The Connects and admin commands that the reactor executes next.
     AwaitingReactor,
     /// The Connects whose host has older commands at the disks.
     AwaitingPredecessors,
