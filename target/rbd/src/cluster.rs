@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::ptr::null_mut;
 
 use crate::error::{OpenError, check, words};
-use crate::image::Spec;
+use crate::spec::Spec;
 use crate::sys::{self, Functions};
 
 /// Seconds for a monitor to answer. Less than what opens an image waits for it.

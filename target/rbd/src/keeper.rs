@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
-use crate::image::{Open, State, size_of_image};
+use crate::open::{Open, State, size_of_image};
 
 /// How long an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);

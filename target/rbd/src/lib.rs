@@ -15,12 +15,15 @@ mod cluster;
 mod error;
 mod image;
 mod keeper;
+mod open;
 mod queue;
+mod spec;
 mod sys;
 
 pub use error::OpenError;
-pub use image::{Access, Image, Layout, Spec};
+pub use image::Image;
 pub use queue::{Memory, Queue, Work};
+pub use spec::{Access, Layout, Spec};
 
 /// Whether the libraries are there.
 ///
