@@ -15,7 +15,7 @@ use super::respond;
 use super::sent;
 use super::time::Now;
 use super::turns::Turn;
-use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
+use crate::backend::{BlockIo, BlockOp, Errno, Progress};
 use crate::request::{RequestId, Stage, Task};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
@@ -324,8 +324,7 @@ fn waits_for_turn(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
         return false;
     };
     let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
-    matches!(disk.backend(), Backend::File(_))
-        && disk.turns.must_wait(turn, id, &mut queues.requests)
+    disk.backend().is_asked() && disk.turns.must_wait(turn, id, &mut queues.requests)
 }
 
 /// Tries those again whose pause is over; whether there were any.
@@ -347,6 +346,8 @@ fn status_of(op: BlockOp, errno: Errno) -> Status {
         (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
             Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
         }
+        // Another path may lead to a client that the cluster has not shut out.
+        (libc::ESHUTDOWN, _) => Status::INTERNAL_PATH_ERROR,
         (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
         (
             libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO,
@@ -357,7 +358,6 @@ fn status_of(op: BlockOp, errno: Errno) -> Status {
             libc::ENODEV
             | libc::ENXIO
             | libc::ENOMEDIUM
-            | libc::ESHUTDOWN
             | libc::EAGAIN
             | libc::EINTR
             | libc::ECANCELED,

@@ -7,7 +7,7 @@ use nvme_proto::wire::{FabricsType, Sqe, Status};
 
 use super::disks::{Disk, Disks};
 use super::predecessors::changes;
-use crate::backend::{Backend, BlockIo, BlockOp};
+use crate::backend::{BlockIo, BlockOp};
 use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, Task};
@@ -105,9 +105,9 @@ fn buffers_for(
     disk: &Disk,
     length: u32,
 ) -> (u32, u32) {
-    let is_file = matches!(disk.backend(), Backend::File(_));
+    let is_asked = disk.backend().is_asked();
     match (operation, transfer) {
-        (Operation::Verify(_), _) if is_file => (length.min(VERIFY_BYTES), 0),
+        (Operation::Verify(_), _) if is_asked => (length.min(VERIFY_BYTES), 0),
         (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
         (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
         (Operation::Compare(_), _) => (length, length),
