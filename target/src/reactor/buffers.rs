@@ -16,7 +16,7 @@ pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 
 /// Gets a request the buffers that it needs, or has it wait; then goes on.
 /// The first that came is the first that goes on, however little later ones need.
-#[inline]
+#[inline(always)]
 pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &mut queues.requests[id];
     let ready = request.wants == (0, 0)

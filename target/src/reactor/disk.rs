@@ -21,7 +21,7 @@ use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
 
 /// All that a request needs is here: does what it asks for.
-#[inline]
+#[inline(always)]
 pub(super) fn execute(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     match queues.requests[id].task {
         Task::Io(operation) => execute_io(queues, io, now, id, operation),
@@ -30,7 +30,7 @@ pub(super) fn execute(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
 }
 
-#[inline]
+#[inline(always)]
 fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, operation: Operation) {
     let request = &queues.requests[id];
     let span = match operation {

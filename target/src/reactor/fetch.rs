@@ -14,7 +14,7 @@ use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
 /// Brings the data from the host, if there is any, and goes on.
-#[inline]
+#[inline(always)]
 pub(super) fn fetch(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &mut queues.requests[id];
     request.way.held(now.ns);

@@ -91,6 +91,7 @@ impl Queues {
     }
 
     /// Posts the receive slot of a request again, once its data is not needed.
+    #[inline]
     pub(super) fn release_receive(&mut self, id: RequestId) {
         if let Some(slot) = self.requests[id].receive.take() {
             let port = self.qpairs[self.requests[id].qpair].port;

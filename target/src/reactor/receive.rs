@@ -134,7 +134,7 @@ pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsul
 }
 
 /// Begins with a command: plans it, if it is for a disk.
-#[inline]
+#[inline(always)]
 fn begin(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &mut queues.requests[id];
     let queue = &queues.qpairs[request.qpair];

@@ -129,7 +129,7 @@ pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, s
 }
 
 /// Answers a command whose end is known and counted, once it can be.
-#[inline]
+#[inline(always)]
 fn answer(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let qpair = queues.requests[id].qpair;
     queues.make_room(qpair, RESPONSE_WORK);

@@ -71,7 +71,7 @@ pub(super) fn release_buffers(queues: &mut Queues, io: &mut Io, id: RequestId) {
 }
 
 /// Frees a request of which nothing is left.
-#[inline]
+#[inline(always)]
 pub(super) fn free(queues: &mut Queues, io: &mut Io, id: RequestId) {
     let request = &mut queues.requests[id];
     let qpair = request.qpair;
