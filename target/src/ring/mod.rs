@@ -8,6 +8,7 @@
 
 mod apart;
 mod buffers;
+mod images;
 mod operations;
 mod outgoing;
 mod setup;
@@ -32,6 +33,7 @@ pub(crate) use apart::{GAP, Open};
 pub(crate) use setup::files_max;
 
 use apart::{Apart, Call};
+use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
 
@@ -169,6 +171,8 @@ pub(crate) struct Ring {
     simulated: Option<Box<Attachment>>,
     /// Changes that may block, and what the ring cannot do.
     apart: Apart,
+    /// Operations on images of a Ceph cluster, if there ever was one.
+    images: Option<Box<Images>>,
 }
 
 impl Ring {
@@ -199,6 +203,7 @@ impl Ring {
             settled: VecDeque::new(),
             simulated: None,
             apart: Apart::default(),
+            images: None,
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
         let slot = ring.add_buffer(&zeroes)?;
@@ -289,7 +294,7 @@ impl Ring {
     /// workers and on simulated disks.
     pub(crate) fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
-        self.in_flight + simulated + self.apart.len()
+        self.in_flight + simulated + self.apart.len() + self.images_out()
     }
 
     #[cfg(test)]
@@ -322,7 +327,7 @@ impl Ring {
     /// timeout is over.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
-        if !self.settled.is_empty() {
+        if !self.settled.is_empty() || !self.watch_images() {
             return self.submit();
         }
         let Some(timeout) = timeout else {
@@ -361,7 +366,8 @@ impl Ring {
 
     /// The next completion, if there is one.
     pub(crate) fn pop(&mut self) -> Option<Finished> {
-        self.settled.pop_front().or_else(|| self.take())
+        let settled = self.settled.pop_front();
+        settled.or_else(|| self.take()).or_else(|| self.pop_image())
     }
 
     fn take(&mut self) -> Option<Finished> {
@@ -375,6 +381,8 @@ impl Ring {
                 if tag & WORKERS != 0 {
                     self.watch_workers();
                     self.collect_workers();
+                } else if tag & IMAGES != 0 {
+                    self.images_woke();
                 } else if tag & SIMULATED != 0 {
                     self.watch_simulated();
                     self.collect_simulated();
