@@ -4,9 +4,9 @@
 use std::hint::black_box;
 use std::net::{IpAddr, Ipv4Addr};
 
-use cairn_roce::wire::icrc::{self, Checker, Identity, Route};
-use cairn_roce::wire::packet::MAX_OVERHEAD;
-use cairn_roce::wire::{Opcode, Packet, Reth};
+use cairn_roce_proto::wire::icrc::{self, Checker, Identity, Route};
+use cairn_roce_proto::wire::packet::MAX_OVERHEAD;
+use cairn_roce_proto::wire::{Opcode, Packet, Reth};
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
 
 /// A capsule without data, and a full packet at the largest path MTU.

@@ -1,6 +1,6 @@
 //! Addresses of peers, as those who count them see them.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 /// The machine at an address: an IPv4 address, or the /64 network that one machine may have of
 /// IPv6.

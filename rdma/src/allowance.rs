@@ -1,16 +1,36 @@
 //! How much of something may happen: so many at once, and one more in each interval.
 
-use std::time::{Duration, Instant};
+use core::ops::Add;
+use core::time::Duration;
 
-/// What was taken of an allowance, and is not given back yet.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct Allowance {
-    taken: u32,
-    /// Up to when some has been given back.
-    refilled_at: Option<Instant>,
+/// A point in time: the system's, or a state machine's.
+pub trait Moment: Copy + Add<Duration, Output = Self> {
+    /// The time since `earlier`; none, if that is later.
+    fn since(self, earlier: Self) -> Duration;
 }
 
-impl Allowance {
+#[cfg(feature = "std")]
+impl Moment for std::time::Instant {
+    fn since(self, earlier: Self) -> Duration {
+        self.saturating_duration_since(earlier)
+    }
+}
+
+/// What was taken of an allowance, and is not given back yet.
+#[derive(Debug, Clone, Copy)]
+pub struct Allowance<T> {
+    taken: u32,
+    /// Up to when some has been given back.
+    refilled_at: Option<T>,
+}
+
+impl<T: Moment> Default for Allowance<T> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl<T: Moment> Allowance<T> {
     /// Nothing is taken.
     #[must_use]
     pub const fn new() -> Self {
@@ -21,9 +41,9 @@ impl Allowance {
     }
 
     /// Takes one, if fewer than `limit` are taken. Each `interval` gives one back.
-    pub fn take(&mut self, now: Instant, limit: u32, interval: Duration) -> bool {
+    pub fn take(&mut self, now: T, limit: u32, interval: Duration) -> bool {
         let refilled_at = *self.refilled_at.get_or_insert(now);
-        let passed = now.saturating_duration_since(refilled_at);
+        let passed = now.since(refilled_at);
         let back = (passed.as_nanos() / interval.as_nanos()).min(u128::from(self.taken)) as u32;
         self.taken -= back;
         // What is full gains nothing by waiting.
@@ -40,6 +60,8 @@ impl Allowance {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use super::*;
 
     const INTERVAL: Duration = Duration::from_millis(10);

@@ -81,15 +81,3 @@ impl FabricError {
         }
     }
 }
-
-/// Why a chain of work was not posted. None of the chain will complete.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum PostError {
-    /// More work than [`QpOptions::send_work`](crate::QpOptions::send_work)
-    /// would be outstanding: the caller's credits are wrong.
-    #[error("the send queue is full")]
-    Full,
-    /// The queue pair is broken or closed; its [`Event`](crate::Event) says why.
-    #[error("the queue pair is broken")]
-    Broken,
-}

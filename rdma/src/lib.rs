@@ -14,39 +14,66 @@
 //! back by [`Endpoint::poll`], and connections report by
 //! [`Endpoint::poll_events`]. Nothing here blocks and nothing here allocates
 //! once the endpoint is open, but for connection set-up and tear-down.
+//!
+//! Without the feature `std` the crate has only values: work, access rights, partitions,
+//! addresses and marking. The state machines of `roce-proto` use these, and no more.
 
+#![cfg_attr(not(feature = "std"), no_std)]
+
+extern crate alloc;
+
+pub mod access;
 pub mod address;
 pub mod allowance;
+#[cfg(feature = "std")]
 pub mod clock;
+#[cfg(feature = "std")]
 pub mod complaints;
+#[cfg(feature = "std")]
 pub mod connection;
+#[cfg(feature = "std")]
 pub mod entropy;
+#[cfg(feature = "std")]
 pub mod error;
+#[cfg(feature = "std")]
 pub mod log;
+#[cfg(feature = "std")]
 pub mod loopback;
 pub mod marking;
+#[cfg(feature = "std")]
 pub mod memory;
 pub mod partition;
+#[cfg(feature = "std")]
 pub mod provider;
+#[cfg(feature = "std")]
 pub mod sleep;
+#[cfg(feature = "std")]
 pub mod wake;
 pub mod work;
 
+pub use access::Access;
+#[cfg(feature = "std")]
 pub use clock::Clock;
+#[cfg(feature = "std")]
 pub use complaints::Complaints;
+#[cfg(feature = "std")]
 pub use connection::{
     ConnHandle, ConnectOptions, DisconnectReason, Event, ListenOptions, PrivateData, QpOptions,
 };
-pub use error::{FabricError, PostError};
+#[cfg(feature = "std")]
+pub use error::FabricError;
 pub use marking::{Marked, Marking};
-pub use memory::{Access, Mapping, Region};
+#[cfg(feature = "std")]
+pub use memory::{Mapping, Region};
 pub use partition::PKey;
+#[cfg(feature = "std")]
 pub use provider::{
     ConnRequest, Device, DeviceCounters, Endpoint, EndpointLimits, EndpointOptions, Listener,
     ListenerEvent, Provider, Sink,
 };
+#[cfg(feature = "std")]
 pub use sleep::{sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken};
 pub use work::{
-    Completion, CompletionKind, MAX_SGE, Operation, QpId, RecvWork, RemoteBuffer, SendWork, Sge,
-    SgeList, WorkStatus,
+    Completion, CompletionKind, MAX_SGE, Operation, PostError, QpId, RecvWork, RemoteBuffer,
+    SendWork, Sge, SgeList, WorkStatus,
 };

@@ -135,7 +135,7 @@ static BUDGET: Mutex<Budget> = Mutex::new(Budget::new());
 
 #[derive(Debug)]
 struct Budget {
-    topics: [Allowance; Topic::ALL.len()],
+    topics: [Allowance<Instant>; Topic::ALL.len()],
     left_out: [u64; Topic::ALL.len()],
     reported: [u64; Topic::ALL.len()],
     /// A thread reports what is left out.

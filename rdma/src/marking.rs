@@ -22,9 +22,14 @@
 //! # Ok::<(), cairn_rdma::marking::RuleError>(())
 //! ```
 
-use std::cmp::Reverse;
-use std::fmt;
-use std::net::IpAddr;
+use alloc::borrow::ToOwned;
+use alloc::boxed::Box;
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec::Vec;
+use core::cmp::Reverse;
+use core::fmt;
+use core::net::IpAddr;
 
 /// What packets shall carry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]

@@ -6,8 +6,8 @@
 //! network can be kept apart: each target's listener is in its tenant's partition, and
 //! with the hosts as limited members not even they hear each other.
 
-use std::fmt;
-use std::str::FromStr;
+use core::fmt;
+use core::str::FromStr;
 
 /// Bit 15: its holder is a full member.
 const FULL: u16 = 0x8000;

@@ -6,10 +6,12 @@ use std::os::fd::RawFd;
 use std::sync::Arc;
 use std::time::Instant;
 
+use crate::access::Access;
 use crate::connection::{ConnHandle, ConnectOptions, Event, ListenOptions, PrivateData, QpOptions};
-use crate::error::{FabricError, PostError};
+use crate::error::FabricError;
 use crate::marking::{Marked, Marking};
-use crate::memory::{Access, Mapping, Region};
+use crate::memory::{Mapping, Region};
+use crate::work::PostError;
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
 /// What a listener tells the control plane. Comes on a thread of the provider:

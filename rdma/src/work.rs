@@ -273,6 +273,18 @@ impl Completion {
     };
 }
 
+/// Why a chain of work was not posted. None of the chain will complete.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum PostError {
+    /// More work than the queue pair's `send_work`
+    /// would be outstanding: the caller's credits are wrong.
+    #[error("the send queue is full")]
+    Full,
+    /// The queue pair is broken or closed; its event says why.
+    #[error("the queue pair is broken")]
+    Broken,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,11 +6,12 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::{Marked, PKey};
 use cairn_roce::chance::Chance;
-use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
-use cairn_roce::wire::icrc::{self, Checker, Identity as Ip, Route};
-use cairn_roce::wire::mad::{GSI_QKEY, GSI_QPN};
-use cairn_roce::wire::udp::ROCE_PORT;
-use cairn_roce::wire::{Deth, Opcode, Packet};
+use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
+use cairn_roce_proto::time::Instant as ProtoInstant;
+use cairn_roce_proto::wire::icrc::{self, Checker, Identity as Ip, Route};
+use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN};
+use cairn_roce_proto::wire::udp::ROCE_PORT;
+use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
@@ -27,6 +28,7 @@ pub struct Stranger {
     manager: Manager,
     checker: Checker,
     psn: u32,
+    start: Instant,
 }
 
 impl Stranger {
@@ -53,9 +55,12 @@ impl Stranger {
                 local: local.into(),
                 remote,
             },
-            manager: Manager::new(Identity::new(Chance::seeded(local.to_bits().into()))),
+            manager: Manager::new(Identity::new(
+                Chance::seeded(local.to_bits().into()).to_draw(),
+            )),
             checker: Checker::new(),
             psn: 0,
+            start: Instant::now(),
         }
     }
 
@@ -90,9 +95,14 @@ impl Stranger {
             private_data,
             timeout: PATIENCE,
         };
-        let id = self.manager.connect(Instant::now(), &wish);
+        let id = self.manager.connect(self.now(), &wish);
         self.say();
         id
+    }
+
+    /// The time, as its connection manager counts it.
+    fn now(&self) -> ProtoInstant {
+        ProtoInstant::after(self.start.elapsed())
     }
 
     /// Sends what its connection manager wants to say.
@@ -169,7 +179,7 @@ impl Stranger {
             };
             let opened = self.checker.open(&route, 0, &bytes[..length]);
             let packet = Packet::parse(opened.expect("its ICRC is right")).unwrap();
-            let now = Instant::now();
+            let now = self.now();
             self.manager.handle_mad(now, self.path, 0, packet.payload);
         }
     }

@@ -8,7 +8,7 @@ use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
-use cairn_roce::counters::Counters;
+use cairn_roce_proto::counters::Counters;
 use cairn_target::Target;
 
 use crate::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};

@@ -3,9 +3,9 @@
 
 use std::time::{Duration, Instant};
 
-use cairn_roce::cm::{CmEvent, QpTerms};
-use cairn_roce::wire::udp::ROCE_PORT;
-use cairn_roce::wire::{Ieth, Opcode, Packet};
+use cairn_roce_proto::cm::{CmEvent, QpTerms};
+use cairn_roce_proto::wire::udp::ROCE_PORT;
+use cairn_roce_proto::wire::{Ieth, Opcode, Packet};
 use cairn_tests::harness::own_loopback_address;
 use cairn_tests::stranger::Stranger;
 use cairn_tests::victim::Victim;

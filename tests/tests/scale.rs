@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use cairn_initiator::{Buffer, Data, Host, HostOptions, command};
 use cairn_rdma::Provider as _;
 use cairn_roce::Soft;
-use cairn_roce::counters::Counters;
+use cairn_roce_proto::counters::Counters;
 use cairn_tests::harness::{NQN, TestTarget, subsystem};
 
 /// The system's allocator, which counts what the target has.

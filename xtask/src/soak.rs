@@ -13,6 +13,8 @@ use crate::test::step::Step;
 const SIMULATED: &str = "10000";
 /// Connects, of which there are more than controller ids.
 const CONNECTS: &str = "70000";
+/// Seconds for rounds that only their number ends.
+const A_YEAR: u64 = 365 * 24 * 60 * 60;
 
 /// What the command line asks for.
 #[derive(clap::Args)]
@@ -42,7 +44,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let seconds = (args.hours * 60 + args.minutes) * 60 + args.seconds;
     let seconds = match (seconds, args.rounds) {
         (0, None) => bail!("for how long? --hours, --minutes, --seconds or --rounds says it"),
-        (0, Some(_)) => u64::MAX / 2,
+        (0, Some(_)) => A_YEAR,
         (seconds, _) => seconds,
     };
     let mut success = true;

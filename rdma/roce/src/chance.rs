@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cairn_rdma::entropy;
+use cairn_roce_proto::cm::Draw;
 
 /// Where such numbers come from. Clones draw from the same source.
 #[derive(Debug, Clone, Default)]
@@ -19,6 +20,13 @@ impl Chance {
         Self {
             seeded: Some(Arc::new(AtomicU64::new(seed))),
         }
+    }
+
+    /// The same source, as a function.
+    #[must_use]
+    pub fn to_draw(&self) -> Draw {
+        let chance = self.clone();
+        Box::new(move || chance.draw())
     }
 
     /// The next number.

@@ -1,19 +1,17 @@
 //! RoCE in user space: RDMA with no RDMA device and no kernel module.
 //!
-//! From the wire up:
+//! * [`phy`]: how packets leave the process and come in;
+//! * [`memory`]: registered memory, by its keys;
+//! * [`soft`]: the provider, its devices and endpoints.
 //!
-//! * [`wire`]: every header as a value, and the ICRC;
-//! * [`qp`]: a reliable connection's queue pair, as a state machine that takes
-//!   packets and the time and gives packets and completions;
-//! * [`cm`]: the connection manager, of the same kind.
+//! What packets mean, when they are sent and what answers them is decided in
+//! `cairn-roce-proto`, which has no I/O.
 
 pub mod chance;
-pub mod cm;
-pub mod counters;
+pub mod memory;
 pub mod phy;
-pub mod qp;
 pub mod soft;
-pub mod wire;
+mod time;
 
 pub use phy::capture;
 pub use soft::{Soft, SoftOptions};

@@ -2,13 +2,15 @@
 
 mod sim;
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{Marked, PKey};
 use cairn_roce::chance::Chance;
-use cairn_roce::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
-use cairn_roce::wire::cm::lap::STATUS_UNSUPPORTED;
-use cairn_roce::wire::cm::{CommIds, Lap, Message, RejReason, Req, SidrReq};
+use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
+use cairn_roce_proto::wire::cm::lap::STATUS_UNSUPPORTED;
+use cairn_roce_proto::wire::cm::{CommIds, Lap, Message, RejReason, Req, SidrReq};
 use sim::{Network, Random, Weather, for_each_seed};
 
 /// Who speaks.
@@ -64,9 +66,9 @@ impl Pair {
     fn new(seed: u64, weather: Weather) -> Self {
         Self {
             managers: [1, 2]
-                .map(|end| Manager::new(Identity::new(Chance::seeded(seed << 8 | end)))),
+                .map(|end| Manager::new(Identity::new(Chance::seeded(seed << 8 | end).to_draw()))),
             network: Network::new(weather, Random::new(seed)),
-            now: Instant::now(),
+            now: Instant::START,
             events: Default::default(),
         }
     }
@@ -286,8 +288,8 @@ const MIRRORED: u8 = 0x44;
 
 /// What a target says to one message.
 fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
-    let mut target = Manager::new(Identity::new(Chance::seeded(3)));
-    target.handle_mad(Instant::now(), path(TARGET), MIRRORED, &message.emit(77));
+    let mut target = Manager::new(Identity::new(Chance::seeded(3).to_draw()));
+    target.handle_mad(Instant::START, path(TARGET), MIRRORED, &message.emit(77));
     let transmits = std::iter::from_fn(|| target.poll_transmit());
     let answers = transmits.map(|transmit| {
         let (header, message) = Message::parse(&transmit.mad).unwrap();
@@ -369,9 +371,9 @@ fn there_is_no_automatic_path_migration() {
 fn a_request_says_which_partition_it_is_of() {
     for pkey in [0xffff, 0x7fff, 0x8001, 0x0001] {
         let pkey = PKey::new(pkey).unwrap();
-        let mut host = Manager::new(Identity::new(Chance::seeded(1)));
+        let mut host = Manager::new(Identity::new(Chance::seeded(1).to_draw()));
         let wish = Connect { pkey, ..wish(5) };
-        host.connect(Instant::now(), &wish);
+        host.connect(Instant::START, &wish);
         let mad = host.poll_transmit().unwrap().mad;
         let Some((_, Message::Req(req))) = Message::parse(&mad) else {
             panic!("the first message is a REQ");

@@ -3,16 +3,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{Access, CompletionKind, Mapping, PKey, QpId, RecvWork, Sge, WorkStatus};
-use cairn_roce::counters::Counters;
-use cairn_roce::qp::memory::Regions;
-use cairn_roce::qp::work::{CompletionQueue, ReceiveQueue};
-use cairn_roce::qp::{Context, Qp, QpConfig};
-use cairn_roce::wire::cm::Message;
-use cairn_roce::wire::frame::Frame;
-use cairn_roce::wire::{Opcode, Packet};
+use cairn_roce::memory::Regions;
+use cairn_roce_proto::counters::Counters;
+use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
+use cairn_roce_proto::qp::{Context, Qp, QpConfig};
+use cairn_roce_proto::wire::cm::Message;
+use cairn_roce_proto::wire::frame::Frame;
+use cairn_roce_proto::wire::{Opcode, Packet};
 
 const MTU_1500: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu1500.pcap");
 const MTU_4200: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu4200.pcap");
@@ -82,7 +84,7 @@ fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Ackno
         min_rnr_timer: 1,
         ack_timeout: Duration::from_millis(537),
     };
-    let now = Instant::now();
+    let now = Instant::START;
     let mut qp = Qp::new(&config, now);
     let mapping = Arc::new(Mapping::anonymous(CAPSULE as usize).unwrap());
     let regions = Arc::new(Regions::default());

@@ -6,11 +6,12 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::connection::{ConnectOptions, Event, PrivateData, QpOptions};
-use crate::error::{FabricError, PostError};
+use crate::error::FabricError;
 use crate::marking::{Marked, Marking};
 use crate::provider::{
     ConnRequest, Device, Endpoint, EndpointLimits, EndpointOptions, ListenerEvent,
 };
+use crate::work::PostError;
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
 use super::network::{EndpointKey, QpAddress};

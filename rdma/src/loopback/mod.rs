@@ -21,10 +21,11 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use crate::access::Access;
 use crate::connection::{ConnHandle, ListenOptions, PrivateData};
 use crate::error::FabricError;
 use crate::marking::Marking;
-use crate::memory::{Access, Mapping, Region};
+use crate::memory::{Mapping, Region};
 use crate::partition::PKey;
 use crate::provider::{Device, Endpoint, EndpointOptions, Listener, ListenerEvent, Provider, Sink};
 

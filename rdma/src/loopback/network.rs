@@ -3,11 +3,13 @@
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
+use crate::access::Access;
 use crate::connection::{DisconnectReason, Event, PrivateData, QpOptions};
 use crate::entropy;
-use crate::error::{FabricError, PostError};
-use crate::memory::{Access, Mapping};
+use crate::error::FabricError;
+use crate::memory::Mapping;
 use crate::provider::EndpointOptions;
+use crate::work::PostError;
 use crate::work::{
     Completion, CompletionKind, Operation, QpId, RecvWork, RemoteBuffer, SendWork, Sge, WorkStatus,
 };

@@ -5,7 +5,7 @@ use std::sync::mpsc;
 
 use super::*;
 use crate::connection::{ConnectOptions, Event, QpOptions};
-use crate::error::PostError;
+use crate::work::PostError;
 use crate::work::{Operation, SendWork, SgeList};
 
 const OPTIONS: EndpointOptions = EndpointOptions {

@@ -1,59 +1,32 @@
-//! Tells a service manager how we are (sd_notify(3)): a datagram to the socket
-//! that it named in `NOTIFY_SOCKET`, if it did.
+//! Notifies the service manager (sd_notify(3)) if it named its socket in `NOTIFY_SOCKET`.
 
-use std::ffi::OsStr;
-use std::os::linux::net::SocketAddrExt;
-use std::os::unix::ffi::OsStrExt;
-use std::os::unix::net::{SocketAddr, UnixDatagram};
+use sd_notify::NotifyState;
 
 /// Ready to serve, also after a reload.
 pub(super) fn ready() {
-    send("READY=1");
+    send(&[NotifyState::Ready]);
 }
 
 /// Reading the configuration anew; [`ready`] ends it.
 pub(super) fn reloading() {
-    let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    let usec = now.tv_sec * 1_000_000 + now.tv_nsec / 1_000;
-    send(&format!("RELOADING=1\nMONOTONIC_USEC={usec}"));
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => send(&[NotifyState::Reloading, now]),
+        Err(_) => send(&[NotifyState::Reloading]),
+    }
 }
 
 /// On the way out.
 pub(super) fn stopping() {
-    send("STOPPING=1");
+    send(&[NotifyState::Stopping]);
 }
 
-fn send(state: &str) {
-    if let Some(path) = std::env::var_os("NOTIFY_SOCKET")
-        && let Err(error) = send_to(&path, state)
-    {
+fn send(state: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(state) {
         // Cause: the start, a reload or the end of the target.
-        tracing::warn!(%error, "the service manager cannot be told");
-    }
-}
-
-fn send_to(path: &OsStr, state: &str) -> std::io::Result<()> {
-    // A leading @ stands for the NUL of an abstract name.
-    let address = match path.as_bytes().strip_prefix(b"@") {
-        Some(name) => SocketAddr::from_abstract_name(name)?,
-        None => SocketAddr::from_pathname(path)?,
-    };
-    UnixDatagram::unbound()?.send_to_addr(state.as_bytes(), &address)?;
-    Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn datagrams_reach_the_service_manager() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("notify");
-        let manager = UnixDatagram::bind(&path).unwrap();
-        send_to(path.as_os_str(), "READY=1").unwrap();
-        let mut datagram = [0; 64];
-        let length = manager.recv(&mut datagram).unwrap();
-        assert_eq!(&datagram[..length], b"READY=1");
+        tracing::warn!(
+            %error,
+            "cannot notify the service manager: check that NOTIFY_SOCKET names a socket that \
+             exists (abstract names, with @ in front, are not supported)"
+        );
     }
 }

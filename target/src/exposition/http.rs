@@ -1,20 +1,28 @@
-//! The port that Prometheus reads: as much of HTTP/1.1 (RFC 9112) as it takes to
-//! answer GET, one request a connection.
+//! The port that Prometheus reads: `/metrics` by HTTP/1.1, spoken by hyper.
 //!
-//! Whoever connects may be an adversary: connections, the length of a request and
-//! the time it takes are limited, and nothing of a request is looked at but its first
-//! line. The server has a thread of its own, and one for all: whoever asks without
-//! end takes the time of others who ask, and of nobody else. Where all places are
-//! taken, the oldest connection loses its own: one that asks at once has long been
-//! answered, and one that is slow on purpose keeps nobody out.
+//! Anyone who can reach the port may be an adversary. hyper parses the request; this file
+//! limits what a client costs: connections, bytes of a request, the time until the request
+//! is there and the answer is read, and one request a connection. The server has a thread
+//! of its own: a client that sends requests without end delays other clients of this port,
+//! and no host. One connection above the limit closes the oldest: a client that sends its
+//! request at once has its answer by then, so slow clients keep no others out.
 
 use std::collections::VecDeque;
+use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
@@ -26,9 +34,9 @@ use crate::panics::Part;
 
 /// Connections at a time; one more ends the oldest.
 const CONNECTIONS_MAX: usize = 64;
-/// Bytes of a request, headers included.
+/// Bytes of a request, headers included. hyper takes no fewer.
 const REQUEST_MAX_BYTES: usize = 8 << 10;
-/// For a request to come.
+/// For a request to arrive.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// For an answer to be read.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
@@ -73,7 +81,7 @@ impl MetricsServer {
                 });
             })?;
         // Cause: the configuration.
-        tracing::info!(%address, "telling metrics");
+        tracing::info!(%address, "serving metrics");
         Ok(Self {
             address,
             stop: Some(stop),
@@ -111,103 +119,56 @@ async fn serve(listener: TcpListener, observed: Arc<Observed>) {
         {
             oldest.abort();
         }
-        let connection = tokio::spawn(async move { converse(&stream, &observed).await });
+        let connection = tokio::spawn(async move { converse(stream, observed).await });
         open.push_back(connection.abort_handle());
     }
 }
 
 /// One request and its answer.
-async fn converse(stream: &TcpStream, observed: &Observed) {
-    let request = timeout(REQUEST_TIMEOUT, read_request(stream)).await;
-    let answer = match request {
-        Ok(Ok(request)) => {
-            let answer = || answer(&request, observed);
-            let answer = observed.panics.confine(Part::Metrics, answer);
-            answer.unwrap_or_else(|| Answer::plain(500, "see the error in the target's log\n"))
-        }
-        Ok(Err(Unread::TooLong)) => Answer::plain(431, "the request is too long\n"),
-        // Nobody is there to be answered.
-        Ok(Err(Unread::Gone)) => return,
-        Err(_) => Answer::plain(408, "the request took too long\n"),
-    };
-    observed.answers.add(answer.code);
-    // Whoever does not read the answer does not want it.
-    let _ = timeout(ANSWER_TIMEOUT, write_all(stream, &answer.into_bytes())).await;
-}
-
-/// Why there is no request.
-#[derive(Debug, PartialEq, Eq)]
-enum Unread {
-    TooLong,
-    Gone,
-}
-
-/// A request: its first line, after all of its headers have come.
-async fn read_request(stream: &TcpStream) -> Result<String, Unread> {
-    let mut bytes = Vec::new();
-    let mut chunk = [0; 1024];
-    loop {
-        stream.readable().await.map_err(|_| Unread::Gone)?;
-        match stream.try_read(&mut chunk) {
-            Ok(0) => return Err(Unread::Gone),
-            Ok(count) => bytes.extend_from_slice(&chunk[..count]),
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => continue,
-            Err(_) => return Err(Unread::Gone),
-        }
-        let text = String::from_utf8_lossy(&bytes);
-        if text.contains("\r\n\r\n") || text.contains("\n\n") {
-            return Ok(text.lines().next().unwrap_or_default().to_owned());
-        }
-        if bytes.len() > REQUEST_MAX_BYTES {
-            return Err(Unread::TooLong);
+async fn converse(stream: TcpStream, observed: Arc<Observed>) {
+    let service = service_fn(|request: Request<Incoming>| {
+        let answer = || answer(&request, &observed);
+        let answer = observed.panics.confine(Part::Metrics, answer);
+        let answer = answer.unwrap_or_else(|| {
+            let text = "see the error in the target's log\n";
+            plain(StatusCode::INTERNAL_SERVER_ERROR, text)
+        });
+        observed.answers.add(answer.status().as_u16());
+        ready(Ok::<_, Infallible>(answer))
+    });
+    let connection = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(REQUEST_TIMEOUT)
+        .max_buf_size(REQUEST_MAX_BYTES)
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(stream), service);
+    // hyper itself answers what it cannot parse; all that is left is to count it. A client
+    // that does not read its answer loses the connection.
+    if let Ok(Err(error)) = timeout(REQUEST_TIMEOUT + ANSWER_TIMEOUT, connection).await {
+        if error.is_parse_too_large() {
+            let code = StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE;
+            observed.answers.add(code.as_u16());
+        } else if error.is_parse() {
+            observed.answers.add(StatusCode::BAD_REQUEST.as_u16());
         }
     }
 }
 
-async fn write_all(stream: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
-    while !bytes.is_empty() {
-        stream.writable().await?;
-        match stream.try_write(bytes) {
-            Ok(count) => bytes = &bytes[count..],
-            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    }
-    Ok(())
-}
+type Answer = Response<Full<Bytes>>;
 
-/// What a request is answered with.
-#[derive(Debug, PartialEq, Eq)]
-struct Answer {
-    code: u16,
-    content_type: &'static str,
-    content: String,
-    /// Whether the content is left out (HEAD).
-    head_only: bool,
-}
-
-fn answer(request: &str, observed: &Observed) -> Answer {
-    let mut words = request.split(' ');
-    let (method, target, version) = (words.next(), words.next(), words.next());
-    let (Some(method), Some(target), Some(version), None) = (method, target, version, words.next())
-    else {
-        return Answer::plain(400, "that is no HTTP request\n");
-    };
-    if !version.starts_with("HTTP/1.") {
-        return Answer::plain(505, "HTTP/1.1 is spoken here\n");
+/// The answer to a request. hyper leaves out the content where the method is HEAD.
+fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        let text = "this port answers GET and HEAD\n";
+        let mut answer = plain(StatusCode::METHOD_NOT_ALLOWED, text);
+        let methods = HeaderValue::from_static("GET, HEAD");
+        answer.headers_mut().insert(ALLOW, methods);
+        return answer;
     }
-    if !matches!(method, "GET" | "HEAD") {
-        return Answer::plain(405, "GET is all there is to do here\n");
-    }
-    let (path, query) = target.split_once('?').unwrap_or((target, ""));
-    let answer = match path {
-        "/metrics" => metrics(query, observed),
-        "/" => Answer::plain(200, "cairn-target: /metrics is for Prometheus\n"),
-        _ => Answer::plain(404, "/metrics is all there is\n"),
-    };
-    Answer {
-        head_only: method == "HEAD",
-        ..answer
+    match request.uri().path() {
+        "/metrics" => metrics(request.uri().query().unwrap_or(""), observed),
+        "/" => plain(StatusCode::OK, "cairn-target: /metrics is for Prometheus\n"),
+        _ => plain(StatusCode::NOT_FOUND, "this port has /metrics only\n"),
     }
 }
 
@@ -220,55 +181,18 @@ fn metrics(query: &str, observed: &Observed) -> Answer {
     };
     let page = Page::new(buckets);
     observed.tell(&page);
-    Answer {
-        code: 200,
-        content_type: TEXT_FORMAT,
-        content: page.write(),
-        head_only: false,
-    }
+    with(StatusCode::OK, TEXT_FORMAT, page.write().into())
 }
 
-impl Answer {
-    fn plain(code: u16, content: &str) -> Self {
-        Self {
-            code,
-            content_type: PLAIN,
-            content: content.to_owned(),
-            head_only: false,
-        }
-    }
+fn plain(code: StatusCode, text: &'static str) -> Answer {
+    with(code, PLAIN, Bytes::from_static(text.as_bytes()))
+}
 
-    fn reason(&self) -> &'static str {
-        match self.code {
-            200 => "OK",
-            400 => "Bad Request",
-            404 => "Not Found",
-            405 => "Method Not Allowed",
-            408 => "Request Timeout",
-            500 => "Internal Server Error",
-            431 => "Request Header Fields Too Large",
-            505 => "HTTP Version Not Supported",
-            other => unreachable!("{other} is never answered"),
-        }
-    }
-
-    fn into_bytes(self) -> Vec<u8> {
-        let allow = if self.code == 405 {
-            "Allow: GET, HEAD\r\n"
-        } else {
-            ""
-        };
-        let mut text = format!(
-            "HTTP/1.1 {} {}\r\nContent-Type: {}\r\nContent-Length: {}\r\n{allow}\
-             Cache-Control: no-store\r\nConnection: close\r\n\r\n",
-            self.code,
-            self.reason(),
-            self.content_type,
-            self.content.len()
-        );
-        if !self.head_only {
-            text += &self.content;
-        }
-        text.into_bytes()
-    }
+fn with(code: StatusCode, content_type: &'static str, content: Bytes) -> Answer {
+    let mut answer = Response::new(Full::new(content));
+    *answer.status_mut() = code;
+    let headers = answer.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    answer
 }

@@ -5,10 +5,10 @@ use std::ffi::CString;
 use std::mem::{size_of, zeroed};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
-use cairn_roce::wire::ethernet::{Ethernet, Vlan};
-use cairn_roce::wire::frame::{Frame, Network};
-use cairn_roce::wire::icrc;
-use cairn_roce::wire::mad::GSI_QPN;
+use cairn_roce_proto::wire::ethernet::{Ethernet, Vlan};
+use cairn_roce_proto::wire::frame::{Frame, Network};
+use cairn_roce_proto::wire::icrc;
+use cairn_roce_proto::wire::mad::GSI_QPN;
 
 use crate::cable::{Cable, PCP, VID};
 

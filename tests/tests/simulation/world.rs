@@ -13,8 +13,8 @@ use cairn_rdma::{Clock, Provider};
 use cairn_roce::chance::Chance;
 use cairn_roce::phy::Network as Phy;
 use cairn_roce::phy::wire::{Frame, Wire};
-use cairn_roce::wire::Packet;
 use cairn_roce::{Soft, SoftOptions};
+use cairn_roce_proto::wire::Packet;
 use cairn_target::{Holdings, SteppedTarget};
 use cairn_tests::random::Random;
 
@@ -236,7 +236,7 @@ impl World {
 }
 
 fn describe(frame: &Frame) -> String {
-    let end = frame.bytes.len() - cairn_roce::wire::packet::ICRC_LEN;
+    let end = frame.bytes.len() - cairn_roce_proto::wire::packet::ICRC_LEN;
     match Packet::parse(&frame.bytes[..end]) {
         Ok(packet) => {
             let aeth = packet

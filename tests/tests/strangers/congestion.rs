@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_roce::capture::Capture;
-use cairn_roce::wire::{Opcode, Packet};
 use cairn_roce::{Soft, SoftOptions};
+use cairn_roce_proto::wire::{Opcode, Packet};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 use cairn_tests::stranger::Stranger;
 

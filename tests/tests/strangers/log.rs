@@ -3,8 +3,8 @@
 use std::time::Instant;
 
 use cairn_rdma::log::{Topic, left_out};
-use cairn_roce::cm::CmEvent;
-use cairn_roce::wire::udp::ROCE_PORT;
+use cairn_roce_proto::cm::CmEvent;
+use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_tests::harness::own_loopback_address;
 use nvme_proto::wire::U16;
 use nvme_proto::wire::cm::RequestData;

@@ -18,6 +18,7 @@ fn each_log_line_has_permission_or_a_cause() {
         "target/src",
         "rdma/src",
         "rdma/roce/src",
+        "rdma/roce-proto/src",
         "rdma/verbs/src",
         "nvme-proto/src",
     ] {

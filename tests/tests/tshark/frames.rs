@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use cairn_roce::wire::cm::{Message, ip_cm};
-use cairn_roce::wire::frame::Frame;
-use cairn_roce::wire::icrc::Checker;
-use cairn_roce::wire::{Opcode, Packet};
+use cairn_roce_proto::wire::cm::{Message, ip_cm};
+use cairn_roce_proto::wire::frame::Frame;
+use cairn_roce_proto::wire::icrc::Checker;
+use cairn_roce_proto::wire::{Opcode, Packet};
 
 use crate::dissection::Row;
 

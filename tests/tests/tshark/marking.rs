@@ -13,11 +13,11 @@ use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_rdma::marking::Rules;
 use cairn_rdma::{ConnectOptions, EndpointOptions, Event, PKey, Provider, QpOptions};
 use cairn_roce::capture::Capture;
-use cairn_roce::wire::cm::{Message, ip_cm};
-use cairn_roce::wire::frame::{Frame, Network};
-use cairn_roce::wire::icrc::Checker;
-use cairn_roce::wire::{Opcode, Packet};
 use cairn_roce::{Soft, SoftOptions};
+use cairn_roce_proto::wire::cm::{Message, ip_cm};
+use cairn_roce_proto::wire::frame::{Frame, Network};
+use cairn_roce_proto::wire::icrc::Checker;
+use cairn_roce_proto::wire::{Opcode, Packet};
 use cairn_tests::harness::{NQN, Scratch, TestTarget, host_nqn, own_loopback_address, subsystem};
 use nvme_proto::wire::cm::RequestData;
 

@@ -6,12 +6,12 @@ use std::sync::Arc;
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_rdma::PKey;
 use cairn_roce::capture::Capture;
-use cairn_roce::wire::cm::Message;
-use cairn_roce::wire::frame::{Frame, Network};
-use cairn_roce::wire::icrc::Checker;
-use cairn_roce::wire::mad::GSI_QPN;
-use cairn_roce::wire::{Opcode, Packet};
 use cairn_roce::{Soft, SoftOptions};
+use cairn_roce_proto::wire::cm::Message;
+use cairn_roce_proto::wire::frame::{Frame, Network};
+use cairn_roce_proto::wire::icrc::Checker;
+use cairn_roce_proto::wire::mad::GSI_QPN;
+use cairn_roce_proto::wire::{Opcode, Packet};
 use cairn_tests::harness::{NQN, Scratch, TestTarget, own_loopback_address, subsystem};
 
 use crate::dissection::{can_run, dissect};

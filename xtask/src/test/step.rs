@@ -10,7 +10,7 @@ use super::skips;
 use super::tally::{Tally, without_escapes};
 
 /// Where steps run, from wherever they were asked for.
-const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
+pub(super) const WORKSPACE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 
 /// A program to run.
 pub(crate) struct Step {

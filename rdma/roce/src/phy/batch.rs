@@ -16,8 +16,8 @@ use std::ops::Range;
 
 use super::Version;
 use super::send::Flow;
-use crate::wire::icrc::{self, Identity, Route};
-use crate::wire::packet::ICRC_LEN;
+use cairn_roce_proto::wire::icrc::{self, Identity, Route};
+use cairn_roce_proto::wire::packet::ICRC_LEN;
 
 /// Room for packets.
 const BYTES: usize = 256 << 10;

@@ -22,13 +22,13 @@ use crate::phy::Version;
 use crate::phy::batch::PACKET;
 use crate::phy::receive::Received;
 use crate::phy::send::Flow;
-use crate::wire::Header;
-use crate::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, Ethernet};
-use crate::wire::frame::{Frame, Network};
-use crate::wire::grh::{NEXT_HEADER_BTH, gid_of};
-use crate::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
-use crate::wire::ipv6::Ipv6;
-use crate::wire::udp::{ROCE_PORT, Udp};
+use cairn_roce_proto::wire::Header;
+use cairn_roce_proto::wire::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, Ethernet};
+use cairn_roce_proto::wire::frame::{Frame, Network};
+use cairn_roce_proto::wire::grh::{NEXT_HEADER_BTH, gid_of};
+use cairn_roce_proto::wire::ipv4::{self, Ipv4, PROTOCOL_UDP};
+use cairn_roce_proto::wire::ipv6::Ipv6;
+use cairn_roce_proto::wire::udp::{ROCE_PORT, Udp};
 
 /// Headers below the BTH: Ethernet, IPv6, UDP.
 const HEADERS: usize = 14 + 40 + 8;

@@ -7,7 +7,7 @@ use std::path::Path;
 use cairn_rdma::FabricError;
 
 use super::Network;
-use crate::wire::udp::ROCE_PORT;
+use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 impl Network {
     /// What an error of [`Network::first_inlet`] or [`Network::next_inlet`] means.

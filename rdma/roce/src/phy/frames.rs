@@ -15,9 +15,9 @@ use super::neighbour::Neighbours;
 use super::packet::link_address;
 use super::send::{ECN, Flow};
 use super::socket::check;
-use crate::wire::Header;
-use crate::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan};
-use crate::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
+use cairn_roce_proto::wire::Header;
+use cairn_roce_proto::wire::ethernet::{ETHERTYPE_ROCE, ETHERTYPE_VLAN, Tag, Vlan};
+use cairn_roce_proto::wire::grh::{self, Grh, NEXT_HEADER_BTH, gid_of};
 
 /// Frames in a call.
 const BATCH: usize = 64;

@@ -18,8 +18,8 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 
-use crate::wire::icrc::Route;
-use crate::wire::udp::ROCE_PORT;
+use cairn_roce_proto::wire::icrc::Route;
+use cairn_roce_proto::wire::udp::ROCE_PORT;
 use packet::PacketSocket;
 use socket::Socket;
 use wire::{Tap, Wire};

@@ -30,8 +30,8 @@ use super::neighbour::Mac;
 use super::socket::{
     NOTHING, attach, check, grow_receive_buffer, grow_send_buffer, set, set_priority, statement,
 };
-use crate::wire::ethernet::ETHERTYPE_ROCE;
-use crate::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
+use cairn_roce_proto::wire::ethernet::ETHERTYPE_ROCE;
+use cairn_roce_proto::wire::grh::{self, NEXT_HEADER_BTH, gid_of};
 
 /// Offsets of what a filter can ask the kernel about a frame (linux/filter.h:
 /// SKF_AD_OFF, and _PROTOCOL, _PKTTYPE, _IFINDEX, _VLAN_TAG, _VLAN_TAG_PRESENT).

@@ -14,8 +14,8 @@ use super::packet::PacketSocket;
 use super::socket::{Socket, check, from_storage};
 use super::wire::Tap;
 use super::{Inlet, Version};
-use crate::wire::grh::{self, Grh, address_of};
-use crate::wire::icrc::Route;
+use cairn_roce_proto::wire::grh::{self, Grh, address_of};
+use cairn_roce_proto::wire::icrc::Route;
 
 /// Datagrams, or super-packets of one flow, that one call takes.
 pub const BATCH: usize = 16;

@@ -19,8 +19,8 @@ use super::frames::Frames;
 use super::socket::{check, to_storage};
 use super::wire::{Frame, Wire};
 use super::{Network, Version};
-use crate::counters::Counters;
-use crate::wire::udp::ROCE_PORT;
+use cairn_roce_proto::counters::Counters;
+use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 /// The bits of a traffic class that are ECN's (RFC 3168, 5).
 pub const ECN: u8 = 3;

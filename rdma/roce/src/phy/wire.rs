@@ -8,7 +8,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::wire::{Bth, Header};
+use cairn_roce_proto::wire::{Bth, Header};
 
 /// A packet on its way.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -13,12 +13,13 @@ use super::manager::ConnectionManager;
 use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
 use crate::chance::Chance;
-use crate::cm::{Identity, Manager};
-use crate::counters::Counters;
+use crate::memory::{Keys, Regions};
 use crate::phy::Inlet;
 use crate::phy::fault::Fault;
 use crate::phy::send::Sender;
-use crate::qp::memory::{Keys, Regions};
+use crate::time::ProtoClock;
+use cairn_roce_proto::cm::{Identity, Manager};
+use cairn_roce_proto::counters::Counters;
 
 /// Endpoints of a device at a time: what the top bits of a queue pair number can
 /// tell apart, less the one of connection management.
@@ -89,8 +90,8 @@ impl SoftDevice {
         let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
         let fault = options.fault.map(|options| Fault::new(options, id << 8));
         let manager = ConnectionManager::new(
-            options.clock.clone(),
-            Manager::new(Identity::new(options.chance.clone())),
+            ProtoClock::new(options.clock.clone()),
+            Manager::new(Identity::new(options.chance.to_draw())),
             inlet,
             Sender::new(&options.network, fault, options.capture.clone()),
             options.capture.clone(),

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::Instant as System;
 
 use cairn_rdma::{
     Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
@@ -18,17 +18,19 @@ use crossbeam_channel::Receiver as Letters;
 use super::device::{Lease, SoftDevice};
 use super::manager::{Inbox, News};
 use super::slots::{Phase, SLOTS, Slots};
-use crate::counters::Counters;
+use crate::memory::{Regions, View};
 use crate::phy::Inlet;
 use crate::phy::fault::Fault;
 use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
-use crate::qp::Context;
-use crate::qp::memory::{Memory, Regions};
-use crate::qp::work::{CompletionQueue, ReceiveQueue, Work};
-use crate::wire::icrc::Checker;
+use crate::time::ProtoClock;
 use cairn_rdma::wake::Wake;
+use cairn_roce_proto::counters::Counters;
+use cairn_roce_proto::qp::Context;
+use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue, Work};
+use cairn_roce_proto::time::Instant;
+use cairn_roce_proto::wire::icrc::Checker;
 
 /// Rounds after which a busy endpoint tells its counters; a sleepy one does before
 /// it sleeps.
@@ -48,7 +50,7 @@ pub(super) struct SoftEndpoint {
     inbox: Inbox,
     letters: Letters<News>,
     slots: Slots,
-    memory: Memory,
+    memory: View,
     receives: ReceiveQueue,
     completions: CompletionQueue,
     events: VecDeque<Event>,
@@ -65,6 +67,7 @@ pub(super) struct SoftEndpoint {
     /// Slots of queue pairs that may have something to send.
     ready: VecDeque<u16>,
     timers: BinaryHeap<Reverse<(Instant, u16)>>,
+    clock: ProtoClock,
 }
 
 impl SoftEndpoint {
@@ -127,6 +130,7 @@ impl SoftEndpoint {
             ),
             ready: VecDeque::with_capacity(count),
             timers: BinaryHeap::with_capacity(4 * count),
+            clock: ProtoClock::new(device.options.clock.clone()),
             as_device,
             device,
         })
@@ -230,7 +234,7 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn poll_events(&mut self, out: &mut Vec<Event>) {
-        self.read_news(self.device.options.clock.now());
+        self.read_news(self.clock.now());
         for event in self.events.drain(..) {
             if let Event::Closed { qp } = event {
                 self.slots.heard(qp);
@@ -243,7 +247,7 @@ impl Endpoint for SoftEndpoint {
         // The refusal of a peer's packet says why it ends, if it leaves before the DREQ.
         let broken = self.slots.get(id).map(|entry| entry.phase) == Some(Phase::Broken);
         if broken {
-            self.transmit(self.device.options.clock.now());
+            self.transmit(self.clock.now());
         }
         let closing = |phase: Phase| phase == Phase::Closing;
         let Some(entry) = self.slots.get(id).filter(|entry| !closing(entry.phase)) else {
@@ -276,15 +280,16 @@ impl Endpoint for SoftEndpoint {
         &self.wait_fds
     }
 
-    fn next_deadline(&self) -> Option<Instant> {
-        self.timers.peek().map(|Reverse((at, _))| *at)
+    fn next_deadline(&self) -> Option<System> {
+        let next = self.timers.peek();
+        next.map(|Reverse((at, _))| self.clock.to_system(*at))
     }
 }
 
 impl SoftEndpoint {
     /// Does all there is to do: hears news and packets, looks at the time, sends.
     fn progress(&mut self) {
-        let now = self.device.options.clock.now();
+        let now = self.clock.now();
         self.memory.refresh();
         self.read_news(now);
         // What was posted since leaves first: somebody waits for it.

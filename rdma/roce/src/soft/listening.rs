@@ -15,8 +15,8 @@ use cairn_rdma::{
 
 use super::device::SoftDevice;
 use super::{Shared, lock};
-use crate::cm::{ConnId, DEFAULT_HOP_LIMIT, Request};
-use crate::wire::cm::RejReason;
+use cairn_roce_proto::cm::{ConnId, DEFAULT_HOP_LIMIT, Request};
+use cairn_roce_proto::wire::cm::RejReason;
 
 /// Where requests for an address go.
 pub(super) struct Listening {

@@ -1,4 +1,4 @@
-//! Connection management for one device: the state machine of [`crate::cm`], its
+//! Connection management for one device: the state machine of [`cairn_roce_proto::cm`], its
 //! socket, and its thread.
 //!
 //! The thread reads the socket and keeps the time. Endpoints call in from their
@@ -8,27 +8,29 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::time::Instant;
+use std::time::Instant as System;
 
 use cairn_rdma::log::{Line, Topic};
-use cairn_rdma::{Clock, FabricError, Marked, PKey, QpId, peer_line};
+use cairn_rdma::{FabricError, Marked, PKey, QpId, peer_line};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
 use super::{Shared, listening};
-use crate::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
-use crate::counters::Counters;
 use crate::phy::Inlet;
 use crate::phy::batch::{Company, Place};
 use crate::phy::capture::Capture;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
-use crate::wire::cm::RejReason;
-use crate::wire::icrc::Checker;
-use crate::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
-use crate::wire::udp::ROCE_PORT;
-use crate::wire::{Deth, Opcode, Packet};
+use crate::time::ProtoClock;
 use cairn_rdma::wake::{Wake, wait_readable};
+use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
+use cairn_roce_proto::counters::Counters;
+use cairn_roce_proto::time::Instant;
+use cairn_roce_proto::wire::cm::RejReason;
+use cairn_roce_proto::wire::icrc::Checker;
+use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
+use cairn_roce_proto::wire::udp::ROCE_PORT;
+use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
 /// What an endpoint hears of its connections.
 #[derive(Debug)]
@@ -56,7 +58,7 @@ pub(super) struct Inbox {
 /// A device's connection manager, for whoever needs it.
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
-    clock: Clock,
+    clock: ProtoClock,
     state: Mutex<State>,
     wake: Wake,
     stopping: AtomicBool,
@@ -92,7 +94,7 @@ struct Owner {
 
 impl ConnectionManager {
     pub(super) fn new(
-        clock: Clock,
+        clock: ProtoClock,
         manager: Manager,
         inlet: Inlet,
         sender: Sender,
@@ -236,7 +238,7 @@ impl ConnectionManager {
         while !self.stopping.load(Ordering::Acquire) {
             self.wake.clear();
             if let Rest::Until(deadline) = self.turn(shared, device) {
-                let now = self.clock.now();
+                let now = self.clock.system();
                 let timeout = deadline.map(|at| at.saturating_duration_since(now));
                 wait_readable([inlet, self.wake.fd()], timeout);
             }
@@ -256,7 +258,7 @@ impl ConnectionManager {
             state.desk.manager.poll_timeout()
         };
         if requests.is_empty() {
-            return Rest::Until(deadline);
+            return Rest::Until(deadline.map(|at| self.clock.to_system(at)));
         }
         for (id, request) in requests {
             // Whoever listens keeps the device alive.
@@ -275,7 +277,7 @@ pub(super) enum Rest {
     /// There may be more to do.
     None,
     /// Until something happens or this time, if any, comes.
-    Until(Option<Instant>),
+    Until(Option<System>),
 }
 
 impl State {
@@ -328,7 +330,7 @@ impl Desk {
     }
 
     /// Hands news to the endpoints; requests go to `requests`.
-    fn dispatch(&mut self, requests: &mut Vec<(ConnId, Box<crate::cm::Request>)>) {
+    fn dispatch(&mut self, requests: &mut Vec<(ConnId, Box<cairn_roce_proto::cm::Request>)>) {
         while let Some(event) = self.manager.poll_event() {
             let id = match &event {
                 CmEvent::Request { .. } => {

@@ -24,12 +24,12 @@ use cairn_rdma::{
 };
 
 use crate::chance::Chance;
-use crate::counters::Counters;
 use crate::phy::Network;
 use crate::phy::capture::Capture;
 use crate::phy::fault::FaultOptions;
 use crate::phy::neighbour;
 use crate::phy::socket::source_for;
+use cairn_roce_proto::counters::Counters;
 
 use device::SoftDevice;
 use listening::{Listening, SoftListener};

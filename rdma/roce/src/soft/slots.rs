@@ -5,16 +5,16 @@
 //! its own. The low 10 of these are not another queue pair's at the time: by them the
 //! slot is found.
 
-use std::time::Instant;
+use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{FabricError, PKey, QpId, QpOptions};
 
 use crate::chance::Chance;
-use crate::cm::{ConnId, Connect, QpTerms};
 use crate::phy::batch::Place;
 use crate::phy::outlets::Outlet;
 use crate::phy::send::Flow;
-use crate::qp::Qp;
+use cairn_roce_proto::cm::{ConnId, Connect, QpTerms};
+use cairn_roce_proto::qp::Qp;
 
 pub(super) const INDEX_BITS: u32 = 6;
 pub(super) const SLOT_BITS: u32 = 10;

@@ -3,7 +3,9 @@
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use cairn_roce_proto::time::Instant;
 
 /// A small generator of chance (xorshift64*), so that a seed is all there is to
 /// a run.

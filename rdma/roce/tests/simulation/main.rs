@@ -8,17 +8,20 @@ mod sim;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
+
+use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{
     Access, CompletionKind, Mapping, PKey, QpId, RecvWork, RemoteBuffer, Sge, SgeList, WorkStatus,
 };
-use cairn_roce::counters::Counters;
-use cairn_roce::qp::memory::{Memory, Regions};
-use cairn_roce::qp::work::{CompletionQueue, ReceiveQueue, Request, Work};
-use cairn_roce::qp::{Context, Qp, QpConfig};
-use cairn_roce::wire::icrc::{self, Identity, Route};
-use cairn_roce::wire::{Aeth, Ieth, NakCode, Opcode, Packet, Reth, Syndrome};
+use cairn_roce::memory::{Regions, View};
+use cairn_roce_proto::counters::Counters;
+use cairn_roce_proto::qp::memory::Memory as _;
+use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue, Request, Work};
+use cairn_roce_proto::qp::{Context, Qp, QpConfig};
+use cairn_roce_proto::wire::icrc::{self, Identity, Route};
+use cairn_roce_proto::wire::{Aeth, Ieth, NakCode, Opcode, Packet, Reth, Syndrome};
 use sim::{Network, Random, Weather, for_each_seed};
 
 /// Bytes of the longest message.
@@ -40,7 +43,7 @@ struct End {
     mapping: Arc<Mapping>,
     lkey: u32,
     rkey: u32,
-    memory: Memory,
+    memory: View,
     receives: ReceiveQueue,
     completions: CompletionQueue,
     counters: Counters,
@@ -334,7 +337,7 @@ fn transmit(ends: &mut [End; 2], from: usize, now: Instant, network: &mut Networ
 fn exchange(seed: u64) {
     let mut random = Random::new(seed);
     let weather = Weather::of(&mut random);
-    let start = Instant::now();
+    let start = Instant::START;
     let mut now = start;
     let configs = configs(&mut random);
     let mut ends = configs.map(|config| End::new(&config, now));

@@ -5,7 +5,7 @@ use super::*;
 /// A peer that falls silent is noticed, within the retry budget and no sooner.
 #[test]
 fn silence_is_noticed() {
-    let start = Instant::now();
+    let start = Instant::START;
     let config = QpConfig {
         retry_count: 2,
         ..configs(&mut Random::new(1))[0]
@@ -40,7 +40,7 @@ fn silence_is_noticed() {
 /// falls silent it takes one packet to find out that it has arrived.
 #[test]
 fn unsignaled_work_asks_seldom_and_in_the_end() {
-    let mut now = Instant::now();
+    let mut now = Instant::START;
     let config = QpConfig {
         send_work: 64,
         ..configs(&mut Random::new(1))[0]
@@ -79,7 +79,7 @@ fn unsignaled_work_asks_seldom_and_in_the_end() {
 /// as soon as that is known.
 #[test]
 fn a_late_peer_is_not_sent_everything_twice() {
-    let mut now = Instant::now();
+    let mut now = Instant::START;
     let [config, _] = configs(&mut Random::new(3));
     let mut end = End::new(&config, now);
     let mut out = [0; 4096 + 64];
@@ -107,7 +107,7 @@ fn a_late_peer_is_not_sent_everything_twice() {
 /// not heard (IBTA 10.9.3): neither carried out nor answered, but counted.
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
-    let now = Instant::now();
+    let now = Instant::START;
     for (own, theirs, is_heard) in [
         (0x8001, 0x8001, true),
         (0x8001, 0x0001, true),
@@ -161,7 +161,7 @@ fn packets_are_of_the_queue_pairs_partition() {
 /// invalidates the key: what it repeated must not cost it the connection.
 #[test]
 fn a_read_repeated_before_its_key_is_invalidated() {
-    let now = Instant::now();
+    let now = Instant::START;
     let config = configs(&mut Random::new(1))[0];
     let mut end = End::new(&config, now);
     end.post_receive();
@@ -200,7 +200,7 @@ fn a_read_repeated_before_its_key_is_invalidated() {
 /// nor any guess, takes it out of use.
 #[test]
 fn a_peer_cannot_invalidate_what_it_was_not_given() {
-    let now = Instant::now();
+    let now = Instant::START;
     let config = configs(&mut Random::new(1))[0];
     let lkey = End::new(&config, now).lkey;
     for guess in [lkey, lkey ^ 1, 0, 1, u32::MAX] {
@@ -231,7 +231,7 @@ fn a_peer_cannot_invalidate_what_it_was_not_given() {
 /// keys would be shown which are right, at no cost.
 #[test]
 fn only_reads_that_were_made_are_repeated() {
-    let now = Instant::now();
+    let now = Instant::START;
     let config = configs(&mut Random::new(1))[0];
     let mtu = config.mtu;
     let mut end = End::new(&config, now);
@@ -304,7 +304,7 @@ fn only_reads_that_were_made_are_repeated() {
 fn hostile_packets_harm_nobody() {
     for_each_seed("hostile_packets_harm_nobody", 300, |seed| {
         let mut random = Random::new(seed);
-        let mut now = Instant::now();
+        let mut now = Instant::START;
         let config = configs(&mut random)[0];
         let mut end = End::new(&config, now);
         let sges = end.sge(LOCAL, 5000).into();

@@ -1,7 +1,7 @@
 //! Connections of an endpoint: asked for, answered, and their news.
 
+use cairn_roce_proto::time::Instant;
 use std::net::{IpAddr, SocketAddr};
-use std::time::Instant;
 
 use cairn_rdma::{
     ConnRequest, ConnectOptions, Device, DisconnectReason, Event, FabricError, Marked, Marking,
@@ -13,17 +13,17 @@ use super::super::listening::SoftRequest;
 use super::super::manager::Answer;
 use super::super::slots::{Entry, Phase};
 use super::{Context, MAX_DEPTH, SoftEndpoint, context};
-use crate::cm::{CmEvent, Connect, DEFAULT_HOP_LIMIT, Path, QpTerms};
 use crate::phy::Version;
 use crate::phy::batch::Place;
 use crate::phy::interface::mtu_of_code;
 use crate::phy::outlets::{Outlet, Toward};
 use crate::phy::send::{ECN, Flow};
 use crate::phy::socket::source_for;
-use crate::qp::{Qp, QpConfig};
-use crate::wire::aeth::timeout_of_code;
-use crate::wire::cm::{RejReason, padded};
-use crate::wire::udp::ROCE_PORT;
+use cairn_roce_proto::cm::{CmEvent, Connect, DEFAULT_HOP_LIMIT, Path, QpTerms};
+use cairn_roce_proto::qp::{Qp, QpConfig};
+use cairn_roce_proto::wire::aeth::timeout_of_code;
+use cairn_roce_proto::wire::cm::{RejReason, padded};
+use cairn_roce_proto::wire::udp::ROCE_PORT;
 
 /// The ACK timeout that our REQs ask for, and acceptable ones of peers, as codes:
 /// 67 ms, 0.54 s (Linux's own), 4.3 s.
@@ -92,7 +92,7 @@ impl SoftEndpoint {
             return Err(FabricError::Gone("peer"));
         }
         self.slots.insert(id, entry);
-        self.begin(id, &theirs, self.device.options.clock.now());
+        self.begin(id, &theirs, self.clock.now());
         Ok(id)
     }
 

@@ -1,7 +1,7 @@
 //! The data path: packets in, timers, packets out.
 
+use cairn_roce_proto::time::Instant;
 use std::cmp::Reverse;
-use std::time::Instant;
 
 use cairn_rdma::{DisconnectReason, Event, Mapping, PrivateData, QpId};
 
@@ -9,7 +9,7 @@ use super::super::slots::Phase;
 use super::{Context, SoftEndpoint, context};
 use crate::phy::batch::Company;
 use crate::phy::receive::{ENOUGH, Received};
-use crate::wire::{Bth, Header, Packet};
+use cairn_roce_proto::wire::{Bth, Header, Packet};
 
 /// Packets of a queue pair that leave before it is another's turn. Of the largest
 /// packets a datagram takes 15: four of these, or two and the responses to them, and

@@ -1,0 +1,96 @@
+//! Addresses whose packets named keys that they were not given.
+//!
+//! Such a packet ends its queue pair, and a stranger who guesses keys would ask for the
+//! next one. So each costs its address time: beyond a credit, requests for connections
+//! are not answered before that time has passed.
+
+use crate::time::Instant;
+use alloc::collections::BTreeMap;
+use core::net::IpAddr;
+use core::time::Duration;
+
+use cairn_rdma::address::host_of;
+
+/// What one wrong key costs.
+const COST: Duration = Duration::from_secs(10);
+/// What an address may owe and still connect: a peer with a bug can be looked at.
+const CREDIT: Duration = Duration::from_secs(80);
+/// The most that an address owes.
+const DEBT_MAX: Duration = Duration::from_secs(600);
+/// Addresses that are remembered. Beyond them, the one that owes least is forgotten.
+const ADDRESSES_MAX: usize = 1024;
+
+/// Who has guessed lately, and until when it owes.
+#[derive(Debug, Default)]
+pub(super) struct Guessers {
+    until: BTreeMap<IpAddr, Instant>,
+}
+
+impl Guessers {
+    /// A packet of `address` named a wrong key. Says whether this is the one by which
+    /// its credit is spent.
+    pub(super) fn guessed(&mut self, now: Instant, address: IpAddr) -> bool {
+        let key = host_of(address);
+        if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {
+            let least = self.until.iter().min_by_key(|(_, until)| **until);
+            let least = least.map(|(address, _)| *address);
+            least.and_then(|address| self.until.remove(&address));
+        }
+        let held = self.holds(now, address);
+        let until = self.until.entry(key).or_insert(now);
+        *until = ((*until).max(now) + COST).min(now + DEBT_MAX);
+        !held && self.holds(now, address)
+    }
+
+    /// Whether requests of `address` are to wait.
+    pub(super) fn holds(&self, now: Instant, address: IpAddr) -> bool {
+        let until = self.until.get(&host_of(address));
+        until.is_some_and(|until| until.saturating_duration_since(now) > CREDIT)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FREE: u32 = (CREDIT.as_secs() / COST.as_secs()) as u32;
+
+    #[test]
+    fn beyond_its_credit_an_address_waits() {
+        let mut guessers = Guessers::default();
+        let now = Instant::START;
+        let guesser: IpAddr = "2001:db8::1".parse().unwrap();
+        let neighbour: IpAddr = "2001:db8::2".parse().unwrap();
+        let other: IpAddr = "2001:db8:0:1::1".parse().unwrap();
+        for _ in 0..FREE {
+            assert!(!guessers.guessed(now, guesser));
+            assert!(!guessers.holds(now, guesser));
+        }
+        assert!(guessers.guessed(now, guesser), "the credit is spent");
+        assert!(!guessers.guessed(now, guesser), "it was before");
+        assert!(guessers.holds(now, guesser) && guessers.holds(now, neighbour));
+        assert!(!guessers.holds(now, other));
+        let later = now + 2 * COST;
+        assert!(!guessers.holds(later, guesser));
+        assert!(guessers.guessed(later, guesser));
+    }
+
+    #[test]
+    fn debts_and_debtors_are_bounded() {
+        let mut guessers = Guessers::default();
+        let now = Instant::START;
+        let address = |number: u32| IpAddr::from(core::net::Ipv4Addr::from_bits(number));
+        for _ in 0..10_000 {
+            guessers.guessed(now, address(0));
+        }
+        for number in 1..2 * ADDRESSES_MAX as u32 {
+            guessers.guessed(now, address(number));
+        }
+        assert_eq!(guessers.until.len(), ADDRESSES_MAX);
+        assert!(
+            guessers.holds(now, address(0)),
+            "who owes most is remembered"
+        );
+        assert!(!guessers.holds(now + (DEBT_MAX - CREDIT), address(0)));
+    }
+}

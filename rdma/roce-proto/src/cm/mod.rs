@@ -1,0 +1,513 @@
+//! The connection manager: both roles of IBTA chapter 12, as a state machine
+//! without I/O.
+//!
+//! Datagrams, the consumer's wishes and the time go in; datagrams
+//! ([`Manager::poll_transmit`]), news ([`Manager::poll_event`]) and the time to
+//! call again ([`Manager::poll_timeout`]) come out.
+//!
+//! A message counts only if it comes from the address that the connection is
+//! with and names both ends' communication ids; those begin at random. What
+//! no one has accepted or confirmed yet is limited in number, and what is said to
+//! addresses that have not shown to be there: see `waiting`.
+
+mod connection;
+mod guessing;
+mod identity;
+mod inbound;
+mod waiting;
+
+pub use connection::{CmEvent, ConnId, Connect, Path, QpTerms, Request, Transmit};
+pub use identity::{Draw, Identity};
+
+use crate::time::Instant;
+use alloc::boxed::Box;
+use alloc::collections::{BTreeMap, VecDeque};
+use alloc::vec::Vec;
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+
+use cairn_rdma::Marked;
+use connection::{Connection, RemoteQp, State};
+use guessing::Guessers;
+use waiting::Waiting;
+
+use crate::wire::cm::{
+    Answered, CommIds, Dreq, IpCm, Message, Rej, RejReason, Rep, Req, Rtu, ip_cm, padded, rej, rep,
+    req,
+};
+use crate::wire::grh::gid_of;
+use crate::wire::mad::MAD_LEN;
+
+/// Connections in all.
+const MAX_CONNECTIONS: usize = 65_536;
+
+/// The first repetition comes after this, each further one after twice the time,
+/// up to [`MAX_INTERVAL`].
+const FIRST_INTERVAL: Duration = Duration::from_millis(250);
+/// The response time that REQs grant: code 20, as Linux has it.
+const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
+const RESPONSE_TIMEOUT: u8 = 20;
+const MAX_CM_RETRIES: u8 = 15;
+/// How long a consumer may think about a request.
+const DECISION_TIME: Duration = Duration::from_secs(60);
+/// An acceptance is repeated by itself until the interval is longer than this: twice,
+/// and only to peers that were there before.
+const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
+/// How long to wait for a peer to confirm an acceptance.
+const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
+/// How long a goodbye is repeated.
+const GOODBYE_TIME: Duration = Duration::from_secs(4);
+/// How long a queue pair's last packets may still travel: twice the packet
+/// lifetime that Linux assumes (code 16).
+const TIME_WAIT: Duration = Duration::from_millis(540);
+/// Target ACK delay that REPs announce, as a code: 0.13 s.
+const TARGET_ACK_DELAY: u8 = 15;
+/// Failover Accepted: not supported (IBTA 12.6.8.9).
+const FAILOVER_UNSUPPORTED: u8 = 1;
+/// LIDs mean nothing on Ethernet (annex A16.4).
+const PERMISSIVE_LID: u16 = 0xffff;
+/// Hop limit of messages for which nobody chose another.
+pub const DEFAULT_HOP_LIMIT: u8 = 64;
+
+/// All connections of an address's connection manager.
+#[derive(Debug)]
+pub struct Manager {
+    identity: Identity,
+    /// By communication id, in order: what a timeout does is the same each time.
+    connections: BTreeMap<u32, Connection>,
+    /// The peer's address and communication id, to ours.
+    by_peer: BTreeMap<(IpAddr, u32), u32>,
+    by_qp: BTreeMap<RemoteQp, u32>,
+    waiting: Waiting,
+    transmits: VecDeque<Transmit>,
+    events: VecDeque<CmEvent>,
+    dropped_requests: u64,
+    guessers: Guessers,
+    held_requests: u64,
+}
+
+/// The connection is not there, or not in a state for that.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gone;
+
+impl Manager {
+    /// A manager with these numbers.
+    #[must_use]
+    pub fn new(identity: Identity) -> Self {
+        Self {
+            identity,
+            connections: BTreeMap::new(),
+            by_peer: BTreeMap::new(),
+            by_qp: BTreeMap::new(),
+            waiting: Waiting::default(),
+            transmits: VecDeque::new(),
+            events: VecDeque::new(),
+            dropped_requests: 0,
+            guessers: Guessers::default(),
+            held_requests: 0,
+        }
+    }
+
+    /// Connections that are there, coming or going.
+    #[must_use]
+    pub fn connections(&self) -> usize {
+        self.connections.len()
+    }
+
+    /// Requests that were ignored because too many waited.
+    #[must_use]
+    pub fn dropped_requests(&self) -> u64 {
+        self.dropped_requests
+    }
+
+    /// Requests that were ignored because their addresses had guessed keys.
+    #[must_use]
+    pub fn held_requests(&self) -> u64 {
+        self.held_requests
+    }
+
+    /// A packet of `address` named a key that it was not given: that costs it time.
+    /// Says whether from now on its requests are held.
+    pub fn guessed(&mut self, now: Instant, address: IpAddr) -> bool {
+        self.guessers.guessed(now, address)
+    }
+
+    /// Sends a REQ. [`CmEvent::Accepted`], [`CmEvent::Rejected`] or
+    /// [`CmEvent::TimedOut`] follows.
+    pub fn connect(&mut self, now: Instant, wish: &Connect) -> ConnId {
+        let local = self.new_comm_id();
+        let ids = CommIds { local, remote: 0 };
+        let mut private_data = padded(&[]);
+        let source = SocketAddr::new(wish.path.local, wish.local_port);
+        let destination = wish.path.remote;
+        IpCm {
+            source,
+            destination,
+        }
+        .write(&mut private_data);
+        private_data[ip_cm::LEN..].copy_from_slice(&wish.private_data);
+        let message = Message::Req(Req {
+            local_comm_id: local,
+            service_id: ip_cm::service_id(wish.remote_port),
+            local_ca_guid: self.identity.guid(),
+            local_qkey: 0,
+            local_qpn: wish.terms.qpn,
+            responder_resources: wish.terms.responder_resources,
+            initiator_depth: wish.terms.initiator_depth,
+            remote_response_timeout: RESPONSE_TIMEOUT,
+            transport_type: 0,
+            flow_control: true,
+            starting_psn: wish.terms.starting_psn,
+            local_response_timeout: RESPONSE_TIMEOUT,
+            retry_count: wish.retry_count,
+            pkey: wish.pkey.bits(),
+            path_mtu: wish.path_mtu,
+            rnr_retry_count: wish.terms.rnr_retry_count,
+            max_cm_retries: MAX_CM_RETRIES,
+            srq: true,
+            primary: req::Path {
+                lids: [PERMISSIVE_LID; 2],
+                local_gid: gid_of(wish.path.local),
+                remote_gid: gid_of(wish.path.remote),
+                flow_label: 0,
+                rate: 0,
+                traffic_class: wish.marked.traffic_class,
+                hop_limit: wish.marked.hop_limit,
+                sl: wish.marked.traffic_class >> 5,
+                subnet_local: true,
+                local_ack_timeout: wish.ack_timeout,
+            },
+            private_data,
+        });
+        let connection = Connection {
+            state: State::ReqSent,
+            path: wish.path,
+            marked: wish.marked,
+            ids,
+            transaction_id: self.identity.transaction_id(),
+            local_qpn: wish.terms.qpn,
+            remote_qp: None,
+            last: None,
+            deadline: None,
+            interval: FIRST_INTERVAL,
+            quiet: false,
+            gives_up_at: now + wish.timeout,
+        };
+        self.connections.insert(local, connection);
+        self.say(local, &message, Some(now));
+        ConnId(local)
+    }
+
+    /// Has all further messages of a connection carry this.
+    pub fn mark(&mut self, id: ConnId, marked: Marked) {
+        if let Some(connection) = self.connections.get_mut(&id.0) {
+            connection.marked = marked;
+        }
+    }
+
+    /// Sends a REP. [`CmEvent::Established`] or [`CmEvent::TimedOut`] follows.
+    ///
+    /// # Errors
+    /// The peer has given up meanwhile.
+    pub fn accept(
+        &mut self,
+        now: Instant,
+        id: ConnId,
+        terms: &QpTerms,
+        private_data: &[u8],
+    ) -> Result<(), Gone> {
+        let guid = self.identity.guid();
+        let connection = self.in_state(id, State::ReqReceived)?;
+        connection.state = State::RepSent;
+        connection.local_qpn = terms.qpn;
+        connection.interval = FIRST_INTERVAL;
+        connection.gives_up_at = now + CONFIRMATION_TIME;
+        let message = Message::Rep(Rep {
+            ids: connection.ids,
+            local_qkey: 0,
+            local_qpn: terms.qpn,
+            starting_psn: terms.starting_psn,
+            responder_resources: terms.responder_resources,
+            initiator_depth: terms.initiator_depth,
+            target_ack_delay: TARGET_ACK_DELAY,
+            failover: FAILOVER_UNSUPPORTED,
+            flow_control: true,
+            rnr_retry_count: terms.rnr_retry_count,
+            srq: true,
+            local_ca_guid: guid,
+            private_data: padded::<{ rep::PRIVATE_LEN }>(private_data),
+        });
+        self.say(id.0, &message, Some(now));
+        self.waiting.answered(id.0);
+        let connection = self.in_state(id, State::RepSent)?;
+        if connection.quiet {
+            // Said again when the peer asks again, and not before: the address may
+            // be another machine's.
+            connection.deadline = Some(connection.gives_up_at);
+        }
+        Ok(())
+    }
+
+    /// Forgets a request without an answer. A peer that means it asks again.
+    ///
+    /// # Errors
+    /// The peer has given up meanwhile.
+    pub fn ignore(&mut self, id: ConnId) -> Result<(), Gone> {
+        self.in_state(id, State::ReqReceived)?;
+        self.dropped_requests += 1;
+        self.forget(id.0);
+        Ok(())
+    }
+
+    /// Sends a REJ. `info` is additional reject information.
+    ///
+    /// # Errors
+    /// The peer has given up meanwhile.
+    pub fn reject(
+        &mut self,
+        id: ConnId,
+        reason: RejReason,
+        info: &[u8],
+        private_data: &[u8],
+    ) -> Result<(), Gone> {
+        let connection = self.in_state(id, State::ReqReceived)?;
+        let (ids, peer) = (connection.ids, connection.path.remote);
+        if !self.waiting.may_answer(peer) {
+            return self.ignore(id);
+        }
+        let message = rejection(ids, Answered::Req, reason, info, private_data);
+        self.say(id.0, &message, None);
+        self.forget(id.0);
+        Ok(())
+    }
+
+    /// The queue pair has heard from its peer: as good as a RTU, which may have
+    /// been lost (IBTA 12.9.7.1, "communication established").
+    pub fn heard(&mut self, id: ConnId) {
+        if let Ok(connection) = self.in_state(id, State::RepSent) {
+            connection.state = State::Established;
+            connection.deadline = None;
+            connection.quiet = false;
+            let peer = connection.path.remote;
+            self.waiting.prove(peer);
+            self.opened(id.0);
+            self.events.push_back(CmEvent::Established { id });
+        }
+    }
+
+    /// Ends a connection, in whatever state it is. Nothing more is said of it.
+    pub fn disconnect(&mut self, now: Instant, id: ConnId) {
+        let Some(connection) = self.connections.get_mut(&id.0) else {
+            return;
+        };
+        let ids = connection.ids;
+        match connection.state {
+            State::RepSent if connection.quiet => self.forget(id.0),
+            State::Established | State::RepSent => {
+                let half_open = connection.state == State::RepSent;
+                connection.state = State::DreqSent;
+                connection.interval = FIRST_INTERVAL;
+                connection.gives_up_at = now + GOODBYE_TIME;
+                let message = Message::Dreq(Dreq {
+                    ids,
+                    remote_qpn: connection.remote_qp.map_or(0, |qp| qp.qpn),
+                    private_data: padded(&[]),
+                });
+                if half_open {
+                    self.opened(id.0);
+                }
+                self.say(id.0, &message, Some(now));
+            }
+            State::ReqSent => {
+                // "I do not want it any more" (IBTA 12.9.8.3.1).
+                let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
+                self.say(id.0, &message, None);
+                self.forget(id.0);
+            }
+            State::ReqReceived => {
+                let message = rejection(ids, Answered::Req, RejReason::Consumer, &[], &[]);
+                self.say(id.0, &message, None);
+                self.forget(id.0);
+            }
+            State::DreqSent | State::TimeWait => {}
+        }
+    }
+
+    /// Takes the next message to send.
+    pub fn poll_transmit(&mut self) -> Option<Transmit> {
+        self.transmits.pop_front()
+    }
+
+    /// Takes the next piece of news.
+    pub fn poll_event(&mut self) -> Option<CmEvent> {
+        self.events.pop_front()
+    }
+
+    /// When to call [`Manager::handle_timeout`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.connections.values().filter_map(|c| c.deadline).min()
+    }
+
+    /// Repeats what has not been answered, and gives up what never was.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        let due = self.connections.iter();
+        let due: Vec<u32> = due
+            .filter(|(_, c)| c.deadline.is_some_and(|deadline| deadline <= now))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in due {
+            let connection = self.connections.get_mut(&id).expect("it was just seen");
+            if connection.state != State::TimeWait && now < connection.gives_up_at {
+                if connection.quiet {
+                    connection.deadline = Some(connection.gives_up_at);
+                } else {
+                    self.repeat(id, now);
+                }
+                continue;
+            }
+            match connection.state {
+                State::ReqSent => {
+                    let ids = connection.ids;
+                    let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
+                    self.say(id, &message, None);
+                    self.forget(id);
+                    self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
+                }
+                State::RepSent if connection.quiet => self.time_out(id),
+                State::RepSent => {
+                    let ids = connection.ids;
+                    let message = rejection(ids, Answered::Rep, RejReason::Timeout, &[], &[]);
+                    self.say(id, &message, None);
+                    self.forget(id);
+                    self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
+                }
+                State::ReqReceived => {
+                    self.forget(id);
+                    self.events.push_back(CmEvent::Withdrawn { id: ConnId(id) });
+                }
+                State::DreqSent => self.time_wait(id, now),
+                State::TimeWait => self.forget(id),
+                State::Established => unreachable!("a connection that is up waits for nothing"),
+            }
+        }
+    }
+}
+
+/// The common steps.
+impl Manager {
+    fn new_comm_id(&mut self) -> u32 {
+        loop {
+            let id = self.identity.comm_id();
+            if !self.connections.contains_key(&id) {
+                return id;
+            }
+        }
+    }
+
+    fn in_state(&mut self, id: ConnId, state: State) -> Result<&mut Connection, Gone> {
+        let connection = self.connections.get_mut(&id.0);
+        connection.filter(|c| c.state == state).ok_or(Gone)
+    }
+
+    /// Sends a message of a connection, and with `again` keeps it to repeat.
+    fn say(&mut self, id: u32, message: &Message, again: Option<Instant>) {
+        let connection = self
+            .connections
+            .get_mut(&id)
+            .expect("callers have looked it up");
+        let mad = message.emit(connection.transaction_id);
+        connection.last = Some(Box::new(mad));
+        connection.deadline = again.map(|now| now + connection.interval);
+        let (path, marked) = (connection.path, connection.marked);
+        self.transmits.push_back(Transmit { path, marked, mad });
+    }
+
+    /// Sends the latest message once more.
+    fn repeat(&mut self, id: u32, now: Instant) {
+        let connection = self
+            .connections
+            .get_mut(&id)
+            .expect("callers have looked it up");
+        let last: Option<[u8; MAD_LEN]> = connection.last.as_deref().copied();
+        if connection.deadline.is_some() && !connection.quiet {
+            connection.interval = (connection.interval * 2).min(MAX_INTERVAL);
+            let last = connection.gives_up_at.max(now);
+            let is_enough =
+                connection.state == State::RepSent && connection.interval > REP_INTERVAL_MAX;
+            let next = if is_enough {
+                last
+            } else {
+                now + connection.interval
+            };
+            connection.deadline = Some(next.min(last));
+        }
+        let (path, marked) = (connection.path, connection.marked);
+        self.transmits
+            .extend(last.map(|mad| Transmit { path, marked, mad }));
+    }
+
+    fn confirm(&mut self, id: u32) {
+        let connection = self
+            .connections
+            .get_mut(&id)
+            .expect("callers have looked it up");
+        let ids = connection.ids;
+        let private_data = padded(&[]);
+        self.say(id, &Message::Rtu(Rtu { ids, private_data }), None);
+    }
+
+    /// A request has been decided.
+    fn opened(&mut self, id: u32) {
+        self.waiting.remove(id);
+    }
+
+    /// Gives up, without a word, a peer that has not shown that it is there.
+    fn time_out(&mut self, id: u32) {
+        self.forget(id);
+        self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
+    }
+
+    fn time_wait(&mut self, id: u32, now: Instant) {
+        let connection = self
+            .connections
+            .get_mut(&id)
+            .expect("callers have looked it up");
+        connection.state = State::TimeWait;
+        connection.deadline = Some(now + TIME_WAIT);
+    }
+
+    fn forget(&mut self, id: u32) {
+        let state = self.connections[&id].state;
+        if matches!(state, State::ReqReceived | State::RepSent) {
+            self.opened(id);
+        }
+        let connection = self.connections.remove(&id).expect("it was just looked at");
+        let peer = (connection.path.remote, connection.ids.remote);
+        if self.by_peer.get(&peer) == Some(&id) {
+            self.by_peer.remove(&peer);
+        }
+        if let Some(qp) = connection.remote_qp
+            && self.by_qp.get(&qp) == Some(&id)
+        {
+            self.by_qp.remove(&qp);
+        }
+    }
+}
+
+fn rejection(
+    ids: CommIds,
+    answered: Answered,
+    reason: RejReason,
+    info: &[u8],
+    private_data: &[u8],
+) -> Message {
+    Message::Rej(Rej {
+        ids,
+        answered,
+        info_len: info.len() as u8,
+        reason: reason as u16,
+        info: padded(info),
+        private_data: padded::<{ rej::PRIVATE_LEN }>(private_data),
+    })
+}

@@ -1,0 +1,287 @@
+//! A queue pair of a reliable connection, as a state machine without I/O.
+//!
+//! Packets and the time go in ([`Qp::handle_packet`], [`Qp::handle_timeout`]),
+//! packets come out ([`Qp::poll_transmit`]), and so does the time at which to
+//! call again ([`Qp::poll_timeout`]). What a queue pair shares with its
+//! endpoint's others (memory, receives, completions, counters) is lent to each
+//! call as a [`Context`].
+//!
+//! Payload is copied once each way: from registered memory into the outgoing
+//! packet, and from the packet that came in into registered memory.
+
+mod answered;
+mod congestion;
+pub mod memory;
+pub mod psn;
+mod requester;
+mod responder;
+mod rtt;
+pub mod work;
+
+use crate::time::Instant;
+use core::time::Duration;
+
+use cairn_rdma::{PKey, PostError, QpId};
+
+use crate::counters::Counters;
+use crate::wire::{Opcode, Packet, bth};
+
+use memory::Memory;
+use requester::Requester;
+use responder::Responder;
+use work::{CompletionQueue, ReceiveQueue, Work};
+
+/// What an endpoint lends its queue pair for one call.
+#[derive(Debug)]
+pub struct Context<'a> {
+    /// The queue pair's name in completions.
+    pub qp: QpId,
+    /// Registered memory.
+    pub memory: &'a dyn Memory,
+    /// The shared receive queue.
+    pub receives: &'a mut ReceiveQueue,
+    /// The completion queue.
+    pub completions: &'a mut CompletionQueue,
+    /// The endpoint's counters.
+    pub counters: &'a mut Counters,
+}
+
+/// What both ends agreed on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct QpConfig {
+    /// The peer's queue pair.
+    pub dest_qpn: u32,
+    /// What its packets carry, and whom it hears.
+    pub pkey: PKey,
+    /// Path MTU: bytes of payload in a full packet.
+    pub mtu: u32,
+    /// PSN of our first request: what the peer expects.
+    pub send_psn: u32,
+    /// PSN of the peer's first request.
+    pub receive_psn: u32,
+    /// Work requests outstanding at a time.
+    pub send_work: u32,
+    /// Our READs and atomics outstanding at a time.
+    pub initiator_depth: u8,
+    /// The peer's READs and atomics outstanding at a time.
+    pub responder_resources: u8,
+    /// Retries before a silent peer counts as gone.
+    pub retry_count: u8,
+    /// Retries before a peer without receives counts as gone; 7 is for ever.
+    pub rnr_retry_count: u8,
+    /// What a peer is told to wait when there is no receive here: a timer code.
+    pub min_rnr_timer: u8,
+    /// The time that counts as one retry.
+    pub ack_timeout: Duration,
+}
+
+/// A queue pair.
+#[derive(Debug)]
+pub struct Qp {
+    requester: Requester,
+    responder: Responder,
+    /// The peer is not known to be ready: answer, but ask nothing.
+    held: bool,
+    broken: bool,
+    /// A congestion notification is owed to the peer.
+    owes_cnp: bool,
+    cnp_sent_at: Option<Instant>,
+    /// Requests that have gone before an acknowledgement that waits.
+    passed: u32,
+    dest_qpn: u32,
+    pkey: PKey,
+}
+
+/// Requests that may go before an acknowledgement that waits.
+const PASSING: u32 = 32;
+
+/// One notification per flow in this time is enough (annex A17.9.3 leaves it to
+/// the implementation; this is what adapters do).
+const CNP_INTERVAL: Duration = Duration::from_micros(50);
+
+impl Qp {
+    /// A queue pair that is ready to receive. It sends requests after
+    /// [`Qp::release`].
+    #[must_use]
+    pub fn new(config: &QpConfig, now: Instant) -> Self {
+        Self {
+            requester: Requester::new(config, now),
+            responder: Responder::new(config),
+            held: true,
+            broken: false,
+            owes_cnp: false,
+            cnp_sent_at: None,
+            passed: 0,
+            dest_qpn: config.dest_qpn,
+            pkey: config.pkey,
+        }
+    }
+
+    /// The peer is ready: requests may go out.
+    pub fn release(&mut self) {
+        self.held = false;
+    }
+
+    /// From now on congestion notifications change nothing.
+    pub fn ignore_congestion(&mut self) {
+        self.requester.ignore_congestion();
+    }
+
+    /// Whether it waits for [`Qp::release`].
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        self.held
+    }
+
+    /// Whether a failure has ended it. Outstanding work has been flushed.
+    #[must_use]
+    pub fn is_broken(&self) -> bool {
+        self.broken
+    }
+
+    /// Whether it ended because a packet of the peer named a key, range or right that
+    /// was not there.
+    #[must_use]
+    pub fn met_wrong_key(&self) -> bool {
+        self.responder.met_wrong_key()
+    }
+
+    /// Posts work, all or none.
+    ///
+    /// # Errors
+    /// [`PostError`].
+    pub fn post(
+        &mut self,
+        works: impl ExactSizeIterator<Item = Work>,
+        cx: &Context<'_>,
+    ) -> Result<(), PostError> {
+        if self.broken {
+            return Err(PostError::Broken);
+        }
+        self.requester.post(works, cx.memory)
+    }
+
+    /// A packet that was addressed to this queue pair. `congested`: a router
+    /// marked it (annex A17.9).
+    pub fn handle_packet(
+        &mut self,
+        packet: &Packet<'_>,
+        congested: bool,
+        now: Instant,
+        cx: &mut Context<'_>,
+    ) {
+        if !self.pkey.hears(packet.bth.pkey) {
+            cx.counters.rx_not_ours += 1;
+            return;
+        }
+        if congested {
+            cx.counters.np_ecn_marked_roce_packets += 1;
+            let recent = |at| now.saturating_duration_since(at) < CNP_INTERVAL;
+            self.owes_cnp |= !self.cnp_sent_at.is_some_and(recent);
+        }
+        match packet.opcode {
+            Opcode::Cnp => {
+                let heeded = self.requester.notified(now);
+                cx.counters.rp_cnp_handled += u64::from(heeded);
+                cx.counters.rp_cnp_ignored += u64::from(!heeded);
+            }
+            Opcode::Acknowledge => self.requester.handle_acknowledge(packet, now, cx),
+            Opcode::AtomicAcknowledge => self.requester.handle_atomic_response(packet, now, cx),
+            opcode if opcode.is_read_response() => {
+                self.requester.handle_read_response(packet, now, cx);
+            }
+            _ => self.responder.handle_request(packet, cx),
+        }
+        self.break_if_failed(cx);
+    }
+
+    /// Whether [`Qp::poll_transmit`] has anything to look at.
+    #[must_use]
+    pub fn has_to_send(&self) -> bool {
+        self.owes_cnp || self.requester.has_to_send() || self.responder.has_to_send()
+    }
+
+    /// Writes the next packet, without its ICRC, to the front of `out`; returns
+    /// its length. `None`: nothing to send now.
+    pub fn poll_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
+        let length = self.write_next(now, out, cx)?;
+        bth::set_pkey(out, self.pkey);
+        Some(length)
+    }
+
+    fn write_next(&mut self, now: Instant, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {
+        if core::mem::take(&mut self.owes_cnp) {
+            self.cnp_sent_at = Some(now);
+            cx.counters.np_cnp_sent += 1;
+            return Some(self.emit_cnp(out));
+        }
+        // An acknowledgement is in no hurry; what it would hold up may be.
+        let length = if self.responder.can_wait() && self.passed < PASSING {
+            let request = self.poll_request(now, out, cx);
+            self.passed += 1;
+            request.or_else(|| self.poll_answer(out, cx))
+        } else {
+            let answer = self.poll_answer(out, cx);
+            answer.or_else(|| self.poll_request(now, out, cx))
+        };
+        self.break_if_failed(cx);
+        length
+    }
+
+    fn poll_answer(&mut self, out: &mut [u8], cx: &mut Context<'_>) -> Option<usize> {
+        let answer = self.responder.poll_transmit(out, cx)?;
+        self.passed = 0;
+        Some(answer)
+    }
+
+    fn poll_request(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
+        if self.held || self.broken {
+            return None;
+        }
+        self.requester.poll_transmit(now, out, cx)
+    }
+
+    /// CNP: BECN, PSN 0, and 16 reserved bytes (annex A17.9.3).
+    fn emit_cnp(&self, out: &mut [u8]) -> usize {
+        let mut packet = Packet::new(Opcode::Cnp, self.dest_qpn, 0);
+        packet.bth.becn = true;
+        packet.payload = &[0; 16];
+        packet.emit(out)
+    }
+
+    /// When to call [`Qp::handle_timeout`].
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        self.requester.poll_timeout()
+    }
+
+    /// The time has come that [`Qp::poll_timeout`] said.
+    pub fn handle_timeout(&mut self, now: Instant, cx: &mut Context<'_>) {
+        self.requester.handle_timeout(now, cx);
+        self.break_if_failed(cx);
+    }
+
+    /// Ends it: everything outstanding completes as flushed.
+    pub fn flush(&mut self, cx: &mut Context<'_>) {
+        self.broken = true;
+        self.requester.flush(cx);
+        self.responder.flush(cx);
+    }
+
+    fn break_if_failed(&mut self, cx: &mut Context<'_>) {
+        let failed = self.requester.is_broken() || self.responder.is_broken();
+        if failed && !self.broken {
+            self.flush(cx);
+        }
+    }
+}

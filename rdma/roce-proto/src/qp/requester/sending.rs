@@ -1,0 +1,275 @@
+//! From work requests to packets.
+
+use crate::time::Instant;
+
+use cairn_rdma::{RemoteBuffer, WorkStatus};
+
+use super::{Context, Request, Requester, psn};
+use crate::wire::{AtomicEth, Ieth, ImmDt, Opcode, Packet, Reth};
+
+/// An acknowledgement is asked for at least this often, so that the window
+/// moves in good time.
+const ACK_EVERY: u64 = 32;
+/// Packets of READ data that one request asks for.
+const READ_PACKETS: u64 = 64;
+
+impl Requester {
+    /// Writes the next packet that may go out; returns its length.
+    pub(in crate::qp) fn poll_transmit(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
+        if self.broken || self.not_ready_until.is_some() {
+            return None;
+        }
+        let entry = self.queue.get(self.cursor)?;
+        if let Some(status) = entry.fault {
+            // What went before it may still succeed; then it fails.
+            if self.cursor == 0 {
+                self.fail(status, cx);
+            }
+            return None;
+        }
+        if !self.may_send(self.cursor, self.next) {
+            return None;
+        }
+        self.paced_until = self.window.holds_until(now);
+        if self.paced_until.is_some() {
+            return None;
+        }
+        let silent = self.deadline.is_none();
+        let length = if self.queue[self.cursor].work.request.fetches() {
+            self.emit_fetch(now, out)
+        } else {
+            self.emit_segment(now, out, cx)?
+        };
+        self.window.sent(length, now);
+        if silent {
+            self.deadline = Some(now + self.round_trip.timeout());
+            self.progress_at = now;
+        }
+        Some(length)
+    }
+
+    /// Whether window and READ depth let the packet `sequence` of a work out.
+    pub(super) fn may_send(&self, index: usize, sequence: u64) -> bool {
+        let fetches = self.queue[index].work.request.fetches();
+        let depth = !fetches || self.requests.len() < self.initiator_depth;
+        depth && sequence < self.unacked + self.window.packets()
+    }
+
+    /// A READ or an atomic. A long READ is asked for in parts, so that the window
+    /// bounds what is on its way here too.
+    fn emit_fetch(&mut self, now: Instant, out: &mut [u8]) -> usize {
+        let sequence = self.next;
+        let entry = &self.queue[self.cursor];
+        // The parts are the same whenever it is asked again: a responder knows a
+        // request that comes twice by the packets it covers (IBTA 9.7.5.1.3).
+        let part = (sequence - entry.first) / READ_PACKETS + 1;
+        let end = entry.end().min(entry.first + part * READ_PACKETS);
+        let (count, mtu) = (end - sequence, u64::from(self.mtu));
+        let skipped = (sequence - entry.first) * mtu;
+        let mut packet = Packet::new(Opcode::ReadRequest, self.dest_qpn, psn::to_wire(sequence));
+        packet.bth.ack_req = true;
+        match entry.work.request {
+            Request::CompareSwap {
+                remote,
+                compare,
+                swap,
+            } => {
+                packet.set_opcode(Opcode::CompareSwap);
+                packet.atomic = Some(atomic_eth(remote, swap, compare));
+            }
+            Request::FetchAdd { remote, add } => {
+                packet.set_opcode(Opcode::FetchAdd);
+                packet.atomic = Some(atomic_eth(remote, add, 0));
+            }
+            Request::Read { remote } => {
+                packet.reth = Some(Reth {
+                    va: remote.addr.wrapping_add(skipped),
+                    rkey: remote.rkey,
+                    dma_len: (u64::from(entry.length) - skipped).min(count * mtu) as u32,
+                });
+            }
+            Request::Send { .. } | Request::Write { .. } => unreachable!("these fetch nothing"),
+        }
+        self.requests.push_back(end);
+        if sequence >= self.sent {
+            self.round_trip.sent(sequence, now);
+        }
+        self.advance(end);
+        self.note_asked(end, now);
+        packet.emit(out)
+    }
+
+    /// A packet of a SEND or WRITE.
+    fn emit_segment(
+        &mut self,
+        now: Instant,
+        out: &mut [u8],
+        cx: &mut Context<'_>,
+    ) -> Option<usize> {
+        let sequence = self.next;
+        let ask = self.shall_ask(sequence);
+        let entry = &mut self.queue[self.cursor];
+        let offset = ((sequence - entry.first) * u64::from(self.mtu)) as u32;
+        let payload = (entry.length - offset).min(self.mtu) as usize;
+        let first = sequence == entry.first;
+        let last = sequence + 1 == entry.end();
+        let opcode = segment_opcode(&entry.work.request, first, last);
+        let mut packet = Packet::new(opcode, self.dest_qpn, psn::to_wire(sequence));
+        packet.bth.ack_req = ask;
+        match entry.work.request {
+            Request::Send {
+                invalidate,
+                immediate,
+            } if last => {
+                packet.ieth = invalidate.map(|rkey| Ieth { rkey });
+                packet.immediate = immediate.filter(|_| invalidate.is_none()).map(ImmDt::new);
+            }
+            Request::Write { remote, immediate } => {
+                packet.immediate = immediate.filter(|_| last).map(ImmDt::new);
+                packet.reth = first.then_some(Reth {
+                    va: remote.addr,
+                    rkey: remote.rkey,
+                    dma_len: entry.length,
+                });
+            }
+            _ => {}
+        }
+        let at = packet.emit_headers(payload, out);
+        let end = at + payload;
+        let sges = entry.work.sges.as_slice();
+        if cx
+            .memory
+            .gather(sges, u64::from(offset), &mut out[at..end])
+            .is_err()
+        {
+            // Deregistered under our hands.
+            entry.fault = Some(WorkStatus::LocalProtection);
+            return None;
+        }
+        if !last {
+            let (next, mtu) = (offset + self.mtu, u64::from(self.mtu));
+            cx.memory.foresee_gather(sges, u64::from(next), mtu);
+        }
+        let pad = usize::from(out[1] >> 4 & 3);
+        out[end..end + pad].fill(0);
+        self.awaited |= last && entry.work.signaled;
+        if ask {
+            if sequence >= self.sent {
+                self.round_trip.sent(sequence, now);
+            }
+            self.note_asked(sequence + 1, now);
+        }
+        self.advance(sequence + 1);
+        Some(end + pad)
+    }
+
+    /// Whether to set AckReq: where sending pauses and somebody waits for its end,
+    /// or sending for its acknowledgement; and now and then before. Not on every
+    /// message: each one that is set costs a packet (IBTA 9.7.5.1).
+    fn shall_ask(&self, sequence: u64) -> bool {
+        let entry = &self.queue[self.cursor];
+        let last = sequence + 1 == entry.end();
+        let next = if last { self.cursor + 1 } else { self.cursor };
+        let pauses = if next == self.queue.len() {
+            self.awaited || entry.work.signaled
+        } else {
+            self.queue[next].fault.is_some() || !self.may_send(next, sequence + 1)
+        };
+        pauses || self.window.is_paced() || sequence + 1 >= self.asked + ACK_EVERY
+    }
+
+    /// An acknowledgement of everything before `end` has been asked for. Only now
+    /// does the peer's silence tell anything.
+    fn note_asked(&mut self, end: u64, now: Instant) {
+        if self.asked <= self.unacked {
+            self.deadline = Some(now + self.round_trip.timeout());
+        }
+        self.asked = end;
+        self.awaited = false;
+    }
+
+    fn advance(&mut self, next: u64) {
+        self.next = next;
+        self.sent = self.sent.max(next);
+        if next == self.queue[self.cursor].end() {
+            self.cursor += 1;
+        }
+    }
+
+    /// Sends again from `sequence` on.
+    pub(super) fn rewind(&mut self, sequence: u64, now: Instant) {
+        let at = self.queue.iter().position(|entry| sequence < entry.end());
+        self.cursor = at.unwrap_or(self.queue.len());
+        self.next = sequence;
+        self.asked = sequence;
+        self.awaited = true;
+        while self.requests.back().is_some_and(|end| *end > sequence) {
+            self.requests.pop_back();
+        }
+        self.round_trip.rewound();
+        self.deadline = (sequence < self.sent).then(|| now + self.round_trip.timeout());
+    }
+}
+
+fn atomic_eth(remote: RemoteBuffer, swap_or_add: u64, compare: u64) -> AtomicEth {
+    AtomicEth {
+        va: remote.addr,
+        rkey: remote.rkey,
+        swap_or_add,
+        compare,
+    }
+}
+
+/// The opcode of a SEND's or WRITE's packet by its place in the message.
+fn segment_opcode(request: &Request, first: bool, last: bool) -> Opcode {
+    let (starts, middle, ends, only) = match request {
+        Request::Send {
+            invalidate: Some(_),
+            ..
+        } => (
+            Opcode::SendFirst,
+            Opcode::SendMiddle,
+            Opcode::SendLastInv,
+            Opcode::SendOnlyInv,
+        ),
+        Request::Send {
+            immediate: Some(_), ..
+        } => (
+            Opcode::SendFirst,
+            Opcode::SendMiddle,
+            Opcode::SendLastImm,
+            Opcode::SendOnlyImm,
+        ),
+        Request::Write {
+            immediate: Some(_), ..
+        } => (
+            Opcode::WriteFirst,
+            Opcode::WriteMiddle,
+            Opcode::WriteLastImm,
+            Opcode::WriteOnlyImm,
+        ),
+        Request::Write { .. } => (
+            Opcode::WriteFirst,
+            Opcode::WriteMiddle,
+            Opcode::WriteLast,
+            Opcode::WriteOnly,
+        ),
+        _ => (
+            Opcode::SendFirst,
+            Opcode::SendMiddle,
+            Opcode::SendLast,
+            Opcode::SendOnly,
+        ),
+    };
+    match (first, last) {
+        (true, true) => only,
+        (true, false) => starts,
+        (false, true) => ends,
+        (false, false) => middle,
+    }
+}

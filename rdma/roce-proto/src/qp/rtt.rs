@@ -1,0 +1,87 @@
+//! How long to wait for an acknowledgement.
+//!
+//! InfiniBand has one fixed timeout, chosen for the worst path (typically half a
+//! second). Loss is then a half-second pause. Here packets are sent again as
+//! soon as the measured round trip makes their loss likely (RFC 6298's
+//! estimator); the fixed timeout remains what the retry counter counts.
+
+use crate::time::Instant;
+use core::time::Duration;
+
+/// Never sooner: the peer's processor may be busy for as long.
+const MIN_TIMEOUT: Duration = Duration::from_millis(20);
+/// Until something was measured.
+const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
+
+#[derive(Debug)]
+pub(super) struct RoundTrip {
+    smoothed: Option<Duration>,
+    variation: Duration,
+    /// Doublings since the last measurement. Progress alone does not end them: a peer
+    /// that always answers later than the timeout would be sent everything twice, and
+    /// never be measured (Karn's rule, RFC 6298 section 5).
+    backoff: u32,
+    limit: Duration,
+    /// The packet whose acknowledgement is being timed. Never one that was sent
+    /// twice (Karn's rule).
+    sample: Option<(u64, Instant)>,
+}
+
+impl RoundTrip {
+    /// `limit`: the connection's own ACK timeout.
+    pub(super) fn new(limit: Duration) -> Self {
+        Self {
+            smoothed: None,
+            variation: Duration::ZERO,
+            backoff: 0,
+            limit,
+            sample: None,
+        }
+    }
+
+    /// What a round trip takes, once one was measured.
+    pub(super) fn smoothed(&self) -> Option<Duration> {
+        self.smoothed
+    }
+
+    pub(super) fn timeout(&self) -> Duration {
+        let base = self
+            .smoothed
+            .map_or(FIRST_TIMEOUT, |s| (s + 4 * self.variation).max(MIN_TIMEOUT));
+        (base * (1 << self.backoff.min(10))).min(self.limit)
+    }
+
+    /// A packet that asks for an acknowledgement was sent for the first time.
+    pub(super) fn sent(&mut self, sequence: u64, now: Instant) {
+        if self.sample.is_none() {
+            self.sample = Some((sequence, now));
+        }
+    }
+
+    /// Everything before `sequence` has been acknowledged.
+    pub(super) fn acknowledged(&mut self, sequence: u64, now: Instant) {
+        let Some((_, at)) = self.sample.take_if(|(sample, _)| *sample < sequence) else {
+            return;
+        };
+        self.backoff = 0;
+        let measured = now.saturating_duration_since(at);
+        let Some(smoothed) = self.smoothed else {
+            self.smoothed = Some(measured);
+            self.variation = measured / 2;
+            return;
+        };
+        self.variation = (3 * self.variation + smoothed.abs_diff(measured)) / 4;
+        self.smoothed = Some((7 * smoothed + measured) / 8);
+    }
+
+    /// Packets are about to be sent again.
+    pub(super) fn rewound(&mut self) {
+        self.sample = None;
+    }
+
+    /// The timeout ran out.
+    pub(super) fn expired(&mut self) {
+        self.backoff += 1;
+        self.sample = None;
+    }
+}

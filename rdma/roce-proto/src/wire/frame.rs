@@ -1,0 +1,137 @@
+//! Whole Ethernet frames: what packet sockets and captures hold.
+
+use core::net::IpAddr;
+
+use super::Header;
+use super::ethernet::{ETHERTYPE_IPV4, ETHERTYPE_IPV6, ETHERTYPE_ROCE, Ethernet};
+use super::grh::{Grh, NEXT_HEADER_BTH, address_of};
+use super::icrc::{Identity, Route};
+use super::ipv4::{self, Ipv4, PROTOCOL_UDP};
+use super::ipv6::{self, Ipv6};
+use super::udp::{ROCE_PORT, Udp};
+
+/// What lies between Ethernet and the BTH.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Network {
+    /// RoCE v2 on IPv4.
+    V4(Ipv4, Udp),
+    /// RoCE v2 on IPv6.
+    V6(Ipv6, Udp),
+    /// RoCE v1.
+    V1(Grh),
+}
+
+/// An Ethernet frame that carries RoCE.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Frame<'a> {
+    /// Ethernet and its tag.
+    pub ethernet: Ethernet,
+    /// IP and UDP, or the GRH.
+    pub network: Network,
+    /// From the BTH to the ICRC.
+    pub packet: &'a [u8],
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame. `None`: it is none, or it is not RoCE.
+    #[must_use]
+    pub fn parse(bytes: &'a [u8]) -> Option<Self> {
+        let (ethernet, rest) = Ethernet::parse(bytes)?;
+        let (network, packet) = match ethernet.ethertype {
+            ETHERTYPE_IPV4 => {
+                let (ip, rest) = Ipv4::parse(rest)?;
+                let (udp, packet) = parse_udp(ip.protocol, rest)?;
+                (Network::V4(ip, udp), packet)
+            }
+            ETHERTYPE_IPV6 => {
+                let (ip, rest) = Ipv6::parse(rest)?;
+                let (udp, packet) = parse_udp(ip.next_header, rest)?;
+                (Network::V6(ip, udp), packet)
+            }
+            ETHERTYPE_ROCE => {
+                let (grh, packet) = Grh::parse(rest)?;
+                if grh.next_header != NEXT_HEADER_BTH {
+                    return None;
+                }
+                (Network::V1(grh), packet)
+            }
+            _ => return None,
+        };
+        Some(Self {
+            ethernet,
+            network,
+            packet,
+        })
+    }
+
+    /// Bytes on the wire.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        let network = match self.network {
+            Network::V4(..) => ipv4::LEN + Udp::LEN,
+            Network::V6(..) => ipv6::LEN + Udp::LEN,
+            Network::V1(_) => ipv6::LEN,
+        };
+        self.ethernet.len() + network + self.packet.len()
+    }
+
+    /// Never.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        false
+    }
+
+    /// Writes the frame to the front of `out`; returns its length.
+    ///
+    /// # Panics
+    /// If `out` is too short.
+    pub fn emit(&self, out: &mut [u8]) -> usize {
+        let rest = self.ethernet.emit(out);
+        let rest = match &self.network {
+            Network::V4(ip, udp) => udp.emit(ip.emit(rest)),
+            Network::V6(ip, udp) => udp.emit(ip.emit(rest)),
+            Network::V1(grh) => grh.emit(rest),
+        };
+        rest[..self.packet.len()].copy_from_slice(self.packet);
+        self.len()
+    }
+
+    /// The addresses that its ICRC covers.
+    #[must_use]
+    pub fn route(&self) -> Route {
+        match self.network {
+            Network::V4(ip, udp) => Route::Udp {
+                source: IpAddr::V4(ip.source),
+                destination: IpAddr::V4(ip.destination),
+                source_port: udp.source,
+            },
+            Network::V6(ip, udp) => Route::Udp {
+                source: IpAddr::V6(ip.source),
+                destination: IpAddr::V6(ip.destination),
+                source_port: udp.source,
+            },
+            Network::V1(grh) => Route::Grh {
+                source: address_of(grh.source),
+                destination: address_of(grh.destination),
+            },
+        }
+    }
+
+    /// What its ICRC covers of IPv4 alone.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        match self.network {
+            Network::V4(ip, _) => Identity {
+                id: ip.id,
+                dont_fragment: ip.dont_fragment,
+            },
+            Network::V6(..) | Network::V1(_) => Identity::of_segment(0),
+        }
+    }
+}
+
+fn parse_udp(protocol: u8, bytes: &[u8]) -> Option<(Udp, &[u8])> {
+    let (udp, _) = Udp::parse(bytes)?;
+    let packet = bytes.get(Udp::LEN..usize::from(udp.length))?;
+    (protocol == PROTOCOL_UDP && udp.destination == ROCE_PORT).then_some((udp, packet))
+}

@@ -1,0 +1,104 @@
+//! IPv4 as RoCE v2 uses it: no options, no fragments.
+
+use core::net::Ipv4Addr;
+
+use super::field;
+
+/// Bytes of the header.
+pub const LEN: usize = 20;
+/// The protocol number of UDP.
+pub const PROTOCOL_UDP: u8 = 17;
+
+/// An IPv4 header without options.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ipv4 {
+    /// Type of service: DSCP and ECN.
+    pub tos: u8,
+    /// Bytes of header and payload.
+    pub total_len: u16,
+    /// Identification.
+    pub id: u16,
+    /// DF: nobody may fragment it.
+    pub dont_fragment: bool,
+    /// Time to live.
+    pub ttl: u8,
+    /// Protocol.
+    pub protocol: u8,
+    /// Source.
+    pub source: Ipv4Addr,
+    /// Destination.
+    pub destination: Ipv4Addr,
+}
+
+impl Ipv4 {
+    /// Takes the header off the front of `bytes`; the rest ends where the
+    /// packet does. `None`: not IPv4, damaged, with options, or a fragment.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let b = bytes.get(..LEN)?;
+        let fragment = field::u16(b, 6);
+        if b[0] != 0x45 || checksum(b) != 0 || fragment & 0xbfff != 0 {
+            return None;
+        }
+        let this = Self {
+            tos: b[1],
+            total_len: field::u16(b, 2),
+            id: field::u16(b, 4),
+            dont_fragment: fragment & 0x4000 != 0,
+            ttl: b[8],
+            protocol: b[9],
+            source: Ipv4Addr::from(field::array::<4>(b, 12)),
+            destination: Ipv4Addr::from(field::array::<4>(b, 16)),
+        };
+        let payload = bytes.get(LEN..usize::from(this.total_len))?;
+        Some((this, payload))
+    }
+
+    /// Writes the header, with its checksum, to the front of `out`; returns the
+    /// rest.
+    ///
+    /// # Panics
+    /// If `out` is too short.
+    pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
+        let (b, rest) = out.split_at_mut(LEN);
+        self.write(b);
+        let sum = checksum(b);
+        field::put(b, 10, &sum.to_be_bytes());
+        rest
+    }
+
+    /// The header as the ICRC sees it: what routers may change reads as ones
+    /// (annex A17.3.1).
+    pub(crate) fn write_masked(&self, out: &mut [u8]) {
+        self.write(out);
+        out[1] = 0xff;
+        out[8] = 0xff;
+        field::put(out, 10, &[0xff; 2]);
+    }
+
+    /// The header with a checksum of zero.
+    fn write(&self, b: &mut [u8]) {
+        let fragment = u16::from(self.dont_fragment) << 14;
+        b[0] = 0x45;
+        b[1] = self.tos;
+        field::put(b, 2, &self.total_len.to_be_bytes());
+        field::put(b, 4, &self.id.to_be_bytes());
+        field::put(b, 6, &fragment.to_be_bytes());
+        b[8] = self.ttl;
+        b[9] = self.protocol;
+        field::put(b, 10, &[0; 2]);
+        field::put(b, 12, &self.source.octets());
+        field::put(b, 16, &self.destination.octets());
+    }
+}
+
+/// The internet checksum (RFC 1071) of an even number of bytes. 0 over a header
+/// that contains its own.
+fn checksum(bytes: &[u8]) -> u16 {
+    let sum: u32 = bytes
+        .chunks_exact(2)
+        .map(|pair| u32::from(field::u16(pair, 0)))
+        .sum();
+    let folded = (sum & 0xffff) + (sum >> 16);
+    !((folded & 0xffff) + (folded >> 16)) as u16
+}

@@ -1,0 +1,80 @@
+//! IPv6 as RoCE v2 uses it: UDP right behind it, no extension headers.
+
+use core::net::Ipv6Addr;
+
+use super::field;
+
+/// Bytes of the header.
+pub const LEN: usize = 40;
+
+/// An IPv6 header, and with [`NEXT_HEADER_BTH`](super::grh::NEXT_HEADER_BTH) the
+/// global route header of RoCE v1, which has the same layout.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Ipv6 {
+    /// Traffic class: DSCP and ECN.
+    pub traffic_class: u8,
+    /// Flow label.
+    pub flow_label: u32,
+    /// Bytes that follow.
+    pub payload_len: u16,
+    /// What follows.
+    pub next_header: u8,
+    /// Hop limit.
+    pub hop_limit: u8,
+    /// Source.
+    pub source: Ipv6Addr,
+    /// Destination.
+    pub destination: Ipv6Addr,
+}
+
+impl Ipv6 {
+    /// Takes the header off the front of `bytes`; the rest ends where the
+    /// packet does. `None`: not version 6, or shorter than it says.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Option<(Self, &[u8])> {
+        let (b, rest) = bytes.split_at_checked(LEN)?;
+        let first = field::u32(b, 0);
+        if first >> 28 != 6 {
+            return None;
+        }
+        let this = Self {
+            traffic_class: (first >> 20) as u8,
+            flow_label: first & 0xf_ffff,
+            payload_len: field::u16(b, 4),
+            next_header: b[6],
+            hop_limit: b[7],
+            source: Ipv6Addr::from(field::array::<16>(b, 8)),
+            destination: Ipv6Addr::from(field::array::<16>(b, 24)),
+        };
+        let payload = rest.get(..usize::from(this.payload_len))?;
+        Some((this, payload))
+    }
+
+    /// Writes the header to the front of `out`; returns the rest.
+    ///
+    /// # Panics
+    /// If `out` is too short.
+    pub fn emit<'a>(&self, out: &'a mut [u8]) -> &'a mut [u8] {
+        let (b, rest) = out.split_at_mut(LEN);
+        let first = 6 << 28 | u32::from(self.traffic_class) << 20 | self.flow_label & 0xf_ffff;
+        field::put(b, 0, &first.to_be_bytes());
+        field::put(b, 4, &self.payload_len.to_be_bytes());
+        b[6] = self.next_header;
+        b[7] = self.hop_limit;
+        field::put(b, 8, &self.source.octets());
+        field::put(b, 24, &self.destination.octets());
+        rest
+    }
+
+    /// The header as the ICRC sees it: what routers may change reads as ones
+    /// (IBTA 7.8.1, annex A17.3.1).
+    pub(crate) fn write_masked(&self, out: &mut [u8]) {
+        let masked = Self {
+            traffic_class: 0xff,
+            flow_label: 0xf_ffff,
+            hop_limit: 0xff,
+            ..*self
+        };
+        masked.emit(out);
+    }
+}

@@ -1,0 +1,112 @@
+//! nvme-proto and cairn-roce-proto need neither `std` nor an operating system.
+//!
+//! No target without `std` need be installed for this: see `no-std-proof`.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// What `core` and `alloc` ask of their surroundings whatever is compiled:
+/// functions on memory, and the unwinder, which panic = "abort" never calls.
+const ALLOWED: [&str; 8] = [
+    "memcpy",
+    "memmove",
+    "memset",
+    "memcmp",
+    "bcmp",
+    "strlen",
+    "rust_eh_personality",
+    "_Unwind_Resume",
+];
+
+#[test]
+fn links_without_std_and_calls_nothing_outside() {
+    let archive = build_proof();
+    let symbols = symbols(&archive);
+    let names = |defined| {
+        let of_kind = symbols
+            .iter()
+            .filter(move |symbol| symbol.defined == defined);
+        of_kind
+            .map(|symbol| symbol.name.as_str())
+            .collect::<BTreeSet<_>>()
+    };
+    let (defined, undefined) = (names(true), names(false));
+    for (krate, function) in [
+        ("nvme_proto", "IoCommand"),
+        ("cairn_roce_proto", "handle_packet"),
+        ("cairn_roce_proto", "handle_mad"),
+    ] {
+        let is_there = |s: &&str| s.contains(krate) && s.contains(function);
+        assert!(
+            defined.iter().any(is_there),
+            "the archive has no {function} of {krate}"
+        );
+    }
+    let foreign: Vec<_> = undefined
+        .difference(&defined)
+        .filter(|symbol| !ALLOWED.contains(symbol))
+        .collect();
+    assert!(
+        foreign.is_empty(),
+        "the protocols call what is not in them: {foreign:?}"
+    );
+}
+
+/// Builds the static library; that it compiles shows that `std` is not in it.
+fn build_proof() -> PathBuf {
+    let ours = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let proof = ours.join("no-std-proof");
+    // The versions that the workspace has are here already, so the build needs no network.
+    std::fs::copy(ours.join("../Cargo.lock"), proof.join("Cargo.lock")).expect("a lock file");
+    let target_dir = Path::new(env!("CARGO_TARGET_TMPDIR")).join("no-std-proof");
+    let output = Command::new(env!("CARGO"))
+        .args(["build", "--offline", "--manifest-path"])
+        .arg(proof.join("Cargo.toml"))
+        .arg("--target-dir")
+        .arg(&target_dir)
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .output()
+        .expect("cargo runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    target_dir.join("debug/libno_std_proof.a")
+}
+
+struct Symbol {
+    name: String,
+    defined: bool,
+}
+
+/// The symbol tables of an archive. `nm` would read the bitcode in it instead.
+fn symbols(archive: &Path) -> Vec<Symbol> {
+    let output = Command::new("readelf")
+        .args(["--symbols", "--wide"])
+        .arg(archive)
+        .output()
+        .expect("readelf of binutils runs");
+    assert!(
+        output.status.success(),
+        "{}",
+        String::from_utf8_lossy(&output.stderr)
+    );
+    String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter_map(symbol)
+        .collect()
+}
+
+/// Number, value, size, type, binding, visibility, section, name.
+fn symbol(line: &str) -> Option<Symbol> {
+    let mut words = line.split_whitespace();
+    words.next()?.strip_suffix(':')?.parse::<u32>().ok()?;
+    let (section, name) = (words.nth(5)?, words.next()?);
+    Some(Symbol {
+        name: name.into(),
+        defined: section != "UND",
+    })
+}
