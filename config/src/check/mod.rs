@@ -8,6 +8,7 @@ mod listener;
 mod marking;
 mod metrics;
 mod namespace;
+mod rbd;
 mod subsystem;
 mod target;
 

@@ -123,7 +123,7 @@ pub(super) enum NamespaceAction {
         /// The subsystem
         nqn: String,
         /// A file or block device, memory, or nothing at all
-        #[arg(value_name = "PATH|mem:SIZE|null:SIZE")]
+        #[arg(value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
         export: String,
         /// Its number; the lowest that is free if not given
         #[arg(long)]
@@ -523,7 +523,10 @@ fn of_host(action: &HostAction) -> Asked<'_> {
 
 /// A path is relative to where the command is given, not to the target's folder.
 fn absolute(export: &str) -> String {
-    if export.starts_with("mem:") || export.starts_with("null:") {
+    if ["mem:", "null:", "rbd:"]
+        .iter()
+        .any(|kind| export.starts_with(kind))
+    {
         return export.to_owned();
     }
     let path = std::path::absolute(export).ok();

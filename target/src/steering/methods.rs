@@ -82,7 +82,9 @@ const SHOWN_MAX: usize = 1024;
 fn shown(params: &Params) -> String {
     let mut text = serde_json::to_string(params).unwrap_or_default();
     if text.len() > SHOWN_MAX {
-        let end = (0..=SHOWN_MAX).rev().find(|end| text.is_char_boundary(*end));
+        let end = (0..=SHOWN_MAX)
+            .rev()
+            .find(|end| text.is_char_boundary(*end));
         text.truncate(end.unwrap_or(0));
         text.push_str("...");
     }
