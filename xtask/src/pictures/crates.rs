@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A user stands in a row above what it uses.
-const NODES: [Node; 12] = [
+const NODES: [Node; 13] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -49,6 +49,12 @@ const NODES: [Node; 12] = [
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (4, 3)),
     node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
     node(
+        "cairn-control",
+        "target/control",
+        "the control socket",
+        (8, 3),
+    ),
+    node(
         "cairn-roce-proto",
         "rdma/roce-proto",
         "RoCE without I/O",
@@ -60,7 +66,7 @@ const NODES: [Node; 12] = [
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 17] = [
+const EDGES: [(&str, &str); 18] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
@@ -68,6 +74,7 @@ const EDGES: [(&str, &str); 17] = [
     ("cairn-target", "cairn-roce"),
     ("cairn-target", "cairn-verbs"),
     ("cairn-target", "cairn-fabric"),
+    ("cairn-target", "cairn-control"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-verbs"),
     ("cairn-initiator", "cairn-fabric"),
@@ -101,7 +108,7 @@ impl Node {
 
 pub(super) fn draw() -> String {
     let mut canvas = Canvas::new(
-        930,
+        1138,
         614,
         "The crates of Cairn",
         "Target and initiator both use the RDMA providers, the fabric diagnostics and nvme-proto. \
