@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A user stands in a row above what it uses.
-const NODES: [Node; 13] = [
+const NODES: [Node; 14] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -48,7 +48,13 @@ const NODES: [Node; 13] = [
     node("cairn-roce", "rdma/roce", "RoCE in user space", (2, 3)),
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (4, 3)),
     node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
-    node("cairn-rbd", "target/rbd", "images of Ceph", (8, 3)),
+    node("cairn-rbd", "target/rbd", "images of Ceph", (10, 3)),
+    node(
+        "cairn-control",
+        "target/control",
+        "the control socket",
+        (8, 3),
+    ),
     node(
         "cairn-roce-proto",
         "rdma/roce-proto",
@@ -61,7 +67,7 @@ const NODES: [Node; 13] = [
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 19] = [
+const EDGES: [(&str, &str); 20] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
@@ -70,6 +76,7 @@ const EDGES: [(&str, &str); 19] = [
     ("cairn-target", "cairn-verbs"),
     ("cairn-target", "cairn-fabric"),
     ("cairn-target", "cairn-rbd"),
+    ("cairn-target", "cairn-control"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-verbs"),
     ("cairn-initiator", "cairn-fabric"),
@@ -104,7 +111,7 @@ impl Node {
 
 pub(super) fn draw() -> String {
     let mut canvas = Canvas::new(
-        1162,
+        1394,
         614,
         "The crates of Cairn",
         "Target and initiator both use the RDMA providers, the fabric diagnostics and nvme-proto. \
