@@ -11,9 +11,9 @@ use std::time::Duration;
 use super::Reactor;
 use crate::ids::QpairId;
 use crate::registry::{ControlMessage, KEEP_ALIVE_EXPIRED};
+use crate::work_id::WorkId;
 
-/// From here on a pause between two rounds is a gap.
-pub(super) const GAP: Duration = Duration::from_millis(50);
+pub(super) use crate::ring::GAP;
 
 /// How long capsules wait after a gap in which the reactor was to run: the threads that
 /// report ended connections were stopped with it, and have to run first.
@@ -56,5 +56,26 @@ impl Reactor {
         self.close(qpair, KEEP_ALIVE_EXPIRED);
         // Its other queues are the control plane's to end.
         let _ = self.control.plane.send(ControlMessage::TimersChanged);
+    }
+
+    /// Why an operation was cancelled, if it was not taken back: then it was a change whose lease
+    /// had ended before it could begin. The association ends now, before an answer could leave.
+    /// If its host sent something in time, while the change waited for its turn, it is tried again.
+    #[cold]
+    pub(super) fn why_cancelled(&mut self, work: WorkId) -> i32 {
+        let id = self.queues.requests.find(work);
+        let request = &self.queues.requests[id];
+        let block = request.block.as_ref().expect("block I/O is planned");
+        let queue = &self.queues.qpairs[request.qpair];
+        if block.is_stopped() || !queue.is_open() {
+            return libc::ECANCELED;
+        }
+        let since_start = self.time.clock.now().duration_since(self.time.started);
+        if !queue.is_over(since_start.as_nanos() as u64) {
+            return libc::EAGAIN;
+        }
+        let qpair = request.qpair;
+        self.expire(qpair);
+        libc::ECANCELED
     }
 }

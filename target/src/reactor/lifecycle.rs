@@ -377,6 +377,12 @@ impl Reactor {
         for id in dropped {
             sent::abandon(queues, io, id);
         }
+        for id in queues.requests.of_qpair(qpair) {
+            let request = &queues.requests[id];
+            if request.stage() == Stage::InBackend {
+                io.ring.take_back(request.work_id(id, WorkKind::Block));
+            }
+        }
         for slot in queues.lines.drop_of(qpair) {
             queues.repost(port, slot);
         }

@@ -185,6 +185,8 @@ impl Reactor {
         if passed >= gap::GAP {
             self.heed_gap();
         }
+        let held = self.queues.hold_until.is_some();
+        self.io.ring.begin_round(self.time.now.ns, held);
         self.time.asleep = false;
         let busy = self.round();
         self.count_round(busy);
@@ -222,6 +224,7 @@ impl Reactor {
             .is_some_and(|until| self.time.now.at >= until)
         {
             self.queues.hold_until = None;
+            self.io.ring.begin_round(self.time.now.ns, false);
             busy = true;
         }
         self.serve_waiting(busy);
@@ -299,30 +302,31 @@ impl Reactor {
 
     /// Takes what the ring has finished.
     fn poll_ring(&mut self) -> bool {
-        let Self {
-            queues,
-            io,
-            control,
-            time,
-            ..
-        } = self;
         let mut busy = false;
-        while let Some(finished) = io.ring.pop() {
+        while let Some(finished) = self.io.ring.pop() {
             busy = true;
             match finished {
                 Finished::Operation { tag, result } => {
-                    disk::step_ended(queues, io, &time.now, WorkId::decode(tag), result);
+                    let work = WorkId::decode(tag);
+                    let result = match result {
+                        Err(libc::ECANCELED) => Err(self.why_cancelled(work)),
+                        result => result,
+                    };
+                    let Self {
+                        queues, io, time, ..
+                    } = self;
+                    disk::step_ended(queues, io, &time.now, work, result);
                     continue;
                 }
-                Finished::Readable { token: INBOX_TOKEN } => control.inbox_watched = false,
+                Finished::Readable { token: INBOX_TOKEN } => self.control.inbox_watched = false,
                 Finished::Readable { token } => {
                     let (port, fd) = port::of_token(token);
-                    if let Some(port) = queues.ports.get_mut(port).and_then(Option::as_mut) {
+                    if let Some(port) = self.queues.ports.get_mut(port).and_then(Option::as_mut) {
                         port.woken(fd);
                     }
                 }
             }
-            time.next_check = time.now.at;
+            self.time.next_check = self.time.now.at;
         }
         busy
     }
