@@ -374,7 +374,7 @@ impl Dsm {
         self.leave.check("dsm --ad")?;
         if self.slbs.len() != self.blocks.len() || self.slbs.len() > RANGES_MAX {
             return Err(format!(
-                "--slbs and --blocks want as many numbers as each other, up to {RANGES_MAX}"
+                "--slbs and --blocks require the same count of numbers, up to {RANGES_MAX}"
             ));
         }
         let mut data = Vec::new();

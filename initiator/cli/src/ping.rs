@@ -298,7 +298,7 @@ impl Findings {
         if self.verdict.wire_us.is_none() {
             out += "A target offers its hosts no memory, so the bare link cannot be measured with \
                     the target alone:\nIdentify, which needs no disk, stands for wire and target \
-                    together. (--responder tells them apart.)\n\n";
+                    together. (--responder separates them.)\n\n";
         }
         out += &self.verdict.text();
         out

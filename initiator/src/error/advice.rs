@@ -121,7 +121,7 @@ mod tests {
             qid: 0,
             reason: 8,
         };
-        assert!(refused.to_string().contains("nobody listens there"));
+        assert!(refused.to_string().contains("nothing listens there"));
         let lost = HostError::Lost {
             remote,
             qid: 1,

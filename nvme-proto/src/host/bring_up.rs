@@ -195,7 +195,7 @@ impl Association {
                 self.cap = Cap(cqe.result());
                 if self.cap.mpsmin() > 0 {
                     return Err(Cause::Unusable(
-                        "it wants host pages larger than 4 KiB (CAP.MPSMIN)",
+                        "it requires host pages larger than 4 KiB (CAP.MPSMIN)",
                     ));
                 }
                 Step::Configure

@@ -57,7 +57,7 @@ fn a_port_where_nobody_listens_is_told_from_a_refusal() {
         let fake = Fake::open(&place);
         let said = failure(&place, fake.port() ^ 1, || {});
         let parts = [
-            "nobody listens there (CM reject 8",
+            "nothing listens there (CM reject 8",
             "likely (1) the target is not running",
             "; next: on the target: systemctl status cairn-target",
         ];

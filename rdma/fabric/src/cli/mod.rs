@@ -25,7 +25,7 @@ use crate::doctor::{Choice, Intent};
 use crate::facts::{Fabric, RoceVersion};
 use crate::source::{Live, Recorder, Recording, Source};
 
-/// The exit code of a command that could not do what it was told.
+/// The exit code of a command that failed.
 const FAILED: u8 = 3;
 
 /// What RoCE looks like on this machine.
@@ -38,7 +38,7 @@ pub struct FabricArgs {
     /// Show counters that are zero, too
     #[arg(long)]
     all: bool,
-    /// Write down all that was looked at, for somebody elsewhere to look at by --root
+    /// Write all that was read into this file, so that --root can show it on another machine
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
@@ -115,10 +115,10 @@ enum Format {
     Json,
 }
 
-/// What is wrong with RoCE on this machine, and what mends it.
+/// What is wrong with RoCE on this machine, and what fixes it.
 ///
 /// The exit code is 0 if nothing is worse than a note, 1 for a warning, 2 for an
-/// error, and 3 if the doctor itself could not do what it was told.
+/// error, and 3 if the doctor itself failed.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
     /// Look at the way to this machine, too; that sends packets to it
@@ -136,7 +136,7 @@ pub struct DoctorArgs {
     /// Seconds to watch the counters for; 0 reads them once
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Run those commands that harm nobody, after asking
+    /// Run those commands that are safe, after asking
     #[arg(long)]
     fix: bool,
     /// Do not ask
@@ -153,7 +153,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Why a command could not do what it was told.
+/// Why a command failed.
 pub(crate) type Failure = String;
 
 /// Runs `fabric`.
@@ -234,7 +234,7 @@ pub fn run_doctor(
     if let Some(tos) = args.tos {
         intent.tos = vec![Choice {
             tos: crate::tos::Tos(tos),
-            by: format!("{} is told to use it", intent.program),
+            by: format!("{} is configured to use it", intent.program),
             source: None,
         }];
     }
