@@ -200,7 +200,7 @@ impl TestTarget {
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
-        address.expect("the target tells metrics")
+        address.expect("the target serves metrics")
     }
 
     /// Its metrics as they are now.

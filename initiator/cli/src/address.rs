@@ -13,7 +13,7 @@ use nvme_proto::wire::{Escaped, Nqn};
 
 use super::Result;
 use cairn_initiator::identity::{self, Identity};
-use cairn_initiator::providers::{Provided, Way};
+use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{HostOptions, Recovery};
 
 /// The port of NVMe over RDMA, registered with IANA.
@@ -81,7 +81,7 @@ pub(super) struct Address {
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
     #[command(flatten)]
-    way: Way,
+    rdma: RdmaOptions,
 }
 
 /// Fabrics.
@@ -108,13 +108,13 @@ impl Address {
 
     /// What leads to the target.
     pub(super) fn provided(&self) -> Result<Provided> {
-        Provided::choose(self.way, self.remote()?, self.host_traddr)
+        Provided::choose(self.rdma, self.remote()?, self.host_traddr)
     }
 
     /// What is in the tags of packets to the target. None: they have none.
     pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
         let is_soft = provider == "soft";
-        if is_soft && self.way.vlan.is_some() {
+        if is_soft && self.rdma.vlan.is_some() {
             return Ok(Some(Priorities::OF_LEVEL));
         }
         let machine = Live::machine();

@@ -18,7 +18,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use super::Result;
 use super::raw::{ADDR, DATA_BYTES, DEPTH, DESTINATION_BYTES, MESSAGE_BYTES, RKEY};
 use super::session::text;
-use cairn_initiator::providers::{self, Way};
+use cairn_initiator::providers::{self, RdmaOptions};
 
 /// Messages that peers may have sent and not heard again, all peers together.
 const SLOTS: usize = 64;
@@ -42,10 +42,10 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    pub(super) fn open(way: Way, address: SocketAddr) -> Result<Self> {
+    pub(super) fn open(rdma: RdmaOptions, address: SocketAddr) -> Result<Self> {
         let wake = Arc::new(Wake::new().map_err(text)?);
         let (sender, requests) = channel();
-        let listener = providers::listen(way, |provider| {
+        let listener = providers::listen(rdma, |provider| {
             let (sender, wake): (Sender<ConnRequest>, _) = (sender.clone(), Arc::clone(&wake));
             let options = ListenOptions {
                 address,

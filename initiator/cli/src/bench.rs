@@ -365,14 +365,14 @@ fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<
     if live {
         run(jobs, lanes, &stop, &mut report::Live::new())
     } else {
-        run(jobs, lanes, &stop, &mut Nobody)
+        run(jobs, lanes, &stop, &mut NoAudience)
     }
 }
 
 /// Shows nothing while jobs run.
-struct Nobody;
+struct NoAudience;
 
-impl Audience for Nobody {
+impl Audience for NoAudience {
     fn glimpse(&mut self, _: &Glimpse) {}
 }
 

@@ -244,14 +244,14 @@ impl Link {
         }
     }
 
-    fn wait_event<T>(&mut self, wanted: impl Fn(&Event) -> Option<T>) -> Result<T> {
-        let mut news = Vec::new();
+    fn wait_event<T>(&mut self, pick: impl Fn(&Event) -> Option<T>) -> Result<T> {
+        let mut events = Vec::new();
         self.wait("the connection manager", |endpoint| {
             let mut flushed = [Completion::EMPTY; RECEIVES];
             endpoint.poll(&mut flushed);
-            news.clear();
-            endpoint.poll_events(&mut news);
-            news.iter().find_map(&wanted)
+            events.clear();
+            endpoint.poll_events(&mut events);
+            events.iter().find_map(&pick)
         })
     }
 

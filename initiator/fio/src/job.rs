@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cairn_initiator::providers::{Provided, Way};
+use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{Buffer, Controller, Data, Host, HostError, HostOptions, Ticket, command};
 use cairn_rdma::{Access, Mapping, sleep_until_ready};
 use nvme_proto::wire::identify::IdentifyNamespace;
@@ -61,7 +61,7 @@ impl Job {
     /// Why that is not possible.
     pub(crate) fn start(filename: &Filename) -> Result<Self, String> {
         let options = filename.options(DEPTH)?;
-        let provided = way(filename, &options)?;
+        let provided = provided(filename, &options)?;
         let mut host = Host::connect_on(&provided.device, options).map_err(|error| text(&error))?;
         let namespace = host
             .namespace(filename.nsid)
@@ -275,16 +275,16 @@ impl Job {
 
 /// The device that leads there. All jobs that use the same share it: user-space
 /// RoCE has one UDP port.
-fn way(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
-    type Ways = Vec<((Way, SocketAddr, Option<IpAddr>), Provided)>;
-    static WAYS: Mutex<Ways> = Mutex::new(Vec::new());
-    let key = (filename.way, options.remote, options.local);
-    let mut ways = WAYS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, provided)) = ways.iter().find(|(known, _)| *known == key) {
+fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
+    type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
+    static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+    let key = (filename.rdma, options.remote, options.local);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, provided)) = known.iter().find(|(other, _)| *other == key) {
         return Ok(provided.clone());
     }
     let provided = Provided::choose(key.0, key.1, key.2)?;
-    ways.push((key, provided.clone()));
+    known.push((key, provided.clone()));
     Ok(provided)
 }
 

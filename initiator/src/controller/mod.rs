@@ -1,9 +1,9 @@
 //! A controller, driven by polling and by nothing else.
 
-mod acting;
+mod actions;
 mod guard;
 mod guarding;
-mod hearing;
+mod completions;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -64,7 +64,7 @@ pub struct Controller {
     now: Instant,
     /// When the ages of commands are counted next.
     sweep_at: Instant,
-    news: Vec<cairn_rdma::Event>,
+    endpoint_events: Vec<cairn_rdma::Event>,
     /// What is held back of its commands.
     guard: Guard,
     /// What namespaces say of who they are, if any was opened.
@@ -136,7 +136,7 @@ impl Controller {
             origin: now,
             now,
             sweep_at: now + options.command_timeout / SWEEPS.into(),
-            news: Vec::new(),
+            endpoint_events: Vec::new(),
             guard: Guard::new(),
             answers: None,
             options,
@@ -155,7 +155,7 @@ impl Controller {
     /// anything was.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
-        let progress = self.poll_completions() | self.poll_news();
+        let progress = self.poll_completions() | self.poll_events();
         self.association.tick(self.time());
         if now >= self.sweep_at {
             self.sweep();

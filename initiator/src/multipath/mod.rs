@@ -29,7 +29,7 @@
 
 mod blocking;
 mod buffer;
-mod driving;
+mod polling;
 mod ios;
 mod path;
 

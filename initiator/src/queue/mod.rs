@@ -260,7 +260,7 @@ impl Queue {
                 unanswered(&self.capsules.sqe(slot.place()));
             }
             match (slot.owner, response) {
-                (Owner::Duty(_) | Owner::Guard | Owner::Nobody, _) => self.release(cid),
+                (Owner::Duty(_) | Owner::Guard | Owner::Abandoned, _) => self.release(cid),
                 (Owner::Caller, Some(response)) => self.finish(cid, Ok(response)),
                 (Owner::Caller, None) if park && slot.requeue => slot.phase = Phase::Parked,
                 (Owner::Caller, None) => self.finish(cid, Err(loss.clone())),
@@ -308,7 +308,7 @@ impl Queue {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
         match slot.phase {
-            Phase::Outstanding { .. } => slot.owner = Owner::Nobody,
+            Phase::Outstanding { .. } => slot.owner = Owner::Abandoned,
             Phase::Done(_) => {
                 self.done.remove(&mut self.slots, ticket.cid);
                 self.release(ticket.cid);
@@ -399,7 +399,7 @@ impl Queue {
                 self.release(cid);
                 Ended::ForGuard(response)
             }
-            Owner::Nobody => {
+            Owner::Abandoned => {
                 self.release(cid);
                 Ended::No
             }

@@ -51,8 +51,8 @@ pub(crate) enum Owner {
     Duty(Duty),
     /// The controller's own, which asks who a namespace is.
     Guard,
-    /// Nobody's any more: its owner has given up, and the answer frees it.
-    Nobody,
+    /// Its owner has given up; the response frees it.
+    Abandoned,
 }
 
 #[derive(Debug, Default)]

@@ -293,7 +293,7 @@ impl Controller {
     /// without another; `None` if for ever.
     #[must_use]
     pub fn lease(&self) -> (Duration, Option<Duration>) {
-        (self.keep_alive.heard(), self.keep_alive.limit())
+        (self.keep_alive.last_command(), self.keep_alive.limit())
     }
 
     /// Looks at the keep alive timer; whether it just ran out.
@@ -352,7 +352,7 @@ impl Controller {
 
     /// The event happened; the host hears of it if it asked to ([`Features`], 0Bh).
     pub(crate) fn raise(&mut self, event: AsyncEvent, actions: &mut Vec<Action>) {
-        if self.is_ready() && self.features.wants(event) {
+        if self.is_ready() && self.features.is_enabled(event) {
             self.events.raise(event);
             self.deliver_events(actions);
         }

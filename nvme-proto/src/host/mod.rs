@@ -20,7 +20,7 @@
 mod bring_up;
 mod cause;
 mod duties;
-mod leaving;
+mod teardown;
 pub mod multipath;
 mod notice;
 mod recovering;
@@ -38,7 +38,7 @@ use crate::wire::{Cqe, Sqe};
 
 use bring_up::{IoQueues, Step};
 use duties::{Aborts, KeepAlive};
-use leaving::Leaving;
+use teardown::Teardown;
 use recovering::Loss;
 
 pub use bring_up::{ADMIN_ENTRIES, IN_CAPSULE_BYTES_MAX};
@@ -205,7 +205,7 @@ enum Phase {
     New,
     BringUp(Step),
     Live,
-    Leaving(Leaving),
+    Teardown(Teardown),
     /// Waits until all connections are closed.
     Closing(Next),
     /// Waits to connect again.
@@ -317,7 +317,7 @@ impl Association {
         match self.phase {
             // A controller that is told to reset or shut down may let go of its
             // I/O queues by itself.
-            Phase::Leaving(_) if qid != 0 => {}
+            Phase::TearingDown(_) if qid != 0 => {}
             _ => self.fail(cause, now),
         }
     }
@@ -330,7 +330,7 @@ impl Association {
         let released = self.released.remove(&qid);
         match self.phase {
             Phase::Closing(next) if self.open.is_empty() => self.proceed(next, now),
-            Phase::Leaving(leaving) if qid != 0 => self.leave_on(leaving, now),
+            Phase::TearingDown(teardown) if qid != 0 => self.continue_teardown(teardown, now),
             _ if !released => self.lost(qid, now),
             _ => {}
         }
@@ -382,8 +382,8 @@ impl Association {
         match self.phase {
             Phase::New | Phase::BringUp(_) | Phase::Waiting { .. } => self.going_up(),
             Phase::Live => State::Live,
-            Phase::Leaving(leaving) if leaving.is_reset() => State::Resetting,
-            Phase::Leaving(_) | Phase::Closing(Next::Gone(_)) => State::ShuttingDown,
+            Phase::TearingDown(teardown) if teardown.is_reset() => State::Resetting,
+            Phase::TearingDown(_) | Phase::Closing(Next::Gone(_)) => State::ShuttingDown,
             Phase::Closing(_) => self.going_up(),
             Phase::Gone => State::Gone,
         }
@@ -423,10 +423,10 @@ impl Association {
     pub(crate) fn fail(&mut self, cause: Cause, now: Duration) {
         match self.phase {
             Phase::BringUp(_) | Phase::Live => self.close(Next::Recover(cause), now),
-            Phase::Leaving(leaving) if leaving.is_reset() => {
+            Phase::TearingDown(teardown) if teardown.is_reset() => {
                 self.close(Next::Recover(cause), now);
             }
-            Phase::Leaving(_) => self.close(Next::Gone(Some(cause)), now),
+            Phase::TearingDown(_) => self.close(Next::Gone(Some(cause)), now),
             Phase::New | Phase::Closing(_) | Phase::Waiting { .. } | Phase::Gone => {}
         }
     }

@@ -8,7 +8,7 @@
 mod capsules;
 mod connecting;
 mod flooding;
-mod leaving;
+mod vanishing;
 mod peer;
 mod sgls;
 
@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case<Setting>> {
     all.extend(capsules::cases());
     all.extend(sgls::cases());
     all.extend(flooding::cases());
-    all.extend(leaving::cases());
+    all.extend(vanishing::cases());
     all
 }
 

@@ -45,7 +45,7 @@ fn send_sizes(setting: &Setting) -> Result<()> {
         );
         ensure!(
             landed.invalidated_rkey.is_none(),
-            "nobody invalidated anything"
+            "nothing was invalidated"
         );
         ensure!(
             pair.target.received(&landed) == bytes,
@@ -268,7 +268,7 @@ fn receive_shortage(setting: &Setting) -> Result<()> {
     pair.settle()?;
     ensure!(
         pair.host.waiting_completions() + pair.target.waiting_completions() == 0,
-        "a message completed though nobody could take it"
+        "a message completed though no receive could take it"
     );
     for index in 0..4_u32 {
         pair.target.post_receives(index..index + 1)?;

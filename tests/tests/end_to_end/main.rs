@@ -13,7 +13,7 @@ mod features;
 mod fencing;
 mod identify;
 mod isolation;
-mod leaving;
+mod disconnecting;
 mod lifecycle;
 mod log_pages;
 mod metrics;

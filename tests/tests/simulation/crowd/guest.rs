@@ -152,7 +152,7 @@ impl Guest {
         while busy {
             busy = self.association.as_mut()?.controller.poll(now);
             self.collect(stage, ledgers);
-            self.hear(stage, ledgers);
+            self.take_events(stage, ledgers);
             // As before any sleep: what arrived meanwhile is not slept over.
             let endpoint = self.association.as_mut()?.controller.endpoint();
             busy |= endpoint.arm().unwrap_or(false);
@@ -160,7 +160,7 @@ impl Guest {
         self.association.as_ref()?.controller.next_deadline()
     }
 
-    fn hear(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
+    fn take_events(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
         let Some(association) = &mut self.association else {
             return;
         };

@@ -1,4 +1,4 @@
-//! What the association wants done.
+//! The actions that the association requests.
 
 use cairn_rdma::{ConnectOptions, QpOptions};
 use nvme_proto::host::{Action, Cause, Notice, OwnCommand, Payload, QueueSpec, Report, State};
