@@ -268,7 +268,7 @@ impl Subsystem {
         }
     }
 
-    /// A queue's connection is gone, whoever ended it. With the admin queue the
+    /// A queue's connection is gone, ended by either side. With the admin queue the
     /// association ends. An I/O queue does not take the association with it: a
     /// host that leaves in order closes its I/O queues first and shuts down by
     /// the admin queue afterwards.

@@ -20,7 +20,7 @@ use super::raw::{ADDR, DATA_BYTES, DEPTH, DESTINATION_BYTES, MESSAGE_BYTES, RKEY
 use super::session::text;
 use cairn_initiator::providers::{self, RdmaOptions};
 
-/// Messages that peers may have sent and not heard again, all peers together.
+/// Messages that peers may have sent without an echo, all peers together.
 const SLOTS: usize = 64;
 /// Where the memory for peers begins, behind the messages.
 const WINDOW: usize = SLOTS * MESSAGE_BYTES;
@@ -54,7 +54,7 @@ impl Answering {
             };
             let sink = Box::new(move |event| {
                 if let ListenerEvent::Request(request) = event {
-                    // Whoever is about to end takes no more.
+                    // A peer that is about to end takes no more.
                     let _ = sender.send(*request);
                     wake.wake();
                 }

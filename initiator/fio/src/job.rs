@@ -27,7 +27,7 @@ const DEPTH: u16 = 1023;
 const GATHER: Duration = Duration::from_micros(20);
 /// How long to poll for an event before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long to sleep at most: Keep Alives want their turn.
+/// How long to sleep at most: Keep Alives need their turn.
 const NAP: Duration = Duration::from_millis(100);
 /// Block sizes that this host transfers, as exponents of 2 (LBADS).
 const LBADS: RangeInclusive<u8> = 9..=16;
@@ -48,7 +48,7 @@ pub(crate) struct Job {
     underway: Vec<*mut IoUnit>,
     /// Over, and not yet given to fio.
     over: Vec<*mut IoUnit>,
-    /// What fio has been told of, for it to fetch.
+    /// What was reported to fio, for it to fetch.
     given: Vec<*mut IoUnit>,
     /// fio's buffers, by address.
     buffers: HashMap<usize, Buffer>,
@@ -173,7 +173,7 @@ impl Job {
             return;
         }
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio gave up on them. Without connections nobody moves their data.
+            // fio gave up on them. Without connections nothing moves their data.
             Controller::disconnect(&mut self.host);
             while !self.host.is_closed(QID) {
                 self.host.poll();

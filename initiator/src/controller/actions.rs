@@ -94,7 +94,7 @@ impl Controller {
         } = command;
         let queue = &mut self.queues[usize::from(qid)];
         if !matches!(queue.link, Link::Up(_)) {
-            // Its loss is being told.
+            // Its loss is being reported.
             return;
         }
         let data = match &payload {

@@ -34,7 +34,7 @@ const SWEEPS: u8 = 4;
 
 /// One controller of a subsystem, and everything it takes to talk to it.
 ///
-/// Nothing here blocks, sleeps or looks at a clock: [`poll`](Self::poll) is told
+/// Nothing here blocks, sleeps or looks at a clock: [`poll`](Self::poll) takes
 /// the time. Between two polls the fabric's memory is all that changes.
 pub struct Controller {
     // Dropped before the memory that its queue pairs may still reach.
@@ -404,7 +404,7 @@ impl Controller {
     }
 
     /// What the packets of queue `qid` carry, if it has a connection and the fabric
-    /// can tell.
+    /// reports it.
     pub fn marked(&mut self, qid: u16) -> Option<Marked> {
         match self.queues.get(usize::from(qid))?.link {
             Link::Up(qp) => self.endpoint.marked(qp),
@@ -462,7 +462,7 @@ impl Controller {
                 queue.link = Link::Broken(*qp, loss);
                 self.association.queue_lost(qid, self.time());
             }
-            // What was heard first was a consequence: this is the cause.
+            // The first event was a consequence: this is the cause.
             Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
                 if let Some(HostError::Lost { loss: told, .. }) = &mut self.trouble
                     && told == known

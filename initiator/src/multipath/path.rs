@@ -19,7 +19,7 @@ use crate::queue::{Response, Ticket};
 /// Bytes of the ANA log that are read at most: room for 128 groups and some 15,000
 /// namespaces. What lies beyond is not seen.
 const ANA_LOG_MAX: usize = 64 << 10;
-/// Bytes of log page 04h, which is read to hear of the next change.
+/// Bytes of log page 04h, which is read to get the next change.
 const CHANGED_LIST_BYTES: u32 = 4096;
 /// ANATT where a controller says none.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Namespace(Namespace),
     /// What ANA says of it: `None` if the log does not have it.
     Ana(Option<AnaState>),
-    /// The path does not lead to the namespace, or cannot tell.
+    /// The path does not lead to the namespace, or does not report it.
     Refused(String),
 }
 

@@ -292,7 +292,7 @@ impl Queue {
         Some(result)
     }
 
-    /// The oldest answer that nobody took.
+    /// The oldest answer that was not taken.
     pub(crate) fn take_oldest(&mut self) -> Option<(Ticket, Result<Response, Loss>)> {
         let cid = self.done.oldest()?;
         let ticket = Ticket {
@@ -303,7 +303,7 @@ impl Queue {
         Some((ticket, self.take(ticket)?))
     }
 
-    /// The owner of a ticket does not want the answer any more.
+    /// The owner of a ticket does not need the answer any more.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];

@@ -23,7 +23,7 @@ impl Ticket {
         self.qid
     }
 
-    /// The command's identifier, as Abort wants it. Less than the queue's depth,
+    /// The command's identifier, as Abort requires it. Less than the queue's depth,
     /// and of no other command of the queue until this one's answer is taken: good
     /// for indexing a table of one's own.
     #[must_use]

@@ -414,7 +414,7 @@ impl Association {
     }
 }
 
-/// CC before EN: all I/O command sets, if the controller wants to be asked that way.
+/// CC before EN: all I/O command sets, if the controller requires it.
 fn configuration(cap: Cap) -> Cc {
     let css = if cap.css() & Cap::CSS_IOCS != 0 {
         Cc::CSS_IOCS

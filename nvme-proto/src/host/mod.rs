@@ -1,18 +1,18 @@
 //! The host: one association with a controller, from the first connection to
 //! the last, without I/O.
 //!
-//! An [`Association`] is told what happened (a queue was connected or lost, a
+//! An [`Association`] takes what happened (a queue was connected or lost, a
 //! command of its own was answered, time went by) and says what to do next
 //! ([`Action`]): connect a queue, send a command, let a queue go, report. It does
 //! what a Linux host does, in that order: the admin queue, the properties that
 //! enable the controller, Identify, the I/O queues, the events; then it keeps the
-//! controller alive, hears its events, and, if the controller is lost, connects
+//! controller alive, takes its events, and, if the controller is lost, connects
 //! again as [`Recovery`] says.
 //!
 //! The commands of the host's users do not pass through here. Their driver needs
 //! to know three things of it: [`Association::state`] says when they may be sent,
 //! [`Association::command_timed_out`] is where it complains of one without an
-//! answer, and [`requeue::is_safe`] tells which may be sent again.
+//! answer, and [`requeue::is_safe`] says which may be sent again.
 //!
 //! Whatever a controller answers, nothing here panics: what makes no sense ends
 //! the association with a [`Cause`].
@@ -66,7 +66,7 @@ pub enum Action {
         /// QID.
         qid: u16,
     },
-    /// Tell the host's user.
+    /// Report to the host's user.
     Report(Report),
 }
 
@@ -121,7 +121,7 @@ pub enum Duty {
     Abort,
 }
 
-/// What an association's user may want to know.
+/// Reports to an association's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The controller takes commands: for the first time, or again.
@@ -315,7 +315,7 @@ impl Association {
             _ => Cause::QueueLost { qid },
         };
         match self.phase {
-            // A controller that is told to reset or shut down may let go of its
+            // A controller that receives a request to reset or shut down may let go of its
             // I/O queues by itself.
             Phase::TearingDown(_) if qid != 0 => {}
             _ => self.fail(cause, now),

@@ -1,6 +1,6 @@
 //! Shutdown, and the reset that is followed by a new start.
 //!
-//! Both let go of the I/O queues first, tell the controller by CC, and wait for
+//! Both let go of the I/O queues first, set CC, and wait for
 //! CSTS to show that it is done before the admin queue goes (Base, 3.6.2, 3.7.2).
 
 use core::time::Duration;
@@ -11,7 +11,7 @@ use crate::wire::property::{Cc, Csts};
 use super::{Action, Association, Cause, KeepAlive, Next, Phase, State};
 
 /// The least and the most that a controller gets for its shutdown, as in Linux,
-/// whatever RTD3E says.
+/// for any RTD3E.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
 
 /// How far a shutdown or reset is.
