@@ -128,7 +128,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What speaks RDMA.
+/// The RDMA provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// `Verbs` where an RDMA device owns the address, `Soft` otherwise.
@@ -147,7 +147,7 @@ pub struct Listener {
     pub address: IpAddr,
     /// Port.
     pub port: u16,
-    /// What speaks RDMA here.
+    /// Its RDMA provider.
     pub provider: Provider,
     /// ToS of the packets sent; `None` mirrors each host's own choice.
     pub traffic_class: Option<u8>,

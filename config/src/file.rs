@@ -67,7 +67,7 @@ pub(crate) struct TargetTable {
     /// core.
     #[schemars(range(min = 1, max = 1024), extend("default" = 128))]
     pub(crate) io_queues: Option<i64>,
-    /// What speaks RDMA, for listeners that do not say: "verbs" is an RDMA
+    /// The RDMA provider of listeners that set none: "verbs" is an RDMA
     /// device, "soft" is RoCE in user space, "auto" takes verbs where a device
     /// owns the address.
     #[schemars(extend("default" = "auto", "enum" = ["auto", "verbs", "soft"]))]
@@ -136,7 +136,7 @@ pub(crate) struct ListenerTable {
     /// Port (TRSVCID).
     #[schemars(range(min = 1, max = 65535), extend("default" = 4420))]
     pub(crate) port: Option<i64>,
-    /// What speaks RDMA here; `target.provider` if not given.
+    /// The RDMA provider; `target.provider` if not given.
     #[schemars(extend("enum" = ["auto", "verbs", "soft"]))]
     pub(crate) provider: Option<String>,
     /// Type of service byte of the packets sent to hosts. Without `tos` and

@@ -38,7 +38,7 @@ pub enum Version {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "clap", derive(Args))]
 pub struct RdmaOptions {
-    /// What speaks RDMA: an adapter's libraries, or RoCE in user space
+    /// RDMA provider: an adapter's libraries, or RoCE in user space
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = Choice::Auto))]
     pub provider: Choice,
     /// RoCE version, in user space

@@ -56,10 +56,10 @@ pub(super) struct Address {
     /// Keep alive timeout in seconds; 0 for none
     #[arg(short = 'k', long, value_name = "SECONDS", default_value_t = 5)]
     keep_alive_tmo: u32,
-    /// Time between tries to connect again, in seconds
+    /// Seconds between attempts to reconnect
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     reconnect_delay: u64,
-    /// How long to try, in seconds; -1 for ever, 0 not at all
+    /// Seconds for which to try to reconnect; -1: without limit, 0: not at all
     #[arg(
         short = 'l',
         long,
@@ -68,16 +68,16 @@ pub(super) struct Address {
         allow_hyphen_values = true
     )]
     ctrl_loss_tmo: i64,
-    /// Type of service of what this host sends: DSCP in bits 7 to 2
+    /// Type of service of this host's packets: DSCP in bits 7 to 2
     #[arg(short = 'T', long, value_name = "TOS")]
     tos: Option<u8>,
-    /// Hop limit (TTL) of what this host sends
+    /// Hop limit (TTL) of this host's packets
     #[arg(long, value_name = "HOPS", value_parser = clap::value_parser!(u8).range(1..))]
     hop_limit: Option<u8>,
     /// Partition key of this host, such as 0x8001: the target's listener has to be in that partition
     #[arg(long, value_name = "KEY", default_value_t = PKey::DEFAULT)]
     pkey: PKey,
-    /// What packets carry, by rules such as tclass=104,dst_ip=192.0.2.0/24; they come before -T
+    /// Traffic class and hop limit of packets, by rules such as tclass=104,dst_ip=192.0.2.0/24; they come before -T
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
     #[command(flatten)]

@@ -31,10 +31,10 @@ pub(super) struct LinkArgs {
         required_unless_present = "listen"
     )]
     traddr: Option<SocketAddr>,
-    /// Be the far end, at this address of this machine
+    /// Run as the far end, at this address of this machine
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_place, conflicts_with = "traddr")]
     listen: Option<SocketAddr>,
-    /// As the far end, end with the first connection
+    /// As the far end, exit after the first connection
     #[arg(long, requires = "listen")]
     once: bool,
     /// Time for each measurement, in milliseconds
