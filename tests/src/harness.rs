@@ -193,7 +193,7 @@ impl TestTarget {
         self.target.addresses()[0]
     }
 
-    /// Where it tells metrics.
+    /// Where it serves metrics.
     ///
     /// # Panics
     /// If its configuration has no `[metrics]`.

@@ -136,7 +136,7 @@ impl Node {
         self.completions.pop_front()
     }
 
-    /// Completions nobody has asked for.
+    /// Completions that were not requested.
     pub(crate) fn waiting_completions(&self) -> usize {
         self.completions.len()
     }

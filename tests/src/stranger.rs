@@ -105,14 +105,14 @@ impl Stranger {
         ProtoInstant::after(self.start.elapsed())
     }
 
-    /// Sends what its connection manager wants to say.
+    /// Sends the messages of its connection manager.
     pub fn say(&mut self) {
         while let Some(message) = self.manager.poll_transmit() {
             self.send_mad(&message.mad, |_| {});
         }
     }
 
-    /// Drops what its connection manager wants to say.
+    /// Drops the messages of its connection manager.
     pub fn say_nothing(&mut self) {
         while self.manager.poll_transmit().is_some() {}
     }

@@ -16,7 +16,7 @@ fn peer_of(victim: &Victim) -> Stranger {
     Stranger::at(own_loopback_address(), ROCE_PORT, victim.address().ip())
 }
 
-/// Hears the target's next answer, and says nothing to it.
+/// Receives the target's next message, and sends nothing.
 fn receive(peer: &mut Stranger) -> CmEvent {
     let event = peer.receive();
     peer.say_nothing();
@@ -30,7 +30,7 @@ fn invalidate(peer: &Stranger, terms: &QpTerms, rkey: u32) {
     peer.send(&packet);
 }
 
-/// Peers that hear the REP and never say RTU, nor anything else.
+/// Peers that receive the REP and never send RTU, nor anything else.
 #[test]
 fn peers_that_never_confirm() {
     let victim = Victim::start();
@@ -94,7 +94,7 @@ fn guessers_of_keys_are_slowed() {
     victim.target.stop().unwrap();
 }
 
-/// Numbers of two starts, and of two connections: nothing that a stranger knows tells
+/// Numbers of two starts, and of two connections: nothing that a stranger knows reveals
 /// another's.
 #[test]
 fn numbers_are_not_foreseen() {

@@ -225,7 +225,7 @@ impl Noise {
         if self.0.below(8) > 0 {
             sqe.opc = self.opcode(on_admin);
         }
-        // Other namespaces may be somebody's: only this one, or none there can be.
+        // Other namespaces may be in use: only this one, or none there can be.
         let in_use = (1..=NAMESPACES_MAX).contains(&sqe.nsid.get());
         if !sqe.is_fabrics() && (in_use || self.0.below(2) > 0) {
             sqe.nsid = U32::new(peer.nsid);

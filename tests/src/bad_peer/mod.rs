@@ -3,7 +3,7 @@
 //! Each case opens its own connections and speaks in raw capsules. While it
 //! does, a well-behaved bystander has an association with the same subsystem:
 //! its I/O must work before and after, and so must a newcomer's. The cases
-//! write to the namespace: point them at one that nobody needs.
+//! write to the namespace: point them at an unused one.
 
 mod capsules;
 mod connecting;

@@ -1,4 +1,4 @@
-//! A host without manners or duties: it sends the bytes it is told to send.
+//! A host that follows no rules: it sends the bytes that a test gives it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ pub(super) const BUFFER: usize = DATA + CAPSULES * SLOT;
 /// How much there is.
 pub(super) const BUFFER_LEN: u32 = 1024 * 1024;
 
-/// What a peer hears on a queue.
+/// What a peer receives on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// A response.

@@ -83,7 +83,7 @@ fn only_allowed_addresses_get_in() {
     let target = TestTarget::start_as(&disks, "allowed_addresses = [\"198.51.100.0/24\"]");
     let stranger = target.try_connect(target.options("a"));
     assert!(stranger.is_err(), "{stranger:?}");
-    // Both fabrics' hosts, and nobody else.
+    // Both networks' hosts, and no others.
     let everybody = "allowed_addresses = [\"192.0.2.2\", \"127.0.0.0/8\"]";
     target.reload_as(&disks, everybody);
     target.connect("a").shutdown().unwrap();

@@ -39,7 +39,7 @@ fn state_of(host: &mut Host, group: u32) -> AnaState {
     states.iter().find(|(id, ..)| *id == group).unwrap().1
 }
 
-/// A host that wants to hear of ANA.
+/// A host that enables ANA events.
 fn listener(target: &TestTarget) -> Host {
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_ana_change(true);

@@ -77,7 +77,7 @@ fn one_disk_is_not_shown_as_two() {
     target.stop();
 }
 
-/// Reads and writes on a disk that somebody cuts short meanwhile.
+/// Reads and writes on a disk that another program truncates meanwhile.
 #[test]
 fn a_disk_that_is_cut_short_fails_until_a_reload() {
     let disk = on_disk("cut");
@@ -217,7 +217,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
 #[test]
 fn a_disk_behind_the_page_cache_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
-    // A file system that knows no O_DIRECT, mounted where nobody else sees it.
+    // A file system that knows no O_DIRECT, mounted where no other process sees it.
     let script = format!(
         "mount -t ramfs none {0} && truncate -s 1M {0}/disk && exec \"$1\" serve --config {0}.toml",
         folder.path().display()

@@ -8,7 +8,7 @@ use nvme_proto::wire::log::LogPage;
 
 use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// A host that wants to hear of namespaces.
+/// A host that enables namespace events.
 fn listener(target: &TestTarget, name: &str) -> Host {
     let mut options = target.options(name);
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);

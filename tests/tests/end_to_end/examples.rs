@@ -50,7 +50,7 @@ fn every_block_is_verified_by_many_tasks() {
     target.stop();
 }
 
-/// Nobody waits for ever: neither for a target that stops, nor for a thread that is
+/// No task waits for ever: neither for a target that stops, nor for a thread that is
 /// gone.
 #[test]
 fn every_future_has_an_end() {

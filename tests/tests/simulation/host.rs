@@ -151,7 +151,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// Hears how the association is doing.
+    /// Takes the events of the association.
     fn hear(&mut self) -> Result<(), HostError> {
         while let Some(event) = self.controller.take_event() {
             world::note(|| format!("host: {event:?}"));
@@ -167,7 +167,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// A connection may end, but not without a reason; and nobody may ever break
+    /// A connection may end, but not without a reason; and no peer may ever break
     /// the protocol.
     fn check(&self, error: &HostError) {
         let of_protocol = matches!(
@@ -181,7 +181,7 @@ impl Simulated {
         assert!(self.excused, "{error}, though nothing happened");
     }
 
-    /// Begins a command, if there is room for the one that chance wants.
+    /// Begins a command, if there is room for the one that chance picks.
     #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub(crate) fn begin(
         &mut self,

@@ -1,4 +1,4 @@
-//! Strangers who want the log to fill a disk.
+//! Strangers that try to fill a disk with the log.
 
 use std::time::Instant;
 

@@ -225,7 +225,7 @@ impl Guest {
         self.ended = Some(stage.now());
     }
 
-    /// Begins a command, if there is room for the one that chance wants.
+    /// Begins a command, if there is room for the one that chance picks.
     pub(super) fn begin(&mut self, stage: &Stage, ledgers: &mut [Ledger], random: &mut Random) {
         let namespace = match self.traits.only {
             Some(only) => only,
@@ -401,7 +401,7 @@ fn bury(
     });
 }
 
-/// A connection may end; but nobody may ever break the protocol.
+/// A connection may end; but no peer may ever break the protocol.
 fn check(error: &HostError) {
     let of_protocol = matches!(
         error,
