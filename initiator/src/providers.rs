@@ -110,7 +110,11 @@ impl Provided {
     ///
     /// # Errors
     /// Why none leads there.
-    pub fn choose(rdma: RdmaOptions, remote: SocketAddr, local: Option<IpAddr>) -> Result<Self, String> {
+    pub fn choose(
+        rdma: RdmaOptions,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> Result<Self, String> {
         let network = rdma.network()?;
         match rdma.provider {
             Choice::Verbs => Self::verbs(remote, local),

@@ -1,9 +1,9 @@
 //! A controller, driven by polling and by nothing else.
 
 mod actions;
+mod completions;
 mod guard;
 mod guarding;
-mod completions;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -363,7 +363,7 @@ impl Association {
         Duration::from_millis(units * READY_UNIT_MS)
     }
 
-    /// The events of Identify Controller's OAES that are wanted.
+    /// The events of Identify Controller's OAES that the host enables.
     pub(super) fn enabled_events(&self) -> AsyncEventConfig {
         let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
         AsyncEventConfig(offered & self.settings.events.0)

@@ -20,12 +20,12 @@
 mod bring_up;
 mod cause;
 mod duties;
-mod teardown;
 pub mod multipath;
 mod notice;
 mod recovering;
 pub mod requeue;
 mod settings;
+mod teardown;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -38,8 +38,8 @@ use crate::wire::{Cqe, Sqe};
 
 use bring_up::{IoQueues, Step};
 use duties::{Aborts, KeepAlive};
-use teardown::Teardown;
 use recovering::Loss;
+use teardown::Teardown;
 
 pub use bring_up::{ADMIN_ENTRIES, IN_CAPSULE_BYTES_MAX};
 pub use cause::Cause;

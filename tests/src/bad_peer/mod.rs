@@ -8,9 +8,9 @@
 mod capsules;
 mod connecting;
 mod flooding;
-mod vanishing;
 mod peer;
 mod sgls;
+mod vanishing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -364,7 +364,10 @@ impl Peer {
 
     fn try_receive(&mut self, qp: QpId) -> Option<Answer> {
         if let Some(at) = self.responses.iter().position(|(on, _)| *on == qp) {
-            return self.responses.remove(at).map(|(_, cqe)| Answer::Response(cqe));
+            return self
+                .responses
+                .remove(at)
+                .map(|(_, cqe)| Answer::Response(cqe));
         }
         let about_end =
             |event: &Event| qp_of(event) == Some(qp) && !matches!(event, Event::Established { .. });

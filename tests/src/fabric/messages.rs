@@ -43,10 +43,7 @@ fn send_sizes(setting: &Setting) -> Result<()> {
             landed.status.is_success() && landed.qp == link.target,
             "{landed:?}"
         );
-        ensure!(
-            landed.invalidated_rkey.is_none(),
-            "nothing was invalidated"
-        );
+        ensure!(landed.invalidated_rkey.is_none(), "nothing was invalidated");
         ensure!(
             pair.target.received(&landed) == bytes,
             "{length} bytes arrived mangled"

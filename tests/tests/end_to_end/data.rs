@@ -40,18 +40,21 @@ fn every_size(target: &TestTarget) {
                     continue;
                 }
                 let slba = 11 + 3 * round as u64;
-                let data = bytes(round as u64 * 3 + way as u64, size);
+                let data = bytes(round as u64 * 3 + transfer as u64, size);
                 let before = disk.read(slba - 1, block_bytes as usize, Transfer::Keyed);
                 disk.write(slba, &data, transfer);
                 let back = match transfer {
                     Transfer::InCapsule => Transfer::Keyed,
                     other => other,
                 };
-                assert!(disk.read(slba, size, back) == data, "{size} bytes, {way:?}");
+                assert!(
+                    disk.read(slba, size, back) == data,
+                    "{size} bytes, {transfer:?}"
+                );
                 let untouched = disk.read(slba - 1, block_bytes as usize, Transfer::Keyed);
                 assert!(
                     before == untouched,
-                    "{size} bytes, {way:?}: a neighbour changed"
+                    "{size} bytes, {transfer:?}: a neighbour changed"
                 );
             }
         }

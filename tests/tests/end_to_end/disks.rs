@@ -105,7 +105,8 @@ fn a_disk_that_is_cut_short_fails_until_a_reload() {
     assert_eq!(host.open_namespace(1).unwrap().blocks, 128);
     let mut cut = Disk::new(&mut host, 1);
     assert!(
-        cut.read(0, SIZE as usize / 2, Transfer::Keyed) == bytes(1, SIZE as usize)[..SIZE as usize / 2]
+        cut.read(0, SIZE as usize / 2, Transfer::Keyed)
+            == bytes(1, SIZE as usize)[..SIZE as usize / 2]
     );
     assert_eq!(flush(&mut host, 1), Ok(()));
     wait_until("SMART is well", || warning(&mut host) == 0);

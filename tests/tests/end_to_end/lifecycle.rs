@@ -88,7 +88,10 @@ fn a_reset_brings_the_controller_up_again() {
     for round in 0..3 {
         Disk::new(&mut host, 1).write(round, &data, Transfer::Keyed);
         host.reset().unwrap();
-        assert_eq!(Disk::new(&mut host, 1).read(round, 4096, Transfer::Keyed), data);
+        assert_eq!(
+            Disk::new(&mut host, 1).read(round, 4096, Transfer::Keyed),
+            data
+        );
     }
     host.shutdown().unwrap();
     target.stop();

@@ -56,7 +56,9 @@ impl<'a> Disk<'a> {
         }
         let buffer = self.host.buffer(bytes.len()).unwrap();
         buffer.write(0, bytes);
-        let response = self.host.run(self.qid, sqe, keyed(&buffer, length, transfer))?;
+        let response = self
+            .host
+            .run(self.qid, sqe, keyed(&buffer, length, transfer))?;
         check_key(&buffer, &response, transfer);
         Ok(response)
     }

@@ -141,7 +141,9 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
     let mut bystander = target.try_connect(bystander).unwrap();
     check_bystander(&mut bystander, &mut random);
     disk.hang();
-    let greedy: Vec<_> = ["b", "c"].map(|name| flood(&target, name, 6, transfer)).into();
+    let greedy: Vec<_> = ["b", "c"]
+        .map(|name| flood(&target, name, 6, transfer))
+        .into();
     disk.wait();
     check_bystander(&mut bystander, &mut random);
     // Its admin queue, and hosts that come.

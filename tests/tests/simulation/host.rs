@@ -142,7 +142,7 @@ impl Simulated {
         while busy {
             busy = self.controller.poll(now);
             self.collect(disks);
-            self.hear()?;
+            self.take_events()?;
             // As before any sleep: what arrived meanwhile is not slept over.
             busy |= self.controller.endpoint().arm()?;
         }
@@ -152,7 +152,7 @@ impl Simulated {
     }
 
     /// Takes the events of the association.
-    fn hear(&mut self) -> Result<(), HostError> {
+    fn take_events(&mut self) -> Result<(), HostError> {
         while let Some(event) = self.controller.take_event() {
             world::note(|| format!("host: {event:?}"));
             match event {
