@@ -58,8 +58,8 @@ struct Serve {
     /// Listens for hosts at this address; the port is 4420 unless given: 192.0.2.1:4421, [2001:db8::1]:4421
     #[arg(long, value_name = "ADDR[:PORT]")]
     listen: Vec<String>,
-    /// A file or block device, memory, or a null disk; each becomes the next namespace
-    #[arg(long, value_name = "PATH|mem:SIZE|null:SIZE")]
+    /// A file or block device, a Ceph image, memory, or a null disk; each becomes the next namespace
+    #[arg(long, value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
     export: Vec<String>,
     /// The name of the subsystem of the exports
     #[arg(long, value_name = "NQN")]
