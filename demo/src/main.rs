@@ -24,7 +24,7 @@ use nvme_proto::wire::Nqn;
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:demo";
 const HOST: &str = "nqn.2026-01.org.example:demo-host";
 
-/// Exports a disk image by RoCE in user space, connects to it, verifies data and measures.
+/// Exports a disk image over RoCE in user space, connects to it, verifies data and measures.
 #[derive(Debug, Parser)]
 #[command(name = "cargo demo", version)]
 struct Args {

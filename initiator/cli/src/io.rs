@@ -65,7 +65,7 @@ struct Blocks {
 /// Leave to change what is on the disk.
 #[derive(Debug, Args)]
 struct Leave {
-    /// Yes, what is on this namespace may be destroyed
+    /// Confirms that the data on this namespace may be destroyed
     #[arg(long)]
     destroy_data: bool,
 }

@@ -186,7 +186,7 @@ impl Nvme<'_> {
             let more = begun.elapsed() < time;
             while more && sent - done < raw::DEPTH as u64 {
                 let sqe = self.random_read(bytes);
-                // Whose bytes end up where does not matter: nobody looks at them.
+                // Whose bytes end up where does not matter: no code reads them.
                 let at = (sent as usize % raw::DEPTH) * bytes as usize;
                 let data = Data::part_of(&buffer, at, bytes);
                 self.host.submit(QUEUE, sqe, data).map_err(text)?;

@@ -55,7 +55,7 @@ pub(super) fn on_refusal(reason: u16, remote: SocketAddr) -> String {
     trouble::of_reject(reason).line(End::Host, remote.ip())
 }
 
-/// For a connection that nobody answered: the provider's words, and the next step.
+/// For a connection without an answer: the provider's words, and the next step.
 pub(super) fn on_silence(reason: &str, remote: SocketAddr) -> String {
     let next = trouble::NO_ANSWER.next.command(End::Host, remote.ip());
     format!("{reason}; next: {next}")

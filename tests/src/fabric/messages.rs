@@ -43,10 +43,7 @@ fn send_sizes(setting: &Setting) -> Result<()> {
             landed.status.is_success() && landed.qp == link.target,
             "{landed:?}"
         );
-        ensure!(
-            landed.invalidated_rkey.is_none(),
-            "nobody invalidated anything"
-        );
+        ensure!(landed.invalidated_rkey.is_none(), "nothing was invalidated");
         ensure!(
             pair.target.received(&landed) == bytes,
             "{length} bytes arrived mangled"
@@ -268,7 +265,7 @@ fn receive_shortage(setting: &Setting) -> Result<()> {
     pair.settle()?;
     ensure!(
         pair.host.waiting_completions() + pair.target.waiting_completions() == 0,
-        "a message completed though nobody could take it"
+        "a message completed though no receive could take it"
     );
     for index in 0..4_u32 {
         pair.target.post_receives(index..index + 1)?;

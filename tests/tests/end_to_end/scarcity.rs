@@ -1,4 +1,4 @@
-//! A target with little of everything still serves everybody: who finds nothing
+//! A target with little of everything still serves all hosts: a host that finds nothing
 //! waits its turn.
 
 use cairn_initiator::{Data, HostError, command};

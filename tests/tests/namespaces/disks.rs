@@ -45,7 +45,7 @@ pub(crate) fn run(cable: Cable) {
         let provider: Arc<dyn Provider> = Arc::new(cable.provider());
         let target = Target::start(config, vec![provider]).unwrap();
         address_out.send(target.addresses()[0]).unwrap();
-        // An error is the host's panic, which is told by itself.
+        // An error is the host's panic, which is reported separately.
         let _ = over_in.recv_timeout(PATIENCE);
         target.stop().unwrap();
     };

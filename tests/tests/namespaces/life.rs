@@ -159,7 +159,7 @@ impl Trial {
     }
 }
 
-/// Writes blocks and reads them back until it is told to end.
+/// Writes blocks and reads them back until it is stopped.
 fn write_and_read_back(host: &mut Host, progress: &Progress) {
     let buffer = host.buffer(BLOCK_BYTES).unwrap();
     let mut random = 1;

@@ -11,12 +11,12 @@
 //! * a connection ends for a reason only;
 //! * everything ends in bounded time, and then the target holds nothing that it did
 //!   not hold before;
-//! * nobody panics.
+//! * nothing panics.
 //!
 //! Where several hosts use the same blocks ([`crowd`]), disks fail and machines stop,
 //! what hosts saw is what some disk could have shown them ([`history`]).
 //!
-//! A failing seed prints the command that replays it, and tells each packet then.
+//! A failing seed prints the command that replays it, and prints each packet then.
 //! `CAIRN_SEEDS` says how many seeds to run, for longer than CI does.
 
 mod crowd;
@@ -130,7 +130,7 @@ fn power_cuts() {
     crowd("power_cuts", 120, crowd::Trouble::PowerCut);
 }
 
-/// Nobody notices that time passes, as in a machine that sleeps.
+/// No clock shows that time passes, as in a machine that sleeps.
 #[test]
 fn clock_jumps() {
     crowd("clock_jumps", 80, crowd::Trouble::ClockJump);

@@ -10,7 +10,7 @@ fn number(variable: &str) -> Option<u64> {
     Some(number.unwrap_or_else(|_| panic!("{variable}={value} is no number")))
 }
 
-/// Whether one seed is to be replayed, and told about.
+/// Whether one seed is to be replayed, and printed.
 pub(crate) fn is_replay() -> bool {
     number("CAIRN_SEED").is_some()
 }

@@ -1,6 +1,6 @@
 //! All there is but the hosts: the clock, the network, the target.
 //!
-//! One world a thread, so that whoever waits can let it go on.
+//! One world a thread, so that code that waits can let it go on.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     pub(crate) ipv6: bool,
     /// The target's configuration but for its listener.
     pub(crate) config: String,
-    /// Whether to tell what happens.
+    /// Whether to print what happens.
     pub(crate) trace: bool,
 }
 
@@ -82,7 +82,7 @@ pub(crate) fn now() -> Instant {
     with(|world| world.clock.now())
 }
 
-/// Says something, if somebody listens.
+/// Prints a line, if enabled.
 pub(crate) fn note(what: impl FnOnce() -> String) {
     with(|world| world.note(what));
 }
@@ -174,10 +174,10 @@ impl World {
     }
 
     /// Lets all but the hosts do what there is to do now, then has the next thing
-    /// happen: a packet arrives, or somebody's timer is due, or `latest` comes.
+    /// happen: a packet arrives, or a timer is due, or `latest` comes.
     pub(crate) fn advance(&mut self, latest: Instant) {
         let mut deadlines = [self.step_managers(), self.target.step(), None];
-        // What the target wants of connections.
+        // What the target requests of connections.
         deadlines[2] = self.step_managers();
         let now = self.clock.now();
         while let Some(frame) = self.wire.take_sent() {

@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 /// What no command of a bystander takes.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// What can befall everybody.
+/// Faults that affect all.
 #[derive(Debug, Clone, Copy)]
 enum Mishap {
     Pause,

@@ -52,7 +52,7 @@ pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
 /// A frame's transport headers, field by field as in [`TRANSPORT_FIELDS`].
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
-    // Of a packet that came, a socket does not tell the identification.
+    // Of a packet that came, a socket does not show the identification.
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
     let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
     let Packet {

@@ -43,7 +43,7 @@ pub struct FabricArgs {
     record: Option<PathBuf>,
 }
 
-/// What else can be done with the fabric.
+/// Further commands.
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
     /// Rates of counters, until interrupted
@@ -55,12 +55,12 @@ enum Action {
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
-    /// What an error of a connection or of work means, what causes it, and what to type
+    /// The meaning of an error, its causes, and the next command
     Explain {
         /// A name, a part of one, or a number: "IBV_WC_RETRY_EXC_ERR", "rnr", "12"; every
         /// error, if none is given
         error: Option<String>,
-        /// Whom the connection was with
+        /// Address of the other end of the connection
         #[arg(long, value_name = "ADDR")]
         peer: Option<IpAddr>,
     },
@@ -95,7 +95,7 @@ enum VersionArg {
 /// Which machine, and how to say it.
 #[derive(Debug, Clone, Args)]
 struct MachineArgs {
-    /// How to say it
+    /// Output format
     #[arg(
         short,
         long,
@@ -104,7 +104,7 @@ struct MachineArgs {
         global = true
     )]
     output: Format,
-    /// Look at this directory, or at this recording, instead of at the machine
+    /// Read this directory or this recording instead of the machine
     #[arg(long, value_name = "DIR|FILE", global = true)]
     root: Option<PathBuf>,
 }
@@ -121,16 +121,16 @@ enum Format {
 /// error, and 3 if the doctor itself failed.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
-    /// Look at the way to this machine, too; that sends packets to it
+    /// Check the route to this machine, too; that sends packets to it
     #[arg(long, value_name = "ADDR")]
     peer: Option<IpAddr>,
     /// An address to listen on or to connect from; all of RDMA's, if none is given
     #[arg(long, value_name = "ADDR")]
     address: Vec<IpAddr>,
-    /// The ToS that connections are going to have
+    /// The ToS that connections will have
     #[arg(long, value_name = "0-255")]
     tos: Option<u8>,
-    /// RoCE in user space is to be used, whatever devices there are
+    /// Check for RoCE in user space, even if there are RDMA devices
     #[arg(long)]
     soft: bool,
     /// Seconds to watch the counters for; 0 reads them once

@@ -124,7 +124,7 @@ impl Stage {
         });
     }
 
-    /// Does something of which nobody else hears: what is sent meanwhile is lost.
+    /// Does something that no other sees: what is sent meanwhile is lost.
     pub(super) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
         self.send_all();
         job();
@@ -156,7 +156,7 @@ impl Stage {
             .collect()
     }
 
-    /// Time passes of which nobody notices anything while it does.
+    /// Time passes unnoticed while it does.
     pub(super) fn jump(&mut self, gap: Duration) {
         self.note(|| format!("the clock jumps by {gap:?}"));
         self.clock.advance_to(self.now() + gap);
@@ -169,7 +169,7 @@ impl Stage {
         for node in self.targets.iter_mut().filter(|node| !node.paused) {
             let before = node.soft.step();
             let own = node.target.as_mut().and_then(SteppedTarget::step);
-            // What the target wants of connections.
+            // What the target requests of connections.
             let after = node.soft.step();
             next = [before, own, after]
                 .into_iter()
