@@ -205,7 +205,7 @@ enum Phase {
     New,
     BringUp(Step),
     Live,
-    Teardown(Teardown),
+    TearingDown(Teardown),
     /// Waits until all connections are closed.
     Closing(Next),
     /// Waits to connect again.
