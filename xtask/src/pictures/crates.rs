@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A user stands in a row above what it uses.
-const NODES: [Node; 12] = [
+const NODES: [Node; 14] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -49,18 +49,25 @@ const NODES: [Node; 12] = [
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (4, 3)),
     node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
     node(
+        "cairn-control",
+        "target/control",
+        "the control socket",
+        (8, 3),
+    ),
+    node(
         "cairn-roce-proto",
         "rdma/roce-proto",
         "RoCE without I/O",
         (2, 4),
     ),
+    node("cairn-rbd", "target/rbd", "Ceph images", (7, 4)),
     node("cairn-rdma", "rdma", "the RDMA traits", (4, 5)),
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 17] = [
+const EDGES: [(&str, &str); 20] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
@@ -68,6 +75,9 @@ const EDGES: [(&str, &str); 17] = [
     ("cairn-target", "cairn-roce"),
     ("cairn-target", "cairn-verbs"),
     ("cairn-target", "cairn-fabric"),
+    ("cairn-target", "cairn-control"),
+    ("cairn-target", "cairn-rbd"),
+    ("cairn-rbd", "cairn-rdma"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-verbs"),
     ("cairn-initiator", "cairn-fabric"),
@@ -81,7 +91,8 @@ const EDGES: [(&str, &str); 17] = [
 ];
 
 /// Arrows that would run behind a box go straight down at this x instead.
-const BENDS: [(&str, &str, f64); 2] = [
+const BENDS: [(&str, &str, f64); 3] = [
+    ("cairn-target", "cairn-rbd", 695.0),
     ("cairn-initiator", "nvme-proto", 463.0),
     ("cairn-config", "cairn-rdma", 231.0),
 ];
@@ -101,7 +112,7 @@ impl Node {
 
 pub(super) fn draw() -> String {
     let mut canvas = Canvas::new(
-        930,
+        1138,
         614,
         "The crates of Cairn",
         "Target and initiator both use the RDMA providers, the fabric diagnostics and nvme-proto. \
@@ -155,8 +166,9 @@ mod tests {
     use super::*;
 
     /// Crates above the picture: nothing uses them.
-    const ABOVE: [&str; 5] = [
+    const ABOVE: [&str; 6] = [
         "cairn-benches",
+        "cairn-ceph",
         "cairn-demo",
         "cairn-skips",
         "cairn-tests",
