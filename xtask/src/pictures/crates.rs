@@ -48,6 +48,7 @@ const NODES: [Node; 14] = [
     node("cairn-roce", "rdma/roce", "RoCE in user space", (2, 3)),
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (4, 3)),
     node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
+    node("cairn-rbd", "target/rbd", "images of Ceph", (10, 3)),
     node(
         "cairn-control",
         "target/control",
@@ -60,7 +61,6 @@ const NODES: [Node; 14] = [
         "RoCE without I/O",
         (2, 4),
     ),
-    node("cairn-rbd", "target/rbd", "Ceph images", (7, 4)),
     node("cairn-rdma", "rdma", "the RDMA traits", (4, 5)),
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
@@ -75,9 +75,8 @@ const EDGES: [(&str, &str); 20] = [
     ("cairn-target", "cairn-roce"),
     ("cairn-target", "cairn-verbs"),
     ("cairn-target", "cairn-fabric"),
-    ("cairn-target", "cairn-control"),
     ("cairn-target", "cairn-rbd"),
-    ("cairn-rbd", "cairn-rdma"),
+    ("cairn-target", "cairn-control"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-verbs"),
     ("cairn-initiator", "cairn-fabric"),
@@ -88,11 +87,11 @@ const EDGES: [(&str, &str); 20] = [
     ("cairn-roce-proto", "cairn-rdma"),
     ("cairn-verbs", "cairn-rdma"),
     ("cairn-fabric", "cairn-rdma"),
+    ("cairn-rbd", "cairn-rdma"),
 ];
 
 /// Arrows that would run behind a box go straight down at this x instead.
-const BENDS: [(&str, &str, f64); 3] = [
-    ("cairn-target", "cairn-rbd", 695.0),
+const BENDS: [(&str, &str, f64); 2] = [
     ("cairn-initiator", "nvme-proto", 463.0),
     ("cairn-config", "cairn-rdma", 231.0),
 ];
@@ -112,7 +111,7 @@ impl Node {
 
 pub(super) fn draw() -> String {
     let mut canvas = Canvas::new(
-        1138,
+        1394,
         614,
         "The crates of Cairn",
         "Target and initiator both use the RDMA providers, the fabric diagnostics and nvme-proto. \
