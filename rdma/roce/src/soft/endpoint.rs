@@ -28,7 +28,7 @@ use crate::time::ProtoClock;
 use cairn_rdma::wake::Wake;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::Context;
-use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue, Work};
+use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
@@ -98,7 +98,7 @@ impl SoftEndpoint {
             .options
             .fault
             .map(|options| Fault::new(options, stream));
-        let chance = device.options.chance.clone();
+        let entropy = device.options.entropy.clone();
         let mut receiver = Box::new(Receiver::new());
         // What came for the socket's last owner.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
@@ -109,11 +109,11 @@ impl SoftEndpoint {
             outlets: Outlets::new(
                 device.options.network.clone(),
                 device.address,
-                chance.clone(),
+                entropy.clone(),
             ),
             inbox: Inbox { mailbox, wake },
             letters,
-            slots: Slots::new(index, options.queue_pairs, numbers, chance),
+            slots: Slots::new(index, options.queue_pairs, numbers, entropy),
             memory: regions.reader(),
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
@@ -214,7 +214,7 @@ impl Endpoint for SoftEndpoint {
         let up = matches!(entry.phase, Phase::Accepted | Phase::Established);
         let qp = entry.qp.as_mut().filter(|_| up).ok_or(PostError::Broken)?;
         let cx = context!(self, id);
-        qp.post(chain.iter().map(Work::from), &cx)?;
+        qp.post(chain.iter().copied(), &cx)?;
         self.make_ready(id);
         Ok(())
     }
@@ -223,10 +223,10 @@ impl Endpoint for SoftEndpoint {
         self.progress();
         let mut count = 0;
         while let Some(to) = out.get_mut(count) {
-            let Some(done) = self.completions.pop() else {
+            let Some(completion) = self.completions.pop() else {
                 break;
             };
-            *to = done.completion;
+            *to = completion;
             count += 1;
             self.close_if_drained(to.qp);
         }

@@ -23,12 +23,12 @@ use cairn_rdma::{
     Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Sink,
 };
 
-use crate::chance::Chance;
 use crate::phy::Network;
 use crate::phy::capture::Capture;
 use crate::phy::fault::FaultOptions;
 use crate::phy::neighbour;
 use crate::phy::socket::source_for;
+use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
 use device::SoftDevice;
@@ -53,7 +53,7 @@ pub struct SoftOptions {
     /// What tells it the time.
     pub clock: Clock,
     /// Where it takes numbers from that peers must not foresee.
-    pub chance: Chance,
+    pub entropy: Entropy,
 }
 
 impl Default for SoftOptions {
@@ -64,7 +64,7 @@ impl Default for SoftOptions {
             congestion_control: true,
             network: Network::default(),
             clock: Clock::default(),
-            chance: Chance::default(),
+            entropy: Entropy::default(),
         }
     }
 }
@@ -265,7 +265,7 @@ impl Provider for Soft {
         for _ in 0..8 {
             result = self
                 .shared
-                .device_at(device::loopback_address(&self.shared.options.chance));
+                .device_at(device::loopback_address(&self.shared.options.entropy));
             if result.is_ok() {
                 break;
             }

@@ -116,7 +116,7 @@ impl SoftEndpoint {
         let flow = flow(Outlet::UNDECIDED, path, marked);
         let wish = Connect {
             path,
-            local_port: ACTIVE_PORTS | self.device.options.chance.draw() as u16,
+            local_port: ACTIVE_PORTS | self.device.options.entropy.draw() as u16,
             remote_port: options.remote.port(),
             terms,
             retry_count: options.qp.retry_count,
@@ -166,7 +166,7 @@ impl SoftEndpoint {
     fn terms(&self, qpn: u32, options: &QpOptions) -> QpTerms {
         QpTerms {
             qpn,
-            starting_psn: self.device.options.chance.draw() as u32 & 0xff_ffff,
+            starting_psn: self.device.options.entropy.draw() as u32 & 0xff_ffff,
             responder_resources: options.responder_resources.min(MAX_DEPTH),
             initiator_depth: options.initiator_depth.min(MAX_DEPTH),
             rnr_retry_count: RNR_RETRY_FOR_EVER,
