@@ -42,6 +42,8 @@ pub mod loopback;
 pub mod marking;
 #[cfg(feature = "std")]
 pub mod memory;
+#[cfg(feature = "std")]
+pub mod netlink;
 pub mod partition;
 #[cfg(feature = "std")]
 pub mod provider;

@@ -12,7 +12,7 @@
 //! * [`mtu`], [`tos`] and [`priorities`] are the arithmetic of RoCE.
 //!
 //! Nothing here is on the way of an I/O, and nothing needs an RDMA device.
-//! `unsafe` stands in `source::live::sys` and `source::live::verbs` alone.
+//! `unsafe` stands in `source::live::sys` alone.
 
 #[cfg(feature = "cli")]
 pub mod cli;

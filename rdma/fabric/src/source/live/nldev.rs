@@ -16,7 +16,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::netlink::{attribute, attributes, find, talk_of, u32_at};
+use cairn_rdma::netlink::{attribute, attributes, find, u32_at};
+
+use super::netlink::talk_of;
 use crate::source::QueuePairs;
 
 /// The protocol, from linux/netlink.h.
@@ -120,7 +122,7 @@ fn name(names: &[(u8, &str)], value: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::live::netlink::collect;
+    use cairn_rdma::netlink::collect;
 
     /// What Linux answers about rxe0 with a broken GSI queue pair, those of two connections,
     /// and one that has no port yet; then the end of the dump.
