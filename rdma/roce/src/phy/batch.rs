@@ -123,7 +123,7 @@ impl Batch {
     }
 
     /// Makes a packet of the first `length` bytes of [`Self::room`], with its ICRC.
-    /// Without `offload` it stays by itself. Returns where it is.
+    /// Without company to join it stays by itself.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
@@ -131,7 +131,7 @@ impl Batch {
         length: usize,
         place: &mut Place,
         joins: Option<Company>,
-    ) -> Range<usize> {
+    ) {
         let sealed = length + ICRC_LEN;
         let group = self
             .find(flow, sealed, place, joins)
@@ -145,7 +145,6 @@ impl Batch {
             batch: self.number,
             group,
         };
-        start..self.used
     }
 
     /// Whether what waits should leave before this packet is added. What is shorter
@@ -237,16 +236,6 @@ impl Batch {
             });
         }
         self.used += sealed;
-    }
-
-    /// The bytes of a packet that was added.
-    pub(super) fn bytes_mut(&mut self, packet: Range<usize>) -> &mut [u8] {
-        &mut self.bytes[packet]
-    }
-
-    /// Copies a packet that was added to [`Self::room`].
-    pub(super) fn copy_to_room(&mut self, packet: Range<usize>) {
-        self.bytes.copy_within(packet, self.used);
     }
 
     pub(super) fn groups(&self) -> &[Group] {

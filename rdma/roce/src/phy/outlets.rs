@@ -120,7 +120,7 @@ impl Outlets {
     /// # Errors
     /// The system has no socket, and there is none that could be shared.
     pub fn take(&mut self, toward: Toward, traffic_class: u8) -> io::Result<Outlet> {
-        if matches!(self.network, Network::Ethernet { .. }) {
+        if matches!(self.network.good(), Network::Ethernet { .. }) {
             return Ok(Outlet {
                 fd: self.of_level(traffic_class)?,
                 flow: self.entropy.draw() as u16,
@@ -223,7 +223,7 @@ impl Outlets {
         let mut tries = 0;
         let (socket, number) = loop {
             let number = FIRST_PORT | self.entropy.draw() as u16;
-            if matches!(self.network, Network::Wire(_)) {
+            if matches!(self.network.good(), Network::Wire(_)) {
                 break (None, number);
             }
             match Socket::bind_sender(SocketAddr::new(self.address, number)) {

@@ -10,6 +10,7 @@ use std::os::fd::RawFd;
 
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 
+use super::fault::BadInlet;
 use super::packet::PacketSocket;
 use super::socket::{Socket, check, from_storage};
 use super::wire::Tap;
@@ -159,6 +160,7 @@ impl Receiver {
             Inlet::Socket(socket) => self.receive_datagrams(socket)?,
             Inlet::Packets(socket) => self.receive_frames(socket)?,
             Inlet::Tap(tap) => self.receive_tap(tap),
+            Inlet::Bad(bad) => self.receive_bad(bad)?,
         };
         self.filled = count == asked;
         if count > 0 {
@@ -193,6 +195,25 @@ impl Receiver {
             count += 1;
         }
         count
+    }
+
+    fn receive_bad(&mut self, bad: &BadInlet) -> io::Result<usize> {
+        let arrived = bad.take(self.asked)?;
+        let buffers = self.bytes.chunks_exact_mut(BUFFER);
+        for ((buffer, info), packet) in buffers.zip(&mut self.infos).zip(&arrived) {
+            buffer[..packet.bytes.len()].copy_from_slice(&packet.bytes);
+            *info = Info {
+                source: Some(packet.source),
+                local: Some(packet.local),
+                segment: packet.bytes.len(),
+                length: packet.bytes.len(),
+                traffic_class: packet.traffic_class,
+                version: packet.version,
+                ..Info::UNKNOWN
+            }
+            .complete();
+        }
+        Ok(arrived.len())
     }
 
     fn receive_datagrams(&mut self, socket: &Socket) -> io::Result<usize> {

@@ -14,7 +14,6 @@ use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
 use crate::memory::{Keys, Regions};
 use crate::phy::Inlet;
-use crate::phy::fault::Fault;
 use crate::phy::send::Sender;
 use crate::time::ProtoClock;
 use cairn_rdma::entropy::Entropy;
@@ -88,12 +87,11 @@ impl SoftDevice {
         let options = shared.options.clone();
         let inlet = options.network.first_inlet(address, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
-        let fault = options.fault.map(|options| Fault::new(options, id << 8));
         let manager = ConnectionManager::new(
             ProtoClock::new(options.clock.clone()),
             Manager::new(Identity::new(options.entropy.to_draw())),
             inlet,
-            Sender::new(&options.network, fault, options.capture.clone()),
+            Sender::new(&options.network, options.capture.clone()),
             options.capture.clone(),
         );
         let manager = Arc::new(manager?);

@@ -20,7 +20,6 @@ use super::manager::{Inbox, News};
 use super::slots::{Phase, SLOTS, Slots};
 use crate::memory::{Regions, View};
 use crate::phy::Inlet;
-use crate::phy::fault::Fault;
 use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
@@ -93,11 +92,6 @@ impl SoftEndpoint {
         } = device.lease()?;
         let (mailbox, letters) = crossbeam_channel::unbounded();
         let count = usize::from(options.queue_pairs);
-        let stream = device.id() << 8 | u64::from(index);
-        let fault = device
-            .options
-            .fault
-            .map(|options| Fault::new(options, stream));
         let entropy = device.options.entropy.clone();
         let mut receiver = Box::new(Receiver::new());
         // What came for the socket's last owner.
@@ -123,11 +117,7 @@ impl SoftEndpoint {
             rounds: 0,
             receiver: Some(receiver),
             checker: Checker::new(),
-            sender: Sender::new(
-                &device.options.network,
-                fault,
-                device.options.capture.clone(),
-            ),
+            sender: Sender::new(&device.options.network, device.options.capture.clone()),
             ready: VecDeque::with_capacity(count),
             timers: BinaryHeap::with_capacity(4 * count),
             clock: ProtoClock::new(device.options.clock.clone()),

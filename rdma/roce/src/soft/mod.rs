@@ -25,7 +25,6 @@ use cairn_rdma::{
 
 use crate::phy::Network;
 use crate::phy::capture::Capture;
-use crate::phy::fault::FaultOptions;
 use crate::phy::neighbour;
 use crate::phy::socket::source_for;
 use cairn_rdma::entropy::Entropy;
@@ -41,8 +40,6 @@ const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 /// What a provider does besides speaking RoCE.
 #[derive(Debug, Clone)]
 pub struct SoftOptions {
-    /// Damage what is sent: for tests.
-    pub fault: Option<FaultOptions>,
     /// Write what is sent and received to a file.
     pub capture: Option<Arc<Capture>>,
     /// Congestion notifications slow senders down.
@@ -59,7 +56,6 @@ pub struct SoftOptions {
 impl Default for SoftOptions {
     fn default() -> Self {
         Self {
-            fault: None,
             capture: None,
             congestion_control: true,
             network: Network::default(),
@@ -248,7 +244,7 @@ impl Provider for Soft {
         if self.shared.has_device(remote.ip()) {
             return Ok(self.shared.device_at(remote.ip())?);
         }
-        if matches!(self.shared.options.network, Network::Ethernet { .. }) {
+        if matches!(self.shared.options.network.good(), Network::Ethernet { .. }) {
             neighbour::ask_link(remote.ip());
         }
         let local = source_for(remote).map_err(|source| FabricError::Os {

@@ -173,7 +173,7 @@ mod tests {
     fn messages(answer: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let mut messages = Vec::new();
         collect(answer, &mut messages)?;
-        Ok(messages)
+        Ok(messages.into_iter().map(|message| message.body).collect())
     }
 
     #[test]
