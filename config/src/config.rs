@@ -217,6 +217,8 @@ pub struct Namespace {
 pub enum Backing {
     /// A block device or file, by absolute path.
     Disk(PathBuf),
+    /// An image of a Ceph cluster.
+    Rbd(RbdImage),
     /// Memory that lives as long as the process.
     Memory {
         /// A multiple of the block size, and not 0.
@@ -227,6 +229,25 @@ pub enum Backing {
         /// A multiple of the block size, and not 0.
         bytes: u64,
     },
+}
+
+/// An image of a Ceph cluster, and whose eyes see it.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct RbdImage {
+    /// Pool.
+    pub pool: String,
+    /// Namespace of the pool, if not the one without a name.
+    pub namespace: Option<String>,
+    /// Image.
+    pub image: String,
+    /// Snapshot of it.
+    pub snapshot: Option<String>,
+    /// The cluster's configuration; `None`: where librados looks by itself.
+    pub conf: Option<PathBuf>,
+    /// The user, without `client.`; `None`: admin.
+    pub user: Option<String>,
+    /// The file with the user's key; `None`: where the configuration says.
+    pub keyring: Option<PathBuf>,
 }
 
 /// Bytes of a logical block.

@@ -228,11 +228,15 @@ pub(crate) struct NamespaceTable {
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) nsid: Option<i64>,
     /// What is behind it: the absolute path of a block device or file,
-    /// "mem:SIZE" for memory, or "null:SIZE" for nothing. Required.
+    /// "rbd:POOL/IMAGE" for an image of a Ceph cluster ("rbd:POOL/NAMESPACE/IMAGE",
+    /// and "@SNAPSHOT" behind either), "mem:SIZE" for memory, or "null:SIZE" for
+    /// nothing. Required.
     pub(crate) export: Option<String>,
+    /// How the cluster of an "rbd:" export is reached.
+    pub(crate) ceph: Option<CephTable>,
     /// Its UUID. If not given it is the disk's own: of a device by the name that it
-    /// has (WWID), of a file kept in its extended attributes, and of "mem:" and
-    /// "null:" another one at each start.
+    /// has (WWID), of a file kept in its extended attributes, of an image of Ceph by
+    /// cluster and image id, and of "mem:" and "null:" another one at each start.
     pub(crate) uuid: Option<String>,
     /// Its NGUID, 32 hexadecimal digits.
     pub(crate) nguid: Option<String>,
@@ -244,10 +248,25 @@ pub(crate) struct NamespaceTable {
     #[schemars(extend("default" = false))]
     pub(crate) read_only: Option<bool>,
     /// Whether other processes and machines export the same disk, too: it is then
-    /// not locked against them.
+    /// not locked against them, and the exclusive lock of an "rbd:" image goes to
+    /// whichever writes.
     #[schemars(extend("default" = false))]
     pub(crate) shared: Option<bool>,
     /// Its ANA group: listeners have a state for each.
     #[schemars(range(min = 1, max = 128), extend("default" = 1))]
     pub(crate) ana_group: Option<i64>,
+}
+
+/// How a Ceph cluster is reached.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct CephTable {
+    /// Absolute path of the cluster's configuration. Where librados looks by itself
+    /// (CEPH_CONF, /etc/ceph/ceph.conf) if not given.
+    pub(crate) conf: Option<String>,
+    /// The user, without "client."; "admin" if not given.
+    pub(crate) id: Option<String>,
+    /// Absolute path of the file with the user's key. Where the configuration says
+    /// if not given.
+    pub(crate) keyring: Option<String>,
 }

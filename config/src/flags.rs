@@ -18,7 +18,7 @@ use crate::problem::{Excerpt, Problem};
 pub struct Flags {
     /// `--listen ADDR[:PORT]`: each is one more listener.
     pub listen: Vec<String>,
-    /// `--export PATH|mem:SIZE|null:SIZE`: each is one more namespace of the
+    /// `--export PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: each is one more namespace of the
     /// subsystem that `nqn` names, with the next free NSID.
     pub export: Vec<String>,
     /// `--nqn NQN`: the subsystem of the exports, a new one if the file has

@@ -58,8 +58,8 @@ use serde::Deserialize;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Backing, BlockSize, Config, LISTENERS_MAX,
     Listener, Log, LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX,
-    Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, Reactors, Roce,
-    SUBSYSTEMS_MAX, Subsystem, Target,
+    Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, RbdImage, Reactors,
+    Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
 pub use flags::Flags;
 pub use identity::machine;

@@ -40,6 +40,7 @@ fn the_guide_has_every_key_and_its_default() {
         ("### `[[listener.ana_group]]`", "AnaGroupTable"),
         ("### `[[subsystem]]`", "SubsystemTable"),
         ("### `[[subsystem.namespace]]`", "NamespaceTable"),
+        ("### `ceph = { .. }`", "CephTable"),
     ] {
         let section = GUIDE
             .split(header)

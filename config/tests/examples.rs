@@ -3,7 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use cairn_config::{Access, Backing, BlockSize, Config, Flags, LogFormat, Provider, Reactors};
+use cairn_config::{
+    Access, Backing, BlockSize, Config, Flags, LogFormat, Provider, RbdImage, Reactors,
+};
 use cairn_rdma::PKey;
 
 const EVERYTHING: &str = include_str!("../examples/everything.toml");
@@ -84,8 +86,8 @@ fn every_value_arrives() {
             .allows(&"nqn.2024-01.com.example:b-host".parse().unwrap())
     );
 
-    let [disk, memory, null] = &subsystem.namespaces[..] else {
-        panic!("three namespaces")
+    let [disk, memory, null, image] = &subsystem.namespaces[..] else {
+        panic!("four namespaces")
     };
     assert_eq!(disk.nsid, 1);
     assert_eq!(disk.backing, Backing::Disk("/srv/disk.img".into()));
@@ -107,6 +109,17 @@ fn every_value_arrives() {
         (3, &Backing::Null { bytes: 1 << 40 })
     );
     assert_eq!(null.block_size.map(BlockSize::bytes), Some(512));
+    let snapshot = RbdImage {
+        pool: "disks".into(),
+        namespace: Some("team-a".into()),
+        image: "vm-7".into(),
+        snapshot: Some("monday".into()),
+        conf: Some("/etc/ceph/ceph.conf".into()),
+        user: Some("cairn".into()),
+        keyring: Some("/etc/ceph/cairn.keyring".into()),
+    };
+    assert_eq!(image.backing, Backing::Rbd(snapshot));
+    assert!(image.read_only, "nobody writes to a snapshot");
 }
 
 /// The defaults that the schema names are those that take effect.

@@ -184,11 +184,12 @@ error: \"lots\" is not a size
 
 error: \"disk:\" is no kind of disk
   --> --export disk:1GiB
-  help: write the absolute path of a block device or file, \"mem:SIZE\" or \"null:SIZE\"
+  help: write the absolute path of a block device or file, \"rbd:POOL/IMAGE\", \
+\"mem:SIZE\" or \"null:SIZE\"
 
 error: \"\" is not an absolute path
-  --> --export \n  help: write the absolute path of a block device or file, \"mem:SIZE\" or \
-\"null:SIZE\"";
+  --> --export \n  help: write the absolute path of a block device or file, \"rbd:POOL/IMAGE\", \
+\"mem:SIZE\" or \"null:SIZE\"";
     assert_eq!(error, expected);
 }
 

@@ -1,70 +1,45 @@
 //! A bar that shows how far something has come, where there is a terminal to
 //! draw it on. Elsewhere nothing is drawn, so that logs stay readable.
 
-use std::io::{IsTerminal, Write};
-
 use cairn_bench::{Audience, Glimpse};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
-const WIDTH: usize = 30;
+/// Parts of the whole, as the bar counts them.
+const PARTS: u64 = 1000;
 
 /// The bar of one piece of work. Gone from the screen with its owner.
 #[derive(Debug)]
 pub(crate) struct Progress {
-    label: String,
-    terminal: bool,
-    drawn: bool,
+    bar: ProgressBar,
 }
 
 impl Progress {
     pub(crate) fn new(label: impl Into<String>) -> Self {
-        Self {
-            label: label.into(),
-            terminal: std::io::stdout().is_terminal(),
-            drawn: false,
-        }
+        let bar = ProgressBar::with_draw_target(Some(PARTS), ProgressDrawTarget::stdout());
+        Self::on(bar, label.into())
+    }
+
+    fn on(bar: ProgressBar, label: String) -> Self {
+        let style = ProgressStyle::with_template("  {prefix:28} [{bar:30}] {percent:>3} %")
+            .expect("the template is well-formed")
+            .progress_chars("=> ");
+        bar.set_style(style);
+        bar.set_prefix(label);
+        Self { bar }
     }
 }
 
 impl Audience for Progress {
     fn glimpse(&mut self, glimpse: &Glimpse) {
-        let Some(done) = glimpse.progress.filter(|_| self.terminal) else {
-            return;
-        };
-        self.drawn = true;
-        print!("\r  {:<28} {}", self.label, bar(done));
-        // A bar that cannot be drawn is no reason to stop.
-        let _ = std::io::stdout().flush();
+        if let Some(done) = glimpse.progress {
+            let parts = done.clamp(0.0, 1.0) * PARTS as f64;
+            self.bar.set_position(parts as u64);
+        }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        if self.drawn {
-            // Back to the start of the line, and erase it (ECMA-48, EL).
-            print!("\r\x1b[K");
-            let _ = std::io::stdout().flush();
-        }
-    }
-}
-
-fn bar(done: f64) -> String {
-    let done = done.clamp(0.0, 1.0);
-    let full = (done * WIDTH as f64) as usize;
-    let (full, rest) = ("=".repeat(full), " ".repeat(WIDTH - full));
-    format!("[{full}{rest}] {:>3.0} %", done * 100.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::bar;
-
-    #[test]
-    fn a_bar_is_as_full_as_the_work_is_done() {
-        assert_eq!(bar(0.0), format!("[{}]   0 %", " ".repeat(30)));
-        assert_eq!(
-            bar(0.5),
-            format!("[{}{}]  50 %", "=".repeat(15), " ".repeat(15))
-        );
-        assert_eq!(bar(1.7), format!("[{}] 100 %", "=".repeat(30)));
+        self.bar.finish_and_clear();
     }
 }

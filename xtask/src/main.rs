@@ -3,6 +3,7 @@
 mod bench;
 mod bindings;
 mod msrv;
+mod pictures;
 mod results;
 mod soak;
 mod test;
@@ -30,6 +31,8 @@ enum Chore {
     Dependencies,
     /// Check that everything compiles with the oldest Rust that Cargo.toml promises
     Msrv,
+    /// Draw the pictures of the documents
+    Pictures,
     /// Disturb targets, hosts and disks at random for hours, and see that nothing is lost or left
     Soak(soak::Args),
     /// Run the tests, the real kernel's among them; the last line sums them up
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
         Chore::Dependencies => test::check_dependencies(),
         Chore::Msrv => msrv::run(),
+        Chore::Pictures => pictures::run().map(|()| ExitCode::SUCCESS),
         Chore::Soak(args) => soak::run(&args),
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),

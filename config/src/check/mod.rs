@@ -7,6 +7,7 @@ mod listener;
 mod marking;
 mod metrics;
 mod namespace;
+mod rbd;
 mod subsystem;
 mod target;
 

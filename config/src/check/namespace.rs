@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use uuid::Uuid;
 
-use super::Check;
+use super::{Check, rbd};
 use crate::config::{Backing, BlockSize, NSID_MAX, Namespace};
 use crate::file::{NamespaceTable, SubsystemTable};
 use crate::place::Place;
@@ -14,8 +14,7 @@ use crate::size;
 
 const MEMORY_PREFIX: &str = "mem:";
 const NULL_PREFIX: &str = "null:";
-const FORMS: &str =
-    "write the absolute path of a block device or file, \"mem:SIZE\" or \"null:SIZE\"";
+const FORMS: &str = "write the absolute path of a block device or file, \"rbd:POOL/IMAGE\", \"mem:SIZE\" or \"null:SIZE\"";
 /// LBAs and byte offsets both fit a signed 64-bit number.
 const BYTES_MAX: u64 = 1 << 62;
 
@@ -50,13 +49,18 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
     for (index, subsystem) in tables.iter().enumerate() {
         let below = place.index(index).key("namespace");
         for (index, namespace) in subsystem.namespace.iter().enumerate() {
-            let Some(export) = namespace.export.as_deref().filter(|e| e.starts_with('/')) else {
+            let is_place = |e: &&str| e.starts_with('/') || e.starts_with(rbd::PREFIX);
+            let Some(export) = namespace.export.as_deref().filter(is_place) else {
                 continue;
             };
             let at = below.index(index).key("export");
-            let read_only = namespace.read_only.unwrap_or(false);
+            let read_only = namespace.read_only.unwrap_or(false) || rbd::is_snapshot(export);
             let shared = namespace.shared.unwrap_or(false);
-            let path: PathBuf = Path::new(export).components().collect();
+            let path: PathBuf = if export.starts_with(rbd::PREFIX) {
+                rbd::place_of(export, namespace.ceph.as_ref())
+            } else {
+                Path::new(export).components().collect()
+            };
             match firsts.get(&path) {
                 Some((first, first_read_only, first_shared))
                     if !(read_only && *first_read_only || shared && *first_shared) =>
@@ -77,7 +81,8 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
 fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Option<Namespace> {
     let nsid = nsid(check, place, table.nsid);
     let block_size = block_size(check, place, table.block_size);
-    let backing = backing(check, place, table.export.as_deref(), block_size);
+    let backing = backing(check, place, table, block_size);
+    rbd::check_stray(check, place, table);
     let uuid = uuid(check, place, table.uuid.as_deref());
     let nguid = nguid(check, place, table.nguid.as_deref());
     let ana_group = check.number(
@@ -93,10 +98,21 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
         uuid,
         nguid,
         block_size,
-        read_only: table.read_only.unwrap_or(false),
+        read_only: read_only(check, place, table),
         shared,
         ana_group: ana_group.map_or(1, |group| group as u32),
     })
+}
+
+/// A snapshot never changes.
+fn read_only(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> bool {
+    let is_snapshot = table.export.as_deref().is_some_and(rbd::is_snapshot);
+    if is_snapshot && table.read_only == Some(false) {
+        check
+            .wrong(&place.key("read_only"), "a snapshot can only be read")
+            .help("leave read_only out, or export a clone of the snapshot: `rbd clone`");
+    }
+    table.read_only.unwrap_or(is_snapshot)
 }
 
 /// Memory is never another process's.
@@ -145,10 +161,10 @@ fn block_size(check: &mut Check<'_>, place: &Place, bytes: Option<i64>) -> Optio
 fn backing(
     check: &mut Check<'_>,
     place: &Place,
-    export: Option<&str>,
+    table: &NamespaceTable,
     block_size: Option<BlockSize>,
 ) -> Option<Backing> {
-    let Some(export) = export else {
+    let Some(export) = table.export.as_deref() else {
         check.missing(place, "export", FORMS);
         return None;
     };
@@ -160,6 +176,9 @@ fn backing(
     if let Some(size) = export.strip_prefix(NULL_PREFIX) {
         let bytes = blocks(check, &at, size, block_size)?;
         return Some(Backing::Null { bytes });
+    }
+    if let Some(image) = export.strip_prefix(rbd::PREFIX) {
+        return rbd::image(check, place, image, table.ceph.as_ref()).map(Backing::Rbd);
     }
     if export.starts_with('/') && !export.contains('\0') {
         return Some(Backing::Disk(PathBuf::from(export)));

@@ -3,6 +3,7 @@
 //! A test is a story told to a [`Rig`]: a ring, a buffer and one backend.
 
 mod devices;
+mod images;
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -39,7 +40,7 @@ impl Rig {
                 let slot = ring.add_file(disk.fd(), disk.handover());
                 Some(slot.expect("room for a file"))
             }
-            Backend::Memory(_) | Backend::Null(_) => None,
+            Backend::Rbd(_) | Backend::Memory(_) | Backend::Null(_) => None,
         };
         Self {
             ring,

@@ -53,7 +53,8 @@ pub(super) fn of(file: &File, path: &Path, shared: bool) -> io::Result<Uuid> {
     }
 }
 
-fn derived(name: &str) -> Uuid {
+/// The identity that follows from a name that nothing else has.
+pub(super) fn derived(name: &str) -> Uuid {
     Uuid::new_v5(&DISKS, name.as_bytes())
 }
 

@@ -18,19 +18,21 @@ mod null;
 mod open;
 mod pieces;
 mod queue_limits;
+mod rbd;
 
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_config::Uuid;
+use cairn_config::{RbdImage, Uuid};
 use cairn_rdma::Mapping;
 use nvme_proto::namespace::Preferred;
 
 pub(crate) use block_file::BlockFile;
 pub(crate) use memory::MemoryDisk;
 pub(crate) use null::NullDisk;
+pub(crate) use rbd::{RbdDisk, name_of, where_to_look};
 
 use pieces::Pieces;
 
@@ -208,10 +210,10 @@ impl OpenError {
     /// It has not opened for so long.
     pub(crate) fn late(path: &Path, waited: Duration) -> Self {
         Self::new(format!(
-            "{} has not opened for {} seconds: look in the kernel's log for a disk, or a server \
-             of a network file system, that does not answer",
+            "{} has not opened for {} seconds: {}",
             path.display(),
-            waited.as_secs()
+            waited.as_secs(),
+            where_to_look(path)
         ))
     }
 
@@ -229,6 +231,8 @@ impl OpenError {
 pub(crate) enum Backend {
     /// A file or block device, by io_uring.
     File(BlockFile),
+    /// An image of a Ceph cluster, by librbd.
+    Rbd(RbdDisk),
     /// Memory that devices reach by themselves.
     Memory(MemoryDisk),
     /// Nothing: reads give zeroes, writes vanish.
@@ -246,6 +250,25 @@ impl Backend {
         claim: Claim,
     ) -> Result<Self, OpenError> {
         BlockFile::open(path, block_bytes, claim).map(Self::File)
+    }
+
+    /// An image of a Ceph cluster. `on_change` is called when its size is another or it fails.
+    ///
+    /// # Errors
+    /// It cannot be opened.
+    pub(crate) fn open_image(
+        image: &RbdImage,
+        block_bytes: Option<u32>,
+        claim: Claim,
+        on_change: Box<dyn Fn() + Send>,
+    ) -> Result<Self, OpenError> {
+        RbdDisk::open(image, block_bytes, claim, on_change).map(Self::Rbd)
+    }
+
+    /// Whether it has its data elsewhere, and is asked for them: it takes buffers, and turns.
+    #[inline(always)]
+    pub(crate) fn is_asked(&self) -> bool {
+        matches!(self, Self::File(_) | Self::Rbd(_))
     }
 
     /// A disk in memory.
@@ -280,6 +303,7 @@ impl Backend {
     pub(crate) fn deallocates_to_zeroes(&self) -> bool {
         match self {
             Self::File(disk) => disk.deallocates_to_zeroes(),
+            Self::Rbd(_) => true,
             Self::Memory(_) | Self::Null(_) => false,
         }
     }
@@ -288,6 +312,7 @@ impl Backend {
     pub(crate) fn preferred(&self) -> Option<Preferred> {
         match self {
             Self::File(disk) => disk.preferred(),
+            Self::Rbd(disk) => Some(disk.preferred()),
             Self::Memory(_) | Self::Null(_) => None,
         }
     }
@@ -300,6 +325,7 @@ impl Backend {
     pub(crate) fn identity(&self, shared: bool) -> Result<Uuid, OpenError> {
         match self {
             Self::File(disk) => disk.identity(shared),
+            Self::Rbd(disk) => Ok(disk.identity()),
             Self::Memory(_) | Self::Null(_) => identity::random(),
         }
         .map_err(|error| OpenError::new(format!("cannot find out which disk it is: {error}")))
@@ -309,7 +335,15 @@ impl Backend {
     pub(crate) fn place(&self) -> Option<(u64, u64)> {
         match self {
             Self::File(disk) => Some(disk.place()),
-            Self::Memory(_) | Self::Null(_) => None,
+            Self::Rbd(_) | Self::Memory(_) | Self::Null(_) => None,
+        }
+    }
+
+    /// Its bytes, if it says by itself when they change.
+    pub(crate) fn bytes_told(&self) -> Option<u64> {
+        match self {
+            Self::Rbd(disk) => Some(disk.bytes()),
+            Self::File(_) | Self::Memory(_) | Self::Null(_) => None,
         }
     }
 
@@ -317,6 +351,7 @@ impl Backend {
     pub(crate) fn measure(&self) -> io::Result<Option<u64>> {
         match self {
             Self::File(disk) => disk.measure().map(Some),
+            Self::Rbd(disk) => disk.measure().map(Some),
             Self::Memory(_) | Self::Null(_) => Ok(None),
         }
     }
@@ -325,6 +360,7 @@ impl Backend {
     pub(crate) fn accept_size(&self, bytes: u64) -> bool {
         match self {
             Self::File(disk) => disk.accept_size(bytes),
+            Self::Rbd(disk) => disk.accept_size(bytes),
             Self::Memory(_) | Self::Null(_) => false,
         }
     }
@@ -340,6 +376,7 @@ impl Backend {
     pub(crate) fn flush(&self) -> io::Result<()> {
         match self {
             Self::File(disk) => disk.flush(),
+            Self::Rbd(disk) => disk.flush(),
             Self::Memory(_) | Self::Null(_) => Ok(()),
         }
     }
@@ -348,6 +385,7 @@ impl Backend {
     pub(crate) fn recover(&self) -> io::Result<()> {
         match self {
             Self::File(disk) => disk.verify_flush(),
+            Self::Rbd(disk) => disk.recover(),
             Self::Memory(_) | Self::Null(_) => Ok(()),
         }
     }
@@ -356,6 +394,7 @@ impl Backend {
     pub(crate) fn is_failed(&self) -> bool {
         match self {
             Self::File(disk) => disk.is_failed(),
+            Self::Rbd(disk) => disk.is_failed(),
             Self::Memory(_) | Self::Null(_) => false,
         }
     }
@@ -364,6 +403,7 @@ impl Backend {
     pub(crate) fn geometry(&self) -> Geometry {
         match self {
             Self::File(disk) => disk.geometry(),
+            Self::Rbd(disk) => disk.geometry(),
             Self::Memory(disk) => disk.geometry(),
             Self::Null(disk) => disk.geometry(),
         }
@@ -372,7 +412,7 @@ impl Backend {
     /// The memory that its windows show, for the devices to know it.
     pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
         match self {
-            Self::File(_) => None,
+            Self::File(_) | Self::Rbd(_) => None,
             Self::Memory(disk) => Some(disk.mapping()),
             Self::Null(disk) => Some(disk.mapping()),
         }
@@ -390,7 +430,7 @@ impl Backend {
         match self {
             Self::Memory(disk) => Some(disk.window(offset, length)),
             Self::Null(disk) if !write => Some(disk.window(length)),
-            Self::Null(_) | Self::File(_) => None,
+            Self::Null(_) | Self::File(_) | Self::Rbd(_) => None,
         }
     }
 
@@ -404,6 +444,7 @@ impl Backend {
     ) -> Progress {
         match self {
             Self::File(disk) => disk.step(io, ring, registered(file), tag),
+            Self::Rbd(disk) => disk.step(io, ring, tag),
             Self::Memory(disk) => Progress::Done(disk.run(io, ring)),
             Self::Null(disk) => Progress::Done(disk.run(io, ring)),
         }
@@ -420,6 +461,7 @@ impl Backend {
     ) -> Progress {
         match self {
             Self::File(disk) => disk.resume(io, result, ring, registered(file), tag),
+            Self::Rbd(disk) => disk.resume(io, result, ring, tag),
             Self::Memory(_) | Self::Null(_) => unreachable!("these end when they begin"),
         }
     }

@@ -59,7 +59,7 @@ struct Serve {
     #[arg(long, value_name = "ADDR[:PORT]")]
     listen: Vec<String>,
     /// A file or block device, memory, or nothing at all; each becomes the next namespace
-    #[arg(long, value_name = "PATH|mem:SIZE|null:SIZE")]
+    #[arg(long, value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
     export: Vec<String>,
     /// The name of the subsystem of the exports
     #[arg(long, value_name = "NQN")]

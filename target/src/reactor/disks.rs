@@ -236,7 +236,7 @@ impl Disks {
                     return None;
                 }
             },
-            Backend::Memory(_) | Backend::Null(_) => None,
+            Backend::Rbd(_) | Backend::Memory(_) | Backend::Null(_) => None,
         };
         let mut disk = Disk {
             namespace: Arc::clone(namespace),

@@ -14,7 +14,7 @@ use super::Reactor;
 use super::disks::{Disk, Disks};
 use super::predecessors::changes;
 use super::turns::Turn;
-use crate::backend::{Backend, BlockIo, BlockOp, Errno, Progress};
+use crate::backend::{BlockIo, BlockOp, Errno, Progress};
 use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, RequestId, Stage, Task};
@@ -83,9 +83,9 @@ fn buffers_for(
     disk: &Disk,
     length: u32,
 ) -> (u32, u32) {
-    let is_file = matches!(disk.backend(), Backend::File(_));
+    let is_asked = disk.backend().is_asked();
     match (operation, transfer) {
-        (Operation::Verify(_), _) if is_file => (length.min(VERIFY_BYTES), 0),
+        (Operation::Verify(_), _) if is_asked => (length.min(VERIFY_BYTES), 0),
         (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
         (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
         (Operation::Compare(_), _) => (length, length),
@@ -515,6 +515,8 @@ fn status_of(op: BlockOp, errno: Errno) -> Status {
         (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
             Status::NAMESPACE_WRITE_PROTECTED.with_dnr()
         }
+        // Another path may lead to a client that the cluster has not shut out.
+        (libc::ESHUTDOWN, _) => Status::INTERNAL_PATH_ERROR,
         (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
         (
             libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO,
@@ -525,7 +527,6 @@ fn status_of(op: BlockOp, errno: Errno) -> Status {
             libc::ENODEV
             | libc::ENXIO
             | libc::ENOMEDIUM
-            | libc::ESHUTDOWN
             | libc::EAGAIN
             | libc::EINTR
             | libc::ECANCELED,

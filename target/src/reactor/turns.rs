@@ -5,7 +5,7 @@
 //! next flush, which begins after all of them came, ends them all.
 
 use super::Reactor;
-use crate::backend::{Backend, BlockOp, Errno, Progress};
+use crate::backend::{BlockOp, Errno, Progress};
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
 /// Fallocates of a disk that are under way at a time.
@@ -156,7 +156,6 @@ impl Reactor {
             return false;
         };
         let disk = &mut self.disks[request.disk.expect("block I/O has a disk")];
-        matches!(disk.backend(), Backend::File(_))
-            && disk.turns.must_wait(turn, id, &mut self.requests)
+        disk.backend().is_asked() && disk.turns.must_wait(turn, id, &mut self.requests)
     }
 }

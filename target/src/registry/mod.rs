@@ -49,6 +49,8 @@ pub(crate) enum ControlMessage {
         /// Whether all of it is durable.
         intact: bool,
     },
+    /// A disk says by itself that it is not what it was.
+    DiskChanged,
     /// A device is gone, and the memory that it knew must be forgotten.
     DeviceRemoved {
         /// The device's id.

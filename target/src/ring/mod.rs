@@ -7,6 +7,7 @@
 //! holds until the last operation on them has ended, whoever unmaps them.
 
 mod buffers;
+mod images;
 mod operations;
 mod outgoing;
 mod setup;
@@ -30,6 +31,7 @@ use crate::workers::{Job, Workers};
 
 pub(crate) use setup::files_max;
 
+use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
 
@@ -161,6 +163,8 @@ pub(crate) struct Ring {
     simulated: Option<Box<Attachment>>,
     /// For what the ring cannot do, if that was ever asked for.
     workers: Option<Workers>,
+    /// Operations on images of a Ceph cluster, if there ever was one.
+    images: Option<Box<Images>>,
 }
 
 impl Ring {
@@ -191,6 +195,7 @@ impl Ring {
             settled: VecDeque::new(),
             simulated: None,
             workers: None,
+            images: None,
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
         let slot = ring.add_buffer(&zeroes)?;
@@ -283,7 +288,7 @@ impl Ring {
     pub(crate) fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
         let apart = self.workers.as_ref().map_or(0, Workers::out);
-        self.in_flight + simulated + apart
+        self.in_flight + simulated + apart + self.images_out()
     }
 
     /// Hands what was pushed to the kernel and lets it finish what it can,
@@ -311,7 +316,7 @@ impl Ring {
     /// timeout is over.
     pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
-        if !self.settled.is_empty() {
+        if !self.settled.is_empty() || !self.watch_images() {
             return self.submit();
         }
         let Some(timeout) = timeout else {
@@ -350,7 +355,8 @@ impl Ring {
 
     /// The next completion, if there is one.
     pub(crate) fn pop(&mut self) -> Option<Finished> {
-        self.settled.pop_front().or_else(|| self.take())
+        let settled = self.settled.pop_front();
+        settled.or_else(|| self.take()).or_else(|| self.pop_image())
     }
 
     fn take(&mut self) -> Option<Finished> {
@@ -364,6 +370,8 @@ impl Ring {
                 if tag & WORKERS != 0 {
                     self.watch_workers();
                     self.collect_workers();
+                } else if tag & IMAGES != 0 {
+                    self.images_woke();
                 } else if tag & SIMULATED != 0 {
                     self.watch_simulated();
                     self.collect_simulated();

@@ -57,6 +57,12 @@ impl Outgoing {
         }
     }
 
+    /// Whether what comes next may not begin any more.
+    pub(super) fn lease_is_over(&self) -> bool {
+        let clock = self.clock.as_ref();
+        self.until_ns < u64::MAX && clock.is_some_and(|clock| self.until_ns <= read(clock))
+    }
+
     /// One more.
     #[inline]
     pub(super) fn add(&mut self, tag: u64, entry: squeue::Entry) {

@@ -335,6 +335,11 @@ impl Control {
             ControlMessage::Flushed { namespaces, intact } => {
                 self.flush_ended(&namespaces, intact);
             }
+            ControlMessage::DiskChanged => {
+                for export in self.exports.values() {
+                    export.see_changes();
+                }
+            }
             ControlMessage::DeviceRemoved { device } => {
                 self.devices.retain(|known| known.id() != device);
                 for export in self.exports.values() {

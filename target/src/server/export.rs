@@ -15,7 +15,7 @@ use super::StartError;
 use super::control::Control;
 use super::crew::Errand;
 use super::opening::Place;
-use crate::backend::{Backend, Claim, OpenError};
+use crate::backend::{Backend, Claim, OpenError, name_of};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
 use crate::ring::files_max;
@@ -148,8 +148,9 @@ impl Control {
     ) -> impl FnOnce() -> Result<Arc<Namespace>, OpenError> + Send + 'static {
         let (config, reactors) = (config.clone(), self.mailboxes.len());
         let transfer_bytes = self.limits.transfer_bytes();
+        let control = self.messages_out.clone();
         move || {
-            let backend = open_backend(&config, transfer_bytes)?;
+            let backend = open_backend(&config, transfer_bytes, control)?;
             let backing = describe(&config.backing);
             Namespace::new(&config, backend, backing, reactors).map(Arc::new)
         }
@@ -265,6 +266,16 @@ impl Export {
         }))
     }
 
+    /// Takes over what disks say of themselves.
+    pub(super) fn see_changes(&self) {
+        for (nsid, namespace) in &self.namespaces {
+            if let Some(bytes) = namespace.backend.bytes_told() {
+                self.resize(*nsid, bytes);
+            }
+        }
+        self.subsystem.show_losses();
+    }
+
     /// A disk was found to have so many bytes.
     pub(super) fn resize(&self, nsid: u32, bytes: u64) {
         let Some(namespace) = self.namespaces.get(&nsid) else {
@@ -335,15 +346,21 @@ pub(super) fn hosts(access: &Access) -> HostAccess {
 fn open_backend(
     config: &cairn_config::Namespace,
     transfer_bytes: u32,
+    control: UnboundedSender<ControlMessage>,
 ) -> Result<Backend, OpenError> {
     let block_bytes = config.block_size.map(cairn_config::BlockSize::bytes);
+    let claim = Claim {
+        read_only: config.read_only,
+        shared: config.shared,
+    };
     match &config.backing {
-        Backing::Disk(path) => {
-            let claim = Claim {
-                read_only: config.read_only,
-                shared: config.shared,
-            };
-            Backend::open_file(path, block_bytes, claim)
+        Backing::Disk(path) => Backend::open_file(path, block_bytes, claim),
+        Backing::Rbd(image) => {
+            let on_change = Box::new(move || {
+                // A control plane that has ended serves nothing.
+                let _ = control.send(ControlMessage::DiskChanged);
+            });
+            Backend::open_image(image, block_bytes, claim, on_change)
         }
         Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes),
         Backing::Null { bytes } => Backend::null(*bytes, block_bytes, transfer_bytes),
@@ -353,6 +370,7 @@ fn open_backend(
 fn describe(backing: &Backing) -> String {
     match backing {
         Backing::Disk(path) => path.display().to_string(),
+        Backing::Rbd(image) => name_of(image),
         Backing::Memory { .. } => "memory".to_owned(),
         Backing::Null { .. } => "null".to_owned(),
     }

@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::StartError;
 use super::control::Control;
-use crate::backend::OpenError;
+use crate::backend::{OpenError, name_of, where_to_look};
 use crate::namespace::Namespace;
 
 /// How long a disk may take to open, or to report its size.
@@ -308,8 +308,7 @@ impl Late {
         // Cause: a reload, and a disk that hangs.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
-            "{what}; look in the kernel's log for a disk, or a server of a network file system, \
-             that does not answer, and reload when it does"
+            "{what}; {}, and reload when it does", where_to_look(&self.path)
         );
     }
 }
@@ -349,8 +348,10 @@ impl Control {
         for subsystem in &config.subsystems {
             let export = self.exports.get(&subsystem.nqn);
             for namespace in &subsystem.namespaces {
-                let Backing::Disk(path) = &namespace.backing else {
-                    continue;
+                let path = match &namespace.backing {
+                    Backing::Disk(path) => path.clone(),
+                    Backing::Rbd(image) => PathBuf::from(name_of(image)),
+                    Backing::Memory { .. } | Backing::Null { .. } => continue,
                 };
                 let known = export.and_then(|export| export.namespaces.get(&namespace.nsid));
                 let call = match known {
@@ -359,7 +360,7 @@ impl Control {
                 };
                 tasks.push_back(Task {
                     place: (subsystem.nqn, namespace.nsid),
-                    path: path.clone(),
+                    path,
                     call,
                 });
             }

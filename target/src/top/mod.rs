@@ -1,14 +1,19 @@
 //! `cairn-target top`: what a running target does, as it does it.
 //!
-//! It reads what the target tells Prometheus (docs/metrics.md), twice, and shows
-//! the difference. So it needs nothing of the target but that port, and can look
-//! at a target on another machine.
+//! It reads the metrics that the target has for Prometheus (docs/metrics.md), twice, and
+//! shows the difference. So it needs nothing of the target but that port, and can look
+//! at a target on another machine. On a terminal it draws and takes keys; elsewhere it
+//! prints lines.
 
+mod fit;
 mod page;
 mod quantile;
 mod rates;
 mod scrape;
-mod screen;
+mod tables;
+mod terminal;
+mod text;
+mod view;
 
 use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
@@ -23,10 +28,11 @@ use rates::Rates;
 /// What a running target does, as it does it: by host, namespace, reactor and device.
 ///
 /// The target must have been started with `--metrics ADDR:PORT` (or `[metrics]` in its
-/// configuration).
+/// configuration). On a terminal, keys choose the table (Tab, 1 to 4) and the column to sort by
+/// (< and >), and q ends it; NO_COLOR turns colours off.
 #[derive(Debug, Clone, Args)]
 pub(crate) struct Top {
-    /// Where the target answers for its metrics
+    /// Where the target serves its metrics
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9464")]
     metrics: SocketAddr,
     /// Take that address from the configuration that the target runs with
@@ -38,7 +44,7 @@ pub(crate) struct Top {
     /// Stop after that many readings
     #[arg(short = 'n', long, value_name = "N")]
     count: Option<u64>,
-    /// How to say it; json is one object a line
+    /// The format; json is one object a line
     #[arg(short, long, value_name = "FORMAT", default_value = "table")]
     output: Format,
 }
@@ -49,28 +55,53 @@ enum Format {
     Json,
 }
 
-/// Clears a terminal, and begins at its top.
-const CLEAR: &str = "\x1b[H\x1b[2J";
-
 /// Reads on and on, and shows what changed.
 pub(crate) fn run(top: &Top) -> Result<(), String> {
     let from = top.address()?;
-    let interval = Duration::from_secs_f64(top.interval);
-    let mut before = Page::parse(&scrape::scrape(from)?)?;
-    let mut since = Instant::now();
-    let mut readings = 0;
-    while top.count.is_none_or(|count| readings < count) {
-        std::thread::sleep(interval);
-        let after = Page::parse(&scrape::scrape(from)?)?;
-        let seconds = since.elapsed().as_secs_f64();
-        since = Instant::now();
-        if !show(&Rates::between(&before, &after, seconds), from, top.output)? {
+    let mut readings = Readings::begin(from, Duration::from_secs_f64(top.interval))?;
+    let is_terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    if top.output == Format::Table && is_terminal {
+        return terminal::run(readings, top.count);
+    }
+    let mut shown = 0;
+    while top.count.is_none_or(|count| shown < count) {
+        if !print(&readings.next()?, from, top.output)? {
             break;
         }
-        before = after;
-        readings += 1;
+        shown += 1;
     }
     Ok(())
+}
+
+/// Pages of a target, one after the other.
+#[derive(Debug)]
+struct Readings {
+    from: SocketAddr,
+    interval: Duration,
+    before: Page,
+    since: Instant,
+}
+
+impl Readings {
+    fn begin(from: SocketAddr, interval: Duration) -> Result<Self, String> {
+        Ok(Self {
+            from,
+            interval,
+            before: Page::parse(&scrape::scrape(from)?)?,
+            since: Instant::now(),
+        })
+    }
+
+    /// What happened since the last reading, an interval later.
+    fn next(&mut self) -> Result<Rates, String> {
+        std::thread::sleep(self.interval);
+        let after = Page::parse(&scrape::scrape(self.from)?)?;
+        let seconds = self.since.elapsed().as_secs_f64();
+        self.since = Instant::now();
+        let rates = Rates::between(&self.before, &after, seconds);
+        self.before = after;
+        Ok(rates)
+    }
 }
 
 impl Top {
@@ -90,19 +121,14 @@ impl Top {
     }
 }
 
-/// Whether anybody still reads.
-fn show(rates: &Rates, from: SocketAddr, format: Format) -> Result<bool, String> {
-    let mut stdout = std::io::stdout().lock();
+/// Prints a reading; returns whether the output is still open.
+fn print(rates: &Rates, from: SocketAddr, format: Format) -> Result<bool, String> {
     let text = match format {
-        Format::Json => {
-            let json = serde_json::to_string(rates).map_err(|error| error.to_string())?;
-            format!("{json}\n")
-        }
-        Format::Table if stdout.is_terminal() => format!("{CLEAR}{}", screen::text(rates, from)),
-        Format::Table => format!("{}\n", screen::text(rates, from)),
+        Format::Json => serde_json::to_string(rates).map_err(|error| error.to_string())?,
+        Format::Table => text::text(rates, from),
     };
-    Ok(stdout
-        .write_all(text.as_bytes())
+    let mut stdout = std::io::stdout().lock();
+    Ok(writeln!(stdout, "{text}")
         .and_then(|()| stdout.flush())
         .is_ok())
 }

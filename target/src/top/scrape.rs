@@ -1,74 +1,126 @@
 //! One page from the target, by HTTP.
 
-use std::io::{Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::error::Error;
+use std::net::SocketAddr;
 use std::time::Duration;
+
+use http_body_util::{BodyExt, Empty, Limited};
+use hyper::body::Bytes;
+use hyper::client::conn::http1;
+use hyper::header::{CONNECTION, HOST};
+use hyper::{Request, StatusCode};
+use hyper_util::rt::TokioIo;
+use tokio::net::TcpStream;
+use tokio::time::timeout;
 
 /// With fine buckets, for the quantiles' sake.
 const PATH: &str = "/metrics?buckets=fine";
 
 /// A target answers at once; one that does not answer for this long hangs.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Much more than 1,000 hosts make. It may be anything that answers at that port.
-const PAGE_BYTES_MAX: u64 = 256 << 20;
+const PAGE_BYTES_MAX: usize = 256 << 20;
 
 /// The text of the target's metrics.
 pub(super) fn scrape(from: SocketAddr) -> Result<String, String> {
-    let no_answer = |error: std::io::Error| {
-        format!(
-            "{from} does not answer ({error}): is the target running, with `--metrics {from}`? \
-             (--metrics names another address)"
-        )
-    };
-    let mut stream = TcpStream::connect_timeout(&from, PATIENCE).map_err(no_answer)?;
-    stream.set_read_timeout(Some(PATIENCE)).map_err(no_answer)?;
-    stream
-        .set_write_timeout(Some(PATIENCE))
-        .map_err(no_answer)?;
-    let request = format!("GET {PATH} HTTP/1.0\r\nHost: {from}\r\nConnection: close\r\n\r\n");
-    stream.write_all(request.as_bytes()).map_err(no_answer)?;
-    let mut answer = Vec::new();
-    stream
-        .take(PAGE_BYTES_MAX)
-        .read_to_end(&mut answer)
-        .map_err(no_answer)?;
-    body(&answer, from)
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("no runtime: {error}"))?;
+    let page = runtime.block_on(async { timeout(PATIENCE, get(from)).await });
+    match page {
+        Ok(Ok(page)) => page,
+        Ok(Err(error)) if is_no_http(&*error) => Err(strange(from)),
+        Ok(Err(error)) => Err(no_answer(from, &error.to_string())),
+        Err(_) => Err(no_answer(from, "no page in 10 s")),
+    }
 }
 
-/// What follows the header of an answer that says 200.
-fn body(answer: &[u8], from: SocketAddr) -> Result<String, String> {
-    let strange = || format!("{from} is not a target's metrics: the answer is no text by HTTP");
-    let answer = str::from_utf8(answer).map_err(|_| strange())?;
-    let (head, body) = answer.split_once("\r\n\r\n").ok_or_else(strange)?;
-    let status = head.lines().next().unwrap_or_default();
-    match status.split_whitespace().nth(1) {
-        Some("200") if status.starts_with("HTTP/1.") => Ok(body.to_owned()),
-        Some(_) if status.starts_with("HTTP/1.") => Err(format!("{from} answered: {status}")),
-        _ => Err(strange()),
+fn no_answer(from: SocketAddr, why: &str) -> String {
+    format!(
+        "{from} does not answer ({why}): is the target running, with `--metrics {from}`? \
+         (--metrics names another address)"
+    )
+}
+
+fn strange(from: SocketAddr) -> String {
+    format!("{from} is not a target's metrics: the answer is no text by HTTP")
+}
+
+fn is_no_http(error: &(dyn Error + 'static)) -> bool {
+    let error = error.downcast_ref::<hyper::Error>();
+    error.is_some_and(|error| error.is_parse() || error.is_incomplete_message())
+}
+
+/// The page, or what an answer without one says.
+async fn get(from: SocketAddr) -> Result<Result<String, String>, Box<dyn Error + Send + Sync>> {
+    let stream = TcpStream::connect(from).await?;
+    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
+    // It ends with the runtime. What fails here fails for the sender, too.
+    let _connection = tokio::spawn(connection);
+    let request = Request::get(PATH)
+        .header(HOST, from.to_string())
+        .header(CONNECTION, "close")
+        .body(Empty::<Bytes>::new())?;
+    let answer = sender.send_request(request).await?;
+    if answer.status() != StatusCode::OK {
+        return Ok(Err(format!("{from} answered: {}", answer.status())));
     }
+    let body = Limited::new(answer.into_body(), PAGE_BYTES_MAX);
+    let bytes = body.collect().await?.to_bytes();
+    Ok(String::from_utf8(bytes.into()).map_err(|_| strange(from)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
     use super::*;
+
+    /// What a server is taken for that answers this.
+    fn answered(answer: &'static [u8]) -> Result<String, String> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let from = listener.local_addr().unwrap();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 1024];
+            let length = stream.read(&mut request).unwrap();
+            stream.write_all(answer).unwrap();
+            String::from_utf8_lossy(&request[..length]).into_owned()
+        });
+        let page = scrape(from);
+        let request = server.join().unwrap();
+        assert!(
+            request.starts_with("GET /metrics?buckets=fine HTTP/1.1\r\n"),
+            "{request}"
+        );
+        page
+    }
 
     #[test]
     fn only_a_200_is_a_page() {
-        let from: SocketAddr = "127.0.0.1:9464".parse().unwrap();
         let good = b"HTTP/1.1 200 OK\r\nContent-Type: text/plain\r\n\r\nup 1\n";
-        assert_eq!(body(good, from).unwrap(), "up 1\n");
-        let error = body(b"HTTP/1.1 404 Not Found\r\n\r\n", from).unwrap_err();
+        assert_eq!(answered(good).unwrap(), "up 1\n");
+        let chunked =
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nup 1\n\r\n0\r\n\r\n";
+        assert_eq!(answered(chunked).unwrap(), "up 1\n");
+        let error = answered(b"HTTP/1.1 404 Not Found\r\n\r\n").unwrap_err();
         assert!(error.contains("404 Not Found"), "{error}");
-        for strange in [&b"SSH-2.0-OpenSSH\r\n\r\n"[..], b"", b"\xff\r\n\r\n"] {
-            let error = body(strange, from).unwrap_err();
+        for strange in [
+            &b"SSH-2.0-OpenSSH\r\n\r\n"[..],
+            b"",
+            b"HTTP/1.1 200 OK\r\n\r\n\xff",
+        ] {
+            let error = answered(strange).unwrap_err();
             assert!(error.contains("not a target's metrics"), "{error}");
         }
     }
 
     #[test]
-    fn nobody_there_is_said_with_the_remedy() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    fn an_address_without_a_server_is_reported_with_the_remedy() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let from = listener.local_addr().unwrap();
         drop(listener);
         let error = scrape(from).unwrap_err();

@@ -20,13 +20,13 @@ mod report;
 mod sample;
 mod scale;
 
-use std::io::{IsTerminal, Write};
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Context, Result, ensure};
 use clap::Subcommand;
+use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::results::{Machine, Marks, Metric, Results, terminal};
 use ends::Stage;
@@ -128,15 +128,18 @@ impl Args {
         let machine = Machine::here(Path::new(programs::WORKSPACE));
         let mut results = Results::begin(stage.name(), machine);
         results.notes = self.notes(stage);
-        let total = self.repeat() as usize * items.len();
-        for turn in 0..self.repeat() as usize {
-            for (at, item) in items.iter().enumerate() {
-                progress(turn * items.len() + at + 1, total, &item.label());
+        let total = u64::from(self.repeat()) * items.len() as u64;
+        let progress = progress(total);
+        for _turn in 0..self.repeat() {
+            for item in items {
+                progress.set_message(item.label());
                 for (name, sample) in sample(item, stage).with_context(|| item.label())? {
                     results.record(&item.group(), &name, sample);
                 }
+                progress.inc(1);
             }
         }
+        progress.finish_and_clear();
         Marks::parse(MARKS)
             .context("benches/marks.json")?
             .put_on(&mut results);
@@ -198,14 +201,11 @@ fn sample(item: &Item, stage: &Stage) -> Result<Vec<(String, Vec<Metric>)>> {
     })
 }
 
-/// One line on a terminal, written over; nothing elsewhere.
-fn progress(done: usize, total: usize, label: &str) {
-    let mut stderr = std::io::stderr().lock();
-    if stderr.is_terminal() {
-        let end = if done == total { "\n" } else { "" };
-        let _ = write!(stderr, "\r\x1b[K{done}/{total}  {label}{end}");
-        let _ = stderr.flush();
-    }
+/// What is measured and the time that is left, on a terminal; nothing elsewhere.
+fn progress(samples: u64) -> ProgressBar {
+    let template = "[{bar:30}] {pos}/{len}, {eta} left  {wide_msg}";
+    let style = ProgressStyle::with_template(template).expect("the template is well-formed");
+    ProgressBar::new(samples).with_style(style.progress_chars("=> "))
 }
 
 /// Reads the results back: every item is there, with every sample.

@@ -1,6 +1,8 @@
 //! A line a second while jobs run.
 
-use std::io::{IsTerminal, Write};
+use std::io::Write;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 
 use super::super::job::Direction;
 use super::super::meter::{Count, Phase};
@@ -10,9 +12,10 @@ use super::units::{binary_bytes, decimal};
 
 /// Shows each second on stderr: drawn over the last one where that is a
 /// terminal, else as lines.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Live {
-    terminal: bool,
+    /// Hidden where stderr is no terminal.
+    drawn: ProgressBar,
     last: Option<Glimpse>,
 }
 
@@ -20,10 +23,16 @@ impl Live {
     /// On this process's stderr.
     #[must_use]
     pub fn new() -> Self {
-        Self {
-            terminal: std::io::stderr().is_terminal(),
-            last: None,
-        }
+        let drawn = ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr());
+        let style = ProgressStyle::with_template("{wide_msg}");
+        drawn.set_style(style.expect("the template is well-formed"));
+        Self { drawn, last: None }
+    }
+}
+
+impl Default for Live {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -31,22 +40,19 @@ impl Audience for Live {
     fn glimpse(&mut self, glimpse: &Glimpse) {
         let line = line(glimpse, self.last.as_ref());
         self.last = Some(*glimpse);
-        let mut stderr = std::io::stderr().lock();
-        // A line that cannot be shown is no reason to stop.
-        let _ = if self.terminal {
-            // Back to the start of the line, and erase it (ECMA-48, EL).
-            write!(stderr, "\r\x1b[K{line}").and_then(|()| stderr.flush())
+        if self.drawn.is_hidden() {
+            // A line that cannot be shown is no reason to stop.
+            let _ = writeln!(std::io::stderr(), "{line}");
         } else {
-            writeln!(stderr, "{line}")
-        };
+            self.drawn.set_message(line);
+            self.drawn.tick();
+        }
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        if self.terminal && self.last.is_some() {
-            eprint!("\r\x1b[K");
-        }
+        self.drawn.finish_and_clear();
     }
 }
 

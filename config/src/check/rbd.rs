@@ -1,0 +1,132 @@
+//! `export = "rbd:POOL/IMAGE"`: images of a Ceph cluster.
+
+use std::path::PathBuf;
+
+use super::Check;
+use crate::config::RbdImage;
+use crate::file::{CephTable, NamespaceTable};
+use crate::place::Place;
+
+pub(super) const PREFIX: &str = "rbd:";
+const FORM: &str = "write \"rbd:POOL/IMAGE\", \"rbd:POOL/NAMESPACE/IMAGE\", or either with \
+                    @SNAPSHOT behind it";
+
+/// The image that an export names, behind its prefix.
+pub(super) fn image(
+    check: &mut Check<'_>,
+    place: &Place,
+    text: &str,
+    ceph: Option<&CephTable>,
+) -> Option<RbdImage> {
+    let at = place.key("export");
+    let (path, snapshot) = match text.split_once('@') {
+        Some((path, snapshot)) => (path, Some(snapshot)),
+        None => (text, None),
+    };
+    let parts: Vec<&str> = path.split('/').collect();
+    let (pool, namespace, image) = match parts[..] {
+        [pool, image] => (pool, None, image),
+        [pool, namespace, image] => (pool, Some(namespace), image),
+        _ => ("", None, ""),
+    };
+    let names = [Some(pool), namespace, Some(image), snapshot];
+    let is_name = |name: &&str| !name.is_empty() && !name.contains(['\0', '@']);
+    if !names.iter().flatten().all(|name| is_name(&name)) {
+        let message = format!("\"{PREFIX}{}\" names no image", text.escape_debug());
+        check.wrong(&at, message).help(FORM);
+        return None;
+    }
+    let owned = |name: Option<&str>| name.map(str::to_owned);
+    let place = place.key("ceph");
+    let conf = path_of(
+        check,
+        &place,
+        "conf",
+        ceph.and_then(|it| it.conf.as_deref()),
+    );
+    let keyring = path_of(
+        check,
+        &place,
+        "keyring",
+        ceph.and_then(|it| it.keyring.as_deref()),
+    );
+    let user = user(check, &place, ceph.and_then(|it| it.id.as_deref()));
+    Some(RbdImage {
+        pool: pool.to_owned(),
+        namespace: owned(namespace),
+        image: image.to_owned(),
+        snapshot: owned(snapshot),
+        conf: conf?,
+        user: user?,
+        keyring: keyring?,
+    })
+}
+
+/// Whether an export names a snapshot, which can only be read.
+pub(super) fn is_snapshot(export: &str) -> bool {
+    export.starts_with(PREFIX) && export.contains('@')
+}
+
+/// What tells the image from that of another cluster.
+pub(super) fn place_of(export: &str, ceph: Option<&CephTable>) -> PathBuf {
+    let conf = ceph.and_then(|ceph| ceph.conf.as_deref());
+    PathBuf::from(format!("{export} of {}", conf.unwrap_or_default()))
+}
+
+/// What is said of a cluster is said of an image.
+pub(super) fn check_stray(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) {
+    let export = table.export.as_deref().unwrap_or_default();
+    if table.ceph.is_some() && !export.starts_with(PREFIX) {
+        check
+            .wrong(
+                &place.key("ceph"),
+                "only images of a Ceph cluster have this",
+            )
+            .help("leave it out, or export \"rbd:POOL/IMAGE\"");
+    }
+}
+
+#[expect(clippy::option_option, reason = "wrong, not given, or given")]
+fn path_of(
+    check: &mut Check<'_>,
+    place: &Place,
+    key: &str,
+    text: Option<&str>,
+) -> Option<Option<PathBuf>> {
+    match text {
+        None => Some(None),
+        Some(text) if text.starts_with('/') && !text.contains('\0') => {
+            Some(Some(PathBuf::from(text)))
+        }
+        Some(text) => {
+            let message = format!("\"{}\" is not an absolute path", text.escape_debug());
+            check
+                .wrong(&place.key(key), message)
+                .help("write the absolute path of a file");
+            None
+        }
+    }
+}
+
+#[expect(clippy::option_option, reason = "wrong, not given, or given")]
+fn user(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<Option<String>> {
+    match text {
+        None => Some(None),
+        Some(text) if text.starts_with("client.") => {
+            check
+                .wrong(
+                    &place.key("id"),
+                    "the id of a user has no \"client.\" before it",
+                )
+                .help(format!("write id = \"{}\"", &text["client.".len()..]));
+            None
+        }
+        Some(text) if text.is_empty() || text.contains('\0') => {
+            check
+                .wrong(&place.key("id"), "this is no id of a user")
+                .help("write the name without \"client.\", or leave it out for \"admin\"");
+            None
+        }
+        Some(text) => Some(Some(text.to_owned())),
+    }
+}

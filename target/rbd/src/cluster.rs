@@ -1,0 +1,207 @@
+//! A client of a cluster, and one of its pools.
+//!
+//! Each image has a client of its own: a cluster that blocklists one so stops no other image.
+
+use std::ffi::CString;
+use std::path::{Path, PathBuf};
+use std::ptr::null_mut;
+
+use crate::error::{OpenError, check, words};
+use crate::spec::Spec;
+use crate::sys::{self, Functions};
+
+/// Seconds for a monitor to answer. Less than what opens an image waits for it.
+const CONNECT_TIMEOUT_S: &str = "8";
+
+/// What the client is set to, and whether it must be.
+const OPTIONS: [(&str, &str, bool); 6] = [
+    // A cache acknowledges writes that no OSD has.
+    ("rbd_cache", "false", true),
+    // An operation that timed out may still happen later.
+    ("rados_osd_op_timeout", "0", true),
+    // librbd copies what it writes. Without the copy a write that fails, such as one of a client
+    // that is blocklisted, never calls back (seen with 16.2.15).
+    ("rbd_disable_zero_copy_writes", "true", false),
+    // A call that begins an operation never waits for the cluster.
+    ("rbd_non_blocking_aio", "true", false),
+    ("client_mount_timeout", CONNECT_TIMEOUT_S, false),
+    // How soon it sees that an OSD is back.
+    ("objecter_tick_interval", "0.5", false),
+];
+
+/// A connected client and an open pool. Closing them blocks as long as the cluster takes.
+pub(crate) struct Cluster {
+    functions: &'static Functions,
+    cluster: sys::Cluster,
+    pool: sys::Pool,
+}
+
+// SAFETY: rados_t and rados_ioctx_t may be used by any thread (librados.h).
+unsafe impl Send for Cluster {}
+
+impl Cluster {
+    /// Connects. Blocks as long as the monitors take.
+    pub(crate) fn connect(functions: &'static Functions, spec: &Spec) -> Result<Self, OpenError> {
+        let mut this = Self {
+            functions,
+            cluster: null_mut(),
+            pool: null_mut(),
+        };
+        let user = spec.user.as_deref().unwrap_or("admin");
+        let id = c_string(user)?;
+        // SAFETY: the id is a C string, and the result is written before it is read.
+        let created = unsafe { (functions.rados_create)(&mut this.cluster, id.as_ptr()) };
+        check(created)
+            .map_err(|errno| OpenError::new(format!("no client of Ceph: {}", words(errno))))?;
+        this.configure(spec)?;
+        // SAFETY: the client was made above.
+        let connected = unsafe { (functions.rados_connect)(this.cluster) };
+        check(connected).map_err(|errno| explain_connect(spec, user, errno))?;
+        this.open_pool(spec)?;
+        Ok(this)
+    }
+
+    fn configure(&self, spec: &Spec) -> Result<(), OpenError> {
+        let conf = spec.conf.as_deref().map(c_path).transpose()?;
+        let path = conf.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());
+        // SAFETY: the client exists; the path is a C string, or null for the usual places.
+        let read = unsafe { (self.functions.rados_conf_read_file)(self.cluster, path) };
+        check(read).map_err(|errno| {
+            let place = spec.conf.as_deref().map(Path::display);
+            let place = place.map_or("/etc/ceph/ceph.conf".to_owned(), |path| path.to_string());
+            OpenError::new(format!(
+                "Ceph's configuration {place} cannot be read: {}: copy it from the cluster \
+                 (`ceph config generate-minimal-conf`), or name another one: \
+                 ceph = {{ conf = \"/PATH\" }}",
+                words(errno)
+            ))
+        })?;
+        for (option, value, needed) in OPTIONS {
+            let set = self.set(option, value);
+            if let (Err(errno), true) = (set, needed) {
+                return Err(OpenError::new(format!(
+                    "librados does not take {option} = {value}: {}",
+                    words(errno)
+                )));
+            }
+        }
+        if let Some(keyring) = &spec.keyring {
+            self.set("keyring", &keyring.to_string_lossy())
+                .map_err(|errno| {
+                    let place = keyring.display();
+                    OpenError::new(format!("keyring {place}: {}", words(errno)))
+                })?;
+        }
+        Ok(())
+    }
+
+    fn set(&self, option: &str, value: &str) -> Result<(), i32> {
+        let (Ok(option), Ok(value)) = (CString::new(option), CString::new(value)) else {
+            return Err(libc::EINVAL);
+        };
+        // SAFETY: the client exists, and both are C strings.
+        check(unsafe {
+            (self.functions.rados_conf_set)(self.cluster, option.as_ptr(), value.as_ptr())
+        })
+    }
+
+    fn open_pool(&mut self, spec: &Spec) -> Result<(), OpenError> {
+        let name = c_string(&spec.pool)?;
+        let functions = self.functions;
+        // SAFETY: the client is connected, and the name is a C string.
+        let opened =
+            unsafe { (functions.rados_ioctx_create)(self.cluster, name.as_ptr(), &mut self.pool) };
+        check(opened).map_err(|errno| {
+            OpenError::new(match errno {
+                libc::ENOENT => format!(
+                    "the cluster has no pool {}: `ceph osd pool ls` shows those that it has",
+                    spec.pool
+                ),
+                _ => format!("pool {}: {}", spec.pool, words(errno)),
+            })
+        })?;
+        let namespace = c_string(spec.namespace.as_deref().unwrap_or(""))?;
+        // SAFETY: the pool is open, and the namespace is a C string.
+        unsafe {
+            (functions.rados_ioctx_set_namespace)(self.pool, namespace.as_ptr());
+            // A write to a full pool fails with ENOSPC, or would wait until there is room.
+            (functions.rados_set_pool_full_try)(self.pool);
+        }
+        Ok(())
+    }
+
+    /// The pool.
+    pub(crate) fn pool(&self) -> sys::Pool {
+        self.pool
+    }
+
+    /// Waits until no callback of a watch runs any more.
+    pub(crate) fn flush_watches(&self) {
+        // SAFETY: the client is connected.
+        unsafe { (self.functions.rados_watch_flush)(self.cluster) };
+    }
+
+    /// The cluster's own name, and the pool's number there.
+    pub(crate) fn place(&self) -> Result<(String, i64), OpenError> {
+        let mut fsid = [0_u8; 64];
+        // SAFETY: the client is connected, and the buffer is as long as is said.
+        let returned = unsafe {
+            (self.functions.rados_cluster_fsid)(self.cluster, fsid.as_mut_ptr().cast(), fsid.len())
+        };
+        check(returned)
+            .map_err(|errno| OpenError::new(format!("the cluster's fsid: {}", words(errno))))?;
+        // SAFETY: the pool is open.
+        let pool = unsafe { (self.functions.rados_ioctx_get_id)(self.pool) };
+        Ok((sys::text(&fsid), pool))
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // SAFETY: each is closed once, the pool first, and nothing else uses them any more.
+        unsafe {
+            if !self.pool.is_null() {
+                (self.functions.rados_ioctx_destroy)(self.pool);
+            }
+            if !self.cluster.is_null() {
+                (self.functions.rados_shutdown)(self.cluster);
+            }
+        }
+    }
+}
+
+fn explain_connect(spec: &Spec, user: &str, errno: i32) -> OpenError {
+    let conf = spec.conf.as_deref();
+    let conf = conf.map_or_else(|| PathBuf::from("/etc/ceph/ceph.conf"), Path::to_owned);
+    let conf = conf.display();
+    OpenError::new(match errno {
+        libc::ETIMEDOUT => format!(
+            "no monitor of the Ceph cluster answered in {CONNECT_TIMEOUT_S} seconds: check \
+             mon_host in {conf}, and the cluster by `ceph -s`"
+        ),
+        libc::ENOENT => format!(
+            "there is no key of client.{user} in the keyrings that {conf} names: get it by \
+             `ceph auth get client.{user}`, or name it: ceph = {{ id = \"USER\", keyring = \
+             \"/PATH\" }}"
+        ),
+        libc::EACCES | libc::EPERM => format!(
+            "the cluster refuses client.{user}: compare its key with `ceph auth get \
+             client.{user}`"
+        ),
+        _ => format!(
+            "cannot connect to the Ceph cluster of {conf}: {}",
+            words(errno)
+        ),
+    })
+}
+
+/// The text for C.
+pub(crate) fn c_string(text: &str) -> Result<CString, OpenError> {
+    CString::new(text).map_err(|_| OpenError::new(format!("{text:?} has a NUL in it")))
+}
+
+fn c_path(path: &Path) -> Result<CString, OpenError> {
+    use std::os::unix::ffi::OsStrExt;
+    CString::new(path.as_os_str().as_bytes())
+        .map_err(|_| OpenError::new(format!("{} has a NUL in it", path.display())))
+}

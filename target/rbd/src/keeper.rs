@@ -1,0 +1,304 @@
+//! The keeper of an image: a thread that makes the calls to the library that may block once the
+//! image is open. It looks at the image when the library says that it changed, notices when its
+//! client was shut out, and closes it in the end.
+
+use std::ffi::{CString, c_int, c_void};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use crate::cluster::c_string;
+use crate::error::{OpenError, check, words};
+use crate::open::{Open, State, size_of_image};
+
+/// How long an open waits for the close of the same image.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);
+
+/// How long to wait before a watch is tried again.
+const WATCH_PAUSE: Duration = Duration::from_secs(1);
+
+/// What a keeper is sent.
+pub(crate) enum Note {
+    /// The image is not what it was: another size, or a snapshot.
+    Changed,
+    /// The watch on its header broke, with this errno.
+    WatchLost(i32),
+    /// Nothing uses it any more.
+    Close,
+}
+
+/// Images that are being closed. Whole whoever panics: each change is one step.
+static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
+static CLOSED: Condvar = Condvar::new();
+
+fn closing() -> MutexGuard<'static, Vec<String>> {
+    CLOSING.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Nothing uses an image of this name any more: its keeper is about to close it.
+pub(crate) fn note_close(name: &str) {
+    closing().push(name.to_owned());
+}
+
+/// Waits until nothing of this name is being closed: its last writes may still be under way.
+pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
+    let is_closing = |names: &mut Vec<String>| names.iter().any(|closing| closing == name);
+    let waited = CLOSED.wait_timeout_while(closing(), CLOSE_TIMEOUT, is_closing);
+    if !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out() {
+        return Ok(());
+    }
+    Err(OpenError::new(format!(
+        "{name} was removed before, and the cluster has not ended its last writes yet: look at \
+         the cluster by `ceph -s`, and try again when it has recovered"
+    )))
+}
+
+/// Gives an open image its keeper. `watched`: the object that shows whether its client is shut
+/// out.
+pub(crate) fn start(
+    open: Open,
+    name: String,
+    watched: Option<String>,
+    state: Arc<State>,
+    on_change: Box<dyn Fn() + Send>,
+) -> Result<Sender<Note>, OpenError> {
+    let (sender, notes) = channel();
+    let watched = watched.as_deref().map(c_string).transpose()?;
+    let mut keeper = Keeper {
+        watch: Box::new(Watch {
+            notes: sender.clone(),
+            header: watched,
+            functions: open.functions,
+            pool: open.cluster.pool(),
+        }),
+        open,
+        name,
+        state,
+        on_change,
+        updates: None,
+        header: None,
+    };
+    keeper.watch_updates()?;
+    if let Err(errno) = keeper.watch_header() {
+        // Cause: the configuration.
+        tracing::warn!(
+            image = keeper.name, error = %words(errno),
+            "the image's header cannot be watched: it is not noticed at once when the cluster \
+             shuts this client out"
+        );
+    }
+    let thread = std::thread::Builder::new().name("rbd-keeper".into());
+    thread
+        .spawn(move || keeper.run(&notes))
+        .map_err(|error| OpenError::new(format!("no thread can be had for an image: {error}")))?;
+    Ok(sender)
+}
+
+/// What the library's callbacks are given. They only send notes, and answer notifications.
+struct Watch {
+    notes: Sender<Note>,
+    header: Option<CString>,
+    functions: &'static crate::sys::Functions,
+    pool: crate::sys::Pool,
+}
+
+// SAFETY: a pool may be used by any thread (librados.h).
+unsafe impl Send for Watch {}
+
+struct Keeper {
+    open: Open,
+    /// Where it stays: callbacks have its address until the watches are taken back.
+    watch: Box<Watch>,
+    name: String,
+    state: Arc<State>,
+    on_change: Box<dyn Fn() + Send>,
+    /// The update watch, and that on the header.
+    updates: Option<u64>,
+    header: Option<u64>,
+}
+
+impl Keeper {
+    fn run(mut self, notes: &Receiver<Note>) {
+        while let Ok(note) = notes.recv() {
+            match note {
+                Note::Changed => self.look(),
+                Note::WatchLost(errno) => self.watch_again(errno),
+                Note::Close => break,
+            }
+        }
+        let name = self.name.clone();
+        drop(self);
+        let mut names = closing();
+        let at = names.iter().position(|closing| *closing == name);
+        names.swap_remove(at.expect("it was noted"));
+        CLOSED.notify_all();
+    }
+
+    /// Finds out its size, which is said if it is another.
+    fn look(&self) {
+        match size_of_image(self.open.functions, self.open.image) {
+            Ok(bytes) => {
+                if self.state.bytes.swap(bytes, Ordering::Relaxed) != bytes {
+                    (self.on_change)();
+                }
+            }
+            // Cause: an administrator's change of the image.
+            Err(errno) => tracing::warn!(
+                image = self.name, error = %words(errno),
+                "the image changed, and its size cannot be found out"
+            ),
+        }
+    }
+
+    fn argument(&self) -> *mut c_void {
+        std::ptr::from_ref::<Watch>(&self.watch).cast_mut().cast()
+    }
+
+    fn watch_updates(&mut self) -> Result<(), OpenError> {
+        let mut handle = 0;
+        // SAFETY: the image is open. The argument stays where it is until `unwatch`.
+        let watched = unsafe {
+            (self.open.functions.rbd_update_watch)(
+                self.open.image,
+                &mut handle,
+                updated,
+                self.argument(),
+            )
+        };
+        check(watched).map_err(|errno| {
+            OpenError::new(format!("{} cannot be watched: {}", self.name, words(errno)))
+        })?;
+        self.updates = Some(handle);
+        Ok(())
+    }
+
+    fn watch_header(&mut self) -> Result<(), i32> {
+        let Some(header) = &self.watch.header else {
+            return Ok(());
+        };
+        let mut cookie = 0;
+        // SAFETY: the pool is open, and the name is a C string. The argument stays where it is
+        // until `unwatch`.
+        let watched = unsafe {
+            (self.open.functions.rados_watch3)(
+                self.open.cluster.pool(),
+                header.as_ptr(),
+                &mut cookie,
+                notified,
+                watch_lost,
+                0,
+                self.argument(),
+            )
+        };
+        check(watched)?;
+        self.header = Some(cookie);
+        Ok(())
+    }
+
+    /// The watch broke: either the connection did, or the cluster wants nothing more of us.
+    fn watch_again(&mut self, errno: i32) {
+        let Some(cookie) = self.header.take() else {
+            return;
+        };
+        // SAFETY: the watch was set with this pool.
+        unsafe { (self.open.functions.rados_unwatch2)(self.open.cluster.pool(), cookie) };
+        match self.watch_header() {
+            Ok(()) => self.look(),
+            Err(errno @ (libc::ESHUTDOWN | libc::ENOENT)) => self.fail(errno),
+            Err(again) => {
+                // Cause: the cluster, at most once a second.
+                tracing::warn!(
+                    image = self.name, error = %words(errno), again = %words(again),
+                    "the watch on the image's header broke, and is tried again"
+                );
+                std::thread::sleep(WATCH_PAUSE);
+                self.header = Some(cookie);
+                let _ = self.watch.notes.send(Note::WatchLost(again));
+            }
+        }
+    }
+
+    fn fail(&self, errno: i32) {
+        self.state.failure.store(errno, Ordering::Relaxed);
+        if errno == libc::ESHUTDOWN {
+            // Cause: the cluster, once for each image.
+            tracing::error!(
+                image = self.name,
+                "the cluster has blocklisted this client: all commands fail; when nothing else \
+                 writes to the image, remove the namespace and add it again"
+            );
+        } else {
+            // Cause: the cluster, once for each image.
+            tracing::error!(
+                image = self.name,
+                "the image or its pool was removed: all commands fail; remove the namespace"
+            );
+        }
+        (self.on_change)();
+    }
+
+    /// Takes the watches back, and waits for callbacks that run.
+    fn unwatch(&mut self) {
+        if let Some(handle) = self.updates.take() {
+            // SAFETY: the watch was set with this image, which is open.
+            unsafe { (self.open.functions.rbd_update_unwatch)(self.open.image, handle) };
+        }
+        if let Some(cookie) = self.header.take() {
+            // SAFETY: the watch was set with this pool.
+            unsafe { (self.open.functions.rados_unwatch2)(self.open.cluster.pool(), cookie) };
+        }
+        self.open.cluster.flush_watches();
+    }
+}
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        self.unwatch();
+    }
+}
+
+/// What the argument points to.
+///
+/// # Safety
+/// It is that of a keeper whose watch has not been taken back.
+unsafe fn watch_of<'a>(argument: *mut c_void) -> &'a Watch {
+    // SAFETY: the caller's promise; a keeper's watch stays where it is.
+    unsafe { &*argument.cast::<Watch>() }
+}
+
+extern "C" fn updated(argument: *mut c_void) {
+    // SAFETY: the library calls back only while the watch is set.
+    let _ = unsafe { watch_of(argument) }.notes.send(Note::Changed);
+}
+
+extern "C" fn watch_lost(argument: *mut c_void, _cookie: u64, error: c_int) {
+    // SAFETY: as above.
+    let watch = unsafe { watch_of(argument) };
+    let _ = watch.notes.send(Note::WatchLost(-error));
+}
+
+/// A notification, which is librbd's own: it is answered, or who sent it would wait.
+extern "C" fn notified(
+    argument: *mut c_void,
+    notification: u64,
+    cookie: u64,
+    _sender: u64,
+    _data: *mut c_void,
+    _bytes: usize,
+) {
+    // SAFETY: as above.
+    let watch = unsafe { watch_of(argument) };
+    let Some(header) = &watch.header else { return };
+    // SAFETY: the pool is open while the watch is set; an empty answer has no bytes.
+    unsafe {
+        (watch.functions.rados_notify_ack)(
+            watch.pool,
+            header.as_ptr(),
+            notification,
+            cookie,
+            std::ptr::null(),
+            0,
+        );
+    }
+}

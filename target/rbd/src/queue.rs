@@ -1,0 +1,317 @@
+//! Operations on images, and how their ends come back to the thread that asked.
+
+use std::collections::VecDeque;
+use std::ffi::c_void;
+use std::fmt;
+use std::os::fd::RawFd;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use cairn_rdma::Mapping;
+use cairn_rdma::wake::Wake;
+
+use crate::image::{Handle, Image};
+use crate::sys::{self, Completion};
+
+/// A stretch of memory, which stays mapped for as long as this lives.
+#[derive(Debug, Clone)]
+pub struct Memory {
+    mapping: Arc<Mapping>,
+    at: usize,
+    length: usize,
+}
+
+impl Memory {
+    /// `length` bytes of `mapping`, from `at` on.
+    ///
+    /// # Panics
+    /// If it does not have them.
+    #[must_use]
+    pub fn new(mapping: Arc<Mapping>, at: usize, length: usize) -> Self {
+        let end = at.checked_add(length);
+        assert!(
+            end.is_some_and(|end| end <= mapping.len()),
+            "{length} bytes at {at} of {mapping:?}"
+        );
+        Self {
+            mapping,
+            at,
+            length,
+        }
+    }
+
+    fn addr(&self) -> *mut libc::c_char {
+        (self.mapping.addr() as *mut libc::c_char).wrapping_add(self.at)
+    }
+}
+
+/// What to do with an image. Offsets are bytes.
+#[derive(Debug, Clone)]
+pub enum Work {
+    /// Image to memory.
+    Read {
+        /// Where in the image.
+        offset: u64,
+        /// Where to.
+        memory: Memory,
+    },
+    /// Memory to image. Done when all replicas have it.
+    Write {
+        /// Where in the image.
+        offset: u64,
+        /// Where from.
+        memory: Memory,
+    },
+    /// Makes a range read as zeroes.
+    WriteZeroes {
+        /// Where in the image.
+        offset: u64,
+        /// Bytes.
+        length: usize,
+        /// Whether its space stays allocated.
+        allocated: bool,
+    },
+    /// Gives whole pieces of a range back; what is smaller stays as it is.
+    Discard {
+        /// Where in the image.
+        offset: u64,
+        /// Bytes.
+        length: u64,
+    },
+    /// Waits for all writes that were begun before.
+    Flush,
+}
+
+/// An operation that the library has. The library knows it by its address.
+struct Operation {
+    shared: Arc<Shared>,
+    tag: u64,
+    image: Option<Arc<Handle>>,
+    memory: Option<Memory>,
+}
+
+/// An operation that has ended: bytes, or an errno.
+struct Ended {
+    operation: Box<Operation>,
+    result: Result<u32, i32>,
+}
+
+/// What a queue shares with the library's threads.
+struct Shared {
+    ended: Mutex<VecDeque<Ended>>,
+    /// How many there are.
+    count: AtomicUsize,
+    /// Whether to wake by the eventfd.
+    asleep: AtomicBool,
+    /// Whether nobody takes what ends any more.
+    closed: AtomicBool,
+    wake: Wake,
+}
+
+impl Shared {
+    /// Whole whoever panics: each change is one step.
+    fn ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
+        self.ended.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn push(&self, ended: Ended) {
+        let mut all = self.ended();
+        if self.closed.load(Ordering::Relaxed) {
+            return;
+        }
+        all.push_back(ended);
+        self.count.store(all.len(), Ordering::Relaxed);
+        drop(all);
+        if self.asleep.swap(false, Ordering::SeqCst) {
+            self.wake.wake();
+        }
+    }
+}
+
+/// The operations of one thread.
+pub struct Queue {
+    shared: Arc<Shared>,
+    /// Operations to use again: an I/O allocates none.
+    free: Vec<Box<Operation>>,
+    /// Operations whose end was not popped.
+    out: u32,
+}
+
+impl fmt::Debug for Queue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Queue({} out)", self.out)
+    }
+}
+
+impl Queue {
+    /// One without operations; `None` without a descriptor to wake its thread by.
+    #[must_use]
+    pub fn new() -> Option<Self> {
+        let shared = Shared {
+            ended: Mutex::default(),
+            count: AtomicUsize::new(0),
+            asleep: AtomicBool::new(false),
+            closed: AtomicBool::new(false),
+            wake: Wake::new().ok()?,
+        };
+        Some(Self {
+            shared: Arc::new(shared),
+            free: Vec::new(),
+            out: 0,
+        })
+    }
+
+    /// Begins an operation, which [`Self::pop`] returns when it has ended. Never waits.
+    pub fn submit(&mut self, image: &Image, tag: u64, work: &Work) {
+        self.out += 1;
+        let mut operation = self.free.pop().unwrap_or_else(|| {
+            Box::new(Operation {
+                shared: Arc::clone(&self.shared),
+                tag,
+                image: None,
+                memory: None,
+            })
+        });
+        operation.tag = tag;
+        operation.image = Some(Arc::clone(&image.handle));
+        operation.memory = match work {
+            Work::Read { memory, .. } | Work::Write { memory, .. } => Some(memory.clone()),
+            _ => None,
+        };
+        if let Err((operation, errno)) = begin(operation, &image.handle, work) {
+            let result = Err(errno);
+            self.shared.push(Ended { operation, result });
+        }
+    }
+
+    /// The end of an operation: its tag, and bytes or an errno.
+    #[inline]
+    pub fn pop(&mut self) -> Option<(u64, Result<u32, i32>)> {
+        if self.shared.count.load(Ordering::Relaxed) == 0 {
+            return None;
+        }
+        let mut all = self.shared.ended();
+        let Ended {
+            mut operation,
+            result,
+        } = all.pop_front()?;
+        self.shared.count.store(all.len(), Ordering::Relaxed);
+        drop(all);
+        let tag = operation.tag;
+        (operation.image, operation.memory) = (None, None);
+        self.free.push(operation);
+        self.out -= 1;
+        Some((tag, result))
+    }
+
+    /// Operations whose end was not popped.
+    #[must_use]
+    pub fn out(&self) -> u32 {
+        self.out
+    }
+
+    /// The thread is about to sleep on [`Self::wake_fd`]; `false` if something has ended.
+    #[must_use]
+    pub fn prepare_sleep(&self) -> bool {
+        self.shared.asleep.store(true, Ordering::SeqCst);
+        let quiet = self.shared.ended().is_empty();
+        if !quiet {
+            self.shared.asleep.store(false, Ordering::SeqCst);
+        }
+        quiet
+    }
+
+    /// Readable when something has ended since [`Self::prepare_sleep`].
+    #[must_use]
+    pub fn wake_fd(&self) -> RawFd {
+        self.shared.wake.fd()
+    }
+
+    /// After it was readable.
+    pub fn clear(&self) {
+        self.shared.wake.clear();
+    }
+}
+
+impl Drop for Queue {
+    fn drop(&mut self) {
+        // Operations refer to what they end in: none may stay there.
+        let mut ended = self.shared.ended();
+        self.shared.closed.store(true, Ordering::Relaxed);
+        let left = std::mem::take(&mut *ended);
+        drop(ended);
+        drop(left);
+    }
+}
+
+/// Hands an operation to the library. On failure it comes back, with an errno.
+fn begin(
+    operation: Box<Operation>,
+    image: &Handle,
+    work: &Work,
+) -> Result<(), (Box<Operation>, i32)> {
+    let functions = image.functions;
+    let argument = Box::into_raw(operation);
+    let mut completion: Completion = std::ptr::null_mut();
+    // SAFETY: the completion is written before it is read. The argument is an operation until
+    // the callback, which alone takes it back.
+    let made =
+        unsafe { (functions.rbd_aio_create_completion)(argument.cast(), ended, &mut completion) };
+    if made < 0 {
+        // SAFETY: without a completion there is no callback: it is still ours.
+        return Err((unsafe { Box::from_raw(argument) }, -made));
+    }
+    let it = image.image;
+    // SAFETY: the image and the memory stay until the callback: the operation holds both. The
+    // memory was checked to be as long as is said, and no reference to it exists.
+    let begun = unsafe {
+        match work {
+            Work::Read { offset, memory } => {
+                (functions.rbd_aio_read)(it, *offset, memory.length, memory.addr(), completion)
+            }
+            Work::Write { offset, memory } => {
+                (functions.rbd_aio_write)(it, *offset, memory.length, memory.addr(), completion)
+            }
+            Work::WriteZeroes {
+                offset,
+                length,
+                allocated,
+            } => {
+                let flags = if *allocated { sys::ZEROES_THICK } else { 0 };
+                (functions.rbd_aio_write_zeroes)(it, *offset, *length, completion, flags, 0)
+            }
+            Work::Discard { offset, length } => {
+                (functions.rbd_aio_discard)(it, *offset, *length, completion)
+            }
+            Work::Flush => (functions.rbd_aio_flush)(it, completion),
+        }
+    };
+    if begun >= 0 {
+        return Ok(());
+    }
+    // SAFETY: what could not begin does not call back: both are still ours.
+    unsafe {
+        (functions.rbd_aio_release)(completion);
+        Err((Box::from_raw(argument), -begun))
+    }
+}
+
+/// An operation has ended, on a thread of the library.
+extern "C" fn ended(completion: Completion, argument: *mut c_void) {
+    // SAFETY: it was made from a box for this one callback.
+    let operation = unsafe { Box::from_raw(argument.cast::<Operation>()) };
+    let image = operation.image.as_ref().expect("it is on its way");
+    // SAFETY: the library called back with it, and it is not used after this.
+    let returned = unsafe {
+        let returned = (image.functions.rbd_aio_get_return_value)(completion);
+        (image.functions.rbd_aio_release)(completion);
+        returned
+    };
+    let result = match u32::try_from(returned) {
+        Ok(bytes) => Ok(bytes),
+        Err(_) if returned < 0 => Err(-returned as i32),
+        Err(_) => Ok(u32::MAX),
+    };
+    let shared = Arc::clone(&operation.shared);
+    shared.push(Ended { operation, result });
+}

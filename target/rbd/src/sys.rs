@@ -1,0 +1,152 @@
+//! The C side: the functions of librados and librbd that are used here, found at run time.
+//!
+//! Why `unsafe` here: a library runs code when it loads, and nothing but its headers says what
+//! types its functions have. The types below are those of librados.h and librbd.h, which both
+//! libraries keep: their sonames name the versions.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::sync::OnceLock;
+
+use libloading::Library;
+
+use crate::error::OpenError;
+
+/// `rados_t`.
+pub(crate) type Cluster = *mut c_void;
+/// `rados_ioctx_t`.
+pub(crate) type Pool = *mut c_void;
+/// `rbd_image_t`.
+pub(crate) type Image = *mut c_void;
+/// `rbd_completion_t`.
+pub(crate) type Completion = *mut c_void;
+
+/// `rbd_callback_t`.
+pub(crate) type Callback = extern "C" fn(Completion, *mut c_void);
+/// `rbd_update_callback_t`.
+pub(crate) type UpdateCallback = extern "C" fn(*mut c_void);
+/// `rados_watchcb2_t`: argument, notification, cookie, sender, data, bytes.
+pub(crate) type WatchCallback = extern "C" fn(*mut c_void, u64, u64, u64, *mut c_void, usize);
+/// `rados_watcherrcb_t`: argument, cookie, error.
+pub(crate) type WatchErrorCallback = extern "C" fn(*mut c_void, u64, c_int);
+
+/// `rbd_image_info_t`.
+#[repr(C)]
+pub(crate) struct ImageInfo {
+    pub(crate) size: u64,
+    pub(crate) object_bytes: u64,
+    pub(crate) objects: u64,
+    pub(crate) order: c_int,
+    pub(crate) block_name_prefix: [c_char; 24],
+    pub(crate) parent_pool: i64,
+    pub(crate) parent_name: [c_char; 96],
+}
+
+/// `RBD_LOCK_MODE_EXCLUSIVE`.
+pub(crate) const LOCK_EXCLUSIVE: c_int = 0;
+/// `RBD_WRITE_ZEROES_FLAG_THICK_PROVISION`.
+pub(crate) const ZEROES_THICK: c_int = 1;
+
+/// Makes the table of functions: fields with their types, and how they are found.
+macro_rules! table {
+    ($($library:ident { $($name:ident: fn($($argument:ty),*) -> $result:ty;)* })*) => {
+        /// The functions.
+        pub(crate) struct Functions {
+            $($(pub(crate) $name: unsafe extern "C" fn($($argument),*) -> $result,)*)*
+        }
+
+        impl Functions {
+            /// Finds all of them.
+            fn find($($library: &'static Library),*) -> Result<Self, libloading::Error> {
+                // SAFETY: the types are those of the libraries' headers.
+                unsafe {
+                    Ok(Self {
+                        $($($name: *$library.get(concat!(stringify!($name), "\0").as_bytes())?,)*)*
+                    })
+                }
+            }
+        }
+    };
+}
+
+table! {
+    rados {
+        rados_create: fn(*mut Cluster, *const c_char) -> c_int;
+        rados_conf_read_file: fn(Cluster, *const c_char) -> c_int;
+        rados_conf_set: fn(Cluster, *const c_char, *const c_char) -> c_int;
+        rados_connect: fn(Cluster) -> c_int;
+        rados_shutdown: fn(Cluster) -> ();
+        rados_cluster_fsid: fn(Cluster, *mut c_char, usize) -> c_int;
+        rados_ioctx_create: fn(Cluster, *const c_char, *mut Pool) -> c_int;
+        rados_ioctx_destroy: fn(Pool) -> ();
+        rados_ioctx_get_id: fn(Pool) -> i64;
+        rados_ioctx_set_namespace: fn(Pool, *const c_char) -> ();
+        rados_set_pool_full_try: fn(Pool) -> ();
+        rados_watch3: fn(Pool, *const c_char, *mut u64, WatchCallback, WatchErrorCallback, u32, *mut c_void) -> c_int;
+        rados_unwatch2: fn(Pool, u64) -> c_int;
+        rados_watch_flush: fn(Cluster) -> c_int;
+        rados_notify_ack: fn(Pool, *const c_char, u64, u64, *const c_char, c_int) -> c_int;
+    }
+    rbd {
+        rbd_open: fn(Pool, *const c_char, *mut Image, *const c_char) -> c_int;
+        rbd_open_read_only: fn(Pool, *const c_char, *mut Image, *const c_char) -> c_int;
+        rbd_close: fn(Image) -> c_int;
+        rbd_stat: fn(Image, *mut ImageInfo, usize) -> c_int;
+        rbd_get_size: fn(Image, *mut u64) -> c_int;
+        rbd_get_features: fn(Image, *mut u64) -> c_int;
+        rbd_get_stripe_unit: fn(Image, *mut u64) -> c_int;
+        rbd_get_stripe_count: fn(Image, *mut u64) -> c_int;
+        rbd_get_id: fn(Image, *mut c_char, usize) -> c_int;
+        rbd_update_watch: fn(Image, *mut u64, UpdateCallback, *mut c_void) -> c_int;
+        rbd_update_unwatch: fn(Image, u64) -> c_int;
+        rbd_lock_acquire: fn(Image, c_int) -> c_int;
+        rbd_flush: fn(Image) -> c_int;
+        rbd_aio_create_completion: fn(*mut c_void, Callback, *mut Completion) -> c_int;
+        rbd_aio_get_return_value: fn(Completion) -> isize;
+        rbd_aio_release: fn(Completion) -> ();
+        rbd_aio_read: fn(Image, u64, usize, *mut c_char, Completion) -> c_int;
+        rbd_aio_write: fn(Image, u64, usize, *const c_char, Completion) -> c_int;
+        rbd_aio_discard: fn(Image, u64, u64, Completion) -> c_int;
+        rbd_aio_write_zeroes: fn(Image, u64, usize, Completion, c_int, c_int) -> c_int;
+        rbd_aio_flush: fn(Image, Completion) -> c_int;
+    }
+}
+
+/// What both libraries are called, and what brings them.
+const RADOS: &str = "librados.so.2";
+const RBD: &str = "librbd.so.1";
+
+/// The functions, of libraries that stay loaded once they are. While they are not there, each
+/// call looks again.
+pub(crate) fn functions() -> Result<&'static Functions, OpenError> {
+    static FUNCTIONS: OnceLock<Functions> = OnceLock::new();
+    if let Some(functions) = FUNCTIONS.get() {
+        return Ok(functions);
+    }
+    let found = Functions::find(load(RADOS)?, load(RBD)?).map_err(|error| {
+        OpenError::new(format!(
+            "librbd is too old: {error}: Ceph 16 (Pacific) or later is needed"
+        ))
+    })?;
+    Ok(FUNCTIONS.get_or_init(|| found))
+}
+
+fn load(name: &'static str) -> Result<&'static Library, OpenError> {
+    // SAFETY: Ceph's client libraries run nothing at load but the constructors of C++ objects.
+    let library = unsafe { Library::new(name) }.map_err(|error| {
+        OpenError::new(format!(
+            "{name} cannot be loaded: {error}: install Ceph's client libraries (librbd1 and \
+             librados2 on Debian and Ubuntu, librbd1 on Fedora and RHEL)"
+        ))
+    })?;
+    // Never unloaded: their threads may run for as long as the process.
+    Ok(Box::leak(Box::new(library)))
+}
+
+/// A text that C has written, up to its NUL.
+pub(crate) fn text(bytes: &[u8]) -> String {
+    let text = CStr::from_bytes_until_nul(bytes).unwrap_or_default();
+    text.to_string_lossy().into_owned()
+}
+
+#[cfg(target_pointer_width = "64")]
+const _: () = assert!(size_of::<ImageInfo>() == 160);

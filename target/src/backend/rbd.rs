@@ -1,0 +1,279 @@
+//! Images of a Ceph cluster (RBD), by librbd.
+//!
+//! What librbd does otherwise than a disk, and what follows for us:
+//! * It cuts off what goes past the end of an image, and reports success. So each operation is
+//!   compared with the size that the image has by now, before and after.
+//! * A discard of less than 64 KiB does nothing: deallocation is advice. Zeroes are
+//!   written by a call of their own, which always zeroes.
+//! * Without a cache, what a write acknowledges is on all replicas: FUA costs nothing.
+//! * An operation cannot be taken back. One that is late keeps its buffer until the cluster
+//!   has answered, as with a disk that hangs.
+
+use std::io;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use cairn_config::{RbdImage, Uuid};
+use cairn_rbd::{Access, Image, Spec, Work};
+use nvme_proto::namespace::Preferred;
+
+use super::{
+    BLOCK_BYTES_DEFAULT, BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress, TRIES_MAX,
+    identity,
+};
+use crate::ring::{Ring, Span};
+
+/// The most bytes of one call that zeroes or discards: librbd asks for all of its objects
+/// at once.
+const PIECE_MAX: u64 = 256 << 20;
+
+/// In what an OSD allocates: smaller writes make it read first.
+const WRITE_BYTES: u64 = 4096;
+
+/// `rbd_discard_granularity_bytes`: smaller discards do nothing.
+const DISCARD_BYTES: u64 = 64 << 10;
+
+/// An image of a Ceph cluster.
+#[derive(Debug)]
+pub(crate) struct RbdDisk {
+    image: Image,
+    block_bytes: u32,
+    blocks: AtomicU64,
+}
+
+impl RbdDisk {
+    /// Opens an image. Blocks as long as the cluster takes.
+    pub(super) fn open(
+        config: &RbdImage,
+        block_bytes: Option<u32>,
+        claim: Claim,
+        on_change: Box<dyn Fn() + Send>,
+    ) -> Result<Self, OpenError> {
+        let access = Access {
+            read_only: claim.read_only,
+            shared: claim.shared,
+        };
+        let image = Image::open(&spec(config), access, on_change)
+            .map_err(|error| OpenError::new(error.to_string()))?;
+        let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
+        let blocks = image.bytes() / u64::from(block_bytes);
+        if blocks == 0 {
+            return Err(OpenError::new(format!(
+                "{} is smaller than one block of {block_bytes} bytes: `rbd resize` gives it a size",
+                image.name()
+            )));
+        }
+        Ok(Self {
+            image,
+            block_bytes,
+            blocks: AtomicU64::new(blocks),
+        })
+    }
+
+    /// What it works best in: whole units of its stripes, and discards that do something.
+    pub(super) fn preferred(&self) -> Preferred {
+        let layout = self.image.layout();
+        let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
+        let write = blocks(WRITE_BYTES.min(layout.stripe_bytes));
+        Preferred {
+            write,
+            optimal_write: blocks(layout.stripe_bytes).max(write),
+            deallocate: blocks(DISCARD_BYTES.min(layout.object_bytes)),
+        }
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: self.block_bytes,
+            blocks: self.blocks.load(Ordering::Relaxed),
+            memory_alignment: 1,
+        }
+    }
+
+    /// The same wherever the image is seen from.
+    pub(super) fn identity(&self) -> Uuid {
+        identity::derived(self.image.identity())
+    }
+
+    /// Its bytes, as the cluster says. Blocks.
+    pub(super) fn measure(&self) -> io::Result<u64> {
+        self.image.measure().map_err(io::Error::from_raw_os_error)
+    }
+
+    /// Its bytes, as far as is known.
+    pub(super) fn bytes(&self) -> u64 {
+        self.image.bytes()
+    }
+
+    /// Takes over this size; returns whether it changed.
+    pub(super) fn accept_size(&self, bytes: u64) -> bool {
+        let blocks = bytes / u64::from(self.block_bytes);
+        self.blocks.swap(blocks, Ordering::Relaxed) != blocks
+    }
+
+    /// Waits for all writes. Blocks.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        self.image.flush().map_err(io::Error::from_raw_os_error)
+    }
+
+    /// Whether the cluster wants nothing more of this client.
+    pub(super) fn is_failed(&self) -> bool {
+        self.image.failure().is_some()
+    }
+
+    /// A client that was shut out stays so.
+    pub(super) fn recover(&self) -> io::Result<()> {
+        match self.image.failure() {
+            None => Ok(()),
+            Some(errno) => Err(io::Error::other(format!(
+                "{}: {}: remove the namespace, reload, and add it again",
+                self.image.name(),
+                io::Error::from_raw_os_error(errno)
+            ))),
+        }
+    }
+
+    /// Submits what comes next of an operation, or ends it.
+    pub(super) fn step(&self, io: &mut BlockIo, ring: &mut Ring, tag: u64) -> Progress {
+        let (offset, rest) = io.rest();
+        if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
+            return Progress::Done(Err(Errno(libc::ECANCELED)));
+        }
+        if let Err(errno) = self.check(io) {
+            return Progress::Done(Err(errno));
+        }
+        let piece = piece(io);
+        let work = match io.op {
+            BlockOp::Flush => Work::Flush,
+            _ if rest == 0 => return Progress::Done(Ok(())),
+            BlockOp::Read | BlockOp::Verify => {
+                let memory = ring.shared_memory(span(io, piece));
+                Work::Read { offset, memory }
+            }
+            BlockOp::Write { .. } => {
+                let memory = ring.shared_memory(span(io, piece));
+                Work::Write { offset, memory }
+            }
+            BlockOp::WriteZeroes { deallocate, .. } => Work::WriteZeroes {
+                offset,
+                length: piece as usize,
+                allocated: !deallocate,
+            },
+            BlockOp::Deallocate => Work::Discard {
+                offset,
+                length: piece,
+            },
+        };
+        ring.work_on_image(tag, &self.image, &work, io.op.changes());
+        Progress::Pending
+    }
+
+    /// Goes on after a step.
+    pub(super) fn resume(
+        &self,
+        io: &mut BlockIo,
+        result: Result<u32, i32>,
+        ring: &mut Ring,
+        tag: u64,
+    ) -> Progress {
+        let piece = piece(io);
+        match result {
+            Err(libc::EAGAIN | libc::EINTR) if io.tries < TRIES_MAX && !io.stopped => {
+                io.tries += 1;
+                return Progress::Later;
+            }
+            Err(errno) => return Progress::Done(Err(self.explain(errno))),
+            Ok(_) if io.op == BlockOp::Flush => return Progress::Done(Ok(())),
+            Ok(bytes) if is_read(io.op) && u64::from(bytes) != piece => {
+                return Progress::Done(Err(Errno(libc::EIO)));
+            }
+            Ok(_) => {}
+        }
+        io.tries = 0;
+        // librbd cuts a write off where the image ends, without a word.
+        if let Err(errno) = self.check(io) {
+            return Progress::Done(Err(errno));
+        }
+        io.done += piece;
+        if io.done == io.length {
+            return Progress::Done(Ok(()));
+        }
+        self.step(io, ring, tag)
+    }
+
+    /// Whether the image can be used still, and has what the operation is about.
+    fn check(&self, io: &BlockIo) -> Result<(), Errno> {
+        if let Some(errno) = self.image.failure() {
+            return Err(self.explain(errno));
+        }
+        let end = io.offset + io.length;
+        if io.op != BlockOp::Flush && end > self.image.bytes() {
+            return Err(Errno(libc::EIO));
+        }
+        Ok(())
+    }
+
+    /// An error of librbd in the terms of a disk.
+    fn explain(&self, errno: i32) -> Errno {
+        Errno(match errno {
+            // The image, or its pool, was removed.
+            libc::ENOENT => libc::ENODEV,
+            // Another client is its owner now.
+            libc::EROFS if self.image.failure().is_none() => libc::ESHUTDOWN,
+            libc::ETIMEDOUT | libc::ENOTCONN => libc::ESHUTDOWN,
+            other => other,
+        })
+    }
+}
+
+fn is_read(op: BlockOp) -> bool {
+    matches!(op, BlockOp::Read | BlockOp::Verify)
+}
+
+/// Bytes of the next step.
+fn piece(io: &BlockIo) -> u64 {
+    let (_, rest) = io.rest();
+    match io.op {
+        BlockOp::Read | BlockOp::Write { .. } => rest,
+        BlockOp::Verify => rest.min(u64::from(io.memory().length)),
+        BlockOp::WriteZeroes { .. } | BlockOp::Deallocate => {
+            // Whole pieces end at multiples of one: no discard splits an object.
+            let (offset, _) = io.rest();
+            rest.min(PIECE_MAX - offset % PIECE_MAX)
+        }
+        BlockOp::Flush => 0,
+    }
+}
+
+/// The memory of the next step.
+fn span(io: &BlockIo, piece: u64) -> Span {
+    let start = if io.op == BlockOp::Verify { 0 } else { io.done };
+    io.memory().part(start as u32, piece as u32)
+}
+
+fn spec(config: &RbdImage) -> Spec {
+    Spec {
+        pool: config.pool.clone(),
+        namespace: config.namespace.clone(),
+        image: config.image.clone(),
+        snapshot: config.snapshot.clone(),
+        conf: config.conf.clone(),
+        user: config.user.clone(),
+        keyring: config.keyring.clone(),
+    }
+}
+
+/// What an export of this image is called.
+pub(crate) fn name_of(config: &RbdImage) -> String {
+    spec(config).to_string()
+}
+
+/// What to look at when a disk does not answer.
+pub(crate) fn where_to_look(path: &Path) -> &'static str {
+    if path.to_string_lossy().starts_with("rbd:") {
+        "look at the Ceph cluster by `ceph -s`, and whether this machine reaches all of its OSDs"
+    } else {
+        "look in the kernel's log for a disk, or a server of a network file system, that does \
+         not answer"
+    }
+}

@@ -1,0 +1,43 @@
+//! All tables as plain text, for files and pipes.
+
+use std::net::SocketAddr;
+
+use super::rates::Rates;
+use super::tables::{self, MIB};
+
+const INDENT: &str = "  ";
+
+/// One reading.
+pub(super) fn text(rates: &Rates, from: SocketAddr) -> String {
+    let mut text = heading(rates, from) + "\n";
+    for line in refused(rates) {
+        text += &format!("{line}\n");
+    }
+    for table in tables::all(rates) {
+        let titles: Vec<&str> = table.columns.iter().map(|column| column.title).collect();
+        let mut aligned = cairn_fabric::cli::Table::new(&titles);
+        for row in table.rows {
+            aligned.row(row.into_iter().map(|cell| cell.text).collect());
+        }
+        text += &format!("\n{}", aligned.text(INDENT));
+    }
+    text
+}
+
+/// Which target this is, and how much it has.
+pub(super) fn heading(rates: &Rates, from: SocketAddr) -> String {
+    format!(
+        "cairn-target {} at {from}: {} hosts, {} namespaces, {:.0} MiB resident; last {:.1} s",
+        rates.version,
+        rates.hosts.len(),
+        rates.namespaces.len(),
+        rates.resident_bytes / MIB,
+        rates.seconds,
+    )
+}
+
+/// A line for each reason why connections were refused.
+pub(super) fn refused(rates: &Rates) -> impl Iterator<Item = String> {
+    let refused = rates.refused_per_s.iter();
+    refused.map(|(reason, rate)| format!("connections refused, {rate:.1} a second: {reason}"))
+}

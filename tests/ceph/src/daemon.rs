@@ -1,0 +1,65 @@
+//! A daemon of Ceph, in the foreground of its own process.
+
+use std::fs::File;
+use std::io;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+/// A daemon, which is killed when this is dropped.
+pub(crate) struct Daemon {
+    name: String,
+    child: Child,
+}
+
+impl Daemon {
+    /// Starts a program with the folder's configuration. What it prints is in `NAME.out` there.
+    pub(crate) fn start(
+        folder: &Path,
+        name: &str,
+        program: &str,
+        arguments: &[&str],
+    ) -> io::Result<Self> {
+        let out = File::options()
+            .create(true)
+            .append(true)
+            .open(folder.join(format!("{name}.out")))?;
+        let child = Command::new(program)
+            .args(arguments)
+            .arg("-c")
+            .arg(folder.join("ceph.conf"))
+            .arg("-f")
+            .env("CEPH_ARGS", "")
+            .stdin(Stdio::null())
+            .stdout(out.try_clone()?)
+            .stderr(out)
+            .spawn()?;
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+        })
+    }
+
+    /// Fails if it has ended.
+    pub(crate) fn check(&mut self) -> io::Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => Err(io::Error::other(format!(
+                "{} has ended: {status}",
+                self.name
+            ))),
+        }
+    }
+
+    /// As `kill -9` does.
+    pub(crate) fn kill(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,222 @@
+//! A real Ceph on this machine: one monitor and one OSD in a folder, on loopback only.
+//!
+//! It needs Debian's `ceph-mon`, `ceph-osd` and `ceph-common`, no systemd and no root. Nothing of
+//! it outlives the [`Cluster`], but for the folder, which is the caller's. The settings make it
+//! quick: from nothing to an image that can be written takes two or three seconds.
+
+mod daemon;
+mod settings;
+
+use std::ffi::OsStr;
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use daemon::Daemon;
+
+/// The programs that it is made of, and the packages that they are in.
+const PROGRAMS: [&str; 6] = [
+    "ceph-mon",
+    "ceph-osd",
+    "ceph",
+    "rbd",
+    "ceph-authtool",
+    "monmaptool",
+];
+
+/// What installs them on Debian and Ubuntu.
+pub const INSTALL: &str = "apt-get install --no-install-recommends ceph-mon ceph-osd ceph-common";
+
+/// For a daemon to be ready, or a command of an administrator to end.
+const TIMEOUT: Duration = Duration::from_secs(60);
+
+/// How often to look whether a daemon is ready.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// The pool that images are in.
+pub const POOL: &str = "rbd";
+
+/// A cluster that runs.
+pub struct Cluster {
+    folder: PathBuf,
+    monitor: Daemon,
+    osd: Option<Daemon>,
+}
+
+impl fmt::Debug for Cluster {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Cluster({})", self.folder.display())
+    }
+}
+
+/// Why it cannot run here, if so: the first program that is missing.
+#[must_use]
+pub fn missing() -> Option<String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let folders: Vec<PathBuf> = std::env::split_paths(&path).collect();
+    let is_there = |program: &&&str| folders.iter().any(|it| it.join(program).is_file());
+    let missing = PROGRAMS.iter().find(|program| !is_there(program))?;
+    Some(format!("no program {missing}: {INSTALL}"))
+}
+
+impl Cluster {
+    /// Makes a cluster in an empty folder and starts it, with a pool for images.
+    ///
+    /// # Errors
+    /// A program is missing, or does not do its part in time.
+    pub fn start(folder: &Path) -> io::Result<Self> {
+        if let Some(missing) = missing() {
+            return Err(io::Error::other(missing));
+        }
+        let folder = folder.canonicalize()?;
+        // The daemons' sockets are in it.
+        if folder.as_os_str().len() > 80 {
+            let shown = folder.display();
+            return Err(io::Error::other(format!("{shown} is too long a path")));
+        }
+        let uuid = settings::prepare(&folder)?;
+        let monitor = Daemon::start(&folder, "mon", "ceph-mon", &["-i", "a"])?;
+        let mut this = Self {
+            folder,
+            monitor,
+            osd: None,
+        };
+        this.wait_for("mon.a", "mon_status", r#""state": "leader""#)?;
+        this.ceph(&["osd", "new", &uuid, "0"])?;
+        this.launch_osd()?;
+        // The OSD boots meanwhile.
+        this.ceph(&["osd", "pool", "create", POOL, "8", "8"])?;
+        this.wait_for_osd()?;
+        this.rbd(&["pool", "init", POOL])?;
+        Ok(this)
+    }
+
+    /// The configuration that clients need, and nothing else.
+    #[must_use]
+    pub fn conf(&self) -> PathBuf {
+        self.folder.join("ceph.conf")
+    }
+
+    /// Makes an image: `size` as rbd takes it, such as 64M.
+    ///
+    /// # Errors
+    /// rbd's.
+    pub fn image(&self, name: &str, size: &str) -> io::Result<()> {
+        self.rbd(&["create", "--size", size, name]).map(drop)
+    }
+
+    /// Runs `rbd` with these arguments; what it prints.
+    ///
+    /// # Errors
+    /// It fails, or has not ended in time.
+    pub fn rbd(&self, arguments: &[&str]) -> io::Result<String> {
+        self.run("rbd", arguments)
+    }
+
+    /// Runs `ceph` with these arguments; what it prints.
+    ///
+    /// # Errors
+    /// It fails, or has not ended in time.
+    pub fn ceph(&self, arguments: &[&str]) -> io::Result<String> {
+        self.run("ceph", arguments)
+    }
+
+    /// Kills the OSD, as `kill -9` does.
+    ///
+    /// # Errors
+    /// The system's.
+    pub fn kill_osd(&mut self) -> io::Result<()> {
+        self.osd.take().map_or(Ok(()), Daemon::kill)
+    }
+
+    /// Starts the OSD again, and waits until it serves.
+    ///
+    /// # Errors
+    /// It does not start in time.
+    pub fn start_osd(&mut self) -> io::Result<()> {
+        self.launch_osd()?;
+        self.wait_for_osd()
+    }
+
+    fn launch_osd(&mut self) -> io::Result<()> {
+        let arguments = ["-i", "0", "--no-mon-config"];
+        self.osd = Some(Daemon::start(&self.folder, "osd", "ceph-osd", &arguments)?);
+        Ok(())
+    }
+
+    fn wait_for_osd(&mut self) -> io::Result<()> {
+        self.wait_for("osd.0", "status", r#""state": "active""#)
+    }
+
+    /// Until a daemon's admin socket answers a command with this.
+    fn wait_for(&mut self, daemon: &str, command: &str, answer: &str) -> io::Result<()> {
+        let deadline = Instant::now() + TIMEOUT;
+        let socket = self.folder.join(format!("{daemon}.asok"));
+        loop {
+            let mut ask = self.command("ceph");
+            ask.arg("--admin-daemon").arg(&socket).arg(command);
+            ask.stderr(Stdio::null());
+            let answered = ask.output()?;
+            if String::from_utf8_lossy(&answered.stdout).contains(answer) {
+                return Ok(());
+            }
+            self.monitor.check()?;
+            if let Some(osd) = &mut self.osd {
+                osd.check()?;
+            }
+            if Instant::now() >= deadline {
+                let shown = self.folder.display();
+                return Err(io::Error::other(format!(
+                    "{daemon} is not ready: see {shown}"
+                )));
+            }
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    fn command(&self, program: &str) -> Command {
+        // `timeout` ends what hangs: a client waits for ever for an OSD.
+        let mut command = Command::new("timeout");
+        command.arg(TIMEOUT.as_secs().to_string()).arg(program);
+        command.env("CEPH_CONF", self.conf()).env("CEPH_ARGS", "");
+        command
+    }
+
+    fn run(&self, program: &str, arguments: &[&str]) -> io::Result<String> {
+        let mut command = self.command(program);
+        command.args(arguments);
+        succeed(&mut command)
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Nothing of it is kept: no reason to be gentle.
+        let _ = self.kill_osd();
+    }
+}
+
+/// Runs a command; what it prints.
+fn succeed(command: &mut Command) -> io::Result<String> {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output()?;
+    if status.success() {
+        return Ok(String::from_utf8_lossy(&stdout).into_owned());
+    }
+    let arguments: Vec<&OsStr> = command.get_args().collect();
+    let words = String::from_utf8_lossy(&stderr);
+    Err(io::Error::other(format!(
+        "{arguments:?}: {status}: {words}"
+    )))
+}
+
+/// A text of the kernel's, without its newline.
+fn proc_text(path: &str) -> io::Result<String> {
+    Ok(fs::read_to_string(path)?.trim().to_owned())
+}
