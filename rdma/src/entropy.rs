@@ -1,4 +1,4 @@
-//! Numbers that no peer can foresee: the operating system's, or in a simulation a seed's.
+//! Numbers that no peer can prefetch: the operating system's, or in a simulation a seed's.
 
 use std::sync::{Arc, Mutex, PoisonError};
 

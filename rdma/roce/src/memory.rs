@@ -257,7 +257,7 @@ impl View {
     }
 }
 
-// Other threads may look for what `write` and `scatter` copied after [`Mapping::settle`].
+// Other threads may look for what `write` and `scatter` copied after [`Mapping::fence`].
 impl Memory for View {
     fn knows(&self, rkey: u32) -> bool {
         self.remote(rkey).is_ok()
@@ -279,10 +279,10 @@ impl Memory for View {
         Ok(())
     }
 
-    fn foresee(&self, rkey: u32, addr: u64, length: u64, access: Access) {
+    fn prefetch(&self, rkey: u32, addr: u64, length: u64, access: Access) {
         let region = self.remote(rkey);
         if let Ok((mapping, offset)) = region.and_then(|r| r.locate(addr, length, access)) {
-            mapping.foresee(offset, length as usize);
+            mapping.prefetch(offset, length as usize);
         }
     }
 
@@ -328,14 +328,14 @@ impl Memory for View {
         }
     }
 
-    fn foresee_gather(&self, sges: &[Sge], offset: u64, length: u64) {
+    fn prefetch_gather(&self, sges: &[Sge], offset: u64, length: u64) {
         if let Some(piece) = Pieces::new(sges, offset).next()
             && let Ok(region) = self.local(piece.lkey)
         {
             let length = length.min(u64::from(piece.length));
             let located = region.locate(piece.addr, length, Access::LOCAL_READ);
             if let Ok((mapping, at)) = located {
-                mapping.foresee(at, length as usize);
+                mapping.prefetch(at, length as usize);
             }
         }
     }

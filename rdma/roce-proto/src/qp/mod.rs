@@ -51,7 +51,7 @@ pub struct Context<'a> {
 pub struct QpConfig {
     /// The peer's queue pair.
     pub dest_qpn: u32,
-    /// What its packets carry, and whom it hears.
+    /// Its packets carry it, and it accepts packets of its partition.
     pub pkey: PKey,
     /// Path MTU: bytes of payload in a full packet.
     pub mtu: u32,
@@ -69,7 +69,7 @@ pub struct QpConfig {
     pub retry_count: u8,
     /// Retries before a peer without receives counts as gone; 7 is for ever.
     pub rnr_retry_count: u8,
-    /// What a peer is told to wait when there is no receive here: a timer code.
+    /// How long a peer waits if there is no receive here: a timer code.
     pub min_rnr_timer: u8,
     /// The time that counts as one retry.
     pub ack_timeout: Duration,
@@ -170,7 +170,7 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        if !self.pkey.hears(packet.bth.pkey) {
+        if !self.pkey.accepts(packet.bth.pkey) {
             cx.counters.rx_not_ours += 1;
             return;
         }

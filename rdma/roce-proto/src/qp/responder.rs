@@ -561,7 +561,7 @@ impl ReadResponse {
         if after > 0 {
             let va = va.wrapping_add(payload as u64);
             cx.memory
-                .foresee(self.reth.rkey, va, after, Access::REMOTE_READ);
+                .prefetch(self.reth.rkey, va, after, Access::REMOTE_READ);
         }
         let pad = usize::from(out[1] >> 4 & 3);
         out[end..end + pad].fill(0);

@@ -33,7 +33,7 @@ pub enum Network {
     System,
     /// The system's, by packet sockets: RoCE v1.
     Ethernet {
-        /// The VID of the tag to write and to want, on an interface that is no
+        /// The VID of the tag to write and to require, on an interface that is no
         /// VLAN's. On one that is, the kernel writes the tag.
         vlan: Option<u16>,
     },
@@ -87,7 +87,7 @@ pub enum Inlet {
 
 impl Network {
     /// The first inlet of an address, to which others may be added later; the
-    /// `qpn_low_bits` low bits of a queue pair number do not tell them apart.
+    /// `qpn_low_bits` low bits of a queue pair number do not select one.
     ///
     /// # Errors
     /// The address is not ours, or somebody has it.
@@ -163,7 +163,7 @@ impl Network {
         }
     }
 
-    /// Whether whoever made it moves it along, and no thread shall.
+    /// Whether its owner moves it along, and no thread does.
     #[must_use]
     pub fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))

@@ -21,7 +21,7 @@ pub type Mac = [u8; 6];
 const BELIEVED: Duration = Duration::from_secs(5);
 /// Neighbours that are remembered. Peers choose what stands here, by asking.
 const MAX_KNOWN: usize = 4096;
-/// A port that nobody listens at (RFC 863, "discard"): what goes there only has
+/// A port without a listener (RFC 863, "discard"): what goes there only has
 /// the kernel ask for the MAC address.
 const DISCARD_PORT: u16 = 9;
 
@@ -75,10 +75,10 @@ impl Neighbours {
         {
             return Some(mac);
         }
-        let found = self.ask_kernel(address);
+        let found = self.query_kernel(address);
         if found.is_none() {
             // Frames sent by packet sockets do not keep the kernel's entry alive.
-            ask_link(address);
+            solicit(address);
         }
         // Gone from the kernel's table does not mean gone from the link.
         let mac = found.or(before.map(|(mac, _)| mac))?;
@@ -90,7 +90,7 @@ impl Neighbours {
     }
 
     /// What the kernel's neighbour table says (rtnetlink(7), RTM_GETNEIGH).
-    fn ask_kernel(&mut self, address: IpAddr) -> Option<Mac> {
+    fn query_kernel(&mut self, address: IpAddr) -> Option<Mac> {
         let body = request(address, self.interface.index);
         // An address without an entry is an error, too.
         let answer = self.netlink.request(libc::RTM_GETNEIGH, 0, &body).ok()?;
@@ -99,7 +99,7 @@ impl Neighbours {
 }
 
 /// Has the kernel find out who has this address, without waiting for it.
-pub fn ask_link(address: IpAddr) {
+pub fn solicit(address: IpAddr) {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),

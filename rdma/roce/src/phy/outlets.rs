@@ -342,7 +342,7 @@ mod tests {
         let after = outlets.retake(before, 96).unwrap();
         assert_ne!(after.flow, before.flow);
         assert!(after.is_of_class);
-        // Nobody uses the port any more, so it is of any class.
+        // No queue pair uses the port any more, so it is of any class.
         let next = outlets.take(toward(2, 1), 32).unwrap();
         assert_eq!((next.flow, next.is_of_class), (before.flow, true));
         assert_eq!(outlets.ports.len(), 2);

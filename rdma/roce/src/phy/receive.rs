@@ -23,7 +23,7 @@ pub const BATCH: usize = 16;
 /// The largest datagram, and the largest that GRO makes.
 const BUFFER: usize = 65_536;
 /// Bytes that a call shall take, about. They are worked on while they are in the
-/// cache, and their sender hears of them before the next are taken.
+/// cache, and their sender gets acknowledgements before the next are taken.
 pub const ENOUGH: usize = 128 << 10;
 /// ECN's "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
@@ -85,7 +85,7 @@ impl Headers {
 }
 
 impl Info {
-    /// Of a packet whose headers nobody has told of.
+    /// Of a packet whose headers are unknown.
     const UNKNOWN: Self = Self {
         source: None,
         local: None,
@@ -111,7 +111,7 @@ impl Info {
     }
 }
 
-/// A packet, with the little that a socket tells of its headers.
+/// A packet, with what a socket reports of its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// What was below its BTH.

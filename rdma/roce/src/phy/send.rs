@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
 
-use super::batch::{Batch, Company, GROUPS, Group, PIECES, Place};
+use super::batch::{Batch, GROUPS, Group, PIECES, Place, Sharing};
 use super::capture::Capture;
 use super::frames::Frames;
 use super::socket::{check, to_storage};
@@ -117,7 +117,7 @@ impl Sender {
     }
 
     /// Adds to the counters what has happened since the last call.
-    pub fn tell(&mut self, counters: &mut Counters) {
+    pub fn report(&mut self, counters: &mut Counters) {
         let Tally {
             calls,
             datagrams,
@@ -138,9 +138,9 @@ impl Sender {
     }
 
     /// Seals the first `length` bytes of [`Sender::packet`] and queues them, behind
-    /// what its queue pair sent last, in this `company`.
-    pub fn commit(&mut self, flow: &Flow, length: usize, place: &mut Place, company: Company) {
-        let joins = self.offload.then_some(company);
+    /// what its queue pair sent last, in this `sharing`.
+    pub fn commit(&mut self, flow: &Flow, length: usize, place: &mut Place, sharing: Sharing) {
+        let joins = self.offload.then_some(sharing);
         if self.batch.is_due(flow, length, place, joins) {
             self.leave();
         }

@@ -1,7 +1,7 @@
 //! One reactor's queue pairs, on a socket of its own.
 
 mod connecting;
-mod moving;
+mod data_path;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,10 +13,10 @@ use cairn_rdma::{
     Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
     Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork,
 };
-use crossbeam_channel::Receiver as Letters;
+use crossbeam_channel::Receiver as MailboxReceiver;
 
 use super::device::{Lease, SoftDevice};
-use super::manager::{Inbox, News};
+use super::manager::{ConnectionEvent, Inbox};
 use super::slots::{Phase, SLOTS, Slots};
 use crate::memory::{Regions, View};
 use crate::phy::Inlet;
@@ -31,7 +31,7 @@ use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
-/// Rounds after which a busy endpoint tells its counters; a sleepy one does before
+/// Rounds after which a busy endpoint publishes its counters; an idle one does before
 /// it sleeps.
 const PUBLISH_EVERY: u32 = 4096;
 /// READs and atomics outstanding of a queue pair, either way.
@@ -47,14 +47,14 @@ pub(super) struct SoftEndpoint {
     wait_fds: Vec<RawFd>,
 
     inbox: Inbox,
-    letters: Letters<News>,
+    connection_events: MailboxReceiver<ConnectionEvent>,
     slots: Slots,
     memory: View,
     receives: ReceiveQueue,
     completions: CompletionQueue,
     events: VecDeque<Event>,
     /// Connections that the peer has ended.
-    goodbyes: Vec<QpId>,
+    disconnected: Vec<QpId>,
     counters: Counters,
     /// Calls of [`Self::progress`].
     rounds: u32,
@@ -90,7 +90,7 @@ impl SoftEndpoint {
             inlet,
             numbers,
         } = device.lease()?;
-        let (mailbox, letters) = crossbeam_channel::unbounded();
+        let (mailbox, connection_events) = crossbeam_channel::unbounded();
         let count = usize::from(options.queue_pairs);
         let entropy = device.options.entropy.clone();
         let mut receiver = Box::new(Receiver::new());
@@ -106,13 +106,13 @@ impl SoftEndpoint {
                 entropy.clone(),
             ),
             inbox: Inbox { mailbox, wake },
-            letters,
+            connection_events,
             slots: Slots::new(index, options.queue_pairs, numbers, entropy),
             memory: regions.reader(),
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
             events: VecDeque::new(),
-            goodbyes: Vec::new(),
+            disconnected: Vec::new(),
             counters: Counters::default(),
             rounds: 0,
             receiver: Some(receiver),
@@ -194,8 +194,8 @@ impl Endpoint for SoftEndpoint {
         self.flow_marked(id)
     }
 
-    fn remark(&mut self, id: QpId, marking: Marking) -> bool {
-        self.remark_flow(id, marking)
+    fn set_marking(&mut self, id: QpId, marking: Marking) -> bool {
+        self.set_flow_marking(id, marking)
     }
 
     fn post(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
@@ -224,10 +224,10 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn poll_events(&mut self, out: &mut Vec<Event>) {
-        self.read_news(self.clock.now());
+        self.take_connection_events(self.clock.now());
         for event in self.events.drain(..) {
             if let Event::Closed { qp } = event {
-                self.slots.heard(qp);
+                self.slots.closed_is_reported(qp);
             }
             out.push(event);
         }
@@ -277,15 +277,15 @@ impl Endpoint for SoftEndpoint {
 }
 
 impl SoftEndpoint {
-    /// Does all there is to do: hears news and packets, looks at the time, sends.
+    /// Does all there is to do: handles events and packets, runs timers, sends.
     fn progress(&mut self) {
         let now = self.clock.now();
         self.memory.refresh();
-        self.read_news(now);
+        self.take_connection_events(now);
         // What was posted since leaves first: somebody waits for it.
         self.transmit(now);
         self.receive(now);
-        self.heed_goodbyes();
+        self.end_disconnected();
         self.run_timers(now);
         // What has come may be answered at once by its owner: then the
         // acknowledgement travels along, or behind, in the next round.

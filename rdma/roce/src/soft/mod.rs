@@ -44,12 +44,12 @@ pub struct SoftOptions {
     pub capture: Option<Arc<Capture>>,
     /// Congestion notifications slow senders down.
     pub congestion_control: bool,
-    /// The network to be on. On a wire in memory no thread is started: whoever
-    /// owns the wire moves the provider along, by [`Soft::step`].
+    /// The network to be on. On a wire in memory no thread is started: the
+    /// wire's owner moves the provider along, by [`Soft::step`].
     pub network: Network,
-    /// What tells it the time.
+    /// Its clock.
     pub clock: Clock,
-    /// Where it takes numbers from that peers must not foresee.
+    /// Where it takes numbers from that peers must not prefetch.
     pub entropy: Entropy,
 }
 
@@ -81,7 +81,7 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these locks guard is whole whoever panics: each change is one step (an insertion,
+    // What these locks guard is whole after any panic: each change is one step (an insertion,
     // a flag, a sum). Connection management is not, and has its own.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -138,7 +138,7 @@ impl Soft {
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // Whoever is asked to connect may let go of a device.
+            // A turn may release the last reference to a device.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
                 if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
@@ -222,7 +222,7 @@ impl Provider for Soft {
             backlog: options.backlog,
             pkey: options.pkey,
             waiting: AtomicU32::new(0),
-            complaints: Mutex::default(),
+            peer_limit: Mutex::default(),
         });
         listeners.insert(address, listening);
         Ok(Box::new(SoftListener {
@@ -245,7 +245,7 @@ impl Provider for Soft {
             return Ok(self.shared.device_at(remote.ip())?);
         }
         if matches!(self.shared.options.network.good(), Network::Ethernet { .. }) {
-            neighbour::ask_link(remote.ip());
+            neighbour::solicit(remote.ip());
         }
         let local = source_for(remote).map_err(|source| FabricError::Os {
             call: "looking up the route",

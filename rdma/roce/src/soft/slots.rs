@@ -59,7 +59,7 @@ pub(super) enum Phase {
     /// Our REP waits for a sign of life.
     Accepted,
     Established,
-    /// The owner has heard, or is about to hear, that it is over.
+    /// It has ended: the owner has the event, or is about to get it.
     Broken,
     /// The owner has let go.
     Closing,
@@ -71,7 +71,7 @@ pub(super) struct Entry {
     pub(super) conn: Option<ConnId>,
     pub(super) qpn: u32,
     pub(super) options: QpOptions,
-    /// What we told the peer about our end.
+    /// Our end, as our messages describe it.
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
     /// Whose socket the flow has, once the peer's end is known.
@@ -85,7 +85,7 @@ pub(super) struct Entry {
     /// The earliest timer that stands in the heap for it.
     pub(super) timer_at: Option<Instant>,
     /// What our REQ said, to say it again for a smaller path MTU.
-    pub(super) wish: Option<Box<Connect>>,
+    pub(super) connect_request: Option<Box<Connect>>,
     /// Our membership.
     pub(super) pkey: PKey,
     /// What both ends agree on, as codes.
@@ -109,7 +109,7 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Slot {
     generation: u16,
-    /// Nobody has heard yet that its last queue pair is closed.
+    /// The owner does not yet have the event that its last queue pair is closed.
     unheard: bool,
     entry: Option<Entry>,
 }
@@ -202,8 +202,8 @@ impl Slots {
         slot.generation = slot.generation.wrapping_add(1);
     }
 
-    /// The owner has heard that a queue pair is closed: its slot is free.
-    pub(super) fn heard(&mut self, id: QpId) {
+    /// The owner has the event that a queue pair is closed: its slot is free.
+    pub(super) fn closed_is_reported(&mut self, id: QpId) {
         self.slots[id.slot()].unheard = false;
     }
 

@@ -31,7 +31,7 @@ impl Requester {
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
             // A NAK acknowledges what went before it (IBTA 9.7.5.1.4). One for
-            // what has been acknowledged since is old news.
+            // what has been acknowledged since is out of date.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -238,7 +238,7 @@ impl Requester {
             return;
         }
         if self.asked <= self.unacked && self.next == self.sent {
-            // Nobody was asked. The last packet once more, with that question: a
+            // No acknowledgement was requested. Sends the last packet again, with AckReq: a
             // peer that has it acknowledges it again, one that missed something
             // says so (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);

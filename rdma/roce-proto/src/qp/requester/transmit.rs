@@ -131,7 +131,7 @@ impl Requester {
         }
         if !last {
             let (next, mtu) = (offset + self.mtu, u64::from(self.mtu));
-            cx.memory.foresee_gather(sges, u64::from(next), mtu);
+            cx.memory.prefetch_gather(sges, u64::from(next), mtu);
         }
         let pad = usize::from(out[1] >> 4 & 3);
         out[end..end + pad].fill(0);
@@ -161,8 +161,8 @@ impl Requester {
         pauses || self.window.is_paced() || sequence + 1 >= self.asked + ACK_EVERY
     }
 
-    /// An acknowledgement of everything before `end` has been asked for. Only now
-    /// does the peer's silence tell anything.
+    /// An acknowledgement of everything before `end` has been requested. Only from now
+    /// on does the peer's silence mean loss.
     fn note_asked(&mut self, end: u64, now: Instant) {
         if self.asked <= self.unacked {
             self.deadline = Some(now + self.round_trip.timeout());
