@@ -172,7 +172,7 @@ fn connections_come_and_go() {
         if !pair.run(Duration::from_secs(1), target_knows) {
             // The RTU was lost, and is not asked for: the host's first packet stands
             // for it.
-            pair.managers[TARGET].confirm(target);
+            pair.managers[TARGET].received_packet(target);
         }
         assert!(pair.run(Duration::from_secs(1), target_knows));
 
@@ -485,7 +485,7 @@ fn all_messages_of_a_connection_carry_its_marking() {
         let (message, marked) = says(&mut pair);
         assert!(matches!(message, Message::Rep(_)), "said again");
         assert_eq!(marked, later);
-        pair.managers[TARGET].confirm(id);
+        pair.managers[TARGET].received_packet(id);
         pair.managers[TARGET].disconnect(now, id);
         let (message, marked) = says(&mut pair);
         assert!(matches!(message, Message::Dreq(_)));

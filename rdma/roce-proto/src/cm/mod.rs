@@ -283,7 +283,7 @@ impl Manager {
 
     /// The queue pair has received a packet of its peer: as good as an RTU, which may have
     /// been lost (IBTA 12.9.7.1, "communication established").
-    pub fn confirm(&mut self, id: ConnId) {
+    pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, State::RepSent) {
             connection.state = State::Established;
             connection.deadline = None;

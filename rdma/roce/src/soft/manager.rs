@@ -185,9 +185,9 @@ impl ConnectionManager {
         let _ = self.with(|inner, _| inner.manager.ignore(id));
     }
 
-    pub(super) fn confirm(&self, id: ConnId) {
+    pub(super) fn received_packet(&self, id: ConnId) {
         self.with(|inner, _| {
-            inner.manager.confirm(id);
+            inner.manager.received_packet(id);
             // The queue pair knows: it is where this comes from.
             while inner.manager.poll_event().is_some() {}
         });

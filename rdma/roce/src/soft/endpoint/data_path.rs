@@ -92,7 +92,7 @@ impl SoftEndpoint {
                 private_data,
             });
             if let Some(conn) = entry.conn {
-                self.device.manager.confirm(conn);
+                self.device.manager.received_packet(conn);
             }
         }
         qp.handle_packet(
