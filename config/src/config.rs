@@ -41,6 +41,8 @@ pub struct Config {
     pub target: Target,
     /// The metrics page.
     pub metrics: Metrics,
+    /// The control socket.
+    pub control: Control,
     /// What the packets to each host carry; what no rule says, the listener does.
     pub marking: Arc<Rules>,
     /// The addresses that hosts connect to: at least one, no two alike.
@@ -84,6 +86,29 @@ pub struct Target {
 pub struct Metrics {
     /// Where they can be asked for; `None`: nowhere. Port 0 leaves it to the system.
     pub listen: Option<SocketAddr>,
+}
+
+/// The control socket.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Control {
+    /// Where it is.
+    pub socket: ControlSocket,
+    /// The group that may use it beside the target's user; `None`: the target's own.
+    pub group: Option<String>,
+    /// Whether it may change nothing.
+    pub read_only: bool,
+}
+
+/// Where the control socket is.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum ControlSocket {
+    /// At the usual place, if no other target has it.
+    #[default]
+    Usual,
+    /// There, by absolute path.
+    At(PathBuf),
+    /// Nowhere.
+    Off,
 }
 
 /// What [`Provider::Soft`] puts on the wire.
@@ -187,7 +212,7 @@ pub struct Subsystem {
 pub enum Access {
     /// Every host.
     AnyHost,
-    /// These, and at least one.
+    /// These.
     Hosts(Vec<Nqn>),
 }
 
@@ -196,6 +221,8 @@ pub enum Access {
 pub struct Namespace {
     /// Its number, 1 to [`NSID_MAX`].
     pub nsid: u32,
+    /// What the control socket calls the disk, if it is named.
+    pub name: Option<String>,
     /// What is behind it.
     pub backing: Backing,
     /// Its UUID, if it is configured: otherwise it is the disk's own.

@@ -15,6 +15,8 @@ pub(crate) struct File {
     pub(crate) target: TargetTable,
     /// The metrics page.
     pub(crate) metrics: MetricsTable,
+    /// The control socket.
+    pub(crate) control: ControlTable,
     /// What the packets to each host carry.
     pub(crate) marking: MarkingTable,
     /// The addresses that hosts connect to.
@@ -102,6 +104,21 @@ pub(crate) struct MetricsTable {
     /// reach it can read the names of hosts and disks: use loopback, or an address
     /// of a management network.
     pub(crate) listen: Option<String>,
+}
+
+/// The control socket: a Unix socket by which the target is steered.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct ControlTable {
+    /// Its absolute path, or "off" for none. If not given, /run/cairn/target.sock for root and
+    /// $XDG_RUNTIME_DIR/cairn/target.sock for others, unless another target listens there.
+    pub(crate) socket: Option<String>,
+    /// The group, by name or number, that may open it beside the target's own user.
+    pub(crate) group: Option<String>,
+    /// Whether requests that change something are refused: for a file that is under
+    /// configuration management.
+    #[schemars(extend("default" = false))]
+    pub(crate) read_only: Option<bool>,
 }
 
 /// A number of reactors, or "auto".
@@ -227,6 +244,8 @@ pub(crate) struct NamespaceTable {
     /// Its number, as hosts see it. Required.
     #[schemars(range(min = 1, max = 1024))]
     pub(crate) nsid: Option<i64>,
+    /// What the control socket calls the disk.
+    pub(crate) name: Option<String>,
     /// What is behind it: the absolute path of a block device or file,
     /// "rbd:POOL/IMAGE" for an image of a Ceph cluster ("rbd:POOL/NAMESPACE/IMAGE",
     /// and "@SNAPSHOT" behind either), "mem:SIZE" for memory, or "null:SIZE" for

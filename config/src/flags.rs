@@ -37,6 +37,8 @@ pub struct Flags {
     pub pkey: Option<PKey>,
     /// `--metrics ADDR[:PORT]`.
     pub metrics: Option<String>,
+    /// `--control PATH|off`.
+    pub control: Option<String>,
     /// `--mark RULE`: each is one more rule.
     pub mark: Vec<String>,
     /// `--log FILTER`.
@@ -125,6 +127,15 @@ impl Flags {
             file.metrics.listen = Some(metrics.clone());
             let place = Place::root().key("metrics").key("listen");
             origins.record(place, "--metrics", metrics);
+        }
+        if let Some(control) = &self.control {
+            file.control.socket = Some(if control == "off" {
+                control.clone()
+            } else {
+                absolute(control)
+            });
+            let place = Place::root().key("control").key("socket");
+            origins.record(place, "--control", control);
         }
         if let Some(vlan) = self.vlan {
             table.vlan = Some(vlan.into());

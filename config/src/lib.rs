@@ -41,6 +41,7 @@
 mod check;
 mod config;
 mod document;
+mod edit;
 mod file;
 mod flags;
 mod identity;
@@ -56,11 +57,12 @@ use std::path::Path;
 use serde::Deserialize;
 
 pub use config::{
-    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Backing, BlockSize, Config, LISTENERS_MAX,
-    Listener, Log, LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX,
-    Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, RbdImage, Reactors,
-    Roce, SUBSYSTEMS_MAX, Subsystem, Target,
+    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Backing, BlockSize, Config, Control,
+    ControlSocket, LISTENERS_MAX, Listener, Log, LogFormat, MARKING_RULES_MAX,
+    METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT,
+    Provider, REACTORS_MAX, RbdImage, Reactors, Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
+pub use edit::{Draft, EditError, NewListener, NewNamespace, NewSubsystem};
 pub use flags::Flags;
 pub use identity::machine;
 pub use nvme_proto::ana::AnaStates;
@@ -85,7 +87,7 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or all that is wrong with it and the flags.
     pub fn from_file(path: &Path, flags: &Flags) -> Result<Self, ConfigError> {
-        let text = read(path).map_err(|problem| ConfigError::new(vec![problem]))?;
+        let text = read_file(path)?;
         Self::parse(&path.display().to_string(), &text, flags)
     }
 
@@ -175,6 +177,14 @@ fn finish(
     } else {
         Err(ConfigError::new(check.problems))
     }
+}
+
+/// The text of a configuration file.
+///
+/// # Errors
+/// It cannot be read, or is too long for one.
+pub fn read_file(path: &Path) -> Result<String, ConfigError> {
+    read(path).map_err(|problem| ConfigError::new(vec![problem]))
 }
 
 fn read(path: &Path) -> Result<String, Problem> {

@@ -23,6 +23,7 @@ mod request;
 mod ring;
 mod server;
 mod simulated_disk;
+mod steering;
 mod submission;
 mod top;
 mod work_id;

@@ -174,6 +174,7 @@ mod tests {
             file.set_len(1 << 20).unwrap();
             let backend = Backend::open_file(&path, None, Claim::default()).unwrap();
             let config = cairn_config::Namespace {
+                name: None,
                 nsid: number,
                 backing: cairn_config::Backing::Disk(path),
                 uuid: None,

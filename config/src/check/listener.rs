@@ -18,8 +18,9 @@ pub(super) fn check(
     place: &Place,
     tables: &[ListenerTable],
     provider: Provider,
+    may_come: bool,
 ) -> Vec<Listener> {
-    if tables.is_empty() && check.problems.is_empty() {
+    if tables.is_empty() && !may_come && check.problems.is_empty() {
         check
             .wrong(&Place::root(), "there is no address to listen on")
             .help("add a [[listener]] with an address to the file, or --listen ADDR");

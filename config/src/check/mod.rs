@@ -3,6 +3,7 @@
 //! with the default, so that one run shows them all.
 
 mod ana;
+mod control;
 mod listener;
 mod marking;
 mod metrics;
@@ -16,7 +17,7 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
-use crate::config::Config;
+use crate::config::{Config, ControlSocket};
 use crate::document::Document;
 use crate::file::File;
 use crate::flags::Origins;
@@ -39,11 +40,20 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let root = Place::root();
     let target = target::check(check, &root.key("target"), &file.target);
     let provider = target::provider(check, &root.key("target"), &file.target);
+    let control = control::check(check, &root.key("control"), &file.control);
     Config {
         target,
         marking: Arc::new(marking::check(check, &root.key("marking"), &file.marking)),
         metrics: metrics::check(check, &root.key("metrics"), &file.metrics),
-        listeners: listener::check(check, &root.key("listener"), &file.listener, provider),
+        listeners: listener::check(
+            check,
+            &root.key("listener"),
+            &file.listener,
+            provider,
+            // A listener can come by the socket.
+            control.socket != ControlSocket::Off && file.control.socket.is_some(),
+        ),
+        control,
         subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),
     }
 }

@@ -91,9 +91,11 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
         1..=i64::from(ANA_GROUPS_MAX),
     );
     let shared = shared(check, place, table);
+    let name = name(check, place, table.name.as_deref());
     let nsid = nsid?;
     Some(Namespace {
         nsid,
+        name,
         backing: backing?,
         uuid,
         nguid,
@@ -102,6 +104,22 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
         shared,
         ana_group: ana_group.map_or(1, |group| group as u32),
     })
+}
+
+/// Bytes of a name.
+const NAME_MAX: usize = 128;
+
+fn name(check: &mut Check<'_>, place: &Place, text: Option<&str>) -> Option<String> {
+    let text = text?;
+    let is_good = text.bytes().all(|byte| byte.is_ascii_graphic());
+    if is_good && !text.is_empty() && text.len() <= NAME_MAX {
+        return Some(text.to_owned());
+    }
+    let message = format!("\"{}\" is no name of a disk", text.escape_debug());
+    check.wrong(&place.key("name"), message).help(format!(
+        "write 1 to {NAME_MAX} printable ASCII characters without spaces"
+    ));
+    None
 }
 
 /// A snapshot never changes.

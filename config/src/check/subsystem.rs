@@ -164,10 +164,12 @@ fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Acces
             )
             .help("remove one of them");
     }
-    if names.is_empty() {
-        check
-            .wrong(&at, "an empty list allows no host")
-            .help("list at least one host, or write allow_any_host = true instead");
+    // Who writes both says that no host may connect for now.
+    if names.is_empty() && table.allow_any_host != Some(false) {
+        check.wrong(&at, "an empty list allows no host").help(
+            "list at least one host, or write allow_any_host = true instead; if no host shall \
+                 connect, write allow_any_host = false beside it",
+        );
     }
     check.count(&at, names.len(), ALLOWED_HOSTS_MAX);
     let hosts = names

@@ -157,6 +157,8 @@ pub enum Termination {
     SubsystemRemoved,
     /// The port that the host came by is taken away.
     PortRemoved,
+    /// An administrator ends the association; the host may make another.
+    Disconnected,
     /// The target lost a part of the association's state by a fault of its own.
     TargetFault,
 }

@@ -127,6 +127,12 @@ impl Subsystem {
         self.terminate(of_port, Termination::PortRemoved, actions);
     }
 
+    /// Ends an association, if there is one with that CNTLID. Its host may make another.
+    pub fn disconnect(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
+        let of_it = |controller: &Controller| controller.cntlid() == cntlid;
+        self.terminate(of_it, Termination::Disconnected, actions);
+    }
+
     /// Ends an association of which the target has lost a part.
     pub fn terminate_faulty(&mut self, cntlid: u16, actions: &mut Vec<Action>) {
         let faulty = |controller: &Controller| controller.cntlid() == cntlid;

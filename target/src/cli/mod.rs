@@ -8,16 +8,19 @@ mod diagnosis;
 mod notify;
 mod providers;
 mod serve;
+mod steer;
+mod tables;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use cairn_config::{Config, Flags, Reactors};
+use cairn_config::{Config, Flags};
 use cairn_fabric::cli::FabricArgs;
 use cairn_rdma::PKey;
 use clap::{Args, Parser, Subcommand};
 
+use crate::steering::Source;
 use crate::top::{self, Top};
 
 /// The name that people type.
@@ -45,6 +48,8 @@ enum Command {
     },
     /// Shows what a running target does, as it does it
     Top(Top),
+    #[command(flatten)]
+    Steer(steer::Steer),
     /// Prints the JSON schema of configuration files
     Schema,
     /// Shows what RoCE looks like on this machine, and sets what may be set
@@ -97,6 +102,9 @@ struct Serve {
     /// Where Prometheus can ask for metrics by HTTP; port 9464 if none is given
     #[arg(long, value_name = "ADDR[:PORT]")]
     metrics: Option<String>,
+    /// The Unix socket to steer the target by; in /run/cairn, or the user's folder, if not given
+    #[arg(long, value_name = "PATH|off")]
+    control: Option<String>,
     /// What is logged, as tracing's filters say it: info, cairn_target=debug, ...
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
@@ -111,8 +119,8 @@ impl Serve {
         Some((self.pcap.as_deref()?, self.pcap_limit))
     }
 
-    /// The configuration: file and options, checked as one.
-    fn config(&self) -> Result<Config, cairn_config::ConfigError> {
+    /// Where the configuration comes from: file and options.
+    fn source(&self) -> Source {
         let flags = Flags {
             listen: self.listen.clone(),
             export: self.export.clone(),
@@ -123,18 +131,12 @@ impl Serve {
             vlan: self.vlan,
             pkey: self.pkey,
             metrics: self.metrics.clone(),
+            control: self.control.clone(),
             mark: self.mark.clone(),
             log: self.log.clone(),
             log_format: self.log_format.clone(),
         };
-        let mut config = match &self.config {
-            Some(path) => Config::from_file(path, &flags)?,
-            None => Config::from_flags(&flags)?,
-        };
-        if let Some(reactors) = self.reactors {
-            config.target.reactors = Reactors::Count(usize::from(reactors));
-        }
-        Ok(config)
+        Source::new(self.config.clone(), flags, self.reactors)
     }
 }
 
@@ -152,6 +154,7 @@ pub fn main() -> ExitCode {
             })
             .map_err(|error| error.to_string()),
         Command::Top(top) => top::run(&top),
+        Command::Steer(steer) => steer::run(&steer),
         Command::Schema => {
             print_line(cairn_config::schema().trim_end());
             Ok(())
@@ -180,6 +183,7 @@ fn print_line(line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use cairn_config::Reactors;
     use clap::CommandFactory;
 
     #[test]
@@ -206,7 +210,7 @@ mod tests {
         let Command::Serve(serve) = cli.command else {
             panic!("it is serve")
         };
-        let config = serve.config().unwrap();
+        let (_, config) = serve.source().read().unwrap();
         assert_eq!(config.listeners.len(), 2);
         assert_eq!(config.listeners[1].port, 4421);
         assert_eq!(config.subsystems[0].namespaces.len(), 2);

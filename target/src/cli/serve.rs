@@ -1,10 +1,8 @@
 //! `cairn-target serve`: from start to SIGTERM.
 
 use std::io::{self, IsTerminal};
-use std::sync::Arc;
 
 use cairn_config::{Config, LogFormat};
-use cairn_rdma::Provider;
 use cairn_roce::Soft;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
@@ -14,11 +12,13 @@ use tracing_subscriber::EnvFilter;
 
 use super::{Serve, announce, notify, print_line, providers};
 use crate::panics;
-use crate::server::{ReloadError, StartError, Target};
+use crate::server::{StartError, Starting, Target};
+use crate::steering::{self, Steering};
 
 /// Serves until told to stop.
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
-    let config = serve.config().map_err(|error| error.to_string())?;
+    let mut source = serve.source();
+    let (text, config) = source.read().map_err(|error| error.to_string())?;
     start_logging(&config)?;
     warn_of(&config);
     panics::end_process_on_panic();
@@ -33,7 +33,17 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
         .map_err(|error| format!("signals: {error}"))?;
     let (providers, soft) = providers::all(&config.target, serve.capture())
         .map_err(|error| format!("error: {error}"))?;
-    let Some(target) = start(&config, providers, &runtime, &mut signals)? else {
+    let socket = steering::bind(&config.control).map_err(|error| format!("error: {error}"))?;
+    let text = match serve.config {
+        Some(_) => text,
+        None => source
+            .spell_out(&config)
+            .map_err(|error| error.to_string())?,
+    };
+    let (steering, companion) = steering::companion(source, text, socket);
+    let begun = Target::begin_with(config.clone(), providers, companion);
+    let starting = begun.map_err(|error| format!("error: {error}"))?;
+    let Some(target) = start(starting, &runtime, &mut signals)? else {
         return Ok(());
     };
     for line in announce::lines(&config, target.addresses()) {
@@ -41,7 +51,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     }
     print_line("ready");
     notify::ready();
-    runtime.block_on(follow(serve, &target, &mut signals));
+    runtime.block_on(follow(&steering, &mut signals));
     notify::stopping();
     report_counters(&soft);
     target.stop()
@@ -49,13 +59,10 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
 
 /// Waits until hosts can connect; `None` if it is told to stop before.
 fn start(
-    config: &Config,
-    providers: Vec<Arc<dyn Provider>>,
+    mut starting: Starting,
     runtime: &Runtime,
     signals: &mut Signals,
 ) -> Result<Option<Target>, String> {
-    let begun = Target::begin(config.clone(), providers);
-    let mut starting = begun.map_err(|error| format!("error: {error}"))?;
     let was_stopped = runtime.block_on(async {
         tokio::select! {
             () = starting.wait() => false,
@@ -74,8 +81,8 @@ fn start(
 }
 
 /// Reloads when it is told to, until it is told to stop.
-async fn follow(serve: &Serve, target: &Target, signals: &mut Signals) {
-    let mut reloading: Option<Reloading> = None;
+async fn follow(steering: &Steering, signals: &mut Signals) {
+    let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
     // Asked for while one is under way: the configuration is read when that has ended.
     let mut again = false;
     let Signals {
@@ -96,12 +103,13 @@ async fn follow(serve: &Serve, target: &Target, signals: &mut Signals) {
             _ = hangup.recv() => again = true,
             ended = ended => {
                 reloading = None;
-                report(ended.unwrap_or(Err(ReloadError::Stopped)).map_err(|e| e.to_string()));
+                report(ended.unwrap_or_else(|_| Err("the target has stopped".to_owned())));
             }
         }
         if again && reloading.is_none() {
             again = false;
-            reloading = begin_reload(serve, target);
+            notify::reloading();
+            reloading = Some(steering.reload());
         }
         if reloading.is_none() {
             notify::ready();
@@ -128,22 +136,6 @@ fn warn_of(config: &Config) {
     for warning in config.warnings() {
         // Cause: the start, a reload or the end of the target.
         tracing::warn!("{warning}");
-    }
-}
-
-type Reloading = oneshot::Receiver<Result<(), ReloadError>>;
-
-fn begin_reload(serve: &Serve, target: &Target) -> Option<Reloading> {
-    notify::reloading();
-    match serve.config() {
-        Ok(config) => {
-            warn_of(&config);
-            Some(target.begin_reload(config))
-        }
-        Err(error) => {
-            report(Err(error.to_string()));
-            None
-        }
     }
 }
 

@@ -584,6 +584,7 @@ fn explain(reason: Termination) -> Ending {
         Termination::TargetFault => {
             Ending::Fault("a reactor that had a queue of its association panicked: see its error")
         }
+        Termination::Disconnected => Ending::Orderly("an administrator disconnected it"),
         Termination::PortRemoved => Ending::Orderly("its listener was removed"),
     }
 }

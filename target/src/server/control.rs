@@ -20,6 +20,7 @@ use super::opening::{Found, Openings, Returned};
 use super::reload::Reloading;
 use super::retiring::Retiring;
 use super::shutdown::STOP_TIMEOUT;
+use super::steered::Beside;
 use super::{Order, StartError, Started};
 use crate::exposition::{MetricsServer, Observed};
 use crate::metrics::ReactorCounters;
@@ -249,10 +250,12 @@ impl Control {
     }
 
     /// Runs until it is ordered to stop.
-    pub(super) fn run(mut self) -> Result<(), String> {
+    pub(super) fn run(mut self, companion: Beside) -> Result<(), String> {
         let runtime = runtime().map_err(|error| format!("no runtime: {error}"))?;
         let end = runtime.block_on(async {
+            let companion = tokio::spawn(companion);
             while self.turn().await {}
+            companion.abort();
             self.shut_down().await
         });
         // Without waiting for errands: a disk that hangs must not keep the process.
@@ -304,6 +307,7 @@ impl Control {
             Heard::News((listener, event)) => self.listener_event(listener, event),
             Heard::Message(message) => self.message(message),
             Heard::Order(Order::Reload(reloading)) => self.reload(reloading),
+            Heard::Order(Order::Do(deed)) => deed(self),
             Heard::Order(Order::Stop) => return false,
             Heard::Returned(returned) => {
                 self.openings.end(returned, self.clock.now());
@@ -460,6 +464,6 @@ impl Launch<'_> {
 
 fn runtime() -> io::Result<Runtime> {
     tokio::runtime::Builder::new_current_thread()
-        .enable_time()
+        .enable_all()
         .build()
 }

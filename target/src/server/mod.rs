@@ -15,6 +15,7 @@ mod opening;
 mod reload;
 mod retiring;
 mod shutdown;
+mod steered;
 mod stepped;
 
 use std::io;
@@ -35,6 +36,7 @@ use crew::Crew;
 use reload::Reloading;
 
 pub use reload::ReloadError;
+pub(crate) use steered::{Companion, Handle, Picture};
 pub use stepped::SteppedTarget;
 
 /// Why a target cannot start.
@@ -119,6 +121,8 @@ pub enum StartError {
 enum Order {
     /// Change to this configuration.
     Reload(Reloading),
+    /// Look at it, or do what takes no time.
+    Do(steered::Deed),
     /// End.
     Stop,
 }
@@ -174,7 +178,18 @@ impl Target {
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
     ) -> Result<Starting, StartError> {
+        Self::begin_with(config, providers, Box::new(|_| Box::pin(async {})))
+    }
+
+    /// As [`begin`](Self::begin), with what runs beside it on the control plane's thread
+    /// once hosts can connect.
+    pub(crate) fn begin_with(
+        config: Config,
+        providers: Vec<Arc<dyn Provider>>,
+        companion: Companion,
+    ) -> Result<Starting, StartError> {
         let (orders, inbox) = unbounded_channel();
+        let handle = Handle::new(orders.clone());
         let (is_ready, ready) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("control".into())
@@ -183,7 +198,7 @@ impl Target {
                 match Control::start(config, providers, inbox, crew, Clock::through_suspend()) {
                     Ok(control) => {
                         let _ = is_ready.send(Ok(control.started()));
-                        control.run()
+                        control.run(companion(handle))
                     }
                     Err(error) => {
                         let _ = is_ready.send(Err(error));

@@ -328,9 +328,14 @@ impl Control {
     /// Says what of the new configuration takes effect at the next start only.
     fn warn_of_what_stays(&self, config: &Config) {
         let restart = "this change takes effect at the next start";
-        if self.config.target != config.target {
-            // Cause: a reload.
-            tracing::warn!(part = "[target]", "{restart}");
+        for (part, differs) in [
+            ("[target]", self.config.target != config.target),
+            ("[control]", self.config.control != config.control),
+        ] {
+            if differs {
+                // Cause: a reload.
+                tracing::warn!(part, "{restart}");
+            }
         }
         for new in &config.subsystems {
             let old = self.config.subsystems.iter().find(|old| old.nqn == new.nqn);
@@ -361,6 +366,7 @@ fn check_namespaces(old: &Config, new: &Config) -> Result<(), ReloadError> {
             let differs = |before: &cairn_config::Namespace| {
                 let moved = cairn_config::Namespace {
                     ana_group: namespace.ana_group,
+                    name: namespace.name.clone(),
                     ..before.clone()
                 };
                 moved != *namespace

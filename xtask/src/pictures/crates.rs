@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A user stands in a row above what it uses.
-const NODES: [Node; 12] = [
+const NODES: [Node; 14] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -46,8 +46,15 @@ const NODES: [Node; 12] = [
     ),
     node("cairn-config", "config", "TOML and flags", (0, 3)),
     node("cairn-roce", "rdma/roce", "RoCE in user space", (2, 3)),
-    node("cairn-verbs", "rdma/verbs", "RDMA devices", (5, 4)),
-    node("cairn-fabric", "rdma/fabric", "fabric, doctor", (5, 3)),
+    node("cairn-verbs", "rdma/verbs", "RDMA devices", (6, 4)),
+    node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
+    node("cairn-rbd", "target/rbd", "images of Ceph", (10, 3)),
+    node(
+        "cairn-control",
+        "target/control",
+        "the control socket",
+        (8, 3),
+    ),
     node(
         "cairn-roce-proto",
         "rdma/roce-proto",
@@ -60,13 +67,15 @@ const NODES: [Node; 12] = [
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 15] = [
+const EDGES: [(&str, &str); 18] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
     ("cairn-target", "cairn-config"),
     ("cairn-target", "cairn-roce"),
     ("cairn-target", "cairn-fabric"),
+    ("cairn-target", "cairn-rbd"),
+    ("cairn-target", "cairn-control"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-fabric"),
     ("cairn-initiator", "nvme-proto"),
@@ -76,6 +85,7 @@ const EDGES: [(&str, &str); 15] = [
     ("cairn-roce-proto", "cairn-rdma"),
     ("cairn-verbs", "cairn-rdma"),
     ("cairn-fabric", "cairn-verbs"),
+    ("cairn-rbd", "cairn-rdma"),
 ];
 
 /// Arrows that would run behind a box go straight down at this x instead.
@@ -99,7 +109,7 @@ impl Node {
 
 pub(super) fn draw() -> String {
     let mut canvas = Canvas::new(
-        930,
+        1394,
         614,
         "The crates of Cairn",
         "Target and initiator both use the RDMA providers, the fabric diagnostics and nvme-proto. \
@@ -153,8 +163,9 @@ mod tests {
     use super::*;
 
     /// Crates above the picture: nothing uses them.
-    const ABOVE: [&str; 5] = [
+    const ABOVE: [&str; 6] = [
         "cairn-benches",
+        "cairn-ceph",
         "cairn-demo",
         "cairn-skips",
         "cairn-tests",

@@ -1,0 +1,47 @@
+//! The `[control]` table.
+
+use std::path::{Path, PathBuf};
+
+use super::Check;
+use crate::config::{Control, ControlSocket};
+use crate::file::ControlTable;
+use crate::place::Place;
+
+const OFF: &str = "off";
+/// Bytes of a path that a socket can have (sun_path), less what it is made under.
+const PATH_MAX: usize = 107 - ".new/socket".len();
+
+pub(super) fn check(check: &mut Check<'_>, place: &Place, table: &ControlTable) -> Control {
+    let socket = match table.socket.as_deref() {
+        None => ControlSocket::Usual,
+        Some(OFF) => ControlSocket::Off,
+        Some(text) => socket(check, &place.key("socket"), text),
+    };
+    if table.group.as_deref().is_some_and(str::is_empty) {
+        check
+            .wrong(&place.key("group"), "a group without a name")
+            .help("write a group of /etc/group, or leave it out");
+    }
+    Control {
+        socket,
+        group: table.group.clone(),
+        read_only: table.read_only.unwrap_or(false),
+    }
+}
+
+fn socket(check: &mut Check<'_>, place: &Place, text: &str) -> ControlSocket {
+    let path = Path::new(text);
+    if !path.is_absolute() || path.file_name().is_none() || text.contains('\0') {
+        let message = format!("\"{}\" is not an absolute path", text.escape_debug());
+        check
+            .wrong(place, message)
+            .help("write a path such as /run/cairn/target.sock, or \"off\" for no socket");
+        return ControlSocket::Usual;
+    }
+    if text.len() > PATH_MAX {
+        check
+            .wrong(place, format!("a path of {} bytes", text.len()))
+            .help(format!("the path of a socket has at most {PATH_MAX} bytes"));
+    }
+    ControlSocket::At(PathBuf::from(text))
+}

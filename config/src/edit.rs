@@ -1,0 +1,458 @@
+//! Changes to the text of a configuration file that keep its comments and its order.
+
+use std::net::IpAddr;
+
+use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
+
+use crate::config::NSID_MAX;
+
+/// Why a change cannot be made. The draft is as it was.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum EditError {
+    /// What shall be changed is not in the file.
+    #[error("{0}")]
+    Missing(String),
+    /// What shall be added is there.
+    #[error("{0}")]
+    Exists(String),
+    /// No number is left for it.
+    #[error("{0}")]
+    Full(String),
+    /// The text is none that can be edited.
+    #[error("{0}")]
+    Unreadable(String),
+}
+
+/// A subsystem to add.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewSubsystem {
+    /// NQN.
+    pub nqn: String,
+    /// SN.
+    pub serial: Option<String>,
+    /// MN.
+    pub model: Option<String>,
+    /// CNTLIDs, such as "1-32767".
+    pub controller_ids: Option<String>,
+    /// Whether every host may connect.
+    pub allow_any_host: bool,
+    /// Who else.
+    pub hosts: Vec<String>,
+}
+
+/// A namespace to add.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewNamespace {
+    /// NSID; the lowest that is free if not given.
+    pub nsid: Option<u32>,
+    /// What the control socket calls it.
+    pub name: Option<String>,
+    /// What is behind it.
+    pub export: String,
+    /// UUID.
+    pub uuid: Option<String>,
+    /// NGUID.
+    pub nguid: Option<String>,
+    /// Bytes of a block.
+    pub block_size: Option<u32>,
+    /// Whether writes are refused.
+    pub read_only: bool,
+    /// Whether others export the disk, too.
+    pub shared: bool,
+    /// ANAGRPID.
+    pub ana_group: Option<u32>,
+}
+
+/// A listener to add.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewListener {
+    /// Address.
+    pub address: IpAddr,
+    /// Port.
+    pub port: u16,
+    /// What speaks RDMA there.
+    pub provider: Option<String>,
+    /// State of the way.
+    pub ana: Option<String>,
+    /// Partition.
+    pub pkey: Option<u16>,
+}
+
+/// The text of a file that is being changed.
+#[derive(Debug, Clone)]
+pub struct Draft {
+    document: DocumentMut,
+}
+
+impl Draft {
+    /// A draft that begins as `text`.
+    ///
+    /// # Errors
+    /// It is no TOML.
+    pub fn new(text: &str) -> Result<Self, EditError> {
+        let mut document: DocumentMut = text
+            .parse()
+            .map_err(|error| EditError::Unreadable(format!("the configuration: {error}")))?;
+        for key in ["listener", "subsystem"] {
+            make_tables(document.as_table_mut(), key);
+        }
+        if let Some(subsystems) = document
+            .get_mut("subsystem")
+            .and_then(Item::as_array_of_tables_mut)
+        {
+            for subsystem in subsystems.iter_mut() {
+                make_tables(subsystem, "namespace");
+            }
+        }
+        Ok(Self { document })
+    }
+
+    /// The text as it is now.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.document.to_string()
+    }
+
+    /// Adds a subsystem without namespaces.
+    ///
+    /// # Errors
+    /// It is there.
+    pub fn add_subsystem(&mut self, new: &NewSubsystem) -> Result<(), EditError> {
+        if self.subsystem(&new.nqn).is_ok() {
+            return Err(EditError::Exists(format!(
+                "the subsystem {} is there already",
+                new.nqn
+            )));
+        }
+        let mut table = Table::new();
+        table["nqn"] = value(&new.nqn);
+        for (key, text) in [
+            ("serial", &new.serial),
+            ("model", &new.model),
+            ("controller_ids", &new.controller_ids),
+        ] {
+            if let Some(text) = text {
+                table[key] = value(text);
+            }
+        }
+        set_access(&mut table, new.allow_any_host, new.hosts.clone());
+        push(self.document.as_table_mut(), "subsystem", table);
+        Ok(())
+    }
+
+    /// Removes a subsystem with its namespaces.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn remove_subsystem(&mut self, nqn: &str) -> Result<(), EditError> {
+        self.subsystem(nqn)?;
+        let is_it = |table: &Table| text_of(table, "nqn") == Some(nqn);
+        let removed = remove(self.document.as_table_mut(), "subsystem", is_it);
+        self.keep(&removed.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Adds a namespace, and returns its NSID.
+    ///
+    /// # Errors
+    /// Its subsystem is not in the file, or its NSID is taken.
+    pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let taken: Vec<i64> = tables(subsystem, "namespace")
+            .filter_map(|table| table.get("nsid")?.as_integer())
+            .collect();
+        let nsid = match new.nsid {
+            Some(nsid) if taken.contains(&nsid.into()) => {
+                let message = format!("namespace {nsid} of {nqn} is there already");
+                return Err(EditError::Exists(message));
+            }
+            Some(nsid) => nsid,
+            None => (1..=NSID_MAX)
+                .find(|nsid| !taken.contains(&i64::from(*nsid)))
+                .ok_or_else(|| {
+                    EditError::Full(format!(
+                        "{nqn} has all {NSID_MAX} namespaces that it can have"
+                    ))
+                })?,
+        };
+        let mut table = Table::new();
+        table["nsid"] = value(i64::from(nsid));
+        for (key, text) in [
+            ("name", new.name.as_ref()),
+            ("export", Some(&new.export)),
+            ("uuid", new.uuid.as_ref()),
+            ("nguid", new.nguid.as_ref()),
+        ] {
+            if let Some(text) = text {
+                table[key] = value(text);
+            }
+        }
+        for (key, number) in [("block_size", new.block_size), ("ana_group", new.ana_group)] {
+            if let Some(number) = number {
+                table[key] = value(i64::from(number));
+            }
+        }
+        for (key, is_so) in [("read_only", new.read_only), ("shared", new.shared)] {
+            if is_so {
+                table[key] = value(true);
+            }
+        }
+        push(subsystem, "namespace", table);
+        Ok(nsid)
+    }
+
+    /// Removes a namespace.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<(), EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let is_it =
+            |table: &Table| table.get("nsid").and_then(Item::as_integer) == Some(i64::from(nsid));
+        let Some(apart) = remove(subsystem, "namespace", is_it) else {
+            let message = format!("the file has no namespace {nsid} of {nqn}");
+            return Err(EditError::Missing(message));
+        };
+        self.keep(&apart);
+        Ok(())
+    }
+
+    /// Adds a listener.
+    ///
+    /// # Errors
+    /// It is there.
+    pub fn add_listener(&mut self, new: &NewListener) -> Result<(), EditError> {
+        let is_it = |table: &Table| is_listener(table, new.address, new.port);
+        if tables(self.document.as_table_mut(), "listener").any(|table| is_it(table)) {
+            let message = format!("{} port {} is there already", new.address, new.port);
+            return Err(EditError::Exists(message));
+        }
+        let mut table = Table::new();
+        table["address"] = value(new.address.to_string());
+        if new.port != crate::PORT_DEFAULT {
+            table["port"] = value(i64::from(new.port));
+        }
+        for (key, text) in [("provider", &new.provider), ("ana", &new.ana)] {
+            if let Some(text) = text {
+                table[key] = value(text);
+            }
+        }
+        if let Some(pkey) = new.pkey {
+            table["pkey"] = value(i64::from(pkey));
+        }
+        push(self.document.as_table_mut(), "listener", table);
+        Ok(())
+    }
+
+    /// Removes a listener.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn remove_listener(&mut self, address: IpAddr, port: u16) -> Result<(), EditError> {
+        let is_it = |table: &Table| is_listener(table, address, port);
+        let Some(apart) = remove(self.document.as_table_mut(), "listener", is_it) else {
+            let message = format!("the file has no listener {address} port {port}");
+            return Err(EditError::Missing(message));
+        };
+        self.keep(&apart);
+        Ok(())
+    }
+
+    /// Sets the ANA state of a listener: of one group, or of all that have none of their own.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn set_ana(
+        &mut self,
+        address: IpAddr,
+        port: u16,
+        group: Option<u32>,
+        state: &str,
+    ) -> Result<(), EditError> {
+        let mut listeners = tables(self.document.as_table_mut(), "listener");
+        let Some(listener) = listeners.find(|table| is_listener(table, address, port)) else {
+            let message = format!("the file has no listener {address} port {port}");
+            return Err(EditError::Missing(message));
+        };
+        let Some(group) = group else {
+            listener["ana"] = value(state);
+            return Ok(());
+        };
+        make_tables(listener, "ana_group");
+        let is_it = |table: &&mut Table| {
+            table.get("id").and_then(Item::as_integer) == Some(i64::from(group))
+        };
+        if let Some(table) = tables(listener, "ana_group").find(is_it) {
+            table["state"] = value(state);
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table["id"] = value(i64::from(group));
+        table["state"] = value(state);
+        push(listener, "ana_group", table);
+        Ok(())
+    }
+
+    /// Lets a host connect. `false`: it could before.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file.
+    pub fn add_host(&mut self, nqn: &str, host: &str) -> Result<bool, EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let any = allows_any(subsystem);
+        if let Some(Item::Value(toml_edit::Value::Array(hosts))) =
+            subsystem.get_mut("allowed_hosts")
+        {
+            if hosts.iter().any(|known| known.as_str() == Some(host)) {
+                return Ok(false);
+            }
+            hosts.push(host);
+            return Ok(true);
+        }
+        if any {
+            let message =
+                format!("every host may connect to {nqn}: set allow_any_host to false first");
+            return Err(EditError::Exists(message));
+        }
+        set_access(subsystem, false, vec![host.to_owned()]);
+        Ok(true)
+    }
+
+    /// Lets a host connect no longer.
+    ///
+    /// # Errors
+    /// The host or its subsystem is not in the file.
+    pub fn remove_host(&mut self, nqn: &str, host: &str) -> Result<(), EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let missing = || EditError::Missing(format!("{nqn} does not list the host {host}"));
+        let Some(Item::Value(toml_edit::Value::Array(hosts))) = subsystem.get_mut("allowed_hosts")
+        else {
+            return Err(missing());
+        };
+        let at = hosts.iter().position(|known| known.as_str() == Some(host));
+        hosts.remove(at.ok_or_else(missing)?);
+        if hosts.is_empty() {
+            subsystem["allow_any_host"] = value(false);
+        }
+        Ok(())
+    }
+
+    /// Sets whether every host may connect. What was listed is not kept beside that.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file.
+    pub fn allow_any_host(&mut self, nqn: &str, allow: bool) -> Result<(), EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        if allows_any(subsystem) != allow {
+            set_access(subsystem, allow, Vec::new());
+        }
+        Ok(())
+    }
+
+    /// Keeps comments that nothing follows.
+    fn keep(&mut self, comments: &str) {
+        if !comments.is_empty() {
+            let end = self.document.trailing().as_str().unwrap_or("");
+            let both = format!("{comments}{end}");
+            self.document.set_trailing(both);
+        }
+    }
+
+    fn subsystem(&mut self, nqn: &str) -> Result<&mut Table, EditError> {
+        tables(self.document.as_table_mut(), "subsystem")
+            .find(|table| text_of(table, "nqn") == Some(nqn))
+            .ok_or_else(|| EditError::Missing(format!("the file has no subsystem {nqn}")))
+    }
+}
+
+/// An array of inline tables becomes `[[tables]]`, to which more can be added.
+fn make_tables(table: &mut Table, key: &str) {
+    let Some(item) = table.get_mut(key) else {
+        return;
+    };
+    if item.is_array_of_tables() {
+        return;
+    }
+    match std::mem::take(item).into_array_of_tables() {
+        Ok(tables) => {
+            *item = Item::ArrayOfTables(tables);
+            if let Some(mut key) = table.key_mut(key) {
+                key.leaf_decor_mut().clear();
+            }
+        }
+        // The check of the whole says what is wrong.
+        Err(other) => *item = other,
+    }
+}
+
+fn tables<'t>(table: &'t mut Table, key: &str) -> impl Iterator<Item = &'t mut Table> {
+    let tables = table.get_mut(key).and_then(Item::as_array_of_tables_mut);
+    tables.into_iter().flat_map(ArrayOfTables::iter_mut)
+}
+
+fn push(table: &mut Table, key: &str, new: Table) {
+    let tables = table
+        .entry(key)
+        .or_insert(Item::ArrayOfTables(ArrayOfTables::new()));
+    // The check of the whole refuses what is no array of tables.
+    if let Some(tables) = tables.as_array_of_tables_mut() {
+        tables.push(new);
+    }
+}
+
+/// Whether there was one. A comment that a blank line parts from it is not about it, and goes to
+/// what follows.
+fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
+    let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
+    let at = tables.iter().position(is_it)?;
+    let before = tables.get(at)?.decor().prefix()?.as_str().unwrap_or("");
+    let apart = before.rfind("\n\n").map_or(0, |end| end + 2);
+    let apart = Some(&before[..apart]).filter(|apart| !apart.trim().is_empty());
+    let mut apart = apart.unwrap_or("").to_owned();
+    tables.remove(at);
+    if let Some(next) = tables.get_mut(at) {
+        let own = next
+            .decor()
+            .prefix()
+            .and_then(|own| own.as_str())
+            .unwrap_or("");
+        let both = format!("{apart}{own}");
+        next.decor_mut().set_prefix(both);
+        apart.clear();
+    }
+    if tables.is_empty() {
+        table.remove(key);
+    }
+    Some(apart)
+}
+
+fn text_of<'t>(table: &'t Table, key: &str) -> Option<&'t str> {
+    table.get(key)?.as_str()
+}
+
+fn is_listener(table: &Table, address: IpAddr, port: u16) -> bool {
+    let own = text_of(table, "address").and_then(|text| text.parse::<IpAddr>().ok());
+    let port_default = i64::from(crate::PORT_DEFAULT);
+    let own_port = table
+        .get("port")
+        .map_or(Some(port_default), Item::as_integer);
+    own == Some(address) && own_port == Some(port.into())
+}
+
+fn allows_any(subsystem: &Table) -> bool {
+    subsystem.get("allow_any_host").and_then(Item::as_bool) == Some(true)
+}
+
+fn set_access(table: &mut Table, any: bool, hosts: Vec<String>) {
+    if any {
+        table["allow_any_host"] = value(true);
+        table.remove("allowed_hosts");
+        return;
+    }
+    if hosts.is_empty() {
+        table["allow_any_host"] = value(false);
+    } else {
+        table.remove("allow_any_host");
+    }
+    table["allowed_hosts"] = value(Array::from_iter(hosts));
+}

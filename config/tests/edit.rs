@@ -1,0 +1,146 @@
+//! Changes to a file by the control socket keep what they are not about.
+
+use cairn_config::{
+    Access, Config, Draft, EditError, Flags, NewListener, NewNamespace, NewSubsystem,
+};
+
+const FILE: &str = r#"# Managed by the storage team.
+
+# The way in.
+[[listener]]
+address = "192.0.2.1"   # eth0
+
+[[subsystem]]
+nqn = "nqn.2024-01.com.example:a"
+allowed_hosts = [
+    "nqn.2024-01.com.example:h1", # the first
+]
+
+# The old disk.
+[[subsystem.namespace]]
+export = "mem:1MiB"
+nsid = 1
+
+[[subsystem]]
+nqn = "nqn.2024-01.com.example:b"
+allow_any_host = true
+namespace = [{ nsid = 1, export = "null:1MiB" }]
+"#;
+const A: &str = "nqn.2024-01.com.example:a";
+const B: &str = "nqn.2024-01.com.example:b";
+
+fn parsed(draft: &Draft) -> Config {
+    match Config::parse("test", &draft.text(), &Flags::default()) {
+        Ok(config) => config,
+        Err(error) => panic!("{error}\nin\n{}", draft.text()),
+    }
+}
+
+fn disk(export: &str) -> NewNamespace {
+    NewNamespace {
+        export: export.to_owned(),
+        ..NewNamespace::default()
+    }
+}
+
+#[test]
+fn additions_leave_all_else_as_it_was() {
+    let mut draft = Draft::new(FILE).unwrap();
+    assert_eq!(draft.add_namespace(A, &disk("mem:2MiB")), Ok(2));
+    let (before, rest) = FILE
+        .split_once("\n[[subsystem]]\nnqn = \"nqn.2024-01.com.example:b\"")
+        .unwrap();
+    let after = draft.text();
+    let added = "\n[[subsystem.namespace]]\nnsid = 2\nexport = \"mem:2MiB\"\n";
+    assert!(after.starts_with(&format!("{before}{added}")), "{after}");
+    // The inline table is spelt out.
+    assert!(rest.contains("namespace = ["));
+    assert!(
+        after.ends_with("[[subsystem.namespace]]\nnsid = 1\nexport = \"null:1MiB\"\n"),
+        "{after}"
+    );
+    let config = parsed(&draft);
+    assert_eq!(config.subsystems[0].namespaces.len(), 2);
+    assert_eq!(config.subsystems[1].namespaces.len(), 1);
+}
+
+#[test]
+fn removals_keep_comments_about_other_things() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let address = "192.0.2.1".parse().unwrap();
+    draft.remove_listener(address, 4420).unwrap();
+    assert!(draft.text().contains("# Managed by"), "{}", draft.text());
+    assert!(!draft.text().contains("The way in"), "{}", draft.text());
+    draft.remove_namespace(A, 1).unwrap();
+    assert!(!draft.text().contains("The old disk"));
+    draft.remove_subsystem(B).unwrap();
+    assert!(matches!(
+        draft.remove_subsystem(B),
+        Err(EditError::Missing(_))
+    ));
+    draft
+        .add_listener(&NewListener {
+            address,
+            port: 4421,
+            provider: None,
+            ana: None,
+            pkey: None,
+        })
+        .unwrap();
+    assert_eq!(parsed(&draft).listeners[0].port, 4421);
+    assert!(draft.text().contains("# the first"));
+}
+
+#[test]
+fn hosts_come_and_go() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let (h1, h2) = ("nqn.2024-01.com.example:h1", "nqn.2024-01.com.example:h2");
+    assert_eq!(draft.add_host(A, h2), Ok(true));
+    assert_eq!(draft.add_host(A, h2), Ok(false));
+    draft.remove_host(A, h1).unwrap();
+    draft.remove_host(A, h2).unwrap();
+    assert_eq!(parsed(&draft).subsystems[0].access, Access::Hosts(vec![]));
+    assert!(draft.remove_host(A, h2).is_err());
+    assert!(draft.add_host(B, h1).is_err());
+    draft.allow_any_host(B, false).unwrap();
+    draft.add_host(B, h1).unwrap();
+    draft.allow_any_host(A, true).unwrap();
+    let config = parsed(&draft);
+    assert_eq!(config.subsystems[0].access, Access::AnyHost);
+    assert!(matches!(&config.subsystems[1].access, Access::Hosts(one) if one.len() == 1));
+}
+
+#[test]
+fn states_of_listeners_are_set() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let address = "192.0.2.1".parse().unwrap();
+    draft.set_ana(address, 4420, None, "inaccessible").unwrap();
+    draft.set_ana(address, 4420, Some(2), "optimized").unwrap();
+    draft
+        .set_ana(address, 4420, Some(2), "non-optimized")
+        .unwrap();
+    assert!(draft.set_ana(address, 1, None, "optimized").is_err());
+    let config = parsed(&draft);
+    assert_eq!(config.listeners.len(), 1);
+    assert!(draft.text().contains("# eth0"));
+}
+
+#[test]
+fn a_file_can_begin_empty() {
+    let mut draft = Draft::new("").unwrap();
+    let new = NewSubsystem {
+        nqn: A.to_owned(),
+        serial: Some("1".into()),
+        ..NewSubsystem::default()
+    };
+    draft.add_subsystem(&new).unwrap();
+    assert!(matches!(
+        draft.add_subsystem(&new),
+        Err(EditError::Exists(_))
+    ));
+    draft.add_namespace(A, &disk("mem:1MiB")).unwrap();
+    let text = format!("[control]\nsocket = \"/run/a\"\n{}", draft.text());
+    let config = Config::parse("test", &text, &Flags::default()).unwrap();
+    assert_eq!(config.subsystems[0].access, Access::Hosts(vec![]));
+    assert!(config.listeners.is_empty());
+}

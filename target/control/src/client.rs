@@ -1,0 +1,103 @@
+//! A client that waits for each response.
+
+use std::io::{self, Read, Write};
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::frame::Frames;
+use crate::message::Error;
+
+/// Why a call came to nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// No target is there.
+    #[error(
+        "cannot reach a target at {path}: {source}: is one running, and may this user open its \
+         control socket? --socket names another one"
+    )]
+    Unreachable {
+        /// The socket.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The connection broke.
+    #[error("the connection to the target broke: {0}: look into its log")]
+    Broken(#[from] io::Error),
+    /// What came back is no response.
+    #[error("what came back is no response of a target: is this its control socket?")]
+    NoResponse,
+    /// The target refuses.
+    #[error("{0}")]
+    Refused(Error),
+}
+
+/// A connection to a control socket.
+#[derive(Debug)]
+pub struct Client {
+    stream: UnixStream,
+    frames: Frames,
+    next_id: u64,
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Nothing listens there, or this user may not open it.
+    pub fn connect(path: &Path, patience: Duration) -> Result<Self, CallError> {
+        let connected = UnixStream::connect(path).and_then(|stream| {
+            stream.set_read_timeout(Some(patience))?;
+            stream.set_write_timeout(Some(patience))?;
+            Ok(stream)
+        });
+        let stream = connected.map_err(|source| CallError::Unreachable {
+            path: path.to_owned(),
+            source,
+        })?;
+        Ok(Self {
+            stream,
+            frames: Frames::default(),
+            next_id: 1,
+        })
+    }
+
+    /// Sends a request, and returns its result.
+    ///
+    /// # Errors
+    /// See [`CallError`].
+    pub fn call(&mut self, method: &str, params: &Value) -> Result<Value, CallError> {
+        let id = self.next_id;
+        self.next_id += 1;
+        let request = json!({"jsonrpc": "2.0", "id": id, "method": method, "params": params});
+        self.stream.write_all(format!("{request}\n").as_bytes())?;
+        let mut response = self.receive()?;
+        if let Some(error) = response.get("error") {
+            let code = error.get("code").and_then(Value::as_i64);
+            let message = error.get("message").and_then(Value::as_str);
+            return Err(match (code, message) {
+                (Some(code), Some(message)) => CallError::Refused(Error::new(code, message)),
+                _ => CallError::NoResponse,
+            });
+        }
+        let result = response.get_mut("result").map(Value::take);
+        result.ok_or(CallError::NoResponse)
+    }
+
+    fn receive(&mut self) -> Result<Value, CallError> {
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            let frame = self.frames.next_of_any_length();
+            if let Some(frame) = frame.map_err(|_| CallError::NoResponse)? {
+                return serde_json::from_slice(&frame).map_err(|_| CallError::NoResponse);
+            }
+            match self.stream.read(&mut bytes)? {
+                0 => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                read => self.frames.push(&bytes[..read]),
+            }
+        }
+    }
+}

@@ -1,0 +1,162 @@
+//! Where one JSON value ends and the next begins.
+
+/// Bytes of one request, a batch included.
+pub const REQUEST_BYTES_MAX: usize = 1 << 20;
+
+/// Why no more values can be read from a stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum FrameError {
+    /// Something else than an object or an array.
+    #[error("a request is a JSON object, or an array of them")]
+    NotAValue,
+    /// More bytes than a request may have.
+    #[error("a request has at most {REQUEST_BYTES_MAX} bytes")]
+    TooLong,
+}
+
+/// Cuts a stream of bytes into objects and arrays. It counts brackets and knows strings; what is
+/// in between is left to the parser. Each byte is looked at once.
+#[derive(Debug, Default)]
+pub struct Frames {
+    bytes: Vec<u8>,
+    /// Bytes that were looked at.
+    seen: usize,
+    depth: usize,
+    in_string: bool,
+    escaped: bool,
+}
+
+impl Frames {
+    /// Adds what came in.
+    pub fn push(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    /// Whether a value has begun and not ended.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        !self.bytes.is_empty()
+    }
+
+    /// The next whole value, if it is there.
+    ///
+    /// # Errors
+    /// The stream cannot be read on.
+    pub fn next(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        self.next_within(REQUEST_BYTES_MAX)
+    }
+
+    /// As [`next`](Self::next), from a peer that is trusted.
+    pub(crate) fn next_of_any_length(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+        self.next_within(usize::MAX)
+    }
+
+    fn next_within(&mut self, bytes_max: usize) -> Result<Option<Vec<u8>>, FrameError> {
+        if self.depth == 0 {
+            self.skip_space();
+        }
+        while let Some(&byte) = self.bytes.get(self.seen) {
+            self.seen += 1;
+            self.look_at(byte)?;
+            if self.depth == 0 {
+                let rest = self.bytes.split_off(self.seen);
+                self.seen = 0;
+                return Ok(Some(std::mem::replace(&mut self.bytes, rest)));
+            }
+            if self.seen >= bytes_max {
+                return Err(FrameError::TooLong);
+            }
+        }
+        Ok(None)
+    }
+
+    fn skip_space(&mut self) {
+        let space = self.bytes.iter().take_while(|b| b.is_ascii_whitespace());
+        let space = space.count();
+        self.bytes.drain(..space);
+    }
+
+    fn look_at(&mut self, byte: u8) -> Result<(), FrameError> {
+        if self.in_string {
+            match byte {
+                _ if self.escaped => self.escaped = false,
+                b'\\' => self.escaped = true,
+                b'"' => self.in_string = false,
+                _ => {}
+            }
+            return Ok(());
+        }
+        match byte {
+            b'{' | b'[' => self.depth += 1,
+            b'}' | b']' if self.depth > 0 => self.depth -= 1,
+            _ if self.depth == 0 => return Err(FrameError::NotAValue),
+            b'"' => self.in_string = true,
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn all(frames: &mut Frames) -> Result<Vec<String>, FrameError> {
+        let mut values = Vec::new();
+        while let Some(value) = frames.next()? {
+            values.push(String::from_utf8_lossy(&value).into_owned());
+        }
+        Ok(values)
+    }
+
+    #[test]
+    fn values_follow_each_other_with_and_without_space() {
+        let mut frames = Frames::default();
+        frames.push(b"{\"a\":\"}{\\\"\"}\n[{}, {}]{}  {");
+        assert_eq!(
+            all(&mut frames).unwrap(),
+            ["{\"a\":\"}{\\\"\"}", "[{}, {}]", "{}"]
+        );
+        assert!(frames.is_within());
+        frames.push(b"}\n");
+        assert_eq!(all(&mut frames).unwrap(), ["{}"]);
+        assert!(!frames.is_within());
+    }
+
+    #[test]
+    fn words_and_endless_values_are_refused() {
+        let mut frames = Frames::default();
+        frames.push(b"GET / HTTP/1.1");
+        assert_eq!(frames.next(), Err(FrameError::NotAValue));
+        let mut frames = Frames::default();
+        frames.push(&vec![b'['; REQUEST_BYTES_MAX]);
+        assert_eq!(frames.next(), Err(FrameError::TooLong));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_in_any_pieces_are_read(
+            bytes in proptest::collection::vec(
+                prop_oneof![any::<u8>(), proptest::sample::select(&b"{}[]\"\\ \n,"[..])], 0..200),
+            piece in 1usize..20,
+        ) {
+            let mut whole = Frames::default();
+            whole.push(&bytes);
+            let whole = all(&mut whole);
+            let mut pieces = Frames::default();
+            let mut found = Ok(Vec::new());
+            for piece in bytes.chunks(piece) {
+                pieces.push(piece);
+                match all(&mut pieces) {
+                    Ok(more) => found.as_mut().unwrap().extend(more),
+                    Err(error) => { found = Err(error); break; }
+                }
+            }
+            prop_assert_eq!(whole.is_ok(), found.is_ok());
+            if let (Ok(whole), Ok(found)) = (whole, found) {
+                prop_assert_eq!(whole, found);
+            }
+        }
+    }
+}

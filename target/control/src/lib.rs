@@ -1,0 +1,18 @@
+//! JSON-RPC 2.0 over a Unix socket: the protocol part of the target's control socket.
+//!
+//! Values follow each other without a length, as SPDK's clients send them, or one a line. A
+//! client is an adversary: the size of a request, the number of connections and every wait
+//! have a bound, and one client's requests do not wait for another client.
+
+mod frame;
+mod message;
+mod place;
+mod server;
+
+mod client;
+
+pub use client::{CallError, Client};
+pub use frame::{FrameError, Frames, REQUEST_BYTES_MAX};
+pub use message::{Error, Request};
+pub use place::{BindError, Bound, default_path};
+pub use server::{CONNECTIONS_MAX, CONNECTIONS_OF_USER_MAX, Handler, Patience, Peer, serve};

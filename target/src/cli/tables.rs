@@ -1,0 +1,79 @@
+//! Answers of the control socket, as tables.
+
+use std::fmt::Write;
+
+use serde_json::Value;
+
+/// The elements of an array, one a line, by these keys.
+pub(super) fn table(rows: &Value, columns: &[(&str, &str)]) -> String {
+    let rows: Vec<Vec<String>> = rows
+        .as_array()
+        .into_iter()
+        .flatten()
+        .map(|row| columns.iter().map(|(_, key)| cell(&row[*key])).collect())
+        .collect();
+    let width = |column: usize| {
+        let cells = rows.iter().map(|row| row[column].chars().count());
+        cells.chain([columns[column].0.len()]).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..columns.len()).map(width).collect();
+    let heading = columns.iter().map(|(name, _)| (*name).to_owned()).collect();
+    let mut text = String::new();
+    for row in std::iter::once(&heading).chain(&rows) {
+        let mut line = String::new();
+        for (cell, width) in row.iter().zip(&widths) {
+            let _ = write!(line, "{cell:width$}  ");
+        }
+        let _ = writeln!(text, "{}", line.trim_end());
+    }
+    text.trim_end().to_owned()
+}
+
+/// The members of an object, one a line; those of `left_out` are not shown.
+pub(super) fn members(object: &Value, left_out: &[&str]) -> String {
+    let members: Vec<(&String, String)> = object
+        .as_object()
+        .into_iter()
+        .flatten()
+        .filter(|(key, value)| !left_out.contains(&key.as_str()) && !value.is_null())
+        .map(|(key, value)| (key, cell(value)))
+        .collect();
+    let width = members.iter().map(|(key, _)| key.len()).max().unwrap_or(0);
+    let lines = members
+        .iter()
+        .map(|(key, value)| format!("{key:width$}  {value}"));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// What comes from elsewhere cannot steer a terminal.
+fn cell(value: &Value) -> String {
+    let text = match value {
+        Value::Null => "-".to_owned(),
+        Value::String(text) => text.clone(),
+        Value::Bool(true) => "yes".to_owned(),
+        Value::Bool(false) => "no".to_owned(),
+        other => other.to_string(),
+    };
+    text.chars()
+        .map(|c| if c.is_control() { '?' } else { c })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn columns_are_as_wide_as_they_need() {
+        let rows = json!([{"a": "long one", "b": 1}, {"a": "\u{1b}[2J", "b": null}]);
+        assert_eq!(
+            table(&rows, &[("A", "a"), ("B", "b")]),
+            "A         B\nlong one  1\n?[2J      -"
+        );
+        assert_eq!(
+            members(&json!({"a": true, "bb": null, "ccc": 2}), &[]),
+            "a    yes\nccc  2"
+        );
+    }
+}

@@ -1,0 +1,135 @@
+//! By which the control socket looks at the control plane and changes it.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use cairn_config::{Config, Nqn};
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::sync::oneshot;
+
+use super::control::Control;
+use super::reload::Reloading;
+use super::{Order, ReloadError};
+use crate::registry::SubsystemShared;
+
+/// What runs on the control plane's thread, beside it.
+pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// What makes it, once there is a control plane.
+pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
+
+/// What the control plane does in between.
+pub(super) type Deed = Box<dyn FnOnce(&mut Control) + Send>;
+
+/// What is served at one moment.
+#[derive(Debug)]
+pub(crate) struct Picture {
+    /// What is in force.
+    pub(crate) config: Config,
+    /// Where it listens, in the configuration's order as far as it is so open.
+    pub(crate) listeners: Vec<Listening>,
+    /// By NQN, without discovery.
+    pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
+    /// Since the start.
+    pub(crate) uptime: Duration,
+    /// How many reactors run.
+    pub(crate) reactors: usize,
+}
+
+/// A listener.
+#[derive(Debug)]
+pub(crate) struct Listening {
+    /// Where.
+    pub(crate) address: SocketAddr,
+    /// What speaks RDMA there.
+    pub(crate) provider: &'static str,
+}
+
+/// A way to the control plane.
+#[derive(Debug, Clone)]
+pub(crate) struct Handle {
+    orders: UnboundedSender<Order>,
+}
+
+impl Handle {
+    pub(super) fn new(orders: UnboundedSender<Order>) -> Self {
+        Self { orders }
+    }
+
+    /// Changes to another configuration, as [`Target::reload`](super::Target::reload) does.
+    pub(crate) async fn reload(&self, config: Config) -> Result<(), ReloadError> {
+        let (answer, answered) = oneshot::channel();
+        let config = Box::new(config);
+        // A control plane that has ended drops the answer's sender.
+        let _ = self
+            .orders
+            .send(Order::Reload(Reloading { config, answer }));
+        answered.await.unwrap_or(Err(ReloadError::Stopped))
+    }
+
+    /// What is served now; `None`: the target has stopped.
+    pub(crate) async fn look(&self) -> Option<Picture> {
+        self.with(|control| control.picture()).await
+    }
+
+    /// Ends an association. `false`: there is none such.
+    pub(crate) async fn disconnect(&self, nqn: Nqn, cntlid: u16) -> Option<bool> {
+        self.with(move |control| {
+            let Some(export) = control.exports.get(&nqn) else {
+                return false;
+            };
+            let view = export.subsystem.view();
+            let is_there = view.controllers.iter().any(|one| one.cntlid == cntlid);
+            export
+                .subsystem
+                .administer(|subsystem, actions| subsystem.disconnect(cntlid, actions));
+            is_there
+        })
+        .await
+    }
+
+    async fn with<T: Send + 'static>(
+        &self,
+        deed: impl FnOnce(&mut Control) -> T + Send + 'static,
+    ) -> Option<T> {
+        let (answer, answered) = oneshot::channel();
+        let deed = Order::Do(Box::new(move |control| {
+            // A client that is gone needs no answer.
+            let _ = answer.send(deed(control));
+        }));
+        // A control plane that has ended drops the answer's sender.
+        let _ = self.orders.send(deed);
+        answered.await.ok()
+    }
+}
+
+impl Control {
+    fn picture(&self) -> Picture {
+        let mut subsystems: Vec<_> = self
+            .exports
+            .iter()
+            .map(|(nqn, export)| (*nqn, Arc::clone(&export.subsystem)))
+            .collect();
+        subsystems.sort_unstable_by_key(|(nqn, _)| *nqn);
+        let place = |address: SocketAddr| {
+            let mut all = self.config.listeners.iter();
+            all.position(|listener| listener.socket_address() == address)
+        };
+        let mut listeners: Vec<_> = self.listeners.iter().collect();
+        listeners.sort_by_key(|listener| place(listener.config.socket_address()));
+        let listeners = listeners.into_iter().map(|listener| Listening {
+            address: listener.address(),
+            provider: listener.shared.provider,
+        });
+        Picture {
+            config: self.config.clone(),
+            listeners: listeners.collect(),
+            subsystems,
+            uptime: self.clock.now().duration_since(self.started),
+            reactors: self.mailboxes.len(),
+        }
+    }
+}

@@ -1,0 +1,342 @@
+//! Cairn's own methods.
+
+use std::sync::Arc;
+
+use cairn_config::{NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT};
+use cairn_control::{Error, Handler, Peer, Request};
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+use tokio::sync::{mpsc, oneshot};
+
+use super::desk::{Change, Facts, Job, Kind, Known, Pending, of_edit, stopped};
+use super::parameters::{
+    AnyHost, ControllerOf, HostOf, ListenerAt, Named, NamespaceAdd, NamespaceOf, Nothing,
+    SubsystemAdd, read,
+};
+use super::source::Source;
+use super::views;
+use crate::server::{Handle, Picture};
+
+/// All methods of this page, sorted.
+pub(super) const NAMES: [&str; 19] = [
+    "cairn_config_get",
+    "cairn_connection_list",
+    "cairn_connection_remove",
+    "cairn_host_add",
+    "cairn_host_any",
+    "cairn_host_remove",
+    "cairn_listener_add",
+    "cairn_listener_list",
+    "cairn_listener_remove",
+    "cairn_listener_set",
+    "cairn_namespace_add",
+    "cairn_namespace_list",
+    "cairn_namespace_remove",
+    "cairn_reload",
+    "cairn_status",
+    "cairn_subsystem_add",
+    "cairn_subsystem_list",
+    "cairn_subsystem_remove",
+    "rpc_get_methods",
+];
+
+/// Carries out requests.
+pub(super) struct Methods {
+    pub(super) handle: Handle,
+    jobs: mpsc::Sender<Job>,
+    known: Arc<Known>,
+    pub(super) source: Arc<Source>,
+}
+
+type Params = Map<String, Value>;
+type Answer = Result<Value, Error>;
+
+impl Handler for Methods {
+    async fn call(&self, peer: Peer, request: Request) -> Answer {
+        let Request { method, params } = request;
+        let changes = !is_look(&method);
+        let shown = changes.then(|| shown(&params));
+        let answer = self.own(&method, params).await;
+        if let Some(params) = shown {
+            let Peer { uid, pid } = peer;
+            match &answer {
+                Ok(_) => {
+                    // Cause: a request of the control socket.
+                    tracing::info!(uid, pid, method, params, "changed by the control socket");
+                }
+                Err(error) if error.code != Error::METHOD_NOT_FOUND => {
+                    let code = error.code;
+                    // Cause: a request of the control socket.
+                    tracing::warn!(uid, pid, method, params, code, %error, "refused at the control socket");
+                }
+                Err(_) => {}
+            }
+        }
+        answer
+    }
+}
+
+/// Bytes of parameters that the log shows.
+const SHOWN_MAX: usize = 1024;
+
+fn shown(params: &Params) -> String {
+    let mut text = serde_json::to_string(params).unwrap_or_default();
+    if text.len() > SHOWN_MAX {
+        let end = (0..=SHOWN_MAX)
+            .rev()
+            .find(|end| text.is_char_boundary(*end));
+        text.truncate(end.unwrap_or(0));
+        text.push_str("...");
+    }
+    text
+}
+
+/// Whether a method changes nothing.
+fn is_look(method: &str) -> bool {
+    ["_list", "_get", "_status"]
+        .iter()
+        .any(|end| method.ends_with(end))
+}
+
+impl Methods {
+    pub(super) fn new(
+        handle: Handle,
+        jobs: mpsc::Sender<Job>,
+        known: Arc<Known>,
+        source: Arc<Source>,
+    ) -> Self {
+        Self {
+            handle,
+            jobs,
+            known,
+            source,
+        }
+    }
+
+    async fn own(&self, method: &str, params: Params) -> Answer {
+        match method {
+            "cairn_status" => {
+                read::<Nothing>(params)?;
+                let picture = self.picture().await?;
+                Ok(views::status(&picture, &self.facts(), &self.source))
+            }
+            "rpc_get_methods" => Ok(json!(NAMES)),
+            "cairn_reload" => self.reload(params).await,
+            "cairn_config_get" => {
+                read::<Nothing>(params)?;
+                Ok(json!({"file": self.source.path(), "text": self.facts().text}))
+            }
+            "cairn_subsystem_list" => {
+                read::<Nothing>(params)?;
+                Ok(views::subsystems(&self.picture().await?.config))
+            }
+            "cairn_subsystem_add" => self.subsystem_add(params).await,
+            "cairn_subsystem_remove" => {
+                let Named { nqn } = read(params)?;
+                self.change(Kind::Shrinks, move |stage| {
+                    stage.draft.remove_subsystem(&nqn).map_err(of_edit)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "cairn_namespace_list" => {
+                read::<Nothing>(params)?;
+                Ok(views::namespaces(&self.picture().await?))
+            }
+            "cairn_namespace_add" => self.namespace_add(params).await,
+            "cairn_namespace_remove" => {
+                let NamespaceOf { nqn, nsid } = read(params)?;
+                self.change(Kind::Shrinks, move |stage| {
+                    let removed = stage.draft.remove_namespace(&nqn, nsid);
+                    removed.map_err(of_edit)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "cairn_connection_list" => {
+                read::<Nothing>(params)?;
+                Ok(views::connections(&self.picture().await?))
+            }
+            "cairn_connection_remove" => self.disconnect(params).await,
+            _ => self.own_ways(method, params).await,
+        }
+    }
+
+    /// Those about listeners and hosts.
+    async fn own_ways(&self, method: &str, params: Params) -> Answer {
+        match method {
+            "cairn_listener_list" => {
+                read::<Nothing>(params)?;
+                Ok(views::listeners(&self.picture().await?))
+            }
+            "cairn_listener_add" => self.listener_add(params).await,
+            "cairn_listener_remove" => {
+                let at: ListenerAt = read(params)?;
+                self.change(Kind::Shrinks, move |stage| {
+                    let port = at.port.unwrap_or(PORT_DEFAULT);
+                    let removed = stage.draft.remove_listener(at.address, port);
+                    removed.map_err(of_edit)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "cairn_listener_set" => {
+                let at: ListenerAt = read(params)?;
+                let state = at
+                    .ana
+                    .ok_or_else(|| Error::invalid("\"ana\" is missing: give a state"))?;
+                self.change(Kind::Alone, move |stage| {
+                    let port = at.port.unwrap_or(PORT_DEFAULT);
+                    let set = stage.draft.set_ana(at.address, port, at.ana_group, &state);
+                    set.map_err(of_edit)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "cairn_host_add" => {
+                let HostOf { nqn, host } = read(params)?;
+                self.change(Kind::Grows, move |stage| {
+                    let added = stage.draft.add_host(&nqn, &host).map_err(of_edit)?;
+                    Ok(json!(added))
+                })
+                .await
+            }
+            "cairn_host_remove" => {
+                let HostOf { nqn, host } = read(params)?;
+                self.change(Kind::Shrinks, move |stage| {
+                    stage.draft.remove_host(&nqn, &host).map_err(of_edit)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "cairn_host_any" => {
+                let AnyHost { nqn, allow } = read(params)?;
+                self.change(Kind::Alone, move |stage| {
+                    stage.draft.allow_any_host(&nqn, allow).map_err(of_edit)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            _ => Err(Error::no_method()),
+        }
+    }
+
+    /// What is served now.
+    pub(super) async fn picture(&self) -> Result<Picture, Error> {
+        self.handle.look().await.ok_or_else(stopped)
+    }
+
+    /// What the desk has published.
+    pub(super) fn facts(&self) -> Facts {
+        self.known.facts()
+    }
+
+    /// Makes a change, and waits until it is in force and on the disk.
+    pub(super) async fn change(
+        &self,
+        kind: Kind,
+        change: impl Fn(&mut super::desk::Stage) -> Answer + Send + Sync + 'static,
+    ) -> Answer {
+        let (answer, answered) = oneshot::channel();
+        let change: Change = Box::new(change);
+        let pending = Pending {
+            kind,
+            change,
+            answer,
+        };
+        let sent = self.jobs.send(Job::Change(pending)).await;
+        sent.map_err(|_| stopped())?;
+        answered.await.unwrap_or_else(|_| Err(stopped()))
+    }
+
+    async fn reload(&self, params: Params) -> Answer {
+        read::<Nothing>(params)?;
+        let (answer, answered) = oneshot::channel();
+        let sent = self.jobs.send(Job::Reload { answer }).await;
+        sent.map_err(|_| stopped())?;
+        match answered.await {
+            Ok(Ok(())) => Ok(views::status(
+                &self.picture().await?,
+                &self.facts(),
+                &self.source,
+            )),
+            Ok(Err(error)) => {
+                // Cause: a request of the control socket.
+                tracing::error!("the new configuration is refused, the old one stays: {error}");
+                Err(Error::invalid(error))
+            }
+            Err(_) => Err(stopped()),
+        }
+    }
+
+    async fn subsystem_add(&self, params: Params) -> Answer {
+        let add: SubsystemAdd = read(params)?;
+        let new = NewSubsystem {
+            nqn: add.nqn,
+            serial: add.serial,
+            model: add.model,
+            controller_ids: add.controller_ids,
+            allow_any_host: add.allow_any_host,
+            hosts: add.hosts,
+        };
+        self.change(Kind::Grows, move |stage| {
+            stage.draft.add_subsystem(&new).map_err(of_edit)?;
+            Ok(json!(true))
+        })
+        .await
+    }
+
+    async fn namespace_add(&self, params: Params) -> Answer {
+        let add: NamespaceAdd = read(params)?;
+        let new = NewNamespace {
+            nsid: add.nsid,
+            name: add.name,
+            export: add.export,
+            uuid: add.uuid,
+            nguid: add.nguid,
+            block_size: add.block_size,
+            read_only: add.read_only,
+            shared: add.shared,
+            ana_group: add.ana_group,
+        };
+        self.change(Kind::Grows, move |stage| {
+            let nsid = stage.draft.add_namespace(&add.nqn, &new);
+            Ok(json!(nsid.map_err(of_edit)?))
+        })
+        .await
+    }
+
+    async fn listener_add(&self, params: Params) -> Answer {
+        let at: ListenerAt = read(params)?;
+        if at.ana_group.is_some() {
+            return Err(Error::invalid(
+                "\"ana_group\": add the listener, then set the state of the group",
+            ));
+        }
+        let new = NewListener {
+            address: at.address,
+            port: at.port.unwrap_or(PORT_DEFAULT),
+            provider: at.provider,
+            ana: at.ana,
+            pkey: None,
+        };
+        self.change(Kind::Grows, move |stage| {
+            stage.draft.add_listener(&new).map_err(of_edit)?;
+            Ok(json!(true))
+        })
+        .await
+    }
+
+    async fn disconnect(&self, params: Params) -> Answer {
+        let ControllerOf { nqn, cntlid } = read(params)?;
+        let parsed = Nqn::parse(&nqn).map_err(|error| Error::invalid(error.to_string()))?;
+        match self.handle.disconnect(parsed, cntlid).await {
+            Some(true) => Ok(json!(true)),
+            Some(false) => Err(Error::errno(
+                Errno::NOENT,
+                format!("{nqn} has no controller {cntlid}: see cairn-target connections"),
+            )),
+            None => Err(stopped()),
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The control socket: what administrators and their programs look at and change while the
+//! target runs (docs/control.md).
+//!
+//! A request that changes something becomes a change of the configuration's text, which goes
+//! the way of a reload, and is on the disk before the client reads that it was done
+//! ([`desk`]). Requests come by JSON-RPC ([`cairn_control`]).
+
+mod desk;
+mod methods;
+mod parameters;
+mod source;
+mod views;
+
+use std::sync::Arc;
+
+use cairn_control::{BindError, Bound, Handler, Patience};
+use tokio::sync::{mpsc, oneshot};
+
+pub(crate) use source::Source;
+
+use crate::server::Companion;
+use desk::{Desk, JOBS_MAX, Job};
+use methods::Methods;
+
+/// A way to the desk from other threads.
+#[derive(Debug, Clone)]
+pub(crate) struct Steering {
+    jobs: mpsc::Sender<Job>,
+}
+
+impl Steering {
+    /// Reads the file again and changes to it. What is received says how that ended.
+    pub(crate) fn reload(&self) -> oneshot::Receiver<Result<(), String>> {
+        let (answer, answered) = oneshot::channel();
+        // A full desk drops the answer's sender.
+        let _ = self.jobs.try_send(Job::Reload { answer });
+        answered
+    }
+}
+
+/// What carries out changes beside the control plane, and serves the socket if there is one.
+/// `text` is what the target was started with.
+pub(crate) fn companion(
+    source: Source,
+    text: String,
+    socket: Option<Bound>,
+) -> (Steering, Companion) {
+    let (jobs, waiting) = mpsc::channel(JOBS_MAX);
+    let steering = Steering { jobs: jobs.clone() };
+    let companion: Companion = Box::new(move |handle| {
+        let source = Arc::new(source);
+        let (desk, known) = Desk::new(handle.clone(), Arc::clone(&source), text);
+        let methods = Methods::new(handle, jobs, known, source);
+        Box::pin(async move {
+            let desk = desk.run(waiting);
+            match socket {
+                Some(socket) => {
+                    tokio::join!(desk, serve(socket, methods));
+                }
+                None => desk.await,
+            }
+        })
+    });
+    (steering, companion)
+}
+
+async fn serve(socket: Bound, methods: impl Handler) {
+    let served = match socket.listener() {
+        Ok(listener) => {
+            cairn_control::serve(listener, Arc::new(methods), Patience::default()).await
+        }
+        Err(error) => Err(error),
+    };
+    if let Err(error) = served {
+        // Cause: the start.
+        tracing::error!(%error, path = %socket.path().display(), "the control socket cannot be served");
+    }
+}
+
+/// The control socket that the configuration asks for. Without a path of its own, a socket
+/// that cannot be had does not stop the target.
+pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, BindError> {
+    use cairn_config::ControlSocket;
+    let group = control.group.as_deref();
+    let path = match &control.socket {
+        ControlSocket::Off => return Ok(None),
+        ControlSocket::At(path) => return Bound::bind(path, group).map(Some),
+        ControlSocket::Usual => cairn_control::default_path(),
+    };
+    let Some(path) = path else {
+        return Ok(None);
+    };
+    match Bound::bind(&path, group) {
+        Ok(bound) => Ok(Some(bound)),
+        Err(error @ BindError::NoGroup(_)) => Err(error),
+        Err(error) => {
+            // Cause: the start.
+            tracing::info!("no control socket: {error}");
+            Ok(None)
+        }
+    }
+}

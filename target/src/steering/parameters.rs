@@ -1,0 +1,101 @@
+//! What requests carry.
+
+use std::net::IpAddr;
+
+use cairn_control::Error;
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
+
+/// Reads the parameters of a method.
+pub(super) fn read<T: DeserializeOwned>(params: Map<String, Value>) -> Result<T, Error> {
+    serde_json::from_value(Value::Object(params))
+        .map_err(|error| Error::invalid(format!("Invalid parameters: {error}")))
+}
+
+/// None.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Nothing {}
+
+/// A subsystem to add.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubsystemAdd {
+    pub(super) nqn: String,
+    pub(super) serial: Option<String>,
+    pub(super) model: Option<String>,
+    pub(super) controller_ids: Option<String>,
+    #[serde(default)]
+    pub(super) allow_any_host: bool,
+    #[serde(default)]
+    pub(super) hosts: Vec<String>,
+}
+
+/// A subsystem.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Named {
+    pub(super) nqn: String,
+}
+
+/// A namespace to add.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamespaceAdd {
+    pub(super) nqn: String,
+    pub(super) export: String,
+    pub(super) nsid: Option<u32>,
+    pub(super) name: Option<String>,
+    pub(super) uuid: Option<String>,
+    pub(super) nguid: Option<String>,
+    pub(super) block_size: Option<u32>,
+    #[serde(default)]
+    pub(super) read_only: bool,
+    #[serde(default)]
+    pub(super) shared: bool,
+    pub(super) ana_group: Option<u32>,
+}
+
+/// A namespace.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NamespaceOf {
+    pub(super) nqn: String,
+    pub(super) nsid: u32,
+}
+
+/// A listener.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListenerAt {
+    pub(super) address: IpAddr,
+    pub(super) port: Option<u16>,
+    pub(super) provider: Option<String>,
+    pub(super) ana: Option<String>,
+    pub(super) ana_group: Option<u32>,
+}
+
+/// A host of a subsystem.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostOf {
+    pub(super) nqn: String,
+    pub(super) host: String,
+}
+
+/// Whether every host may connect.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct AnyHost {
+    pub(super) nqn: String,
+    pub(super) allow: bool,
+}
+
+/// An association.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ControllerOf {
+    pub(super) nqn: String,
+    pub(super) cntlid: u16,
+}

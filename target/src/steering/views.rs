@@ -1,0 +1,139 @@
+//! What requests that look at the target are answered.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cairn_config::{Access, Config};
+use serde_json::{Value, json};
+
+use super::desk::Facts;
+use super::source::{Source, export_of};
+use crate::server::Picture;
+
+/// How the target does.
+pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value {
+    let config = &picture.config;
+    let namespaces: usize = config.subsystems.iter().map(|s| s.namespaces.len()).sum();
+    let views = picture.subsystems.iter().map(|(_, shared)| shared.view());
+    let (mut hosts, mut failed) = (0, 0);
+    for view in views {
+        hosts += view.controllers.len();
+        let entries = view.namespaces.namespaces.iter();
+        failed += entries
+            .filter(|entry| entry.namespace.backend.is_failed())
+            .count();
+    }
+    let reload = facts.reload.as_ref().map(|(at, ended)| {
+        json!({
+            "at": seconds(*at),
+            "error": ended.as_ref().err(),
+        })
+    });
+    json!({
+        "version": env!("CARGO_PKG_VERSION"),
+        "pid": std::process::id(),
+        "uptime_s": picture.uptime.as_secs(),
+        "reactors": picture.reactors,
+        "config_file": source.path(),
+        "read_only": config.control.read_only,
+        "listeners": listeners(picture),
+        "subsystems": config.subsystems.len(),
+        "namespaces": namespaces,
+        "failed_namespaces": failed,
+        "associations": hosts,
+        "last_reload": reload,
+    })
+}
+
+fn seconds(at: SystemTime) -> u64 {
+    at.duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_secs())
+}
+
+/// Where it listens.
+pub(super) fn listeners(picture: &Picture) -> Value {
+    let listeners = picture.listeners.iter().map(|listener| {
+        json!({
+            "address": listener.address.ip(),
+            "port": listener.address.port(),
+            "provider": listener.provider,
+        })
+    });
+    listeners.collect()
+}
+
+/// What hosts can connect to.
+pub(super) fn subsystems(config: &Config) -> Value {
+    let subsystems = config.subsystems.iter().map(|subsystem| {
+        let hosts = match &subsystem.access {
+            Access::AnyHost => Vec::new(),
+            Access::Hosts(hosts) => hosts.iter().map(|host| host.raw().to_owned()).collect(),
+        };
+        json!({
+            "nqn": subsystem.nqn.raw(),
+            "serial": subsystem.serial,
+            "model": subsystem.model,
+            "allow_any_host": subsystem.access == Access::AnyHost,
+            "hosts": hosts,
+            "namespaces": subsystem.namespaces.len(),
+        })
+    });
+    subsystems.collect()
+}
+
+/// The disks.
+pub(super) fn namespaces(picture: &Picture) -> Value {
+    let mut all = Vec::new();
+    for (nqn, shared) in &picture.subsystems {
+        let view = shared.view();
+        let mut subsystems = picture.config.subsystems.iter();
+        let Some(config) = subsystems.find(|subsystem| subsystem.nqn == *nqn) else {
+            continue;
+        };
+        for namespace in &config.namespaces {
+            let mut entries = view.namespaces.namespaces.iter();
+            let Some(entry) = entries.find(|entry| entry.namespace.nsid == namespace.nsid) else {
+                continue;
+            };
+            let block_bytes = 1u64 << entry.view.lbads;
+            all.push(json!({
+                "nqn": nqn.raw(),
+                "nsid": namespace.nsid,
+                "name": namespace.name,
+                "export": export_of(&namespace.backing),
+                "bytes": entry.view.nsze * block_bytes,
+                "block_bytes": block_bytes,
+                "uuid": entry.namespace.uuid.to_string(),
+                "read_only": namespace.read_only,
+                "ana_group": namespace.ana_group,
+                "failed": entry.namespace.backend.is_failed(),
+            }));
+        }
+    }
+    Value::Array(all)
+}
+
+/// Who is connected.
+pub(super) fn connections(picture: &Picture) -> Value {
+    let mut all = Vec::new();
+    for (nqn, shared) in &picture.subsystems {
+        for controller in shared.view().controllers {
+            let first = controller.queues.first().map(|(_, queue)| queue);
+            let outstanding: u64 = controller
+                .queues
+                .iter()
+                .map(|(_, queue)| queue.counters.depth.get())
+                .sum();
+            all.push(json!({
+                "nqn": nqn.raw(),
+                "cntlid": controller.cntlid,
+                "host": controller.host_nqn,
+                "peer": first.map(|queue| queue.peer.ip()),
+                "local": first.map(|queue| queue.local.to_string()),
+                "provider": first.map(|queue| queue.provider),
+                "queues": controller.queues.len(),
+                "outstanding": outstanding,
+            }));
+        }
+    }
+    Value::Array(all)
+}

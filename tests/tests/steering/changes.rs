@@ -1,0 +1,238 @@
+//! What one client changes.
+
+use std::time::{Duration, Instant};
+
+use cairn_initiator::Host;
+use cairn_roce::Soft;
+use serde_json::{Value, json};
+
+use crate::target::{NQN, PATIENCE, Steered};
+
+const ENOENT: i64 = -2;
+const EEXIST: i64 = -17;
+const EROFS: i64 = -30;
+const ESTALE: i64 = -116;
+const INVALID_PARAMS: i64 = -32602;
+
+fn nsids(host: &mut Host) -> Vec<u32> {
+    host.active_namespaces().unwrap()
+}
+
+#[test]
+fn a_namespace_comes_and_goes_while_a_host_is_connected() {
+    let mut target = Steered::start();
+    let before = target.text();
+    let mut host = target.connect("one");
+    let add = json!({"nqn": NQN, "export": "mem:1MiB", "name": "second"});
+    assert_eq!(target.done("cairn_namespace_add", add.clone()), 2);
+    assert_eq!(nsids(&mut host), [1, 2]);
+    let text = target.text();
+    let added = "\n[[subsystem.namespace]]\nnsid = 2\nname = \"second\"\nexport = \"mem:1MiB\"\n";
+    assert_eq!(text, format!("{before}{added}"));
+    let twice = json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 2});
+    assert_eq!(target.refused("cairn_namespace_add", twice), EEXIST);
+    assert_eq!(target.text(), text);
+
+    // A target that dies has what was answered.
+    drop(host);
+    target.crash();
+    let mut host = target.connect("two");
+    assert_eq!(nsids(&mut host), [1, 2]);
+    target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));
+    assert_eq!(nsids(&mut host), [1]);
+    assert_eq!(target.text(), before);
+    let gone = target.refused("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));
+    assert_eq!(gone, ENOENT);
+}
+
+#[test]
+fn what_cannot_be_had_changes_nothing() {
+    let target = Steered::start();
+    let before = target.text();
+    for (method, params, code) in [
+        (
+            "cairn_namespace_add",
+            json!({"nqn": NQN, "export": "/no/such/disk"}),
+            INVALID_PARAMS,
+        ),
+        (
+            "cairn_namespace_add",
+            json!({"nqn": NQN, "export": "mem:1"}),
+            INVALID_PARAMS,
+        ),
+        (
+            "cairn_namespace_add",
+            json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 9999}),
+            INVALID_PARAMS,
+        ),
+        (
+            "cairn_namespace_add",
+            json!({"nqn": "nqn.2024-01.com.example:none", "export": "mem:1MiB"}),
+            ENOENT,
+        ),
+        ("cairn_namespace_add", json!({"nqn": NQN}), INVALID_PARAMS),
+        (
+            "cairn_namespace_add",
+            json!({"nqn": NQN, "export": "mem:1MiB", "nsidd": 1}),
+            INVALID_PARAMS,
+        ),
+        ("cairn_subsystem_add", json!({"nqn": NQN}), EEXIST),
+        ("cairn_subsystem_add", json!({"nqn": ""}), INVALID_PARAMS),
+        (
+            "cairn_listener_add",
+            json!({"address": target.address}),
+            EEXIST,
+        ),
+        (
+            "cairn_listener_add",
+            json!({"address": "203.0.113.1"}),
+            INVALID_PARAMS,
+        ),
+        (
+            "cairn_listener_remove",
+            json!({"address": "203.0.113.1"}),
+            ENOENT,
+        ),
+        ("cairn_host_add", json!({"nqn": NQN, "host": "h"}), EEXIST),
+        ("cairn_nonsense", json!({}), -32601),
+    ] {
+        assert_eq!(
+            target.refused(method, params.clone()),
+            code,
+            "{method} {params}"
+        );
+    }
+    assert_eq!(target.text(), before);
+    let names: Vec<_> = std::fs::read_dir(target.folder.path())
+        .unwrap()
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .filter(|name| name.ends_with(".new"))
+        .collect();
+    assert!(names.is_empty(), "{names:?}");
+}
+
+#[test]
+fn hosts_subsystems_and_listeners_come_and_go() {
+    let target = Steered::start();
+    let other = "nqn.2024-01.com.example:other";
+    target.done("cairn_subsystem_add", json!({"nqn": other, "serial": "S1"}));
+    target.done(
+        "cairn_namespace_add",
+        json!({"nqn": other, "export": "null:1MiB"}),
+    );
+    let options = |name: &str| {
+        let mut options = target.options(name);
+        options.subnqn = cairn_tests::harness::nqn(other);
+        options
+    };
+    let host = cairn_tests::harness::host_nqn("welcome");
+    assert!(Host::connect(&Soft::default(), options("welcome")).is_err());
+    let params = json!({"nqn": other, "host": host.raw()});
+    assert_eq!(target.done("cairn_host_add", params.clone()), true);
+    assert_eq!(target.done("cairn_host_add", params.clone()), false);
+    let mut welcome = Host::connect(&Soft::default(), options("welcome")).unwrap();
+    assert_eq!(nsids(&mut welcome), [1]);
+
+    let connections = target.done("cairn_connection_list", json!({}));
+    let connection = &connections[0];
+    assert_eq!(connection["host"], host.raw());
+    assert_eq!(connection["nqn"], other);
+    let params_of = json!({"nqn": other, "cntlid": connection["cntlid"]});
+    target.done("cairn_connection_remove", params_of.clone());
+    let deadline = Instant::now() + PATIENCE;
+    while target.done("cairn_connection_list", json!({})) == connections {
+        assert!(Instant::now() < deadline, "it is not disconnected");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    drop(welcome);
+
+    target.done("cairn_host_remove", params);
+    assert!(Host::connect(&Soft::default(), options("welcome")).is_err());
+    target.done("cairn_host_any", json!({"nqn": other, "allow": true}));
+    Host::connect(&Soft::default(), options("welcome")).unwrap();
+    let at = json!({"address": target.address, "port": 4421});
+    target.done("cairn_listener_add", at.clone());
+    let ports = |target: &Steered| {
+        let listeners = target.done("cairn_listener_list", json!({}));
+        let listeners = listeners.as_array().unwrap().iter();
+        listeners
+            .map(|one| one["port"].as_u64().unwrap())
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(ports(&target), [4420, 4421]);
+    let set = json!({"address": target.address, "port": 4421, "ana": "inaccessible"});
+    target.done("cairn_listener_set", set);
+    target.done("cairn_listener_remove", at);
+    assert_eq!(ports(&target), [4420]);
+    target.done("cairn_subsystem_remove", json!({"nqn": other}));
+    assert!(Host::connect(&Soft::default(), options("welcome")).is_err());
+}
+
+#[test]
+fn a_file_that_others_change_is_read_before_it_is_written() {
+    let target = Steered::start();
+    let add = json!({"nqn": NQN, "export": "mem:1MiB"});
+    let theirs = target
+        .text()
+        .replace("mem:4MiB\" # the first", "mem:4MiB\" # theirs");
+    std::fs::write(target.config(), &theirs).unwrap();
+    assert_eq!(target.refused("cairn_namespace_add", add.clone()), ESTALE);
+    assert_eq!(target.text(), theirs);
+    assert_eq!(target.done("cairn_status", json!({}))["namespaces"], 1);
+    target.done("cairn_reload", json!({}));
+    assert_eq!(target.done("cairn_namespace_add", add), 2);
+    assert!(target.text().starts_with(&theirs));
+    std::fs::write(target.config(), "[[").unwrap();
+    assert_eq!(target.refused("cairn_reload", json!({})), INVALID_PARAMS);
+    let status = target.done("cairn_status", json!({}));
+    assert_eq!(status["namespaces"], 2);
+    assert!(status["last_reload"]["error"].is_string());
+}
+
+#[test]
+fn a_file_can_be_marked_read_only() {
+    let target = Steered::start_with("read_only = true");
+    let add = json!({"nqn": NQN, "export": "mem:1MiB"});
+    assert_eq!(target.refused("cairn_namespace_add", add), EROFS);
+    assert_eq!(target.done("cairn_status", json!({}))["read_only"], true);
+    target.done("cairn_reload", json!({}));
+}
+
+#[test]
+fn commands_have_tables_json_and_exit_codes() {
+    let target = Steered::start();
+    let say = |args: &[&str]| {
+        let output = target.command(args);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(
+            output.status.success(),
+            "{args:?}: {text} {:?}",
+            String::from_utf8(output.stderr)
+        );
+        text
+    };
+    assert!(say(&["status"]).contains("namespaces"));
+    assert_eq!(
+        say(&["namespace", "add", NQN, "mem:1MiB", "--name", "x"]),
+        "2\n"
+    );
+    let table = say(&["namespace", "list"]);
+    assert!(table.starts_with("NQN"), "{table}");
+    assert_eq!(table.lines().count(), 3, "{table}");
+    let list: Value = serde_json::from_str(&say(&["namespace", "list", "-o", "json"])).unwrap();
+    assert_eq!(list[1]["name"], "x");
+    assert_eq!(
+        say(&["config", "show"]).trim_end(),
+        target.text().trim_end()
+    );
+    say(&["reload"]);
+    say(&["connections", "list"]);
+    say(&["namespace", "remove", NQN, "2"]);
+    let refused = target.command(&["namespace", "remove", NQN, "2"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        error.starts_with("error: the file has no namespace 2"),
+        "{error}"
+    );
+}

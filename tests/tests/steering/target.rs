@@ -1,0 +1,145 @@
+//! A target as a process, with a configuration file and a control socket in a folder.
+
+use std::io::{BufRead, BufReader};
+use std::net::Ipv4Addr;
+use std::path::PathBuf;
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use cairn_control::{CallError, Client};
+use cairn_initiator::{Host, HostOptions};
+use cairn_roce::Soft;
+use cairn_tests::harness::{host_nqn, nqn, own_loopback_address};
+use cairn_tests::process::program;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// Bound of every wait.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The subsystem of the tests.
+pub(crate) const NQN: &str = "nqn.2024-01.com.example:steered";
+
+/// A target that is steered.
+pub(crate) struct Steered {
+    pub(crate) address: Ipv4Addr,
+    pub(crate) folder: TempDir,
+    child: Child,
+}
+
+impl Steered {
+    /// With one listener, and one namespace of memory that every host may use.
+    pub(crate) fn start() -> Self {
+        Self::start_with("")
+    }
+
+    /// The same, with more lines in the file.
+    pub(crate) fn start_with(more: &str) -> Self {
+        let address = own_loopback_address();
+        let folder = tempfile::tempdir().unwrap();
+        let toml = format!(
+            "# By hand.\n[target]\nreactors = 1\nprovider = \"soft\" # no device\n\n\
+             [control]\nsocket = \"{}\"\n{more}\n\
+             # The way in.\n[[listener]]\naddress = \"{address}\"\n\n\
+             [[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\n\
+             [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:4MiB\" # the first\n",
+            folder.path().join("target.sock").display(),
+        );
+        let path = folder.path().join("target.toml");
+        std::fs::write(&path, toml).unwrap();
+        let child = Self::serve(&path);
+        Self {
+            address,
+            folder,
+            child,
+        }
+    }
+
+    fn serve(config: &PathBuf) -> Child {
+        let mut child = Command::new(program("cairn-target-process"))
+            .args(["serve", "--log", "warn", "--config"])
+            .arg(config)
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let stdout = BufReader::new(child.stdout.take().unwrap());
+        let (said, ready) = mpsc::channel();
+        thread::spawn(move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                let _ = said.send(line);
+            }
+        });
+        while ready.recv_timeout(PATIENCE).expect("it starts") != "ready" {}
+        child
+    }
+
+    pub(crate) fn config(&self) -> PathBuf {
+        self.folder.path().join("target.toml")
+    }
+
+    pub(crate) fn text(&self) -> String {
+        std::fs::read_to_string(self.config()).unwrap()
+    }
+
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.folder.path().join("target.sock")
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        Client::connect(&self.socket(), PATIENCE).unwrap()
+    }
+
+    pub(crate) fn call(&self, method: &str, params: Value) -> Result<Value, CallError> {
+        self.client().call(method, &params)
+    }
+
+    /// The result of a request that must be carried out.
+    pub(crate) fn done(&self, method: &str, params: Value) -> Value {
+        match self.call(method, params.clone()) {
+            Ok(result) => result,
+            Err(error) => panic!("{method} {params}: {error}"),
+        }
+    }
+
+    /// The code of a request that must be refused.
+    pub(crate) fn refused(&self, method: &str, params: Value) -> i64 {
+        match self.call(method, params.clone()) {
+            Err(CallError::Refused(error)) => error.code,
+            other => panic!("{method} {params}: {other:?}"),
+        }
+    }
+
+    /// A command of cairn-target, at this socket.
+    pub(crate) fn command(&self, args: &[&str]) -> Output {
+        Command::new(program("cairn-target-process"))
+            .args(args)
+            .env("CAIRN_CONTROL", self.socket())
+            .output()
+            .unwrap()
+    }
+
+    pub(crate) fn options(&self, name: &str) -> HostOptions {
+        let address = std::net::SocketAddr::from((self.address, 4420));
+        HostOptions::new(address, nqn(NQN), host_nqn(name))
+    }
+
+    pub(crate) fn connect(&self, name: &str) -> Host {
+        Host::connect(&Soft::default(), self.options(name)).unwrap()
+    }
+
+    /// SIGKILL, then a start with the file as it is.
+    pub(crate) fn crash(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+        self.child = Self::serve(&self.config());
+    }
+}
+
+impl Drop for Steered {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
