@@ -77,7 +77,7 @@ impl Image {
         let state = Arc::new(State::default());
         state.bytes.store(info.size, Ordering::Relaxed);
         let image = open.image;
-        let watched = (!read_only).then(|| identity.header.clone());
+        let watched = (!read_only).then_some(identity.header.as_str());
         let notes = keeper::start(open, name.clone(), watched, Arc::clone(&state), on_change)?;
         Ok(Self {
             handle: Arc::new(Handle {

@@ -59,12 +59,12 @@ pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
 pub(crate) fn start(
     open: Open,
     name: String,
-    watched: Option<String>,
+    watched: Option<&str>,
     state: Arc<State>,
     on_change: Box<dyn Fn() + Send>,
 ) -> Result<Sender<Note>, OpenError> {
     let (sender, notes) = channel();
-    let watched = watched.as_deref().map(c_string).transpose()?;
+    let watched = watched.map(c_string).transpose()?;
     let mut keeper = Keeper {
         watch: Box::new(Watch {
             notes: sender.clone(),

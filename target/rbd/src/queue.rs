@@ -132,6 +132,7 @@ impl Shared {
 pub struct Queue {
     shared: Arc<Shared>,
     /// Operations to use again: an I/O allocates none.
+    #[expect(clippy::vec_box, reason = "the library knows each by its address")]
     free: Vec<Box<Operation>>,
     /// Operations whose end was not popped.
     out: u32,

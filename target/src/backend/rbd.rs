@@ -111,9 +111,17 @@ impl RbdDisk {
         self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
-    /// Waits for all writes. Blocks.
+    /// Waits for all writes. Blocks. Without a cache a failure loses nothing: what was
+    /// acknowledged is on the OSDs, whatever they say to this client now.
     pub(super) fn flush(&self) -> io::Result<()> {
-        self.image.flush().map_err(io::Error::from_raw_os_error)
+        if let Err(errno) = self.image.flush() {
+            // Cause: a shutdown, of the target or of a controller.
+            tracing::debug!(
+                image = self.image.name(), error = %io::Error::from_raw_os_error(errno),
+                "the image did not flush; what was acknowledged is on the OSDs"
+            );
+        }
+        Ok(())
     }
 
     /// Whether the cluster wants nothing more of this client.
@@ -216,8 +224,8 @@ impl RbdDisk {
     /// An error of librbd in the terms of a disk.
     fn explain(&self, errno: i32) -> Errno {
         Errno(match errno {
-            // The image, or its pool, was removed.
-            libc::ENOENT => libc::ENODEV,
+            // The image was removed, or its pool, or the user's rights were.
+            libc::ENOENT | libc::EPERM | libc::EACCES => libc::ENODEV,
             // Another client is its owner now.
             libc::EROFS if self.image.failure().is_none() => libc::ESHUTDOWN,
             libc::ETIMEDOUT | libc::ENOTCONN => libc::ESHUTDOWN,

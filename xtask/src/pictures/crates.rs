@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A user stands in a row above what it uses.
-const NODES: [Node; 13] = [
+const NODES: [Node; 14] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -48,6 +48,7 @@ const NODES: [Node; 13] = [
     node("cairn-roce", "rdma/roce", "RoCE in user space", (2, 3)),
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (4, 3)),
     node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
+    node("cairn-rbd", "target/rbd", "images of Ceph", (10, 3)),
     node(
         "cairn-control",
         "target/control",
@@ -66,7 +67,7 @@ const NODES: [Node; 13] = [
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 18] = [
+const EDGES: [(&str, &str); 20] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
@@ -74,6 +75,7 @@ const EDGES: [(&str, &str); 18] = [
     ("cairn-target", "cairn-roce"),
     ("cairn-target", "cairn-verbs"),
     ("cairn-target", "cairn-fabric"),
+    ("cairn-target", "cairn-rbd"),
     ("cairn-target", "cairn-control"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-verbs"),
@@ -85,6 +87,7 @@ const EDGES: [(&str, &str); 18] = [
     ("cairn-roce-proto", "cairn-rdma"),
     ("cairn-verbs", "cairn-rdma"),
     ("cairn-fabric", "cairn-rdma"),
+    ("cairn-rbd", "cairn-rdma"),
 ];
 
 /// Arrows that would run behind a box go straight down at this x instead.
@@ -108,7 +111,7 @@ impl Node {
 
 pub(super) fn draw() -> String {
     let mut canvas = Canvas::new(
-        1138,
+        1394,
         614,
         "The crates of Cairn",
         "Target and initiator both use the RDMA providers, the fabric diagnostics and nvme-proto. \
@@ -162,8 +165,9 @@ mod tests {
     use super::*;
 
     /// Crates above the picture: nothing uses them.
-    const ABOVE: [&str; 5] = [
+    const ABOVE: [&str; 6] = [
         "cairn-benches",
+        "cairn-ceph",
         "cairn-demo",
         "cairn-skips",
         "cairn-tests",

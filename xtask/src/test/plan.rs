@@ -119,18 +119,20 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    let (soft, costs) = if tools.nextest {
+    let (soft, costs, ceph) = if tools.nextest {
         (
             "nextest run -p cairn-tests --test end_to_end --test bad_peer_loopback \
              --test no_trace --locked",
             "nextest run -p cairn-tests --test costs --run-ignored all --locked \
              --success-output immediate",
+            "nextest run -p cairn-tests --test ceph --run-ignored all --locked",
         )
     } else {
         (
             "test -p cairn-tests --test end_to_end --test bad_peer_loopback --test no_trace \
              --locked --no-fail-fast",
             "test -p cairn-tests --test costs --locked -- --include-ignored --nocapture",
+            "test -p cairn-tests --test ceph --locked -- --include-ignored",
         )
     };
     Ok(vec![
@@ -144,6 +146,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         own_chore("msrv", "msrv")?,
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
         Step::cargo("costs", costs),
+        skips.note(Step::cargo("tests, Ceph", ceph)),
         // A few rounds of what `cargo xtask soak` does for hours.
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
