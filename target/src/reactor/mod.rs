@@ -231,6 +231,8 @@ impl Reactor {
         if passed >= gap::GAP {
             self.heed_gap();
         }
+        self.ring
+            .begin_round(self.now_ns, self.hold_until.is_some());
         self.asleep = false;
         let busy = self.round();
         self.count_round(busy);
@@ -264,6 +266,7 @@ impl Reactor {
         }
         if self.hold_until.is_some_and(|until| self.now >= until) {
             self.hold_until = None;
+            self.ring.begin_round(self.now_ns, false);
             busy = true;
         }
         self.serve_waiting(busy);
