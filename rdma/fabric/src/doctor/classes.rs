@@ -76,7 +76,7 @@ impl Examination {
     }
 
     /// Adds what gives a class another ToS, where that one was decided.
-    pub(super) fn mended_by_tos(
+    pub(super) fn fixed_by_tos(
         &self,
         finding: Finding,
         class: &Class,

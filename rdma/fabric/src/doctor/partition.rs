@@ -28,7 +28,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         for (device, port) in ports_behind(examination, wanted) {
             findings.extend(port_outside(wanted, device, port));
         }
-        if !wanted.pkey.is_of_one_with(PKey::DEFAULT) {
+        if !wanted.pkey.is_same_partition_as(PKey::DEFAULT) {
             findings.push(linux_stays_out(wanted));
         }
     }

@@ -107,7 +107,7 @@ fn wrong_priority(
         format!("PFC on {}", lossless.join(",")),
     )
     .seen("tos", tos.0);
-    Some(examination.mended_by_tos(finding, class, port, Tos(dscp << 2)))
+    Some(examination.fixed_by_tos(finding, class, port, Tos(dscp << 2)))
 }
 
 fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {

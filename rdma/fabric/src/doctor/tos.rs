@@ -124,7 +124,7 @@ fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<F
     ))
     .seen("tos", tos.0);
     let without = Tos(tos.0 & !3);
-    Some(examination.mended_by_tos(finding, &class, (device, port), without))
+    Some(examination.fixed_by_tos(finding, &class, (device, port), without))
 }
 
 /// On a VLAN the ToS becomes the tag's priority; a map may stand between.
@@ -211,6 +211,10 @@ fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
              egress-qos-map which priority a service level gets: switches choose the queue by it",
         )
         .seen(path, "EGRESS priority mappings: none for it")
+<<<<<<< HEAD
         .fixed_by(fix),
+=======
+        .fixed_by(mend),
+>>>>>>> main
     )
 }
