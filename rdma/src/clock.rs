@@ -83,11 +83,7 @@ impl Clock {
     /// If it is the system's, or `now` is in its past.
     pub fn advance_to(&self, now: Instant) {
         let Kind::Simulated(hands) = &self.kind else {
-<<<<<<< HEAD
             panic!("nothing moves the system's clock")
-=======
-            panic!("the system's clock cannot be moved")
->>>>>>> main
         };
         let elapsed_ns = now.duration_since(hands.start).as_nanos() as u64;
         let before = hands.elapsed_ns.swap(elapsed_ns, Ordering::AcqRel);

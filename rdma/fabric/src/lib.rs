@@ -5,11 +5,7 @@
 //! * [`facts`] are what was read, typed. A fact that cannot be had says why, and
 //!   stops nothing.
 //! * [`doctor`] applies rules to the facts, one family of them in each module,
-<<<<<<< HEAD
 //!   and has findings: what, why it matters, the evidence, the command that fixes.
-=======
-//!   and has findings: what, why it matters, the evidence, the command that fixes it.
->>>>>>> main
 //! * [`cli`] is `fabric` and `doctor` on the command line of target and initiator.
 //! * [`trouble`] explains errors of connections and of work, for logs.
 //! * [`placement`] says which CPUs are near an adapter.

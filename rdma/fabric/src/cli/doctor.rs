@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 //! `doctor`: findings as text or JSON, and fixing.
-=======
-//! `doctor`: findings as text or JSON, and fixes.
->>>>>>> main
 
 use std::io::{BufRead, Write};
 use std::process::Command;

@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 //! A finding: what is wrong, and all that somebody needs to fix it.
-=======
-//! A finding: what is wrong, and all that is needed to fix it.
->>>>>>> main
 
 use std::fmt;
 
@@ -77,19 +73,11 @@ pub struct Finding {
     /// Where it is seen.
     pub evidence: Vec<Evidence>,
     /// What fixes it, the best first.
-<<<<<<< HEAD
     pub fix: Vec<Fix>,
 }
 
 impl Finding {
     /// A finding; why, evidence and fixing follow.
-=======
-    pub mend: Vec<Mend>,
-}
-
-impl Finding {
-    /// A finding; why, evidence and fixes follow.
->>>>>>> main
     pub(super) fn new(
         rule: &'static str,
         severity: Severity,
@@ -124,11 +112,7 @@ impl Finding {
 
     /// What somebody may do about it, having thought.
     pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
-<<<<<<< HEAD
         self.fix.push(Fix {
-=======
-        self.mend.push(Mend {
->>>>>>> main
             command: command.into(),
             safe: None,
         });

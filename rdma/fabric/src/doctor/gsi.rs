@@ -1,11 +1,7 @@
 //! The queue pair of all messages of the connection manager (GSI): "nobody connects any more".
 //!
 //! rdma_rxe takes a packet that the kernel refuses to send for an error of its queue pair, and
-<<<<<<< HEAD
 //! what serves the GSI in the kernel fixes a send queue (SQE), but not a queue pair (ERR).
-=======
-//! what serves the GSI in the kernel repairs a send queue (SQE), but not a queue pair (ERR).
->>>>>>> main
 
 use super::{Examination, Finding, Severity};
 use crate::facts::Device;

@@ -49,11 +49,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                      failover for RoCE. {CONSEQUENCE}"
                 ))
                 .seen(&obstacle.evidence.0, &obstacle.evidence.1)
-<<<<<<< HEAD
                 .fixed_by(&obstacle.fix),
-=======
-                .fixed_by(&obstacle.mend),
->>>>>>> main
             );
         }
         if lag.obstacles.is_empty() {

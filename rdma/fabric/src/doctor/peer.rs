@@ -71,11 +71,7 @@ fn the_way(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
     .because("a connection takes this source address, and the GID that stands for it")
     .seen(format!("route {}", peer.address), text(route))
     .fixed_by(format!(
-<<<<<<< HEAD
         "nvme discover -t rdma -a {} -s 4420  # only a connection shows whether a target listens there",
-=======
-        "nvme discover -t rdma -a {} -s 4420  # whether a target listens there: only a connection tells",
->>>>>>> main
         peer.address
     ))
 }

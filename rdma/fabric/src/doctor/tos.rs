@@ -211,10 +211,6 @@ fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
              egress-qos-map which priority a service level gets: switches choose the queue by it",
         )
         .seen(path, "EGRESS priority mappings: none for it")
-<<<<<<< HEAD
         .fixed_by(fix),
-=======
-        .fixed_by(mend),
->>>>>>> main
     )
 }
