@@ -1,7 +1,7 @@
 //! Work that an io_uring cannot do: on threads, which wake the ring that waits for it.
 //!
 //! A worker that hangs keeps no other work waiting: each job has a worker at once, an idle one
-//! or a new one. What bounds them is that jobs take turns, a few for each disk.
+//! or a new one. What bounds them is that the ring begins a few jobs for each disk.
 
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
@@ -17,24 +17,26 @@ const IDLE: Duration = Duration::from_secs(5);
 pub(crate) type Ended = Result<u32, i32>;
 
 /// Something to do.
-pub(crate) type Job = Box<dyn FnOnce() -> Ended + Send>;
+pub(crate) trait Job: Send + Sized + 'static {
+    /// Does it, or returns it undone if it has to be looked at again first.
+    fn run(self) -> Result<Ended, Self>;
+}
 
 /// The workers of one ring.
 #[derive(Debug)]
-pub(crate) struct Workers(Arc<Shared>);
+pub(crate) struct Workers<J>(Arc<Shared<J>>);
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct Shared<J> {
+    state: Mutex<State<J>>,
     /// There is a job, or no more will come.
     called: Condvar,
     wake: Wake,
 }
 
-#[derive(Default)]
-struct State {
-    jobs: VecDeque<(u64, Job)>,
-    ended: VecDeque<(u64, Ended)>,
+struct State<J> {
+    jobs: VecDeque<(u64, J)>,
+    ended: VecDeque<(u64, Result<Ended, J>)>,
     /// Workers that wait for a job.
     idle: usize,
     /// Jobs whose end was not popped.
@@ -42,25 +44,31 @@ struct State {
     closed: bool,
 }
 
-impl std::fmt::Debug for State {
+impl<J> std::fmt::Debug for State<J> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{} jobs, {} ended", self.jobs.len(), self.ended.len())
     }
 }
 
-impl Workers {
+impl<J: Job> Workers<J> {
     /// None as yet; `None` without a descriptor to wake the ring by.
     pub(crate) fn new() -> Option<Self> {
         let wake = Wake::new().ok()?;
         Some(Self(Arc::new(Shared {
-            state: Mutex::default(),
+            state: Mutex::new(State {
+                jobs: VecDeque::new(),
+                ended: VecDeque::new(),
+                idle: 0,
+                out: 0,
+                closed: false,
+            }),
             called: Condvar::new(),
             wake,
         })))
     }
 
     /// Has a job done. Without a thread to do it, it ends with `EAGAIN`.
-    pub(crate) fn begin(&self, tag: u64, job: Job) {
+    pub(crate) fn begin(&self, tag: u64, job: J) {
         let mut state = self.0.state();
         state.jobs.push_back((tag, job));
         state.out += 1;
@@ -76,7 +84,7 @@ impl Workers {
             // A worker that has become idle may have it by now.
             if let Some(at) = state.jobs.iter().position(|(other, _)| *other == tag) {
                 state.jobs.remove(at);
-                self.0.end(&mut state, tag, Err(libc::EAGAIN));
+                self.0.end(&mut state, tag, Ok(Err(libc::EAGAIN)));
             }
         }
     }
@@ -91,8 +99,8 @@ impl Workers {
         self.0.wake.clear();
     }
 
-    /// The end of a job.
-    pub(crate) fn pop(&self) -> Option<(u64, Ended)> {
+    /// The end of a job, or a job that was returned undone.
+    pub(crate) fn pop(&self) -> Option<(u64, Result<Ended, J>)> {
         let mut state = self.0.state();
         let ended = state.ended.pop_front()?;
         state.out -= 1;
@@ -108,25 +116,27 @@ impl Workers {
     pub(crate) fn refuse_rest(&self) {
         let mut state = self.0.state();
         while let Some((tag, _)) = state.jobs.pop_front() {
-            self.0.end(&mut state, tag, Err(libc::ECANCELED));
+            self.0.end(&mut state, tag, Ok(Err(libc::ECANCELED)));
         }
     }
 }
 
-impl Drop for Workers {
+impl<J> Drop for Workers<J> {
     fn drop(&mut self) {
         self.0.state().closed = true;
         self.0.called.notify_all();
     }
 }
 
-impl Shared {
+impl<J> Shared<J> {
     /// Whole whoever panics: each change is one step, and no job runs under the lock.
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
 
-    fn end(&self, state: &mut State, tag: u64, ended: Ended) {
+impl<J: Job> Shared<J> {
+    fn end(&self, state: &mut State<J>, tag: u64, ended: Result<Ended, J>) {
         state.ended.push_back((tag, ended));
         self.wake.wake();
     }
@@ -137,13 +147,13 @@ impl Shared {
         while !state.closed {
             if let Some((tag, job)) = state.jobs.pop_front() {
                 drop(state);
-                let ended = job();
+                let ended = job.run();
                 state = self.state();
                 self.end(&mut state, tag, ended);
                 continue;
             }
             state.idle += 1;
-            let waits = |state: &mut State| state.jobs.is_empty() && !state.closed;
+            let waits = |state: &mut State<J>| state.jobs.is_empty() && !state.closed;
             let waited = self.called.wait_timeout_while(state, IDLE, waits);
             let waited = waited.unwrap_or_else(PoisonError::into_inner);
             state = waited.0;
@@ -162,11 +172,23 @@ mod tests {
 
     use super::*;
 
-    fn next(workers: &Workers) -> (u64, Ended) {
+    struct Call(Box<dyn FnOnce() -> Ended + Send>);
+
+    impl Job for Call {
+        fn run(self) -> Result<Ended, Self> {
+            Ok((self.0)())
+        }
+    }
+
+    fn begin(workers: &Workers<Call>, tag: u64, call: impl FnOnce() -> Ended + Send + 'static) {
+        workers.begin(tag, Call(Box::new(call)));
+    }
+
+    fn next(workers: &Workers<Call>) -> (u64, Ended) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            if let Some(ended) = workers.pop() {
-                return ended;
+            if let Some((tag, ended)) = workers.pop() {
+                return (tag, ended.unwrap_or_else(|_| panic!("{tag} was not done")));
             }
             cairn_rdma::wake::wait_readable([workers.wake_fd()], Some(Duration::from_secs(1)));
             workers.clear();
@@ -178,15 +200,12 @@ mod tests {
     fn a_job_that_hangs_keeps_no_other_waiting() {
         let workers = Workers::new().unwrap();
         let (release, hangs) = channel::<()>();
-        workers.begin(
-            1,
-            Box::new(move || {
-                let _ = hangs.recv();
-                Ok(1)
-            }),
-        );
+        begin(&workers, 1, move || {
+            let _ = hangs.recv();
+            Ok(1)
+        });
         for tag in 2..50 {
-            workers.begin(tag, Box::new(move || Err(tag as i32)));
+            begin(&workers, tag, move || Err(tag as i32));
             assert_eq!(next(&workers), (tag, Err(tag as i32)));
         }
         drop(release);
@@ -197,7 +216,7 @@ mod tests {
     fn many_jobs_at_once_all_end() {
         let workers = Workers::new().unwrap();
         for tag in 0..200 {
-            workers.begin(tag, Box::new(|| Ok(0)));
+            begin(&workers, tag, || Ok(0));
         }
         let mut ended: Vec<u64> = (0..200).map(|_| next(&workers).0).collect();
         ended.sort_unstable();

@@ -178,6 +178,25 @@ impl TargetProcess {
         signal(self.child(), Signal::STOP);
     }
 
+    /// Whether all of its threads have stopped, but for those that wait in the kernel.
+    ///
+    /// # Panics
+    /// If it does not run.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.pid()));
+        threads.expect("it runs").flatten().all(|thread| {
+            let stat = std::fs::read_to_string(thread.path().join("stat"));
+            // The state stands behind the name, which may have parentheses itself.
+            let stat = stat.unwrap_or_default();
+            let state = stat
+                .rsplit(") ")
+                .next()
+                .and_then(|rest| rest.chars().next());
+            matches!(state, None | Some('T' | 'D' | 'Z'))
+        })
+    }
+
     /// SIGCONT.
     ///
     /// # Panics

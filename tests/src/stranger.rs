@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use cairn_rdma::entropy::Entropy;
 use cairn_rdma::{Marked, PKey};
-use cairn_roce::chance::Chance;
 use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce_proto::time::Instant as ProtoInstant;
 use cairn_roce_proto::wire::icrc::{self, Checker, Identity as Ip, Route};
@@ -56,7 +56,7 @@ impl Stranger {
                 remote,
             },
             manager: Manager::new(Identity::new(
-                Chance::seeded(local.to_bits().into()).to_draw(),
+                Entropy::seeded(local.to_bits().into()).to_draw(),
             )),
             checker: Checker::new(),
             psn: 0,

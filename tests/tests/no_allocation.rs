@@ -44,6 +44,8 @@ const DEPTH: u32 = 32;
 /// Commands before the count begins: what grows to its size has done so by then.
 const WARM_UP: u32 = 2_000;
 const COUNTED: u32 = 10_000;
+/// How often they are counted, at most.
+const TRIES: u32 = 5;
 const BLOCK: u32 = 512;
 /// Keyed data, of more than one packet.
 const BYTES: u32 = 16 * 1024;
@@ -92,16 +94,27 @@ fn allocations_of(target: &TestTarget) -> u64 {
     let buffer = host.buffer((DEPTH * BYTES) as usize).expect("memory");
     let in_capsule = vec![0x5a; 4096];
     run(&mut host, &buffer, &in_capsule, WARM_UP);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
-    run(&mut host, &buffer, &in_capsule, COUNTED);
-    let after = ALLOCATIONS.load(Ordering::Relaxed);
+    // A disk that is slow just now needs threads, which allocate as they start; then they are
+    // there. What each command allocates shows every time.
+    let counts = (0..TRIES).map(|_| {
+        let before = ALLOCATIONS.load(Ordering::Relaxed);
+        run(&mut host, &buffer, &in_capsule, COUNTED);
+        ALLOCATIONS.load(Ordering::Relaxed) - before
+    });
+    let mut least = u64::MAX;
+    for count in counts {
+        least = least.min(count);
+        if least == 0 {
+            break;
+        }
+    }
     host.shutdown().expect("an orderly end");
-    after - before
+    least
 }
 
 #[test]
 fn an_io_over_user_space_roce_allocates_nothing() {
-    let file = cairn_tests::harness::Scratch::new("no-allocation", 4 << 20);
+    let file = cairn_tests::harness::Scratch::written("no-allocation", 4 << 20);
     let disks = subsystem(NQN, &["mem:4MiB block_size = 512", &file.export(BLOCK)]);
     // Metrics are counted all the time, and here somebody could ask for them.
     let config = format!("{METRICS}{disks}");

@@ -1,5 +1,7 @@
 //! Files and block devices, by io_uring and past the page cache.
 
+mod ways;
+
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -10,7 +12,7 @@ use nvme_proto::namespace::Preferred;
 use rustix::fs::{AtFlags, StatxFlags};
 
 use super::closing::OpenFile;
-use super::discard::{self, DISCARD_MAX, Way};
+use super::discard::{self, DISCARD_MAX, Way, Zeroing};
 use super::health::Health;
 use super::identity;
 use super::open::{self, Alignment};
@@ -22,18 +24,6 @@ use crate::submission::Handover;
 
 /// The most bytes one entry of a ring reads or writes: it counts in 31 bits.
 const ENTRY_MAX: u64 = 1 << 30;
-
-/// How a disk makes a range read as zeroes: the first way that works is kept.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(u8)]
-enum Zeroing {
-    /// `FALLOC_FL_ZERO_RANGE`: stays allocated.
-    Range,
-    /// `FALLOC_FL_PUNCH_HOLE`: zero and given back.
-    Punch,
-    /// Zeroes are written.
-    Write,
-}
 
 /// A file or block device.
 #[derive(Debug)]
@@ -54,6 +44,9 @@ pub(crate) struct BlockFile {
     direct: bool,
     /// What of it may block where it is submitted.
     handover: Handover,
+    /// Whether what has to wait goes to workers of the ring. Others' systems (FUSE, NFS) would
+    /// keep the file locked for as long as a worker waits.
+    uses_workers: bool,
     /// Whether the system can be asked to write only where it need not wait.
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -102,6 +95,7 @@ impl BlockFile {
             limits,
             direct,
             handover,
+            uses_workers: !handover.reads,
             writes_at_once: AtomicBool::new(true),
             zeroing: AtomicU8::new(Zeroing::Range as u8),
             can_punch: AtomicBool::new(true),
@@ -316,7 +310,7 @@ impl BlockFile {
         if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
             return Progress::Done(Err(Errno(libc::ECANCELED)));
         }
-        if self.must_look(io) {
+        if self.must_look(io, file) {
             self.check_size();
         }
         if self.health.refuses(io.op) {
@@ -340,18 +334,18 @@ impl BlockFile {
                 match way {
                     Zeroing::Range => {
                         let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
-                        ring.fallocate(tag, file, offset, rest, mode);
+                        ring.fallocate(tag, self.with(file), offset, rest, mode);
                     }
-                    Zeroing::Punch => punch(ring, tag, file, offset, rest),
+                    Zeroing::Punch => self.punch(ring, tag, file, offset, rest),
                     Zeroing::Write => {
                         let span = ring.zeroes(size.min(ZEROES));
-                        ring.write(tag, file, offset, span, durable, false);
+                        self.write_in_time(ring, tag, file, (offset, span), durable);
                     }
                 }
             }
             BlockOp::Deallocate if self.can_deallocate.load(Ordering::Relaxed) => {
                 if self.can_grow {
-                    punch(ring, tag, file, offset, rest);
+                    self.punch(ring, tag, file, offset, rest);
                 } else {
                     // A hole in a device would be zeroes, which many write one by one.
                     io.way = self.discards() as u8;
@@ -370,46 +364,20 @@ impl BlockFile {
         let device = self.file.clone();
         let length = length.min(DISCARD_MAX) as u32;
         let job = move || discard::discard(&device, offset, length);
-        ring.run_apart(tag, Box::new(job));
+        ring.run_apart(tag, self.file.keep(), Box::new(job));
     }
 
     fn discards(&self) -> Way {
         Way::of(self.discards.load(Ordering::Relaxed))
     }
 
-    /// Reads or writes what is left, or as many pieces of it as go at a time.
-    fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
-        let mut done = io.done;
-        while done < io.length && io.pieces.may_add() {
-            let size = (io.length - done).min(self.piece_bytes) as u32;
-            let offset = io.offset + done;
-            let span = io.memory().part(done as u32, size);
-            match io.op {
-                BlockOp::Write { durable } => {
-                    let at_once = self.asks_at_once(io);
-                    ring.write(tag, file, offset, span, durable, at_once);
-                }
-                _ => ring.read(tag, file, offset, span),
-            }
-            io.pieces.add(size);
-            done += u64::from(size);
-        }
-    }
-
-    /// Whether a write is first tried without waiting: so tried it does not make the file
-    /// longer, and costs what it costs anyway.
-    #[inline]
-    fn asks_at_once(&self, io: &BlockIo) -> bool {
-        self.can_grow && !io.may_wait && self.writes_at_once.load(Ordering::Relaxed)
-    }
-
     /// Whether the next step could make a file that was cut longer, or call durable what was
     /// cut off: then the size is looked at first.
     #[inline]
-    fn must_look(&self, io: &BlockIo) -> bool {
+    fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
             BlockOp::Read | BlockOp::Verify => false,
-            BlockOp::Write { .. } => !self.asks_at_once(io) && io.done < io.length,
+            BlockOp::Write { .. } => !self.asks_at_once(io, file) && io.done < io.length,
             BlockOp::WriteZeroes { .. } | BlockOp::Deallocate | BlockOp::Flush => true,
         }
     }
@@ -568,10 +536,6 @@ impl BlockFile {
         }
     }
 
-    fn asked_at_once(&self, io: &BlockIo) -> bool {
-        self.can_grow && !io.may_wait && matches!(io.op, BlockOp::Write { .. })
-    }
-
     #[cfg(test)]
     fn distort(&self, io: &BlockIo, result: Result<u32, i32>) -> Result<u32, i32> {
         let durable = matches!(io.op, BlockOp::Write { durable: true });
@@ -589,9 +553,4 @@ impl BlockFile {
             _ => Zeroing::Range,
         }
     }
-}
-
-fn punch(ring: &mut Ring, tag: u64, file: FileSlot, offset: u64, length: u64) {
-    let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
-    ring.fallocate(tag, file, offset, length, mode);
 }

@@ -4,12 +4,13 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::Deref;
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use rustix::fs::FlockOperation;
 
+use crate::ring::Open;
 use crate::simulated_disk::SimulatedDisk;
 
 /// Files that are closed at a time. While that many hang, others stay open.
@@ -66,6 +67,22 @@ impl OpenFile {
 
     pub(super) fn place(&self) -> Place {
         self.files().place
+    }
+
+    /// It stays open as long as this.
+    pub(super) fn keep(&self) -> Open {
+        Arc::clone(&self.0) as Open
+    }
+}
+
+impl AsRawFd for Opened {
+    fn as_raw_fd(&self) -> RawFd {
+        let Self(files) = self;
+        files
+            .as_ref()
+            .expect("it is open until it is dropped")
+            .file
+            .as_raw_fd()
     }
 }
 

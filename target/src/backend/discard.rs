@@ -1,4 +1,5 @@
-//! Discard by ioctl(2), which blocks until it is done: for kernels that cannot do it by io_uring.
+//! Ways to give blocks back and to zero them. Discard by ioctl(2) blocks until it is done: for
+//! kernels that cannot do it by io_uring.
 //!
 //! Why `unsafe` here: the ioctl has no safe wrapper in the crates we use.
 
@@ -31,6 +32,18 @@ impl Way {
             Self::Worker
         }
     }
+}
+
+/// How a disk makes a range read as zeroes: the first way that works is kept.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u8)]
+pub(super) enum Zeroing {
+    /// `FALLOC_FL_ZERO_RANGE`: stays allocated.
+    Range,
+    /// `FALLOC_FL_PUNCH_HOLE`: zero and given back.
+    Punch,
+    /// Zeroes are written.
+    Write,
 }
 
 /// Gives a range of a block device back, and blocks until that is done.

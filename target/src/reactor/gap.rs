@@ -12,8 +12,7 @@ use super::Reactor;
 use crate::ids::QpairId;
 use crate::registry::{ControlMessage, KEEP_ALIVE_EXPIRED};
 
-/// From here on a pause between two rounds is a gap.
-pub(super) const GAP: Duration = Duration::from_millis(50);
+pub(super) use crate::ring::GAP;
 
 /// How long capsules wait after a gap in which the reactor was to run: the threads that
 /// report ended connections were stopped with it, and have to run first.

@@ -233,6 +233,10 @@ impl Reactor {
     pub(super) fn block_step_ended(&mut self, work: WorkId, result: Result<u32, i32>) {
         let id = self.requests.find(work);
         let tag = work.encode();
+        let result = match result {
+            Err(libc::ECANCELED) => Err(self.why_cancelled(id)),
+            result => result,
+        };
         let request = &mut self.requests[id];
         assert_eq!(request.stage(), Stage::InBackend, "{id:?}");
         let disk = &self.disks[request.disk.expect("block I/O has a disk")];
@@ -273,6 +277,25 @@ impl Reactor {
         if stopped {
             self.abort_ended(tag, cancelled);
         }
+    }
+
+    /// Nobody took this operation back: then it was a change whose lease had ended before it
+    /// could begin. The association ends now, before an answer could leave. If its host was
+    /// heard in time, while the change waited for its turn, it is tried again.
+    #[cold]
+    fn why_cancelled(&mut self, id: RequestId) -> i32 {
+        let request = &self.requests[id];
+        let block = request.block.as_ref().expect("block I/O is planned");
+        let qpair = request.qpair;
+        if block.is_stopped() || !self.qpairs[qpair].is_open() {
+            return libc::ECANCELED;
+        }
+        let now_ns = self.clock.now().duration_since(self.started).as_nanos() as u64;
+        if !self.qpairs[qpair].is_over(now_ns) {
+            return libc::EAGAIN;
+        }
+        self.expire(qpair);
+        libc::ECANCELED
     }
 
     /// The backend is done with what it was asked for.

@@ -16,6 +16,7 @@ use crate::ids::QpairId;
 use crate::qpair::{Accepted, QueuePair, State};
 use crate::registry::{Admitted, ControlMessage};
 use crate::request::{RequestId, Stage};
+use crate::work_id::WorkKind;
 
 /// Our RDMA READs outstanding on a queue pair: what adapters can do, mostly.
 const READS_MAX: u8 = 16;
@@ -53,7 +54,7 @@ impl Reactor {
     /// The host is told "No Resources"; here is what is short.
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let Some(line) = self
-            .complaints
+            .peer_limit
             .admit(Topic::Refused, address.ip(), self.now)
         else {
             return;
@@ -260,7 +261,7 @@ impl Reactor {
             return;
         }
         self.counters.ended_by_fault.add(1);
-        let Some(line) = self.complaints.admit(Topic::Fault, address.ip(), self.now) else {
+        let Some(line) = self.peer_limit.admit(Topic::Fault, address.ip(), self.now) else {
             return;
         };
         let reason = ending.fault(address.ip());
@@ -324,6 +325,12 @@ impl Reactor {
             .take_waiting(&mut self.requests, of_qpair, |id| dropped.push(id));
         for id in dropped {
             self.abandon(id);
+        }
+        for id in self.requests.of_qpair(qpair) {
+            if self.requests[id].stage() == Stage::InBackend {
+                self.ring
+                    .take_back(self.requests.work_id(id, WorkKind::Block));
+            }
         }
         let port = self.qpairs[qpair].port;
         for slot in self.lines.drop_of(qpair) {

@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Complaints, Completion, Event, peer_detail};
+use cairn_rdma::{Clock, Completion, Event, PeerLimit, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -186,7 +186,7 @@ pub(crate) struct Reactor {
     /// Completions of the round, kept to be overwritten by the next.
     batch: Box<[Completion]>,
     idle: Idle,
-    complaints: Complaints,
+    peer_limit: PeerLimit,
     inbox_watched: bool,
     draining: bool,
     stopping: bool,
@@ -231,6 +231,8 @@ impl Reactor {
         if passed >= gap::GAP {
             self.heed_gap();
         }
+        self.ring
+            .begin_round(self.now_ns, self.hold_until.is_some());
         self.asleep = false;
         let busy = self.round();
         self.count_round(busy);
@@ -264,6 +266,7 @@ impl Reactor {
         }
         if self.hold_until.is_some_and(|until| self.now >= until) {
             self.hold_until = None;
+            self.ring.begin_round(self.now_ns, false);
             busy = true;
         }
         self.serve_waiting(busy);

@@ -6,6 +6,7 @@
 //! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
 //! holds until the last operation on them has ended, whoever unmaps them.
 
+mod apart;
 mod buffers;
 mod images;
 mod operations;
@@ -27,10 +28,11 @@ use io_uring::{IoUring, cqueue, opcode, squeue, types};
 use crate::memlock;
 use crate::simulated_disk::{Attachment, Memory, SimulatedDisk, Work};
 use crate::submission::Handover;
-use crate::workers::{Job, Workers};
 
+pub(crate) use apart::{GAP, Open};
 pub(crate) use setup::files_max;
 
+use apart::{Apart, Call};
 use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
@@ -74,6 +76,12 @@ impl FileSlot {
     /// The same file, of which that is handed over from now on.
     pub(crate) fn with(self, handover: Handover) -> Self {
         Self { handover, ..self }
+    }
+
+    /// Whether a write of it may block where it is submitted.
+    #[inline(always)]
+    pub(crate) fn writes_block(self) -> bool {
+        self.handover.writes
     }
 
     /// How the kernel knows it.
@@ -161,8 +169,8 @@ pub(crate) struct Ring {
     settled: VecDeque<Finished>,
     /// Simulated disks, if it has any.
     simulated: Option<Box<Attachment>>,
-    /// For what the ring cannot do, if that was ever asked for.
-    workers: Option<Workers>,
+    /// Changes that may block, and what the ring cannot do.
+    apart: Apart,
     /// Operations on images of a Ceph cluster, if there ever was one.
     images: Option<Box<Images>>,
 }
@@ -194,7 +202,7 @@ impl Ring {
             outgoing: Outgoing::new(BATCH),
             settled: VecDeque::new(),
             simulated: None,
-            workers: None,
+            apart: Apart::default(),
             images: None,
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
@@ -242,9 +250,8 @@ impl Ring {
     /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
     /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
     pub(crate) fn remove_all_files(&mut self) -> io::Result<()> {
-        if let Some(workers) = &self.workers {
-            workers.refuse_rest();
-        }
+        let settled = &mut self.settled;
+        self.apart.close(|tag| settled.push_back(cancelled(tag)));
         let taken = self.files_taken.iter().rposition(|taken| *taken);
         let Some(last) = taken else { return Ok(()) };
         let none = vec![-1; last + 1];
@@ -287,8 +294,12 @@ impl Ring {
     /// workers and on simulated disks.
     pub(crate) fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
-        let apart = self.workers.as_ref().map_or(0, Workers::out);
-        self.in_flight + simulated + apart + self.images_out()
+        self.in_flight + simulated + self.apart.len() + self.images_out()
+    }
+
+    #[cfg(test)]
+    fn begun_apart(&self) -> u32 {
+        self.apart.begun()
     }
 
     /// Hands what was pushed to the kernel and lets it finish what it can,
@@ -332,7 +343,7 @@ impl Ring {
     /// take no time.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
         self.release_changes();
-        while self.in_flight > 0 {
+        while self.in_flight > 0 || self.apart.begun() > 0 {
             match self.take() {
                 Some(finished) => self.settled.push_back(finished),
                 None => self.wait(None)?,
@@ -422,6 +433,8 @@ impl Ring {
     /// the kernel gets it, and ends the others.
     #[inline]
     fn release_changes(&mut self) {
+        let settled = &mut self.settled;
+        self.apart.release(|tag| settled.push_back(cancelled(tag)));
         if self.outgoing.len() == 0 {
             return;
         }
@@ -436,8 +449,7 @@ impl Ring {
             |entry| push(uring, entry),
             |tag| {
                 *in_flight -= 1;
-                let result = Err(libc::ECANCELED);
-                settled.push_back(Finished::Operation { tag, result });
+                settled.push_back(cancelled(tag));
             },
         );
     }
@@ -456,6 +468,12 @@ fn push(uring: &mut IoUring, entry: &squeue::Entry) {
     while unsafe { uring.submission().push(entry) }.is_err() {
         retry(uring.submit()).expect("io_uring takes what it has room for");
     }
+}
+
+/// The end of what was not begun.
+fn cancelled(tag: u64) -> Finished {
+    let result = Err(libc::ECANCELED);
+    Finished::Operation { tag, result }
 }
 
 /// How an entry goes that is handed over, or is not.

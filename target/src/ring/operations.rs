@@ -1,5 +1,6 @@
 //! The operations on a disk that a ring takes.
 
+use super::apart::Change;
 use super::*;
 
 impl Ring {
@@ -51,6 +52,27 @@ impl Ring {
         self.push_change(tag, entry.flags(way_of(file.handover.writes)));
     }
 
+    /// The same by a worker, where it may have to wait. `open` is the same file.
+    pub(crate) fn write_apart(
+        &mut self,
+        tag: u64,
+        (file, open): (FileSlot, Open),
+        offset: u64,
+        span: Span,
+        durable: bool,
+    ) {
+        if file.simulated().is_some() {
+            return self.write(tag, file, offset, span, durable, false);
+        }
+        let memory = self.memory(span);
+        let change = Change::Write {
+            offset,
+            memory,
+            durable,
+        };
+        self.change_apart(tag, open, change);
+    }
+
     /// Makes all finished writes of the file durable.
     pub(crate) fn sync(&mut self, tag: u64, file: FileSlot) {
         if let Some(place) = file.simulated() {
@@ -62,11 +84,11 @@ impl Ring {
         self.push_operation(tag, entry);
     }
 
-    /// `fallocate(2)`.
+    /// `fallocate(2)`, by a worker. `open` is the same file.
     pub(crate) fn fallocate(
         &mut self,
         tag: u64,
-        file: FileSlot,
+        (file, open): (FileSlot, Open),
         offset: u64,
         length: u64,
         mode: i32,
@@ -74,11 +96,12 @@ impl Ring {
         if let Some(place) = file.simulated() {
             return self.simulate(tag, place, Work::Zero { offset, length });
         }
-        let entry = opcode::Fallocate::new(file.fixed(), length)
-            .offset(offset)
-            .mode(mode)
-            .build();
-        self.push_change(tag, entry);
+        let change = Change::Allocate {
+            offset,
+            length,
+            mode,
+        };
+        self.change_apart(tag, open, change);
     }
 
     /// Gives a range of a block device back, which may read as anything then. Ends with
@@ -95,47 +118,56 @@ impl Ring {
 
     /// Has a worker change a disk in a way that the ring cannot. It completes as an operation
     /// of this tag.
-    #[cold]
-    pub(crate) fn run_apart(&mut self, tag: u64, job: Job) {
-        if self.workers.is_none() {
-            self.workers = Workers::new();
-            self.watch_workers();
-        }
-        match &self.workers {
-            Some(workers) => {
-                let lease = self.outgoing.lease();
-                let in_time = move || {
-                    if lease.is_over() {
-                        Err(libc::ECANCELED)
-                    } else {
-                        job()
-                    }
-                };
-                workers.begin(tag, Box::new(in_time));
-            }
+    pub(crate) fn run_apart(&mut self, tag: u64, file: Open, call: Call) {
+        self.change_apart(tag, file, Change::Call(call));
+    }
+
+    fn change_apart(&mut self, tag: u64, file: Open, change: Change) {
+        match self.apart.start() {
+            Ok(Some(_)) => self.watch_workers(),
+            Ok(None) => {}
             // No descriptor is left: it is tried again later.
-            None => self.settled.push_back(Finished::Operation {
-                tag,
-                result: Err(libc::EAGAIN),
-            }),
+            Err(()) => {
+                let result = Err(libc::EAGAIN);
+                let refused = Finished::Operation { tag, result };
+                return self.settled.push_back(refused);
+            }
         }
+        let job = apart::Job {
+            file,
+            change,
+            lease: self.outgoing.lease(),
+            seen_ns: 0,
+        };
+        self.apart.add(tag, job);
+    }
+
+    /// A reactor's round begins. `held`: what may block waits, until the reactor knows which
+    /// connections have ended.
+    #[inline]
+    pub(crate) fn begin_round(&mut self, now_ns: u64, held: bool) {
+        self.apart.begin_round(now_ns, held);
     }
 
     /// Wakes up when a worker has ended something.
     pub(super) fn watch_workers(&mut self) {
-        if let Some(workers) = &self.workers {
-            let fd = types::Fd(workers.wake_fd());
-            workers.clear();
-            let entry = opcode::PollAdd::new(fd, libc::POLLIN as u32).build();
+        if let Some(fd) = self.apart.rearm() {
+            let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
             self.push(&entry.user_data(POLL | WORKERS));
         }
     }
 
     pub(super) fn collect_workers(&mut self) {
-        if let Some(workers) = &self.workers {
-            while let Some((tag, result)) = workers.pop() {
-                self.settled.push_back(Finished::Operation { tag, result });
-            }
+        let settled = &mut self.settled;
+        self.apart.collect(|tag, result| {
+            settled.push_back(Finished::Operation { tag, result });
+        });
+    }
+
+    /// Ends an operation of this tag that waits for a worker, with `ECANCELED`.
+    pub(crate) fn take_back(&mut self, tag: u64) {
+        if self.apart.take_out(tag) {
+            self.settled.push_back(cancelled(tag));
         }
     }
 
@@ -145,10 +177,10 @@ impl Ring {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);
         }
+        self.take_back(tag);
         for _ in 0..self.outgoing.take_out(tag) {
             self.in_flight -= 1;
-            let result = Err(libc::ECANCELED);
-            self.settled.push_back(Finished::Operation { tag, result });
+            self.settled.push_back(cancelled(tag));
         }
         let all = types::CancelBuilder::user_data(tag).all();
         let entry = opcode::AsyncCancel2::new(all).build();

@@ -115,10 +115,14 @@ pub(super) struct Lease {
 }
 
 impl Lease {
-    /// Whether it is too late.
-    pub(super) fn is_over(&self) -> bool {
-        let clock = self.clock.as_ref();
-        self.until_ns < u64::MAX && clock.is_some_and(|clock| self.until_ns <= read(clock))
+    /// Nanoseconds since the target started; 0 without a clock.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock.as_ref().map_or(0, read)
+    }
+
+    /// Whether it is too late at that time.
+    pub(super) fn is_over(&self, now_ns: u64) -> bool {
+        self.until_ns <= now_ns
     }
 }
 

@@ -50,6 +50,10 @@ impl Rig {
         self.ring.write(block, slot, offset, sevens, false, false);
     }
 
+    fn open(&self) -> Open {
+        Arc::new(self.file.try_clone().unwrap())
+    }
+
     fn pass(&mut self, time: Duration) {
         self.clock.advance_to(self.clock.now() + time);
     }
@@ -89,8 +93,9 @@ fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     rig.ring.set_lease(100_000_000);
     let (slot, sevens) = (rig.slot, rig.sevens);
     rig.ring.read(3, slot, 0, sevens.part(512, 512));
+    let file = (slot, rig.open());
     rig.ring
-        .fallocate(4, slot, 0, 512, libc::FALLOC_FL_KEEP_SIZE);
+        .fallocate(4, file, 0, 512, libc::FALLOC_FL_KEEP_SIZE);
     rig.pass(Duration::from_millis(150));
     rig.ring.submit().unwrap();
     let (late, full) = (Err(libc::ECANCELED), Ok(BLOCK));
@@ -153,24 +158,112 @@ fn what_was_not_submitted_reaches_no_file_that_was_removed() {
     assert_eq!(rig.ring.in_flight(), 0);
 }
 
+/// The next thing that ends.
+fn next(rig: &mut Rig) -> Finished {
+    for _ in 0..30 {
+        if let Some(ended) = rig.ring.pop() {
+            return ended;
+        }
+        rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
+    }
+    panic!("nothing has ended");
+}
+
 #[test]
 fn a_worker_begins_nothing_whose_lease_is_over() {
     let mut rig = Rig::new();
     let run = |rig: &mut Rig, until_ms: u64| {
         rig.ring.set_lease(until_ms * 1_000_000);
-        rig.ring.run_apart(1, Box::new(|| Ok(7)));
-        for _ in 0..30 {
-            if let Some(ended) = rig.ring.pop() {
-                return ended;
-            }
-            rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
-        }
-        panic!("it has not ended");
+        let file = rig.open();
+        rig.ring.run_apart(1, file, Box::new(|| Ok(7)));
+        next(rig)
     };
     let ended = |result| Finished::Operation { tag: 1, result };
     rig.pass(Duration::from_millis(10));
     assert_eq!(run(&mut rig, 10), ended(Err(libc::ECANCELED)));
     assert_eq!(run(&mut rig, 11), ended(Ok(7)));
+}
+
+/// As many changes of one file as begin, each of which hangs until it is let go.
+fn hang(rig: &mut Rig, file: &Open) -> Vec<std::sync::mpsc::Sender<()>> {
+    let hanging = (0..apart::WITH_WORKERS_MAX as u64).map(|tag| {
+        let (let_go, held) = std::sync::mpsc::channel();
+        let hang = move || held.recv().map(|()| 7).map_err(|_| libc::EIO);
+        let file = Arc::clone(file);
+        rig.ring.run_apart(100 + tag, file, Box::new(hang));
+        let_go
+    });
+    let hanging = hanging.collect();
+    rig.ring.submit().unwrap();
+    hanging
+}
+
+/// A disk keeps what workers have; what waits behind them is not too late to be left.
+#[test]
+fn what_waits_for_a_worker_is_not_made_when_its_lease_has_ended() {
+    let mut rig = Rig::new();
+    let file = rig.open();
+    let hanging = hang(&mut rig, &file);
+    let (slot, sevens) = (rig.slot, rig.sevens);
+    for (block, until_ms) in [(0, 20), (1, 40)] {
+        rig.ring.set_lease(until_ms * 1_000_000);
+        let offset = block * u64::from(BLOCK);
+        let file = (slot, Arc::clone(&file));
+        rig.ring.write_apart(block, file, offset, sevens, false);
+    }
+    rig.ring.submit().unwrap();
+    assert_eq!(rig.ring.in_flight(), hanging.len() as u32 + 2);
+    rig.pass(Duration::from_millis(30));
+    hanging.into_iter().for_each(|it| it.send(()).unwrap());
+    let mut ended = std::collections::BTreeMap::new();
+    while rig.ring.in_flight() > 0 {
+        ended.extend(rig.ended());
+    }
+    ended.extend(rig.ended());
+    assert_eq!(ended[&0], Err(libc::ECANCELED));
+    assert_eq!(ended[&1], Ok(BLOCK));
+    assert_eq!(rig.written(), [1]);
+    assert_eq!(rig.ring.in_flight(), 0);
+}
+
+/// After a gap the reactor first has to learn which hosts have left.
+#[test]
+fn what_a_worker_got_before_a_gap_comes_back() {
+    let mut rig = Rig::new();
+    let file = rig.open();
+    // The round began before the gap, and the worker comes to it afterwards.
+    rig.ring.begin_round(0, false);
+    rig.pass(GAP);
+    let begun = Arc::new(std::sync::atomic::AtomicU32::new(0));
+    let count = Arc::clone(&begun);
+    let call = move || Ok(count.fetch_add(1, std::sync::atomic::Ordering::Relaxed));
+    rig.ring.set_lease(u64::MAX);
+    rig.ring.run_apart(1, Arc::clone(&file), Box::new(call));
+    rig.ring.submit().unwrap();
+    while rig.ring.begun_apart() > 0 {
+        rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
+        assert_eq!(rig.ring.pop(), None);
+    }
+    // A queue that ended meanwhile takes it out.
+    rig.ring.begin_round(GAP.as_nanos() as u64, true);
+    rig.ring.submit().unwrap();
+    assert_eq!(rig.ring.begun_apart(), 0);
+    assert_eq!(begun.load(std::sync::atomic::Ordering::Relaxed), 0);
+    rig.ring.begin_round(GAP.as_nanos() as u64, false);
+    let result = Ok(0);
+    assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
+}
+
+#[test]
+fn what_waits_for_a_worker_can_be_cancelled() {
+    let mut rig = Rig::new();
+    let file = rig.open();
+    let hanging = hang(&mut rig, &file);
+    rig.ring.run_apart(1, file, Box::new(|| Ok(7)));
+    rig.ring.cancel(1);
+    assert_eq!(next(&mut rig), cancelled(1));
+    drop(hanging);
+    assert_eq!(rig.ended().len(), apart::WITH_WORKERS_MAX);
 }
 
 /// The same of workers: what hangs in one is waited for.
@@ -183,20 +276,15 @@ fn what_a_worker_has_counts_as_in_flight() {
         let _ = begins.send(());
         held.recv().map_err(|_| libc::EIO)
     };
-    rig.ring.run_apart(1, Box::new(hang));
+    let file = rig.open();
+    rig.ring.run_apart(1, file, Box::new(hang));
+    rig.ring.submit().unwrap();
     has_begun.recv().unwrap();
     assert_eq!(rig.ring.in_flight(), 1);
     rig.ring.remove_all_files().unwrap();
     assert_eq!(rig.ring.in_flight(), 1);
     let_go.send(7).unwrap();
-    for _ in 0..30 {
-        if let Some(ended) = rig.ring.pop() {
-            let result = Ok(7);
-            assert_eq!(ended, Finished::Operation { tag: 1, result });
-            assert_eq!(rig.ring.in_flight(), 0);
-            return;
-        }
-        rig.ring.wait(Some(Duration::from_secs(1))).unwrap();
-    }
-    panic!("it has not ended");
+    let result = Ok(7);
+    assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
+    assert_eq!(rig.ring.in_flight(), 0);
 }

@@ -65,6 +65,7 @@ pub(super) struct Disk {
     pub(super) product: &'static str,
     pub(super) blocks: u64,
     pub(super) block_bytes: u32,
+    pub(super) read_only: bool,
 }
 
 /// What changes work on.

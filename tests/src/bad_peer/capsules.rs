@@ -15,7 +15,7 @@ use super::peer::{Answer, BUFFER_LEN, ENTRIES, Peer};
 use super::{BLOCK_BYTES, Setting};
 use crate::case::suite;
 use crate::node::SLOT;
-use crate::random::Random;
+use cairn_sim::Random;
 
 suite! {
     short_capsule: "a capsule shorter than an SQE closes the queue",

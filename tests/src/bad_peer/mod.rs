@@ -23,7 +23,7 @@ use cairn_rdma::Provider;
 use nvme_proto::wire::Nqn;
 
 use crate::case::{Case, Outcome};
-use crate::random::Random;
+use cairn_sim::Random;
 
 /// The logical block size of the namespace that the suite writes to.
 const BLOCK_BYTES: u32 = 512;

@@ -9,7 +9,7 @@ use super::Setting;
 use super::pair::{Link, Pair};
 use crate::case::suite;
 use crate::node::{DATA, RECEIVES, SLOT, receive_id, signaled, unsignaled};
-use crate::random::Random;
+use cairn_sim::Random;
 
 suite! {
     send_sizes: "messages of 0 to 8192 bytes arrive whole, both ways",

@@ -13,9 +13,9 @@ use cairn_initiator::{
 };
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
+use cairn_sim::Random;
 use cairn_target::SteppedTarget;
 use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
-use cairn_tests::random::Random;
 use nvme_proto::wire::Status;
 
 use crate::verified::bytes;

@@ -2,8 +2,8 @@
 //! waits its turn.
 
 use cairn_initiator::{Data, HostError, command};
+use cairn_sim::Random;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
-use cairn_tests::random::Random;
 use nvme_proto::wire::Status;
 
 const BLOCK: u32 = 512;

@@ -1,7 +1,7 @@
 //! I/O whose data are checked against what they must be.
 
 use cairn_initiator::{Buffer, Data, Event, Host, HostError, Notice, Response, command};
-use cairn_tests::random::Random;
+use cairn_sim::Random;
 use nvme_proto::wire::Status;
 
 /// A namespace as a test sees it: through one I/O queue of one host.

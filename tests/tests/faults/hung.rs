@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_roce::Soft;
+use cairn_sim::Random;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Nature, Op, Rule};
 use cairn_tests::harness::{METRICS, NQN, Scratch, TestTarget, subsystem};
-use cairn_tests::random::Random;
 
 use crate::freezer::Freezer;
 use crate::until;

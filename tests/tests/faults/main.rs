@@ -10,6 +10,7 @@ mod pauses;
 mod removed;
 mod signals;
 mod stale;
+mod stopped;
 mod sync;
 
 use std::time::{Duration, Instant};

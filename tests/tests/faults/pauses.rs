@@ -49,8 +49,17 @@ fn all_usable(load: &mut Load) {
 /// carried out must not land when it goes on.
 #[test]
 fn a_target_that_was_stopped_carries_out_nothing_stale() {
-    let disk = Scratch::written("stale-target", DISK_BYTES);
-    let targets = two_targets(&disk);
+    stop_and_look(&Scratch::written("stale-target", DISK_BYTES));
+}
+
+/// Workers make the writes that need space.
+#[test]
+fn nor_does_it_fill_holes_of_a_file() {
+    stop_and_look(&Scratch::new("stale-holes", DISK_BYTES));
+}
+
+fn stop_and_look(disk: &Scratch) {
+    let targets = two_targets(disk);
     let mut load = load(&targets);
     load.run(200);
     for round in 0..3 {

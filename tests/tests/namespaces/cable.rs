@@ -83,8 +83,10 @@ impl Cable {
             Roce::V2 | Roce::V2Vlan => Network::System,
         };
         Soft::new(SoftOptions {
-            fault: self.fault,
-            network,
+            network: match self.fault {
+                Some(faults) => Network::Bad(Box::new(network), faults),
+                None => network,
+            },
             ..SoftOptions::default()
         })
     }

@@ -8,9 +8,9 @@ use std::time::Duration;
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_rdma::Provider;
+use cairn_sim::Random;
 use cairn_target::Target;
 use cairn_tests::harness::{NQN, host_nqn, nqn, subsystem};
-use cairn_tests::random::Random;
 
 use crate::cable::{Cable, TOS};
 

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Event, Host, HostOptions, Recovery, command};
 use cairn_rdma::Provider;
+use cairn_sim::Random;
 use cairn_target::Target;
 use cairn_tests::harness::{NQN, host_nqn, nqn, subsystem};
-use cairn_tests::random::Random;
 use nvme_proto::wire::Sqe;
 
 use crate::cable::{Cable, FarEnd, ip};

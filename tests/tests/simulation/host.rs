@@ -8,8 +8,8 @@ use cairn_initiator::{
     command,
 };
 use cairn_rdma::Provider;
+use cairn_sim::Random;
 use cairn_tests::harness::{NQN, host_nqn, nqn};
-use cairn_tests::random::Random;
 use nvme_proto::host::State;
 use nvme_proto::wire::{Sqe, Status};
 

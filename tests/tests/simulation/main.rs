@@ -24,14 +24,13 @@ mod disk;
 mod history;
 mod host;
 mod scenario;
-mod seeds;
 mod weather;
 mod world;
 
 use cairn_target::Lie;
 use crowd::Crowd;
 use scenario::{Scenario, Trouble};
-use seeds::for_each_seed;
+use weather::for_each_seed;
 
 /// In so many seeds each planted bug has to be found.
 const PLANTED_SEEDS: u64 = 20;

@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_initiator::HostError;
+use cairn_sim::Random;
 use cairn_target::Holdings;
 use cairn_tests::harness::{NQN, Scratch, subsystem};
-use cairn_tests::random::Random;
 
 use crate::disk::Disk;
 use crate::host::{Simulated, Traits};
-use crate::seeds::is_replay;
-use crate::weather::Weather;
 use crate::world::{self, Plan};
+use cairn_sim::network::Weather;
+use cairn_sim::seeds::is_replay;
 
 /// Time in which everything that ended has been let go of: the keep alive and the
 /// idle limit of a host that vanished, and what connections take to give up.

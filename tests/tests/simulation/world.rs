@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
+use cairn_rdma::entropy::Entropy;
 use cairn_rdma::{Clock, Provider};
-use cairn_roce::chance::Chance;
 use cairn_roce::phy::Network as Phy;
 use cairn_roce::phy::wire::{Frame, Wire};
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::Packet;
+use cairn_sim::Random;
 use cairn_target::{Holdings, SteppedTarget};
-use cairn_tests::random::Random;
 
-use crate::weather::{Fate, Network, Weather};
+use crate::weather::{Carried, Network};
+use cairn_sim::network::{Fate, Weather};
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
@@ -95,7 +96,7 @@ impl World {
             Soft::new(SoftOptions {
                 network: Phy::Wire(wire.clone()),
                 clock: clock.clone(),
-                chance: Chance::seeded(random.bits()),
+                entropy: Entropy::seeded(random.bits()),
                 ..SoftOptions::default()
             })
         };
@@ -196,7 +197,7 @@ impl World {
             self.idle_steps = 0;
             self.clock.advance_to(next);
         }
-        while let Some(frame) = self.network.arrived(next) {
+        while let Some(Carried(frame)) = self.network.receive(next) {
             self.wire.deliver(frame);
         }
     }
@@ -213,7 +214,7 @@ impl World {
         // Opcode, flags and partition; PSN. Memory addresses and keys' chance differ
         // between runs, and with them the payload of a command and its ICRC.
         let start = frame.bytes.first_chunk::<12>().copied();
-        let fate = self.network.send(now, frame);
+        let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();
         (at_ns, from_target, start, length, fate as u8).hash(&mut self.digest);
         if let Some(what) = trace {

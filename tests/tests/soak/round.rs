@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, Recovery, command};
 use cairn_roce::Soft;
+use cairn_sim::Random;
 use cairn_tests::faulty_disk::{Fault, Op, Rule};
 use cairn_tests::harness::host_nqn;
-use cairn_tests::random::Random;
 
 use crate::bed::Bed;
 

@@ -1,4 +1,4 @@
-//! `doctor`: findings as text or JSON, and mending.
+//! `doctor`: findings as text or JSON, and fixes.
 
 use std::io::{BufRead, Write};
 use std::process::Command;

@@ -115,7 +115,7 @@ enum Format {
     Json,
 }
 
-/// What is wrong with RoCE on this machine, and what mends it.
+/// What is wrong with RoCE on this machine, and what fixes it.
 ///
 /// The exit code is 0 if nothing is worse than a note, 1 for a warning, 2 for an
 /// error, and 3 if the doctor itself could not do what it was told.

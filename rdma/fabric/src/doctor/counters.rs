@@ -289,6 +289,6 @@ impl Symptom {
         Finding::new(NAME, severity, subject, format!("{}{when}", self.what))
             .because(self.why)
             .seen(path, value)
-            .mended_by(command)
+            .fixed_by(command)
     }
 }

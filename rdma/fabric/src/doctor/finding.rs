@@ -1,4 +1,4 @@
-//! A finding: what is wrong, and all that somebody needs to mend it.
+//! A finding: what is wrong, and all that is needed to fix it.
 
 use std::fmt;
 
@@ -47,7 +47,7 @@ pub struct Evidence {
     pub value: String,
 }
 
-/// What mends a finding.
+/// What fixes a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Mend {
     /// To be typed, or to be put where the text says.
@@ -72,12 +72,12 @@ pub struct Finding {
     pub why: String,
     /// Where it is seen.
     pub evidence: Vec<Evidence>,
-    /// What mends it, the best first.
+    /// What fixes it, the best first.
     pub mend: Vec<Mend>,
 }
 
 impl Finding {
-    /// A finding; why, evidence and mending follow.
+    /// A finding; why, evidence and fixes follow.
     pub(super) fn new(
         rule: &'static str,
         severity: Severity,
@@ -111,7 +111,7 @@ impl Finding {
     }
 
     /// What somebody may do about it, having thought.
-    pub(super) fn mended_by(mut self, command: impl Into<String>) -> Self {
+    pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.mend.push(Mend {
             command: command.into(),
             safe: None,

@@ -1,4 +1,4 @@
-//! What is wrong, why it matters, where it is seen, and what mends it.
+//! What is wrong, why it matters, where it is seen, and what fixes it.
 //!
 //! A family of rules is a module with a `check`. It looks at an [`Examination`]
 //! and pushes findings; it never reads the machine itself. `docs/roce/rules.md`

@@ -47,11 +47,11 @@ fn v1(examination: &Examination, device: &Device, port: &Port, cannot_v2: bool) 
     if cannot_v2 {
         return finding
             .seen(format!("{}/gid_attrs/types", port.path), "IB/RoCE v1 only")
-            .mended_by(format!(
+            .fixed_by(format!(
                 "cma_roce_mode -d DEVICE -p 1 -m 1  # on each host: connect by v1 to {}",
                 device.name
             ))
-            .mended_by("--provider soft  # RoCE v2 in user space on the same network interface");
+            .fixed_by("--provider soft  # RoCE v2 in user space on the same network interface");
     }
     let path = format!(
         "{}/{}/ports/{number}/default_roce_mode",

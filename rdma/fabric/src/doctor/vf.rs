@@ -33,11 +33,11 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                 )
                 .seen(format!("{}/gids", port.path), "all zeros")
                 .seen(format!("{}/device/physfn", device.path), "it is a VF")
-                .mended_by(format!(
+                .fixed_by(format!(
                     "devlink dev param set pci/{pci} name enable_roce value true cmode driverinit \
                      && devlink dev reload pci/{pci}"
                 ))
-                .mended_by(
+                .fixed_by(
                     "devlink port function set pci/PF/PORT roce enable  # on the machine with the card",
                 ),
             );

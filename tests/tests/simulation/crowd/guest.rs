@@ -10,8 +10,8 @@ use cairn_initiator::{
 };
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
+use cairn_sim::Random;
 use cairn_tests::harness::{NQN, host_nqn, nqn};
-use cairn_tests::random::Random;
 use nvme_proto::host::State;
 
 use super::ledger::Ledger;

@@ -12,12 +12,12 @@ mod stage;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cairn_sim::Random;
 use cairn_target::{CacheFate, Habits, Holdings, Lie, Operation, SimulatedDisk};
 use cairn_tests::harness::{NQN, Scratch, namespace};
-use cairn_tests::random::Random;
 
-use crate::seeds::is_replay;
-use crate::weather::Weather;
+use cairn_sim::network::Weather;
+use cairn_sim::seeds::is_replay;
 use guest::{Guest, TRANSFER_BYTES, Traits};
 use ledger::Ledger;
 use stage::Stage;

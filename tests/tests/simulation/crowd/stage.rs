@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
+use cairn_rdma::entropy::Entropy;
 use cairn_rdma::{Clock, Provider};
-use cairn_roce::chance::Chance;
 use cairn_roce::phy::Network as Phy;
 use cairn_roce::phy::wire::Wire;
 use cairn_roce::{Soft, SoftOptions};
+use cairn_sim::Random;
 use cairn_target::{Holdings, SteppedTarget};
-use cairn_tests::random::Random;
 
-use crate::weather::{Network, Weather};
+use crate::weather::{Carried, Network};
+use cairn_sim::network::Weather;
 
 /// Steps without time going on, after which it never will.
 const STEPS_MAX: u32 = 20_000;
@@ -61,7 +62,7 @@ impl Stage {
         Soft::new(SoftOptions {
             network: Phy::Wire(self.wire.clone()),
             clock: self.clock.clone(),
-            chance: Chance::seeded(self.random.bits()),
+            entropy: Entropy::seeded(self.random.bits()),
             ..SoftOptions::default()
         })
     }
@@ -190,7 +191,7 @@ impl Stage {
             self.idle_steps = 0;
             self.clock.advance_to(next);
         }
-        while let Some(frame) = self.network.arrived(self.clock.now()) {
+        while let Some(Carried(frame)) = self.network.receive(self.clock.now()) {
             self.wire.deliver(frame);
         }
     }
@@ -198,7 +199,7 @@ impl Stage {
     fn send_all(&mut self) {
         let now = self.now();
         while let Some(frame) = self.wire.take_sent() {
-            self.network.send(now, frame);
+            self.network.send(now, Carried(frame));
         }
     }
 }

@@ -1,0 +1,84 @@
+//! By which way data goes to a ring: at once, by a worker, or by the kernel's own workers.
+
+use std::sync::atomic::Ordering;
+
+use super::{BlockFile, BlockIo, BlockOp};
+use crate::ring::{FileSlot, Open, Ring, Span};
+
+impl BlockFile {
+    /// Reads or writes what is left, or as many pieces of it as go at a time.
+    pub(super) fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
+        let mut done = io.done;
+        while done < io.length && io.pieces.may_add() {
+            let size = (io.length - done).min(self.piece_bytes) as u32;
+            let offset = io.offset + done;
+            let span = io.memory().part(done as u32, size);
+            io.pieces.add(size);
+            done += u64::from(size);
+            match io.op {
+                BlockOp::Write { durable } if self.asks_at_once(io, file) => {
+                    ring.write(tag, file, offset, span, durable, true);
+                }
+                BlockOp::Write { durable } => {
+                    self.write_in_time(ring, tag, file, (offset, span), durable);
+                    if self.uses_workers {
+                        // One piece at a time: what a worker has begun is not taken back.
+                        return;
+                    }
+                }
+                _ => ring.read(tag, file, offset, span),
+            }
+        }
+    }
+
+    /// Writes what may have to wait.
+    pub(super) fn write_in_time(
+        &self,
+        ring: &mut Ring,
+        tag: u64,
+        file: FileSlot,
+        (offset, span): (u64, Span),
+        durable: bool,
+    ) {
+        if self.uses_workers {
+            ring.write_apart(tag, self.with(file), offset, span, durable);
+        } else {
+            ring.write(tag, file, offset, span, durable, false);
+        }
+    }
+
+    /// Its place in a ring, and what keeps it open.
+    pub(super) fn with(&self, file: FileSlot) -> (FileSlot, Open) {
+        (file, self.file.keep())
+    }
+
+    pub(super) fn punch(
+        &self,
+        ring: &mut Ring,
+        tag: u64,
+        file: FileSlot,
+        offset: u64,
+        length: u64,
+    ) {
+        let mode = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
+        ring.fallocate(tag, self.with(file), offset, length, mode);
+    }
+
+    /// Whether a write is first tried without waiting: so tried it does not make the file
+    /// longer, and costs what it costs anyway.
+    #[inline]
+    pub(super) fn asks_at_once(&self, io: &BlockIo, file: FileSlot) -> bool {
+        let may_ask = if self.uses_workers {
+            !file.writes_block()
+        } else {
+            self.can_grow
+        };
+        may_ask && !io.may_wait && self.writes_at_once.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn asked_at_once(&self, io: &BlockIo) -> bool {
+        (self.can_grow || self.uses_workers)
+            && !io.may_wait
+            && matches!(io.op, BlockOp::Write { .. })
+    }
+}

@@ -1,0 +1,281 @@
+//! Changes of disks that may block, on threads of ours.
+//!
+//! A write that has to wait for space, for a journal or for another write could go to a worker
+//! of the kernel's io_uring. Such a worker stops with the process, and carries out what it has
+//! when the process goes on, however late that is. So these changes wait here, and few of each
+//! file are with a worker at a time. A worker looks at the clock directly before the system
+//! call: a change whose lease has ended is not made, and one that was handed over before a gap
+//! comes back, until the reactor has learned which connections ended meanwhile.
+//!
+//! Why `unsafe` here: pwritev2 and fallocate of raw memory and numbers have no safe wrapper:
+//! devices may write to that memory, so no reference to it can exist.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::outgoing::Lease;
+use crate::simulated_disk::Memory;
+use crate::workers::{self, Ended, Workers};
+
+/// Changes of one file that are with workers at a time.
+pub(super) const WITH_WORKERS_MAX: usize = 8;
+
+/// Empty queues that are kept for the next file: a write must not cost an allocation.
+const SPARE_MAX: usize = 16;
+
+/// Changes that a queue has room for before it grows.
+const WAITING_ROOM: usize = 64;
+
+/// From here on a pause between two rounds of a reactor is a gap, in which hosts may have left.
+pub(crate) const GAP: Duration = Duration::from_millis(50);
+
+/// A file that is open as long as this is there.
+pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;
+
+/// What a worker does that no other kind of change covers.
+pub(crate) type Call = Box<dyn FnOnce() -> Ended + Send>;
+
+/// What is done with a file.
+pub(super) enum Change {
+    Write {
+        offset: u64,
+        memory: Memory,
+        durable: bool,
+    },
+    /// fallocate(2).
+    Allocate {
+        offset: u64,
+        length: u64,
+        mode: i32,
+    },
+    Call(Call),
+}
+
+/// A change, and how long it may begin.
+pub(super) struct Job {
+    pub(super) file: Open,
+    pub(super) change: Change,
+    pub(super) lease: Lease,
+    /// When the reactor last knew which connections had ended.
+    pub(super) seen_ns: u64,
+}
+
+impl workers::Job for Job {
+    fn run(self) -> Result<Ended, Self> {
+        let now_ns = self.lease.now_ns();
+        if self.lease.is_over(now_ns) {
+            return Ok(Err(libc::ECANCELED));
+        }
+        if now_ns.saturating_sub(self.seen_ns) >= GAP.as_nanos() as u64 {
+            return Err(self);
+        }
+        Ok(self.change.make(self.file.as_raw_fd()))
+    }
+}
+
+impl Change {
+    /// Makes it, and blocks until it is made.
+    fn make(self, fd: RawFd) -> Ended {
+        match self {
+            Self::Write {
+                offset,
+                memory,
+                durable,
+            } => {
+                let slice = libc::iovec {
+                    iov_base: (memory.mapping.addr() as usize + memory.at) as *mut libc::c_void,
+                    iov_len: memory.length,
+                };
+                let flags = if durable { libc::RWF_DSYNC } else { 0 };
+                let offset = offset as libc::off_t;
+                // SAFETY: the bytes lie in the mapping, as the ring has checked, which
+                // `memory` keeps until the call returns; the kernel only reads them.
+                let written = unsafe { libc::pwritev2(fd, &raw const slice, 1, offset, flags) };
+                u32::try_from(written).map_err(|_| last_errno())
+            }
+            Self::Allocate {
+                offset,
+                length,
+                mode,
+            } => {
+                let (offset, length) = (offset as libc::off_t, length as libc::off_t);
+                // SAFETY: the call takes numbers alone.
+                match unsafe { libc::fallocate(fd, mode, offset, length) } {
+                    0 => Ok(0),
+                    _ => Err(last_errno()),
+                }
+            }
+            Self::Call(call) => call(),
+        }
+    }
+}
+
+fn last_errno() -> i32 {
+    let errno = std::io::Error::last_os_error().raw_os_error();
+    errno.unwrap_or(libc::EIO)
+}
+
+/// The changes of one file.
+struct Queue {
+    fd: RawFd,
+    waiting: VecDeque<(u64, Job)>,
+    /// Tags of those that workers have.
+    begun: Vec<u64>,
+}
+
+impl Queue {
+    fn new() -> Self {
+        Self {
+            fd: -1,
+            waiting: VecDeque::with_capacity(WAITING_ROOM),
+            begun: Vec::with_capacity(WITH_WORKERS_MAX),
+        }
+    }
+}
+
+/// The changes of all files of a ring.
+#[derive(Default)]
+pub(super) struct Apart {
+    workers: Option<Workers<Job>>,
+    /// Those with changes.
+    queues: Vec<Queue>,
+    /// Empty ones.
+    spare: Vec<Queue>,
+    /// Whether one that waits may begin now.
+    dirty: bool,
+    /// Whether none may begin: the reactor has yet to learn which connections have ended.
+    held: bool,
+    /// Whether none will ever begin any more.
+    closed: bool,
+    /// When the reactor last knew.
+    seen_ns: u64,
+}
+
+impl Apart {
+    /// The reactor began a round then. `held`: it does not know yet which connections have
+    /// ended in the gap before that.
+    #[inline]
+    pub(super) fn begin_round(&mut self, now_ns: u64, held: bool) {
+        self.seen_ns = now_ns;
+        self.dirty |= self.held && !held;
+        self.held = held;
+    }
+
+    /// The workers' descriptor, if they were not there before; an error if there is none.
+    pub(super) fn start(&mut self) -> Result<Option<RawFd>, ()> {
+        if self.workers.is_some() {
+            return Ok(None);
+        }
+        self.workers = Workers::new();
+        let workers = self.workers.as_ref().ok_or(())?;
+        Ok(Some(workers.wake_fd()))
+    }
+
+    /// One more.
+    pub(super) fn add(&mut self, tag: u64, job: Job) {
+        self.dirty = true;
+        self.queue(job.file.as_raw_fd())
+            .waiting
+            .push_back((tag, job));
+    }
+
+    fn queue(&mut self, fd: RawFd) -> &mut Queue {
+        let at = self.queues.iter().position(|queue| queue.fd == fd);
+        let at = at.unwrap_or_else(|| {
+            let mut queue = self.spare.pop().unwrap_or_else(Queue::new);
+            queue.fd = fd;
+            self.queues.push(queue);
+            self.queues.len() - 1
+        });
+        &mut self.queues[at]
+    }
+
+    /// Hands as many as may be to workers. Those whose leases have ended are handed to
+    /// `refuse`.
+    #[inline]
+    pub(super) fn release(&mut self, refuse: impl FnMut(u64)) {
+        if self.dirty && !self.held {
+            self.release_all(refuse);
+        }
+    }
+
+    fn release_all(&mut self, mut refuse: impl FnMut(u64)) {
+        self.dirty = false;
+        let Some(workers) = &self.workers else { return };
+        for queue in &mut self.queues {
+            while queue.begun.len() < WITH_WORKERS_MAX
+                && let Some((tag, mut job)) = queue.waiting.pop_front()
+            {
+                if self.closed || job.lease.is_over(job.lease.now_ns()) {
+                    refuse(tag);
+                    continue;
+                }
+                job.seen_ns = self.seen_ns;
+                queue.begun.push(tag);
+                workers.begin(tag, job);
+            }
+        }
+        let is_empty = |queue: &mut Queue| queue.begun.is_empty() && queue.waiting.is_empty();
+        for queue in self.queues.extract_if(.., is_empty) {
+            if self.spare.len() < SPARE_MAX {
+                self.spare.push(queue);
+            }
+        }
+    }
+
+    /// Takes what workers have ended.
+    pub(super) fn collect(&mut self, mut each: impl FnMut(u64, Ended)) {
+        let Some(workers) = &self.workers else { return };
+        while let Some((tag, ended)) = workers.pop() {
+            self.dirty = true;
+            let is_its = |queue: &&mut Queue| queue.begun.contains(&tag);
+            let queue = self.queues.iter_mut().find(is_its);
+            let queue = queue.expect("a queue stays while workers have something of it");
+            queue.begun.retain(|begun| *begun != tag);
+            match ended {
+                Ok(ended) => each(tag, ended),
+                Err(undone) => queue.waiting.push_front((tag, undone)),
+            }
+        }
+    }
+
+    /// Before the last look at what has ended; the descriptor that reports more.
+    pub(super) fn rearm(&self) -> Option<RawFd> {
+        let workers = self.workers.as_ref()?;
+        workers.clear();
+        Some(workers.wake_fd())
+    }
+
+    /// Takes out what waits of a tag; whether there was any.
+    pub(super) fn take_out(&mut self, tag: u64) -> bool {
+        let of_tag = |queue: &mut Queue| queue.waiting.iter().position(|(other, _)| *other == tag);
+        let found = self.queues.iter_mut().find_map(|queue| {
+            let at = of_tag(queue)?;
+            queue.waiting.remove(at)
+        });
+        found.is_some()
+    }
+
+    /// Nothing begins from now on. What has not begun is handed to `refuse`.
+    pub(super) fn close(&mut self, refuse: impl FnMut(u64)) {
+        (self.closed, self.held) = (true, false);
+        if let Some(workers) = &self.workers {
+            workers.refuse_rest();
+        }
+        let waiting = self.queues.iter_mut().flat_map(|it| it.waiting.drain(..));
+        waiting.map(|(tag, _)| tag).for_each(refuse);
+    }
+
+    /// Those that workers have.
+    pub(super) fn begun(&self) -> u32 {
+        self.workers.as_ref().map_or(0, Workers::out)
+    }
+
+    /// All of them.
+    pub(super) fn len(&self) -> u32 {
+        let waiting: usize = self.queues.iter().map(|queue| queue.waiting.len()).sum();
+        self.begun() + waiting as u32
+    }
+}

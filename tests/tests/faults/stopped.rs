@@ -1,0 +1,106 @@
+//! A target is stopped with changes that its disk is slow to take.
+
+use std::thread;
+use std::time::Duration;
+
+use cairn_initiator::{Data, Host, command};
+use cairn_roce::Soft;
+use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
+use cairn_tests::harness::{Scratch, namespace};
+use cairn_tests::process::TargetProcess;
+
+use crate::until;
+
+const BLOCK: usize = 4096;
+const DISK_BYTES: u64 = 1 << 20;
+/// More than go to a disk at a time that has to wait for each.
+const COUNT: u64 = 40;
+
+fn in_progress(target: &TargetProcess) -> u64 {
+    target.scrape().count("cairn_namespace_in_progress", &[])
+}
+
+/// The disk has some changes, and the others wait for it. The target is stopped; the disk goes
+/// on, and so does time until the host may have written by another way. What had not reached
+/// the disk by then does not reach it when the target goes on.
+fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
+    let Some(disk) = FaultyDisk::mount(name, DISK_BYTES) else {
+        return;
+    };
+    let target = TargetProcess::start(1, &namespace(1, &disk.export(BLOCK as u32)));
+    let mut host = Host::connect(&Soft::default(), target.options("stopped")).unwrap();
+    let buffer = host.buffer(BLOCK).unwrap();
+    buffer.write(0, &[7; BLOCK]);
+    // Now the target knows what this disk cannot do.
+    change(&mut host, &Data::start_of(&buffer, BLOCK as u32), 0);
+    until("the first change", || {
+        host.poll();
+        disk.done(op) == 1 && in_progress(&target) == 0
+    });
+    disk.begin(Rule::new(op, Fault::Hold));
+    for lba in 0..COUNT {
+        change(&mut host, &Data::start_of(&buffer, BLOCK as u32), lba);
+    }
+    until("the target to have all of them", || {
+        host.poll();
+        in_progress(&target) == COUNT && disk.waiting(op) > 0
+    });
+    target.pause();
+    until("its threads to stop", || target.is_stopped());
+    disk.heal();
+    // KATO is a second, and a timer that traffic restarts lasts for two.
+    thread::sleep(Duration::from_millis(2500));
+    let (done, bytes) = (disk.done(op), disk.bytes(0, DISK_BYTES as usize));
+    assert!(done < COUNT, "all had reached the disk");
+    target.go_on();
+    until("the target to give them up", || in_progress(&target) == 0);
+    assert_eq!(disk.done(op), done, "stale changes");
+    assert!(bytes == disk.bytes(0, DISK_BYTES as usize), "stale bytes");
+}
+
+#[test]
+fn writes_that_wait_for_a_disk_are_not_made_after_a_stop() {
+    let write = |host: &mut Host, data: &Data<'_>, lba| {
+        host.submit(1, command::write(1, lba, 1), *data).unwrap();
+    };
+    stop_with("stopped-writes", write, Op::Write);
+}
+
+#[test]
+fn zeroing_that_waits_for_a_disk_is_not_done_after_a_stop() {
+    let zero = |host: &mut Host, _: &Data<'_>, lba| {
+        let zero = command::write_zeroes(1, lba, 1, false);
+        host.submit(1, zero, Data::None).unwrap();
+    };
+    stop_with("stopped-zeroing", zero, Op::Allocate);
+}
+
+/// Names of the threads of a process.
+fn threads(pid: u32) -> Vec<String> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task")).unwrap();
+    let name = |thread: std::fs::DirEntry| std::fs::read_to_string(thread.path().join("comm"));
+    let names = threads.flatten().filter_map(|thread| name(thread).ok());
+    names.map(|name| name.trim_end().to_owned()).collect()
+}
+
+/// What a worker of the kernel's io_uring has it carries out after a stop, however late that
+/// is. (Such a worker stays for five seconds, so it is seen.)
+#[test]
+fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
+    let holes = Scratch::new("holes", DISK_BYTES);
+    let target = TargetProcess::start(1, &namespace(1, &holes.export(BLOCK as u32)));
+    let mut host = Host::connect(&Soft::default(), target.options("holes")).unwrap();
+    let buffer = host.buffer(BLOCK).unwrap();
+    buffer.write(0, &[7; BLOCK]);
+    let data = Data::start_of(&buffer, BLOCK as u32);
+    for lba in (0..DISK_BYTES / BLOCK as u64).step_by(2) {
+        host.run(1, command::write(1, lba, 1), data).unwrap();
+    }
+    let zero = command::write_zeroes(1, 0, 8, false);
+    host.run(1, zero, Data::None).unwrap();
+    let names = threads(target.pid());
+    let is_kernels = |name: &&String| name.starts_with("iou-wrk");
+    assert_eq!(names.iter().find(is_kernels), None, "{names:?}");
+    assert!(names.iter().any(|name| name == "worker"), "{names:?}");
+    host.shutdown().unwrap();
+}
