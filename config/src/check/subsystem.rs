@@ -140,7 +140,7 @@ fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
 }
 
 /// Who may connect is said, never guessed: a forgotten list must not open a
-/// disk to everybody.
+/// disk to all hosts.
 fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Access {
     let any = table.allow_any_host.unwrap_or(false);
     let Some(names) = &table.allowed_hosts else {

@@ -129,7 +129,7 @@ impl Reactor {
         let Some(port) = &mut self.ports[queue.port] else {
             return Shown::default();
         };
-        if marking != queue.marking && port.endpoint().remark(queue.qp, marking) {
+        if marking != queue.marking && port.endpoint().set_marking(queue.qp, marking) {
             queue.marking = marking;
         }
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
@@ -143,7 +143,7 @@ impl Reactor {
         let code = refusal.status.code().bits();
         self.counters.refused.add(code);
         let peer = queue.peer.ip();
-        if let Some(line) = self.complaints.admit(Topic::Refused, peer, self.now) {
+        if let Some(line) = self.peer_limit.admit(Topic::Refused, peer, self.now) {
             peer_line!(
                 warn,
                 line,

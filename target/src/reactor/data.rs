@@ -219,7 +219,7 @@ impl Reactor {
         let buffer = request
             .data
             .as_ref()
-            .expect("a request that wanted a buffer has it");
+            .expect("a request that waits for a buffer gets it");
         self.arena.span(buffer, request.wants.0)
     }
 
@@ -229,7 +229,7 @@ impl Reactor {
         let buffer = request
             .scratch
             .as_ref()
-            .expect("a request that wanted a buffer has it");
+            .expect("a request that waits for a buffer gets it");
         self.arena.span(buffer, request.wants.1)
     }
 

@@ -54,7 +54,7 @@ impl Reactor {
     /// The host is told "No Resources"; here is what is short.
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let Some(line) = self
-            .complaints
+            .peer_limit
             .admit(Topic::Refused, address.ip(), self.now)
         else {
             return;
@@ -261,7 +261,7 @@ impl Reactor {
             return;
         }
         self.counters.ended_by_fault.add(1);
-        let Some(line) = self.complaints.admit(Topic::Fault, address.ip(), self.now) else {
+        let Some(line) = self.peer_limit.admit(Topic::Fault, address.ip(), self.now) else {
             return;
         };
         let reason = ending.fault(address.ip());

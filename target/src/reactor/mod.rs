@@ -36,7 +36,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Complaints, Completion, Event, peer_detail};
+use cairn_rdma::{Clock, Completion, Event, PeerLimit, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -186,7 +186,7 @@ pub(crate) struct Reactor {
     /// Completions of the round, kept to be overwritten by the next.
     batch: Box<[Completion]>,
     idle: Idle,
-    complaints: Complaints,
+    peer_limit: PeerLimit,
     inbox_watched: bool,
     draining: bool,
     stopping: bool,

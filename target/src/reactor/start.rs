@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Complaints, Completion};
+use cairn_rdma::{Clock, Completion, PeerLimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -185,7 +185,7 @@ impl Reactor {
             next_check: now,
             batch: vec![Completion::EMPTY; POLL_BATCH].into(),
             idle: Idle::new(sizes.poll_idle),
-            complaints: Complaints::default(),
+            peer_limit: PeerLimit::default(),
             inbox_watched: false,
             draining: false,
             stopping: false,
