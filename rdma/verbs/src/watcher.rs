@@ -132,7 +132,7 @@ impl Subscribers {
         let device = &self.device;
         match event {
             AsyncEvent::QueuePair(kind, number) => {
-                self.notify(&DeviceEvent::QueuePair(kind, number))
+                self.notify(&DeviceEvent::QueuePair(kind, number));
             }
             AsyncEvent::Port(sys::IBV_EVENT_PORT_ACTIVE, port) => {
                 self.notify(&DeviceEvent::Notice(format!("{device} port {port} is up")));

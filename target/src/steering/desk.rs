@@ -332,6 +332,7 @@ pub(super) fn stopped() -> Error {
 }
 
 /// What a change that cannot be made comes to.
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_edit(error: EditError) -> Error {
     let message = error.to_string();
     match error {
@@ -355,6 +356,7 @@ fn of_write(error: WriteError) -> Error {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 fn of_reload(error: ReloadError) -> Error {
     let message = error.to_string();
     match error {

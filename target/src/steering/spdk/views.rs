@@ -149,7 +149,7 @@ pub(super) fn listeners(picture: &Picture) -> Value {
     listeners.collect()
 }
 
-fn of<'p>(picture: &'p Picture, nqn: &str) -> Vec<crate::registry::ControllerView> {
+fn of(picture: &Picture, nqn: &str) -> Vec<crate::registry::ControllerView> {
     let mut all = picture.subsystems.iter();
     let found = all.find(|(known, _)| known.raw() == nqn);
     found.map_or_else(Vec::new, |(_, shared)| shared.view().controllers)
