@@ -43,7 +43,7 @@ pub struct Config {
     pub metrics: Metrics,
     /// The control socket.
     pub control: Control,
-    /// What the packets to each host carry; what no rule says, the listener does.
+    /// What the packets to each host carry; where no rule sets a value, the listener's counts.
     pub marking: Arc<Rules>,
     /// The addresses that hosts connect to: at least one, no two alike.
     pub listeners: Vec<Listener>,
@@ -153,7 +153,7 @@ pub enum LogFormat {
     Json,
 }
 
-/// What speaks RDMA.
+/// The RDMA provider.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Provider {
     /// `Verbs` where an RDMA device owns the address, `Soft` otherwise.
@@ -172,7 +172,7 @@ pub struct Listener {
     pub address: IpAddr,
     /// Port.
     pub port: u16,
-    /// What speaks RDMA here.
+    /// Its RDMA provider.
     pub provider: Provider,
     /// ToS of the packets sent; `None` mirrors each host's own choice.
     pub traffic_class: Option<u8>,
@@ -186,7 +186,7 @@ pub struct Listener {
     pub backlog: u32,
     /// PORTID of the NVM subsystem port; no two listeners with one.
     pub port_id: u16,
-    /// How good a way to each ANA group this is.
+    /// The ANA state of each group through this listener.
     pub ana: AnaStates,
 }
 
@@ -310,7 +310,7 @@ impl Listener {
         allowed.is_none_or(|allowed| allowed.iter().any(|prefix| prefix.includes(host)))
     }
 
-    /// What packets carry where no rule says it.
+    /// What packets carry where no rule sets it.
     #[must_use]
     pub fn marking(&self) -> Marking {
         Marking {

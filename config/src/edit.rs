@@ -337,6 +337,32 @@ impl Draft {
         Ok(())
     }
 
+    /// NQN and NSID of the namespaces that have this name.
+    #[must_use]
+    pub fn named(&self, name: &str) -> Vec<(String, u32)> {
+        let subsystems = self
+            .document
+            .get("subsystem")
+            .and_then(Item::as_array_of_tables);
+        let mut places = Vec::new();
+        for subsystem in subsystems.into_iter().flat_map(ArrayOfTables::iter) {
+            let namespaces = subsystem
+                .get("namespace")
+                .and_then(Item::as_array_of_tables);
+            for table in namespaces.into_iter().flat_map(ArrayOfTables::iter) {
+                let nsid = table.get("nsid").and_then(Item::as_integer);
+                let nsid = nsid.and_then(|nsid| u32::try_from(nsid).ok());
+                if let (Some(name_of), Some(nqn), Some(nsid)) =
+                    (text_of(table, "name"), text_of(subsystem, "nqn"), nsid)
+                    && name_of == name
+                {
+                    places.push((nqn.to_owned(), nsid));
+                }
+            }
+        }
+        places
+    }
+
     /// Sets whether every host may connect. What was listed is not kept beside that.
     ///
     /// # Errors

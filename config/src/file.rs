@@ -69,7 +69,7 @@ pub(crate) struct TargetTable {
     /// core.
     #[schemars(range(min = 1, max = 1024), extend("default" = 128))]
     pub(crate) io_queues: Option<i64>,
-    /// What speaks RDMA, for listeners that do not say: "verbs" is an RDMA
+    /// The RDMA provider of listeners that set none: "verbs" is an RDMA
     /// device, "soft" is RoCE in user space, "auto" takes verbs where a device
     /// owns the address.
     #[schemars(extend("default" = "auto", "enum" = ["auto", "verbs", "soft"]))]
@@ -99,10 +99,10 @@ pub(crate) struct TargetTable {
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
 pub(crate) struct MetricsTable {
-    /// ADDRESS or ADDRESS:PORT at which Prometheus can ask for metrics by HTTP; the
-    /// port is 9464 if none is given. Without it there is no such port. Whoever can
-    /// reach it can read the names of hosts and disks: use loopback, or an address
-    /// of a management network.
+    /// ADDRESS or ADDRESS:PORT that serves metrics to Prometheus over HTTP; the
+    /// port is 9464 if none is given. Without it there is no such port. The port has
+    /// no password, and shows the names of hosts and disks: use loopback, or an
+    /// address of a management network.
     pub(crate) listen: Option<String>,
 }
 
@@ -137,8 +137,8 @@ pub(crate) enum ReactorCount {
 pub(crate) struct MarkingTable {
     /// Rules such as "tclass=104,src_ip=192.0.2.1,dst_ip=192.0.2.0/24", as the
     /// drivers' force-DSCP files take them; host_nqn and hop_limit are known, too.
-    /// The most specific one counts, whatever their order. What no rule says, the
-    /// listener does.
+    /// The most specific one counts, in any order. Where no rule sets a value, the
+    /// listener's counts.
     pub(crate) rules: Option<Vec<String>>,
 }
 
@@ -153,7 +153,7 @@ pub(crate) struct ListenerTable {
     /// Port (TRSVCID).
     #[schemars(range(min = 1, max = 65535), extend("default" = 4420))]
     pub(crate) port: Option<i64>,
-    /// What speaks RDMA here; `target.provider` if not given.
+    /// The RDMA provider; `target.provider` if not given.
     #[schemars(extend("enum" = ["auto", "verbs", "soft"]))]
     pub(crate) provider: Option<String>,
     /// Type of service byte of the packets sent to hosts. Without `tos` and
@@ -181,7 +181,7 @@ pub(crate) struct ListenerTable {
     /// no listener has.
     #[schemars(range(min = 1, max = 65535))]
     pub(crate) port_id: Option<i64>,
-    /// How good a way to the disks this is (ANA state): "optimized" is the one
+    /// The ANA state of the paths through this listener: "optimized" is the one
     /// to use, "non-optimized" works but is slower, "inaccessible" does not
     /// work now, "persistent-loss" never will again, "change" will be one of
     /// these in a moment.

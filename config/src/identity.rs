@@ -1,4 +1,4 @@
-//! Names that nobody configured, and that are the same at every start.
+//! Names that are not configured, and that are the same at every start.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use uuid::{Uuid, uuid};
 /// The namespace, in RFC 4122's sense, of all that Cairn names.
 pub(crate) const CAIRN: Uuid = uuid!("6f0e2f4c-9a4b-4d2e-8c37-2f1d6b0a7e51");
 
-/// What tells this machine from others: its machine id, or its host name where
+/// What distinguishes this machine from others: its machine id, or its host name where
 /// it has none (in most containers). Neither leaves the machine but hashed.
 #[must_use]
 pub fn machine() -> String {

@@ -3,6 +3,7 @@
 //! package. `cargo demo` runs it.
 
 mod bench;
+mod ceph;
 mod progress;
 
 use std::fs::File;
@@ -24,23 +25,41 @@ use nvme_proto::wire::Nqn;
 const SUBSYSTEM: &str = "nqn.2026-01.org.example:demo";
 const HOST: &str = "nqn.2026-01.org.example:demo-host";
 
-/// Exports a disk image by RoCE in user space, connects to it, verifies data and measures.
+/// Exports a disk image over RoCE in user space, connects to it, verifies data and measures.
 #[derive(Debug, Parser)]
 #[command(name = "cargo demo", version)]
 struct Args {
+    #[command(subcommand)]
+    on: Option<On>,
     /// Seconds that each of the five measurements takes
-    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, global = true, default_value_t = 3, value_parser = clap::value_parser!(u64).range(1..))]
     seconds: u64,
     /// Size of the disk image in MiB
-    #[arg(long, default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..65_536))]
+    #[arg(long, global = true, default_value_t = 128, value_parser = clap::value_parser!(u64).range(1..65_536))]
     mib: u64,
     /// Address of this machine to listen on; RoCE takes its UDP port 4791
-    #[arg(long, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
+    #[arg(long, global = true, default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]
     address: IpAddr,
 }
 
+/// Another kind of disk.
+#[derive(Debug, clap::Subcommand)]
+enum On {
+    /// On an image of a real Ceph, which is started here and whose OSD is killed
+    Ceph {
+        /// Install Ceph with apt first, if it is not there
+        #[arg(long)]
+        install: bool,
+    },
+}
+
 fn main() -> ExitCode {
-    match run(&Args::parse()) {
+    let args = Args::parse();
+    let ended = match args.on {
+        None => run(&args),
+        Some(On::Ceph { install }) => ceph::run(&args, install),
+    };
+    match ended {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -51,8 +70,9 @@ fn main() -> ExitCode {
 
 fn run(args: &Args) -> Result<()> {
     let image = image(args.mib << 20)?;
+    let export = format!("/proc/self/fd/{}", image.as_raw_fd());
     let soft: Arc<dyn Provider> = Arc::new(Soft::default());
-    let target = Target::start(config(args.address, &image)?, vec![Arc::clone(&soft)])?;
+    let target = Target::start(config(args.address, &export, "")?, vec![Arc::clone(&soft)])?;
     println!(
         "target    {} MiB image in {}, exported at {} by RoCE in user space",
         args.mib,
@@ -99,7 +119,7 @@ fn image(bytes: u64) -> Result<File> {
 
 /// One reactor, and so little memory that the usual limit on locked memory (8
 /// MiB) is enough.
-fn config(address: IpAddr, image: &File) -> Result<Config> {
+fn config(address: IpAddr, export: &str, more: &str) -> Result<Config> {
     let text = format!(
         r#"
 [target]
@@ -118,10 +138,10 @@ allow_any_host = true
 
 [[subsystem.namespace]]
 nsid = 1
-export = "/proc/self/fd/{}"
+export = "{export}"
 block_size = 4096
-"#,
-        image.as_raw_fd()
+{more}
+"#
     );
     Config::parse("demo", &text, &Flags::default())
         .map_err(|error| anyhow::anyhow!("the target's configuration:\n{error}"))

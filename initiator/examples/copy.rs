@@ -69,7 +69,7 @@ struct Copy<'a> {
     to: &'a Namespace,
     buffer: Buffer,
     part_blocks: u32,
-    /// The first block that nobody has taken.
+    /// The first block that no task has taken.
     next: u64,
     lanes: [Option<Part>; DEPTH],
 }

@@ -1,5 +1,5 @@
 //! Connects to a subsystem, writes a block of its first namespace, reads it back,
-//! and says goodbye. What the block held is lost.
+//! and shuts down. What the block held is lost.
 //!
 //! ```text
 //! cargo run -p cairn-initiator --example hello -- 192.0.2.1:4420 nqn.2024-01.com.example:db

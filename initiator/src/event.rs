@@ -1,4 +1,4 @@
-//! What a controller's user hears without having asked each time.
+//! Events that a controller reports to its user.
 
 use std::collections::VecDeque;
 
@@ -40,7 +40,7 @@ pub enum Event {
 pub(crate) struct Events(VecDeque<Event>);
 
 impl Events {
-    /// Adds one; a notice that waits already is not told twice.
+    /// Adds one; a notice that waits already is not reported twice.
     pub(crate) fn push(&mut self, event: Event) {
         let same = |waiting: &Event| match (waiting, &event) {
             (Event::Notice(a), Event::Notice(b)) => a == b,

@@ -75,7 +75,7 @@ impl Host {
         }
     }
 
-    /// The controller alone, for somebody who has a clock of their own.
+    /// The controller alone, for a program with a clock of its own.
     #[must_use]
     pub fn into_controller(self) -> Controller {
         self.controller

@@ -4,7 +4,7 @@
 //!
 //! * A [`Controller`] is one association: the admin queue, the I/O queues, and all
 //!   that a host does for them. It never blocks and looks at no clock:
-//!   [`Controller::begin`] starts it, [`Controller::poll`] is told the time and
+//!   [`Controller::begin`] starts it, [`Controller::poll`] takes the time and
 //!   moves it along, [`Controller::next_deadline`] says when to poll again though
 //!   nothing comes. Simulations, reactors and multipath build on it.
 //! * A [`Host`] is a controller with a clock, and derefs to it: [`Host::connect`],
@@ -46,7 +46,7 @@
 //! way inside the target when it is sent again. Targets finish or drop what an ended
 //! association has left before they let it connect anew, or should.)
 //!
-//! [`Controller::take_event`] tells what happened: [`Event::Live`], [`Event::Lost`],
+//! [`Controller::take_event`] reports what happened: [`Event::Live`], [`Event::Lost`],
 //! [`Event::Gone`], and the controller's own events ([`Notice`]), of which each
 //! stands for a log page to read.
 //!
@@ -61,8 +61,8 @@
 //! [`Host`] has the admin commands: Identify, namespaces, features, log pages,
 //! abort. [`Host::open_namespace`] gives a [`Namespace`] with its size, its names and
 //! its commands. [`discover`] asks a discovery controller which subsystems there are,
-//! [`discover_all`] follows its referrals, and a [`Discovery`] stays and hears of
-//! changes.
+//! [`discover_all`] follows its referrals, and a [`Discovery`] stays connected and
+//! reports changes.
 //!
 //! There is no authentication, no metadata, one SGL descriptor a command.
 //!

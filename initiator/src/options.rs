@@ -42,7 +42,7 @@ pub struct HostOptions {
     pub hop_limit: Option<u8>,
     /// Rules for both; what none of them says, `traffic_class` and `hop_limit` do.
     pub marking_rules: Arc<Rules>,
-    /// Events to hear of, as far as the controller offers them.
+    /// Events to enable, as far as the controller offers them.
     pub events: AsyncEventConfig,
     /// Patience with connections, with each step on the way up, and of the
     /// methods of [`Host`](crate::Host) that block.
@@ -54,7 +54,7 @@ pub struct HostOptions {
     pub recovery: Recovery,
     /// What becomes of the commands of a lost controller that can safely be sent
     /// again: if set, they wait until it is back, and so do new ones; if not, they
-    /// end at once, for somebody else to send.
+    /// end at once, for another path to send.
     pub requeue: bool,
     /// How long a write whose connection was lost waits before it is sent again, and other
     /// writes of its blocks with it, from the close of that connection on. `None`: until

@@ -1,4 +1,4 @@
-//! What speaks RDMA to a target: the way there.
+//! The RDMA provider that reaches a target.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -34,11 +34,11 @@ pub enum Version {
     V2,
 }
 
-/// How to reach a target.
+/// Which provider reaches a target, and which RoCE it speaks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[cfg_attr(feature = "clap", derive(Args))]
-pub struct Way {
-    /// What speaks RDMA: an adapter's libraries, or RoCE in user space
+pub struct RdmaOptions {
+    /// RDMA provider: an adapter's libraries, or RoCE in user space
     #[cfg_attr(feature = "clap", arg(long, value_enum, default_value_t = Choice::Auto))]
     pub provider: Choice,
     /// RoCE version, in user space
@@ -49,7 +49,7 @@ pub struct Way {
     pub vlan: Option<u16>,
 }
 
-impl Way {
+impl RdmaOptions {
     fn network(self) -> Result<Network, String> {
         match (self.roce, self.vlan) {
             (Version::V1, vlan) => Ok(Network::Ethernet { vlan }),
@@ -73,15 +73,15 @@ pub struct Provided {
     provider: Arc<dyn Provider>,
 }
 
-/// Listens by one of the providers that a way allows; adapters come first on `auto`.
+/// Listens by one of the providers that the options allow; adapters come first on `auto`.
 ///
 /// # Errors
 /// Why none can.
 pub fn listen(
-    way: Way,
+    rdma: RdmaOptions,
     listen: impl Fn(&dyn Provider) -> Result<Box<dyn Listener>, FabricError>,
 ) -> Result<Box<dyn Listener>, String> {
-    let network = way.network()?;
+    let network = rdma.network()?;
     let verbs = || {
         let provider = VerbsProvider::new().map_err(|error| error.to_string())?;
         listen(&provider).map_err(|error| error.to_string())
@@ -93,7 +93,7 @@ pub fn listen(
         });
         listen(&soft).map_err(|error| error.to_string())
     };
-    match way.provider {
+    match rdma.provider {
         Choice::Verbs => verbs(),
         Choice::Soft => soft(),
         Choice::Auto => verbs().or_else(|verbs| {
@@ -110,15 +110,19 @@ impl Provided {
     ///
     /// # Errors
     /// Why none leads there.
-    pub fn choose(way: Way, remote: SocketAddr, local: Option<IpAddr>) -> Result<Self, String> {
-        let network = way.network()?;
-        match way.provider {
+    pub fn choose(
+        rdma: RdmaOptions,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> Result<Self, String> {
+        let network = rdma.network()?;
+        match rdma.provider {
             Choice::Verbs => Self::verbs(remote, local),
             Choice::Soft => Self::soft(network, remote, local),
             Choice::Auto => Self::verbs(remote, local).or_else(|verbs| {
                 Self::soft(network, remote, local).map_err(|soft| {
                     format!(
-                        "no way to {remote}:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}"
+                        "no provider reaches {remote}:\n  by an RDMA adapter: {verbs}\n  in user space: {soft}"
                     )
                 })
             }),

@@ -16,7 +16,7 @@ pub(crate) trait Waiting {
     /// early.
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends what is owed to targets: nobody may poll for a while.
+    /// Sends what is owed to targets: the caller may not poll for a while.
     fn settle(&mut self);
 }
 

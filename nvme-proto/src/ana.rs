@@ -2,7 +2,7 @@
 //!
 //! A namespace is in an ANA group (ANAGRPID), and every port of the subsystem has
 //! a state for each group. A controller shows the states of the port that its
-//! host came by, in log page 0Ch, and tells by an event when they change.
+//! host came by, in log page 0Ch, and reports an event when they change.
 
 use crate::limits::ANA_GROUPS_MAX;
 use crate::wire::Status;

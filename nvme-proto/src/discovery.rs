@@ -38,7 +38,7 @@ pub struct Listener {
     pub address: SocketAddr,
     /// RDMA_PRTYPE: which RDMA it is.
     pub provider: RdmaProvider,
-    /// P_Key: hosts of its partition alone are told of it.
+    /// P_Key: it is reported to hosts of its partition alone.
     pub pkey: u16,
 }
 

@@ -9,7 +9,7 @@
 //!   commands, events, the keep alive timer.
 //! - [`host`]: the other side: what connects to a controller, keeps it alive, and
 //!   connects again.
-//! - [`discovery`]: what a host is told of the subsystems there are.
+//! - [`discovery`]: what a host learns of the subsystems.
 //! - [`ana`]: which of several ways to a namespace is a good one.
 //! - [`namespace`], [`limits`]: the disks, and every limit by name.
 //! - [`transfer`]: where a command's data is, checked against what it needs.

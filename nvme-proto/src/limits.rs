@@ -1,6 +1,6 @@
 //! Every limit of the controller, in one place.
 //!
-//! What a host may use is told to it (in CAP, Identify Controller, or a
+//! A controller reports what a host may use (in CAP, Identify Controller, or a
 //! feature), so that a well-behaved one never runs into a limit; one that
 //! does gets the status code that names it.
 

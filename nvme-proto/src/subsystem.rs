@@ -61,7 +61,7 @@ pub struct Subsystem {
     controllers: BTreeMap<u16, Controller>,
     /// Controllers whose admin queue is gone: the I/O queues that are still to go, by
     /// CNTLID. Until then no other controller has the CNTLID.
-    leaving: BTreeMap<u16, BTreeSet<u16>>,
+    closing: BTreeMap<u16, BTreeSet<u16>>,
     last_cntlid: u16,
 }
 
@@ -111,7 +111,7 @@ impl Subsystem {
         Self {
             common,
             controllers: BTreeMap::new(),
-            leaving: BTreeMap::new(),
+            closing: BTreeMap::new(),
             last_cntlid,
         }
     }
@@ -207,7 +207,7 @@ impl Subsystem {
         };
         let cntlids = &self.common.settings.cntlids;
         if self.controllers.len() >= usize::from(limits.controllers)
-            || self.controllers.len() + self.leaving.len() >= cntlids.len()
+            || self.controllers.len() + self.closing.len() >= cntlids.len()
             || self.controllers().filter(of_host).count()
                 >= usize::from(limits.controllers_per_host)
             || self.controllers().filter(of_address).count()
@@ -262,13 +262,13 @@ impl Subsystem {
                 self.last_cntlid + 1
             };
             let cntlid = &self.last_cntlid;
-            if !self.controllers.contains_key(cntlid) && !self.leaving.contains_key(cntlid) {
+            if !self.controllers.contains_key(cntlid) && !self.closing.contains_key(cntlid) {
                 return self.last_cntlid;
             }
         }
     }
 
-    /// A queue's connection is gone, whoever ended it. With the admin queue the
+    /// A queue's connection is gone, ended by either side. With the admin queue the
     /// association ends. An I/O queue does not take the association with it: a
     /// host that leaves in order closes its I/O queues first and shuts down by
     /// the admin queue afterwards.
@@ -282,16 +282,16 @@ impl Subsystem {
         if qid != 0 {
             if let Some(controller) = self.controllers.get_mut(&cntlid) {
                 controller.remove_io_queue(&self.common, qid, now, actions);
-            } else if let Some(queues) = self.leaving.get_mut(&cntlid) {
+            } else if let Some(queues) = self.closing.get_mut(&cntlid) {
                 queues.remove(&qid);
                 if queues.is_empty() {
-                    self.leaving.remove(&cntlid);
+                    self.closing.remove(&cntlid);
                 }
             }
         } else if let Some(controller) = self.controllers.remove(&cntlid)
             && controller.io_queues().next().is_some()
         {
-            self.leaving
+            self.closing
                 .insert(cntlid, controller.io_queues().collect());
             actions.push(Action::DisconnectIoQueues { cntlid });
         }

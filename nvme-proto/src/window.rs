@@ -1,6 +1,6 @@
 //! A window onto a log page: the part of it that a host asked for.
 
-/// `length` bytes of a page from `LPO` on. What nobody puts is zero.
+/// `length` bytes of a page from `LPO` on. Bytes that are not put are zero.
 #[derive(Debug)]
 pub(crate) struct Window<'a> {
     out: &'a mut [u8],

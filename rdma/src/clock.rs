@@ -1,6 +1,6 @@
 //! What time it is: the system's time, or a simulation's.
 //!
-//! Whoever waits or times out holds a [`Clock`] and asks no other. So a test can
+//! Code that waits or times out holds a [`Clock`] and uses no other. So a test can
 //! let minutes pass in a moment, and the same run come again.
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -83,7 +83,7 @@ impl Clock {
     /// If it is the system's, or `now` is in its past.
     pub fn advance_to(&self, now: Instant) {
         let Kind::Simulated(hands) = &self.kind else {
-            panic!("nobody moves the system's clock")
+            panic!("nothing moves the system's clock")
         };
         let elapsed_ns = now.duration_since(hands.start).as_nanos() as u64;
         let before = hands.elapsed_ns.swap(elapsed_ns, Ordering::AcqRel);

@@ -52,7 +52,7 @@ pub struct ListenOptions {
     pub address: SocketAddr,
     /// Connection requests that may wait to be answered.
     pub backlog: u32,
-    /// Whom it hears, and the membership of the queue pairs that it brings.
+    /// It accepts requests of this partition, and its queue pairs have this membership.
     pub pkey: PKey,
 }
 
@@ -88,7 +88,7 @@ pub struct QpOptions {
     pub retry_count: u8,
     /// Receiver-not-ready retries, 0..=7; 7 means for ever.
     pub rnr_retry_count: u8,
-    /// What we tell a peer to wait when no receive is posted here: the code of
+    /// How long a peer waits when no receive is posted here: the code of
     /// IBTA table 45 (1 is 10 us, 12 is 0.64 ms, 0 is 655 ms).
     pub min_rnr_timer: u8,
 }
@@ -137,7 +137,7 @@ pub struct ConnectOptions {
 /// Why a connection ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DisconnectReason {
-    /// The peer said goodbye.
+    /// The peer disconnected.
     Peer,
     /// The transport gave up: the status of the first failed work, where known.
     Transport,
@@ -149,7 +149,7 @@ pub enum DisconnectReason {
     DeviceRemoved,
 }
 
-/// A connection's or the device's news.
+/// What happened to a connection or to the device.
 #[derive(Debug, Clone)]
 pub enum Event {
     /// The connection works in both directions. Private data: the REP's, on the
@@ -193,7 +193,7 @@ pub enum Event {
     },
     /// The device is gone: drop the endpoint. Nothing completes any more.
     DeviceRemoved,
-    /// Something an admin may want to read in the log.
+    /// A line for the log.
     Notice {
         /// In words.
         message: String,

@@ -1,27 +1,51 @@
-//! Numbers that no peer can foresee: the operating system's.
-//!
-//! Why `unsafe` here: getrandom(2) fills memory that it is given by address.
+//! Numbers that no peer can prefetch: the operating system's, or in a simulation a seed's.
 
-/// Draws 64 bits.
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Draws 64 bits from the operating system.
 ///
 /// # Panics
-/// If the system has no random numbers: nothing that is drawn instead would keep a
-/// stranger out.
+/// If the system has no random numbers: no other source would keep an attacker out.
 #[must_use]
 pub fn draw() -> u64 {
-    let mut bytes = [0; 8];
-    loop {
-        // SAFETY: there is room for as many bytes as are asked for.
-        let got = unsafe { libc::getrandom(bytes.as_mut_ptr().cast(), bytes.len(), 0) };
-        if got == bytes.len() as isize {
-            return u64::from_ne_bytes(bytes);
+    getrandom::u64().unwrap_or_else(|error| panic!("the system has no random numbers: {error}"))
+}
+
+/// A source of such numbers. Clones draw from the same one.
+#[derive(Debug, Clone, Default)]
+pub struct Entropy {
+    /// `None` is the operating system's generator.
+    seeded: Option<Arc<Mutex<fastrand::Rng>>>,
+}
+
+impl Entropy {
+    /// The same numbers for the same seed: for simulations.
+    #[must_use]
+    pub fn seeded(seed: u64) -> Self {
+        let random = fastrand::Rng::with_seed(seed);
+        Self {
+            seeded: Some(Arc::new(Mutex::new(random))),
         }
-        // So few bytes come whole, or a signal came while the system was starting.
-        let error = std::io::Error::last_os_error();
-        assert!(
-            error.kind() == std::io::ErrorKind::Interrupted,
-            "the system has no random numbers: {error}"
-        );
+    }
+
+    /// The next number.
+    #[must_use]
+    pub fn draw(&self) -> u64 {
+        match &self.seeded {
+            None => draw(),
+            // A generator is whole between any two draws.
+            Some(random) => random
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .u64(..),
+        }
+    }
+
+    /// The same source, as a function.
+    #[must_use]
+    pub fn to_draw(&self) -> Box<dyn FnMut() -> u64 + Send> {
+        let source = self.clone();
+        Box::new(move || source.draw())
     }
 }
 
@@ -35,5 +59,14 @@ mod tests {
         let ever = drawn.iter().fold(0, |bits, number| bits | number);
         let always = drawn.iter().fold(u64::MAX, |bits, number| bits & number);
         assert_eq!((ever, always), (u64::MAX, 0));
+    }
+
+    #[test]
+    fn a_seed_repeats_itself() {
+        let (one, other) = (Entropy::seeded(7), Entropy::seeded(7));
+        let drawn: Vec<_> = (0..4).map(|_| one.draw()).collect();
+        assert_eq!(drawn, (0..4).map(|_| other.draw()).collect::<Vec<_>>());
+        assert_ne!(drawn[0], drawn[1]);
+        assert_ne!(Entropy::default().draw(), Entropy::default().draw());
     }
 }

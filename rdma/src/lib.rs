@@ -28,8 +28,6 @@ pub mod allowance;
 #[cfg(feature = "std")]
 pub mod clock;
 #[cfg(feature = "std")]
-pub mod complaints;
-#[cfg(feature = "std")]
 pub mod connection;
 #[cfg(feature = "std")]
 pub mod entropy;
@@ -42,7 +40,11 @@ pub mod loopback;
 pub mod marking;
 #[cfg(feature = "std")]
 pub mod memory;
+#[cfg(feature = "std")]
+pub mod netlink;
 pub mod partition;
+#[cfg(feature = "std")]
+pub mod peer_limit;
 #[cfg(feature = "std")]
 pub mod provider;
 #[cfg(feature = "std")]
@@ -55,8 +57,6 @@ pub use access::Access;
 #[cfg(feature = "std")]
 pub use clock::Clock;
 #[cfg(feature = "std")]
-pub use complaints::Complaints;
-#[cfg(feature = "std")]
 pub use connection::{
     ConnHandle, ConnectOptions, DisconnectReason, Event, ListenOptions, PrivateData, QpOptions,
 };
@@ -66,6 +66,8 @@ pub use marking::{Marked, Marking};
 #[cfg(feature = "std")]
 pub use memory::{Mapping, Region};
 pub use partition::PKey;
+#[cfg(feature = "std")]
+pub use peer_limit::PeerLimit;
 #[cfg(feature = "std")]
 pub use provider::{
     ConnRequest, Device, DeviceCounters, Endpoint, EndpointLimits, EndpointOptions, Listener,

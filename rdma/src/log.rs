@@ -2,7 +2,7 @@
 //!
 //! Anyone who reaches a listener can cause log lines: by requests that are refused,
 //! by connections that break, by connecting and leaving. A limit for each address
-//! does not bound a log, since a stranger has many addresses. So each line that a
+//! does not bound a log, since an attacker has many addresses. So each line that a
 //! peer causes needs a [`Line`], and the whole process hands out so many of them, by
 //! [`Topic`]. What is left out is counted, and the counts are logged while they grow.
 //!
@@ -30,7 +30,7 @@ pub enum Topic {
     Connection,
     /// A disk failed a peer's command.
     Disk,
-    /// For whoever looks for an error, at level debug.
+    /// For the search for an error, at level debug.
     Detail,
 }
 

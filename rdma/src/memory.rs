@@ -3,7 +3,7 @@
 //! Why `unsafe` here: the bytes of a [`Mapping`] are written by adapters and by
 //! the kernel's block layer behind the compiler's back, so no reference to
 //! them may exist while that can happen. A mapping therefore hands out
-//! addresses and copies; whoever wants a slice promises that nothing else
+//! addresses and copies; a caller that takes a slice promises that nothing else
 //! touches those bytes meanwhile.
 //!
 //! Copies may run into each other, on several threads or with an adapter: nothing
@@ -24,7 +24,7 @@ const LARGE: usize = 32 << 20;
 /// Bytes of a write that is worth going around the caches.
 const LONG: usize = 1 << 10;
 
-/// A stretch of memory that nobody moves: page-aligned and ours, or borrowed.
+/// A stretch of memory that stays where it is: page-aligned and ours, or borrowed.
 pub struct Mapping {
     base: *mut u8,
     length: usize,
@@ -143,7 +143,7 @@ impl Mapping {
 
     /// Puts what this thread has written by [`Self::write_around`] before all that
     /// it writes from now on, as other threads see it.
-    pub fn settle() {
+    pub fn fence() {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         // SAFETY: it takes no arguments, and every x86-64 has it.
         unsafe {
@@ -165,7 +165,7 @@ impl Mapping {
     /// Has the cache fetch `length` bytes from `offset` on, or what there is of them:
     /// they will be read soon. A core that does so by itself stops at the end of a
     /// page.
-    pub fn foresee(&self, offset: usize, length: usize) {
+    pub fn prefetch(&self, offset: usize, length: usize) {
         let length = length.min(self.length.saturating_sub(offset));
         #[cfg(target_arch = "x86_64")]
         for line in (0..length).step_by(64) {
@@ -214,7 +214,7 @@ impl Mapping {
     #[must_use]
     pub unsafe fn slice(&self, offset: usize, length: usize) -> &[u8] {
         self.check(offset, length);
-        // SAFETY: in range; the caller promises that nobody writes.
+        // SAFETY: in range; the caller promises that nothing writes.
         unsafe { std::slice::from_raw_parts(self.base.cast_const().add(offset), length) }
     }
 
@@ -378,7 +378,7 @@ mod tests {
             for length in [LONG - 1, LONG, LONG + 1, 4096, bytes.len()] {
                 mapping.fill(0, 3 * 4096, 0xff);
                 mapping.write_around(offset, &bytes[..length]);
-                Mapping::settle();
+                Mapping::fence();
                 let mut out = vec![0; 3 * 4096];
                 mapping.read(0, &mut out);
                 assert_eq!(out[offset..][..length], bytes[..length]);
@@ -392,7 +392,7 @@ mod tests {
     #[cfg_attr(miri, ignore = "Miri maps no memory")]
     fn foresight_ends_with_the_mapping() {
         let mapping = Mapping::anonymous(4096).unwrap();
-        mapping.foresee(4000, 4096);
-        mapping.foresee(8192, 4096);
+        mapping.prefetch(4000, 4096);
+        mapping.prefetch(8192, 4096);
     }
 }

@@ -4,7 +4,7 @@
 //! everybody in it, limited ones to full ones alone. A P_Key is both in 16 bits, and
 //! every packet carries that of its sender. So storage of several tenants on one
 //! network can be kept apart: each target's listener is in its tenant's partition, and
-//! with the hosts as limited members not even they hear each other.
+//! with the hosts as limited members not even they accept each other's packets.
 
 use core::fmt;
 use core::str::FromStr;
@@ -17,8 +17,8 @@ const FULL: u16 = 0x8000;
 pub struct PKey(u16);
 
 impl PKey {
-    /// Full membership in the default partition, in which everything is that was told
-    /// nothing else (IBTA 10.9.1).
+    /// Full membership in the default partition, in which everything is by
+    /// default (IBTA 10.9.1).
     pub const DEFAULT: Self = Self(0xffff);
 
     /// Of its 16 bits. `None` for 0x0000 and 0x8000: they stand for no partition
@@ -46,14 +46,14 @@ impl PKey {
 
     /// Whether both are of one partition, be they members of whatever kind.
     #[must_use]
-    pub const fn is_of_one_with(self, other: Self) -> bool {
+    pub const fn is_same_partition_as(self, other: Self) -> bool {
         self.0 & !FULL == other.0 & !FULL
     }
 
-    /// Whether its holder hears who sends these bits: a member of the same partition,
+    /// Whether its holder accepts packets with these bits: a member of the same partition,
     /// and at least one of both a full one (IBTA 10.9.3).
     #[must_use]
-    pub const fn hears(self, bits: u16) -> bool {
+    pub const fn accepts(self, bits: u16) -> bool {
         self.0 & !FULL == bits & !FULL && (self.0 | bits) & FULL != 0
     }
 }
@@ -109,7 +109,7 @@ mod tests {
     /// The table of IBTA 10.9.3: one partition, and not both limited.
     #[test]
     fn members_of_one_partition_hear_each_other_but_for_two_limited_ones() {
-        for (own, other, hears) in [
+        for (own, other, accepts) in [
             (0xffff, 0xffff, true),
             (0xffff, 0x7fff, true),
             (0x7fff, 0xffff, true),
@@ -125,7 +125,7 @@ mod tests {
             (0xffff, 0x8000, false),
         ] {
             let own = PKey::new(own).unwrap();
-            assert_eq!(own.hears(other), hears, "{own} and {other:#06x}");
+            assert_eq!(own.accepts(other), accepts, "{own} and {other:#06x}");
         }
     }
 

@@ -14,11 +14,11 @@ use crate::memory::{Mapping, Region};
 use crate::work::PostError;
 use crate::work::{Completion, QpId, RecvWork, SendWork};
 
-/// What a listener tells the control plane. Comes on a thread of the provider:
+/// What a listener reports to the control plane. Comes on a thread of the provider:
 /// the sink hands it on and returns.
 #[derive(Debug)]
 pub enum ListenerEvent {
-    /// A host wants a queue pair.
+    /// A host requests a queue pair.
     Request(Box<ConnRequest>),
     /// The device or address went away. The listener keeps trying.
     Down {
@@ -217,7 +217,7 @@ pub trait Endpoint {
     /// Has a queue pair's packets, and its connection's, carry something else from
     /// now on; what `marking` leaves open stays as it is. `false` if that cannot be:
     /// with adapters it is settled when the queue pair begins.
-    fn remark(&mut self, qp: QpId, marking: Marking) -> bool;
+    fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool;
 
     /// Posts a chain of work on a queue pair, in order, whole or not at all.
     ///

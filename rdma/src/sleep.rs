@@ -9,7 +9,7 @@ use crate::error::FabricError;
 use crate::provider::Endpoint;
 use crate::wake::Wake;
 
-/// Sleeps until `endpoint` has something to poll, wants to be polled for its
+/// Sleeps until `endpoint` has something to poll, must be polled for its
 /// own timers, or `latest` has come. It may return early; it does not poll.
 ///
 /// # Errors

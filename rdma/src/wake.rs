@@ -16,7 +16,7 @@ pub struct Wake {
 }
 
 impl Wake {
-    /// One that nobody has woken yet.
+    /// One that has not been woken yet.
     ///
     /// # Errors
     /// The process has no descriptor left.
@@ -26,7 +26,7 @@ impl Wake {
         if fd < 0 {
             return Err(FabricError::last_os("eventfd"));
         }
-        // SAFETY: a descriptor that was just made belongs to nobody else.
+        // SAFETY: a descriptor that was just made has no other owner.
         let file = unsafe { File::from_raw_fd(fd) };
         Ok(Self { file })
     }
@@ -45,7 +45,7 @@ impl Wake {
 
     /// Makes it quiet again.
     pub fn clear(&self) {
-        // Fails only when nobody woke us.
+        // Fails only when there was no wake-up.
         let _ = (&self.file).read(&mut [0; 8]);
     }
 }

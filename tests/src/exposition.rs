@@ -79,7 +79,7 @@ impl Exposition {
         };
         ensure!(parts.contains(&of_group), "outside its group");
         let known = |(own, others, _): &(String, Labels, f64)| own == name && *others == labels;
-        ensure!(!self.samples.iter().any(known), "told twice");
+        ensure!(!self.samples.iter().any(known), "reported twice");
         self.samples.push((name.to_owned(), labels, value));
         Ok(())
     }

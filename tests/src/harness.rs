@@ -193,14 +193,14 @@ impl TestTarget {
         self.target.addresses()[0]
     }
 
-    /// Where it tells metrics.
+    /// Where it serves metrics.
     ///
     /// # Panics
     /// If its configuration has no `[metrics]`.
     #[must_use]
     pub fn metrics_address(&self) -> SocketAddr {
         let address = self.target.metrics_address();
-        address.expect("the target tells metrics")
+        address.expect("the target serves metrics")
     }
 
     /// Its metrics as they are now.

@@ -27,7 +27,6 @@ pub mod logged;
 mod node;
 pub mod process;
 pub mod provider;
-pub mod random;
 pub mod saboteur;
 pub mod stranger;
 pub mod victim;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use cairn_initiator::command;
 use cairn_initiator::multipath::{Multipath, PathBuffer, PathTicket};
 
-use crate::random::Random;
+use cairn_sim::Random;
 
 /// Bytes of a command's data.
 const BYTES: usize = 8192;

@@ -5,7 +5,7 @@ use std::sync::{Mutex, OnceLock, PoisonError};
 
 use tracing_subscriber::fmt::MakeWriter;
 
-/// All lines so far. A test's lines are told from another's by what is in them.
+/// All lines so far. What is in a line shows which test it belongs to.
 static LINES: Mutex<Vec<u8>> = Mutex::new(Vec::new());
 
 #[derive(Clone, Copy)]

@@ -88,10 +88,10 @@ impl Node {
                 break;
             }
         }
-        let mut news = Vec::new();
-        self.endpoint.poll_events(&mut news);
-        progress |= !news.is_empty();
-        for event in news {
+        let mut events = Vec::new();
+        self.endpoint.poll_events(&mut events);
+        progress |= !events.is_empty();
+        for event in events {
             if let Some(qp) = qp_of(&event) {
                 self.check_open(qp, &event)?;
             }
@@ -136,7 +136,7 @@ impl Node {
         self.completions.pop_front()
     }
 
-    /// Completions nobody has asked for.
+    /// Completions that were not requested.
     pub(crate) fn waiting_completions(&self) -> usize {
         self.completions.len()
     }

@@ -240,8 +240,8 @@ impl Endpoint for Trap {
         self.endpoint.marked(qp)
     }
 
-    fn remark(&mut self, qp: QpId, marking: Marking) -> bool {
-        self.endpoint.remark(qp, marking)
+    fn set_marking(&mut self, qp: QpId, marking: Marking) -> bool {
+        self.endpoint.set_marking(qp, marking)
     }
 
     fn post(&mut self, qp: QpId, chain: &[SendWork]) -> Result<(), PostError> {

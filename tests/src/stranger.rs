@@ -4,8 +4,8 @@ use std::net::{IpAddr, Ipv4Addr, UdpSocket};
 use std::os::fd::AsRawFd;
 use std::time::{Duration, Instant};
 
+use cairn_rdma::entropy::Entropy;
 use cairn_rdma::{Marked, PKey};
-use cairn_roce::chance::Chance;
 use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
 use cairn_roce_proto::time::Instant as ProtoInstant;
 use cairn_roce_proto::wire::icrc::{self, Checker, Identity as Ip, Route};
@@ -56,7 +56,7 @@ impl Stranger {
                 remote,
             },
             manager: Manager::new(Identity::new(
-                Chance::seeded(local.to_bits().into()).to_draw(),
+                Entropy::seeded(local.to_bits().into()).to_draw(),
             )),
             checker: Checker::new(),
             psn: 0,
@@ -105,14 +105,14 @@ impl Stranger {
         ProtoInstant::after(self.start.elapsed())
     }
 
-    /// Sends what its connection manager wants to say.
+    /// Sends the messages of its connection manager.
     pub fn say(&mut self) {
         while let Some(message) = self.manager.poll_transmit() {
             self.send_mad(&message.mad, |_| {});
         }
     }
 
-    /// Drops what its connection manager wants to say.
+    /// Drops the messages of its connection manager.
     pub fn say_nothing(&mut self) {
         while self.manager.poll_transmit().is_some() {}
     }
@@ -147,16 +147,16 @@ impl Stranger {
         self.socket.send_to(&bytes[..length], to).unwrap();
     }
 
-    /// As [`Self::hear`], for a while: the target may say nothing.
+    /// As [`Self::receive`], for a while: the target may say nothing.
     ///
     /// # Panics
-    /// As [`Self::hear`].
-    pub fn hear_soon(&mut self) -> Option<CmEvent> {
+    /// As [`Self::receive`].
+    pub fn receive_soon(&mut self) -> Option<CmEvent> {
         self.socket.set_read_timeout(Some(SOON)).unwrap();
         let mut bytes = [0; 1];
         let came = self.socket.peek(&mut bytes).is_ok();
         self.socket.set_read_timeout(Some(PATIENCE)).unwrap();
-        came.then(|| self.hear())
+        came.then(|| self.receive())
     }
 
     /// Reads the target's next answer. [`Self::say`] sends what a good peer would say
@@ -164,7 +164,7 @@ impl Stranger {
     ///
     /// # Panics
     /// If none comes, or it comes from elsewhere or is not whole.
-    pub fn hear(&mut self) -> CmEvent {
+    pub fn receive(&mut self) -> CmEvent {
         loop {
             if let Some(event) = self.manager.poll_event() {
                 return event;

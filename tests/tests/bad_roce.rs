@@ -16,9 +16,9 @@ fn peer_of(victim: &Victim) -> Stranger {
     Stranger::at(own_loopback_address(), ROCE_PORT, victim.address().ip())
 }
 
-/// Hears the target's next answer, and says nothing to it.
-fn hear(peer: &mut Stranger) -> CmEvent {
-    let event = peer.hear();
+/// Receives the target's next message, and sends nothing.
+fn receive(peer: &mut Stranger) -> CmEvent {
+    let event = peer.receive();
     peer.say_nothing();
     event
 }
@@ -30,14 +30,14 @@ fn invalidate(peer: &Stranger, terms: &QpTerms, rkey: u32) {
     peer.send(&packet);
 }
 
-/// Peers that hear the REP and never say RTU, nor anything else.
+/// Peers that receive the REP and never send RTU, nor anything else.
 #[test]
 fn peers_that_never_confirm() {
     let victim = Victim::start();
     let mut peer = peer_of(&victim);
     for qpn in 100..140 {
         peer.ask(qpn);
-        assert!(matches!(hear(&mut peer), CmEvent::Accepted { .. }));
+        assert!(matches!(receive(&mut peer), CmEvent::Accepted { .. }));
     }
     victim.serves_others();
     victim.target.stop().unwrap();
@@ -74,7 +74,7 @@ fn guessers_of_keys_are_slowed() {
         assert!(Instant::now() < deadline, "{:?}", victim.counters());
         peer.ask(qpn);
         qpn += 1;
-        let event = peer.hear_soon();
+        let event = peer.receive_soon();
         peer.say_nothing();
         if let Some(CmEvent::Accepted { terms, .. }) = event {
             invalidate(&peer, &terms, guesses << 12);
@@ -94,7 +94,7 @@ fn guessers_of_keys_are_slowed() {
     victim.target.stop().unwrap();
 }
 
-/// Numbers of two starts, and of two connections: nothing that a stranger knows tells
+/// Numbers of two starts, and of two connections: nothing that a stranger knows reveals
 /// another's.
 #[test]
 fn numbers_are_not_foreseen() {
@@ -104,7 +104,7 @@ fn numbers_are_not_foreseen() {
         let mut peer = peer_of(&victim);
         for qpn in 100..108 {
             peer.ask(qpn);
-            let CmEvent::Accepted { terms: own, .. } = hear(&mut peer) else {
+            let CmEvent::Accepted { terms: own, .. } = receive(&mut peer) else {
                 panic!("a request was not accepted");
             };
             terms.push(own);
@@ -146,7 +146,7 @@ fn datagrams_of_strangers() {
     peer.send_mad(&mad, |packet| packet.bth.dest_qpn = 2);
     // By now they have been looked at, or this would not have been answered.
     peer.ask(100);
-    assert!(matches!(hear(&mut peer), CmEvent::Accepted { .. }));
+    assert!(matches!(receive(&mut peer), CmEvent::Accepted { .. }));
     let counted = victim.counters().rx_not_ours - before.rx_not_ours;
     assert_eq!(counted, 3);
     victim.target.stop().unwrap();

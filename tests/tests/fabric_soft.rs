@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     };
     let quiet = SoftOptions::default();
     let bad = SoftOptions {
-        fault: Some(bad),
+        network: Network::Bad(Box::default(), bad),
         ..SoftOptions::default()
     };
     let v1 = SoftOptions {

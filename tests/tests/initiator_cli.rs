@@ -1,7 +1,7 @@
 //! `cairn-initiator` as people run it: each example of its help, the guide's first
 //! commands, and what it says when things are wrong.
 //!
-//! The programs under test are this one: told so by a variable, it is the initiator or
+//! The programs under test are this one: a variable makes it the initiator or
 //! the target instead of a test. So the command lines that are tested are whole
 //! processes, and run as they are written.
 
@@ -154,7 +154,7 @@ fn programs(folder: &Path) {
     }
 }
 
-/// What a host says of itself by `--pkey`, and hears if it is no member.
+/// What a host says of itself by `--pkey`, and the error if it is no member.
 fn partition() -> Result<(), Failed> {
     let bench = Bench::new_as("pkey = 0x8001");
     let at = format!("-a {EXAMPLE_ADDRESS} --provider soft");

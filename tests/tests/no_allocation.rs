@@ -116,7 +116,7 @@ fn allocations_of(target: &TestTarget) -> u64 {
 fn an_io_over_user_space_roce_allocates_nothing() {
     let file = cairn_tests::harness::Scratch::written("no-allocation", 4 << 20);
     let disks = subsystem(NQN, &["mem:4MiB block_size = 512", &file.export(BLOCK)]);
-    // Metrics are counted all the time, and here somebody could ask for them.
+    // Metrics are counted all the time, and a program could read them here.
     let config = format!("{METRICS}{disks}");
     let target = TestTarget::start_on_soft(Soft::default(), &config);
     // The counter counts.

@@ -27,17 +27,17 @@ enum Chore {
     Bench(Box<bench::Args>),
     /// Regenerate the libibverbs and librdmacm bindings from rdma-core's headers
     Bindings,
-    /// Check licences, sources and duplicates of dependencies by cargo-deny
+    /// Check licences, sources and duplicates of dependencies with cargo-deny
     Dependencies,
     /// Check that everything compiles with the oldest Rust that Cargo.toml promises
     Msrv,
     /// Draw the pictures of the documents
     Pictures,
-    /// Disturb targets, hosts and disks at random for hours, and see that nothing is lost or left
+    /// Disturb targets, hosts and disks at random for hours, and check that nothing is lost or left
     Soak(soak::Args),
-    /// Run the tests, the real kernel's among them; the last line sums them up
+    /// Run the tests, also against a real kernel; the last line sums them up
     Test(test::Args),
-    /// Judge cairn-target by a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
+    /// Test cairn-target with a real Linux kernel (rdma_rxe, nvme-rdma, nvme-cli, fio) in QEMU
     Vm(vm::Args),
 }
 

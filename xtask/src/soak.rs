@@ -19,22 +19,22 @@ const A_YEAR: u64 = 365 * 24 * 60 * 60;
 /// What the command line asks for.
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// Begin rounds for so many hours
+    /// Hours in which rounds begin
     #[arg(long, default_value_t = 0)]
     hours: u64,
-    /// And so many minutes
+    /// Minutes, in addition
     #[arg(long, default_value_t = 0)]
     minutes: u64,
-    /// And so many seconds
+    /// Seconds, in addition
     #[arg(long, default_value_t = 0)]
     seconds: u64,
-    /// No more than so many rounds
+    /// At most this many rounds
     #[arg(long)]
     rounds: Option<u64>,
     /// The first round's seed; each round has the next
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// The rounds alone: no simulation, and only a few connects
+    /// Only the rounds: no simulation, and few connects
     #[arg(long)]
     short: bool,
 }

@@ -68,14 +68,8 @@ fn run(args: &Args) -> Result<Value, String> {
         Histogram::<u64>::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("these bounds are fine");
     let began = Instant::now();
     let end = began + Duration::from_millis(args.runtime_ms);
-    let mut random = 0x9e37_79b9_7f4a_7c15_u64;
-    let next = || {
-        // xorshift64: good enough to go everywhere.
-        random ^= random << 13;
-        random ^= random >> 7;
-        random ^= random << 17;
-        (Instant::now() < end).then_some(random % places)
-    };
+    let mut random = fastrand::Rng::with_seed(0);
+    let next = || (Instant::now() < end).then(|| random.u64(..places));
     let done = |latency: Duration| latencies.saturating_record(latency.as_nanos() as u64);
     disk.run(write, next, done)
         .map_err(|error| format!("{}: {error}", args.filename.display()))?;

@@ -94,7 +94,7 @@ fn measure(lanes: &NvmeLanes, keys: &[String]) -> Result<String> {
         job.set(key, value).map_err(anyhow::Error::msg)?;
     }
     let result =
-        run(&[job], lanes, &AtomicBool::new(false), &mut Nobody).map_err(anyhow::Error::msg)?;
+        run(&[job], lanes, &AtomicBool::new(false), &mut NoAudience).map_err(anyhow::Error::msg)?;
     ensure!(
         result.is_success(),
         "the job failed:\n{}",
@@ -104,8 +104,8 @@ fn measure(lanes: &NvmeLanes, keys: &[String]) -> Result<String> {
 }
 
 /// Watches nothing.
-struct Nobody;
+struct NoAudience;
 
-impl Audience for Nobody {
+impl Audience for NoAudience {
     fn glimpse(&mut self, _: &Glimpse) {}
 }

@@ -71,7 +71,7 @@ fn run(served: &Served, load: &Load, hosts: u16, queue_pairs: u16) -> Result<Dep
     Ok(row)
 }
 
-/// Packets that hosts have sent and received, so far as their endpoints have told.
+/// Packets that hosts have sent and received, as far as their endpoints have reported.
 fn packets(soft: &Soft) -> u64 {
     let counters = soft.counters();
     let each = counters.iter().map(|(_, c)| c.sent_pkts + c.rcvd_pkts);

@@ -41,7 +41,7 @@ fn one(soft: &Soft, number: u16, wish: Wish) -> Result<Host> {
     Host::connect(soft, options).with_context(|| format!("host {number}"))
 }
 
-/// Says goodbye.
+/// Disconnects.
 pub(crate) fn disconnect(hosts: Vec<Host>) -> Result<()> {
     for host in hosts {
         host.disconnect()?;

@@ -18,7 +18,7 @@ const KATO_MS: u32 = 5000;
 const QUIET: Duration = Duration::from_millis(250);
 /// First commands.
 const TRIES: usize = 16;
-/// Starts, of which the quickest is told.
+/// Starts, of which the quickest is reported.
 const STARTS: usize = 5;
 
 /// From start to listening, and memory by then.

@@ -14,7 +14,7 @@ pub(crate) struct Report {
     pub(crate) idle: Option<Idle>,
 }
 
-/// A target that nobody has connected to.
+/// A target that no host has connected to.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Start {
     pub(crate) listening_in: Duration,

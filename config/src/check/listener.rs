@@ -139,7 +139,7 @@ fn allowed_addresses(
     let place = place.key("allowed_addresses");
     if texts.is_empty() {
         check
-            .wrong(&place, "nobody could connect")
+            .wrong(&place, "no host could connect")
             .help("list addresses, or leave it out to allow all");
     }
     check.count(&place, texts.len(), ALLOWED_ADDRESSES_MAX);

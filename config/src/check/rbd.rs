@@ -31,7 +31,7 @@ pub(super) fn image(
     };
     let names = [Some(pool), namespace, Some(image), snapshot];
     let is_name = |name: &&str| !name.is_empty() && !name.contains(['\0', '@']);
-    if !names.iter().flatten().all(|name| is_name(name)) {
+    if !names.iter().flatten().all(is_name) {
         let message = format!("\"{PREFIX}{}\" names no image", text.escape_debug());
         check.wrong(&at, message).help(FORM);
         return None;

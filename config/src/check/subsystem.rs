@@ -140,7 +140,7 @@ fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
 }
 
 /// Who may connect is said, never guessed: a forgotten list must not open a
-/// disk to everybody.
+/// disk to all hosts.
 fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Access {
     let any = table.allow_any_host.unwrap_or(false);
     let Some(names) = &table.allowed_hosts else {
@@ -167,7 +167,7 @@ fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Acces
     // Who writes both says that no host may connect for now.
     if names.is_empty() && table.allow_any_host != Some(false) {
         check.wrong(&at, "an empty list allows no host").help(
-            "list at least one host, or write allow_any_host = true instead; if no host shall \
+            "list at least one host, or write allow_any_host = true instead; if no host may \
                  connect, write allow_any_host = false beside it",
         );
     }

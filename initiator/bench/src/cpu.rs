@@ -1,4 +1,4 @@
-//! What the calling thread has cost the machine, as /proc tells it.
+//! CPU time of the calling thread, from /proc.
 
 use std::fs;
 
@@ -21,7 +21,7 @@ pub struct CpuUse {
 const TICKS_A_SECOND: f64 = 100.0;
 
 impl CpuUse {
-    /// Of the calling thread; zeroes where /proc does not tell.
+    /// Of the calling thread; zeroes where /proc does not report it.
     #[must_use]
     pub fn of_this_thread() -> Self {
         let stat = fs::read_to_string("/proc/thread-self/stat").unwrap_or_default();

@@ -6,7 +6,7 @@ use std::time::Duration;
 use super::keys;
 use super::size::Size;
 
-/// A direction that data takes, as fio tells them apart.
+/// A direction that data takes, as fio distinguishes them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Direction {
     /// Read.

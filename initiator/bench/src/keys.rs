@@ -393,7 +393,7 @@ pub(super) fn apply(
         let value = match (value, key.value) {
             (Some(value), _) => value.trim(),
             (None, None) => "1",
-            (None, Some(what)) => return Err(format!("{name} wants a value: {name}={what}")),
+            (None, Some(what)) => return Err(format!("{name} requires a value: {name}={what}")),
         };
         (key.set)(job, value).map_err(|why| format!("{name}: {why}"))?;
         return Ok(None);

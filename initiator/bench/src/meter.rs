@@ -26,7 +26,7 @@ pub enum Phase {
 pub struct Meter {
     phase: AtomicU8,
     directions: [Counter; 3],
-    /// Bytes that it will have moved in this phase; 0 if only time tells.
+    /// Bytes that it will have moved in this phase; 0 if only time ends it.
     pub(super) goal: AtomicU64,
 }
 

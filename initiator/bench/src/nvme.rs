@@ -30,10 +30,10 @@ pub struct NvmeLanes {
     pub nsid: u32,
     /// What it says of itself ([`Format::of`]).
     pub format: Format,
-    /// How often each lane resets its controller, for those who want to see what
+    /// How often each lane resets its controller, to see what
     /// becomes of their commands.
     pub reset_interval: Option<Duration>,
-    /// Hears what happens to the connections meanwhile.
+    /// Receives the events of connections meanwhile.
     pub on_event: fn(&Event),
 }
 
@@ -167,7 +167,7 @@ impl NvmeLane {
         }
     }
 
-    /// Tells what happened to the connection.
+    /// Reports what happened to the connection.
     fn tell_events(&mut self) -> Result<(), LaneError> {
         while let Some(event) = self.host.take_event() {
             (self.on_event)(&event);

@@ -91,7 +91,7 @@ impl Plan {
         }
         check_verify(job, size)?;
         if job.time_based && job.runtime.is_none() {
-            return Err("time_based wants a runtime".to_owned());
+            return Err("time_based requires a runtime".to_owned());
         }
         let amount = job.io_size.unwrap_or(size);
         Ok(Self {
@@ -142,7 +142,7 @@ fn check_blocks(job: &Job, format: Format, start: u64) -> Result<(), String> {
 
 fn check_verify(job: &Job, size: u64) -> Result<(), String> {
     if job.verify_only && !job.verify {
-        return Err("verify_only wants verify=crc32c".to_owned());
+        return Err("verify_only requires verify=crc32c".to_owned());
     }
     if !job.verify {
         return Ok(());
@@ -152,7 +152,7 @@ fn check_verify(job: &Job, size: u64) -> Result<(), String> {
     }
     if job.bs_min < HEADER_BYTES as u64 {
         return Err(format!(
-            "verify wants blocks of at least {HEADER_BYTES} bytes"
+            "verify requires blocks of at least {HEADER_BYTES} bytes"
         ));
     }
     let units = size / job.bs_min;
@@ -242,8 +242,8 @@ mod tests {
         assert!(refused(&[("bs", "1000")]).contains("multiple of the namespace's block"));
         assert!(refused(&[("bs", "256k")]).contains("MDTS"));
         assert!(refused(&[("bs", "64k"), ("size", "32k")]).contains("less than a block"));
-        assert!(refused(&[("time_based", "1")]).contains("wants a runtime"));
-        assert!(refused(&[("verify_only", "1")]).contains("wants verify"));
+        assert!(refused(&[("time_based", "1")]).contains("requires a runtime"));
+        assert!(refused(&[("verify_only", "1")]).contains("requires verify"));
         assert!(refused(&[("rw", "trim"), ("verify", "crc32c")]).contains("nothing to verify"));
     }
 

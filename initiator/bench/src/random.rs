@@ -1,48 +1,37 @@
 //! Random numbers for places, directions and data: fast, seeded, and good
 //! enough for that.
 
-use std::hash::{BuildHasher, RandomState};
-
-/// xorshift64*.
+/// A generator that a seed repeats.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
     /// The sequence of a seed.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        // Zero is the one state that the generator never leaves.
-        Self(mix(seed) | 1)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// A seed that is another one each time.
     #[must_use]
     pub fn fresh_seed() -> u64 {
-        RandomState::new().hash_one(0)
+        getrandom::u64().expect("the system has random numbers")
     }
 
     /// The next number.
     #[expect(clippy::should_implement_trait, reason = "it has no end")]
     pub fn next(&mut self) -> u64 {
-        self.0 ^= self.0 >> 12;
-        self.0 ^= self.0 << 25;
-        self.0 ^= self.0 >> 27;
-        self.0.wrapping_mul(0x2545_f491_4f6c_dd1d)
+        self.0.u64(..)
     }
 
     /// A number less than `limit`, which is not 0.
     pub fn below(&mut self, limit: u64) -> u64 {
-        ((u128::from(self.next()) * u128::from(limit)) >> 64) as u64
+        self.0.u64(..limit)
     }
 
     /// Fills bytes.
     pub fn fill(&mut self, bytes: &mut [u8]) {
-        let (words, rest) = bytes.as_chunks_mut::<8>();
-        for word in words {
-            *word = self.next().to_le_bytes();
-        }
-        let last = self.next().to_le_bytes();
-        rest.copy_from_slice(&last[..rest.len()]);
+        self.0.fill(bytes);
     }
 }
 

@@ -145,7 +145,7 @@ fn run_stage(
             follow(plans, &meters, &ended, audience);
         }
         let handles = starts.into_iter().map(|(start, handle)| {
-            // Whoever still waits to begin will not.
+            // A lane that still waits to begin will not begin.
             drop(start);
             handle
         });
@@ -171,7 +171,7 @@ fn run_copy(
     let mut lane = match lane {
         Ok(lane) => lane,
         Err(why) => {
-            // If nobody listens any more, another lane has failed already.
+            // If the receiver is gone, another lane has failed already.
             let _ = opened.send(Err(format!("job {}: {why}", plan.job.name)));
             return None;
         }
@@ -183,7 +183,7 @@ fn run_copy(
     let outcome = worker.run();
     let elapsed = begins.elapsed();
     let (stats, complaints) = (std::mem::take(&mut worker.stats), worker.complaints);
-    // After an error there may be nobody to say goodbye to.
+    // After an error there may be no connection to shut down.
     let outcome = outcome.and_then(|()| Ok(lane.close()?));
     Some(JobResult {
         plan: plan.clone(),
@@ -206,7 +206,7 @@ fn follow(
     for second in 1.. {
         let next = begins + Duration::from_secs(second);
         let patience = next.saturating_duration_since(Instant::now());
-        // Nobody sends: the channel closes when the last job lets go of it.
+        // No lane sends: the channel closes when the last job lets go of it.
         if ended.recv_timeout(patience) == Err(mpsc::RecvTimeoutError::Disconnected) {
             return;
         }

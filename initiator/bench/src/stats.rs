@@ -6,12 +6,12 @@ use hdrhistogram::Histogram;
 
 use super::job::Direction;
 
-/// The percentiles that fio reports unless told otherwise.
+/// The percentiles that fio reports by default.
 pub const PERCENTILES: [f64; 17] = [
     1.0, 5.0, 10.0, 20.0, 30.0, 40.0, 50.0, 60.0, 70.0, 80.0, 90.0, 95.0, 99.0, 99.5, 99.9, 99.95,
     99.99,
 ];
-/// The longest latency that is told from longer ones.
+/// The longest latency that is distinguished from longer ones.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 /// How long fio averages bandwidth and IOPS for one sample (`bwavgtime`).
 const SAMPLE: Duration = Duration::from_millis(500);

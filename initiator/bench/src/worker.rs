@@ -17,7 +17,7 @@ use super::stats::{JobStats, Times};
 const GLANCE: Duration = Duration::from_millis(100);
 /// How long answers are waited for once someone has said stop.
 const LAST_CALL: Duration = Duration::from_secs(5);
-/// Bad blocks that are told of one by one; the rest are counted.
+/// Bad blocks that are reported one by one; the rest are counted.
 const COMPLAINTS_MAX: usize = 10;
 
 /// Why a job ended before its time.
@@ -339,7 +339,7 @@ impl<'a> Worker<'a> {
         }
     }
 
-    /// What jobs write that do not verify: random, so that nobody can compress it.
+    /// What jobs write that do not verify: random, so that it cannot be compressed.
     fn load_random_data(&mut self) {
         let job = &self.plan.job;
         if !job.rw.writes || job.verify {

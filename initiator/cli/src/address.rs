@@ -13,7 +13,7 @@ use nvme_proto::wire::{Escaped, Nqn};
 
 use super::Result;
 use cairn_initiator::identity::{self, Identity};
-use cairn_initiator::providers::{Provided, Way};
+use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{HostOptions, Recovery};
 
 /// The port of NVMe over RDMA, registered with IANA.
@@ -56,10 +56,10 @@ pub(super) struct Address {
     /// Keep alive timeout in seconds; 0 for none
     #[arg(short = 'k', long, value_name = "SECONDS", default_value_t = 5)]
     keep_alive_tmo: u32,
-    /// Time between tries to connect again, in seconds
+    /// Seconds between attempts to reconnect
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     reconnect_delay: u64,
-    /// How long to try, in seconds; -1 for ever, 0 not at all
+    /// Seconds for which to try to reconnect; -1: without limit, 0: not at all
     #[arg(
         short = 'l',
         long,
@@ -68,20 +68,20 @@ pub(super) struct Address {
         allow_hyphen_values = true
     )]
     ctrl_loss_tmo: i64,
-    /// Type of service of what this host sends: DSCP in bits 7 to 2
+    /// Type of service of this host's packets: DSCP in bits 7 to 2
     #[arg(short = 'T', long, value_name = "TOS")]
     tos: Option<u8>,
-    /// Hop limit (TTL) of what this host sends
+    /// Hop limit (TTL) of this host's packets
     #[arg(long, value_name = "HOPS", value_parser = clap::value_parser!(u8).range(1..))]
     hop_limit: Option<u8>,
     /// Partition key of this host, such as 0x8001: the target's listener has to be in that partition
     #[arg(long, value_name = "KEY", default_value_t = PKey::DEFAULT)]
     pkey: PKey,
-    /// What packets carry, by rules such as tclass=104,dst_ip=192.0.2.0/24; they come before -T
+    /// Traffic class and hop limit of packets, by rules such as tclass=104,dst_ip=192.0.2.0/24; they come before -T
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
     #[command(flatten)]
-    way: Way,
+    rdma: RdmaOptions,
 }
 
 /// Fabrics.
@@ -108,13 +108,13 @@ impl Address {
 
     /// What leads to the target.
     pub(super) fn provided(&self) -> Result<Provided> {
-        Provided::choose(self.way, self.remote()?, self.host_traddr)
+        Provided::choose(self.rdma, self.remote()?, self.host_traddr)
     }
 
     /// What is in the tags of packets to the target. None: they have none.
     pub(super) fn priorities(&self, provider: &str) -> Result<Option<Priorities>> {
         let is_soft = provider == "soft";
-        if is_soft && self.way.vlan.is_some() {
+        if is_soft && self.rdma.vlan.is_some() {
             return Ok(Some(Priorities::OF_LEVEL));
         }
         let machine = Live::machine();

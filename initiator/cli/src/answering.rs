@@ -18,9 +18,9 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use super::Result;
 use super::raw::{ADDR, DATA_BYTES, DEPTH, DESTINATION_BYTES, MESSAGE_BYTES, RKEY};
 use super::session::text;
-use cairn_initiator::providers::{self, Way};
+use cairn_initiator::providers::{self, RdmaOptions};
 
-/// Messages that peers may have sent and not heard again, all peers together.
+/// Messages that peers may have sent without an echo, all peers together.
 const SLOTS: usize = 64;
 /// Where the memory for peers begins, behind the messages.
 const WINDOW: usize = SLOTS * MESSAGE_BYTES;
@@ -42,10 +42,10 @@ pub(super) struct Answering {
 }
 
 impl Answering {
-    pub(super) fn open(way: Way, address: SocketAddr) -> Result<Self> {
+    pub(super) fn open(rdma: RdmaOptions, address: SocketAddr) -> Result<Self> {
         let wake = Arc::new(Wake::new().map_err(text)?);
         let (sender, requests) = channel();
-        let listener = providers::listen(way, |provider| {
+        let listener = providers::listen(rdma, |provider| {
             let (sender, wake): (Sender<ConnRequest>, _) = (sender.clone(), Arc::clone(&wake));
             let options = ListenOptions {
                 address,
@@ -54,7 +54,7 @@ impl Answering {
             };
             let sink = Box::new(move |event| {
                 if let ListenerEvent::Request(request) = event {
-                    // Whoever is about to end takes no more.
+                    // A peer that is about to end takes no more.
                     let _ = sender.send(*request);
                     wake.wake();
                 }

@@ -78,29 +78,29 @@ pub(super) struct Bench {
     /// File for the report, instead of stdout
     #[arg(long, value_name = "FILE")]
     output: Option<PathBuf>,
-    /// Draw the latencies' distribution, too
+    /// Draw the distribution of latencies, too
     #[arg(long)]
     histogram: bool,
     /// Whether to show a line each second, on stderr
     #[arg(long, value_enum, default_value_t = Eta::Always)]
     eta: Eta,
-    /// Another way to the same namespace, beside -a; each --path adds one. Whatever happens to one
-    /// way, I/O goes on by the others
+    /// Another path to the same namespace, beside -a; each --path adds one. If one path fails, I/O
+    /// continues on the others
     #[arg(
         long = "path",
         value_name = "ADDR[:PORT]",
         conflicts_with = "reset_interval"
     )]
     paths: Vec<String>,
-    /// Which way the next I/O takes, with --path, in Linux's words
+    /// Which path the next I/O takes, with --path; the names are Linux's
     #[arg(long, value_enum, default_value_t = IoPolicy::RoundRobin, requires = "paths")]
     iopolicy: IoPolicy,
-    /// How long a write whose way was lost waits before it takes another one, in seconds; 0:
-    /// not at all, as Linux does [default: until the lost controller cannot carry it out any
-    /// more, by --keep-alive-tmo and the time that it reports (CQT)]
+    /// Seconds that a write waits after its path is lost, before another path sends it; 0: none, as
+    /// Linux does [default: until the lost controller can no longer execute it, by --keep-alive-tmo
+    /// and the time that it reports (CQT)]
     #[arg(long, value_name = "SECONDS", requires = "paths")]
     write_hold: Option<u64>,
-    /// Reset the controller that often while jobs run, in seconds, to see that nothing is lost
+    /// Reset the controller every so many seconds while jobs run, to check that nothing is lost
     #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
     reset_interval: Option<u64>,
     /// Allows jobs to destroy what is on this namespace; required for jobs that write or trim
@@ -365,14 +365,14 @@ fn run_until_interrupted(jobs: &[Job], lanes: &dyn Lanes, live: bool) -> Result<
     if live {
         run(jobs, lanes, &stop, &mut report::Live::new())
     } else {
-        run(jobs, lanes, &stop, &mut Nobody)
+        run(jobs, lanes, &stop, &mut NoAudience)
     }
 }
 
 /// Shows nothing while jobs run.
-struct Nobody;
+struct NoAudience;
 
-impl Audience for Nobody {
+impl Audience for NoAudience {
     fn glimpse(&mut self, _: &Glimpse) {}
 }
 

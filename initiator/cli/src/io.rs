@@ -65,7 +65,7 @@ struct Blocks {
 /// Leave to change what is on the disk.
 #[derive(Debug, Args)]
 struct Leave {
-    /// Yes, what is on this namespace may be destroyed
+    /// Confirms that the data on this namespace may be destroyed
     #[arg(long)]
     destroy_data: bool,
 }
@@ -374,7 +374,7 @@ impl Dsm {
         self.leave.check("dsm --ad")?;
         if self.slbs.len() != self.blocks.len() || self.slbs.len() > RANGES_MAX {
             return Err(format!(
-                "--slbs and --blocks want as many numbers as each other, up to {RANGES_MAX}"
+                "--slbs and --blocks require the same count of numbers, up to {RANGES_MAX}"
             ));
         }
         let mut data = Vec::new();

@@ -13,7 +13,7 @@ use super::raw::{DATA_BYTES, DEPTH, Link};
 use super::samples::{Effort, Samples};
 use cairn_bench::object::Object;
 use cairn_bench::report::decimal;
-use cairn_initiator::providers::{Provided, Way};
+use cairn_initiator::providers::{Provided, RdmaOptions};
 
 /// The port of perftest, and of Cairn's responder.
 const PORT: u16 = 18515;
@@ -31,10 +31,10 @@ pub(super) struct LinkArgs {
         required_unless_present = "listen"
     )]
     traddr: Option<SocketAddr>,
-    /// Be the far end, at this address of this machine
+    /// Run as the far end, at this address of this machine
     #[arg(long, value_name = "ADDR[:PORT]", value_parser = parse_place, conflicts_with = "traddr")]
     listen: Option<SocketAddr>,
-    /// As the far end, end with the first connection
+    /// As the far end, exit after the first connection
     #[arg(long, requires = "listen")]
     once: bool,
     /// Time for each measurement, in milliseconds
@@ -46,7 +46,7 @@ pub(super) struct LinkArgs {
     #[command(flatten)]
     output: Output,
     #[command(flatten)]
-    way: Way,
+    rdma: RdmaOptions,
 }
 
 /// An address, with perftest's port unless it has one.
@@ -60,12 +60,12 @@ pub(super) fn parse_place(text: &str) -> Result<SocketAddr> {
 impl LinkArgs {
     pub(super) fn run(&self) -> Result<()> {
         if let Some(address) = self.listen {
-            let answering = Answering::open(self.way, address)?;
+            let answering = Answering::open(self.rdma, address)?;
             print(&format!("answering at {}", answering.address()));
             return answering.run(self.once);
         }
         let remote = self.traddr.expect("one of the two is given");
-        let provided = Provided::choose(self.way, remote, self.host_traddr)?;
+        let provided = Provided::choose(self.rdma, remote, self.host_traddr)?;
         let mut link = Link::to_responder(&provided.device, remote)?;
         let measured = Measured::of(
             &mut link,

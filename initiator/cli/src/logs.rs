@@ -24,7 +24,7 @@ const NAMES: &[(&str, LogPage)] = &[
     ("ana", LogPage::ANA),
     ("discovery", LogPage::DISCOVERY),
 ];
-/// Bytes of a page whose length nobody has said.
+/// Bytes of a page if no length is given.
 const LENGTH: usize = 512;
 
 #[derive(Debug, Args)]

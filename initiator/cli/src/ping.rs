@@ -186,7 +186,7 @@ impl Nvme<'_> {
             let more = begun.elapsed() < time;
             while more && sent - done < raw::DEPTH as u64 {
                 let sqe = self.random_read(bytes);
-                // Whose bytes end up where does not matter: nobody looks at them.
+                // Whose bytes end up where does not matter: no code reads them.
                 let at = (sent as usize % raw::DEPTH) * bytes as usize;
                 let data = Data::part_of(&buffer, at, bytes);
                 self.host.submit(QUEUE, sqe, data).map_err(text)?;
@@ -298,7 +298,7 @@ impl Findings {
         if self.verdict.wire_us.is_none() {
             out += "A target offers its hosts no memory, so the bare link cannot be measured with \
                     the target alone:\nIdentify, which needs no disk, stands for wire and target \
-                    together. (--responder tells them apart.)\n\n";
+                    together. (--responder separates them.)\n\n";
         }
         out += &self.verdict.text();
         out

@@ -1,7 +1,7 @@
 //! The bare fabric: connections without NVMe on them, for `ping` and `link`.
 //!
 //! Nothing here works against a stock target but the making of a connection: a
-//! target offers no memory to its hosts, and answers capsules alone. The rest wants
+//! target offers no memory to its hosts, and answers capsules alone. The rest requires
 //! the far end to run `link --listen`, or Cairn's `responder`, which talk as a server of
 //! perftest does: it sends back each message, and in one of 56 bytes puts where its
 //! memory is.
@@ -36,7 +36,7 @@ const DATA: usize = (RECEIVES + 1) * MESSAGE_BYTES;
 pub(super) const DATA_BYTES: u32 = 128 << 10;
 /// Transfers outstanding, for bandwidth.
 pub(super) const DEPTH: usize = 8;
-/// perftest's message that tells of memory: the key and the address in it.
+/// perftest's message that describes memory: the key and the address in it.
 pub(super) const DESTINATION_BYTES: usize = 56;
 pub(super) const RKEY: std::ops::Range<usize> = 16..20;
 pub(super) const ADDR: std::ops::Range<usize> = 24..32;
@@ -244,14 +244,14 @@ impl Link {
         }
     }
 
-    fn wait_event<T>(&mut self, wanted: impl Fn(&Event) -> Option<T>) -> Result<T> {
-        let mut news = Vec::new();
+    fn wait_event<T>(&mut self, pick: impl Fn(&Event) -> Option<T>) -> Result<T> {
+        let mut events = Vec::new();
         self.wait("the connection manager", |endpoint| {
             let mut flushed = [Completion::EMPTY; RECEIVES];
             endpoint.poll(&mut flushed);
-            news.clear();
-            endpoint.poll_events(&mut news);
-            news.iter().find_map(&wanted)
+            events.clear();
+            endpoint.poll_events(&mut events);
+            events.iter().find_map(&pick)
         })
     }
 

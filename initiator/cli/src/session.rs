@@ -73,7 +73,7 @@ impl Session {
         self.connect_by(HostOptions {
             io_queues,
             timeout: PATIENCE,
-            // Whoever waits at a terminal tries again himself.
+            // A person at a terminal tries again.
             recovery: Recovery::NONE,
             ..self.options(subnqn)?
         })

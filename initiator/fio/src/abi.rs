@@ -249,7 +249,7 @@ impl File {
         unsafe { CStr::from_ptr(name) }.to_str().ok()
     }
 
-    /// Tells fio that it is a block device of so many bytes.
+    /// Reports to fio that it is a block device of so many bytes.
     ///
     /// # Safety
     /// As for [`Self::name`].

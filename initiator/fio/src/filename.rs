@@ -7,7 +7,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use cairn_initiator::HostOptions;
 use cairn_initiator::identity;
-use cairn_initiator::providers::Way;
+use cairn_initiator::providers::RdmaOptions;
 use cairn_rdma::PKey;
 use clap::ValueEnum;
 use nvme_proto::wire::Nqn;
@@ -24,7 +24,7 @@ pub(crate) struct Filename {
     remote: SocketAddr,
     subnqn: Nqn,
     pub(crate) nsid: u32,
-    pub(crate) way: Way,
+    pub(crate) rdma: RdmaOptions,
     hostnqn: Option<Nqn>,
     hostid: Option<String>,
     hostaddr: Option<IpAddr>,
@@ -45,7 +45,7 @@ impl Filename {
         let (mut address, mut port, mut subnqn, mut nsid) = (None, PORT, None, 1);
         let (mut hostnqn, mut hostid, mut hostaddr) = (None, None, None);
         let mut pkey = PKey::DEFAULT;
-        let mut way = Way::default();
+        let mut rdma = RdmaOptions::default();
         for pair in text.split_whitespace() {
             let (key, value) = pair
                 .split_once('=')
@@ -58,9 +58,9 @@ impl Filename {
                 "trsvcid" => port = parsed(key, value)?,
                 "subnqn" => subnqn = Some(nqn(key, value)?),
                 "ns" => nsid = parsed(key, value)?,
-                "provider" => way.provider = choice(key, value)?,
-                "roce" => way.roce = choice(key, value)?,
-                "vlan" => way.vlan = Some(parsed(key, value)?),
+                "provider" => rdma.provider = choice(key, value)?,
+                "roce" => rdma.roce = choice(key, value)?,
+                "vlan" => rdma.vlan = Some(parsed(key, value)?),
                 "pkey" => pkey = parsed(key, value)?,
                 "hostnqn" => hostnqn = Some(nqn(key, value)?),
                 "hostid" => hostid = Some(value.to_owned()),
@@ -80,7 +80,7 @@ impl Filename {
             remote: SocketAddr::new(address.ok_or("traddr is missing")?, port),
             subnqn: subnqn.ok_or("subnqn is missing")?,
             nsid,
-            way,
+            rdma,
             hostnqn,
             hostid,
             hostaddr,
@@ -136,7 +136,7 @@ mod tests {
         let short =
             Filename::parse("traddr=192.0.2.1 subnqn=nqn.2026-01.org.example:disk").unwrap();
         assert_eq!(short.remote, "192.0.2.1:4420".parse().unwrap());
-        assert_eq!((short.nsid, short.way.provider), (1, Choice::Auto));
+        assert_eq!((short.nsid, short.rdma.provider), (1, Choice::Auto));
         let long = Filename::parse(
             "trtype=RDMA adrfam=IPv6 traddr=2001:db8::1 trsvcid=4421 ns=7 provider=soft roce=v1 vlan=5 pkey=0x8001 \
              subnqn=nqn.2026-01.org.example:disk hostaddr=2001:db8::2 \
@@ -144,8 +144,8 @@ mod tests {
         )
         .unwrap();
         assert_eq!(long.remote, "[2001:db8::1]:4421".parse().unwrap());
-        assert_eq!((long.nsid, long.way.provider), (7, Choice::Soft));
-        assert_eq!((long.way.roce, long.way.vlan), (Version::V1, Some(5)));
+        assert_eq!((long.nsid, long.rdma.provider), (7, Choice::Soft));
+        assert_eq!((long.rdma.roce, long.rdma.vlan), (Version::V1, Some(5)));
         let options = long.options(32).unwrap();
         assert_eq!(options.pkey.bits(), 0x8001);
         assert_eq!(options.local, Some("2001:db8::2".parse().unwrap()));

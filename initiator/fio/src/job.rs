@@ -10,7 +10,7 @@ use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use cairn_initiator::providers::{Provided, Way};
+use cairn_initiator::providers::{Provided, RdmaOptions};
 use cairn_initiator::{Buffer, Controller, Data, Host, HostError, HostOptions, Ticket, command};
 use cairn_rdma::{Access, Mapping, sleep_until_ready};
 use nvme_proto::wire::identify::IdentifyNamespace;
@@ -27,7 +27,7 @@ const DEPTH: u16 = 1023;
 const GATHER: Duration = Duration::from_micros(20);
 /// How long to poll for an event before sleeping.
 const SPIN: Duration = Duration::from_micros(100);
-/// How long to sleep at most: Keep Alives want their turn.
+/// How long to sleep at most: Keep Alives need their turn.
 const NAP: Duration = Duration::from_millis(100);
 /// Block sizes that this host transfers, as exponents of 2 (LBADS).
 const LBADS: RangeInclusive<u8> = 9..=16;
@@ -48,7 +48,7 @@ pub(crate) struct Job {
     underway: Vec<*mut IoUnit>,
     /// Over, and not yet given to fio.
     over: Vec<*mut IoUnit>,
-    /// What fio has been told of, for it to fetch.
+    /// What was reported to fio, for it to fetch.
     given: Vec<*mut IoUnit>,
     /// fio's buffers, by address.
     buffers: HashMap<usize, Buffer>,
@@ -61,7 +61,7 @@ impl Job {
     /// Why that is not possible.
     pub(crate) fn start(filename: &Filename) -> Result<Self, String> {
         let options = filename.options(DEPTH)?;
-        let provided = way(filename, &options)?;
+        let provided = provided(filename, &options)?;
         let mut host = Host::connect_on(&provided.device, options).map_err(|error| text(&error))?;
         let namespace = host
             .namespace(filename.nsid)
@@ -173,7 +173,7 @@ impl Job {
             return;
         }
         if self.underway.iter().any(|unit| !unit.is_null()) {
-            // fio gave up on them. Without connections nobody moves their data.
+            // fio gave up on them. Without connections nothing moves their data.
             Controller::disconnect(&mut self.host);
             while !self.host.is_closed(QID) {
                 self.host.poll();
@@ -275,16 +275,16 @@ impl Job {
 
 /// The device that leads there. All jobs that use the same share it: user-space
 /// RoCE has one UDP port.
-fn way(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
-    type Ways = Vec<((Way, SocketAddr, Option<IpAddr>), Provided)>;
-    static WAYS: Mutex<Ways> = Mutex::new(Vec::new());
-    let key = (filename.way, options.remote, options.local);
-    let mut ways = WAYS.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some((_, provided)) = ways.iter().find(|(known, _)| *known == key) {
+fn provided(filename: &Filename, options: &HostOptions) -> Result<Provided, String> {
+    type Known = Vec<((RdmaOptions, SocketAddr, Option<IpAddr>), Provided)>;
+    static KNOWN: Mutex<Known> = Mutex::new(Vec::new());
+    let key = (filename.rdma, options.remote, options.local);
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some((_, provided)) = known.iter().find(|(other, _)| *other == key) {
         return Ok(provided.clone());
     }
     let provided = Provided::choose(key.0, key.1, key.2)?;
-    ways.push((key, provided.clone()));
+    known.push((key, provided.clone()));
     Ok(provided)
 }
 

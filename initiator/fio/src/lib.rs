@@ -71,7 +71,7 @@ static OPS: Ops = Ops(UnsafeCell::new(EngineOps::new(
 /// no engine, after we have said why.
 ///
 /// # Safety
-/// For fio: `ops` is where it wants the answer.
+/// For fio: `ops` is where it expects the answer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn get_ioengine(ops: *mut *mut std::ffi::c_void) {
     match abi::check_version() {

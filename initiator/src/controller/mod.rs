@@ -1,9 +1,9 @@
 //! A controller, driven by polling and by nothing else.
 
-mod acting;
+mod actions;
+mod completions;
 mod guard;
 mod guarding;
-mod hearing;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -34,7 +34,7 @@ const SWEEPS: u8 = 4;
 
 /// One controller of a subsystem, and everything it takes to talk to it.
 ///
-/// Nothing here blocks, sleeps or looks at a clock: [`poll`](Self::poll) is told
+/// Nothing here blocks, sleeps or looks at a clock: [`poll`](Self::poll) takes
 /// the time. Between two polls the fabric's memory is all that changes.
 pub struct Controller {
     // Dropped before the memory that its queue pairs may still reach.
@@ -64,7 +64,7 @@ pub struct Controller {
     now: Instant,
     /// When the ages of commands are counted next.
     sweep_at: Instant,
-    news: Vec<cairn_rdma::Event>,
+    endpoint_events: Vec<cairn_rdma::Event>,
     /// What is held back of its commands.
     guard: Guard,
     /// What namespaces say of who they are, if any was opened.
@@ -136,7 +136,7 @@ impl Controller {
             origin: now,
             now,
             sweep_at: now + options.command_timeout / SWEEPS.into(),
-            news: Vec::new(),
+            endpoint_events: Vec::new(),
             guard: Guard::new(),
             answers: None,
             options,
@@ -155,7 +155,7 @@ impl Controller {
     /// anything was.
     pub fn poll(&mut self, now: Instant) -> bool {
         self.now = now;
-        let progress = self.poll_completions() | self.poll_news();
+        let progress = self.poll_completions() | self.poll_events();
         self.association.tick(self.time());
         if now >= self.sweep_at {
             self.sweep();
@@ -404,7 +404,7 @@ impl Controller {
     }
 
     /// What the packets of queue `qid` carry, if it has a connection and the fabric
-    /// can tell.
+    /// reports it.
     pub fn marked(&mut self, qid: u16) -> Option<Marked> {
         match self.queues.get(usize::from(qid))?.link {
             Link::Up(qp) => self.endpoint.marked(qp),
@@ -462,7 +462,7 @@ impl Controller {
                 queue.link = Link::Broken(*qp, loss);
                 self.association.queue_lost(qid, self.time());
             }
-            // What was heard first was a consequence: this is the cause.
+            // The first event was a consequence: this is the cause.
             Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
                 if let Some(HostError::Lost { loss: told, .. }) = &mut self.trouble
                     && told == known

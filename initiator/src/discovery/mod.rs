@@ -37,7 +37,7 @@ pub struct DiscoveryLog {
     pub entries: Vec<DiscoveryEntry>,
 }
 
-/// A discovery controller that stays connected: it tells when its log changes.
+/// A discovery controller that stays connected: it reports when its log changes.
 #[derive(Debug)]
 pub struct Discovery {
     host: Host,

@@ -109,7 +109,7 @@ mod tests {
         while let Some(next) = itinerary.next() {
             let port = next.address.port();
             asked.push(port);
-            // Everybody refers to everybody.
+            // Each refers to all others.
             itinerary.learn(&log([1, 2, 3, port]));
         }
         assert_eq!(asked, [1, 2, 3]);

@@ -55,7 +55,7 @@ pub(super) fn on_refusal(reason: u16, remote: SocketAddr) -> String {
     trouble::of_reject(reason).line(End::Host, remote.ip())
 }
 
-/// For a connection that nobody answered: the provider's words, and the next step.
+/// For a connection without an answer: the provider's words, and the next step.
 pub(super) fn on_silence(reason: &str, remote: SocketAddr) -> String {
     let next = trouble::NO_ANSWER.next.command(End::Host, remote.ip());
     format!("{reason}; next: {next}")
@@ -121,7 +121,7 @@ mod tests {
             qid: 0,
             reason: 8,
         };
-        assert!(refused.to_string().contains("nobody listens there"));
+        assert!(refused.to_string().contains("nothing listens there"));
         let lost = HostError::Lost {
             remote,
             qid: 1,

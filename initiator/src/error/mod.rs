@@ -37,7 +37,7 @@ pub enum HostError {
         /// The connection manager's reason (IBTA 12.6.7.2).
         reason: u16,
     },
-    /// The connection did not come about, and nobody says why.
+    /// The connection did not come about, for an unknown reason.
     #[error("cannot connect queue {qid} to {remote}: {}", advice::on_silence(reason, *remote))]
     Unreachable {
         /// Whom we asked.
@@ -145,7 +145,7 @@ pub enum Loss {
 }
 
 impl Loss {
-    /// Whether something else made it so, of which this does not tell.
+    /// Whether something else caused it, which this does not name.
     pub(crate) fn is_consequence(&self) -> bool {
         matches!(
             self,
@@ -153,7 +153,7 @@ impl Loss {
         )
     }
 
-    /// Whether it tells what began it.
+    /// Whether it names the cause.
     pub(crate) fn is_cause(&self) -> bool {
         !self.is_consequence() && *self != Self::Closed
     }

@@ -2,8 +2,8 @@
 //!
 //! One thread owns the [`Host`] and moves it along; it sleeps while there is
 //! nothing to do. Tasks hand it commands by a channel and await small cells that
-//! it fills. That costs an allocation and two thread switches a command: whoever
-//! needs every microsecond polls a [`Controller`](crate::Controller) instead.
+//! it fills. That costs an allocation and two thread switches a command: a program
+//! that needs every microsecond polls a [`Controller`](crate::Controller) instead.
 
 mod answer;
 mod thread;

@@ -22,7 +22,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// The longest sleep.
 const SLEEP_MAX: Duration = Duration::from_secs(60);
 
-/// What the thread is told.
+/// Orders to the thread.
 pub(super) enum Order {
     Submit(Submission),
     Work(Box<dyn FnOnce(&mut Host) + Send>),
@@ -74,7 +74,7 @@ impl Worker {
         match end {
             End::Shutdown(promise) => promise.keep(host.shutdown()),
             End::Leave => {
-                // Nobody is there to hear how it went.
+                // The caller is gone: the result has no receiver.
                 let _ = host.disconnect();
             }
         }
@@ -98,14 +98,14 @@ impl Worker {
             self.submit(host);
             busy |= host.poll();
             busy |= self.reap(host);
-            // Nobody takes events here but in orders of the caller's.
+            // Only the caller's orders take events.
             let now = Instant::now();
             if busy {
                 idle_since = now;
             } else if now - idle_since > SPIN {
                 let latest = now + SLEEP_MAX;
                 let wake = host.next_deadline().unwrap_or(latest).min(latest);
-                // A device that is gone has told so by events: look again.
+                // A device that is gone has reported it by events: look again.
                 let _ = sleep_until_ready_or_woken(host.endpoint(), &self.wake, wake);
             }
         }

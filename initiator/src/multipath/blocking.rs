@@ -39,7 +39,7 @@ impl Multipath {
             .collect::<Result<_, HostError>>()?;
         let mut multipath = Self::begin(paths, options, Instant::now())?;
         let patience = Instant::now() + multipath.timeout;
-        // Each step on the way has a time limit of its own; whoever takes longer than
+        // Each step on the way has a time limit of its own; a step that takes longer than
         // we care for may join later, if another path is there.
         while multipath.is_trying() {
             let now = Instant::now();

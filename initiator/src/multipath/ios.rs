@@ -171,7 +171,7 @@ impl Ios {
         Some((PathTicket { slot, generation }, self.take_done(slot)))
     }
 
-    /// Nobody waits for this command's answer any more.
+    /// No caller waits for this command's answer any more.
     pub(super) fn forget(&mut self, ticket: PathTicket) {
         if self.take(ticket).is_none() {
             self.slots[usize::from(ticket.slot)].orphan = true;

@@ -29,9 +29,9 @@
 
 mod blocking;
 mod buffer;
-mod driving;
 mod ios;
 mod path;
+mod polling;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;

@@ -19,7 +19,7 @@ use crate::queue::{Response, Ticket};
 /// Bytes of the ANA log that are read at most: room for 128 groups and some 15,000
 /// namespaces. What lies beyond is not seen.
 const ANA_LOG_MAX: usize = 64 << 10;
-/// Bytes of log page 04h, which is read to hear of the next change.
+/// Bytes of log page 04h, which is read to get the next change.
 const CHANGED_LIST_BYTES: u32 = 4096;
 /// ANATT where a controller says none.
 const ANATT_LEAST: Duration = Duration::from_secs(1);
@@ -48,7 +48,7 @@ pub(super) enum Answer {
     Namespace(Namespace),
     /// What ANA says of it: `None` if the log does not have it.
     Ana(Option<AnaState>),
-    /// The path does not lead to the namespace, or cannot tell.
+    /// The path does not lead to the namespace, or does not report it.
     Refused(String),
 }
 
@@ -59,7 +59,7 @@ pub(super) struct Path {
     nsid: u32,
     scratch: Buffer,
     /// Questions that are to be asked, by their place among [`QUESTIONS`].
-    wanted: [bool; QUESTIONS.len()],
+    due: [bool; QUESTIONS.len()],
     asked: Option<(Question, Ticket)>,
     identity: Option<Identity>,
     /// Why the path is not used though its controller is there.
@@ -81,7 +81,7 @@ impl Path {
             scratch: controller.buffer(ANA_LOG_MAX)?,
             controller,
             nsid,
-            wanted: [false; QUESTIONS.len()],
+            due: [false; QUESTIONS.len()],
             asked: None,
             identity: None,
             refused: None,
@@ -92,15 +92,15 @@ impl Path {
     }
 
     /// Takes note of an event, as far as it raises questions.
-    pub(super) fn hear(&mut self, event: &Event) {
+    pub(super) fn note(&mut self, event: &Event) {
         match event {
             // All may be different from before.
             Event::Live { .. } => {
-                self.wanted = [false, true, true, true];
+                self.due = [false, true, true, true];
                 self.refused = None;
             }
             Event::Notice(Notice::NamespacesChanged) => {
-                self.wanted = [true, true, true, true];
+                self.due = [true, true, true, true];
             }
             Event::Notice(Notice::AnaChanged) => self.ask_for_ana(),
             _ => {}
@@ -109,12 +109,12 @@ impl Path {
 
     /// Has the ANA log read, again if that is under way.
     pub(super) fn ask_for_ana(&mut self) {
-        self.wanted[3] = true;
+        self.due[3] = true;
     }
 
     /// Whether something is asked, or is to be.
     pub(super) fn is_asking(&self) -> bool {
-        self.asked.is_some() || self.wanted.contains(&true)
+        self.asked.is_some() || self.due.contains(&true)
     }
 
     /// Longest time that an ANA transition takes (ANATT).
@@ -134,25 +134,25 @@ impl Path {
         if let Some((question, ticket)) = self.asked {
             let answer = self.controller.take(ticket)?;
             self.asked = None;
-            if let Some(answer) = self.hear_answer(question, answer) {
+            if let Some(answer) = self.take_answer(question, answer) {
                 return Some(answer);
             }
         }
         if self.controller.state() != State::Live {
             return None;
         }
-        let next = self.wanted.iter().position(|&wanted| wanted)?;
+        let next = self.due.iter().position(|&due| due)?;
         let question = QUESTIONS[next];
         if question == Question::AnaLog && !Cmic(self.controller.identity().cmic).ana() {
             // No ANA, no differences.
-            self.wanted[next] = false;
+            self.due[next] = false;
             return Some(Answer::Ana(Some(AnaState::OPTIMIZED)));
         }
         let (sqe, length) = self.ask(question);
         let data = Data::start_of(&self.scratch, length);
         // A queue that is full or lost is asked at the next poll, or after it is back.
         if let Ok(ticket) = self.controller.submit(0, sqe, data) {
-            self.wanted[next] = false;
+            self.due[next] = false;
             self.asked = Some((question, ticket));
         }
         None
@@ -189,7 +189,7 @@ impl Path {
         bytes.min(most) as u32
     }
 
-    fn hear_answer(
+    fn take_answer(
         &mut self,
         question: Question,
         answer: Result<Response, HostError>,
@@ -245,7 +245,7 @@ impl Path {
     }
 
     fn refuse(&mut self, why: String) -> Answer {
-        self.wanted = [false; QUESTIONS.len()];
+        self.due = [false; QUESTIONS.len()];
         Answer::Refused(why)
     }
 

@@ -3,7 +3,7 @@
 //! A command ends with its response. Its capsule may not: until the other end has
 //! acknowledged it, the fabric may have to send it again. To wait for that would
 //! cost a packet for each command, and its time. So capsules have places of their
-//! own, some more than there are commands, and only one SEND in some tells of its
+//! own, some more than there are commands, and only one SEND in some reports its
 //! end: sends end in order, so it speaks for those before it.
 
 use std::collections::VecDeque;
@@ -14,11 +14,11 @@ use nvme_proto::wire::{FromZeros, IntoBytes, Sqe};
 
 use crate::buffer::Buffer;
 
-/// SENDs of which one tells of its end.
+/// SENDs of which one reports its end.
 const SIGNAL_EVERY: u16 = 32;
 
 /// Capsules that may outlive their commands. Twice as many as go without a word,
-/// so that there is room while the fabric tells of the last ones.
+/// so that there is room while the last ones are reported.
 const LINGER_MAX: u16 = 2 * SIGNAL_EVERY;
 
 /// The capsules of a queue.
@@ -33,7 +33,7 @@ pub(super) struct Capsules {
     free: Vec<u16>,
     /// Places that the fabric has, in the order of their SENDs.
     posted: VecDeque<u16>,
-    /// SENDs since the last that will tell of its end.
+    /// SENDs since the last that will report its end.
     silent: u16,
     /// Places that the fabric has, but no command any more.
     lingering: u16,

@@ -260,7 +260,7 @@ impl Queue {
                 unanswered(&self.capsules.sqe(slot.place()));
             }
             match (slot.owner, response) {
-                (Owner::Duty(_) | Owner::Guard | Owner::Nobody, _) => self.release(cid),
+                (Owner::Duty(_) | Owner::Guard | Owner::Abandoned, _) => self.release(cid),
                 (Owner::Caller, Some(response)) => self.finish(cid, Ok(response)),
                 (Owner::Caller, None) if park && slot.requeue => slot.phase = Phase::Parked,
                 (Owner::Caller, None) => self.finish(cid, Err(loss.clone())),
@@ -292,7 +292,7 @@ impl Queue {
         Some(result)
     }
 
-    /// The oldest answer that nobody took.
+    /// The oldest answer that was not taken.
     pub(crate) fn take_oldest(&mut self) -> Option<(Ticket, Result<Response, Loss>)> {
         let cid = self.done.oldest()?;
         let ticket = Ticket {
@@ -303,12 +303,12 @@ impl Queue {
         Some((ticket, self.take(ticket)?))
     }
 
-    /// The owner of a ticket does not want the answer any more.
+    /// The owner of a ticket does not need the answer any more.
     pub(crate) fn forget(&mut self, ticket: Ticket) {
         self.check(ticket);
         let slot = &mut self.slots[usize::from(ticket.cid)];
         match slot.phase {
-            Phase::Outstanding { .. } => slot.owner = Owner::Nobody,
+            Phase::Outstanding { .. } => slot.owner = Owner::Abandoned,
             Phase::Done(_) => {
                 self.done.remove(&mut self.slots, ticket.cid);
                 self.release(ticket.cid);
@@ -399,7 +399,7 @@ impl Queue {
                 self.release(cid);
                 Ended::ForGuard(response)
             }
-            Owner::Nobody => {
+            Owner::Abandoned => {
                 self.release(cid);
                 Ended::No
             }

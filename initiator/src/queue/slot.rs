@@ -23,7 +23,7 @@ impl Ticket {
         self.qid
     }
 
-    /// The command's identifier, as Abort wants it. Less than the queue's depth,
+    /// The command's identifier, as Abort requires it. Less than the queue's depth,
     /// and of no other command of the queue until this one's answer is taken: good
     /// for indexing a table of one's own.
     #[must_use]
@@ -51,8 +51,8 @@ pub(crate) enum Owner {
     Duty(Duty),
     /// The controller's own, which asks who a namespace is.
     Guard,
-    /// Nobody's any more: its owner has given up, and the answer frees it.
-    Nobody,
+    /// Its owner has given up; the response frees it.
+    Abandoned,
 }
 
 #[derive(Debug, Default)]

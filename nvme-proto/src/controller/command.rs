@@ -1,4 +1,4 @@
-//! Admin commands, parsed once at the edge: past here an opcode nobody knows, a
+//! Admin commands, parsed once at the edge: past here an unknown opcode, a
 //! PRP, an unaligned log offset or a transfer beyond MDTS cannot be expressed.
 
 use crate::transfer::DataTransfer;

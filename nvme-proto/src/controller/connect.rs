@@ -47,7 +47,7 @@ pub struct ConnectRequest {
     pub qid: u16,
     /// SQSIZE: entries of the submission queue, 0-based.
     pub sqsize: u16,
-    /// Whether the host wants to know of SQHD (CATTR.DISSQFC is clear).
+    /// Whether the host requests SQHD (CATTR.DISSQFC is clear).
     pub flow_control: bool,
     /// KATO, in milliseconds.
     pub kato_ms: u32,

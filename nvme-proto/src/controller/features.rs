@@ -117,8 +117,8 @@ impl Features {
         }
     }
 
-    /// Whether the host asked to hear of an event (feature 0Bh). Errors it always hears of.
-    pub(super) fn wants(&self, event: AsyncEvent) -> bool {
+    /// Whether the host enabled an event (feature 0Bh). Errors are always enabled.
+    pub(super) fn is_enabled(&self, event: AsyncEvent) -> bool {
         match event {
             AsyncEvent::NOTICE_NAMESPACE_CHANGED => self.events.namespace_attribute(),
             AsyncEvent::NOTICE_ANA_CHANGED => self.events.ana_change(),

@@ -276,7 +276,7 @@ fn write_descriptors(namespace: &Namespace, out: &mut [u8]) {
     write(NamespaceDescriptor::Csi(CSI_NVM));
 }
 
-/// The buffer as a structure: both are 4096 bytes, as the target was told.
+/// The buffer as a structure: both are 4096 bytes, as the target knows.
 fn view<T>(out: &mut [u8]) -> &mut T
 where
     T: FromBytes + IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable,

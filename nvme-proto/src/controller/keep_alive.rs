@@ -31,7 +31,7 @@ pub struct KeepAlive {
     ends_idle: bool,
     running: bool,
     /// When the last command came in, as far as is known here, or the timer was set.
-    heard: Duration,
+    last_command: Duration,
 }
 
 impl KeepAlive {
@@ -42,7 +42,7 @@ impl KeepAlive {
             kato_ms: round_up(kato_ms),
             ends_idle,
             running: false,
-            heard: now,
+            last_command: now,
         }
     }
 
@@ -66,13 +66,13 @@ impl KeepAlive {
 
     /// A command came in.
     pub fn restart(&mut self, now: Duration) {
-        self.heard = self.heard.max(now);
+        self.last_command = self.last_command.max(now);
     }
 
     /// When the last command came in, as far as is known here.
     #[must_use]
-    pub fn heard(&self) -> Duration {
-        self.heard
+    pub fn last_command(&self) -> Duration {
+        self.last_command
     }
 
     /// How long the association lives without a command; `None` if nothing but a lost
@@ -91,7 +91,7 @@ impl KeepAlive {
     /// When to [`Self::check`]; `None` if nothing but a lost connection ends the association.
     #[must_use]
     pub fn deadline(&self) -> Option<Duration> {
-        Some(self.heard + self.limit()?)
+        Some(self.last_command + self.limit()?)
     }
 
     /// Checks the timer. `last` returns, and is only called once the time seems to be

@@ -186,7 +186,7 @@ pub struct Controller {
     port: u64,
     ana: AnaView,
     properties: Properties,
-    /// The association is about to end, and the target was told so.
+    /// The association is about to end, and the target has that action.
     condemned: bool,
     keep_alive: KeepAlive,
     /// I/O queues the host may create.
@@ -262,7 +262,7 @@ impl Controller {
         self.properties.is_ready() && !self.condemned
     }
 
-    /// KATO in milliseconds, as granted; 0 if the host wants no timer.
+    /// KATO in milliseconds, as granted; 0 if the host requests no timer.
     #[must_use]
     pub fn kato_ms(&self) -> u32 {
         self.keep_alive.kato_ms()
@@ -295,7 +295,7 @@ impl Controller {
     /// without another; `None` if for ever.
     #[must_use]
     pub fn lease(&self) -> (Duration, Option<Duration>) {
-        (self.keep_alive.heard(), self.keep_alive.limit())
+        (self.keep_alive.last_command(), self.keep_alive.limit())
     }
 
     /// Looks at the keep alive timer; whether it just ran out.
@@ -352,9 +352,9 @@ impl Controller {
         }
     }
 
-    /// The event happened; the host hears of it if it asked to ([`Features`], 0Bh).
+    /// The event happened; the host receives it if it enabled it ([`Features`], 0Bh).
     pub(crate) fn raise(&mut self, event: AsyncEvent, actions: &mut Vec<Action>) {
-        if self.is_ready() && self.features.wants(event) {
+        if self.is_ready() && self.features.is_enabled(event) {
             self.events.raise(event);
             self.deliver_events(actions);
         }

@@ -135,7 +135,7 @@ impl Properties {
         }
     }
 
-    /// Property Set. `io_queues` tells whether the controller has any.
+    /// Property Set. `io_queues` says whether the controller has any.
     ///
     /// # Errors
     /// The property is not there or not writable, or the value asks for what there is not.

@@ -92,7 +92,7 @@ impl Refusal {
         self
     }
 
-    /// The completion that tells the host.
+    /// The completion that reports it to the host.
     #[must_use]
     pub const fn completion(self, cid: u16) -> Completion {
         Completion {

@@ -18,7 +18,7 @@ use crate::wire::property::{Cap, Cc, Crto, Csts, Vs, offset};
 use crate::wire::sqe::SQE_BYTES;
 use crate::wire::{AdminOpcode, Cqe, Sqe};
 
-use super::leaving::Leaving;
+use super::teardown::Teardown;
 use super::{Action, Association, Cause, Payload, Phase, QueueSpec, Report, State};
 
 /// Entries of the admin queue: what every controller over Fabrics allows, and
@@ -134,8 +134,8 @@ impl Association {
                 self.set_feature(Feature::NUMBER_OF_QUEUES, asked.0, now);
             }
             Step::Events => {
-                let wanted = self.wanted_events();
-                self.set_feature(Feature::ASYNC_EVENT_CONFIGURATION, wanted.0, now);
+                let enabled = self.enabled_events();
+                self.set_feature(Feature::ASYNC_EVENT_CONFIGURATION, enabled.0, now);
             }
         }
     }
@@ -146,7 +146,7 @@ impl Association {
         if !status.is_success() {
             let command = match self.phase {
                 Phase::BringUp(step) => step.name(),
-                _ => Leaving::COMMAND,
+                _ => Teardown::COMMAND,
             };
             let result = cqe.result();
             let cause = Cause::Status {
@@ -162,7 +162,7 @@ impl Association {
                 Ok(None) => self.go_live(now),
                 Err(cause) => self.fail(cause, now),
             },
-            Phase::Leaving(leaving) => self.left(leaving, cqe, now),
+            Phase::TearingDown(teardown) => self.left(teardown, cqe, now),
             _ => {}
         }
     }
@@ -195,7 +195,7 @@ impl Association {
                 self.cap = Cap(cqe.result());
                 if self.cap.mpsmin() > 0 {
                     return Err(Cause::Unusable(
-                        "it wants host pages larger than 4 KiB (CAP.MPSMIN)",
+                        "it requires host pages larger than 4 KiB (CAP.MPSMIN)",
                     ));
                 }
                 Step::Configure
@@ -258,7 +258,7 @@ impl Association {
         if qid < self.io_queues.count {
             return Some(Step::Link(qid + 1));
         }
-        (self.wanted_events().0 != 0).then_some(Step::Events)
+        (self.enabled_events().0 != 0).then_some(Step::Events)
     }
 
     fn go_live(&mut self, now: Duration) {
@@ -350,8 +350,8 @@ impl Association {
                 what: "the controller's being ready (CSTS.RDY)",
             },
             Phase::BringUp(step) => Cause::TooSlow { what: step.name() },
-            Phase::Leaving(leaving) => Cause::TooSlow {
-                what: leaving.goal_name(),
+            Phase::TearingDown(teardown) => Cause::TooSlow {
+                what: teardown.goal_name(),
             },
             _ => Cause::TooSlow { what: "a step" },
         }
@@ -363,8 +363,8 @@ impl Association {
         Duration::from_millis(units * READY_UNIT_MS)
     }
 
-    /// The events of Identify Controller's OAES that are wanted.
-    pub(super) fn wanted_events(&self) -> AsyncEventConfig {
+    /// The events of Identify Controller's OAES that the host enables.
+    pub(super) fn enabled_events(&self) -> AsyncEventConfig {
         let offered = self.identity.as_ref().map_or(0, |id| id.oaes.get());
         AsyncEventConfig(offered & self.settings.events.0)
     }
@@ -414,7 +414,7 @@ impl Association {
     }
 }
 
-/// CC before EN: all I/O command sets, if the controller wants to be asked that way.
+/// CC before EN: all I/O command sets, if the controller requires it.
 fn configuration(cap: Cap) -> Cc {
     let css = if cap.css() & Cap::CSS_IOCS != 0 {
         Cc::CSS_IOCS

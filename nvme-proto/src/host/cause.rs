@@ -26,7 +26,7 @@ pub enum Cause {
         /// Its result: for Connect, which parameter is invalid.
         result: u64,
     },
-    /// It did not answer in time, or did not get to where it was told to.
+    /// It did not answer in time, or did not reach the requested state.
     TooSlow {
         /// What was waited for.
         what: &'static str,

@@ -66,7 +66,7 @@ impl Association {
             due: now + interval,
             sent: None,
         };
-        if self.wanted_events().0 != 0 {
+        if self.enabled_events().0 != 0 {
             self.request_event();
         }
     }

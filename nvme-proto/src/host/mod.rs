@@ -1,18 +1,18 @@
 //! The host: one association with a controller, from the first connection to
 //! the last, without I/O.
 //!
-//! An [`Association`] is told what happened (a queue was connected or lost, a
+//! An [`Association`] takes what happened (a queue was connected or lost, a
 //! command of its own was answered, time went by) and says what to do next
 //! ([`Action`]): connect a queue, send a command, let a queue go, report. It does
 //! what a Linux host does, in that order: the admin queue, the properties that
 //! enable the controller, Identify, the I/O queues, the events; then it keeps the
-//! controller alive, hears its events, and, if the controller is lost, connects
+//! controller alive, takes its events, and, if the controller is lost, connects
 //! again as [`Recovery`] says.
 //!
 //! The commands of the host's users do not pass through here. Their driver needs
 //! to know three things of it: [`Association::state`] says when they may be sent,
 //! [`Association::command_timed_out`] is where it complains of one without an
-//! answer, and [`requeue::is_safe`] tells which may be sent again.
+//! answer, and [`requeue::is_safe`] says which may be sent again.
 //!
 //! Whatever a controller answers, nothing here panics: what makes no sense ends
 //! the association with a [`Cause`].
@@ -20,12 +20,12 @@
 mod bring_up;
 mod cause;
 mod duties;
-mod leaving;
 pub mod multipath;
 mod notice;
 mod recovering;
 pub mod requeue;
 mod settings;
+mod teardown;
 
 use alloc::boxed::Box;
 use alloc::collections::{BTreeSet, VecDeque};
@@ -38,8 +38,8 @@ use crate::wire::{Cqe, Sqe};
 
 use bring_up::{IoQueues, Step};
 use duties::{Aborts, KeepAlive};
-use leaving::Leaving;
 use recovering::Loss;
+use teardown::Teardown;
 
 pub use bring_up::{ADMIN_ENTRIES, IN_CAPSULE_BYTES_MAX};
 pub use cause::Cause;
@@ -66,7 +66,7 @@ pub enum Action {
         /// QID.
         qid: u16,
     },
-    /// Tell the host's user.
+    /// Report to the host's user.
     Report(Report),
 }
 
@@ -121,7 +121,7 @@ pub enum Duty {
     Abort,
 }
 
-/// What an association's user may want to know.
+/// Reports to an association's user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Report {
     /// The controller takes commands: for the first time, or again.
@@ -205,7 +205,7 @@ enum Phase {
     New,
     BringUp(Step),
     Live,
-    Leaving(Leaving),
+    TearingDown(Teardown),
     /// Waits until all connections are closed.
     Closing(Next),
     /// Waits to connect again.
@@ -315,9 +315,9 @@ impl Association {
             _ => Cause::QueueLost { qid },
         };
         match self.phase {
-            // A controller that is told to reset or shut down may let go of its
+            // A controller that receives a request to reset or shut down may let go of its
             // I/O queues by itself.
-            Phase::Leaving(_) if qid != 0 => {}
+            Phase::TearingDown(_) if qid != 0 => {}
             _ => self.fail(cause, now),
         }
     }
@@ -330,7 +330,7 @@ impl Association {
         let released = self.released.remove(&qid);
         match self.phase {
             Phase::Closing(next) if self.open.is_empty() => self.proceed(next, now),
-            Phase::Leaving(leaving) if qid != 0 => self.leave_on(leaving, now),
+            Phase::TearingDown(teardown) if qid != 0 => self.continue_teardown(teardown, now),
             _ if !released => self.lost(qid, now),
             _ => {}
         }
@@ -382,8 +382,8 @@ impl Association {
         match self.phase {
             Phase::New | Phase::BringUp(_) | Phase::Waiting { .. } => self.going_up(),
             Phase::Live => State::Live,
-            Phase::Leaving(leaving) if leaving.is_reset() => State::Resetting,
-            Phase::Leaving(_) | Phase::Closing(Next::Gone(_)) => State::ShuttingDown,
+            Phase::TearingDown(teardown) if teardown.is_reset() => State::Resetting,
+            Phase::TearingDown(_) | Phase::Closing(Next::Gone(_)) => State::ShuttingDown,
             Phase::Closing(_) => self.going_up(),
             Phase::Gone => State::Gone,
         }
@@ -423,10 +423,10 @@ impl Association {
     pub(crate) fn fail(&mut self, cause: Cause, now: Duration) {
         match self.phase {
             Phase::BringUp(_) | Phase::Live => self.close(Next::Recover(cause), now),
-            Phase::Leaving(leaving) if leaving.is_reset() => {
+            Phase::TearingDown(teardown) if teardown.is_reset() => {
                 self.close(Next::Recover(cause), now);
             }
-            Phase::Leaving(_) => self.close(Next::Gone(Some(cause)), now),
+            Phase::TearingDown(_) => self.close(Next::Gone(Some(cause)), now),
             Phase::New | Phase::Closing(_) | Phase::Waiting { .. } | Phase::Gone => {}
         }
     }

@@ -3,7 +3,7 @@
 use crate::wire::aen::AsyncEvent;
 use crate::wire::feature::AsyncEventConfig;
 
-/// An event that the controller reported. Its log page tells more; reading that
+/// An event that the controller reported. Its log page has more; reading that
 /// without "retain" arms the event again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Notice {

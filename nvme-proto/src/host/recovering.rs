@@ -11,7 +11,7 @@ pub(super) struct Loss {
     since: Duration,
     /// Tries to connect again, with the one that is under way.
     pub(super) tries: u32,
-    /// Whether its commands were told to wait no longer.
+    /// Whether its commands no longer wait.
     failed_fast: bool,
 }
 

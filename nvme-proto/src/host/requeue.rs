@@ -4,7 +4,7 @@
 use crate::wire::{NvmOpcode, Sqe};
 
 /// Whether carrying the command out twice does the same as once, provided that
-/// nobody else writes to the same blocks meanwhile, as nobody may while a write
+/// no other command writes to the same blocks meanwhile, as none may while a write
 /// is outstanding. For commands of I/O queues.
 ///
 /// Reads, writes and their kin name their blocks and, in the host's memory, their

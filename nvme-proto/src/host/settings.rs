@@ -1,4 +1,4 @@
-//! What a host wants of its association.
+//! The settings of a host's association.
 
 use core::time::Duration;
 
@@ -16,13 +16,13 @@ pub struct Settings {
     pub hostid: [u8; 16],
     /// I/O queues to ask for; 0 makes an association that only administrates.
     pub io_queues: u16,
-    /// Entries of each I/O submission queue, 1-based; the controller may want fewer.
+    /// Entries of each I/O submission queue, 1-based; the controller may require fewer.
     pub queue_entries: u16,
     /// KATO: keep alive timeout in milliseconds; 0 for none.
     pub kato_ms: u32,
     /// Whether to ask for SQ flow control to be disabled.
     pub disable_sq_flow_control: bool,
-    /// Events to hear of, as far as the controller offers them (OAES).
+    /// Events to enable, as far as the controller offers them (OAES).
     pub events: AsyncEventConfig,
     /// Patience with each step of the host's own.
     pub step_timeout: Duration,

@@ -21,11 +21,11 @@
 //!
 //! Everything here is `Copy`, and nothing allocates.
 //!
-//! Fields that the specification tells a controller to ignore are not checked:
+//! Fields that a controller must ignore by the specification are not checked:
 //! the protection tags (CDW2, CDW3, CDW14, CDW15 of block commands) of a
 //! namespace without protection information, and access hints (CDW13). The
 //! status for an NSID without namespace is Invalid Namespace or Format, whether
-//! the NSID is beyond NN or merely not attached: a host cannot tell a namespace
+//! the NSID is beyond NN or merely not attached: a host cannot distinguish a namespace
 //! that has just gone from one that never was.
 
 mod dataset;

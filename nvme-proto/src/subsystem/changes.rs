@@ -1,4 +1,4 @@
-//! What the administrator and the machine change of a subsystem, and who hears of it.
+//! What the administrator and the machine change of a subsystem, and the events that report it.
 
 use alloc::vec::Vec;
 
@@ -74,7 +74,7 @@ impl Subsystem {
         Ok(())
     }
 
-    /// Sets the ANA states at a port. Hosts that came by it hear of it if it
+    /// Sets the ANA states at a port. Hosts that came by it get an event if it
     /// concerns a namespace.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
         let groups = self.common.namespaces.by_ana_group();
@@ -140,7 +140,7 @@ impl Subsystem {
     }
 
     /// Sets what discovery shows. If that changes anything, hosts with a
-    /// persistent connection hear of it.
+    /// persistent connection get an event.
     pub fn set_discovery(
         &mut self,
         listeners: Vec<Listener>,

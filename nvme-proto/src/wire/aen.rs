@@ -9,7 +9,7 @@ bitfields! {
         aet with_aet: u8 = 0..=2;
         /// AEI: what happened, by kind.
         aei with_aei: u8 = 8..=15;
-        /// LID: the log page that tells more, and whose reading re-arms the event.
+        /// LID: the log page with details, and whose reading re-arms the event.
         lid with_lid: u8 = 16..=23;
     }
 }

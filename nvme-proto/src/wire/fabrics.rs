@@ -1,6 +1,6 @@
 //! Fabrics commands (Base, 6): Connect, Disconnect, properties, authentication.
 //!
-//! Each is an SQE of opcode 7Fh whose byte 4, FCTYPE, tells which. They are the
+//! Each is an SQE of opcode 7Fh whose byte 4, FCTYPE, says which. They are the
 //! same 64 bytes as [`Sqe`], under other names: [`Sqe`] converts to and from each.
 
 use zerocopy::little_endian::{U16, U32, U64};

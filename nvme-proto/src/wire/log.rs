@@ -116,7 +116,7 @@ pub struct ErrorEntry {
     pub lba: U64,
     /// NSID, if any.
     pub nsid: U32,
-    /// Vendor specific log page that tells more; 0 if none.
+    /// Vendor specific log page with details; 0 if none.
     pub vendor_log_page: u8,
     /// TRTYPE: transport.
     pub trtype: u8,

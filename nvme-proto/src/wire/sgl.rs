@@ -77,7 +77,7 @@ pub enum Sgl {
         /// Whether the response shall be a SEND with invalidate of `rkey`.
         invalidate: bool,
     },
-    /// Data of the controller that the host does not want.
+    /// Data of the controller that the host discards.
     BitBucket {
         /// In bytes.
         length: u32,

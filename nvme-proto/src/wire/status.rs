@@ -27,7 +27,7 @@ const DNR: u16 = 1 << 14;
 const ALL_BITS: u16 = 0x7fff;
 
 /// The codes, by status code type. A value that two command sets define
-/// differently (1/80h to 1/82h) is told apart by the command alone, so its text
+/// differently (1/80h to 1/82h) is distinguished by the command alone, so its text
 /// names both.
 macro_rules! status_codes {
     ($($sct:literal { $($sc:literal $name:ident $text:literal $(or $alias:ident)*;)+ })+) => {

@@ -1,10 +1,11 @@
-//! From packets to capsules: as much of pcap, RoCE v2 and the IB connection
+//! From packets to capsules: as much of RoCE v2 and the IB connection
 //! manager as these two files need. It trusts them; it is no parser for a network.
 
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 
+use cairn_sim::pcap;
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Cqe, FromBytes, Sgl, Sqe};
 
@@ -77,7 +78,7 @@ impl Session {
             name,
             ..Self::default()
         };
-        for (index, frame) in frames(&file).enumerate() {
+        for (index, frame) in pcap::frames(&file).into_iter().enumerate() {
             if let Some(packet) = roce_packet(index + 1, frame) {
                 session.take(&packet);
             }
@@ -289,19 +290,6 @@ impl Flow {
 fn path(name: &str, extension: &str) -> PathBuf {
     let captures = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../tests/captures");
     captures.join(format!("{name}.{extension}"))
-}
-
-/// The frames of a classic little-endian pcap file.
-fn frames(file: &[u8]) -> impl Iterator<Item = &[u8]> {
-    assert_eq!(file[..4], [0xd4, 0xc3, 0xb2, 0xa1]);
-    let mut rest = &file[24..];
-    std::iter::from_fn(move || {
-        let (header, tail) = rest.split_at_checked(16)?;
-        let captured = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
-        let (frame, tail) = tail.split_at(captured);
-        rest = tail;
-        Some(frame)
-    })
 }
 
 /// Ethernet, IPv4, UDP to port 4791, BTH; anything else is not ours.

@@ -200,7 +200,7 @@ fn json_has_what_the_table_has() {
         assert!(finding[field].is_string(), "{field}");
     }
     assert!(finding["evidence"][0]["path"].is_string());
-    assert!(finding["mend"][0]["command"].is_string());
+    assert!(finding["fix"][0]["command"].is_string());
     let (out, _) = run(&format!(
         "{PROGRAM} fabric -o json --root {}",
         root.display()

@@ -1,6 +1,6 @@
 //! Eleven planted faults. Somebody says "it does not connect" or "it is slow", and
 //! knows no more; `doctor` names the cause first of all, shows the evidence and has
-//! the command that mends it, and docs/roce/troubleshooting.md leads from the
+//! the command that fixes it, and docs/roce/troubleshooting.md leads from the
 //! sentence to the rule.
 
 mod common;
@@ -26,8 +26,8 @@ struct Fault {
     found: &'static [&'static str],
     /// Where it must be seen.
     evidence: &'static str,
-    /// The command that mends it.
-    mend: &'static str,
+    /// The command that fixes it.
+    fix: &'static str,
 }
 
 const FAULTS: [Fault; 11] = [
@@ -41,7 +41,7 @@ const FAULTS: [Fault; 11] = [
             "client v2 does NOT connect to server v1",
         ],
         evidence: "/sys/kernel/config/rdma_cm/mlx5_0/ports/1/default_roce_mode",
-        mend: "cairn-target fabric set-mode mlx5_0 v2 --port 1",
+        fix: "cairn-target fabric set-mode mlx5_0 v2 --port 1",
     },
     Fault {
         machine: "healthy",
@@ -55,7 +55,7 @@ const FAULTS: [Fault; 11] = [
             "data buffers of 2 reactors: 32 MiB",
         ],
         evidence: "/proc/self/limits",
-        mend: "systemctl edit cairn-target, and add: [Service] LimitMEMLOCK=infinity",
+        fix: "systemctl edit cairn-target, and add: [Service] LimitMEMLOCK=infinity",
     },
     Fault {
         machine: "healthy",
@@ -64,7 +64,7 @@ const FAULTS: [Fault; 11] = [
         change: "- /sys/class/infiniband/mlx5_0/ports/1/gids/2\n- /sys/class/infiniband/mlx5_0/ports/1/gids/3",
         found: &["error [gid] 192.0.2.1", "mlx5_0 port 1 has no GID for it"],
         evidence: "/sys/class/infiniband/mlx5_0/ports/1/gids",
-        mend: "ip address del 192.0.2.1/24 dev eth2 && ip address add 192.0.2.1/24 dev eth2",
+        fix: "ip address del 192.0.2.1/24 dev eth2 && ip address add 192.0.2.1/24 dev eth2",
     },
     Fault {
         machine: "healthy",
@@ -73,7 +73,7 @@ const FAULTS: [Fault; 11] = [
         change: "- /sys/class/infiniband/mlx5_0/ports/1/gids/3",
         found: &["error [gid] 192.0.2.1", "its GID is of RoCE v1 alone"],
         evidence: "/sys/class/infiniband/mlx5_0/ports/1/gid_attrs/types/2",
-        mend: "cairn-target fabric set-mode mlx5_0 v1 --port 1",
+        fix: "cairn-target fabric set-mode mlx5_0 v1 --port 1",
     },
     Fault {
         machine: "healthy",
@@ -85,7 +85,7 @@ const FAULTS: [Fault; 11] = [
             "packets of 1120 bytes come back, those of 4200 do not",
         ],
         evidence: "echo 192.0.2.9 4200",
-        mend: "ip link set eth2 mtu 1120  # here, until then",
+        fix: "ip link set eth2 mtu 1120  # here, until then",
     },
     Fault {
         machine: "healthy",
@@ -94,7 +94,7 @@ const FAULTS: [Fault; 11] = [
         change: "[/sys/kernel/config/rdma_cm]\nmlx5_0/ports/1/default_roce_tos = 0",
         found: &["warning [pfc] eth2", "priority 0; PFC protects 3"],
         evidence: "dcb eth2",
-        mend: "cairn-target fabric set-tos mlx5_0 96 --port 1",
+        fix: "cairn-target fabric set-tos mlx5_0 96 --port 1",
     },
     Fault {
         machine: "healthy",
@@ -107,7 +107,7 @@ const FAULTS: [Fault; 11] = [
             "+1234 in 1.0 s",
         ],
         evidence: "/sys/class/infiniband/mlx5_0/ports/1/counters/port_xmit_discards",
-        mend: "dcb pfc show dev eth2; ethtool -S eth2 | grep -E 'pause|discard'  # and the same on the switch",
+        fix: "dcb pfc show dev eth2; ethtool -S eth2 | grep -E 'pause|discard'  # and the same on the switch",
     },
     Fault {
         machine: "healthy",
@@ -121,7 +121,7 @@ const FAULTS: [Fault; 11] = [
             "92.6 %",
         ],
         evidence: "/sys/class/net/eth2/mtu",
-        mend: "ip link set eth2 mtu 4200",
+        fix: "ip link set eth2 mtu 4200",
     },
     Fault {
         machine: "healthy",
@@ -133,7 +133,7 @@ const FAULTS: [Fault; 11] = [
             "user 1000 may not open it",
         ],
         evidence: "/dev/infiniband/uverbs0",
-        mend: "chgrp rdma /dev/infiniband/uverbs0",
+        fix: "chgrp rdma /dev/infiniband/uverbs0",
     },
     Fault {
         machine: "healthy",
@@ -142,7 +142,7 @@ const FAULTS: [Fault; 11] = [
         change: "[/sys/class/infiniband/mlx5_0/ports/1]\nstate = 1: DOWN\nphys_state = 3: Disabled",
         found: &["error [port] mlx5_0 port 1", "is DOWN, not ACTIVE"],
         evidence: "/sys/class/infiniband/mlx5_0/ports/1/state",
-        mend: "ip link set eth2 up",
+        fix: "ip link set eth2 up",
     },
     Fault {
         machine: "rxe",
@@ -151,7 +151,7 @@ const FAULTS: [Fault; 11] = [
         change: "[?]\nqueue-pairs rxe0 = [{\"port\":1,\"type\":\"GSI\",\"state\":\"ERR\",\"count\":1}]",
         found: &["error [gsi] rxe0 port 1", "is broken (state ERR)"],
         evidence: "rdma resource show qp link rxe0",
-        mend: "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0",
+        fix: "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0",
     },
 ];
 
@@ -180,12 +180,12 @@ fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_mends_it()
         );
         assert!(
             found
-                .mend
+                .fix
                 .iter()
-                .any(|mend| mend.command.starts_with(fault.mend)),
-            "{}: not mended by {}:\n{}",
+                .any(|fix| fix.command.starts_with(fault.fix)),
+            "{}: not fixed by {}:\n{}",
             fault.name,
-            fault.mend,
+            fault.fix,
             text(found)
         );
         assert!(!found.why.is_empty(), "{}", fault.name);

@@ -5,26 +5,15 @@ use cairn_roce_proto::wire::cm::{IpCm, Message, ip_cm};
 use cairn_roce_proto::wire::frame::Frame;
 use cairn_roce_proto::wire::icrc::{self, Checker};
 use cairn_roce_proto::wire::{Opcode, Packet};
+use cairn_sim::pcap;
 
 const MTU_1500: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu1500.pcap");
 const MTU_4200: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu4200.pcap");
 
-/// The frames of a little-endian pcap file.
-fn frames(pcap: &[u8]) -> Vec<&[u8]> {
-    let mut rest = &pcap[24..];
-    let mut frames = Vec::new();
-    while let Some((header, after)) = rest.split_first_chunk::<16>() {
-        let length = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
-        frames.push(&after[..length]);
-        rest = &after[length..];
-    }
-    frames
-}
-
-fn check(pcap: &[u8], expected: usize) {
+fn check(file: &[u8], expected: usize) {
     let mut checker = Checker::new();
     let mut seen = 0;
-    for (number, bytes) in (1..).zip(frames(pcap)) {
+    for (number, bytes) in (1..).zip(pcap::frames(file)) {
         let Some(frame) = Frame::parse(bytes) else {
             continue; // ARP and neighbour discovery
         };

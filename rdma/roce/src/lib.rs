@@ -7,7 +7,6 @@
 //! What packets mean, when they are sent and what answers them is decided in
 //! `cairn-roce-proto`, which has no I/O.
 
-pub mod chance;
 pub mod memory;
 pub mod phy;
 pub mod soft;

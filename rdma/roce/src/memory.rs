@@ -4,7 +4,7 @@
 //! A region has a local key, for work requests of this end, and, only if peers were
 //! given a right to it, a remote key. The two stand in tables of their own: a local
 //! key says where its region stands and means nothing on the wire; a remote key is
-//! chance in all of its bits. So a packet cannot name, read, write or invalidate
+//! random in all of its bits. So a packet cannot name, read, write or invalidate
 //! memory that was registered for this end alone.
 //!
 //! One [`Regions`] is a protection domain: its keys are good for the queue pairs of
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use cairn_rdma::{Access, FabricError, Mapping, Sge};
 use cairn_roce_proto::qp::memory::{Memory, Refused};
 
-use crate::chance::Chance;
+use cairn_rdma::entropy::Entropy;
 
 /// Regions that a protection domain holds at a time.
 pub const MAX_REGIONS: usize = 4096;
@@ -71,7 +71,7 @@ pub struct Regions {
     /// Counts the tables, so that readers see with one load that theirs is old.
     version: AtomicU64,
     table: Mutex<Arc<Table>>,
-    chance: Chance,
+    entropy: Entropy,
 }
 
 /// A reader's view of a domain's regions. A key that is taken out of use is
@@ -85,23 +85,23 @@ pub struct View {
 
 impl Default for Regions {
     fn default() -> Self {
-        Self::new(Chance::default())
+        Self::new(Entropy::default())
     }
 }
 
 impl Regions {
-    /// No regions; `chance` will make their remote keys.
+    /// No regions; `entropy` makes their remote keys.
     #[must_use]
-    pub fn new(chance: Chance) -> Self {
+    pub fn new(entropy: Entropy) -> Self {
         let table = Table {
             // A key of one domain is not, by accident, one of another.
-            registered: chance.draw() as u32,
+            registered: entropy.draw() as u32,
             ..Table::default()
         };
         Self {
             version: AtomicU64::new(0),
             table: Mutex::new(Arc::new(table)),
-            chance,
+            entropy,
         }
     }
 }
@@ -127,7 +127,7 @@ impl Regions {
             what: "memory regions",
             limit: MAX_REGIONS as u64,
         })?;
-        let rkey = access.is_remote().then(|| next.remote_key(&self.chance));
+        let rkey = access.is_remote().then(|| next.remote_key(&self.entropy));
         let region = Arc::new(Region {
             lkey,
             rkey,
@@ -192,7 +192,7 @@ impl Table {
     }
 
     /// A remote key whose place is free.
-    fn remote_key(&mut self, chance: &Chance) -> u32 {
+    fn remote_key(&mut self, entropy: &Entropy) -> u32 {
         if 2 * (self.remotes + 1) > self.remote.len() {
             let entries = FIRST_ENTRIES.max(2 * self.remote.len());
             let old = std::mem::replace(&mut self.remote, vec![None; entries]);
@@ -204,7 +204,7 @@ impl Table {
             }
         }
         loop {
-            let rkey = chance.draw() as u32;
+            let rkey = entropy.draw() as u32;
             if rkey != 0 && self.remote[self.remote_index(rkey)].is_none() {
                 return rkey;
             }
@@ -257,7 +257,7 @@ impl View {
     }
 }
 
-// Other threads may look for what `write` and `scatter` copied after [`Mapping::settle`].
+// Other threads may look for what `write` and `scatter` copied after [`Mapping::fence`].
 impl Memory for View {
     fn knows(&self, rkey: u32) -> bool {
         self.remote(rkey).is_ok()
@@ -279,10 +279,10 @@ impl Memory for View {
         Ok(())
     }
 
-    fn foresee(&self, rkey: u32, addr: u64, length: u64, access: Access) {
+    fn prefetch(&self, rkey: u32, addr: u64, length: u64, access: Access) {
         let region = self.remote(rkey);
         if let Ok((mapping, offset)) = region.and_then(|r| r.locate(addr, length, access)) {
-            mapping.foresee(offset, length as usize);
+            mapping.prefetch(offset, length as usize);
         }
     }
 
@@ -328,14 +328,14 @@ impl Memory for View {
         }
     }
 
-    fn foresee_gather(&self, sges: &[Sge], offset: u64, length: u64) {
+    fn prefetch_gather(&self, sges: &[Sge], offset: u64, length: u64) {
         if let Some(piece) = Pieces::new(sges, offset).next()
             && let Ok(region) = self.local(piece.lkey)
         {
             let length = length.min(u64::from(piece.length));
             let located = region.locate(piece.addr, length, Access::LOCAL_READ);
             if let Ok((mapping, at)) = located {
-                mapping.foresee(at, length as usize);
+                mapping.prefetch(at, length as usize);
             }
         }
     }
@@ -488,7 +488,7 @@ mod tests {
             rkeys().filter(|&rkey| memory.knows(rkey)).count(),
             MAX_REGIONS
         );
-        // Chance in every bit: none is the same in all, or in most, of them.
+        // Random in every bit: none is the same in all, or in most, of them.
         for bit in 0..32 {
             let set = rkeys().filter(|rkey| rkey >> bit & 1 == 1).count();
             assert!(

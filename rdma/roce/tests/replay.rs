@@ -15,6 +15,7 @@ use cairn_roce_proto::qp::{Context, Qp, QpConfig};
 use cairn_roce_proto::wire::cm::Message;
 use cairn_roce_proto::wire::frame::Frame;
 use cairn_roce_proto::wire::{Opcode, Packet};
+use cairn_sim::pcap;
 
 const MTU_1500: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu1500.pcap");
 const MTU_4200: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-session-mtu4200.pcap");
@@ -22,18 +23,11 @@ const MTU_4200: &[u8] = include_bytes!("../../../tests/captures/nvme-rdma-sessio
 /// Bytes of a receive: a capsule with 4 KiB of data.
 const CAPSULE: u32 = 64 + 4096;
 
-fn packets(pcap: &[u8]) -> Vec<Packet<'_>> {
-    let mut rest = &pcap[24..];
-    let mut packets = Vec::new();
-    while let Some((header, after)) = rest.split_first_chunk::<16>() {
-        let length = u32::from_le_bytes(header[8..12].try_into().unwrap()) as usize;
-        if let Some(frame) = Frame::parse(&after[..length]) {
-            let transport = &frame.packet[..frame.packet.len() - 4];
-            packets.push(Packet::parse(transport).unwrap());
-        }
-        rest = &after[length..];
-    }
-    packets
+fn packets(file: &[u8]) -> Vec<Packet<'_>> {
+    let frames = pcap::frames(file).into_iter().filter_map(Frame::parse);
+    frames
+        .map(|frame| Packet::parse(&frame.packet[..frame.packet.len() - 4]).unwrap())
+        .collect()
 }
 
 /// A connection of the capture.
@@ -120,9 +114,9 @@ fn play(packets: &[Packet<'_>], connection: &Connection, mtu: u32) -> (Vec<Ackno
         while let Some(length) = qp.poll_transmit(now, &mut out, &mut cx) {
             answers.push(acknowledged(&Packet::parse(&out[..length]).unwrap()));
         }
-        if let Some(done) = completions.pop() {
-            assert_eq!(done.completion.kind, CompletionKind::Recv);
-            assert_eq!(done.completion.status, WorkStatus::Success);
+        if let Some(completion) = completions.pop() {
+            assert_eq!(completion.kind, CompletionKind::Recv);
+            assert_eq!(completion.status, WorkStatus::Success);
             messages += 1;
             assert!(receives.post(&[work]));
         }

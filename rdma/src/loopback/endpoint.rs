@@ -18,10 +18,10 @@ use super::network::{EndpointKey, QpAddress};
 use super::{LoopbackDevice, LoopbackRequest, REP_PRIVATE_DATA, REQ_PRIVATE_DATA, padded};
 use crate::wake::Wake;
 
-/// The port that a connecting end shows. Loopback peers are not told apart by it.
+/// The port that a connecting end shows. Loopback peers do not differ by it.
 const ACTIVE_PORT: u16 = 49151;
 
-/// IBTA 12.6.7.2: nobody listens there; who listens is of another partition.
+/// IBTA 12.6.7.2: no listener; a listener of another partition.
 const REASON_INVALID_SERVICE_ID: u16 = 8;
 const REASON_UNSUPPORTED_REQUEST: u16 = 5;
 
@@ -117,7 +117,7 @@ impl Endpoint for LoopbackEndpoint {
         let from = self.device.shared.network().begin(self.key, &options.qp)?;
         let listening = match self.device.shared.listening_at(options.remote) {
             None => Err(REASON_INVALID_SERVICE_ID),
-            Some(listening) if !listening.pkey.hears(options.pkey.bits()) => {
+            Some(listening) if !listening.pkey.accepts(options.pkey.bits()) => {
                 Err(REASON_UNSUPPORTED_REQUEST)
             }
             Some(listening) => Ok(listening),
@@ -154,7 +154,7 @@ impl Endpoint for LoopbackEndpoint {
         None
     }
 
-    fn remark(&mut self, _: QpId, _: Marking) -> bool {
+    fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }
 

@@ -112,13 +112,13 @@ impl Shared {
 }
 
 impl Loopback {
-    /// A network with nobody on it.
+    /// A network without devices.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Takes the device that owns `address` away: its endpoints hear
+    /// Takes the device that owns `address` away: its endpoints get
     /// [`Event::DeviceRemoved`](crate::Event::DeviceRemoved), their peers a
     /// transport error, its listeners [`ListenerEvent::Down`].
     pub fn unplug(&self, address: IpAddr) {
@@ -133,7 +133,7 @@ impl Loopback {
         if let Some(device) = device {
             self.shared.network().remove_device(device.id);
         }
-        self.tell_listeners(address, || ListenerEvent::Down {
+        self.notify_listeners(address, || ListenerEvent::Down {
             reason: format!("the device of {address} was removed"),
         });
     }
@@ -142,7 +142,7 @@ impl Loopback {
     /// registered on the old one belongs.
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
-        self.tell_listeners(address, || ListenerEvent::Up);
+        self.notify_listeners(address, || ListenerEvent::Up);
     }
 
     /// Has the device that owns `address` answer no more work of a kind. What is
@@ -165,7 +165,7 @@ impl Loopback {
         self.shared.network().answer_all(device);
     }
 
-    fn tell_listeners(&self, address: IpAddr, event: impl Fn() -> ListenerEvent) {
+    fn notify_listeners(&self, address: IpAddr, event: impl Fn() -> ListenerEvent) {
         let there: Vec<_> = self
             .shared
             .listeners()

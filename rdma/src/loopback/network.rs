@@ -547,7 +547,7 @@ impl Network {
         (&region.mapping, (sge.addr - region.mapping.addr()) as usize)
     }
 
-    /// Flushes the queue pair and tells its owner, if the owner has not let go.
+    /// Flushes the queue pair and notifies its owner, if the owner has not let go.
     fn break_qp(&mut self, at: QpAddress, reason: DisconnectReason) {
         let Some(qp) = self.qp(at) else { return };
         match qp.phase {

@@ -50,7 +50,7 @@ pub(super) enum Phase {
     /// Waits for the peer's answer.
     Connecting,
     Established,
-    /// The owner has heard, or is about to hear, that it is over.
+    /// It has ended: the owner has the event, or is about to get it.
     Broken,
     /// The owner has let go.
     Closing,
@@ -147,8 +147,8 @@ impl EndpointState {
         }
     }
 
-    /// The events, now that the owner hears them. The slot of a queue pair is
-    /// not another's before its owner has heard `Closed`.
+    /// The events, which the owner takes. The slot of a queue pair is
+    /// not another's before its owner has `Closed`.
     pub(super) fn take_events(&mut self, out: &mut Vec<Event>) {
         for event in &self.events {
             if let Event::Closed { qp } = event {

@@ -278,7 +278,7 @@ impl Id {
         })
     }
 
-    /// What the connection manager wants of a queue pair on its way to `state`.
+    /// What the connection manager requires of a queue pair on its way to `state`.
     pub(crate) fn qp_attributes(
         &mut self,
         state: sys::ibv_qp_state,

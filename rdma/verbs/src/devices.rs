@@ -9,8 +9,8 @@ use crate::device::VerbsDevice;
 use crate::explain;
 use crate::library::Library;
 
-/// The devices that are open. Each is opened once, and closed when nobody
-/// holds it any more.
+/// The devices that are open. Each is opened once, and closed when the
+/// last owner releases it.
 pub(crate) struct Devices {
     library: &'static Library,
     open: Mutex<Vec<Weak<VerbsDevice>>>,

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unlimited_process_is_not_told_to_raise_a_limit() {
+    fn an_unlimited_process_gets_no_advice_about_a_limit() {
         let error = register("rxe0", 72 << 20, None, errno(libc::ENOMEM)).to_string();
         assert!(!error.contains("ulimit"), "{error}");
     }

@@ -28,6 +28,7 @@ mod library;
 mod listener;
 mod objects;
 mod pkey_table;
+mod port;
 mod provider;
 mod receives;
 mod region_table;
@@ -37,4 +38,5 @@ mod sys;
 mod watcher;
 
 pub use library::{Library, LibraryError};
+pub use port::{PortMtu, port_mtu};
 pub use provider::VerbsProvider;

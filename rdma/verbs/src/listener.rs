@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use cairn_rdma::log::Topic;
 use cairn_rdma::{
-    Complaints, ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, PKey, Sink,
+    ConnRequest, FabricError, ListenOptions, Listener, ListenerEvent, PKey, PeerLimit, Sink,
     peer_detail, peer_line,
 };
 
@@ -54,7 +54,7 @@ impl VerbsListener {
             backlog: options.backlog,
             pkey: options.pkey,
             waiting: Arc::default(),
-            complaints: RefCell::default(),
+            peer_limit: RefCell::default(),
             sink,
         };
         let first = desk.listen()?;
@@ -111,7 +111,7 @@ struct Desk {
     /// Requests that were handed on and are not answered yet.
     waiting: Arc<AtomicU32>,
     /// A peer shall not fill the log.
-    complaints: RefCell<Complaints>,
+    peer_limit: RefCell<PeerLimit>,
     sink: Sink,
 }
 
@@ -183,7 +183,7 @@ impl Desk {
 
     fn complain(&self, peer: SocketAddr, reason: &str) {
         let admitted =
-            self.complaints
+            self.peer_limit
                 .borrow_mut()
                 .admit(Topic::Refused, peer.ip(), Instant::now());
         if let Some(line) = admitted {

@@ -15,7 +15,7 @@ pub(crate) struct PKeyTable {
 
 impl PKeyTable {
     /// Where a P_Key stands. Another kind of membership in the same partition is not
-    /// it: a limited member does not hear what a full one does.
+    /// it: a limited member does not receive what a full one does.
     pub(crate) fn index_of(&self, pkey: PKey) -> Result<u16, FabricError> {
         let place = self.keys.iter().position(|&key| key == pkey.bits());
         let index = place.and_then(|index| u16::try_from(index).ok());

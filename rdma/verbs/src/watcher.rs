@@ -2,10 +2,10 @@
 //!
 //! A device has one stream of asynchronous events, and many endpoints on many
 //! threads that care. The watcher reads the stream and hands each endpoint a
-//! copy through a mailbox; events are rare, so nobody minds the lock.
+//! copy through a mailbox; events are rare, so the lock costs nothing.
 //!
 //! It also holds a connection identifier bound to the device, for one event
-//! only: rdma_cm tells of a device's removal by way of identifiers, and a
+//! only: rdma_cm reports a device's removal by way of identifiers, and a
 //! device may have no connection at the time.
 
 use std::collections::VecDeque;
@@ -25,7 +25,7 @@ use cairn_rdma::wake::{Wake, wait_readable};
 
 /// What an endpoint learns from the watcher.
 #[derive(Debug, Clone)]
-pub(crate) enum News {
+pub(crate) enum DeviceEvent {
     /// The device goes away.
     Removed,
     /// Something happened to a queue pair: to one of this endpoint's, perhaps.
@@ -34,9 +34,9 @@ pub(crate) enum News {
     Notice(String),
 }
 
-/// Where an endpoint's news wait.
+/// Where an endpoint's events wait.
 pub(crate) struct Mailbox {
-    news: Mutex<VecDeque<News>>,
+    events: Mutex<VecDeque<DeviceEvent>>,
     /// Saves the lock when there is nothing, which is nearly always.
     full: AtomicBool,
     wake: Wake,
@@ -45,13 +45,13 @@ pub(crate) struct Mailbox {
 impl Mailbox {
     fn new() -> Result<Self, FabricError> {
         Ok(Self {
-            news: Mutex::default(),
+            events: Mutex::default(),
             full: AtomicBool::new(false),
             wake: Wake::new()?,
         })
     }
 
-    /// Readable while there are news.
+    /// Readable while there are events.
     pub(crate) fn fd(&self) -> std::os::fd::RawFd {
         self.wake.fd()
     }
@@ -60,24 +60,24 @@ impl Mailbox {
         !self.full.load(Ordering::Acquire)
     }
 
-    fn put(&self, news: News) {
-        lock(&self.news).push_back(news);
+    fn put(&self, events: DeviceEvent) {
+        lock(&self.events).push_back(events);
         self.full.store(true, Ordering::Release);
         self.wake.wake();
     }
 
-    /// Takes the oldest news.
-    pub(crate) fn take(&self) -> Option<News> {
+    /// Takes the oldest event.
+    pub(crate) fn take(&self) -> Option<DeviceEvent> {
         if self.is_empty() {
             return None;
         }
-        let mut waiting = lock(&self.news);
-        let news = waiting.pop_front();
+        let mut waiting = lock(&self.events);
+        let events = waiting.pop_front();
         if waiting.is_empty() {
             self.full.store(false, Ordering::Release);
             self.wake.clear();
         }
-        news
+        events
     }
 }
 
@@ -103,9 +103,9 @@ impl Subscribers {
         let mut mailboxes = lock(&self.mailboxes);
         mailboxes.retain(|old| old.strong_count() > 0);
         mailboxes.push(Arc::downgrade(&mailbox));
-        // Looked at under the lock under which everyone is told.
+        // Looked at under the lock under which all are notified.
         if self.is_removed() {
-            mailbox.put(News::Removed);
+            mailbox.put(DeviceEvent::Removed);
         }
         Ok(mailbox)
     }
@@ -120,30 +120,32 @@ impl Subscribers {
         if !self.removed.swap(true, Ordering::AcqRel) {
             // Cause: the device.
             tracing::warn!(device = self.device, "the RDMA device goes away");
-            tell(&mailboxes, &News::Removed);
+            notify(&mailboxes, &DeviceEvent::Removed);
         }
     }
 
-    fn tell(&self, news: &News) {
-        tell(&lock(&self.mailboxes), news);
+    fn notify(&self, events: &DeviceEvent) {
+        notify(&lock(&self.mailboxes), events);
     }
 
     fn async_event(&self, event: AsyncEvent) {
         let device = &self.device;
         match event {
-            AsyncEvent::QueuePair(kind, number) => self.tell(&News::QueuePair(kind, number)),
+            AsyncEvent::QueuePair(kind, number) => {
+                self.notify(&DeviceEvent::QueuePair(kind, number));
+            }
             AsyncEvent::Port(sys::IBV_EVENT_PORT_ACTIVE, port) => {
-                self.tell(&News::Notice(format!("{device} port {port} is up")));
+                self.notify(&DeviceEvent::Notice(format!("{device} port {port} is up")));
             }
             AsyncEvent::Port(_, port) => {
-                self.tell(&News::Notice(format!(
+                self.notify(&DeviceEvent::Notice(format!(
                     "{device} port {port} is down: check its cable and its network interface; \
                      connections last until their retries are spent"
                 )));
             }
             AsyncEvent::Other(sys::IBV_EVENT_DEVICE_FATAL) => self.device_removed(),
             AsyncEvent::Other(sys::IBV_EVENT_CQ_ERR | sys::IBV_EVENT_SRQ_ERR) => {
-                self.tell(&News::Notice(format!(
+                self.notify(&DeviceEvent::Notice(format!(
                     "{device} has broken a queue: it is out of order from now on"
                 )));
                 self.device_removed();
@@ -154,14 +156,14 @@ impl Subscribers {
     }
 }
 
-fn tell(mailboxes: &[Weak<Mailbox>], news: &News) {
+fn notify(mailboxes: &[Weak<Mailbox>], events: &DeviceEvent) {
     for mailbox in mailboxes.iter().filter_map(Weak::upgrade) {
-        mailbox.put(news.clone());
+        mailbox.put(events.clone());
     }
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // Whole whoever panics: a change is one push, or takes all.
+    // Whole after any panic: a change is one push, or takes all.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -238,7 +240,7 @@ fn watch(
         if subscribers.is_removed() {
             // The kernel lets the device go only when its identifiers are gone.
             drop(sentinel);
-            // Nothing more will be said; whoever holds the device lets go.
+            // No more events follow; all owners release the device.
             wait_readable([stop.fd()], None);
             return;
         }

@@ -42,11 +42,11 @@ impl Frames {
     ///
     /// # Errors
     /// The stream cannot be read on.
-    pub fn next(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
+    pub fn take(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         self.next_within(REQUEST_BYTES_MAX)
     }
 
-    /// As [`next`](Self::next), from a peer that is trusted.
+    /// As [`take`](Self::take), from a peer that is trusted.
     pub(crate) fn next_of_any_length(&mut self) -> Result<Option<Vec<u8>>, FrameError> {
         self.next_within(usize::MAX)
     }
@@ -104,7 +104,7 @@ mod tests {
 
     fn all(frames: &mut Frames) -> Result<Vec<String>, FrameError> {
         let mut values = Vec::new();
-        while let Some(value) = frames.next()? {
+        while let Some(value) = frames.take()? {
             values.push(String::from_utf8_lossy(&value).into_owned());
         }
         Ok(values)
@@ -128,10 +128,10 @@ mod tests {
     fn words_and_endless_values_are_refused() {
         let mut frames = Frames::default();
         frames.push(b"GET / HTTP/1.1");
-        assert_eq!(frames.next(), Err(FrameError::NotAValue));
+        assert_eq!(frames.take(), Err(FrameError::NotAValue));
         let mut frames = Frames::default();
         frames.push(&vec![b'['; REQUEST_BYTES_MAX]);
-        assert_eq!(frames.next(), Err(FrameError::TooLong));
+        assert_eq!(frames.take(), Err(FrameError::TooLong));
     }
 
     proptest! {

@@ -136,7 +136,7 @@ fn call(value: Value) -> Call {
 }
 
 /// The response to the request with that id.
-pub(crate) fn response(id: Value, result: Result<Value, Error>) -> Value {
+pub(crate) fn response(id: &Value, result: Result<Value, Error>) -> Value {
     match result {
         Ok(result) => json!({"jsonrpc": "2.0", "id": id, "result": result}),
         Err(Error { code, message }) => {

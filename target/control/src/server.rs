@@ -110,7 +110,7 @@ fn refuse(stream: &UnixStream) {
         rustix::io::Errno::AGAIN,
         "too many connections to the control socket: close some, or try again later",
     );
-    let _ = stream.try_write(line(&message::response(Value::Null, Err(error))).as_bytes());
+    let _ = stream.try_write(line(&message::response(&Value::Null, Err(error))).as_bytes());
 }
 
 /// How many connections each user has.
@@ -167,7 +167,7 @@ impl Client {
         // Until when the next request, or the rest of one, has to come.
         let mut deadline = Instant::now() + self.patience.idle;
         loop {
-            match frames.next() {
+            match frames.take() {
                 Ok(Some(frame)) => {
                     if self.answer(handler, &frame).await.is_err() {
                         return;
@@ -179,7 +179,9 @@ impl Client {
                 Err(error) => {
                     let error = Error::new(Error::PARSE, format!("Parse error: {error}"));
                     // What follows cannot be understood.
-                    let _ = self.send(&message::response(Value::Null, Err(error))).await;
+                    let _ = self
+                        .send(&message::response(&Value::Null, Err(error)))
+                        .await;
                     return;
                 }
             }
@@ -197,7 +199,11 @@ impl Client {
     async fn answer<H: Handler>(&mut self, handler: &H, frame: &[u8]) -> io::Result<()> {
         let calls = match message::parse(frame) {
             Ok(calls) => calls,
-            Err(error) => return self.send(&message::response(Value::Null, Err(error))).await,
+            Err(error) => {
+                return self
+                    .send(&message::response(&Value::Null, Err(error)))
+                    .await;
+            }
         };
         let mut responses = Vec::new();
         for call in calls.calls {
@@ -205,7 +211,7 @@ impl Client {
                 Ok(request) => handler.call(self.peer, request).await,
                 Err(error) => Err(error),
             };
-            responses.extend(call.id.map(|id| message::response(id, result)));
+            responses.extend(call.id.map(|id| message::response(&id, result)));
         }
         match (calls.is_batch, responses.pop()) {
             (_, None) => Ok(()),

@@ -74,7 +74,7 @@ impl Rig {
             self.ring.wait(None).expect("io_uring works");
             while let Some(finished) = self.ring.pop() {
                 let Finished::Operation { tag, result } = finished else {
-                    panic!("nobody polls here: {finished:?}");
+                    panic!("this suite starts no polls: {finished:?}");
                 };
                 let io = &mut operations[tag as usize];
                 let mut progress = self

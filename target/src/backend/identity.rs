@@ -2,7 +2,7 @@
 //! `docs/decisions/` has a page about what an identity follows from, and why.
 
 use std::fs::{self, File};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -19,7 +19,7 @@ const ATTRIBUTE: &str = "user.cairn.uuid";
 /// An identity that nothing else has or will have.
 pub(super) fn random() -> io::Result<Uuid> {
     let mut bytes = [0; 16];
-    File::open("/dev/urandom")?.read_exact(&mut bytes)?;
+    getrandom::fill(&mut bytes)?;
     // RFC 4122, 4.4: version 4, variant 10b.
     bytes[6] = bytes[6] & 0x0f | 0x40;
     bytes[8] = bytes[8] & 0x3f | 0x80;

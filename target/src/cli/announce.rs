@@ -13,7 +13,7 @@ pub(super) fn lines(config: &Config, addresses: &[SocketAddr]) -> Vec<String> {
         let ip = reachable(address.ip());
         let port = address.port();
         let pkey = listener.pkey;
-        let (discover, connect, rest) = if pkey.is_of_one_with(PKey::DEFAULT) {
+        let (discover, connect, rest) = if pkey.is_same_partition_as(PKey::DEFAULT) {
             (
                 "nvme discover -t rdma",
                 "nvme connect -t rdma",

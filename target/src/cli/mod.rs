@@ -41,18 +41,18 @@ struct Cli {
 enum Command {
     /// Exports disks until SIGTERM; SIGHUP reads the configuration again
     Serve(Box<Serve>),
-    /// Says whether a configuration file is right, and if not, what is wrong
+    /// Checks a configuration file, and reports every mistake in it
     Check {
         /// The configuration file
         file: PathBuf,
     },
-    /// Shows what a running target does, as it does it
+    /// Shows the live activity of a running target
     Top(Top),
     #[command(flatten)]
     Steer(steer::Steer),
     /// Prints the JSON schema of configuration files
     Schema,
-    /// Shows what RoCE looks like on this machine, and sets what may be set
+    /// Shows the RoCE devices and settings of this machine, and changes some of them
     Fabric(Box<FabricArgs>),
     /// Reports what is wrong with RoCE on this machine, and how to fix it
     Doctor(Box<diagnosis::Doctor>),
@@ -60,34 +60,34 @@ enum Command {
 
 #[derive(Debug, Clone, Args)]
 struct Serve {
-    /// Where hosts connect; port 4420 if none is given, IPv6 addresses in brackets if one is
+    /// Listens for hosts at this address; the port is 4420 unless given: 192.0.2.1:4421, [2001:db8::1]:4421
     #[arg(long, value_name = "ADDR[:PORT]")]
     listen: Vec<String>,
-    /// A file or block device, memory, or nothing at all; each becomes the next namespace
+    /// A file or block device, a Ceph image, memory, or a null disk; each becomes the next namespace
     #[arg(long, value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
     export: Vec<String>,
     /// The name of the subsystem of the exports
     #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
-    /// What speaks RDMA
+    /// The RDMA provider
     #[arg(long, value_name = "auto|verbs|soft")]
     provider: Option<String>,
-    /// Which RoCE is spoken in user space: v2 on UDP, v1 on Ethernet (takes CAP_NET_RAW)
+    /// RoCE version in user space: v2 on UDP, v1 on Ethernet (requires CAP_NET_RAW)
     #[arg(long, value_name = "v1|v2")]
     roce: Option<String>,
     /// Whether congestion notifications slow RoCE v2 in user space down
     #[arg(long, value_name = "on|off")]
     congestion_control: Option<String>,
-    /// Have RoCE v1 write tags with this VID, on an interface that is no VLAN's; 0: priority alone
+    /// RoCE v1 writes VLAN tags with this VID, on an interface that is no VLAN's; 0: priority alone
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
     /// Partition key of each --listen, such as 0x8001: hosts of other partitions are ignored
     #[arg(long, value_name = "KEY")]
     pkey: Option<PKey>,
-    /// What packets carry, such as tclass=104,dst_ip=192.0.2.0/24: see docs/roce/marking.md
+    /// Traffic class and hop limit of packets, such as tclass=104,dst_ip=192.0.2.0/24: see docs/roce/marking.md
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
-    /// Write what RoCE in user space sends and receives, for Wireshark
+    /// Writes the packets of RoCE in user space into this file, for Wireshark
     #[arg(long, value_name = "FILE")]
     pcap: Option<PathBuf>,
     /// Bytes after which --pcap ends, such as 64MiB
@@ -99,16 +99,16 @@ struct Serve {
     /// Threads that do the I/O
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: Option<u16>,
-    /// Where Prometheus can ask for metrics by HTTP; port 9464 if none is given
+    /// Serves metrics to Prometheus over HTTP at this address; the port is 9464 unless given
     #[arg(long, value_name = "ADDR[:PORT]")]
     metrics: Option<String>,
-    /// The Unix socket to steer the target by; in /run/cairn, or the user's folder, if not given
+    /// The control socket of the target; in /run/cairn, or the user's folder, if not given
     #[arg(long, value_name = "PATH|off")]
     control: Option<String>,
-    /// What is logged, as tracing's filters say it: info, cairn_target=debug, ...
+    /// Log filter, as in tracing: info, cairn_target=debug, ...
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
-    /// How a log line looks
+    /// Format of log lines
     #[arg(long, value_name = "text|json")]
     log_format: Option<String>,
 }

@@ -133,7 +133,7 @@ impl Reactor {
         let Some(port) = &mut self.queues.ports[queue.port] else {
             return Shown::default();
         };
-        if marking != queue.marking && port.endpoint().remark(queue.qp, marking) {
+        if marking != queue.marking && port.endpoint().set_marking(queue.qp, marking) {
             queue.marking = marking;
         }
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
@@ -149,7 +149,7 @@ impl Reactor {
         let peer = queue.peer.ip();
         if let Some(line) = self
             .control
-            .complaints
+            .peer_limit
             .admit(Topic::Refused, peer, self.time.now.at)
         {
             peer_line!(

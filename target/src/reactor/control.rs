@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cairn_rdma::{Complaints, Event};
+use cairn_rdma::{Event, PeerLimit};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::Sizes;
@@ -26,7 +26,7 @@ pub(super) struct Control {
     pub(super) claims: Vec<Claim>,
     /// What disks still have of reactors that panicked in its place.
     pub(super) remains: Vec<Remains>,
-    pub(super) complaints: Complaints,
+    pub(super) peer_limit: PeerLimit,
     /// Connection events of the round, kept for their memory.
     pub(super) events: Vec<Event>,
     /// Whether the reactor ends once all its queues are closed.

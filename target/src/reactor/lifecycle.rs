@@ -56,7 +56,7 @@ impl Reactor {
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let Some(line) =
             self.control
-                .complaints
+                .peer_limit
                 .admit(Topic::Refused, address.ip(), self.time.now.at)
         else {
             return;
@@ -274,7 +274,7 @@ impl Reactor {
         self.queues.counters.ended_by_fault.add(1);
         let Some(line) =
             self.control
-                .complaints
+                .peer_limit
                 .admit(Topic::Fault, address.ip(), self.time.now.at)
         else {
             return;

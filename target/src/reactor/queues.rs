@@ -10,6 +10,7 @@ use nvme_proto::transfer::DataTransfer;
 
 use super::lines::Lines;
 use super::port::Port;
+use super::shares::Stock;
 use crate::ending::Ending;
 use crate::ids::{QpairId, ShareId};
 use crate::metrics::ReactorCounters;
@@ -73,6 +74,28 @@ pub(super) enum Wait {
 }
 
 impl Queues {
+    /// None as yet, with room for so many requests. Of these only admin queues and Connects
+    /// may use `reserve`.
+    pub(super) fn new(requests: u32, reserve: usize, counters: Arc<ReactorCounters>) -> Self {
+        Self {
+            ports: Vec::new(),
+            qpairs: Qpairs::default(),
+            requests: RequestTable::new(requests),
+            lines: Lines::default(),
+            plenty: Stock::plenty(requests as usize, reserve),
+            reserve,
+            hold_until: None,
+            commands: List::default(),
+            late: VecDeque::new(),
+            awaiting_predecessors: List::default(),
+            dirty: Vec::new(),
+            lost: Vec::new(),
+            ended: Vec::new(),
+            draining: false,
+            counters,
+        }
+    }
+
     /// A port that must be there.
     #[inline]
     pub(super) fn port(&self, index: usize) -> &Port {

@@ -1,13 +1,12 @@
 //! How a reactor begins: on its own thread, which the ring and the endpoints
 //! never leave.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use cairn_rdma::{Clock, Complaints, Completion};
+use cairn_rdma::{Clock, Completion, PeerLimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -17,18 +16,16 @@ use super::control::Control;
 use super::disks::Disks;
 use super::idle::Idle;
 use super::io::Io;
-use super::lines::Lines;
 use super::queues::Queues;
 use super::retry::Retries;
-use super::shares::{Shares, Stock};
+use super::shares::Shares;
 use super::time::{Now, Time};
 use super::{Reactor, Sizes, TICK};
 use crate::arena::Arena;
 use crate::metrics::{Doing, ReactorCounters};
 use crate::panics::{self, Panic, Panics, REPORT};
-use crate::qpair::Qpairs;
 use crate::registry::{ControlMessage, Inbox, Registry};
-use crate::request::{List, RequestTable};
+use crate::request::List;
 use crate::ring::Ring;
 
 /// Entries that the ring needs beside one for each request: its polls.
@@ -157,23 +154,7 @@ impl Reactor {
         counters.queue_pairs.set(0);
         let now = clock.now();
         Ok(Self {
-            queues: Queues {
-                ports: Vec::new(),
-                qpairs: Qpairs::default(),
-                requests: RequestTable::new(requests),
-                lines: Lines::default(),
-                plenty: Stock::plenty(requests as usize, reserve),
-                reserve,
-                hold_until: None,
-                commands: List::default(),
-                late: VecDeque::new(),
-                awaiting_predecessors: List::default(),
-                dirty: Vec::new(),
-                lost: Vec::new(),
-                ended: Vec::new(),
-                draining: false,
-                counters,
-            },
+            queues: Queues::new(requests, reserve, counters),
             io: Io {
                 shares: Shares::new(arena.data_bytes()),
                 ring,
@@ -206,7 +187,7 @@ impl Reactor {
                 plane: control,
                 claims: Vec::new(),
                 remains: Vec::new(),
-                complaints: Complaints::default(),
+                peer_limit: PeerLimit::default(),
                 events: Vec::new(),
                 stopping: false,
             },

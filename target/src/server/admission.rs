@@ -101,7 +101,7 @@ impl Control {
         self.observed.rejected(status);
         let now = self.clock.now();
         let peer = request.peer.ip();
-        if let Some(line) = self.complaints.admit(Topic::Refused, peer, now) {
+        if let Some(line) = self.peer_limit.admit(Topic::Refused, peer, now) {
             let reason = refused.reason(peer);
             peer_line!(
                 warn, line, address = %request.peer, local = %request.local, reason,
@@ -115,7 +115,7 @@ impl Control {
     fn turn_away(&mut self, request: ConnRequest) {
         let now = self.clock.now();
         let peer = request.peer.ip();
-        if let Some(line) = self.complaints.admit(Topic::Refused, peer, now) {
+        if let Some(line) = self.peer_limit.admit(Topic::Refused, peer, now) {
             peer_line!(
                 warn, line, address = %request.peer, local = %request.local,
                 reason = "it is none of the listener's allowed_addresses",

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_config::{Config, Nqn};
-use cairn_rdma::{Clock, Complaints, Device, ListenerEvent, Provider};
+use cairn_rdma::{Clock, Device, ListenerEvent, PeerLimit, Provider};
 use nvme_proto::limits::Limits;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
@@ -80,7 +80,7 @@ pub(super) struct Control {
     pub(super) retiring: Vec<Retiring>,
     pub(super) flushing: Vec<Flushing>,
     pub(super) next_deadline: Option<Instant>,
-    pub(super) complaints: Complaints,
+    pub(super) peer_limit: PeerLimit,
     /// Those that ended one job and not the process.
     pub(super) panics: Arc<Panics>,
     /// Connections without an association, and who had one.
@@ -149,7 +149,7 @@ impl Control {
             retiring: Vec::new(),
             flushing: Vec::new(),
             next_deadline: None,
-            complaints: Complaints::default(),
+            peer_limit: PeerLimit::default(),
             places,
             panics,
             config,

@@ -242,21 +242,17 @@ impl State {
     }
 }
 
-/// Numbers by a seed: SplitMix64.
+/// What a seed decides.
 #[derive(Debug)]
-pub(super) struct Chance(u64);
+pub(super) struct Chance(fastrand::Rng);
 
 impl Chance {
     pub(super) fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     pub(super) fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        (z ^ (z >> 31)) % bound
+        self.0.u64(..bound)
     }
 
     pub(super) fn per_mille(&mut self, of_a_thousand: u64) -> bool {

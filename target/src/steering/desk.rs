@@ -65,6 +65,7 @@ pub(super) struct Disk {
     pub(super) product: &'static str,
     pub(super) blocks: u64,
     pub(super) block_bytes: u32,
+    pub(super) read_only: bool,
 }
 
 /// What changes work on.
@@ -331,6 +332,7 @@ pub(super) fn stopped() -> Error {
 }
 
 /// What a change that cannot be made comes to.
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 pub(super) fn of_edit(error: EditError) -> Error {
     let message = error.to_string();
     match error {
@@ -354,6 +356,7 @@ fn of_write(error: WriteError) -> Error {
     }
 }
 
+#[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
 fn of_reload(error: ReloadError) -> Error {
     let message = error.to_string();
     match error {

@@ -14,6 +14,7 @@ use super::parameters::{
     SubsystemAdd, read,
 };
 use super::source::Source;
+use super::spdk;
 use super::views;
 use crate::server::{Handle, Picture};
 
@@ -56,7 +57,11 @@ impl Handler for Methods {
         let Request { method, params } = request;
         let changes = !is_look(&method);
         let shown = changes.then(|| shown(&params));
-        let answer = self.own(&method, params).await;
+        let answer = if method.starts_with("cairn_") || method == "rpc_get_methods" {
+            self.own(&method, params).await
+        } else {
+            self.spdk(&method, params).await
+        };
         if let Some(params) = shown {
             let Peer { uid, pid } = peer;
             match &answer {
@@ -96,6 +101,7 @@ fn is_look(method: &str) -> bool {
     ["_list", "_get", "_status"]
         .iter()
         .any(|end| method.ends_with(end))
+        || method.contains("_get_")
 }
 
 impl Methods {
@@ -120,7 +126,10 @@ impl Methods {
                 let picture = self.picture().await?;
                 Ok(views::status(&picture, &self.facts(), &self.source))
             }
-            "rpc_get_methods" => Ok(json!(NAMES)),
+            "rpc_get_methods" => {
+                let all = NAMES.iter().chain(&spdk::NAMES).chain(&spdk::MORE_NAMES);
+                Ok(all.copied().collect())
+            }
             "cairn_reload" => self.reload(params).await,
             "cairn_config_get" => {
                 read::<Nothing>(params)?;

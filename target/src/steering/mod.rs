@@ -9,6 +9,7 @@ mod desk;
 mod methods;
 mod parameters;
 mod source;
+mod spdk;
 mod views;
 
 use std::sync::Arc;

@@ -113,7 +113,7 @@ impl Top {
             .map_err(|error| error.to_string())?;
         config.metrics.listen.ok_or_else(|| {
             format!(
-                "{}: no [metrics] section, so a target that runs with it tells nothing: add \
+                "{}: no [metrics] section, so a target that runs with it serves no metrics: add \
                  [metrics] listen = \"127.0.0.1:9464\"",
                 file.display()
             )

@@ -15,7 +15,7 @@ use super::peer::{Answer, BUFFER_LEN, ENTRIES, Peer};
 use super::{BLOCK_BYTES, Setting};
 use crate::case::suite;
 use crate::node::SLOT;
-use crate::random::Random;
+use cairn_sim::Random;
 
 suite! {
     short_capsule: "a capsule shorter than an SQE closes the queue",
@@ -69,7 +69,7 @@ fn duplicate_cid(setting: &Setting) -> Result<()> {
     second.cid = waiting.cid;
     peer.say(admin, second.as_bytes())?;
     // How far a controller looks for conflicts is its own affair (Base, figure 94).
-    match peer.hear(admin)? {
+    match peer.receive(admin)? {
         Answer::Closed => Ok(()),
         Answer::Response(cqe) => {
             let status = cqe.status().code();
@@ -172,7 +172,7 @@ fn one_batch(
         .map(|capsule| u16::from_le_bytes([capsule[2], capsule[3]]))
         .collect();
     while unanswered.iter().any(|cid| !may_wait.contains(cid)) {
-        match peer.hear(qp)? {
+        match peer.receive(qp)? {
             Answer::Closed => return Ok(false),
             Answer::Response(cqe) => {
                 let cid = cqe.cid.get();
@@ -195,7 +195,7 @@ fn is_ready(peer: &mut Peer, qp: QpId, on_admin: bool) -> Result<bool> {
     }
     let flush = plain(peer, command::flush(peer.nsid));
     peer.say(qp, flush.as_bytes())?;
-    match peer.hear(qp)? {
+    match peer.receive(qp)? {
         Answer::Closed => Ok(false),
         Answer::Response(cqe) if cqe.cid == flush.cid => Ok(cqe.status().is_success()),
         Answer::Response(cqe) => bail!("{cqe:?} answers nothing"),
@@ -225,7 +225,7 @@ impl Noise {
         if self.0.below(8) > 0 {
             sqe.opc = self.opcode(on_admin);
         }
-        // Other namespaces may be somebody's: only this one, or none there can be.
+        // Other namespaces may be in use: only this one, or none there can be.
         let in_use = (1..=NAMESPACES_MAX).contains(&sqe.nsid.get());
         if !sqe.is_fabrics() && (in_use || self.0.below(2) > 0) {
             sqe.nsid = U32::new(peer.nsid);

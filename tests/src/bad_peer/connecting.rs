@@ -149,7 +149,7 @@ fn command_before_connect(setting: &Setting) -> Result<()> {
             sqe.cid = U16::new(peer.new_cid());
             sqe.dptr = peer.keyed(if nth == 1 { 4096 } else { 512 });
             peer.say(qp, sqe.as_bytes())?;
-            match peer.hear(qp)? {
+            match peer.receive(qp)? {
                 Answer::Closed => {}
                 Answer::Response(cqe) => ensure!(
                     cqe.status().code() == Status::COMMAND_SEQUENCE_ERROR,

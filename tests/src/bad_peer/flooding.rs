@@ -147,7 +147,7 @@ fn event_request_flood(setting: &Setting) -> Result<()> {
     peer.say(admin, last.as_bytes())?;
     let mut refused = 0;
     loop {
-        match peer.hear(admin)? {
+        match peer.receive(admin)? {
             Answer::Response(cqe) if cqe.cid == last.cid => break,
             Answer::Response(cqe) => {
                 ensure!(
@@ -214,17 +214,17 @@ fn say_all(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<()> {
 /// The answers to these commands: one each, and none to any other.
 fn answers(peer: &mut Peer, qp: QpId, sqes: &[Sqe]) -> Result<Vec<Cqe>> {
     let mut waiting: Vec<u16> = sqes.iter().map(|sqe| sqe.cid.get()).collect();
-    let mut heard = Vec::new();
+    let mut responses = Vec::new();
     while !waiting.is_empty() {
-        match peer.hear(qp)? {
+        match peer.receive(qp)? {
             Answer::Closed => anyhow::bail!("the target closed the queue"),
             Answer::Response(cqe) => {
                 let at = waiting.iter().position(|&cid| cid == cqe.cid.get());
                 let at = at.with_context(|| format!("{cqe:?} answers nothing"))?;
                 waiting.swap_remove(at);
-                heard.push(cqe);
+                responses.push(cqe);
             }
         }
     }
-    Ok(heard)
+    Ok(responses)
 }

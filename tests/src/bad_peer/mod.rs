@@ -3,14 +3,14 @@
 //! Each case opens its own connections and speaks in raw capsules. While it
 //! does, a well-behaved bystander has an association with the same subsystem:
 //! its I/O must work before and after, and so must a newcomer's. The cases
-//! write to the namespace: point them at one that nobody needs.
+//! write to the namespace: point them at an unused one.
 
 mod capsules;
 mod connecting;
 mod flooding;
-mod leaving;
 mod peer;
 mod sgls;
+mod vanishing;
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ use cairn_rdma::Provider;
 use nvme_proto::wire::Nqn;
 
 use crate::case::{Case, Outcome};
-use crate::random::Random;
+use cairn_sim::Random;
 
 /// The logical block size of the namespace that the suite writes to.
 const BLOCK_BYTES: u32 = 512;
@@ -58,7 +58,7 @@ pub fn cases() -> Vec<Case<Setting>> {
     all.extend(capsules::cases());
     all.extend(sgls::cases());
     all.extend(flooding::cases());
-    all.extend(leaving::cases());
+    all.extend(vanishing::cases());
     all
 }
 

@@ -1,4 +1,4 @@
-//! A host without manners or duties: it sends the bytes it is told to send.
+//! A host that follows no rules: it sends the bytes that a test gives it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
@@ -27,7 +27,7 @@ pub(super) const BUFFER: usize = DATA + CAPSULES * SLOT;
 /// How much there is.
 pub(super) const BUFFER_LEN: u32 = 1024 * 1024;
 
-/// What a peer hears on a queue.
+/// What a peer receives on a queue.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Answer {
     /// A response.
@@ -57,7 +57,7 @@ pub(super) struct Peer {
     next_cid: u16,
     /// Whether a receive is posted again once it was used.
     replenish: bool,
-    heard: VecDeque<(QpId, Cqe)>,
+    responses: VecDeque<(QpId, Cqe)>,
 }
 
 impl Peer {
@@ -80,7 +80,7 @@ impl Peer {
             next_capsule: 0,
             next_cid: 0,
             replenish: false,
-            heard: VecDeque::new(),
+            responses: VecDeque::new(),
         })
     }
 
@@ -267,7 +267,7 @@ impl Peer {
         let cid = sqe.cid.get();
         self.say(qp, capsule)?;
         loop {
-            match self.hear(qp)? {
+            match self.receive(qp)? {
                 Answer::Response(cqe) if cqe.cid.get() == cid => return Ok(cqe),
                 Answer::Response(_) => {}
                 Answer::Closed => bail!("the target closed the queue instead of answering"),
@@ -297,16 +297,16 @@ impl Peer {
     }
 
     /// The next answer on a queue.
-    pub(super) fn hear(&mut self, qp: QpId) -> Result<Answer> {
+    pub(super) fn receive(&mut self, qp: QpId) -> Result<Answer> {
         self.wait("a response, or the end of the queue", |peer| {
-            peer.try_hear(qp)
+            peer.try_receive(qp)
         })
     }
 
     /// Waits until the target closes a queue; what it says before is ignored.
     pub(super) fn expect_closed(&mut self, qp: QpId) -> Result<()> {
         self.wait("the end of the queue", |peer| {
-            while let Some(answer) = peer.try_hear(qp) {
+            while let Some(answer) = peer.try_receive(qp) {
                 if answer == Answer::Closed {
                     return Some(());
                 }
@@ -352,7 +352,7 @@ impl Peer {
                 let bytes = self.node.received(&landed);
                 let cqe = Cqe::read_from_bytes(&bytes).ok();
                 let cqe = cqe.with_context(|| format!("a response of {} bytes", bytes.len()))?;
-                self.heard.push_back((landed.qp, cqe));
+                self.responses.push_back((landed.qp, cqe));
             }
             if self.replenish {
                 let slot = slot_of(landed.id);
@@ -362,9 +362,12 @@ impl Peer {
         Ok(())
     }
 
-    fn try_hear(&mut self, qp: QpId) -> Option<Answer> {
-        if let Some(at) = self.heard.iter().position(|(on, _)| *on == qp) {
-            return self.heard.remove(at).map(|(_, cqe)| Answer::Response(cqe));
+    fn try_receive(&mut self, qp: QpId) -> Option<Answer> {
+        if let Some(at) = self.responses.iter().position(|(on, _)| *on == qp) {
+            return self
+                .responses
+                .remove(at)
+                .map(|(_, cqe)| Answer::Response(cqe));
         }
         let about_end =
             |event: &Event| qp_of(event) == Some(qp) && !matches!(event, Event::Established { .. });

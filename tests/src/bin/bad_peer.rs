@@ -30,7 +30,7 @@ struct Arguments {
     /// The subsystem.
     #[arg(long, required_unless_present = "list")]
     nqn: Option<String>,
-    /// The namespace to write to: one that nobody needs.
+    /// The namespace to write to: an unused one.
     #[arg(long, default_value_t = 1)]
     nsid: u32,
     /// How many seconds the target may take for anything.

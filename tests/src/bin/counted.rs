@@ -2,7 +2,7 @@
 //! that callgrind counts the same on any machine: what `tests/costs` runs.
 //!
 //! Host and target take turns: the host keeps `--depth` commands under way, and
-//! each side goes on once the other has nothing left to do. Nobody sleeps, and the
+//! each side goes on once the other has nothing left to do. Neither sleeps, and the
 //! clock goes by turns. Over the loopback provider all is repeated exactly; over
 //! user-space RoCE the packets go by real sockets of the loopback interface.
 
@@ -181,7 +181,7 @@ impl World {
         }
     }
 
-    /// Keeps the queue full until `count` commands are over; then nobody has
+    /// Keeps the queue full until `count` commands are over; then no side has
     /// anything left to do.
     fn read(&mut self, count: u32) {
         let (mut left, mut over, mut turns) = (count, 0, 0);
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Lets both sides come to rest, which is when they tell what they have counted.
+    /// Lets both sides come to rest, which is when they report their counts.
     fn rest(&mut self) {
         for _ in 0..RESTING {
             self.pass(Duration::from_millis(1));

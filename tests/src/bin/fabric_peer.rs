@@ -48,7 +48,7 @@ enum Role {
     Answer {
         /// Where to listen
         at: SocketAddr,
-        /// Answer by SEND with invalidate of this key, which is nobody's
+        /// Answer by SEND with invalidate of this key, which no region has
         #[arg(long)]
         invalidate: Option<u32>,
     },

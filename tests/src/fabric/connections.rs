@@ -18,15 +18,15 @@ use crate::node::{DATA, Node, receive_id, signaled, unsignaled};
 
 suite! {
     private_data_both_ways: "REQ and REP carry the consumer's private data, to the last byte",
-    reject_carries_private_data: "a refused host hears the REJ's private data, then Closed",
+    reject_carries_private_data: "a refused host gets the REJ's private data, then Closed",
     dropped_request_rejects: "dropping a request refuses the host",
-    no_listener_refuses: "connecting where nobody listens ends in Rejected or ConnectFailed",
+    no_listener_refuses: "connecting where nothing listens ends in Rejected or ConnectFailed",
     dropped_listener_refuses: "a dropped listener refuses newcomers and spares its connections",
-    taken_address_is_refused: "a second listener on an address is told that it is in use",
-    other_partitions_are_refused: "a listener hears the members of its partition alone",
-    read_depths_are_told: "the target hears how many READs the host sends and answers",
-    host_disconnects: "the host says goodbye: the target hears it, both close",
-    target_disconnects: "the target says goodbye: the host hears it, both close",
+    taken_address_is_refused: "a second listener on an address is refused: it is in use",
+    other_partitions_are_refused: "a listener accepts the members of its partition alone",
+    read_depths_are_told: "the target learns how many READs the host sends and answers",
+    host_disconnects: "the host disconnects: the target gets the event, both close",
+    target_disconnects: "the target disconnects: the host gets the event, both close",
     both_disconnect: "both say goodbye at once: both close",
     disconnect_twice_is_harmless: "disconnecting a closing or closed queue pair does nothing",
     silent_work_holds_nobody_up: "unsignaled work that has succeeded does not hold up its queue pair's end",
@@ -34,7 +34,7 @@ suite! {
     host_vanishes: "a host that drops its endpoint is noticed by the target",
     closed_queue_pair_refuses_work: "posting on a closed queue pair is Broken",
     ids_are_not_reused: "a slot's next queue pair has another id, and the old id stays dead",
-    slots_wait_for_closed: "a slot is not another queue pair's before its owner has heard Closed",
+    slots_wait_for_closed: "a slot is not another queue pair's before its owner got Closed",
     many_queue_pairs: "32 connections of one endpoint keep their messages apart",
     full_endpoint_refuses_then_recovers: "a full endpoint refuses the peer, and serves again after a Closed",
     accept_on_another_thread: "a request can be accepted by an endpoint on another thread",
@@ -73,10 +73,10 @@ fn private_data_both_ways(setting: &Setting) -> Result<()> {
             host,
             target: accepted,
         };
-        let heard = pair.established(link)?;
+        let got = pair.established(link)?;
         ensure!(
-            heard.as_slice().starts_with(&answered),
-            "the REP's private data arrived as {heard:?}"
+            got.as_slice().starts_with(&answered),
+            "the REP's private data arrived as {got:?}"
         );
         pair.close(link)?;
     }
@@ -219,12 +219,12 @@ fn read_depths_are_told(setting: &Setting) -> Result<()> {
         let answers = responder_resources.min(limits.responder_resources);
         ensure!(
             request.peer_initiator_depth == sends,
-            "the target hears that the host sends {} READs, not {sends}",
+            "the target learns that the host sends {} READs, not {sends}",
             request.peer_initiator_depth
         );
         ensure!(
             request.peer_responder_resources == answers,
-            "the target hears that the host answers {} READs, not {answers}",
+            "the target learns that the host answers {} READs, not {answers}",
             request.peer_responder_resources
         );
         request.reject(&[]);
@@ -404,7 +404,7 @@ fn slots_wait_for_closed(setting: &Setting) -> Result<()> {
     let new = host.endpoint.connect(&options, &[])?;
     ensure!(
         new.slot() != old.host.slot(),
-        "{new:?} has the slot of {:?}, whose Closed nobody has heard",
+        "{new:?} has the slot of {:?}, whose Closed was not taken",
         old.host
     );
     pair.host = host;
@@ -426,7 +426,7 @@ fn many_queue_pairs(setting: &Setting) -> Result<()> {
         pair.host
             .post_one(link.host, index as u64, Operation::Send, offset, 64)?;
     }
-    let mut heard = HashSet::new();
+    let mut got = HashSet::new();
     for _ in 0..COUNT {
         let landed = pair.target_receive()?;
         let bytes = pair.target.received(&landed);
@@ -439,7 +439,7 @@ fn many_queue_pairs(setting: &Setting) -> Result<()> {
             "connection {index}'s message came as {:?}'s",
             landed.qp
         );
-        ensure!(heard.insert(index), "connection {index} was heard twice");
+        ensure!(got.insert(index), "connection {index} was reported twice");
     }
     for (index, link) in links.iter().enumerate() {
         let sent = pair.host_completion(index as u64)?;

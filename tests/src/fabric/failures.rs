@@ -250,7 +250,7 @@ fn access_is_refused(
     both_are_broken(pair, link)
 }
 
-/// Both ends hear that the connection is gone, take no more work, and close.
+/// When the connection ends, both ends refuse new work and close.
 fn both_are_broken(pair: &mut Pair, link: Link) -> Result<()> {
     pair.host_disconnected(link.host)?;
     let work = signaled(99, Operation::Send, pair.host.sge(DATA, 1).into());

@@ -9,7 +9,7 @@ use super::Setting;
 use super::pair::{Link, Pair};
 use crate::case::suite;
 use crate::node::{DATA, RECEIVES, SLOT, receive_id, signaled, unsignaled};
-use crate::random::Random;
+use cairn_sim::Random;
 
 suite! {
     send_sizes: "messages of 0 to 8192 bytes arrive whole, both ways",
@@ -43,10 +43,7 @@ fn send_sizes(setting: &Setting) -> Result<()> {
             landed.status.is_success() && landed.qp == link.target,
             "{landed:?}"
         );
-        ensure!(
-            landed.invalidated_rkey.is_none(),
-            "nobody invalidated anything"
-        );
+        ensure!(landed.invalidated_rkey.is_none(), "nothing was invalidated");
         ensure!(
             pair.target.received(&landed) == bytes,
             "{length} bytes arrived mangled"
@@ -268,7 +265,7 @@ fn receive_shortage(setting: &Setting) -> Result<()> {
     pair.settle()?;
     ensure!(
         pair.host.waiting_completions() + pair.target.waiting_completions() == 0,
-        "a message completed though nobody could take it"
+        "a message completed though no receive could take it"
     );
     for index in 0..4_u32 {
         pair.target.post_receives(index..index + 1)?;

@@ -11,7 +11,7 @@ use super::Setting;
 use super::pair::Pair;
 use crate::case::{Case, Outcome, suite};
 use crate::node::{DATA, Node, signaled, unsignaled};
-use crate::random::Random;
+use cairn_sim::Random;
 
 suite! {
     write_sizes: "WRITEs of 1 byte to 1 MiB land where they should and nowhere else",

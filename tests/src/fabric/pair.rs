@@ -41,7 +41,7 @@ impl Door {
             pkey,
         };
         let sink = Box::new(move |event| {
-            // The door may have been dropped: then nobody wants to know.
+            // The door may have been dropped: then no receiver is left.
             let _ = sender.send(event);
         });
         let listener = setting.provider.listen(&options, sink)?;

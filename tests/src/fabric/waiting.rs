@@ -65,7 +65,7 @@ fn arm_says_when_something_is_there(setting: &Setting) -> Result<()> {
     let mut bed = Bed::make(setting)?;
     bed.node.post_receives(0..1)?;
     bed.order(Order::Send)?;
-    // A provider in user space hears of it only while it is called, so its coming
+    // A provider in user space notices it only while it is called, so its coming
     // cannot be waited for in any other way.
     let mut patience = Patience::new(PATIENCE);
     while !bed.node.endpoint.arm()? {
@@ -167,7 +167,7 @@ impl Bed {
         }
     }
 
-    /// Ends the connection, and hears what the peer has to say.
+    /// Ends the connection, and takes what the peer reports.
     fn finish(mut self) -> Result<()> {
         let qp = self.qp;
         self.node.endpoint.disconnect(qp);

@@ -47,7 +47,7 @@ pub enum Fault {
     HoldUntilInterrupted,
     /// It fails with this errno, and nothing is done.
     Fail(i32),
-    /// So many bytes of it are done, and the caller is told so. Of a write to a
+    /// So many bytes of it are done, and the caller gets that count. Of a write to a
     /// [`Disk`](Nature::Disk) the kernel makes EIO.
     Short(u32),
     /// It is done after this time.

@@ -1,5 +1,5 @@
-//! A disk that does to its operations what a test wants: holds them, fails them, delays
-//! them, cuts them short. To everybody else it is a regular file.
+//! A disk with faults that a test chooses: holds them, fails them, delays
+//! them, cuts them short. To other programs it is a regular file.
 //!
 //! ```no_run
 //! use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};

@@ -43,7 +43,7 @@ pub(super) enum Call {
     Close,
     /// Done by saying so: the last close, and the like.
     Nothing,
-    /// Wants no answer.
+    /// Requires no answer.
     Forget,
     Unknown,
 }

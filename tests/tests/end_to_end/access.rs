@@ -8,7 +8,7 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, host_nqn, nqn, subsystem};
 use nvme_proto::wire::fabrics::ConnectInvalidParameter;
 use nvme_proto::wire::{Nqn, Status};
 
-use crate::verified::{Disk, Way, bytes, status};
+use crate::verified::{Disk, Transfer, bytes, status};
 
 #[test]
 fn only_allowed_hosts_get_in() {
@@ -83,7 +83,7 @@ fn only_allowed_addresses_get_in() {
     let target = TestTarget::start_as(&disks, "allowed_addresses = [\"198.51.100.0/24\"]");
     let stranger = target.try_connect(target.options("a"));
     assert!(stranger.is_err(), "{stranger:?}");
-    // Both fabrics' hosts, and nobody else.
+    // Both networks' hosts, and no others.
     let everybody = "allowed_addresses = [\"192.0.2.2\", \"127.0.0.0/8\"]";
     target.reload_as(&disks, everybody);
     target.connect("a").shutdown().unwrap();
@@ -109,8 +109,8 @@ fn a_listener_hears_the_members_of_its_partition_alone() {
             let mut host = target.try_connect(options(member)).unwrap();
             let mut disk = Disk::new(&mut host, 1);
             let data = bytes(7, 64 << 10);
-            disk.write(0, &data, Way::Keyed);
-            assert!(disk.read(0, data.len(), Way::Keyed) == data);
+            disk.write(0, &data, Transfer::Keyed);
+            assert!(disk.read(0, data.len(), Transfer::Keyed) == data);
             host.shutdown().unwrap();
         }
         for &other in others {
@@ -162,12 +162,12 @@ fn a_read_only_namespace_refuses_every_change() {
         disk.send_data(
             command::write(1, 0, 1),
             &bytes(1, disk.block_bytes as usize),
-            Way::Keyed,
+            Transfer::Keyed,
         ),
         disk.send_data(
             command::write(1, 0, 1),
             &bytes(1, disk.block_bytes as usize),
-            Way::InCapsule,
+            Transfer::InCapsule,
         ),
         disk.run(command::write_zeroes(1, 0, 1, true)),
     ];
@@ -175,9 +175,9 @@ fn a_read_only_namespace_refuses_every_change() {
         assert_eq!(status(result).code(), Status::NAMESPACE_WRITE_PROTECTED);
     }
     let block = disk.block_bytes as usize;
-    assert!(disk.read(0, block, Way::Keyed) == vec![0; block]);
+    assert!(disk.read(0, block, Transfer::Keyed) == vec![0; block]);
     disk.run(command::flush(1)).unwrap();
-    Disk::new(&mut host, 2).write(0, &bytes(1, block), Way::Keyed);
+    Disk::new(&mut host, 2).write(0, &bytes(1, block), Transfer::Keyed);
     host.shutdown().unwrap();
     target.stop();
 }
@@ -232,7 +232,7 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
         ..options("looks", network)
     };
     let mut looks = target.try_connect(discovery).unwrap();
-    Disk::new(&mut goes, 1).write(0, &bytes(1, 4096), Way::Keyed);
+    Disk::new(&mut goes, 1).write(0, &bytes(1, 4096), Transfer::Keyed);
 
     target.reload(&disks);
     for host in [&mut goes, &mut looks] {
@@ -241,7 +241,7 @@ fn hosts_of_a_listener_that_is_removed_are_disconnected() {
     }
     assert!(target.try_connect(options("goes", network)).is_err());
     let mut disk = Disk::new(&mut stays, 1);
-    assert!(disk.read(0, 4096, Way::Keyed) == bytes(1, 4096));
+    assert!(disk.read(0, 4096, Transfer::Keyed) == bytes(1, 4096));
     assert!(stays.take_event().is_none(), "it noticed");
 
     // The address may come back, for hosts of its own.

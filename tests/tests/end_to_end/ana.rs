@@ -7,7 +7,7 @@ use nvme_proto::wire::identify::IdentifyNamespace;
 use nvme_proto::wire::log::{AnaGroup, AnaLogHeader, AnaState, LogPage};
 use nvme_proto::wire::{FromBytes, NSID_ALL, Sqe, Status};
 
-use crate::verified::{Disk, Way, bytes, next_notice, status};
+use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
 /// Two disks: NSID 1 in ANA group 1, NSID 2 in ANA group 2.
 fn two_groups() -> String {
@@ -39,7 +39,7 @@ fn state_of(host: &mut Host, group: u32) -> AnaState {
     states.iter().find(|(id, ..)| *id == group).unwrap().1
 }
 
-/// A host that wants to hear of ANA.
+/// A host that enables ANA events.
 fn listener(target: &TestTarget) -> Host {
     let mut options = target.options("a");
     options.events = AsyncEventConfig(0).with_ana_change(true);
@@ -67,7 +67,7 @@ fn refused_with(host: &mut Host, expected: Status) {
         assert!(!refused.dnr(), "another path may work: {sqe:?}");
     }
     // What is in another group is as it was.
-    Disk::new(host, 1).write(0, &bytes(1, 4096), Way::Keyed);
+    Disk::new(host, 1).write(0, &bytes(1, 4096), Transfer::Keyed);
 }
 
 #[test]
@@ -103,8 +103,8 @@ fn each_state_is_shown_and_kept_to() {
             Some(refusal) => refused_with(&mut host, refusal),
             None => {
                 let mut disk = Disk::new(&mut host, 2);
-                disk.write(0, &bytes(2, 4096), Way::Keyed);
-                assert_eq!(disk.read(0, 4096, Way::Keyed), bytes(2, 4096));
+                disk.write(0, &bytes(2, 4096), Transfer::Keyed);
+                assert_eq!(disk.read(0, 4096, Transfer::Keyed), bytes(2, 4096));
                 run(&mut host, command::flush(NSID_ALL)).unwrap();
             }
         }
@@ -173,9 +173,9 @@ fn two_targets_are_two_ways_to_one_disk() {
     assert_eq!(descriptors(&mut a), descriptors(&mut b));
     assert_eq!(state_of(&mut a, 1), AnaState::OPTIMIZED);
     assert_eq!(state_of(&mut b, 1), AnaState::NON_OPTIMIZED);
-    Disk::new(&mut a, 1).write(0, &bytes(7, 8192), Way::Keyed);
+    Disk::new(&mut a, 1).write(0, &bytes(7, 8192), Transfer::Keyed);
     assert_eq!(
-        Disk::new(&mut b, 1).read(0, 8192, Way::Keyed),
+        Disk::new(&mut b, 1).read(0, 8192, Transfer::Keyed),
         bytes(7, 8192)
     );
     for host in [a, b] {

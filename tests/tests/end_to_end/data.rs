@@ -1,11 +1,11 @@
-//! What is written is what is read, whatever the size, the way, and the disk.
+//! What is written is what is read, whatever the size, the transfer, and the disk.
 
 use cairn_initiator::command;
 use cairn_tests::harness::{Scratch, TestTarget};
 use nvme_proto::io::DatasetRange;
 use nvme_proto::wire::{IntoBytes, Status, U32, U64};
 
-use crate::verified::{Disk, Way, bytes, status};
+use crate::verified::{Disk, Transfer, bytes, status};
 
 const MIB: usize = 1 << 20;
 
@@ -35,23 +35,26 @@ fn every_size(target: &TestTarget) {
         let sizes = [1, 2, 3, 7, 8, 16, 31, 64, 128, 200, 256, 512, 1024, 2048]
             .map(|blocks| blocks * block_bytes as usize);
         for (round, size) in sizes.into_iter().filter(|&size| size <= MIB).enumerate() {
-            for way in [Way::Keyed, Way::KeyedOnce, Way::InCapsule] {
-                if way == Way::InCapsule && size > disk.host.in_capsule_max(1) {
+            for transfer in [Transfer::Keyed, Transfer::KeyedOnce, Transfer::InCapsule] {
+                if transfer == Transfer::InCapsule && size > disk.host.in_capsule_max(1) {
                     continue;
                 }
                 let slba = 11 + 3 * round as u64;
-                let data = bytes(round as u64 * 3 + way as u64, size);
-                let before = disk.read(slba - 1, block_bytes as usize, Way::Keyed);
-                disk.write(slba, &data, way);
-                let back = match way {
-                    Way::InCapsule => Way::Keyed,
+                let data = bytes(round as u64 * 3 + transfer as u64, size);
+                let before = disk.read(slba - 1, block_bytes as usize, Transfer::Keyed);
+                disk.write(slba, &data, transfer);
+                let back = match transfer {
+                    Transfer::InCapsule => Transfer::Keyed,
                     other => other,
                 };
-                assert!(disk.read(slba, size, back) == data, "{size} bytes, {way:?}");
-                let untouched = disk.read(slba - 1, block_bytes as usize, Way::Keyed);
+                assert!(
+                    disk.read(slba, size, back) == data,
+                    "{size} bytes, {transfer:?}"
+                );
+                let untouched = disk.read(slba - 1, block_bytes as usize, Transfer::Keyed);
                 assert!(
                     before == untouched,
-                    "{size} bytes, {way:?}: a neighbour changed"
+                    "{size} bytes, {transfer:?}: a neighbour changed"
                 );
             }
         }
@@ -65,13 +68,13 @@ fn first_and_last_block() {
     let mut host = target.connect("a");
     let mut disk = Disk::new(&mut host, 1);
     let last = 2047;
-    disk.write(0, &bytes(1, 512), Way::Keyed);
-    disk.write(last, &bytes(2, 512), Way::Keyed);
-    assert_eq!(disk.read(0, 512, Way::Keyed), bytes(1, 512));
-    assert_eq!(disk.read(last, 512, Way::Keyed), bytes(2, 512));
-    let beyond = disk.send_data(command::write(1, last, 2), &[0; 1024], Way::Keyed);
+    disk.write(0, &bytes(1, 512), Transfer::Keyed);
+    disk.write(last, &bytes(2, 512), Transfer::Keyed);
+    assert_eq!(disk.read(0, 512, Transfer::Keyed), bytes(1, 512));
+    assert_eq!(disk.read(last, 512, Transfer::Keyed), bytes(2, 512));
+    let beyond = disk.send_data(command::write(1, last, 2), &[0; 1024], Transfer::Keyed);
     assert_eq!(status(beyond).code(), Status::LBA_OUT_OF_RANGE);
-    assert_eq!(disk.read(last, 512, Way::Keyed), bytes(2, 512));
+    assert_eq!(disk.read(last, 512, Transfer::Keyed), bytes(2, 512));
 }
 
 #[test]
@@ -80,8 +83,8 @@ fn null_forgets() {
     let mut host = target.connect("a");
     let mut disk = Disk::new(&mut host, 1);
     for size in [4096, MIB] {
-        disk.write(5, &bytes(1, size), Way::Keyed);
-        assert!(disk.read(5, size, Way::Keyed) == vec![0; size]);
+        disk.write(5, &bytes(1, size), Transfer::Keyed);
+        assert!(disk.read(5, size, Transfer::Keyed) == vec![0; size]);
     }
     host.shutdown().unwrap();
 }
@@ -95,14 +98,14 @@ fn compare_tells_alike_from_different() {
         let mut disk = Disk::new(&mut host, nsid);
         for size in [4096, 128 * 1024, MIB] {
             let mut data = bytes(9, size);
-            disk.write(16, &data, Way::Keyed);
+            disk.write(16, &data, Transfer::Keyed);
             let compare = command::compare(nsid, 16, disk.blocks(size));
-            disk.send_data(compare, &data, Way::Keyed).unwrap();
+            disk.send_data(compare, &data, Transfer::Keyed).unwrap();
             data[size - 1] ^= 1;
-            let different = disk.send_data(compare, &data, Way::Keyed);
+            let different = disk.send_data(compare, &data, Transfer::Keyed);
             assert_eq!(status(different).code(), Status::COMPARE_FAILURE, "{size}");
             if size <= 4096 {
-                let different = disk.send_data(compare, &data, Way::InCapsule);
+                let different = disk.send_data(compare, &data, Transfer::InCapsule);
                 assert_eq!(status(different).code(), Status::COMPARE_FAILURE);
             }
         }
@@ -120,13 +123,13 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
         let block = disk.block_bytes as usize;
         let data = bytes(4, 64 * block);
         for deallocate in [false, true] {
-            disk.write(0, &data, Way::Keyed);
+            disk.write(0, &data, Transfer::Keyed);
             disk.run(command::write_zeroes(nsid, 8, 16, deallocate))
                 .unwrap();
             expect_holes(&mut disk, &data, &[(8, 16)], true);
         }
-        for way in [Way::Keyed, Way::InCapsule] {
-            disk.write(0, &data, Way::Keyed);
+        for transfer in [Transfer::Keyed, Transfer::InCapsule] {
+            disk.write(0, &data, Transfer::Keyed);
             // Whole pages: of less a controller need not let go (NVM, 3.2.3.2.1).
             let page = 4096 / disk.block_bytes;
             let holes = [(0, page), (u64::from(page) * 2, 2 * page)];
@@ -135,7 +138,7 @@ fn zeroes_and_deallocated_blocks_read_as_zeroes() {
                 .flat_map(|&(slba, nlb)| range(slba, nlb).as_bytes().to_vec())
                 .collect();
             let deallocate = command::deallocate(nsid, holes.len() as u32);
-            disk.send_data(deallocate, &ranges, way).unwrap();
+            disk.send_data(deallocate, &ranges, transfer).unwrap();
             // Memory is not given back, and need not be (NVM, 3.2.3.2.1).
             expect_holes(&mut disk, &data, &holes, nsid == 2);
         }
@@ -160,7 +163,7 @@ fn expect_holes(disk: &mut Disk<'_>, data: &[u8], holes: &[(u64, u32)], certain:
         let start = slba as usize * block;
         expected[start..start + blocks as usize * block].fill(0);
     }
-    let found = disk.read(0, data.len(), Way::Keyed);
+    let found = disk.read(0, data.len(), Transfer::Keyed);
     assert!(
         found == expected || (!certain && found == data),
         "namespace {}, holes {holes:?}",
@@ -178,10 +181,10 @@ fn flush_verify_and_forced_access_work() {
         let data = bytes(5, 64 * 1024);
         let blocks = disk.blocks(data.len());
         let write = command::with_fua(command::write(nsid, 0, blocks));
-        disk.send_data(write, &data, Way::Keyed).unwrap();
+        disk.send_data(write, &data, Transfer::Keyed).unwrap();
         disk.run(command::flush(nsid)).unwrap();
         disk.run(command::verify(nsid, 0, blocks)).unwrap();
-        assert!(disk.read(0, data.len(), Way::Keyed) == data);
+        assert!(disk.read(0, data.len(), Transfer::Keyed) == data);
         let beyond = command::verify(nsid, u64::MAX - 1, 1);
         assert_eq!(status(disk.run(beyond)).code(), Status::LBA_OUT_OF_RANGE);
     }
@@ -196,7 +199,7 @@ fn what_was_flushed_to_a_file_is_in_the_file() {
     let data = bytes(6, MIB);
     let mut disk = Disk::new(&mut host, 1);
     let slba = MIB as u64 / u64::from(disk.block_bytes);
-    disk.write(slba, &data, Way::Keyed);
+    disk.write(slba, &data, Transfer::Keyed);
     disk.run(command::flush(1)).unwrap();
     let stored = std::fs::read(file.path()).unwrap();
     assert!(stored[MIB..2 * MIB] == data);
@@ -211,10 +214,10 @@ fn transfers_beyond_mdts_are_refused() {
     let mdts = 4096 << host.identity().mdts;
     assert_eq!(mdts, MIB);
     let mut disk = Disk::new(&mut host, 1);
-    disk.write(0, &bytes(1, mdts), Way::Keyed);
+    disk.write(0, &bytes(1, mdts), Transfer::Keyed);
     let more = command::write(1, 0, mdts as u32 / 512 + 1);
-    let result = disk.send_data(more, &vec![0; mdts + 512], Way::Keyed);
+    let result = disk.send_data(more, &vec![0; mdts + 512], Transfer::Keyed);
     assert_eq!(status(result).code(), Status::INVALID_FIELD);
-    assert!(disk.read(0, mdts, Way::Keyed) == bytes(1, mdts));
+    assert!(disk.read(0, mdts, Transfer::Keyed) == bytes(1, mdts));
     host.shutdown().unwrap();
 }

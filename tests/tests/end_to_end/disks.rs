@@ -12,7 +12,7 @@ use nvme_proto::wire::log::{LogPage, SmartLog};
 use nvme_proto::wire::property::{Cc, Csts, offset};
 
 use crate::log_pages::page;
-use crate::verified::{Disk, Way, bytes};
+use crate::verified::{Disk, Transfer, bytes};
 
 const SIZE: u64 = 1 << 20;
 
@@ -77,14 +77,14 @@ fn one_disk_is_not_shown_as_two() {
     target.stop();
 }
 
-/// Reads and writes on a disk that somebody cuts short meanwhile.
+/// Reads and writes on a disk that another program truncates meanwhile.
 #[test]
 fn a_disk_that_is_cut_short_fails_until_a_reload() {
     let disk = on_disk("cut");
     let toml = subsystem(NQN, &[&disk.export(4096), "mem:1MiB"]);
     let target = TestTarget::start(&toml);
     let mut host = target.connect("a");
-    Disk::new(&mut host, 1).write(0, &bytes(1, SIZE as usize), Way::Keyed);
+    Disk::new(&mut host, 1).write(0, &bytes(1, SIZE as usize), Transfer::Keyed);
 
     let set_size = |size: u64| {
         let file = File::options().write(true).open(disk.path()).unwrap();
@@ -105,7 +105,8 @@ fn a_disk_that_is_cut_short_fails_until_a_reload() {
     assert_eq!(host.open_namespace(1).unwrap().blocks, 128);
     let mut cut = Disk::new(&mut host, 1);
     assert!(
-        cut.read(0, SIZE as usize / 2, Way::Keyed) == bytes(1, SIZE as usize)[..SIZE as usize / 2]
+        cut.read(0, SIZE as usize / 2, Transfer::Keyed)
+            == bytes(1, SIZE as usize)[..SIZE as usize / 2]
     );
     assert_eq!(flush(&mut host, 1), Ok(()));
     wait_until("SMART is well", || warning(&mut host) == 0);
@@ -217,7 +218,7 @@ fn wait_until(what: &str, mut reached: impl FnMut() -> bool) {
 #[test]
 fn a_disk_behind_the_page_cache_is_not_shared() {
     let folder = tempfile::tempdir().unwrap();
-    // A file system that knows no O_DIRECT, mounted where nobody else sees it.
+    // A file system that knows no O_DIRECT, mounted where no other process sees it.
     let script = format!(
         "mount -t ramfs none {0} && truncate -s 1M {0}/disk && exec \"$1\" serve --config {0}.toml",
         folder.path().display()
@@ -275,7 +276,7 @@ fn a_failed_flush_fails_for_everybody_until_the_disk_flushes_again() {
     simulated.fail(Operation::Flush, libc::EIO, 1);
     target.reload(&toml);
     assert_eq!(flush(&mut other, 1), Err(Status::WRITE_FAULT));
-    // Two looks may be under way, of which the one that fails ends last.
+    // Two looks may be under transfer, of which the one that fails ends last.
     wait_until("it flushes again", || {
         target.reload(&toml);
         flush(&mut other, 1).is_ok()

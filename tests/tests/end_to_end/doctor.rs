@@ -33,7 +33,7 @@ fn machine(root: &Path) {
     }
 }
 
-/// What it says to somebody who answers so to each question, and what is set then.
+/// What it prints to a user who gives these answers, and what is set then.
 fn fix(answer: &str) -> (String, String) {
     let folder = tempfile::tempdir().unwrap();
     machine(folder.path());

@@ -6,9 +6,9 @@ use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::LogPage;
 
-use crate::verified::{Disk, Way, bytes, next_notice, status};
+use crate::verified::{Disk, Transfer, bytes, next_notice, status};
 
-/// A host that wants to hear of namespaces.
+/// A host that enables namespace events.
 fn listener(target: &TestTarget, name: &str) -> Host {
     let mut options = target.options(name);
     options.events = AsyncEventConfig(0).with_namespace_attribute(true);
@@ -35,7 +35,7 @@ fn a_new_namespace_is_announced_to_all_who_listen() {
     let mut options = target.options("deaf");
     options.events = AsyncEventConfig(0);
     let mut deaf = target.try_connect(options).unwrap();
-    Disk::new(&mut a, 1).write(0, &bytes(1, 4096), Way::Keyed);
+    Disk::new(&mut a, 1).write(0, &bytes(1, 4096), Transfer::Keyed);
 
     target.reload(&subsystem(NQN, &["mem:1MiB", "mem:2MiB"]));
     for host in [&mut a, &mut b] {
@@ -43,11 +43,11 @@ fn a_new_namespace_is_announced_to_all_who_listen() {
         assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
     }
     let mut disk = Disk::new(&mut a, 2);
-    disk.write(0, &bytes(2, 4096), Way::Keyed);
-    assert_eq!(disk.read(0, 4096, Way::Keyed), bytes(2, 4096));
+    disk.write(0, &bytes(2, 4096), Transfer::Keyed);
+    assert_eq!(disk.read(0, 4096, Transfer::Keyed), bytes(2, 4096));
     // The old one is as it was, its contents too.
     assert_eq!(
-        Disk::new(&mut a, 1).read(0, 4096, Way::Keyed),
+        Disk::new(&mut a, 1).read(0, 4096, Transfer::Keyed),
         bytes(1, 4096)
     );
     assert_eq!(deaf.active_namespaces().unwrap(), [1, 2]);
@@ -67,7 +67,7 @@ fn a_removed_namespace_is_gone_and_the_rest_stay() {
     assert_eq!(host.active_namespaces().unwrap(), [1]);
     let refused = host.run(1, command::flush(2), cairn_initiator::Data::None);
     assert_eq!(status(refused).code(), Status::INVALID_NAMESPACE_OR_FORMAT);
-    Disk::new(&mut host, 1).write(0, &bytes(1, 4096), Way::Keyed);
+    Disk::new(&mut host, 1).write(0, &bytes(1, 4096), Transfer::Keyed);
     host.shutdown().unwrap();
     target.stop();
 }

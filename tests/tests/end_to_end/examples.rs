@@ -13,7 +13,7 @@ mod verify;
 use cairn_initiator::{AsyncHost, HostError, Part, command};
 use cairn_tests::harness::TestTarget;
 
-use crate::verified::{Disk, Way, bytes};
+use crate::verified::{Disk, Transfer, bytes};
 
 #[test]
 fn hello_comes_back() {
@@ -30,12 +30,12 @@ fn copies_are_alike() {
     let target = TestTarget::with_namespaces(&[&disk, &disk]);
     let mut host = target.connect("a");
     for at in 0..10 {
-        Disk::new(&mut host, 1).write(at * 100, &bytes(at, 51_200), Way::Keyed);
+        Disk::new(&mut host, 1).write(at * 100, &bytes(at, 51_200), Transfer::Keyed);
     }
     let copied = copy::run(&*target.provider(), target.options("b")).unwrap();
     assert_eq!(copied, 1000);
     for at in 0..10 {
-        let found = Disk::new(&mut host, 2).read(at * 100, 51_200, Way::Keyed);
+        let found = Disk::new(&mut host, 2).read(at * 100, 51_200, Transfer::Keyed);
         assert!(found == bytes(at, 51_200), "part {at}");
     }
     host.shutdown().unwrap();
@@ -50,7 +50,7 @@ fn every_block_is_verified_by_many_tasks() {
     target.stop();
 }
 
-/// Nobody waits for ever: neither for a target that stops, nor for a thread that is
+/// No task waits for ever: neither for a target that stops, nor for a thread that is
 /// gone.
 #[test]
 fn every_future_has_an_end() {

@@ -135,7 +135,7 @@ impl Bed {
         self.clock.advance_to(self.clock.now() + time);
     }
 
-    /// Time passes for the target alone, which is stepped when it wants to be.
+    /// Time passes for the target alone, which is stepped at its deadlines.
     fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while let Some(next) = self.target.step().filter(|&next| next < end) {
@@ -278,7 +278,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     assert_eq!(bed.target.holdings().requests, 1, "its write is held");
     let second = bed.live_host("second", 0);
     assert_eq!(second.cntlid(), 8);
-    // There is no third CNTLID: whoever asks for one is to come again.
+    // There is no third CNTLID: a host that asks for one must retry.
     let mut third = bed.host("third", 0);
     for _ in 0..100 {
         bed.turn(&mut third);

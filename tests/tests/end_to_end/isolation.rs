@@ -90,7 +90,7 @@ impl Bed {
         self.hosts[at].as_mut().unwrap()
     }
 
-    /// Everybody does what there is to do, and a little time goes by.
+    /// All do what there is to do, and a little time goes by.
     pub(super) fn turn(&mut self) {
         let now = self.clock.now() + Duration::from_micros(100);
         self.clock.advance_to(now);

@@ -7,7 +7,7 @@ use cairn_tests::harness::{NQN, TestTarget, subsystem};
 use nvme_proto::wire::Status;
 use nvme_proto::wire::property::{Cc, Csts, offset};
 
-use crate::verified::{Disk, Way, bytes};
+use crate::verified::{Disk, Transfer, bytes};
 
 #[test]
 fn a_silent_host_is_let_go_and_others_stay() {
@@ -86,9 +86,12 @@ fn a_reset_brings_the_controller_up_again() {
     let mut host = target.connect("a");
     let data = bytes(1, 4096);
     for round in 0..3 {
-        Disk::new(&mut host, 1).write(round, &data, Way::Keyed);
+        Disk::new(&mut host, 1).write(round, &data, Transfer::Keyed);
         host.reset().unwrap();
-        assert_eq!(Disk::new(&mut host, 1).read(round, 4096, Way::Keyed), data);
+        assert_eq!(
+            Disk::new(&mut host, 1).read(round, 4096, Transfer::Keyed),
+            data
+        );
     }
     host.shutdown().unwrap();
     target.stop();
@@ -153,9 +156,9 @@ fn a_device_can_be_pulled_out_and_put_back() {
         let mut host = target.connect("a");
         let mut disk = Disk::new(&mut host, 1);
         if round == 0 {
-            disk.write(0, &data, Way::Keyed);
+            disk.write(0, &data, Transfer::Keyed);
         }
-        assert_eq!(disk.read(0, 4096, Way::Keyed), data, "round {round}");
+        assert_eq!(disk.read(0, 4096, Transfer::Keyed), data, "round {round}");
         let buffer = host.buffer(4096).unwrap();
         let read = command::read(1, 0, 1);
         let in_flight = host.submit(1, read, Data::start_of(&buffer, 512)).unwrap();

@@ -9,7 +9,7 @@ use nvme_proto::wire::log::{
 };
 use nvme_proto::wire::{AdminOpcode, FromBytes, NSID_ALL, NvmOpcode, Status};
 
-use crate::verified::{Disk, Way, bytes, status};
+use crate::verified::{Disk, Transfer, bytes, status};
 
 pub(crate) fn page<T: FromBytes>(host: &mut Host, lid: LogPage) -> T {
     let bytes = host.log_page(lid, 0, size_of::<T>(), false).unwrap();
@@ -94,10 +94,10 @@ fn smart_counts_what_was_done() {
     let before: SmartLog = page(&mut host, LogPage::SMART);
     let mut disk = Disk::new(&mut host, 1);
     for round in 0..4 {
-        disk.write(0, &bytes(round, 1 << 20), Way::Keyed);
+        disk.write(0, &bytes(round, 1 << 20), Transfer::Keyed);
     }
     for _ in 0..3 {
-        disk.read(0, 1 << 20, Way::Keyed);
+        disk.read(0, 1 << 20, Transfer::Keyed);
     }
     let after: SmartLog = page(&mut host, LogPage::SMART);
     let commands = |smart: &SmartLog| {

@@ -1,8 +1,8 @@
 //! Full queues, many queues, many hosts.
 
 use cairn_initiator::{Buffer, Data, Host, HostError, Ticket, command};
+use cairn_sim::Random;
 use cairn_tests::harness::TestTarget;
-use cairn_tests::random::Random;
 use nvme_proto::wire::Cqe;
 
 use crate::verified::bytes;

@@ -13,9 +13,9 @@ use cairn_initiator::{
 };
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
+use cairn_sim::Random;
 use cairn_target::SteppedTarget;
 use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
-use cairn_tests::random::Random;
 use nvme_proto::wire::Status;
 
 use crate::verified::bytes;
@@ -70,7 +70,7 @@ impl Bed {
         bed
     }
 
-    /// Everybody does what there is to do.
+    /// All do what there is to do.
     pub(super) fn turn(&mut self) {
         loop {
             if let Some(target) = &mut self.target {
@@ -98,7 +98,7 @@ impl Bed {
         );
     }
 
-    /// Time goes by for the host, which is polled when it wants to be.
+    /// Time goes by for the host, which is polled at its deadlines.
     pub(super) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         while let Some(next) = self.host.next_deadline().filter(|&next| next < end) {
@@ -207,7 +207,7 @@ impl Storm {
         match answer {
             Err(HostError::Lost { .. }) => {
                 self.lost += 1;
-                // Nobody knows what the block holds now.
+                // The content of the block is unknown now.
                 self.lanes[at].seed = if lane.write { 0 } else { lane.seed };
             }
             Err(other) => panic!("{other}"),

@@ -1,9 +1,9 @@
-//! A target with little of everything still serves everybody: who finds nothing
+//! A target with little of everything still serves all hosts: a host that finds nothing
 //! waits its turn.
 
 use cairn_initiator::{Data, HostError, command};
+use cairn_sim::Random;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
-use cairn_tests::random::Random;
 use nvme_proto::wire::Status;
 
 const BLOCK: u32 = 512;

@@ -1,7 +1,7 @@
 //! I/O whose data are checked against what they must be.
 
 use cairn_initiator::{Buffer, Data, Event, Host, HostError, Notice, Response, command};
-use cairn_tests::random::Random;
+use cairn_sim::Random;
 use nvme_proto::wire::Status;
 
 /// A namespace as a test sees it: through one I/O queue of one host.
@@ -14,7 +14,7 @@ pub(crate) struct Disk<'a> {
 
 /// How data get to the target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Way {
+pub(crate) enum Transfer {
     /// A keyed SGL.
     Keyed,
     /// A keyed SGL whose key the target takes out of use.
@@ -39,35 +39,37 @@ impl<'a> Disk<'a> {
         bytes as u32 / self.block_bytes
     }
 
-    pub(crate) fn write(&mut self, slba: u64, bytes: &[u8], way: Way) -> Response {
+    pub(crate) fn write(&mut self, slba: u64, bytes: &[u8], transfer: Transfer) -> Response {
         let sqe = command::write(self.nsid, slba, self.blocks(bytes.len()));
-        self.send_data(sqe, bytes, way).unwrap()
+        self.send_data(sqe, bytes, transfer).unwrap()
     }
 
     pub(crate) fn send_data(
         &mut self,
         sqe: nvme_proto::wire::Sqe,
         bytes: &[u8],
-        way: Way,
+        transfer: Transfer,
     ) -> Result<Response, HostError> {
         let length = bytes.len() as u32;
-        if way == Way::InCapsule {
+        if transfer == Transfer::InCapsule {
             return self.host.run(self.qid, sqe, Data::InCapsule(bytes));
         }
         let buffer = self.host.buffer(bytes.len()).unwrap();
         buffer.write(0, bytes);
-        let response = self.host.run(self.qid, sqe, keyed(&buffer, length, way))?;
-        check_key(&buffer, &response, way);
+        let response = self
+            .host
+            .run(self.qid, sqe, keyed(&buffer, length, transfer))?;
+        check_key(&buffer, &response, transfer);
         Ok(response)
     }
 
-    pub(crate) fn read(&mut self, slba: u64, length: usize, way: Way) -> Vec<u8> {
+    pub(crate) fn read(&mut self, slba: u64, length: usize, transfer: Transfer) -> Vec<u8> {
         let sqe = command::read(self.nsid, slba, self.blocks(length));
         let buffer = self.host.buffer(length).unwrap();
         buffer.write(0, &vec![0xee; length]);
-        let data = keyed(&buffer, length as u32, way);
+        let data = keyed(&buffer, length as u32, transfer);
         let response = self.host.run(self.qid, sqe, data).unwrap();
-        check_key(&buffer, &response, way);
+        check_key(&buffer, &response, transfer);
         buffer.bytes(0, length)
     }
 
@@ -76,18 +78,18 @@ impl<'a> Disk<'a> {
     }
 }
 
-fn keyed(buffer: &Buffer, length: u32, way: Way) -> Data<'_> {
-    match way {
-        Way::Keyed => Data::start_of(buffer, length),
-        Way::KeyedOnce => Data::once(buffer, length),
-        Way::InCapsule => panic!("these data do not travel in a capsule"),
+fn keyed(buffer: &Buffer, length: u32, transfer: Transfer) -> Data<'_> {
+    match transfer {
+        Transfer::Keyed => Data::start_of(buffer, length),
+        Transfer::KeyedOnce => Data::once(buffer, length),
+        Transfer::InCapsule => panic!("these data do not travel in a capsule"),
     }
 }
 
 /// The response says which key it took out of use: the one it was asked to.
-fn check_key(buffer: &Buffer, response: &Response, way: Way) {
+fn check_key(buffer: &Buffer, response: &Response, transfer: Transfer) {
     let rkey = buffer.region().rkey();
-    let expected = rkey.filter(|_| way == Way::KeyedOnce);
+    let expected = rkey.filter(|_| transfer == Transfer::KeyedOnce);
     assert_eq!(response.invalidated_rkey, expected);
 }
 

@@ -53,11 +53,11 @@ fn each_refusal_of_a_target_is_explained() {
 #[test]
 fn a_port_where_nobody_listens_is_told_from_a_refusal() {
     for place in Place::both() {
-        // The address is somebody's, or the soft provider would have no answer.
+        // The address is in use, or the soft provider would have no answer.
         let fake = Fake::open(&place);
         let said = failure(&place, fake.port() ^ 1, || {});
         let parts = [
-            "nobody listens there (CM reject 8",
+            "nothing listens there (CM reject 8",
             "likely (1) the target is not running",
             "; next: on the target: systemctl status cairn-target",
         ];
@@ -131,7 +131,7 @@ fn a_target_that_falls_silent_is_given_up_with_where_to_look() {
     });
 }
 
-/// Hosts and targets retry for ever; a program that does not is told, too.
+/// Hosts and targets retry for ever; a program that does not gets an error, too.
 #[test]
 fn an_end_without_receives_is_named() {
     for place in Place::both() {

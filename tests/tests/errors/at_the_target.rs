@@ -198,7 +198,7 @@ fn a_host_that_vanishes_is_a_retry_counter_exceeded() {
     let identify = command::identify(Cns::CONTROLLER, 0);
     let data = Data::start_of(&buffer, 4096);
     host.submit(0, identify, data).unwrap();
-    // The capsule leaves; nobody is there any more for what comes back.
+    // The capsule leaves; no receiver is left for what comes back.
     host.poll();
     let line = log::expect(&["disconnected", "transport retry counter exceeded"]);
     let parts = [

@@ -1,4 +1,4 @@
-//! A listener that answers connection requests as it is told, and no NVMe at all.
+//! A listener that answers connection requests as a test asks, without NVMe.
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -15,7 +15,7 @@ const CARETAKER: &str = "read -r -t 150; fsfreeze -u \"$0\"; umount -l \"$0\"; r
 /// Such a file system, with one disk in it. Thawed and unmounted when dropped.
 #[derive(Debug)]
 pub(super) struct Freezer {
-    /// Where it is, unless somebody else has that.
+    /// Where it is, unless another process has that.
     image: Option<Scratch>,
     folder: PathBuf,
     caretaker: Child,

@@ -4,9 +4,9 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_roce::Soft;
+use cairn_sim::Random;
 use cairn_tests::faulty_disk::{Fault, FaultyDisk, Nature, Op, Rule};
 use cairn_tests::harness::{METRICS, NQN, Scratch, TestTarget, subsystem};
-use cairn_tests::random::Random;
 
 use crate::freezer::Freezer;
 use crate::until;
@@ -17,7 +17,7 @@ const BOUND: Duration = Duration::from_secs(8);
 
 /// How the data of writes come.
 #[derive(Debug, Clone, Copy)]
-enum Way {
+enum Transfer {
     /// The target fetches them by RDMA READ.
     Fetched,
     /// They come along, and stay in the receive.
@@ -25,7 +25,7 @@ enum Way {
 }
 
 /// A host that uses namespace 1 with all it may have: many queues full of writes and flushes.
-fn flood(target: &TestTarget, name: &str, queues: u16, way: Way) -> Host {
+fn flood(target: &TestTarget, name: &str, queues: u16, transfer: Transfer) -> Host {
     let options = HostOptions {
         io_queues: queues,
         ..target.options(name)
@@ -34,9 +34,9 @@ fn flood(target: &TestTarget, name: &str, queues: u16, way: Way) -> Host {
     let buffer = host.buffer(BLOCK).unwrap();
     for qid in 1..=host.io_queues() {
         for place in 0..100 {
-            let data = match way {
-                Way::Fetched => Data::start_of(&buffer, BLOCK as u32),
-                Way::InCapsule => Data::InCapsule(&[7; BLOCK]),
+            let data = match transfer {
+                Transfer::Fetched => Data::start_of(&buffer, BLOCK as u32),
+                Transfer::InCapsule => Data::InCapsule(&[7; BLOCK]),
             };
             let write = command::write(1, place, 1);
             host.submit(qid, write, data).unwrap();
@@ -128,7 +128,7 @@ impl Hanging for Freezer {
     }
 }
 
-fn one_disk_hangs(disk: &impl Hanging, name: &str, way: Way) {
+fn one_disk_hangs(disk: &impl Hanging, name: &str, transfer: Transfer) {
     let healthy = Scratch::new(name, 1 << 20);
     let toml = subsystem(NQN, &[&disk.export(), &healthy.export(4096)]);
     let target = TestTarget::start_on_soft(Soft::default(), &toml);
@@ -141,7 +141,9 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, way: Way) {
     let mut bystander = target.try_connect(bystander).unwrap();
     check_bystander(&mut bystander, &mut random);
     disk.hang();
-    let greedy: Vec<_> = ["b", "c"].map(|name| flood(&target, name, 6, way)).into();
+    let greedy: Vec<_> = ["b", "c"]
+        .map(|name| flood(&target, name, 6, transfer))
+        .into();
     disk.wait();
     check_bystander(&mut bystander, &mut random);
     // Its admin queue, and hosts that come.
@@ -154,7 +156,7 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, way: Way) {
     // The greedy ones die, four times over, each with its writes at the disk.
     drop(greedy);
     for _ in 0..3 {
-        drop(flood(&target, "d", 1, way));
+        drop(flood(&target, "d", 1, transfer));
         check_bystander(&mut bystander, &mut random);
     }
     disk.heal();
@@ -166,7 +168,7 @@ fn one_disk_hangs(disk: &impl Hanging, name: &str, way: Way) {
 #[test]
 fn a_disk_that_hangs_stalls_no_other_disks_hosts() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "hung", 1 << 20) {
-        one_disk_hangs(&disk, "healthy-beside-hung", Way::Fetched);
+        one_disk_hangs(&disk, "healthy-beside-hung", Transfer::Fetched);
     }
 }
 
@@ -174,21 +176,21 @@ fn a_disk_that_hangs_stalls_no_other_disks_hosts() {
 #[test]
 fn in_capsule_writes_to_a_disk_that_hangs_leave_others_their_receives() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::Disk, "capsules", 1 << 20) {
-        one_disk_hangs(&disk, "healthy-beside-capsules", Way::InCapsule);
+        one_disk_hangs(&disk, "healthy-beside-capsules", Transfer::InCapsule);
     }
 }
 
 #[test]
 fn a_file_system_that_hangs_stalls_no_other_disks_hosts() {
     if let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "stuck", 1 << 20) {
-        one_disk_hangs(&disk, "healthy-beside-stuck", Way::Fetched);
+        one_disk_hangs(&disk, "healthy-beside-stuck", Transfer::Fetched);
     }
 }
 
 #[test]
 fn a_frozen_file_system_stalls_no_other_disks_hosts() {
     if let Some(disk) = Freezer::mount("frozen") {
-        one_disk_hangs(&disk, "healthy-beside-frozen", Way::Fetched);
+        one_disk_hangs(&disk, "healthy-beside-frozen", Transfer::Fetched);
     }
 }
 

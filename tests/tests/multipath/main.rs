@@ -205,7 +205,7 @@ fn a_listener_is_removed_under_load_and_comes_back() {
     for _ in 0..3 {
         assert!(uses(&load, [true, true]));
         target.reload(&toml);
-        // It is told to leave before it is disconnected.
+        // It is asked to leave before it is disconnected.
         let inaccessible = Some(AnaState::INACCESSIBLE);
         load.run_until("the notice", |load| path(load, 1).ana == inaccessible);
         assert_eq!(path(&load, 1).link, Link::Live);

@@ -58,7 +58,7 @@ pub(crate) const TOS: u8 = 26 << 2;
 /// The service level, which is the priority in tags: by Linux's own rule for
 /// sockets it would be 2.
 pub(crate) const PCP: u8 = TOS >> 5;
-/// What a VLAN's interface is told: the tag's priority is the packet's.
+/// The setting of a VLAN's interface: the tag's priority is the packet's.
 const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 
 pub(crate) const BAD: FaultOptions = FaultOptions {
@@ -83,8 +83,10 @@ impl Cable {
             Roce::V2 | Roce::V2Vlan => Network::System,
         };
         Soft::new(SoftOptions {
-            fault: self.fault,
-            network,
+            network: match self.fault {
+                Some(faults) => Network::Bad(Box::new(network), faults),
+                None => network,
+            },
             ..SoftOptions::default()
         })
     }
@@ -107,7 +109,7 @@ impl Cable {
         self.join_unwatched(watched, host);
     }
 
-    /// The same for a cable that is cut: nobody looks at what has crossed it. The
+    /// The same for a cable that is cut: what has crossed it is not examined. The
     /// target's end is prepared before the host begins.
     pub(crate) fn join_unwatched<Run: FnOnce()>(
         self,

@@ -8,9 +8,9 @@ use std::time::Duration;
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_rdma::Provider;
+use cairn_sim::Random;
 use cairn_target::Target;
 use cairn_tests::harness::{NQN, host_nqn, nqn, subsystem};
-use cairn_tests::random::Random;
 
 use crate::cable::{Cable, TOS};
 
@@ -45,7 +45,7 @@ pub(crate) fn run(cable: Cable) {
         let provider: Arc<dyn Provider> = Arc::new(cable.provider());
         let target = Target::start(config, vec![provider]).unwrap();
         address_out.send(target.addresses()[0]).unwrap();
-        // An error is the host's panic, which is told by itself.
+        // An error is the host's panic, which is reported separately.
         let _ = over_in.recv_timeout(PATIENCE);
         target.stop().unwrap();
     };

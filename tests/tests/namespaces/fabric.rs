@@ -143,7 +143,7 @@ fn qp_options() -> QpOptions {
 }
 
 /// Accepts one host and echoes its messages until it says goodbye. `echoed` is
-/// told when the last echo is acknowledged.
+/// reported when the last echo is acknowledged.
 fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
     let provider = cable.provider();
     let (sender, requests) = channel();
@@ -232,12 +232,12 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);
     end.event("Closed", |event| matches!(event, Event::Closed { .. }));
-    // A busy endpoint tells its counters now and then, one about to sleep at once.
+    // A busy endpoint reports its counters now and then, one about to sleep at once.
     end.endpoint.arm().unwrap();
     check_counters(&provider, cable);
 }
 
-/// The counters tell a good wire from a bad one.
+/// The counters distinguish a good wire from a bad one.
 fn check_counters(provider: &Soft, cable: Cable) {
     let counters = provider.counters();
     let [(name, counters)] = &counters[..] else {

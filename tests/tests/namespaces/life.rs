@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Data, Event, Host, HostOptions, Recovery, command};
 use cairn_rdma::Provider;
+use cairn_sim::Random;
 use cairn_target::Target;
 use cairn_tests::harness::{NQN, host_nqn, nqn, subsystem};
-use cairn_tests::random::Random;
 use nvme_proto::wire::Sqe;
 
 use crate::cable::{Cable, FarEnd, ip};
@@ -159,7 +159,7 @@ impl Trial {
     }
 }
 
-/// Writes blocks and reads them back until it is told to end.
+/// Writes blocks and reads them back until it is stopped.
 fn write_and_read_back(host: &mut Host, progress: &Progress) {
     let buffer = host.buffer(BLOCK_BYTES).unwrap();
     let mut random = 1;

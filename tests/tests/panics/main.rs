@@ -12,11 +12,11 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;
+use cairn_sim::Random;
 use cairn_target::Operation;
 use cairn_tests::exposition;
 use cairn_tests::harness::own_loopback_address;
 use cairn_tests::logged;
-use cairn_tests::random::Random;
 use cairn_tests::saboteur::MESSAGE;
 use nvme_proto::wire::Status;
 

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cairn_tests::random::Random;
+use cairn_sim::Random;
 
 /// A namespace, as the test knows it.
 #[derive(Debug)]

@@ -8,8 +8,8 @@ use cairn_initiator::{
     command,
 };
 use cairn_rdma::Provider;
+use cairn_sim::Random;
 use cairn_tests::harness::{NQN, host_nqn, nqn};
-use cairn_tests::random::Random;
 use nvme_proto::host::State;
 use nvme_proto::wire::{Sqe, Status};
 
@@ -142,7 +142,7 @@ impl Simulated {
         while busy {
             busy = self.controller.poll(now);
             self.collect(disks);
-            self.hear()?;
+            self.take_events()?;
             // As before any sleep: what arrived meanwhile is not slept over.
             busy |= self.controller.endpoint().arm()?;
         }
@@ -151,8 +151,8 @@ impl Simulated {
         Ok(())
     }
 
-    /// Hears how the association is doing.
-    fn hear(&mut self) -> Result<(), HostError> {
+    /// Takes the events of the association.
+    fn take_events(&mut self) -> Result<(), HostError> {
         while let Some(event) = self.controller.take_event() {
             world::note(|| format!("host: {event:?}"));
             match event {
@@ -167,7 +167,7 @@ impl Simulated {
         Ok(())
     }
 
-    /// A connection may end, but not without a reason; and nobody may ever break
+    /// A connection may end, but not without a reason; and no peer may ever break
     /// the protocol.
     fn check(&self, error: &HostError) {
         let of_protocol = matches!(
@@ -181,7 +181,7 @@ impl Simulated {
         assert!(self.excused, "{error}, though nothing happened");
     }
 
-    /// Begins a command, if there is room for the one that chance wants.
+    /// Begins a command, if there is room for the one that chance picks.
     #[expect(clippy::too_many_lines, reason = "one arm for each operation")]
     pub(crate) fn begin(
         &mut self,

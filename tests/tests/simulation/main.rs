@@ -11,12 +11,12 @@
 //! * a connection ends for a reason only;
 //! * everything ends in bounded time, and then the target holds nothing that it did
 //!   not hold before;
-//! * nobody panics.
+//! * nothing panics.
 //!
 //! Where several hosts use the same blocks ([`crowd`]), disks fail and machines stop,
 //! what hosts saw is what some disk could have shown them ([`history`]).
 //!
-//! A failing seed prints the command that replays it, and tells each packet then.
+//! A failing seed prints the command that replays it, and prints each packet then.
 //! `CAIRN_SEEDS` says how many seeds to run, for longer than CI does.
 
 mod crowd;
@@ -24,14 +24,13 @@ mod disk;
 mod history;
 mod host;
 mod scenario;
-mod seeds;
 mod weather;
 mod world;
 
 use cairn_target::Lie;
 use crowd::Crowd;
 use scenario::{Scenario, Trouble};
-use seeds::for_each_seed;
+use weather::for_each_seed;
 
 /// In so many seeds each planted bug has to be found.
 const PLANTED_SEEDS: u64 = 20;
@@ -130,7 +129,7 @@ fn power_cuts() {
     crowd("power_cuts", 120, crowd::Trouble::PowerCut);
 }
 
-/// Nobody notices that time passes, as in a machine that sleeps.
+/// No clock shows that time passes, as in a machine that sleeps.
 #[test]
 fn clock_jumps() {
     crowd("clock_jumps", 80, crowd::Trouble::ClockJump);

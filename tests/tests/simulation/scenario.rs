@@ -5,15 +5,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use cairn_initiator::HostError;
+use cairn_sim::Random;
 use cairn_target::Holdings;
 use cairn_tests::harness::{NQN, Scratch, subsystem};
-use cairn_tests::random::Random;
 
 use crate::disk::Disk;
 use crate::host::{Simulated, Traits};
-use crate::seeds::is_replay;
-use crate::weather::Weather;
 use crate::world::{self, Plan};
+use cairn_sim::network::Weather;
+use cairn_sim::seeds::is_replay;
 
 /// Time in which everything that ended has been let go of: the keep alive and the
 /// idle limit of a host that vanished, and what connections take to give up.
@@ -27,7 +27,7 @@ pub(crate) enum Trouble {
     None,
     /// Controllers are reset, and hosts leave in the middle of it.
     Leaving,
-    /// A host is never heard of again.
+    /// A host never returns.
     Vanishing,
     /// The network is cut for a while.
     Partition,
@@ -61,7 +61,7 @@ impl Scenario {
         }
     }
 
-    /// Runs it, and gives a number that tells runs apart.
+    /// Runs it, and gives a number that distinguishes runs.
     pub(crate) fn run(mut self, foul: bool) -> u64 {
         let weather = if foul {
             Weather::foul(&mut self.random)
@@ -193,7 +193,7 @@ impl Scenario {
         while result.is_ok() && world::now() < until {
             result = host.step(&mut self.disks, until);
         }
-        // Whoever has given up comes again when the network is back.
+        // A host that has given up comes again when the network is back.
         while world::now() < until {
             world::with(|world| world.advance(until));
         }

@@ -1,6 +1,6 @@
 //! All there is but the hosts: the clock, the network, the target.
 //!
-//! One world a thread, so that whoever waits can let it go on.
+//! One world a thread, so that code that waits can let it go on.
 
 use std::cell::RefCell;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -9,16 +9,17 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
+use cairn_rdma::entropy::Entropy;
 use cairn_rdma::{Clock, Provider};
-use cairn_roce::chance::Chance;
 use cairn_roce::phy::Network as Phy;
 use cairn_roce::phy::wire::{Frame, Wire};
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::Packet;
+use cairn_sim::Random;
 use cairn_target::{Holdings, SteppedTarget};
-use cairn_tests::random::Random;
 
-use crate::weather::{Fate, Network, Weather};
+use crate::weather::{Carried, Network};
+use cairn_sim::network::{Fate, Weather};
 
 thread_local! {
     static WORLD: RefCell<Option<World>> = const { RefCell::new(None) };
@@ -35,7 +36,7 @@ pub(crate) struct Plan {
     pub(crate) ipv6: bool,
     /// The target's configuration but for its listener.
     pub(crate) config: String,
-    /// Whether to tell what happens.
+    /// Whether to print what happens.
     pub(crate) trace: bool,
 }
 
@@ -82,7 +83,7 @@ pub(crate) fn now() -> Instant {
     with(|world| world.clock.now())
 }
 
-/// Says something, if somebody listens.
+/// Prints a line, if enabled.
 pub(crate) fn note(what: impl FnOnce() -> String) {
     with(|world| world.note(what));
 }
@@ -95,7 +96,7 @@ impl World {
             Soft::new(SoftOptions {
                 network: Phy::Wire(wire.clone()),
                 clock: clock.clone(),
-                chance: Chance::seeded(random.bits()),
+                entropy: Entropy::seeded(random.bits()),
                 ..SoftOptions::default()
             })
         };
@@ -174,10 +175,10 @@ impl World {
     }
 
     /// Lets all but the hosts do what there is to do now, then has the next thing
-    /// happen: a packet arrives, or somebody's timer is due, or `latest` comes.
+    /// happen: a packet arrives, or a timer is due, or `latest` comes.
     pub(crate) fn advance(&mut self, latest: Instant) {
         let mut deadlines = [self.step_managers(), self.target.step(), None];
-        // What the target wants of connections.
+        // What the target requests of connections.
         deadlines[2] = self.step_managers();
         let now = self.clock.now();
         while let Some(frame) = self.wire.take_sent() {
@@ -196,7 +197,7 @@ impl World {
             self.idle_steps = 0;
             self.clock.advance_to(next);
         }
-        while let Some(frame) = self.network.arrived(next) {
+        while let Some(Carried(frame)) = self.network.receive(next) {
             self.wire.deliver(frame);
         }
     }
@@ -213,7 +214,7 @@ impl World {
         // Opcode, flags and partition; PSN. Memory addresses and keys' chance differ
         // between runs, and with them the payload of a command and its ICRC.
         let start = frame.bytes.first_chunk::<12>().copied();
-        let fate = self.network.send(now, frame);
+        let fate = self.network.send(now, Carried(frame));
         let at_ns = now.duration_since(self.start).as_nanos();
         (at_ns, from_target, start, length, fate as u8).hash(&mut self.digest);
         if let Some(what) = trace {

@@ -120,7 +120,7 @@ impl Bed {
         }
     }
 
-    /// Everybody leaves, and the targets end as they should.
+    /// All leave, and the targets end as they should.
     pub(crate) fn end(self) {
         let Self {
             load, mut targets, ..

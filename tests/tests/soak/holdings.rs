@@ -1,4 +1,4 @@
-//! What a process holds: descriptors, threads, memory; and of a target what its metrics tell.
+//! What a process holds: descriptors, threads, memory; and of a target what its metrics show.
 
 use std::fs;
 

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Host, HostOptions, Recovery, command};
 use cairn_roce::Soft;
+use cairn_sim::Random;
 use cairn_tests::faulty_disk::{Fault, Op, Rule};
 use cairn_tests::harness::host_nqn;
-use cairn_tests::random::Random;
 
 use crate::bed::Bed;
 
@@ -15,7 +15,7 @@ const BLOCK: usize = 4096;
 /// What no command of a bystander takes.
 const BOUND: Duration = Duration::from_secs(10);
 
-/// What can befall everybody.
+/// Faults that affect all.
 #[derive(Debug, Clone, Copy)]
 enum Mishap {
     Pause,

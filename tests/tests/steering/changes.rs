@@ -24,7 +24,7 @@ fn a_namespace_comes_and_goes_while_a_host_is_connected() {
     let before = target.text();
     let mut host = target.connect("one");
     let add = json!({"nqn": NQN, "export": "mem:1MiB", "name": "second"});
-    assert_eq!(target.done("cairn_namespace_add", add.clone()), 2);
+    assert_eq!(target.done("cairn_namespace_add", add), 2);
     assert_eq!(nsids(&mut host), [1, 2]);
     let text = target.text();
     let added = "\n[[subsystem.namespace]]\nnsid = 2\nname = \"second\"\nexport = \"mem:1MiB\"\n";
@@ -138,7 +138,7 @@ fn hosts_subsystems_and_listeners_come_and_go() {
     assert_eq!(connection["host"], host.raw());
     assert_eq!(connection["nqn"], other);
     let params_of = json!({"nqn": other, "cntlid": connection["cntlid"]});
-    target.done("cairn_connection_remove", params_of.clone());
+    target.done("cairn_connection_remove", params_of);
     let deadline = Instant::now() + PATIENCE;
     while target.done("cairn_connection_list", json!({})) == connections {
         assert!(Instant::now() < deadline, "it is not disconnected");

@@ -3,5 +3,6 @@
 
 mod changes;
 mod crowd;
+mod spdk;
 mod strangers;
 mod target;

@@ -91,11 +91,13 @@ impl Steered {
         Client::connect(&self.socket(), PATIENCE).unwrap()
     }
 
+    #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn call(&self, method: &str, params: Value) -> Result<Value, CallError> {
         self.client().call(method, &params)
     }
 
     /// The result of a request that must be carried out.
+    #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn done(&self, method: &str, params: Value) -> Value {
         match self.call(method, params.clone()) {
             Ok(result) => result,
@@ -104,6 +106,7 @@ impl Steered {
     }
 
     /// The code of a request that must be refused.
+    #[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
     pub(crate) fn refused(&self, method: &str, params: Value) -> i64 {
         match self.call(method, params.clone()) {
             Err(CallError::Refused(error)) => error.code,

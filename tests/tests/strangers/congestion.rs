@@ -11,7 +11,9 @@ use std::time::{Duration, Instant};
 use cairn_initiator::{Data, Host, HostOptions, command};
 use cairn_roce::capture::Capture;
 use cairn_roce::{Soft, SoftOptions};
-use cairn_roce_proto::wire::{Opcode, Packet};
+use cairn_roce_proto::wire::frame::{Frame, Network};
+use cairn_roce_proto::wire::{Bth, Header, Opcode, Packet};
+use cairn_sim::pcap;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address};
 use cairn_tests::stranger::Stranger;
 
@@ -110,21 +112,11 @@ impl Flood {
 
 /// The target's queue pairs, as the host's packets name them in a capture.
 fn queue_pairs_of(path: &Path, host: Ipv4Addr) -> BTreeSet<u32> {
-    /// Up to the packet in a block; then Ethernet, IPv4 and UDP, up to the BTH.
-    const BLOCK: usize = 28;
-    const HEADERS: usize = 14 + 20 + 8;
     let bytes = std::fs::read(path).unwrap();
-    let word = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().unwrap());
-    let mut found = BTreeSet::new();
-    let mut at = 0;
-    while at + BLOCK + HEADERS + 12 < bytes.len() {
-        let frame = &bytes[at + BLOCK..];
-        if word(at) == 6 && frame[26..30] == host.octets() {
-            let bth = &frame[HEADERS..];
-            let qpn = u32::from_be_bytes([0, bth[5], bth[6], bth[7]]);
-            found.extend((qpn > 1).then_some(qpn));
-        }
-        at += word(at + 4) as usize;
-    }
-    found
+    let frames = pcap::frames(&bytes).into_iter().filter_map(Frame::parse);
+    frames
+        .filter(|frame| matches!(frame.network, Network::V4(ip, _) if ip.source == host))
+        .filter_map(|frame| Bth::parse(frame.packet).map(|(bth, _)| bth.dest_qpn))
+        .filter(|qpn| *qpn > 1)
+        .collect()
 }

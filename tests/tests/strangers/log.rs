@@ -1,4 +1,4 @@
-//! Strangers who want the log to fill a disk.
+//! Strangers that try to fill a disk with the log.
 
 use std::time::Instant;
 
@@ -27,7 +27,7 @@ fn many_addresses_do_not_fill_the_log() {
     for _ in 0..ADDRESSES {
         let mut stranger = Stranger::at(own_loopback_address(), ROCE_PORT, remote);
         stranger.ask_with(100, &request);
-        assert!(matches!(stranger.hear(), CmEvent::Rejected { .. }));
+        assert!(matches!(stranger.receive(), CmEvent::Rejected { .. }));
     }
     let logged = logged::lines(&["connection request refused"]).len();
     // What may be logged at once, and what comes back while the test runs.

@@ -30,7 +30,7 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
-/// Requests from addresses that were claimed, of several networks, to which nobody
+/// Requests from addresses that were claimed, of several networks, to which no host
 /// answers. One of them is a host's own, others are its neighbours'; it connects all the
 /// same, and so do hosts that the target has never seen.
 fn claimed_addresses_keep_no_host_out(rate: u32) {

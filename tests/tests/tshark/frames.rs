@@ -9,10 +9,6 @@ use cairn_roce_proto::wire::{Opcode, Packet};
 
 use crate::dissection::Row;
 
-/// pcapng's enhanced packet block, and the bytes of it before the packet's.
-const ENHANCED_PACKET: u32 = 6;
-const PACKET_HEADER: usize = 20;
-
 /// What both parsers are asked of the transport's headers.
 pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
     "infiniband.bth.opcode",
@@ -34,25 +30,14 @@ pub(crate) const TRANSPORT_FIELDS: &[&str] = &[
 /// The frames of a capture of ours.
 pub(crate) fn read(capture: &Path) -> Vec<Vec<u8>> {
     let bytes = std::fs::read(capture).expect("the capture can be read");
-    let word = |at: usize| {
-        let bytes = bytes[at..at + 4].try_into().expect("4 bytes");
-        u32::from_le_bytes(bytes)
-    };
-    let (mut at, mut frames) = (0, Vec::new());
-    while at < bytes.len() {
-        if word(at) == ENHANCED_PACKET {
-            let (start, length) = (at + 8 + PACKET_HEADER, word(at + 20) as usize);
-            frames.push(bytes[start..start + length].to_vec());
-        }
-        at += word(at + 4) as usize;
-    }
-    frames
+    let frames = cairn_sim::pcap::frames(&bytes);
+    frames.into_iter().map(<[u8]>::to_vec).collect()
 }
 
 /// A frame's transport headers, field by field as in [`TRANSPORT_FIELDS`].
 pub(crate) fn transport_fields(frame: &[u8]) -> Vec<Option<u64>> {
     let parsed = Frame::parse(frame).expect("RoCE alone is captured");
-    // Of a packet that came, a socket does not tell the identification.
+    // Of a packet that came, a socket does not show the identification.
     let transport = Checker::new().open(&parsed.route(), 0, parsed.packet);
     let packet = Packet::parse(transport.expect("a good ICRC")).expect("a packet");
     let Packet {

@@ -1,8 +1,8 @@
 //! Every packet of a target, read from captures, carries what the rules say of its host: data,
 //! acknowledgements and the connection manager's messages.
 //!
-//! The kernel tells a receiver the traffic class of each packet, so that is judged by what the host
-//! got. It does not tell the hop limit, so that is judged by what the target gave to the kernel.
+//! The kernel shows a receiver the traffic class of each packet, so that is judged by what the host
+//! got. It does not show the hop limit, so that is judged by what the target gave to the kernel.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::Path;

@@ -6,8 +6,8 @@ use cairn_initiator::{Data, Host, command, discover};
 use cairn_roce::capture::Capture;
 use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
+use cairn_sim::Random;
 use cairn_tests::harness::{NQN, Scratch, TestTarget, subsystem};
-use cairn_tests::random::Random;
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::log::LogPage;
 

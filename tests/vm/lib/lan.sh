@@ -17,7 +17,7 @@ fail_scenario() {
     echo "FAILED: the build machine's half: $1"
     tail -n 20 "$OUT/beside.log" | sed 's/^/    /'
     echo 1 > "$OUT/exit-code"
-    # There is nothing that another boot would mend.
+    # There is nothing that another boot would fix.
     touch "$OUT/begun"
 }
 

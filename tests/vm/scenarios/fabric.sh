@@ -17,8 +17,8 @@ found() {
     say "ok: $1: $2"
 }
 
-# The command that a rule's first finding mends itself by.
-mend_of() { jq -r --arg rule "$1" '[.findings[] | select(.rule == $rule)][0].mend[0].command' "$OUT/doctor.json"; }
+# The command that a rule's first finding fixes itself by.
+fix_of() { jq -r --arg rule "$1" '[.findings[] | select(.rule == $rule)][0].fix[0].command' "$OUT/doctor.json"; }
 
 rping_listens() { rdma resource show cm_id | grep -qi listen; }
 
@@ -51,11 +51,11 @@ assert_eq "exit code" 0 "$(doctor_json --peer "$FABRIC_ADDR")"
 found rxe 'soft RoCE'
 found peer 'rxe0 port 1, GID'
 
-step "A small MTU is found, and its command mends it"
+step "A small MTU is found, and its command fixes it"
 ip link set "$FABRIC_NETDEV" mtu 1500
 assert_eq "exit code" 1 "$(doctor_json)"
 found mtu '1024 bytes; 4200 would'
-bash -c "$(mend_of mtu)"
+bash -c "$(fix_of mtu)"
 assert_eq "exit code afterwards" 0 "$(doctor_json)"
 
 step "An address that is gone is found"
@@ -117,7 +117,7 @@ step "Without the device, its module is in the way of RoCE in user space"
 remove_rxe
 assert_eq "exit code" 2 "$(doctor_json)"
 found port-4791 'taken by the module rdma_rxe'
-bash -c "$(mend_of port-4791)"
+bash -c "$(fix_of port-4791)"
 
 step "Without both it says what works"
 assert_eq "exit code" 0 "$(doctor_json)"

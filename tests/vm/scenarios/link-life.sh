@@ -108,7 +108,7 @@ bench_survives() {
     kill -0 "$BENCH" 2> /dev/null || fail "the benchmark has ended: $(tail -n 3 "$BENCH_LOG")"
     assert_target_alive
     LOST=$(losses)
-    say "ok: the benchmark goes on; connections lost so far: $LOST, devices made anew: $MENDED"
+    say "ok: the benchmark goes on; connections lost so far: $LOST, devices made anew: $FIXED"
 }
 
 # discover ADDRESS [OPTION...]: the host in user space asks who is there.
@@ -123,15 +123,15 @@ discover() {
 # (there is no route; the veth was switched off this instant), it is broken for good.
 gsi_broke() { [ "$(rdma -j resource show qp | jq -r '.[] | select(.type == "GSI") | .state')" = ERR ]; }
 
-# doctor_names_gsi: that is what the doctor says first, and it has the command that mends it.
+# doctor_names_gsi: that is what the doctor says first, and it has the command that fixes it.
 doctor_names_gsi() {
     local code=0
     cairn-target doctor -o json --interval 0 > "$OUT/doctor.json" || code=$?
     assert_eq "the doctor's exit code" 2 "$code"
     assert_eq "what the doctor says first" "gsi: $DEVICE port 1" \
         "$(jq -r '.findings[0] | "\(.rule): \(.subject)"' "$OUT/doctor.json")"
-    assert_eq "what mends it" "rdma link delete $DEVICE && rdma link add $DEVICE type rxe netdev $NETDEV" \
-        "$(jq -r '.findings[0].mend[0].command' "$OUT/doctor.json")"
+    assert_eq "what fixes it" "rdma link delete $DEVICE && rdma link add $DEVICE type rxe netdev $NETDEV" \
+        "$(jq -r '.findings[0].fix[0].command' "$OUT/doctor.json")"
     cairn-target fabric | grep "queue pairs: .*GSI ERR" || fail "fabric does not show it"
 }
 
@@ -144,9 +144,9 @@ mend_rxe() {
     gsi_broke || return 0
     rdma link delete "$DEVICE"
     rxe_on "$NETDEV" "$DEVICE"
-    MENDED=$((MENDED + 1))
+    FIXED=$((FIXED + 1))
 }
-MENDED=0
+FIXED=0
 
 step "A target in user space on a port, the kernel's host on a bridge"
 setup_rxe_and_cable

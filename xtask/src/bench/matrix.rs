@@ -13,7 +13,7 @@ use super::item::Item;
 /// What of the command line chooses the cells.
 #[derive(Debug, Default, Args)]
 pub(super) struct Choice {
-    /// The most telling rows alone, and shorter: well under a minute
+    /// The most important rows alone, and shorter: well under a minute
     #[arg(long)]
     pub(super) quick: bool,
     /// Only rows with this word (4k, qd32, randread, mem, soft, disk, link, ...); may be given again
@@ -40,7 +40,7 @@ pub(super) struct Choice {
 }
 
 impl Choice {
-    /// All of it, in the order in which the rows appear. Whoever names dimensions
+    /// All of it, in the order in which the rows appear. A command line that names dimensions
     /// gets the cells of their product, and nothing else.
     pub(super) fn items(&self) -> Result<Vec<Item>> {
         let dimensions = [

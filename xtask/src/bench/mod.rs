@@ -53,7 +53,7 @@ pub(crate) struct Args {
     /// Seconds of each sample [default: 0.7, with --quick 0.4]
     #[arg(long, value_name = "S", value_parser = seconds)]
     seconds: Option<f64>,
-    /// What the results are called: their folder in build/bench [default: the time]
+    /// Name of the results: their folder in build/bench [default: the time]
     #[arg(long, value_parser = name)]
     name: Option<String>,
     /// The folder of the results, instead of one in build/bench
@@ -65,7 +65,7 @@ pub(crate) struct Args {
     /// With the rows of "disk": the file or device, instead of a new file. What is on it is lost
     #[arg(long, value_name = "PATH")]
     disk: Option<PathBuf>,
-    /// Measure programs without optimisation: to try out the measuring
+    /// Measure programs without optimisation, to try the benchmark itself
     #[arg(long)]
     debug: bool,
     /// Use the programs as they were built last
@@ -77,9 +77,9 @@ pub(crate) struct Args {
 enum Other {
     /// Compare two runs: ratios, their bounds, and what is noise
     Compare(compare::Args),
-    /// Measure what queue pairs, controllers and idle hosts cost
+    /// Measure the cost of queue pairs, controllers and idle hosts
     Scale(scale::Args),
-    /// Draw where the target's reactor spends its time (takes perf)
+    /// Draw where the target's reactor spends its time (requires perf)
     Flame(flame::Args),
 }
 

@@ -127,15 +127,10 @@ pub(super) fn write_image(path: &Path) -> Result<()> {
     let write = || {
         let mut file = File::create(path)?;
         // Nothing that a disk could compress or leave out.
-        let mut state = 0x9e37_79b9_7f4a_7c15_u64;
+        let mut random = fastrand::Rng::with_seed(0);
         let mut piece = vec![0; 1 << 20];
         for _ in 0..IMAGE_MIB {
-            for word in piece.chunks_exact_mut(8) {
-                state ^= state << 13;
-                state ^= state >> 7;
-                state ^= state << 17;
-                word.copy_from_slice(&state.to_ne_bytes());
-            }
+            random.fill(&mut piece);
             file.write_all(&piece)?;
         }
         file.sync_all()

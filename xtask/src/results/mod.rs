@@ -1,7 +1,7 @@
 //! What a measurement leaves behind: rows of figures, each figure with all of its
 //! repetitions, and the machine that they come from.
 //!
-//! Whoever measures makes a [`Results`], and gets JSON, tables, plots and
+//! A benchmark makes a [`Results`], and gets JSON, tables, plots and
 //! comparisons from it. A [`Row`] says what was done, a [`Metric`] one figure of
 //! it; rows of one group have a table of their own.
 

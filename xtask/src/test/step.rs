@@ -84,7 +84,7 @@ impl Step {
             .command
             .spawn()
             .with_context(|| format!("cannot run {}", self.command_line()))?;
-        // It holds the pipe's writing end, too, and reading ends only when nobody does.
+        // It holds the pipe's writing end, too, and reading ends only when no process does.
         drop(self.command);
         let mut tally = Tally::default();
         let mut skipped = Vec::new();

@@ -79,7 +79,7 @@ impl Cache {
         Ok(dir)
     }
 
-    /// Removes layers of this name that nobody has used for long. Failing to do so harms nobody.
+    /// Removes layers of this name that were not used for long. A failure does no harm.
     fn remove_unused(&self, name: &str) {
         let Ok(layers) = fs::read_dir(&self.dir) else {
             return;

@@ -1,4 +1,4 @@
-//! A network that the guest shares with programs of this machine, and with nobody else.
+//! A network that the guest shares with programs of this machine, and with no others.
 //!
 //! It is a network namespace with a tap in it, whose other end is the guest's card. QEMU and the
 //! programs beside it live in that namespace, and in a process namespace whose first process ends
@@ -15,7 +15,7 @@ use super::tree::Tree;
 /// The tap's name.
 const TAP: &str = "tap0";
 
-/// Ways into namespaces of one's own: as root, and as an ordinary user who is root in there.
+/// How to enter a namespace of one's own: as root, and as an ordinary user who is root in there.
 const WAYS: [&[&str]; 2] = [&[], &["--user", "--map-root-user"]];
 const NAMESPACES: [&str; 5] = ["--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 

@@ -53,16 +53,16 @@ pub(crate) struct Args {
     /// List the scenarios and what each one shows
     #[arg(long)]
     list: bool,
-    /// Go on after a scenario has failed
+    /// Continue after a scenario has failed
     #[arg(long)]
     keep_going: bool,
-    /// Give each scenario this long, whatever its own header says
+    /// Time limit of each scenario, in place of its own
     #[arg(long, value_name = "N")]
     timeout_s: Option<u64>,
     /// Boot one scenario's machine (or a plain one) and give a root shell in it instead
     #[arg(long)]
     shell: bool,
-    /// Give the scenarios a variable, as those that measure know some
+    /// Set a variable of the scenarios; the header of a scenario lists its own
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = scenario::Variable::parse)]
     variables: Vec<scenario::Variable>,
     /// Use the programs as they were last built

@@ -38,9 +38,9 @@ const KERNEL_ARGUMENTS: &str = "console=ttyS0 loglevel=4 panic=-1 mitigations=of
 pub(crate) struct Boot<'a> {
     /// A script's name; a shell at the console if empty.
     pub(crate) scenario: &'a str,
-    /// The machine it wants.
+    /// The machine it requires.
     pub(crate) options: &'a Options,
-    /// What else it is told.
+    /// Its other settings.
     pub(crate) variables: &'a [Variable],
     /// The scenario's time, counted in the guest.
     pub(crate) timeout_s: u64,

@@ -1,4 +1,4 @@
-//! Scenarios: shell scripts whose header says what they show and what machine they want.
+//! Scenarios: shell scripts whose header says what they show and what machine they require.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -13,7 +13,7 @@ pub(crate) struct Scenario {
     pub(crate) name: String,
     /// The first comment line of the script.
     pub(crate) summary: String,
-    /// The machine it wants.
+    /// The machine it requires.
     pub(crate) options: Options,
     /// Our programs that it runs.
     programs: Vec<Program>,
@@ -34,7 +34,7 @@ pub(crate) enum Program {
     Example(String),
 }
 
-/// What a scenario is told, as an environment variable.
+/// A setting of a scenario, as an environment variable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Variable {
     name: String,

@@ -41,7 +41,7 @@ pub(super) fn decimal_bytes(bytes: f64) -> String {
     short(bytes / 1000.0, 1000.0, &["kB", "MB", "GB", "TB", "PB"])
 }
 
-/// In which unit a range of times is told: what to divide nanoseconds by, and
+/// In which unit a range of times is shown: what to divide nanoseconds by, and
 /// its name.
 #[must_use]
 pub(super) fn time_unit(min_ns: f64, max_ns: f64) -> (f64, &'static str) {

@@ -187,7 +187,7 @@ fn put_firmware(common: &Common, page: &mut Window<'_>) {
     page.put(0, firmware.as_bytes());
 }
 
-/// The NSIDs of a group that the log shows: none where the host wants groups only.
+/// The NSIDs of a group that the log shows: none where the host requests groups only.
 fn shown(nsids: &[u32], lsp: AnaLsp) -> &[u32] {
     if lsp.rgo() { &[] } else { nsids }
 }

@@ -8,7 +8,7 @@ use crate::wire::{FromBytes, U32};
 /// Bits of ANAS that are the state.
 const ANAS_MASK: u8 = 0x0f;
 
-/// The page, checked as a whole: whoever sent it, it can be walked.
+/// A log page whose structure has been validated.
 #[derive(Clone, Copy, Debug)]
 pub struct AnaLog<'a> {
     chgcnt: u64,

@@ -177,7 +177,7 @@ pub struct IdentifyController {
     pub cdfs: U16,
     /// SGLS: SGL support, an [`Sgls`].
     pub sgls: U32,
-    /// MNAN: namespaces allowed at most; 0 if NN tells.
+    /// MNAN: namespaces allowed at most; 0 if NN says it.
     pub mnan: U32,
     /// MAXDNA: maximum domain namespace attachments.
     pub maxdna: U128,

@@ -1,4 +1,4 @@
-//! `doctor`: findings as text or JSON, and mending.
+//! `doctor`: findings as text or JSON, and fixing.
 
 use std::io::{BufRead, Write};
 use std::process::Command;
@@ -8,7 +8,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::{DoctorArgs, FabricArgs, Failure, Format, output, run_fabric};
-use crate::doctor::{Examination, Finding, Intent, Mend, RULES, Severity};
+use crate::doctor::{Examination, Finding, Fix, Intent, RULES, Severity};
 
 /// Our own commands, as a finding gives them.
 #[derive(Parser)]
@@ -60,8 +60,8 @@ fn describe(findings: &[Finding]) -> String {
         for evidence in &finding.evidence {
             text.push_str(&format!("  seen: {}: {}\n", evidence.path, evidence.value));
         }
-        for mend in &finding.mend {
-            text.push_str(&format!("  mend: {}\n", mend.command));
+        for fix in &finding.fix {
+            text.push_str(&format!("  fix: {}\n", fix.command));
         }
         text.push('\n');
     }
@@ -89,21 +89,21 @@ fn fix(
     findings: &[Finding],
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
-    let mut judged: Vec<&Mend> = Vec::new();
+    let mut judged: Vec<&Fix> = Vec::new();
     for finding in findings
         .iter()
         .filter(|finding| finding.severity > Severity::Note)
     {
-        for mend in &finding.mend {
-            let Some(words) = mend.safe.as_ref().filter(|_| !judged.contains(&mend)) else {
+        for fix in &finding.fix {
+            let Some(words) = fix.safe.as_ref().filter(|_| !judged.contains(&fix)) else {
                 continue;
             };
-            judged.push(mend);
-            if !args.yes && !agreed(&mend.command, out)? {
+            judged.push(fix);
+            if !args.yes && !agreed(&fix.command, out)? {
                 output::text("left as it is\n", out)?;
                 continue;
             }
-            output::text(&format!("running: {}\n", mend.command), out)?;
+            output::text(&format!("running: {}\n", fix.command), out)?;
             match run_words(args, program, words, out) {
                 Ok(()) => output::text("  done\n", out)?,
                 Err(failure) => output::text(&format!("  failed: {failure}\n"), out)?,
@@ -111,7 +111,7 @@ fn fix(
         }
     }
     if judged.is_empty() {
-        output::text("nothing that could be mended without thinking\n", out)?;
+        output::text("no finding has a command that is safe to run\n", out)?;
     }
     Ok(())
 }

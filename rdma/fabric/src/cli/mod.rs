@@ -25,7 +25,7 @@ use crate::doctor::{Choice, Intent};
 use crate::facts::{Fabric, RoceVersion};
 use crate::source::{Live, Recorder, Recording, Source};
 
-/// The exit code of a command that could not do what it was told.
+/// The exit code of a command that failed.
 const FAILED: u8 = 3;
 
 /// What RoCE looks like on this machine.
@@ -38,12 +38,12 @@ pub struct FabricArgs {
     /// Show counters that are zero, too
     #[arg(long)]
     all: bool,
-    /// Write down all that was looked at, for somebody elsewhere to look at by --root
+    /// Write all that was read into this file, so that --root can show it on another machine
     #[arg(long, value_name = "FILE")]
     record: Option<PathBuf>,
 }
 
-/// What else can be done with the fabric.
+/// Further commands.
 #[derive(Debug, Clone, Subcommand)]
 enum Action {
     /// Rates of counters, until interrupted
@@ -55,12 +55,12 @@ enum Action {
         #[arg(long, value_name = "N")]
         count: Option<u64>,
     },
-    /// What an error of a connection or of work means, what causes it, and what to type
+    /// The meaning of an error, its causes, and the next command
     Explain {
         /// A name, a part of one, or a number: "IBV_WC_RETRY_EXC_ERR", "rnr", "12"; every
         /// error, if none is given
         error: Option<String>,
-        /// Whom the connection was with
+        /// Address of the other end of the connection
         #[arg(long, value_name = "ADDR")]
         peer: Option<IpAddr>,
     },
@@ -95,7 +95,7 @@ enum VersionArg {
 /// Which machine, and how to say it.
 #[derive(Debug, Clone, Args)]
 struct MachineArgs {
-    /// How to say it
+    /// Output format
     #[arg(
         short,
         long,
@@ -104,7 +104,7 @@ struct MachineArgs {
         global = true
     )]
     output: Format,
-    /// Look at this directory, or at this recording, instead of at the machine
+    /// Read this directory or this recording instead of the machine
     #[arg(long, value_name = "DIR|FILE", global = true)]
     root: Option<PathBuf>,
 }
@@ -115,28 +115,28 @@ enum Format {
     Json,
 }
 
-/// What is wrong with RoCE on this machine, and what mends it.
+/// What is wrong with RoCE on this machine, and what fixes it.
 ///
 /// The exit code is 0 if nothing is worse than a note, 1 for a warning, 2 for an
-/// error, and 3 if the doctor itself could not do what it was told.
+/// error, and 3 if the doctor itself failed.
 #[derive(Debug, Clone, Args)]
 pub struct DoctorArgs {
-    /// Look at the way to this machine, too; that sends packets to it
+    /// Check the route to this machine, too; that sends packets to it
     #[arg(long, value_name = "ADDR")]
     peer: Option<IpAddr>,
     /// An address to listen on or to connect from; all of RDMA's, if none is given
     #[arg(long, value_name = "ADDR")]
     address: Vec<IpAddr>,
-    /// The ToS that connections are going to have
+    /// The ToS that connections will have
     #[arg(long, value_name = "0-255")]
     tos: Option<u8>,
-    /// RoCE in user space is to be used, whatever devices there are
+    /// Check for RoCE in user space, even if there are RDMA devices
     #[arg(long)]
     soft: bool,
     /// Seconds to watch the counters for; 0 reads them once
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Run those commands that harm nobody, after asking
+    /// Run those commands that are safe, after asking
     #[arg(long)]
     fix: bool,
     /// Do not ask
@@ -153,7 +153,7 @@ fn seconds(text: &str) -> Result<f64, String> {
     }
 }
 
-/// Why a command could not do what it was told.
+/// Why a command failed.
 pub(crate) type Failure = String;
 
 /// Runs `fabric`.
@@ -234,7 +234,7 @@ pub fn run_doctor(
     if let Some(tos) = args.tos {
         intent.tos = vec![Choice {
             tos: crate::tos::Tos(tos),
-            by: format!("{} is told to use it", intent.program),
+            by: format!("{} is configured to use it", intent.program),
             source: None,
         }];
     }

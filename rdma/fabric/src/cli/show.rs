@@ -95,7 +95,7 @@ fn queue_pairs(device: &Device) -> String {
             .port
             .map_or(String::new(), |port| format!(" of port {port}"));
         let broken = if group.is_broken_gsi() {
-            " (broken: nobody connects)"
+            " (broken: no host can connect)"
         } else {
             ""
         };

@@ -52,7 +52,7 @@ impl Examination {
                 Tos(defaults.tos),
                 "the connection manager's default (default_roce_tos)".to_owned(),
             ),
-            _ => Class::of(Tos(0), "nobody chose another".to_owned()),
+            _ => Class::of(Tos(0), "no configuration chose another".to_owned()),
         }]
     }
 
@@ -76,7 +76,7 @@ impl Examination {
     }
 
     /// Adds what gives a class another ToS, where that one was decided.
-    pub(super) fn mended_by_tos(
+    pub(super) fn fixed_by_tos(
         &self,
         finding: Finding,
         class: &Class,
@@ -85,7 +85,7 @@ impl Examination {
     ) -> Finding {
         if class.is_chosen {
             let Tos(tos) = tos;
-            return finding.mended_by(format!(
+            return finding.fixed_by(format!(
                 "tos = {tos} in the [[listener]], tclass={tos} in the rule, or --tos {tos}: where \
                  it was chosen"
             ));
@@ -100,7 +100,7 @@ impl Examination {
                 "--port",
                 &port.number.to_string(),
             ])
-            .mended_by(format!("tos = {} in [[listener]]", tos.0))
+            .fixed_by(format!("tos = {} in [[listener]]", tos.0))
     }
 }
 

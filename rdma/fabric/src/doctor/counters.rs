@@ -11,7 +11,7 @@ struct Symptom {
     counter: &'static str,
     what: &'static str,
     why: &'static str,
-    mend: &'static str,
+    fix: &'static str,
 }
 
 /// What drivers call the same differs: each name has a line.
@@ -80,13 +80,13 @@ const SYMPTOMS: [Symptom; 22] = [
     ),
     symptom(
         "local_ack_timeout_err",
-        "nobody acknowledges in time",
+        "no acknowledgement in time",
         SILENT,
         REACH,
     ),
     symptom(
         "roce_adp_retrans_to",
-        "nobody acknowledges in time (adaptive)",
+        "no acknowledgement in time (adaptive)",
         SILENT,
         REACH,
     ),
@@ -163,13 +163,13 @@ const fn symptom(
     counter: &'static str,
     what: &'static str,
     why: &'static str,
-    mend: &'static str,
+    fix: &'static str,
 ) -> Symptom {
     Symptom {
         counter,
         what,
         why,
-        mend,
+        fix,
     }
 }
 
@@ -283,12 +283,12 @@ impl Symptom {
             _ => "",
         };
         let command = self
-            .mend
+            .fix
             .replace("NETDEV", netdev)
             .replace("PROGRAM", examination.intent.program);
         Finding::new(NAME, severity, subject, format!("{}{when}", self.what))
             .because(self.why)
             .seen(path, value)
-            .mended_by(command)
+            .fixed_by(command)
     }
 }

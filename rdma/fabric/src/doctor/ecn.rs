@@ -51,7 +51,7 @@ fn switched_off(netdev: &Netdev, ecn: &CnpState, priority: u8) -> impl Iterator<
         )
         .because("congestion is then met by pauses or by drops, not by sending slower")
         .seen(&path, "0")
-        .mended_by(format!("echo 1 > {path}"))
+        .fixed_by(format!("echo 1 > {path}"))
     })
 }
 
@@ -71,7 +71,7 @@ fn congestion(examination: &Examination) -> Vec<Finding> {
              share",
         )
         .seen(&grown.path, grown.text())
-        .mended_by(format!(
+        .fixed_by(format!(
             "{} fabric watch  # rates of CNPs and marks",
             examination.intent.program
         ))

@@ -1,4 +1,4 @@
-//! A finding: what is wrong, and all that somebody needs to mend it.
+//! A finding: what is wrong, and all that somebody needs to fix it.
 
 use std::fmt;
 
@@ -47,9 +47,9 @@ pub struct Evidence {
     pub value: String,
 }
 
-/// What mends a finding.
+/// What fixes a finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Mend {
+pub struct Fix {
     /// To be typed, or to be put where the text says.
     pub command: String,
     /// The words of the command, if it harms nobody to run it: no traffic stops,
@@ -72,12 +72,12 @@ pub struct Finding {
     pub why: String,
     /// Where it is seen.
     pub evidence: Vec<Evidence>,
-    /// What mends it, the best first.
-    pub mend: Vec<Mend>,
+    /// What fixes it, the best first.
+    pub fix: Vec<Fix>,
 }
 
 impl Finding {
-    /// A finding; why, evidence and mending follow.
+    /// A finding; why, evidence and fixing follow.
     pub(super) fn new(
         rule: &'static str,
         severity: Severity,
@@ -91,7 +91,7 @@ impl Finding {
             what: what.into(),
             why: String::new(),
             evidence: Vec::new(),
-            mend: Vec::new(),
+            fix: Vec::new(),
         }
     }
 
@@ -111,8 +111,8 @@ impl Finding {
     }
 
     /// What somebody may do about it, having thought.
-    pub(super) fn mended_by(mut self, command: impl Into<String>) -> Self {
-        self.mend.push(Mend {
+    pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
+        self.fix.push(Fix {
             command: command.into(),
             safe: None,
         });
@@ -121,7 +121,7 @@ impl Finding {
 
     /// What may be done without thinking twice.
     pub(super) fn safely_mended_by(mut self, words: &[&str]) -> Self {
-        self.mend.push(Mend {
+        self.fix.push(Fix {
             command: words.join(" "),
             safe: Some(words.iter().map(|word| (*word).to_owned()).collect()),
         });

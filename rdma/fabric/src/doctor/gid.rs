@@ -33,9 +33,9 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
     let Some(own) = all.iter().find(|own| own.address == address) else {
         return Some(
             Finding::new(NAME, Severity::Error, subject, "no netdev has this address")
-                .because("nobody can listen on an address that the machine does not have")
+                .because("no program can listen on an address that the machine does not have")
                 .seen("addresses", listed(all.iter().map(|own| own.address)))
-                .mended_by(format!("ip address add {address}/24 dev IFACE")),
+                .fixed_by(format!("ip address add {address}/24 dev IFACE")),
         );
     };
     let netdev = &own.netdev;
@@ -50,7 +50,7 @@ fn address_without_gid(examination: &Examination, address: IpAddr) -> Option<Fin
             )
             .because("RoCE in user space serves it (--provider soft); libibverbs cannot")
             .seen("addresses", format!("{address} is on {netdev}"))
-            .mended_by(format!("rdma link add rxe0 type rxe netdev {netdev}")),
+            .fixed_by(format!("rdma link add rxe0 type rxe netdev {netdev}")),
         );
     }
     let ports: Vec<(&Device, &Port)> = ports.collect();
@@ -97,7 +97,7 @@ fn gid_of_other_version(
                 "--port",
                 &port.number.to_string(),
             ])
-            .mended_by(format!(
+            .fixed_by(format!(
                 "ip link set {netdev} down && ip link set {netdev} up"
             )),
     )
@@ -116,11 +116,11 @@ fn no_gid(own: &Address, device: &Device, port: &Port, gids: &[Gid]) -> Finding 
             format!("{}/gids", port.path),
             listed(gids.iter().filter_map(|gid| gid.address)),
         )
-        .mended_by(format!(
+        .fixed_by(format!(
             "ip address del {address}/{prefix} dev {netdev} && \
              ip address add {address}/{prefix} dev {netdev}"
         ))
-        .mended_by(format!(
+        .fixed_by(format!(
             "ip link set {netdev} down && ip link set {netdev} up"
         ))
 }
@@ -164,7 +164,7 @@ fn netdev_without_address(
         )
         .because("hosts connect to an IP address, and each becomes a GID")
         .seen("addresses", format!("none on {}", netdev.name))
-        .mended_by(format!("ip address add ADDRESS/24 dev {}", netdev.name)),
+        .fixed_by(format!("ip address add ADDRESS/24 dev {}", netdev.name)),
     )
 }
 
@@ -185,9 +185,9 @@ fn full_table(device: &Device, port: &Port) -> Option<Finding> {
             format!("{} port {}", device.name, port.number),
             format!("all {used} entries of the GID table are taken{share}"),
         )
-        .because("the next address or VLAN gets no GID, and nobody can connect by it")
+        .because("the next address or VLAN gets no GID, and no host can connect to it")
         .seen(format!("{}/gids", port.path), format!("{used} of {used}"))
-        .mended_by("ip address  # each address and VLAN takes an entry for each RoCE version"),
+        .fixed_by("ip address  # each address and VLAN takes an entry for each RoCE version"),
     )
 }
 

@@ -1,7 +1,7 @@
 //! The queue pair of all messages of the connection manager (GSI): "nobody connects any more".
 //!
 //! rdma_rxe takes a packet that the kernel refuses to send for an error of its queue pair, and
-//! what serves the GSI in the kernel mends a send queue (SQE), but not a queue pair (ERR).
+//! what serves the GSI in the kernel fixes a send queue (SQE), but not a queue pair (ERR).
 
 use super::{Examination, Finding, Severity};
 use crate::facts::Device;
@@ -36,10 +36,10 @@ fn finding(device: &Device, gsi: &QueuePairs) -> Finding {
     if !device.is_soft_roce() {
         let finding = finding
             .because(format!("{why}, until the driver makes a new one"))
-            .mended_by("dmesg | tail -50  # what the driver says of it");
+            .fixed_by("dmesg | tail -50  # what the driver says of it");
         return match device.pci.get().and_then(Option::as_ref) {
             Some(pci) => {
-                finding.mended_by(format!("devlink dev reload pci/{pci}  # ends its traffic"))
+                finding.fixed_by(format!("devlink dev reload pci/{pci}  # ends its traffic"))
             }
             None => finding,
         };
@@ -52,7 +52,7 @@ fn finding(device: &Device, gsi: &QueuePairs) -> Finding {
              is set down. cairn-target finds the new device by itself; connections that are still \
              there end with the old one, and hosts connect again"
         ))
-        .mended_by(format!(
+        .fixed_by(format!(
             "rdma link delete {name} && rdma link add {name} type rxe netdev {netdev}"
         ))
 }

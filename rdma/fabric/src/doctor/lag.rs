@@ -49,7 +49,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                      failover for RoCE. {CONSEQUENCE}"
                 ))
                 .seen(&obstacle.evidence.0, &obstacle.evidence.1)
-                .mended_by(&obstacle.mend),
+                .fixed_by(&obstacle.fix),
             );
         }
         if lag.obstacles.is_empty() {
@@ -64,8 +64,8 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                     "the driver has not merged the two devices. {CONSEQUENCE}"
                 ))
                 .seen(bonding, mode)
-                .mended_by("dmesg | grep -i lag  # what the driver says")
-                .mended_by(format!(
+                .fixed_by("dmesg | grep -i lag  # what the driver says")
+                .fixed_by(format!(
                     "ip link set {name} down && ip link set {name} up",
                     name = netdev.name
                 )),
@@ -93,7 +93,7 @@ fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
                 "no bond is needed: routes of equal cost over both netdevs spread connections, and \
                  failover is as good as the routes are. {CONSEQUENCE}"
             ))
-            .mended_by(format!(
+            .fixed_by(format!(
                 "ip route show default; ip nexthop show  # both {} and {partner} must be next hops",
                 netdev.name
             )),
@@ -106,7 +106,7 @@ fn ecmp(examination: &Examination, findings: &mut Vec<Finding>) {
             .because(format!(
                 "it is either ECMP over two netdevs with an address each, or a bond. {CONSEQUENCE}"
             ))
-            .mended_by(format!(
+            .fixed_by(format!(
                 "ip link set {} nomaster  # or end the ECMP mode, as its driver's manual has it: {path}",
                 netdev.name
             )),

@@ -47,11 +47,11 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
              {program} -p LimitMEMLOCK)"
         ))
         .seen("/proc/self/limits", &memlock.line)
-        .mended_by(format!(
+        .fixed_by(format!(
             "systemctl edit {program}, and add: [Service] LimitMEMLOCK=infinity"
         ))
-        .mended_by("ulimit -l unlimited  # in this shell, as root")
-        .mended_by(
+        .fixed_by("ulimit -l unlimited  # in this shell, as root")
+        .fixed_by(
             "echo '* - memlock unlimited' > /etc/security/limits.d/rdma.conf  # at the next login",
         ),
     );

@@ -1,4 +1,4 @@
-//! What is wrong, why it matters, where it is seen, and what mends it.
+//! What is wrong, why it matters, where it is seen, and what fixes it.
 //!
 //! A family of rules is a module with a `check`. It looks at an [`Examination`]
 //! and pushes findings; it never reads the machine itself. `docs/roce/rules.md`
@@ -31,7 +31,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 pub use classes::Choice;
-pub use finding::{Evidence, Finding, Mend, Severity};
+pub use finding::{Evidence, Finding, Fix, Severity};
 pub use partition::Membership;
 
 use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};

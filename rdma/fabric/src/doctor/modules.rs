@@ -46,7 +46,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                  address in use",
             )
             .seen("/sys/module", "nvmet_rdma")
-            .mended_by("ls /sys/kernel/config/nvmet/ports  # what it listens on"),
+            .fixed_by("ls /sys/kernel/config/nvmet/ports  # what it listens on"),
         );
     }
 }
@@ -63,7 +63,7 @@ fn no_device() -> Finding {
          device, a module or root. An adapter would do the same with far less CPU time",
     )
     .seen(INFINIBAND, "empty, or not there")
-    .mended_by("rdma link add rxe0 type rxe netdev IFACE  # only for programs that need a device")
+    .fixed_by("rdma link add rxe0 type rxe netdev IFACE  # only for programs that need a device")
 }
 
 /// Adapters that could do RDMA and have no device.
@@ -129,7 +129,7 @@ fn missing_nodes(examination: &Examination) -> Vec<Finding> {
             .because("libibverbs does not find the device: programs see no RDMA at all")
             .seen("/dev/infiniband", "no uverbsN for it")
             .safely_mended_by(&["modprobe", "ib_uverbs"])
-            .mended_by("docker run --device /dev/infiniband ...  # in a container"),
+            .fixed_by("docker run --device /dev/infiniband ...  # in a container"),
         );
     }
     if !fabric.host.nodes.contains_key("rdma_cm") {
@@ -143,7 +143,7 @@ fn missing_nodes(examination: &Examination) -> Vec<Finding> {
             .because("librdmacm can neither listen nor connect")
             .seen("/dev/infiniband/rdma_cm", "not there")
             .safely_mended_by(&["modprobe", "rdma_ucm"])
-            .mended_by("echo rdma_ucm > /etc/modules-load.d/rdma.conf  # at every start"),
+            .fixed_by("echo rdma_ucm > /etc/modules-load.d/rdma.conf  # at every start"),
         );
     }
     missing
@@ -161,6 +161,6 @@ fn missing_configfs(examination: &Examination) -> Option<Finding> {
         .because("whether connections use v1 or v2 by default is a guess then")
         .seen(crate::facts::RDMA_CM, "not there")
         .safely_mended_by(&["modprobe", "rdma_cm"])
-        .mended_by("mount -t configfs none /sys/kernel/config")
+        .fixed_by("mount -t configfs none /sys/kernel/config")
     })
 }

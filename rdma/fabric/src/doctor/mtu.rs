@@ -55,7 +55,7 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
     Some(
         finding
             .seen(format!("{NET}/{name}/mtu"), mtu)
-            .mended_by(format!("ip link set {name} mtu {ADVISED_NETDEV_MTU}")),
+            .fixed_by(format!("ip link set {name} mtu {ADVISED_NETDEV_MTU}")),
     )
 }
 
@@ -81,7 +81,7 @@ fn lagging_port(netdev: &Netdev, device: &Device, port: &Port, mtu: u32) -> Opti
             format!("active_mtu {active}"),
         )
         .seen(format!("{NET}/{}/mtu", netdev.name), mtu)
-        .mended_by(format!(
+        .fixed_by(format!(
             "ip link set {name} down && ip link set {name} up",
             name = netdev.name
         ))
@@ -102,6 +102,6 @@ fn larger_than_parent(examination: &Examination, netdev: &Netdev, mtu: u32) -> O
         .because("large packets are dropped on the way out, and small ones pass")
         .seen(format!("{NET}/{}/mtu", netdev.name), mtu)
         .seen(format!("{NET}/{}/mtu", parent.name), below)
-        .mended_by(format!("ip link set {} mtu {mtu}", parent.name))
+        .fixed_by(format!("ip link set {} mtu {mtu}", parent.name))
     })
 }

@@ -32,7 +32,7 @@ fn threads(device: &Device, node: &NumaNode) -> Finding {
     )
     .because("threads and memory on another node cost every packet a trip between the sockets")
     .seen(format!("{}/device/numa_node", device.path), number)
-    .mended_by(format!(
+    .fixed_by(format!(
         "cores = [...] of {cpus} in [target]; for other programs: numactl -N {number} -m {number} ..."
     ))
 }
@@ -61,7 +61,7 @@ fn interrupts(examination: &Examination, device: &Device, node: &NumaNode) -> Op
         .because("each completion wakes a CPU that is far from the adapter and from its memory")
         .seen(format!("/proc/irq/{irq}/smp_affinity_list"), affinity)
         .seen(format!("{}/device/numa_node", device.path), node.number)
-        .mended_by(format!(
+        .fixed_by(format!(
             "systemctl stop irqbalance; for irq in $(ls {}/device/msi_irqs); do echo {} > \
              /proc/irq/$irq/smp_affinity_list; done",
             device.path, node.cpus
@@ -103,7 +103,7 @@ fn small_rings(examination: &Examination) -> Vec<Finding> {
             ))
             .seen(format!("rings {}", netdev.name), rings.rx)
             .seen(&lacks.path, lacks.text())
-            .mended_by(format!("ethtool -G {} rx {}", netdev.name, rings.rx_max)),
+            .fixed_by(format!("ethtool -G {} rx {}", netdev.name, rings.rx_max)),
         );
     }
     found

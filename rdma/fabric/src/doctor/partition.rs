@@ -28,7 +28,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         for (device, port) in ports_behind(examination, wanted) {
             findings.extend(port_outside(wanted, device, port));
         }
-        if !wanted.pkey.is_of_one_with(PKey::DEFAULT) {
+        if !wanted.pkey.is_same_partition_as(PKey::DEFAULT) {
             findings.push(linux_stays_out(wanted));
         }
     }
@@ -73,10 +73,10 @@ fn port_outside(wanted: &Membership, device: &Device, port: &Port) -> Option<Fin
              does not start. Drivers of Linux give a RoCE port one entry, 0xffff",
         )
         .seen(format!("{}/pkeys", port.path), table.join(" "))
-        .mended_by(format!(
+        .fixed_by(format!(
             "set provider = \"soft\" for {by}: RoCE in user space can be in any partition"
         ))
-        .mended_by(format!(
+        .fixed_by(format!(
             "leave pkey of {by} out, and keep hosts apart by allowed_addresses and allowed_hosts"
         )),
     )
@@ -94,7 +94,7 @@ fn linux_stays_out(wanted: &Membership) -> Finding {
         "over RoCE, rdma_cm asks for the default partition, and nvme-cli has no option for another",
     )
     .seen("pkey", pkey)
-    .mended_by(format!(
+    .fixed_by(format!(
         "cairn-initiator discover -a {} --pkey {}",
         wanted.address,
         pkey.to_full()

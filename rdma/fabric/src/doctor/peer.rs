@@ -23,8 +23,8 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                 )
                 .because("the kernel has no route: nothing can be sent to it")
                 .seen(&unknown.path, &unknown.reason)
-                .mended_by(format!("ip route get {}", peer.address))
-                .mended_by("ip address  # is the interface up, and in the peer's network?"),
+                .fixed_by(format!("ip route get {}", peer.address))
+                .fixed_by("ip address  # is the interface up, and in the peer's network?"),
             );
             return;
         }
@@ -70,8 +70,8 @@ fn the_way(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
     )
     .because("a connection takes this source address, and the GID that stands for it")
     .seen(format!("route {}", peer.address), text(route))
-    .mended_by(format!(
-        "nvme discover -t rdma -a {} -s 4420  # whether a target listens there: only a connection tells",
+    .fixed_by(format!(
+        "nvme discover -t rdma -a {} -s 4420  # only a connection shows whether a target listens there",
         peer.address
     ))
 }
@@ -99,7 +99,7 @@ fn source_gid(examination: &Examination, peer: &Peer, route: &Route) -> Option<F
             )
             .because("librdmacm says \"no such device\", although the adapter could reach the peer by another netdev")
             .seen(format!("route {}", peer.address), text(route))
-            .mended_by(format!(
+            .fixed_by(format!(
                 "ip route add {}/32 dev {}",
                 peer.address,
                 rdma.first().unwrap_or(&"IFACE")
@@ -119,7 +119,7 @@ fn source_gid(examination: &Examination, peer: &Peer, route: &Route) -> Option<F
         )
         .because("a connection needs a source GID")
         .seen(format!("{}/gids", port.path), format!("none for {source}"))
-        .mended_by(format!(
+        .fixed_by(format!(
             "{} doctor --address {source}",
             examination.intent.program
         ))
@@ -172,7 +172,7 @@ fn other_subnet(examination: &Examination, peer: &Peer, route: &Route) -> Option
              storage is best in one network and one VLAN",
         )
         .seen(format!("route {}", peer.address), text(route))
-        .mended_by(format!(
+        .fixed_by(format!(
             "ip -d link show {}; ip address show {}",
             route.netdev, route.netdev
         )),
@@ -187,7 +187,7 @@ fn neighbour(peer: &Peer, route: &Route) -> Option<Finding> {
             NAME,
             Severity::Error,
             peer.address.to_string(),
-            format!("nobody on {} answers for {next_hop}", route.netdev),
+            format!("no machine on {} answers for {next_hop}", route.netdev),
         )
         .because(
             "its link address is not found (ARP, neighbour discovery): it is off, or in another \
@@ -197,7 +197,7 @@ fn neighbour(peer: &Peer, route: &Route) -> Option<Finding> {
             format!("neighbour {} {next_hop}", route.netdev),
             &neighbour.state,
         )
-        .mended_by(format!(
+        .fixed_by(format!(
             "ip -d link show {}  # the VLAN; then the switch port",
             route.netdev
         ))
@@ -219,7 +219,7 @@ fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
             )
             .because("it may be off, or filter ICMP; RoCE does not need pings")
             .seen(format!("echo {} {bytes}", peer.address), "silent")
-            .mended_by(format!("ping -c 1 {}", peer.address))
+            .fixed_by(format!("ping -c 1 {}", peer.address))
         });
     };
     if passed == tried {
@@ -248,10 +248,10 @@ fn path_mtu(peer: &Peer, route: &Route) -> Option<Finding> {
         ))
         .seen(format!("echo {} {tried}", peer.address), "not answered")
         .seen(format!("echo {} {passed}", peer.address), "answered")
-        .mended_by(format!(
+        .fixed_by(format!(
             "ip link set NETDEV mtu {tried}  # on the peer and on each switch between"
         ))
-        .mended_by(format!(
+        .fixed_by(format!(
             "ip link set {} mtu {passed}  # here, until then",
             route.netdev
         )),
@@ -268,18 +268,18 @@ fn roce_port(peer: &Peer) -> Option<Finding> {
         Reached::Refused => Some(
             finding(
                 Severity::Warning,
-                "its kernel says that nobody has UDP port 4791: no RoCE v2 there, or an adapter \
+                "its kernel reports that no program has UDP port 4791: no RoCE v2 there, or an adapter \
                  that leaves such packets to the kernel",
             )
             .because("a host or target that speaks RoCE v2 takes them without an answer")
             .seen(question, "refused (ICMP port unreachable)")
-            .mended_by("rdma link; ss -uln 'sport = :4791'  # on the peer"),
+            .fixed_by("rdma link; ss -uln 'sport = :4791'  # on the peer"),
         ),
         Reached::Unreachable => Some(
             finding(Severity::Error, "UDP port 4791 cannot be reached")
                 .because("a router or a filter on the way says so by ICMP")
                 .seen(question, "unreachable or prohibited")
-                .mended_by(format!("tracepath -p 4791 {address}")),
+                .fixed_by(format!("tracepath -p 4791 {address}")),
         ),
         Reached::FilteredHere => Some(
             finding(
@@ -288,8 +288,8 @@ fn roce_port(peer: &Peer) -> Option<Finding> {
             )
             .because("adapters bypass such filters, RoCE in software does not")
             .seen(question, "operation not permitted")
-            .mended_by("nft add rule inet filter output udp dport 4791 accept")
-            .mended_by("nft list ruleset | grep -n -B3 -A3 4791"),
+            .fixed_by("nft add rule inet filter output udp dport 4791 accept")
+            .fixed_by("nft list ruleset | grep -n -B3 -A3 4791"),
         ),
     }
 }

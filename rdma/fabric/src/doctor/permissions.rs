@@ -24,7 +24,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                 )
                 .because("libibverbs and librdmacm need to read and write it")
                 .seen(&node.path, mode)
-                .mended_by(format!(
+                .fixed_by(format!(
                     "chgrp rdma {path} && chmod 0660 {path}, and put the user into group rdma; to \
                      last: SUBSYSTEM==\"infiniband*\", GROUP=\"rdma\", MODE=\"0660\" in \
                      /etc/udev/rules.d/90-rdma.rules",
@@ -44,7 +44,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                      network, beside the firewall, since RDMA bypasses the kernel",
                 )
                 .seen(&node.path, mode)
-                .mended_by(
+                .fixed_by(
                     "echo 'SUBSYSTEM==\"infiniband_verbs\", GROUP=\"rdma\", MODE=\"0660\"' > \
                      /etc/udev/rules.d/90-rdma.rules && udevadm trigger",
                 ),

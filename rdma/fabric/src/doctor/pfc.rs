@@ -64,7 +64,7 @@ fn no_pfc(netdev: &Netdev) -> Option<Finding> {
                 format!("rx {}, tx {}", on(pause.rx), on(pause.tx)),
             )
             .seen(format!("dcb {name}"), "PFC on no priority")
-            .mended_by(format!(
+            .fixed_by(format!(
                 "dcb pfc set dev {name} prio-pfc 3:on  # or: mlnx_qos -i {name} --pfc \
                  0,0,0,1,0,0,0,0; the switch port must have the same"
             )),
@@ -107,7 +107,7 @@ fn wrong_priority(
         format!("PFC on {}", lossless.join(",")),
     )
     .seen("tos", tos.0);
-    Some(examination.mended_by_tos(finding, class, port, Tos(dscp << 2)))
+    Some(examination.fixed_by_tos(finding, class, port, Tos(dscp << 2)))
 }
 
 fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
@@ -126,7 +126,7 @@ fn both(netdev: &Netdev, dcb: &Dcb) -> Option<Finding> {
             format!("rx {}, tx {}", on(pause.rx), on(pause.tx)),
         )
         .seen(format!("dcb {name}"), format!("PFC on {:?}", dcb.pfc))
-        .mended_by(format!("ethtool -A {name} rx off tx off"))
+        .fixed_by(format!("ethtool -A {name} rx off tx off"))
     })
 }
 
@@ -160,7 +160,7 @@ fn paused_priority(examination: &Examination, netdev: &Netdev, dcb: &Dcb) -> Opt
             "the two ends of the cable disagree on which priority is lossless: packets get lost",
         )
         .seen(format!("ethtool -S {name}: {counter}"), format!("+{grown}"))
-        .mended_by(format!("dcb pfc set dev {name} prio-pfc {priority}:on")),
+        .fixed_by(format!("dcb pfc set dev {name} prio-pfc {priority}:on")),
     )
 }
 

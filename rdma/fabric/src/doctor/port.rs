@@ -28,7 +28,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                      is set up for InfiniBand",
                 )
                 .seen(format!("{}/lid", port.path), lid)
-                .mended_by("systemctl disable --now opensm"),
+                .fixed_by("systemctl disable --now opensm"),
             );
         }
     }
@@ -48,7 +48,7 @@ fn infiniband(subject: &str, port: &Port) -> Finding {
     )
     .because("hosts with RoCE do not reach it; the card may be able to do either")
     .seen(format!("{}/link_layer", port.path), &port.link_layer)
-    .mended_by(
+    .fixed_by(
         "mlxconfig -d DEVICE set LINK_TYPE_P1=2, and a restart  # Mellanox cards: 2 is Ethernet",
     )
 }
@@ -67,9 +67,9 @@ fn down(subject: &str, device: &Device, port: &Port) -> Finding {
     match netdev {
         Some(netdev) => finding
             .safely_mended_by(&["ip", "link", "set", netdev, "up"])
-            .mended_by(format!(
+            .fixed_by(format!(
                 "ethtool {netdev}  # if it is up: no link means cable, transceiver or switch port"
             )),
-        None => finding.mended_by("ip link  # the port's netdev is not known"),
+        None => finding.fixed_by("ip link  # the port's netdev is not known"),
     }
 }

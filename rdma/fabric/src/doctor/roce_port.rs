@@ -45,12 +45,12 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         })
         .seen(&holder.path, &holder.line);
         findings.push(if is_rxe {
-            finding.mended_by(
+            finding.fixed_by(
                 "rmmod rdma_rxe  # or use its device: rdma link add rxe0 type rxe netdev IFACE, \
                  and --provider verbs",
             )
         } else {
-            finding.mended_by("ss -ulnp 'sport = :4791'  # who it is; then stop that")
+            finding.fixed_by("ss -ulnp 'sport = :4791'  # who it is; then stop that")
         });
     }
 }

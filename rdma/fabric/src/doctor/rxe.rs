@@ -25,11 +25,11 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                  kernel, and without the module",
             )
             .seen(format!("{}/parent", device.path), netdev)
-            .mended_by(format!(
+            .fixed_by(format!(
                 "{} ... --provider soft  # after: rdma link delete {} && rmmod rdma_rxe",
                 examination.intent.program, device.name
             ))
-            .mended_by(format!(
+            .fixed_by(format!(
                 "ip link set {netdev} mtu 4200  # fewer packets, less CPU time"
             )),
         );

@@ -53,7 +53,7 @@ fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Opti
                 String::new()
             } else {
                 format!(
-                    ", and not {} as {} is told",
+                    ", and not {} as {} is configured",
                     beaten.join(" or "),
                     examination.intent.program
                 )
@@ -78,7 +78,7 @@ fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Opti
             .seen(&path, rules.join("; "))
         }
     };
-    Some(finding.mended_by(format!("echo -1 > {path}")))
+    Some(finding.fixed_by(format!("echo -1 > {path}")))
 }
 
 fn forced_ttl(device: &Device, port: &Port) -> Option<Finding> {
@@ -103,7 +103,7 @@ fn forced_ttl(device: &Device, port: &Port) -> Option<Finding> {
             "the hop limit that a listener or an application sets has no effect"
         })
         .seen(&path, ttl)
-        .mended_by(format!("echo -1 > {path}")),
+        .fixed_by(format!("echo -1 > {path}")),
     )
 }
 
@@ -124,7 +124,7 @@ fn ecn_bits(examination: &Examination, device: &Device, port: &Port) -> Option<F
     ))
     .seen("tos", tos.0);
     let without = Tos(tos.0 & !3);
-    Some(examination.mended_by_tos(finding, &class, (device, port), without))
+    Some(examination.fixed_by_tos(finding, &class, (device, port), without))
 }
 
 /// On a VLAN the ToS becomes the tag's priority; a map may stand between.
@@ -168,7 +168,7 @@ fn vlan_priority(
         ),
     );
     Some(match tos {
-        Tos(0) => finding.mended_by(format!(
+        Tos(0) => finding.fixed_by(format!(
             "{} fabric set-tos {} 96 --port {}  # DSCP 24, priority 3, if that is the lossless one",
             examination.intent.program, device.name, port.number
         )),
@@ -190,7 +190,7 @@ fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
     let lost: BTreeSet<Tos> = chosen.filter(is_lost).collect();
     let path = format!("/proc/net/vlan/{}", netdev.name);
     let map = "1:1 2:2 3:3 4:4 5:5 6:6 7:7";
-    let mend = format!("ip link set {} type vlan egress-qos-map {map}", netdev.name);
+    let fix = format!("ip link set {} type vlan egress-qos-map {map}", netdev.name);
     let (severity, what) = match lost.first() {
         Some(tos) => {
             let what = format!("and not {}, from {tos}", tos.pcp());
@@ -211,6 +211,6 @@ fn kernels_tag(examination: &Examination, netdev: &Netdev) -> Option<Finding> {
              egress-qos-map which priority a service level gets: switches choose the queue by it",
         )
         .seen(path, "EGRESS priority mappings: none for it")
-        .mended_by(mend),
+        .fixed_by(fix),
     )
 }

@@ -40,18 +40,18 @@ fn v1(examination: &Examination, device: &Device, port: &Port, cannot_v2: bool) 
         what,
     )
     .because(format!(
-        "{}. RoCE v1 has no IP header: it does not pass a router, and everybody must be in one \
+        "{}. RoCE v1 has no IP header: it does not pass a router, and both ends must be in one \
          broadcast domain",
         table()
     ));
     if cannot_v2 {
         return finding
             .seen(format!("{}/gid_attrs/types", port.path), "IB/RoCE v1 only")
-            .mended_by(format!(
+            .fixed_by(format!(
                 "cma_roce_mode -d DEVICE -p 1 -m 1  # on each host: connect by v1 to {}",
                 device.name
             ))
-            .mended_by("--provider soft  # RoCE v2 in user space on the same network interface");
+            .fixed_by("--provider soft  # RoCE v2 in user space on the same network interface");
     }
     let path = format!(
         "{}/{}/ports/{number}/default_roce_mode",

@@ -28,16 +28,16 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
                     "a virtual function without a single GID: RoCE is switched off for it",
                 )
                 .because(
-                    "whoever runs the card can switch RoCE off for each virtual function; without \
+                    "the owner of the card can switch RoCE off for each virtual function; without \
                      GIDs it can neither listen nor connect",
                 )
                 .seen(format!("{}/gids", port.path), "all zeros")
                 .seen(format!("{}/device/physfn", device.path), "it is a VF")
-                .mended_by(format!(
+                .fixed_by(format!(
                     "devlink dev param set pci/{pci} name enable_roce value true cmode driverinit \
                      && devlink dev reload pci/{pci}"
                 ))
-                .mended_by(
+                .fixed_by(
                     "devlink port function set pci/PF/PORT roce enable  # on the machine with the card",
                 ),
             );

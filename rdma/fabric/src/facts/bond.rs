@@ -35,7 +35,7 @@ pub struct Obstacle {
     /// Where that is seen.
     pub evidence: (String, String),
     /// The command that changes it.
-    pub mend: String,
+    pub fix: String,
 }
 
 /// The modes that RoCE LAG can do: active-backup, balance-xor, 802.3ad.
@@ -127,7 +127,7 @@ impl Fabric {
                     format!("{bonding}/mode"),
                     format!("{} {}", bond.mode, bond.mode_number),
                 ),
-                mend: format!(
+                fix: format!(
                     "ip link set {name} down && ip link set {name} type bond mode active-backup",
                     name = netdev.name
                 ),
@@ -140,7 +140,7 @@ impl Fabric {
                     bond.slaves.len()
                 ),
                 evidence: (format!("{bonding}/slaves"), bond.slaves.join(" ")),
-                mend: format!(
+                fix: format!(
                     "ip link set {} nomaster",
                     bond.slaves.last().map_or("NETDEV", String::as_str)
                 ),
@@ -155,7 +155,7 @@ impl Fabric {
                 let path = format!("{NET}/{}/device/roce_lag_enable", slave.name);
                 obstacles.push(Obstacle {
                     what: format!("RoCE LAG is switched off for {}", slave.name),
-                    mend: format!("echo 1 > {path}"),
+                    fix: format!("echo 1 > {path}"),
                     evidence: (path, "0".to_owned()),
                 });
             }
@@ -173,7 +173,7 @@ impl Fabric {
                 format!("{NET}/{}/device", bond.slaves.join(",")),
                 cards.join(" "),
             ),
-            mend: format!(
+            fix: format!(
                 "ip link set {} nomaster; then put the other port of {}'s card into {}",
                 bond.slaves.last().map_or("NETDEV", String::as_str),
                 bond.slaves.first().map_or("NETDEV", String::as_str),
@@ -199,7 +199,7 @@ fn virtual_functions(device: &Device) -> Option<Obstacle> {
         } else {
             format!("{} has {vfs} virtual functions switched on", device.name)
         },
-        mend: format!("echo 0 > {path}"),
+        fix: format!("echo 0 > {path}"),
         evidence: (path, vfs.to_string()),
     })
 }

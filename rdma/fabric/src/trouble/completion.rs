@@ -108,7 +108,7 @@ pub const COMPLETIONS: [Trouble; 24] = [
         what: "remote invalid request: the other end called our message invalid",
         causes: &[
             "the message is longer than the other end's receive (in-capsule data, IOCCSZ)",
-            "the ends disagree about the path MTU: they are told by different adapters or bonds",
+            "the ends disagree about the path MTU: their adapters or bonds report different ones",
             "the other end does not do what was asked of it (READs, send with invalidate)",
         ],
         next: Next::Path,

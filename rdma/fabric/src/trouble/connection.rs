@@ -36,7 +36,7 @@ pub const PEER_LEFT: Trouble = Trouble {
     what: "the other end ended the connection",
     causes: &[
         "it was shut down or restarted",
-        "its keep alive expired: it did not hear from this end in time",
+        "its keep alive expired: it received nothing from this end in time",
         "it does not take this end any more (allowed hosts, a subsystem that was removed)",
     ],
     next: Next::OtherLog,

@@ -113,7 +113,7 @@ pub const CM_REJECTS: [Trouble; 34] = [
     Trouble {
         code: 8,
         name: "CM reject 8, Invalid service ID",
-        what: "nobody listens there",
+        what: "nothing listens there",
         causes: &[
             "the target is not running, or still starting",
             "the port or address is another one than the target's listener has",

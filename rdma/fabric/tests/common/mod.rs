@@ -71,11 +71,7 @@ pub(crate) fn text(finding: &Finding) -> String {
     let seen: Vec<String> = evidence
         .map(|evidence| format!("{}: {}", evidence.path, evidence.value))
         .collect();
-    let mend: Vec<&str> = finding
-        .mend
-        .iter()
-        .map(|mend| mend.command.as_str())
-        .collect();
+    let fix: Vec<&str> = finding.fix.iter().map(|fix| fix.command.as_str()).collect();
     format!(
         "{} [{}] {}: {}\n{}\n{}\n{}",
         finding.severity,
@@ -84,7 +80,7 @@ pub(crate) fn text(finding: &Finding) -> String {
         finding.what,
         finding.why,
         seen.join("\n"),
-        mend.join("\n")
+        fix.join("\n")
     )
 }
 

@@ -19,8 +19,8 @@ fn soft_roce_is_named_before_somebody_asks_why_the_cpu_is_busy() {
 fn a_broken_gsi_queue_pair_is_what_the_doctor_says_first() {
     let all = findings(&recorded("gsi"));
     assert_eq!((all[0].rule, all[0].severity), ("gsi", Severity::Error));
-    let mend = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0";
-    assert_found(&all, "gsi", &["rxe0 port 1", "state ERR", "time out", mend]);
+    let fix = "rdma link delete rxe0 && rdma link add rxe0 type rxe netdev dummy0";
+    assert_found(&all, "gsi", &["rxe0 port 1", "state ERR", "time out", fix]);
     // With the port down as well, the port's return would not help.
     let port = "[/sys/class/infiniband/rxe0/ports/1]\nstate = 1: DOWN";
     let all = findings(&changed("gsi", port));
@@ -65,7 +65,10 @@ fn counters_that_grow_are_warnings_and_old_ones_are_notes() {
         ("counters/port_rcv_errors", "damaged"),
         ("hw_counters/out_of_sequence", "out of order"),
         ("hw_counters/rnr_nak_retry_err", "not ready"),
-        ("hw_counters/local_ack_timeout_err", "nobody acknowledges"),
+        (
+            "hw_counters/local_ack_timeout_err",
+            "no acknowledgement in time",
+        ),
     ] {
         let path = format!("/sys/class/infiniband/mlx5_0/ports/1/{counter}");
         let growing = changed("healthy", &format!("[later]\n{path} = 9"));

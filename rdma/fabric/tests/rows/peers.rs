@@ -29,7 +29,7 @@ fn a_peer_that_cannot_be_found_is_told_from_one_that_is_silent() {
     assert_found(
         &found,
         "peer",
-        &["error", "nobody on eth2 answers", "FAILED", "VLAN"],
+        &["error", "no machine on eth2 answers", "FAILED", "VLAN"],
     );
     let silent: String = [84, 352, 608, 1120, 2144, 4192, 4200]
         .map(|bytes| format!("echo {PEER} {bytes} = \"silent\"\n"))

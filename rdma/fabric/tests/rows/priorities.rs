@@ -83,7 +83,7 @@ fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
     let parts = [
         "warning",
         "ToS 32 (DSCP 8, SL 1), which is priority 1",
-        "cairn-target is told to use it",
+        "cairn-target is configured to use it",
     ];
     assert_found(&findings, "pfc", &parts);
 }
@@ -92,7 +92,7 @@ fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
 fn told(tos: u8) -> Choice {
     Choice {
         tos: Tos(tos),
-        by: "cairn-target is told to use it".to_owned(),
+        by: "cairn-target is configured to use it".to_owned(),
         source: None,
     }
 }
@@ -131,7 +131,7 @@ fn every_class_in_use_is_held_against_pfc() {
     );
     assert!(other.what.contains("ToS 64 (DSCP 16, SL 2)"), "{other:?}");
     assert!(
-        other.mend[0].command.contains("tclass=96 in the rule"),
+        other.fix[0].command.contains("tclass=96 in the rule"),
         "{other:?}"
     );
 }

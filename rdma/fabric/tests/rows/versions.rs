@@ -10,8 +10,8 @@ fn v1_stays_in_its_broadcast_domain() {
                   [?]\nroute 192.0.2.9 = {\"netdev\":\"eth2\",\"source\":\"192.0.2.1\",\"gateway\":\"192.0.2.254\",\"mtu\":null}\n\
                   neighbour eth2 192.0.2.254 = {\"state\":\"REACHABLE\",\"mac\":null}";
     let findings = findings_with_peer(&changed("healthy", routed));
-    let mend = "cairn-target fabric set-mode mlx5_0 v2 --port 1";
-    let what = ["error", "router 192.0.2.254", "use RoCE v1", mend];
+    let fix = "cairn-target fabric set-mode mlx5_0 v2 --port 1";
+    let what = ["error", "router 192.0.2.254", "use RoCE v1", fix];
     assert_found(&findings, "peer", &what);
     assert_found(&findings, "peer", &["note", "another network", "untagged"]);
 }
@@ -78,7 +78,7 @@ fn a_filter_on_the_way_to_udp_4791_is_named() {
         ),
         (
             "refused",
-            ["warning", "nobody has UDP port 4791", "ss -uln"],
+            ["warning", "no program has UDP port 4791", "ss -uln"],
         ),
     ] {
         let change = format!("[?]\nudp {PEER} 4791 = \"{answer}\"");

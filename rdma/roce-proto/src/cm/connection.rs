@@ -24,7 +24,7 @@ pub struct Path {
     pub remote: IpAddr,
 }
 
-/// What a queue pair tells the other end about itself.
+/// A queue pair's part of a connection message.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpTerms {
     /// Its number.
@@ -94,11 +94,11 @@ pub struct Request {
 /// What happened.
 #[derive(Debug, Clone)]
 pub enum CmEvent {
-    /// A peer wants a connection: accept or reject it.
+    /// A peer requests a connection: accept or reject it.
     Request {
         /// Which.
         id: ConnId,
-        /// What it wants.
+        /// Its request.
         request: Box<Request>,
     },
     /// The peer, or a time limit, has ended a request that was not answered yet.
@@ -115,7 +115,7 @@ pub enum CmEvent {
         /// From the peer's consumer.
         private_data: [u8; rep::PRIVATE_LEN],
     },
-    /// The peer has heard our acceptance: we are connected.
+    /// The peer has received our REP: the connection works.
     Established {
         /// Which.
         id: ConnId,
@@ -132,12 +132,12 @@ pub enum CmEvent {
         /// From the peer's consumer.
         private_data: [u8; rej::PRIVATE_LEN],
     },
-    /// Nobody answered in time.
+    /// The peer did not answer in time.
     TimedOut {
         /// Which.
         id: ConnId,
     },
-    /// The peer said goodbye.
+    /// The peer sent a DREQ.
     Disconnected {
         /// Which.
         id: ConnId,

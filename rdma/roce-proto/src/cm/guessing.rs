@@ -1,6 +1,6 @@
 //! Addresses whose packets named keys that they were not given.
 //!
-//! Such a packet ends its queue pair, and a stranger who guesses keys would ask for the
+//! Such a packet ends its queue pair, and an attacker that guesses keys would request the
 //! next one. So each costs its address time: beyond a credit, requests for connections
 //! are not answered before that time has passed.
 

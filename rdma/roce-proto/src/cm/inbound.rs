@@ -40,7 +40,7 @@ impl Manager {
             Message::Rep(rep) => self.handle_rep(path, &rep),
             Message::Rtu(rtu) => {
                 if let Some(id) = self.find(path, rtu.ids) {
-                    self.heard(ConnId(id));
+                    self.received_packet(ConnId(id));
                 }
             }
             Message::Dreq(dreq) => {

@@ -2,7 +2,7 @@
 //! without I/O.
 //!
 //! Datagrams, the consumer's wishes and the time go in; datagrams
-//! ([`Manager::poll_transmit`]), news ([`Manager::poll_event`]) and the time to
+//! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]) and the time to
 //! call again ([`Manager::poll_timeout`]) come out.
 //!
 //! A message counts only if it comes from the address that the connection is
@@ -55,7 +55,7 @@ const DECISION_TIME: Duration = Duration::from_secs(60);
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// How long to wait for a peer to confirm an acceptance.
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
-/// How long a goodbye is repeated.
+/// How long a DREQ is repeated.
 const GOODBYE_TIME: Duration = Duration::from_secs(4);
 /// How long a queue pair's last packets may still travel: twice the packet
 /// lifetime that Linux assumes (code 16).
@@ -66,7 +66,7 @@ const TARGET_ACK_DELAY: u8 = 15;
 const FAILOVER_UNSUPPORTED: u8 = 1;
 /// LIDs mean nothing on Ethernet (annex A16.4).
 const PERMISSIVE_LID: u16 = 0xffff;
-/// Hop limit of messages for which nobody chose another.
+/// Hop limit of messages for which the owner chose no other.
 pub const DEFAULT_HOP_LIMIT: u8 = 64;
 
 /// All connections of an address's connection manager.
@@ -134,64 +134,64 @@ impl Manager {
 
     /// Sends a REQ. [`CmEvent::Accepted`], [`CmEvent::Rejected`] or
     /// [`CmEvent::TimedOut`] follows.
-    pub fn connect(&mut self, now: Instant, wish: &Connect) -> ConnId {
+    pub fn connect(&mut self, now: Instant, options: &Connect) -> ConnId {
         let local = self.new_comm_id();
         let ids = CommIds { local, remote: 0 };
         let mut private_data = padded(&[]);
-        let source = SocketAddr::new(wish.path.local, wish.local_port);
-        let destination = wish.path.remote;
+        let source = SocketAddr::new(options.path.local, options.local_port);
+        let destination = options.path.remote;
         IpCm {
             source,
             destination,
         }
         .write(&mut private_data);
-        private_data[ip_cm::LEN..].copy_from_slice(&wish.private_data);
+        private_data[ip_cm::LEN..].copy_from_slice(&options.private_data);
         let message = Message::Req(Req {
             local_comm_id: local,
-            service_id: ip_cm::service_id(wish.remote_port),
+            service_id: ip_cm::service_id(options.remote_port),
             local_ca_guid: self.identity.guid(),
             local_qkey: 0,
-            local_qpn: wish.terms.qpn,
-            responder_resources: wish.terms.responder_resources,
-            initiator_depth: wish.terms.initiator_depth,
+            local_qpn: options.terms.qpn,
+            responder_resources: options.terms.responder_resources,
+            initiator_depth: options.terms.initiator_depth,
             remote_response_timeout: RESPONSE_TIMEOUT,
             transport_type: 0,
             flow_control: true,
-            starting_psn: wish.terms.starting_psn,
+            starting_psn: options.terms.starting_psn,
             local_response_timeout: RESPONSE_TIMEOUT,
-            retry_count: wish.retry_count,
-            pkey: wish.pkey.bits(),
-            path_mtu: wish.path_mtu,
-            rnr_retry_count: wish.terms.rnr_retry_count,
+            retry_count: options.retry_count,
+            pkey: options.pkey.bits(),
+            path_mtu: options.path_mtu,
+            rnr_retry_count: options.terms.rnr_retry_count,
             max_cm_retries: MAX_CM_RETRIES,
             srq: true,
             primary: req::Path {
                 lids: [PERMISSIVE_LID; 2],
-                local_gid: gid_of(wish.path.local),
-                remote_gid: gid_of(wish.path.remote),
+                local_gid: gid_of(options.path.local),
+                remote_gid: gid_of(options.path.remote),
                 flow_label: 0,
                 rate: 0,
-                traffic_class: wish.marked.traffic_class,
-                hop_limit: wish.marked.hop_limit,
-                sl: wish.marked.traffic_class >> 5,
+                traffic_class: options.marked.traffic_class,
+                hop_limit: options.marked.hop_limit,
+                sl: options.marked.traffic_class >> 5,
                 subnet_local: true,
-                local_ack_timeout: wish.ack_timeout,
+                local_ack_timeout: options.ack_timeout,
             },
             private_data,
         });
         let connection = Connection {
             state: State::ReqSent,
-            path: wish.path,
-            marked: wish.marked,
+            path: options.path,
+            marked: options.marked,
             ids,
             transaction_id: self.identity.transaction_id(),
-            local_qpn: wish.terms.qpn,
+            local_qpn: options.terms.qpn,
             remote_qp: None,
             last: None,
             deadline: None,
             interval: FIRST_INTERVAL,
             quiet: false,
-            gives_up_at: now + wish.timeout,
+            gives_up_at: now + options.timeout,
         };
         self.connections.insert(local, connection);
         self.say(local, &message, Some(now));
@@ -281,9 +281,9 @@ impl Manager {
         Ok(())
     }
 
-    /// The queue pair has heard from its peer: as good as a RTU, which may have
+    /// The queue pair has received a packet of its peer: as good as an RTU, which may have
     /// been lost (IBTA 12.9.7.1, "communication established").
-    pub fn heard(&mut self, id: ConnId) {
+    pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, State::RepSent) {
             connection.state = State::Established;
             connection.deadline = None;
@@ -319,7 +319,7 @@ impl Manager {
                 self.say(id.0, &message, Some(now));
             }
             State::ReqSent => {
-                // "I do not want it any more" (IBTA 12.9.8.3.1).
+                // The peer gives the connection up (IBTA 12.9.8.3.1).
                 let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
                 self.say(id.0, &message, None);
                 self.forget(id.0);
@@ -338,7 +338,7 @@ impl Manager {
         self.transmits.pop_front()
     }
 
-    /// Takes the next piece of news.
+    /// Takes the next event.
     pub fn poll_event(&mut self) -> Option<CmEvent> {
         self.events.pop_front()
     }

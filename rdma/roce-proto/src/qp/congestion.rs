@@ -52,7 +52,7 @@ pub(super) struct Window {
     rate: Option<Rate>,
 }
 
-/// A sender that was told to slow down.
+/// A sender that notifications have slowed down.
 #[derive(Debug)]
 struct Rate {
     /// Bytes per second now.
@@ -224,7 +224,7 @@ mod tests {
         assert!(!window.is_paced());
     }
 
-    /// A stranger who knows the queue pair's number, at 20,000 notifications a second.
+    /// An attacker that knows the queue pair's number, at 20,000 notifications a second.
     #[test]
     fn notifications_alone_leave_half_of_the_rate() {
         let mut now = Instant::START;

@@ -1,5 +1,5 @@
-//! Registered memory, as a queue pair reaches it: each access names a key, and whoever owns
-//! the memory checks key, range and right.
+//! Registered memory, as a queue pair reaches it: each access names a key, and the owner
+//! of the memory checks key, range and right.
 
 use core::fmt::Debug;
 
@@ -25,7 +25,7 @@ pub trait Memory: Debug {
     fn read(&self, rkey: u32, addr: u64, out: &mut [u8], access: Access) -> Result<(), Refused>;
 
     /// Bytes that a peer will read soon.
-    fn foresee(&self, rkey: u32, addr: u64, length: u64, access: Access);
+    fn prefetch(&self, rkey: u32, addr: u64, length: u64, access: Access);
 
     /// Copies bytes in for a peer.
     ///
@@ -56,7 +56,7 @@ pub trait Memory: Debug {
     fn gather(&self, sges: &[Sge], offset: u64, out: &mut [u8]) -> Result<(), Refused>;
 
     /// Bytes of a list of stretches that will be copied out soon.
-    fn foresee_gather(&self, sges: &[Sge], offset: u64, length: u64);
+    fn prefetch_gather(&self, sges: &[Sge], offset: u64, length: u64);
 
     /// Copies bytes into a list of stretches, from `offset` on.
     ///

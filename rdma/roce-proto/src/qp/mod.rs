@@ -21,7 +21,7 @@ pub mod work;
 use crate::time::Instant;
 use core::time::Duration;
 
-use cairn_rdma::{PKey, PostError, QpId};
+use cairn_rdma::{PKey, PostError, QpId, SendWork};
 
 use crate::counters::Counters;
 use crate::wire::{Opcode, Packet, bth};
@@ -29,7 +29,7 @@ use crate::wire::{Opcode, Packet, bth};
 use memory::Memory;
 use requester::Requester;
 use responder::Responder;
-use work::{CompletionQueue, ReceiveQueue, Work};
+use work::{CompletionQueue, ReceiveQueue};
 
 /// What an endpoint lends its queue pair for one call.
 #[derive(Debug)]
@@ -51,7 +51,7 @@ pub struct Context<'a> {
 pub struct QpConfig {
     /// The peer's queue pair.
     pub dest_qpn: u32,
-    /// What its packets carry, and whom it hears.
+    /// Its packets carry it, and it accepts packets of its partition.
     pub pkey: PKey,
     /// Path MTU: bytes of payload in a full packet.
     pub mtu: u32,
@@ -61,7 +61,7 @@ pub struct QpConfig {
     pub receive_psn: u32,
     /// Work requests outstanding at a time.
     pub send_work: u32,
-    /// Our READs and atomics outstanding at a time.
+    /// Our READs outstanding at a time.
     pub initiator_depth: u8,
     /// The peer's READs and atomics outstanding at a time.
     pub responder_resources: u8,
@@ -69,7 +69,7 @@ pub struct QpConfig {
     pub retry_count: u8,
     /// Retries before a peer without receives counts as gone; 7 is for ever.
     pub rnr_retry_count: u8,
-    /// What a peer is told to wait when there is no receive here: a timer code.
+    /// How long a peer waits if there is no receive here: a timer code.
     pub min_rnr_timer: u8,
     /// The time that counts as one retry.
     pub ack_timeout: Duration,
@@ -152,7 +152,7 @@ impl Qp {
     /// [`PostError`].
     pub fn post(
         &mut self,
-        works: impl ExactSizeIterator<Item = Work>,
+        works: impl ExactSizeIterator<Item = SendWork>,
         cx: &Context<'_>,
     ) -> Result<(), PostError> {
         if self.broken {
@@ -170,7 +170,7 @@ impl Qp {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        if !self.pkey.hears(packet.bth.pkey) {
+        if !self.pkey.accepts(packet.bth.pkey) {
             cx.counters.rx_not_ours += 1;
             return;
         }
@@ -186,7 +186,8 @@ impl Qp {
                 cx.counters.rp_cnp_ignored += u64::from(!heeded);
             }
             Opcode::Acknowledge => self.requester.handle_acknowledge(packet, now, cx),
-            Opcode::AtomicAcknowledge => self.requester.handle_atomic_response(packet, now, cx),
+            // This end makes no atomic requests.
+            Opcode::AtomicAcknowledge => cx.counters.bad_resp_err += 1,
             opcode if opcode.is_read_response() => {
                 self.requester.handle_read_response(packet, now, cx);
             }

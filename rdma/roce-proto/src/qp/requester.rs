@@ -5,19 +5,18 @@
 //! is not accounted for. A READ of which a part has arrived is asked for again
 //! only from there on. A window bounds what is under way, READ data included.
 
-mod hearing;
-mod sending;
+mod receive;
+mod transmit;
 
 use crate::time::Instant;
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use cairn_rdma::{Access, PostError, WorkStatus};
+use cairn_rdma::{Access, Operation, PostError, SendWork, WorkStatus};
 
 use super::congestion::Window;
 use super::memory::Memory;
 use super::rtt::RoundTrip;
-use super::work::{Request, Work};
 use super::{Context, QpConfig, psn};
 
 /// Round trips for which a notification may be of packets that were acknowledged.
@@ -50,7 +49,7 @@ pub(super) struct Requester {
     asked: u64,
     /// Work whose end its owner waits for has left since.
     awaited: bool,
-    /// READ and atomic requests whose answers are not all there: where each ends.
+    /// READ requests whose responses are not all there: where each ends.
     requests: VecDeque<u64>,
     /// The gap in READ data that was last asked for again.
     refetched: Option<u64>,
@@ -74,7 +73,7 @@ pub(super) struct Requester {
 /// A work request and where it stands.
 #[derive(Debug)]
 struct Entry {
-    work: Work,
+    work: SendWork,
     /// Sequence number of its first packet, or of its first response.
     first: u64,
     /// Packets, or for a READ responses.
@@ -98,7 +97,7 @@ impl Entry {
 
     /// The oldest of its packets that is not accounted for, if responses say so.
     fn missing(&self) -> Option<u64> {
-        (self.work.request.fetches() && !self.is_fetched()).then_some(self.first + self.fetched)
+        (is_read(&self.work) && !self.is_fetched()).then_some(self.first + self.fetched)
     }
 }
 
@@ -160,7 +159,7 @@ impl Requester {
 
     pub(super) fn post(
         &mut self,
-        works: impl ExactSizeIterator<Item = Work>,
+        works: impl ExactSizeIterator<Item = SendWork>,
         memory: &dyn Memory,
     ) -> Result<(), PostError> {
         if self.broken {
@@ -170,15 +169,10 @@ impl Requester {
             return Err(PostError::Full);
         }
         for work in works {
-            let is_atomic = work.request.is_atomic();
             let bytes = work.sges.total_len();
             let fault = fault_of(&work, memory);
             let length = if fault.is_none() { bytes as u32 } else { 0 };
-            let packets = if is_atomic {
-                1
-            } else {
-                u64::from(length.div_ceil(self.mtu).max(1))
-            };
+            let packets = u64::from(length.div_ceil(self.mtu).max(1));
             self.queue.push_back(Entry {
                 work,
                 first: self.end,
@@ -214,18 +208,17 @@ impl Requester {
     }
 }
 
+/// Whether the peer answers it with data.
+fn is_read(work: &SendWork) -> bool {
+    matches!(work.op, Operation::Read(_))
+}
+
 /// Why a work request cannot even begin.
-fn fault_of(work: &Work, memory: &dyn Memory) -> Option<WorkStatus> {
-    let bytes = work.sges.total_len();
-    let fits = if work.request.is_atomic() {
-        bytes == 8
-    } else {
-        bytes <= MAX_MESSAGE
-    };
-    if !fits {
+fn fault_of(work: &SendWork, memory: &dyn Memory) -> Option<WorkStatus> {
+    if work.sges.total_len() > MAX_MESSAGE {
         return Some(WorkStatus::LocalLength);
     }
-    let access = if work.request.fetches() {
+    let access = if is_read(work) {
         Access::LOCAL_WRITE
     } else {
         Access::LOCAL_READ

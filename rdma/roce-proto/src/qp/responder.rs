@@ -6,7 +6,6 @@ use alloc::collections::VecDeque;
 use cairn_rdma::{Access, Completion, CompletionKind, RecvWork, WorkStatus};
 
 use super::answered::AnsweredReads;
-use super::work::Done;
 use super::{Context, QpConfig, psn};
 use crate::wire::{Aeth, AtomicAckEth, NakCode, Opcode, Packet, Reth, Syndrome};
 
@@ -247,16 +246,13 @@ impl Responder {
             // all the same.
             let _ = cx.memory.invalidate(rkey);
         }
-        cx.completions.push(Done {
-            completion: Completion {
-                id: receive.id,
-                qp: cx.qp,
-                kind: CompletionKind::Recv,
-                status: WorkStatus::Success,
-                byte_len: total as u32,
-                invalidated_rkey,
-            },
-            immediate: packet.immediate.map(|immediate| immediate.value),
+        cx.completions.push(Completion {
+            id: receive.id,
+            qp: cx.qp,
+            kind: CompletionKind::Recv,
+            status: WorkStatus::Success,
+            byte_len: total as u32,
+            invalidated_rkey,
         });
         Ok(())
     }
@@ -316,16 +312,13 @@ impl Responder {
             }
         };
         if let Some(receive) = receive {
-            cx.completions.push(Done {
-                completion: Completion {
-                    id: receive.id,
-                    qp: cx.qp,
-                    kind: CompletionKind::Recv,
-                    status: WorkStatus::Success,
-                    byte_len: 0,
-                    invalidated_rkey: None,
-                },
-                immediate: packet.immediate.map(|immediate| immediate.value),
+            cx.completions.push(Completion {
+                id: receive.id,
+                qp: cx.qp,
+                kind: CompletionKind::Recv,
+                status: WorkStatus::Success,
+                byte_len: 0,
+                invalidated_rkey: None,
             });
         }
         Ok(())
@@ -568,7 +561,7 @@ impl ReadResponse {
         if after > 0 {
             let va = va.wrapping_add(payload as u64);
             cx.memory
-                .foresee(self.reth.rkey, va, after, Access::REMOTE_READ);
+                .prefetch(self.reth.rkey, va, after, Access::REMOTE_READ);
         }
         let pad = usize::from(out[1] >> 4 & 3);
         out[end..end + pad].fill(0);
@@ -586,15 +579,12 @@ fn aeth(syndrome: Syndrome, msn: u32) -> Aeth {
 
 /// A receive ends without a message.
 fn complete(receive: &RecvWork, status: WorkStatus, cx: &mut Context<'_>) {
-    cx.completions.push(Done {
-        completion: Completion {
-            id: receive.id,
-            qp: cx.qp,
-            kind: CompletionKind::Recv,
-            status,
-            byte_len: 0,
-            invalidated_rkey: None,
-        },
-        immediate: None,
+    cx.completions.push(Completion {
+        id: receive.id,
+        qp: cx.qp,
+        kind: CompletionKind::Recv,
+        status,
+        byte_len: 0,
+        invalidated_rkey: None,
     });
 }

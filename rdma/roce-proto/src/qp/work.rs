@@ -1,134 +1,24 @@
-//! What is asked of a queue pair, and what it reports: verbs' work requests and
-//! completions, with the immediate data and atomics that RC has.
+//! What an endpoint's queue pairs share: its completions and its receives.
 
 use alloc::collections::VecDeque;
 use alloc::vec;
 use alloc::vec::Vec;
 
-use cairn_rdma::{
-    Completion, CompletionKind, Operation, QpId, RecvWork, RemoteBuffer, SendWork, SgeList,
-    WorkStatus,
-};
+use cairn_rdma::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWork, WorkStatus};
 
-/// What a work request does.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Request {
-    /// Lands in a receive of the peer.
-    Send {
-        /// The peer's key to take out of use. Never together with `immediate`.
-        invalidate: Option<u32>,
-        /// Four bytes for the peer's completion.
-        immediate: Option<u32>,
-    },
-    /// Local bytes to the peer's memory.
-    Write {
-        /// Where to.
-        remote: RemoteBuffer,
-        /// Four bytes for a completion at the peer, which takes a receive.
-        immediate: Option<u32>,
-    },
-    /// The peer's memory to local bytes.
-    Read {
-        /// Where from.
-        remote: RemoteBuffer,
-    },
-    /// Replaces 8 bytes of the peer's memory if they are as expected.
-    CompareSwap {
-        /// Which.
-        remote: RemoteBuffer,
-        /// What they shall be.
-        compare: u64,
-        /// What to replace them by.
-        swap: u64,
-    },
-    /// Adds to 8 bytes of the peer's memory.
-    FetchAdd {
-        /// Which.
-        remote: RemoteBuffer,
-        /// How much.
-        add: u64,
-    },
-}
-
-/// One work request for the send queue.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Work {
-    /// Comes back in the completion.
-    pub id: u64,
-    /// What to do.
-    pub request: Request,
-    /// With which local bytes.
-    pub sges: SgeList,
-    /// Whether success is reported. Failure always is.
-    pub signaled: bool,
-}
-
-impl From<&SendWork> for Work {
-    fn from(work: &SendWork) -> Self {
-        let request = match work.op {
-            Operation::Send => Request::Send {
-                invalidate: None,
-                immediate: None,
-            },
-            Operation::SendWithInvalidate { rkey } => Request::Send {
-                invalidate: Some(rkey),
-                immediate: None,
-            },
-            Operation::Write(remote) => Request::Write {
-                remote,
-                immediate: None,
-            },
-            Operation::Read(remote) => Request::Read { remote },
-        };
-        Self {
-            id: work.id,
-            request,
-            sges: work.sges,
-            signaled: work.signaled,
-        }
+/// What the completion of an operation is called.
+const fn kind_of(operation: &Operation) -> CompletionKind {
+    match operation {
+        Operation::Send | Operation::SendWithInvalidate { .. } => CompletionKind::Send,
+        Operation::Write(_) => CompletionKind::Write,
+        Operation::Read(_) => CompletionKind::Read,
     }
-}
-
-impl Request {
-    /// Whether the peer answers with data.
-    #[must_use]
-    pub const fn fetches(&self) -> bool {
-        matches!(
-            self,
-            Self::Read { .. } | Self::CompareSwap { .. } | Self::FetchAdd { .. }
-        )
-    }
-
-    /// Whether it is an atomic.
-    #[must_use]
-    pub const fn is_atomic(&self) -> bool {
-        matches!(self, Self::CompareSwap { .. } | Self::FetchAdd { .. })
-    }
-
-    /// What its completion is called. An atomic, like a READ, fetches.
-    #[must_use]
-    pub const fn kind(&self) -> CompletionKind {
-        match self {
-            Self::Send { .. } => CompletionKind::Send,
-            Self::Write { .. } => CompletionKind::Write,
-            _ => CompletionKind::Read,
-        }
-    }
-}
-
-/// A completion, with what the fabric model has no field for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Done {
-    /// What the consumer gets.
-    pub completion: Completion,
-    /// Immediate data of the peer's message.
-    pub immediate: Option<u32>,
 }
 
 /// One endpoint's completions.
 #[derive(Debug)]
 pub struct CompletionQueue {
-    queue: VecDeque<Done>,
+    queue: VecDeque<Completion>,
     limit: usize,
     /// By slot: completions that were made and not yet polled.
     unpolled: Vec<u32>,
@@ -150,21 +40,21 @@ impl CompletionQueue {
     /// # Panics
     /// If there are as many as the owner said there would ever be: only a wrong
     /// sum of its own can cause that.
-    pub fn push(&mut self, done: Done) {
+    pub fn push(&mut self, completion: Completion) {
         assert!(
             self.queue.len() < self.limit,
             "completion queue overrun: {} do not fit",
             self.limit
         );
-        self.unpolled[done.completion.qp.slot()] += 1;
-        self.queue.push_back(done);
+        self.unpolled[completion.qp.slot()] += 1;
+        self.queue.push_back(completion);
     }
 
     /// Takes the oldest.
-    pub fn pop(&mut self) -> Option<Done> {
-        let done = self.queue.pop_front()?;
-        self.unpolled[done.completion.qp.slot()] -= 1;
-        Some(done)
+    pub fn pop(&mut self) -> Option<Completion> {
+        let completion = self.queue.pop_front()?;
+        self.unpolled[completion.qp.slot()] -= 1;
+        Some(completion)
     }
 
     /// Whether there is none.
@@ -179,17 +69,20 @@ impl CompletionQueue {
         self.unpolled[qp.slot()] > 0
     }
 
-    pub(super) fn push_send(&mut self, qp: QpId, work: &Work, status: WorkStatus, byte_len: u32) {
-        self.push(Done {
-            completion: Completion {
-                id: work.id,
-                qp,
-                kind: work.request.kind(),
-                status,
-                byte_len,
-                invalidated_rkey: None,
-            },
-            immediate: None,
+    pub(super) fn push_send(
+        &mut self,
+        qp: QpId,
+        work: &SendWork,
+        status: WorkStatus,
+        byte_len: u32,
+    ) {
+        self.push(Completion {
+            id: work.id,
+            qp,
+            kind: kind_of(&work.op),
+            status,
+            byte_len,
+            invalidated_rkey: None,
         });
     }
 }

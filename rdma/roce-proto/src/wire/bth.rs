@@ -15,7 +15,7 @@ pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
 /// Base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {
-    /// OpCode, as it came: it may be one that nobody knows.
+    /// OpCode, as it came: it may be undefined.
     pub opcode: u8,
     /// SE: the receiver shall raise an event.
     pub solicited: bool,

@@ -176,7 +176,7 @@ fn write_route(route: &Route, identity: Identity, length: usize, out: &mut [u8])
     end + Udp::LEN
 }
 
-/// Verifies packets whose IPv4 identification nobody saw.
+/// Verifies packets whose IPv4 identification the receiver cannot see.
 #[derive(Debug, Default)]
 pub struct Checker {
     /// By packet length, x^(-8n) for the n bytes from the identification on;

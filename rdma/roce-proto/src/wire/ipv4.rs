@@ -18,7 +18,7 @@ pub struct Ipv4 {
     pub total_len: u16,
     /// Identification.
     pub id: u16,
-    /// DF: nobody may fragment it.
+    /// DF: no router may fragment it.
     pub dont_fragment: bool,
     /// Time to live.
     pub ttl: u8,

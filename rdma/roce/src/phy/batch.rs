@@ -12,7 +12,6 @@
 //! pieces.
 
 use std::net::SocketAddr;
-use std::ops::Range;
 
 use super::Version;
 use super::send::Flow;
@@ -49,8 +48,8 @@ pub struct Place {
 
 /// Who else has packets for this batch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Company {
-    /// Nobody: a group may as well end with this packet.
+pub enum Sharing {
+    /// No other queue pair sends: a group may end with this packet.
     Alone,
     /// Other queue pairs, whose packets may be of the sizes that this one's were.
     Others,
@@ -123,15 +122,15 @@ impl Batch {
     }
 
     /// Makes a packet of the first `length` bytes of [`Self::room`], with its ICRC.
-    /// Without `offload` it stays by itself. Returns where it is.
+    /// Without sharing to join it stays by itself.
     pub(super) fn add(
         &mut self,
         flow: &Flow,
         version: Version,
         length: usize,
         place: &mut Place,
-        joins: Option<Company>,
-    ) -> Range<usize> {
+        joins: Option<Sharing>,
+    ) {
         let sealed = length + ICRC_LEN;
         let group = self
             .find(flow, sealed, place, joins)
@@ -145,7 +144,6 @@ impl Batch {
             batch: self.number,
             group,
         };
-        start..self.used
     }
 
     /// Whether what waits should leave before this packet is added. What is shorter
@@ -156,7 +154,7 @@ impl Batch {
         flow: &Flow,
         length: usize,
         place: &Place,
-        joins: Option<Company>,
+        joins: Option<Sharing>,
     ) -> bool {
         let sealed = length + ICRC_LEN;
         let ends = |last: &Group| sealed < last.segment;
@@ -170,9 +168,9 @@ impl Batch {
         flow: &Flow,
         sealed: usize,
         place: &Place,
-        joins: Option<Company>,
+        joins: Option<Sharing>,
     ) -> Option<usize> {
-        let company = joins?;
+        let sharing = joins?;
         let from = if place.batch == self.number {
             place.group
         } else {
@@ -192,7 +190,7 @@ impl Batch {
             // Others may have packets as long as the last one, unless that is what
             // a message of several packets begins with.
             let shorter = last.segment.checked_sub(sealed)?;
-            let ends = company == Company::Alone || shorter == FIRST_HAS_MORE;
+            let ends = sharing == Sharing::Alone || shorter == FIRST_HAS_MORE;
             (ends && open(last)).then_some(self.groups.len() - 1)
         })
     }
@@ -237,16 +235,6 @@ impl Batch {
             });
         }
         self.used += sealed;
-    }
-
-    /// The bytes of a packet that was added.
-    pub(super) fn bytes_mut(&mut self, packet: Range<usize>) -> &mut [u8] {
-        &mut self.bytes[packet]
-    }
-
-    /// Copies a packet that was added to [`Self::room`].
-    pub(super) fn copy_to_room(&mut self, packet: Range<usize>) {
-        self.bytes.copy_within(packet, self.used);
     }
 
     pub(super) fn groups(&self) -> &[Group] {
@@ -319,14 +307,14 @@ mod tests {
             Self { name, flow, place }
         }
 
-        fn send(&mut self, batch: &mut Batch, length: usize, company: Company) {
+        fn send(&mut self, batch: &mut Batch, length: usize, sharing: Sharing) {
             batch.room()[..length].fill(self.name);
             batch.add(
                 &self.flow,
                 Version::V2,
                 length,
                 &mut self.place,
-                Some(company),
+                Some(sharing),
             );
         }
     }
@@ -349,8 +337,8 @@ mod tests {
         let mut batch = Batch::new();
         let mut queue_pairs = [1, 2, 3].map(|name| Sends::new(name, 7));
         for queue_pair in &mut queue_pairs {
-            queue_pair.send(&mut batch, 4096, Company::Others);
-            queue_pair.send(&mut batch, 28, Company::Others);
+            queue_pair.send(&mut batch, 4096, Sharing::Others);
+            queue_pair.send(&mut batch, 28, Sharing::Others);
         }
         let of_size = |size| [1, 2, 3].map(|name| (name, size)).to_vec();
         assert_eq!(seen(&batch), [of_size(4096), of_size(28)]);
@@ -364,7 +352,7 @@ mod tests {
         let mut batch = Batch::new();
         let mut queue_pair = Sends::new(1, 7);
         for length in [4096, 28, 28] {
-            queue_pair.send(&mut batch, length, Company::Alone);
+            queue_pair.send(&mut batch, length, Sharing::Alone);
         }
         assert_eq!(seen(&batch), [vec![(1, 4096), (1, 28)], vec![(1, 28)]]);
     }
@@ -374,8 +362,8 @@ mod tests {
         let mut batch = Batch::new();
         let mut queue_pairs = [1, 2].map(|name| Sends::new(name, 7));
         for queue_pair in &mut queue_pairs {
-            queue_pair.send(&mut batch, 4096 + FIRST_HAS_MORE, Company::Others);
-            queue_pair.send(&mut batch, 4096, Company::Others);
+            queue_pair.send(&mut batch, 4096 + FIRST_HAS_MORE, Sharing::Others);
+            queue_pair.send(&mut batch, 4096, Sharing::Others);
         }
         let of = |name| vec![(name, 4096 + FIRST_HAS_MORE), (name, 4096)];
         assert_eq!(seen(&batch), [of(1), of(2)]);
@@ -385,16 +373,16 @@ mod tests {
     fn a_queue_pairs_packets_keep_their_order() {
         let mut batch = Batch::new();
         let (mut one, mut other) = (Sends::new(1, 7), Sends::new(2, 7));
-        one.send(&mut batch, 100, Company::Others);
-        one.send(&mut batch, 28, Company::Others);
+        one.send(&mut batch, 100, Sharing::Others);
+        one.send(&mut batch, 28, Sharing::Others);
         // A group of this size is there, before its predecessor's.
-        one.send(&mut batch, 100, Company::Others);
-        other.send(&mut batch, 100, Company::Others);
+        one.send(&mut batch, 100, Sharing::Others);
+        other.send(&mut batch, 100, Sharing::Others);
         let expected = [vec![(1, 100), (2, 100)], vec![(1, 28)], vec![(1, 100)]];
         assert_eq!(seen(&batch), expected);
         batch.clear();
-        one.send(&mut batch, 28, Company::Others);
-        one.send(&mut batch, 100, Company::Others);
+        one.send(&mut batch, 28, Sharing::Others);
+        one.send(&mut batch, 100, Sharing::Others);
         assert_eq!(seen(&batch), [vec![(1, 28)], vec![(1, 100)]]);
     }
 
@@ -402,9 +390,9 @@ mod tests {
     fn flows_do_not_mix() {
         let mut batch = Batch::new();
         let (mut one, mut other) = (Sends::new(1, 7), Sends::new(2, 8));
-        one.send(&mut batch, 100, Company::Others);
-        other.send(&mut batch, 100, Company::Alone);
-        other.send(&mut batch, 28, Company::Alone);
+        one.send(&mut batch, 100, Sharing::Others);
+        other.send(&mut batch, 100, Sharing::Alone);
+        other.send(&mut batch, 28, Sharing::Alone);
         assert_eq!(seen(&batch), [vec![(1, 100)], vec![(2, 100), (2, 28)]]);
     }
 
@@ -412,8 +400,8 @@ mod tests {
     fn a_super_packet_has_its_limits() {
         let mut batch = Batch::new();
         let mut queue_pair = Sends::new(1, 7);
-        (0..2 * MAX_SEGMENTS).for_each(|_| queue_pair.send(&mut batch, 28, Company::Alone));
-        (0..32).for_each(|_| queue_pair.send(&mut batch, 4096, Company::Alone));
+        (0..2 * MAX_SEGMENTS).for_each(|_| queue_pair.send(&mut batch, 28, Sharing::Alone));
+        (0..32).for_each(|_| queue_pair.send(&mut batch, 4096, Sharing::Alone));
         let counts: Vec<u16> = batch.groups().iter().map(|group| group.count).collect();
         assert_eq!(counts, [64, 64, 15, 15, 2]);
         assert!(batch.groups().iter().all(|group| group.length <= MAX_BYTES));
@@ -424,8 +412,8 @@ mod tests {
         let mut batch = Batch::new();
         let mut queue_pairs = [1, 2, 3].map(|name| Sends::new(name, 7));
         for queue_pair in &mut queue_pairs {
-            queue_pair.send(&mut batch, 64, Company::Others);
-            queue_pair.send(&mut batch, 28, Company::Others);
+            queue_pair.send(&mut batch, 64, Sharing::Others);
+            queue_pair.send(&mut batch, 28, Sharing::Others);
         }
         let flow = flow(7);
         let route = Version::V2.route(SocketAddr::new(flow.local, 7), flow.remote);

@@ -1,87 +1,130 @@
-//! A bad wire on purpose: what leaves an endpoint is lost, repeated, reordered
-//! or damaged, by a seed.
+//! A bad network on purpose: packets that have arrived are lost, repeated, reordered or
+//! damaged, by a seed. It stands around an inlet, which knows nothing of it.
 
-use super::send::Flow;
+use std::collections::VecDeque;
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::{Mutex, PoisonError};
+
+use super::receive::Receiver;
+use super::{Inlet, Version};
 
 /// How bad, in packets of a thousand.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct FaultOptions {
     /// Lost.
     pub loss_per_mille: u16,
-    /// Sent twice.
+    /// Delivered twice.
     pub duplication_per_mille: u16,
     /// With one bit flipped.
     pub corruption_per_mille: u16,
-    /// Sent after their successor.
+    /// Delivered after their successor.
     pub reordering_per_mille: u16,
-    /// Where chance begins.
+    /// What the faults follow from.
     pub seed: u64,
 }
 
-/// What becomes of a packet.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Verdict {
-    Pass,
-    Drop,
-    Duplicate,
-    Corrupt { bit: u32 },
-    Hold,
+/// A packet that has arrived, whatever it arrived by.
+#[derive(Debug, Clone)]
+pub(super) struct Arrival {
+    pub(super) version: Version,
+    pub(super) source: SocketAddr,
+    pub(super) local: IpAddr,
+    pub(super) traffic_class: u8,
+    pub(super) bytes: Vec<u8>,
 }
 
-/// The wire's ill will.
+/// An inlet behind faults.
 #[derive(Debug)]
-pub struct Fault {
-    options: FaultOptions,
-    state: u64,
-    held: Option<(Flow, Vec<u8>)>,
+pub struct BadInlet {
+    inlet: Inlet,
+    state: Mutex<State>,
 }
 
-impl Fault {
-    /// With a stream of chance of its own.
+#[derive(Debug)]
+struct State {
+    options: FaultOptions,
+    random: fastrand::Rng,
+    receiver: Receiver,
+    /// What the faults have let through.
+    arrived: VecDeque<Arrival>,
+    /// What waits for its successor.
+    held: Option<Arrival>,
+}
+
+impl BadInlet {
+    /// Around `inlet`, the one of this turn at its address.
     #[must_use]
-    pub fn new(options: FaultOptions, stream: u64) -> Self {
-        let state = (options.seed ^ stream.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    pub fn new(inlet: Inlet, options: FaultOptions, turn: u32) -> Self {
+        let seed = options.seed ^ u64::from(turn) << 32;
         Self {
-            options,
-            state: state | 1,
-            held: None,
+            inlet,
+            state: Mutex::new(State {
+                options,
+                random: fastrand::Rng::with_seed(seed),
+                receiver: Receiver::new(),
+                arrived: VecDeque::new(),
+                held: None,
+            }),
         }
     }
 
-    fn random(&mut self) -> u32 {
-        self.state ^= self.state >> 12;
-        self.state ^= self.state << 25;
-        self.state ^= self.state >> 27;
-        (self.state.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32) as u32
+    /// The inlet without the faults.
+    #[must_use]
+    pub fn inlet(&self) -> &Inlet {
+        &self.inlet
     }
 
-    pub(super) fn judge(&mut self) -> Verdict {
-        let mut at = self.random() % 1000;
-        let bit = self.random();
-        let options = &self.options;
-        for (chance, verdict) in [
-            (options.loss_per_mille, Verdict::Drop),
-            (options.duplication_per_mille, Verdict::Duplicate),
-            (options.corruption_per_mille, Verdict::Corrupt { bit }),
-            (options.reordering_per_mille, Verdict::Hold),
-        ] {
-            if at < u32::from(chance) {
-                let taken = verdict == Verdict::Hold && self.held.is_some();
-                return if taken { Verdict::Pass } else { verdict };
+    /// The next packets, at most `count`.
+    pub(super) fn take(&self, count: usize) -> io::Result<Vec<Arrival>> {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if state.arrived.is_empty() {
+            state.receive(&self.inlet)?;
+        }
+        let count = count.min(state.arrived.len());
+        Ok(state.arrived.drain(..count).collect())
+    }
+}
+
+impl State {
+    fn receive(&mut self, inlet: &Inlet) -> io::Result<()> {
+        let mut came = Vec::new();
+        for datagram in 0..self.receiver.receive(inlet)? {
+            came.extend(self.receiver.packets(datagram).map(|received| Arrival {
+                version: received.headers.version,
+                source: received.headers.source,
+                local: received.headers.local,
+                traffic_class: received.headers.traffic_class,
+                bytes: received.bytes.to_vec(),
+            }));
+        }
+        came.into_iter().for_each(|packet| self.judge(packet));
+        Ok(())
+    }
+
+    fn judge(&mut self, mut packet: Arrival) {
+        let options = self.options;
+        let mut at = self.random.u16(..1000);
+        let mut is_in = |share: u16| {
+            let is_in = at < share;
+            at = at.wrapping_sub(share);
+            is_in
+        };
+        if is_in(options.loss_per_mille) {
+            return;
+        }
+        if is_in(options.duplication_per_mille) {
+            self.arrived.push_back(packet.clone());
+        } else if is_in(options.corruption_per_mille) {
+            let bit = self.random.usize(..packet.bytes.len().max(1) * 8);
+            if let Some(byte) = packet.bytes.get_mut(bit / 8) {
+                *byte ^= 1 << (bit % 8);
             }
-            at -= u32::from(chance);
+        } else if is_in(options.reordering_per_mille) && self.held.is_none() {
+            self.held = Some(packet);
+            return;
         }
-        Verdict::Pass
-    }
-
-    pub(super) fn hold(&mut self, flow: &Flow, packet: &[u8]) {
-        self.held = Some((*flow, packet.to_vec()));
-    }
-
-    /// Copies what is held back to the front of `out`.
-    pub(super) fn release(&mut self, out: &mut [u8]) -> Option<(Flow, usize)> {
-        let (flow, packet) = self.held.take()?;
-        out[..packet.len()].copy_from_slice(&packet);
-        Some((flow, packet.len()))
+        self.arrived.push_back(packet);
+        self.arrived.extend(self.held.take());
     }
 }

@@ -20,6 +20,7 @@ use std::os::fd::RawFd;
 
 use cairn_roce_proto::wire::icrc::Route;
 use cairn_roce_proto::wire::udp::ROCE_PORT;
+use fault::{BadInlet, FaultOptions};
 use packet::PacketSocket;
 use socket::Socket;
 use wire::{Tap, Wire};
@@ -32,12 +33,14 @@ pub enum Network {
     System,
     /// The system's, by packet sockets: RoCE v1.
     Ethernet {
-        /// The VID of the tag to write and to want, on an interface that is no
+        /// The VID of the tag to write and to require, on an interface that is no
         /// VLAN's. On one that is, the kernel writes the tag.
         vlan: Option<u16>,
     },
     /// A wire in memory.
     Wire(Wire),
+    /// One of the above, from which packets arrive late, twice, damaged, or never: for tests.
+    Bad(Box<Network>, FaultOptions),
 }
 
 /// What lies below a packet's BTH.
@@ -78,11 +81,13 @@ pub enum Inlet {
     Packets(PacketSocket),
     /// A tap of a wire in memory.
     Tap(Tap),
+    /// One of the above, behind faults.
+    Bad(Box<BadInlet>),
 }
 
 impl Network {
     /// The first inlet of an address, to which others may be added later; the
-    /// `qpn_low_bits` low bits of a queue pair number do not tell them apart.
+    /// `qpn_low_bits` low bits of a queue pair number do not select one.
     ///
     /// # Errors
     /// The address is not ours, or somebody has it.
@@ -98,6 +103,10 @@ impl Network {
                 Ok(Inlet::Packets(socket))
             }
             Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address, true, qpn_low_bits)?)),
+            Self::Bad(network, faults) => {
+                let inlet = network.first_inlet(address, qpn_low_bits)?;
+                Ok(Inlet::Bad(Box::new(BadInlet::new(inlet, *faults, 0))))
+            }
         }
     }
 
@@ -118,6 +127,19 @@ impl Network {
                 Ok(Inlet::Packets(socket))
             }
             Self::Wire(wire) => Ok(Inlet::Tap(wire.join(address, false, qpn_low_bits)?)),
+            Self::Bad(network, faults) => {
+                let inlet = network.next_inlet(address, turn, qpn_low_bits)?;
+                Ok(Inlet::Bad(Box::new(BadInlet::new(inlet, *faults, turn))))
+            }
+        }
+    }
+
+    /// The network without its faults.
+    #[must_use]
+    pub fn good(&self) -> &Self {
+        match self {
+            Self::Bad(network, _) => network.good(),
+            _ => self,
         }
     }
 
@@ -126,25 +148,25 @@ impl Network {
     /// # Errors
     /// No interface has it.
     pub fn path_mtu_code(&self, address: IpAddr) -> io::Result<u8> {
-        match self {
-            Self::System | Self::Ethernet { .. } => interface::path_mtu_code(address),
+        match self.good() {
             Self::Wire(wire) => Ok(wire.path_mtu()),
+            _ => interface::path_mtu_code(address),
         }
     }
 
     /// Which RoCE is spoken here.
     #[must_use]
     pub fn version(&self) -> Version {
-        match self {
+        match self.good() {
             Self::Ethernet { .. } => Version::V1,
-            Self::System | Self::Wire(_) => Version::V2,
+            _ => Version::V2,
         }
     }
 
-    /// Whether whoever made it moves it along, and no thread shall.
+    /// Whether its owner moves it along, and no thread does.
     #[must_use]
     pub fn is_moved_by_hand(&self) -> bool {
-        matches!(self, Self::Wire(_))
+        matches!(self.good(), Self::Wire(_))
     }
 }
 
@@ -156,6 +178,7 @@ impl Inlet {
             Self::Socket(socket) => Some(socket.raw()),
             Self::Packets(socket) => Some(socket.raw()),
             Self::Tap(_) => None,
+            Self::Bad(bad) => bad.inlet().fd(),
         }
     }
 
@@ -169,6 +192,7 @@ impl Inlet {
             Self::Socket(socket) => socket.set_class(traffic_class),
             Self::Packets(socket) => socket.set_class(traffic_class),
             Self::Tap(_) => Ok(()),
+            Self::Bad(bad) => bad.inlet().set_class(traffic_class),
         }
     }
 }

@@ -4,18 +4,15 @@
 //!
 //! Nothing here waits. An address that the kernel does not know yet is asked for
 //! on the link, and the frame is lost, as frames may be: it will be sent again.
-//!
-//! Why `unsafe` here: netlink sockets have no safe wrapper in the crates we use.
-//! Each call passes a live buffer and its length.
 
 use std::collections::HashMap;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, UdpSocket};
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 
+use cairn_rdma::netlink::{Message, Netlink, attribute, attributes, find, u16_at};
+
 use super::interface::Interface;
-use super::socket::check;
 
 /// An Ethernet address.
 pub type Mac = [u8; 6];
@@ -24,7 +21,7 @@ pub type Mac = [u8; 6];
 const BELIEVED: Duration = Duration::from_secs(5);
 /// Neighbours that are remembered. Peers choose what stands here, by asking.
 const MAX_KNOWN: usize = 4096;
-/// A port that nobody listens at (RFC 863, "discard"): what goes there only has
+/// A port without a listener (RFC 863, "discard"): what goes there only has
 /// the kernel ask for the MAC address.
 const DISCARD_PORT: u16 = 9;
 
@@ -34,15 +31,14 @@ const NDA_LLADDR: u16 = 2;
 /// The states of an entry whose address is worth something: reachable, stale,
 /// delay, probe, noarp, permanent.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
-/// Bytes of a netlink message's header, and of a neighbour message's.
-const NLMSG_LEN: usize = 16;
+/// Bytes of a neighbour message's fixed part (struct ndmsg).
 const NDMSG_LEN: usize = 12;
 
 /// The neighbours on one interface.
 #[derive(Debug)]
 pub struct Neighbours {
     interface: Interface,
-    netlink: OwnedFd,
+    netlink: Netlink,
     known: HashMap<IpAddr, (Mac, Instant)>,
 }
 
@@ -52,14 +48,9 @@ impl Neighbours {
     /// # Errors
     /// The system has no netlink for us.
     pub fn new(interface: Interface) -> io::Result<Self> {
-        let kind = libc::SOCK_RAW | libc::SOCK_CLOEXEC;
-        // SAFETY: no pointers are passed.
-        let fd = check(unsafe { libc::socket(libc::AF_NETLINK, kind, libc::NETLINK_ROUTE) })?;
-        // SAFETY: a descriptor that was just made belongs to nobody else.
-        let netlink = unsafe { OwnedFd::from_raw_fd(fd) };
         Ok(Self {
             interface,
-            netlink,
+            netlink: Netlink::open(libc::NETLINK_ROUTE)?,
             known: HashMap::new(),
         })
     }
@@ -84,10 +75,10 @@ impl Neighbours {
         {
             return Some(mac);
         }
-        let found = self.ask_kernel(address);
+        let found = self.query_kernel(address);
         if found.is_none() {
             // Frames sent by packet sockets do not keep the kernel's entry alive.
-            ask_link(address);
+            solicit(address);
         }
         // Gone from the kernel's table does not mean gone from the link.
         let mac = found.or(before.map(|(mac, _)| mac))?;
@@ -99,28 +90,16 @@ impl Neighbours {
     }
 
     /// What the kernel's neighbour table says (rtnetlink(7), RTM_GETNEIGH).
-    fn ask_kernel(&self, address: IpAddr) -> Option<Mac> {
-        let request = request(address, self.interface.index);
-        let fd = self.netlink.as_raw_fd();
-        // SAFETY: the request is live and of that length. Unconnected netlink
-        // sockets send to the kernel.
-        let sent = unsafe { libc::send(fd, request.as_ptr().cast(), request.len(), 0) };
-        if sent != request.len() as isize {
-            return None;
-        }
-        let mut answer = [0; 512];
-        // SAFETY: there is room for that many bytes. The kernel has answered
-        // before `send` returned.
-        let length = unsafe {
-            let room = answer.len();
-            libc::recv(fd, answer.as_mut_ptr().cast(), room, libc::MSG_DONTWAIT)
-        };
-        parse_answer(&answer[..usize::try_from(length).ok()?])
+    fn query_kernel(&mut self, address: IpAddr) -> Option<Mac> {
+        let body = request(address, self.interface.index);
+        // An address without an entry is an error, too.
+        let answer = self.netlink.request(libc::RTM_GETNEIGH, 0, &body).ok()?;
+        parse_answer(answer.first()?)
     }
 }
 
 /// Has the kernel find out who has this address, without waiting for it.
-pub fn ask_link(address: IpAddr) {
+pub fn solicit(address: IpAddr) {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
@@ -146,39 +125,23 @@ fn request(address: IpAddr, index: u32) -> Vec<u8> {
         IpAddr::V4(v4) => (libc::AF_INET, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6, v6.octets().to_vec()),
     };
-    let attribute_len = 4 + bytes.len();
-    let mut out = Vec::with_capacity(NLMSG_LEN + NDMSG_LEN + attribute_len);
-    // nlmsghdr: length, type, flags, sequence, port.
-    out.extend(((NLMSG_LEN + NDMSG_LEN + attribute_len) as u32).to_ne_bytes());
-    out.extend(libc::RTM_GETNEIGH.to_ne_bytes());
-    out.extend((libc::NLM_F_REQUEST as u16).to_ne_bytes());
-    out.extend([0; 8]);
     // ndmsg: family, index, state, flags, type.
-    out.extend([family as u8, 0, 0, 0]);
-    out.extend(index.to_ne_bytes());
-    out.extend([0; 4]);
-    out.extend((attribute_len as u16).to_ne_bytes());
-    out.extend(NDA_DST.to_ne_bytes());
-    out.extend(bytes);
-    out
+    let mut body = Vec::with_capacity(NDMSG_LEN + 4 + bytes.len());
+    body.extend([family as u8, 0, 0, 0]);
+    body.extend(index.to_ne_bytes());
+    body.extend([0; 4]);
+    attribute(&mut body, NDA_DST, &bytes);
+    body
 }
 
 /// The MAC address in an answer, if it is one that can be used.
-fn parse_answer(bytes: &[u8]) -> Option<Mac> {
-    let u16_at = |at: usize| Some(u16::from_ne_bytes(*bytes.get(at..)?.first_chunk()?));
-    let state = u16_at(NLMSG_LEN + 8)?;
-    if u16_at(4)? != libc::RTM_NEWNEIGH || state & NUD_VALID == 0 {
+fn parse_answer(answer: &Message) -> Option<Mac> {
+    let state = u16_at(&answer.body, 8)?;
+    if answer.kind != libc::RTM_NEWNEIGH || state & NUD_VALID == 0 {
         return None;
     }
-    let mut at = NLMSG_LEN + NDMSG_LEN;
-    loop {
-        let (length, kind) = (usize::from(u16_at(at)?), u16_at(at + 2)?);
-        let value = bytes.get(at + 4..at + length)?;
-        if kind == NDA_LLADDR {
-            return value.try_into().ok();
-        }
-        at += length.next_multiple_of(4);
-    }
+    let attributes = attributes(answer.body.get(NDMSG_LEN..)?);
+    find(&attributes, NDA_LLADDR)?.try_into().ok()
 }
 
 #[cfg(test)]
@@ -197,20 +160,24 @@ mod tests {
 
     #[test]
     fn an_answer_is_read_and_nonsense_is_not() {
-        let mut answer = request("10.0.0.9".parse().unwrap(), 3);
-        answer[4..6].copy_from_slice(&libc::RTM_NEWNEIGH.to_ne_bytes());
-        answer[NLMSG_LEN + 8] = 0x04;
-        answer.extend(10_u16.to_ne_bytes());
-        answer.extend(NDA_LLADDR.to_ne_bytes());
-        answer.extend([2, 0, 0, 0, 0, 9]);
+        let mut answer = Message {
+            kind: libc::RTM_NEWNEIGH,
+            body: request("10.0.0.9".parse().unwrap(), 3),
+        };
+        answer.body[8] = 0x04;
+        attribute(&mut answer.body, NDA_LLADDR, &[2, 0, 0, 0, 0, 9]);
         assert_eq!(parse_answer(&answer), Some([2, 0, 0, 0, 0, 9]));
-        for length in 0..answer.len() {
-            assert_eq!(parse_answer(&answer[..length]), None, "{length} bytes");
+        let whole = answer.body.clone();
+        // The last attribute has two bytes of padding.
+        for length in 0..whole.len() - 2 {
+            answer.body = whole[..length].to_vec();
+            assert_eq!(parse_answer(&answer), None, "{length} bytes");
         }
-        answer[NLMSG_LEN + 8] = 0x20; // NUD_FAILED
+        answer.body = whole;
+        answer.body[8] = 0x20; // NUD_FAILED
         assert_eq!(parse_answer(&answer), None);
-        answer[NLMSG_LEN + 8] = 0x04;
-        answer[NLMSG_LEN + NDMSG_LEN] = 0; // an attribute without length
+        answer.body[8] = 0x04;
+        answer.body[NDMSG_LEN] = 0; // an attribute without length
         assert_eq!(parse_answer(&answer), None);
     }
 

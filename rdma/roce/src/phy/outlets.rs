@@ -31,7 +31,7 @@ use std::os::fd::RawFd;
 use super::Network;
 use super::packet::PacketSocket;
 use super::socket::{Socket, service_level};
-use crate::chance::Chance;
+use cairn_rdma::entropy::Entropy;
 
 /// Sockets that an endpoint's queue pairs send from.
 const MAX_SOCKETS: usize = 256;
@@ -77,7 +77,7 @@ pub struct Toward {
 pub struct Outlets {
     network: Network,
     address: IpAddr,
-    chance: Chance,
+    entropy: Entropy,
     ports: Vec<Port>,
     /// What the ports are used for: queue pairs that send so.
     uses: HashMap<(usize, IpAddr), Use>,
@@ -104,11 +104,11 @@ struct Use {
 impl Outlets {
     /// None yet.
     #[must_use]
-    pub fn new(network: Network, address: IpAddr, chance: Chance) -> Self {
+    pub fn new(network: Network, address: IpAddr, entropy: Entropy) -> Self {
         Self {
             network,
             address,
-            chance,
+            entropy,
             ports: Vec::new(),
             uses: HashMap::new(),
             levels: Vec::new(),
@@ -120,10 +120,10 @@ impl Outlets {
     /// # Errors
     /// The system has no socket, and there is none that could be shared.
     pub fn take(&mut self, toward: Toward, traffic_class: u8) -> io::Result<Outlet> {
-        if matches!(self.network, Network::Ethernet { .. }) {
+        if matches!(self.network.good(), Network::Ethernet { .. }) {
             return Ok(Outlet {
                 fd: self.of_level(traffic_class)?,
-                flow: self.chance.draw() as u16,
+                flow: self.entropy.draw() as u16,
                 is_of_class: true,
                 place: None,
             });
@@ -222,8 +222,8 @@ impl Outlets {
         }
         let mut tries = 0;
         let (socket, number) = loop {
-            let number = FIRST_PORT | self.chance.draw() as u16;
-            if matches!(self.network, Network::Wire(_)) {
+            let number = FIRST_PORT | self.entropy.draw() as u16;
+            if matches!(self.network.good(), Network::Wire(_)) {
                 break (None, number);
             }
             match Socket::bind_sender(SocketAddr::new(self.address, number)) {
@@ -276,7 +276,7 @@ mod tests {
 
     fn outlets() -> Outlets {
         let address = Ipv4Addr::LOCALHOST.into();
-        Outlets::new(Network::System, address, Chance::default())
+        Outlets::new(Network::System, address, Entropy::default())
     }
 
     fn toward(host: u8, endpoint: u32) -> Toward {
@@ -342,7 +342,7 @@ mod tests {
         let after = outlets.retake(before, 96).unwrap();
         assert_ne!(after.flow, before.flow);
         assert!(after.is_of_class);
-        // Nobody uses the port any more, so it is of any class.
+        // No queue pair uses the port any more, so it is of any class.
         let next = outlets.take(toward(2, 1), 32).unwrap();
         assert_eq!((next.flow, next.is_of_class), (before.flow, true));
         assert_eq!(outlets.ports.len(), 2);

@@ -132,12 +132,12 @@ impl PacketSocket {
     }
 }
 
-/// A socket that is not bound yet, and hears nothing.
+/// A socket that is not bound yet, and receives nothing.
 fn open() -> io::Result<OwnedFd> {
     let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
     // SAFETY: no pointers are passed.
     let fd = check(unsafe { libc::socket(libc::AF_PACKET, kind, 0) })?;
-    // SAFETY: a descriptor that was just made belongs to nobody else.
+    // SAFETY: a descriptor that was just made has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 

@@ -10,6 +10,7 @@ use std::os::fd::RawFd;
 
 use libc::{c_int, c_void, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage};
 
+use super::fault::BadInlet;
 use super::packet::PacketSocket;
 use super::socket::{Socket, check, from_storage};
 use super::wire::Tap;
@@ -22,7 +23,7 @@ pub const BATCH: usize = 16;
 /// The largest datagram, and the largest that GRO makes.
 const BUFFER: usize = 65_536;
 /// Bytes that a call shall take, about. They are worked on while they are in the
-/// cache, and their sender hears of them before the next are taken.
+/// cache, and their sender gets acknowledgements before the next are taken.
 pub const ENOUGH: usize = 128 << 10;
 /// ECN's "congestion experienced" (RFC 3168, 5).
 const ECN_CE: u8 = 3;
@@ -84,7 +85,7 @@ impl Headers {
 }
 
 impl Info {
-    /// Of a packet whose headers nobody has told of.
+    /// Of a packet whose headers are unknown.
     const UNKNOWN: Self = Self {
         source: None,
         local: None,
@@ -110,7 +111,7 @@ impl Info {
     }
 }
 
-/// A packet, with the little that a socket tells of its headers.
+/// A packet, with what a socket reports of its headers.
 #[derive(Debug, Clone, Copy)]
 pub struct Received<'a> {
     /// What was below its BTH.
@@ -159,6 +160,7 @@ impl Receiver {
             Inlet::Socket(socket) => self.receive_datagrams(socket)?,
             Inlet::Packets(socket) => self.receive_frames(socket)?,
             Inlet::Tap(tap) => self.receive_tap(tap),
+            Inlet::Bad(bad) => self.receive_bad(bad)?,
         };
         self.filled = count == asked;
         if count > 0 {
@@ -193,6 +195,25 @@ impl Receiver {
             count += 1;
         }
         count
+    }
+
+    fn receive_bad(&mut self, bad: &BadInlet) -> io::Result<usize> {
+        let arrived = bad.take(self.asked)?;
+        let buffers = self.bytes.chunks_exact_mut(BUFFER);
+        for ((buffer, info), packet) in buffers.zip(&mut self.infos).zip(&arrived) {
+            buffer[..packet.bytes.len()].copy_from_slice(&packet.bytes);
+            *info = Info {
+                source: Some(packet.source),
+                local: Some(packet.local),
+                segment: packet.bytes.len(),
+                length: packet.bytes.len(),
+                traffic_class: packet.traffic_class,
+                version: packet.version,
+                ..Info::UNKNOWN
+            }
+            .complete();
+        }
+        Ok(arrived.len())
     }
 
     fn receive_datagrams(&mut self, socket: &Socket) -> io::Result<usize> {

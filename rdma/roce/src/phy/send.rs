@@ -6,15 +6,13 @@
 use std::io;
 use std::mem::{MaybeUninit, size_of, zeroed};
 use std::net::{IpAddr, SocketAddr};
-use std::ops::Range;
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
 use libc::{c_int, cmsghdr, iovec, mmsghdr, msghdr, sockaddr_storage, socklen_t};
 
-use super::batch::{Batch, Company, GROUPS, Group, PIECES, Place};
+use super::batch::{Batch, GROUPS, Group, PIECES, Place, Sharing};
 use super::capture::Capture;
-use super::fault::{Fault, Verdict};
 use super::frames::Frames;
 use super::socket::{check, to_storage};
 use super::wire::{Frame, Wire};
@@ -78,7 +76,6 @@ pub struct Sender {
     names: Box<[sockaddr_storage; GROUPS]>,
     exit: Exit,
     version: Version,
-    fault: Option<Fault>,
     capture: Option<Arc<Capture>>,
     tally: Tally,
     /// Whether segmentation works on this path.
@@ -96,13 +93,14 @@ impl std::fmt::Debug for Sender {
 }
 
 impl Sender {
-    /// An empty batch; `fault` damages what passes through, `capture` sees it.
+    /// An empty batch; `capture` sees what leaves.
     #[must_use]
-    pub fn new(network: &Network, fault: Option<Fault>, capture: Option<Arc<Capture>>) -> Self {
-        let exit = match network {
+    pub fn new(network: &Network, capture: Option<Arc<Capture>>) -> Self {
+        let exit = match network.good() {
             Network::System => Exit::Udp,
             Network::Ethernet { vlan } => Exit::Frames(Frames::new(*vlan)),
             Network::Wire(wire) => Exit::Wire(wire.clone()),
+            Network::Bad(..) => unreachable!("below the faults is no other bad network"),
         };
         Self {
             batch: Batch::new(),
@@ -113,14 +111,13 @@ impl Sender {
             offload: !matches!(exit, Exit::Frames(_)),
             exit,
             version: network.version(),
-            fault,
             capture,
             tally: Tally::default(),
         }
     }
 
     /// Adds to the counters what has happened since the last call.
-    pub fn tell(&mut self, counters: &mut Counters) {
+    pub fn report(&mut self, counters: &mut Counters) {
         let Tally {
             calls,
             datagrams,
@@ -141,53 +138,13 @@ impl Sender {
     }
 
     /// Seals the first `length` bytes of [`Sender::packet`] and queues them, behind
-    /// what its queue pair sent last, in this `company`.
-    pub fn commit(&mut self, flow: &Flow, length: usize, place: &mut Place, company: Company) {
-        let verdict = self.fault.as_mut().map_or(Verdict::Pass, Fault::judge);
-        match verdict {
-            Verdict::Pass => {
-                self.queue(flow, length, place, company);
-            }
-            Verdict::Drop => {}
-            Verdict::Duplicate => {
-                let packet = self.queue(flow, length, place, company);
-                self.batch.copy_to_room(packet);
-                self.queue(flow, length, place, company);
-            }
-            Verdict::Corrupt { bit } => {
-                let packet = self.queue(flow, length, place, company);
-                let bit = bit as usize % (length * 8);
-                self.batch.bytes_mut(packet)[bit / 8] ^= 1 << (bit % 8);
-            }
-            Verdict::Hold => {
-                let packet = &self.batch.room()[..length];
-                let fault = self.fault.as_mut().expect("only a fault says so");
-                fault.hold(flow, packet);
-                return;
-            }
-        }
-        // What was held back leaves behind its successor.
-        if let Some((flow, length)) = self.release() {
-            self.queue(&flow, length, place, company);
-        }
-    }
-
-    fn release(&mut self) -> Option<(Flow, usize)> {
-        self.fault.as_mut()?.release(self.batch.room())
-    }
-
-    fn queue(
-        &mut self,
-        flow: &Flow,
-        length: usize,
-        place: &mut Place,
-        company: Company,
-    ) -> Range<usize> {
-        let joins = self.offload.then_some(company);
+    /// what its queue pair sent last, in this `sharing`.
+    pub fn commit(&mut self, flow: &Flow, length: usize, place: &mut Place, sharing: Sharing) {
+        let joins = self.offload.then_some(sharing);
         if self.batch.is_due(flow, length, place, joins) {
             self.leave();
         }
-        self.batch.add(flow, self.version, length, place, joins)
+        self.batch.add(flow, self.version, length, place, joins);
     }
 
     /// Whether anything waits.

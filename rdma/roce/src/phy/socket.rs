@@ -71,7 +71,7 @@ impl Socket {
         let kind = libc::SOCK_DGRAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
         // SAFETY: no pointers are passed.
         let fd = check(unsafe { libc::socket(family, kind, 0) })?;
-        // SAFETY: a descriptor that was just made belongs to nobody else.
+        // SAFETY: a descriptor that was just made has no other owner.
         let fd = unsafe { OwnedFd::from_raw_fd(fd) };
         let this = Self { fd, is_ipv4 };
         // Never to fragment, by the interface's MTU: what ICMP says of the path, anyone

@@ -35,7 +35,7 @@ pub struct Wire {
 #[derive(Debug, Default)]
 struct State {
     sent: VecDeque<Frame>,
-    /// By address: the bits of a queue pair number that tell its sockets apart, and
+    /// By address: the bits of a queue pair number that select its socket, and
     /// what has arrived at each.
     sockets: BTreeMap<IpAddr, Sockets>,
 }
@@ -98,7 +98,7 @@ impl Wire {
         }
     }
 
-    /// Joins the sockets of an address; the first one tells by which bits of a
+    /// Joins the sockets of an address; the first one says by which bits of a
     /// queue pair number its packets are spread over all that follow.
     ///
     /// # Errors

@@ -12,12 +12,11 @@ use super::endpoint::SoftEndpoint;
 use super::manager::ConnectionManager;
 use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
-use crate::chance::Chance;
 use crate::memory::{Keys, Regions};
 use crate::phy::Inlet;
-use crate::phy::fault::Fault;
 use crate::phy::send::Sender;
 use crate::time::ProtoClock;
+use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::cm::{Identity, Manager};
 use cairn_roce_proto::counters::Counters;
 
@@ -74,8 +73,8 @@ impl fmt::Debug for SoftDevice {
 }
 
 /// One of the loopback network's addresses.
-pub(super) fn loopback_address(chance: &Chance) -> IpAddr {
-    let [_, b, c, d] = (chance.draw() as u32).to_be_bytes();
+pub(super) fn loopback_address(entropy: &Entropy) -> IpAddr {
+    let [_, b, c, d] = (entropy.draw() as u32).to_be_bytes();
     Ipv4Addr::new(127, b, c, d.clamp(2, 254)).into()
 }
 
@@ -88,12 +87,11 @@ impl SoftDevice {
         let options = shared.options.clone();
         let inlet = options.network.first_inlet(address, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
-        let fault = options.fault.map(|options| Fault::new(options, id << 8));
         let manager = ConnectionManager::new(
             ProtoClock::new(options.clock.clone()),
-            Manager::new(Identity::new(options.chance.to_draw())),
+            Manager::new(Identity::new(options.entropy.to_draw())),
             inlet,
-            Sender::new(&options.network, fault, options.capture.clone()),
+            Sender::new(&options.network, options.capture.clone()),
             options.capture.clone(),
         );
         let manager = Arc::new(manager?);
@@ -101,7 +99,7 @@ impl SoftDevice {
             name: format!("soft-{address}"),
             id,
             address,
-            regions: Arc::new(Regions::new(options.chance.clone())),
+            regions: Arc::new(Regions::new(options.entropy.clone())),
             options,
             manager: Arc::clone(&manager),
             thread: Mutex::new(None),
@@ -215,7 +213,7 @@ impl Device for SoftDevice {
 
     fn isolated(self: Arc<Self>) -> Result<Arc<dyn Device>, FabricError> {
         Ok(Arc::new(Domain {
-            regions: Arc::new(Regions::new(self.options.chance.clone())),
+            regions: Arc::new(Regions::new(self.options.entropy.clone())),
             device: self,
         }))
     }

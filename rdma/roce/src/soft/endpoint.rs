@@ -1,7 +1,7 @@
 //! One reactor's queue pairs, on a socket of its own.
 
 mod connecting;
-mod moving;
+mod data_path;
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -13,14 +13,13 @@ use cairn_rdma::{
     Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
     Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork,
 };
-use crossbeam_channel::Receiver as Letters;
+use crossbeam_channel::Receiver as MailboxReceiver;
 
 use super::device::{Lease, SoftDevice};
-use super::manager::{Inbox, News};
+use super::manager::{ConnectionEvent, Inbox};
 use super::slots::{Phase, SLOTS, Slots};
 use crate::memory::{Regions, View};
 use crate::phy::Inlet;
-use crate::phy::fault::Fault;
 use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
@@ -28,11 +27,11 @@ use crate::time::ProtoClock;
 use cairn_rdma::wake::Wake;
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::Context;
-use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue, Work};
+use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::icrc::Checker;
 
-/// Rounds after which a busy endpoint tells its counters; a sleepy one does before
+/// Rounds after which a busy endpoint publishes its counters; an idle one does before
 /// it sleeps.
 const PUBLISH_EVERY: u32 = 4096;
 /// READs and atomics outstanding of a queue pair, either way.
@@ -48,14 +47,14 @@ pub(super) struct SoftEndpoint {
     wait_fds: Vec<RawFd>,
 
     inbox: Inbox,
-    letters: Letters<News>,
+    connection_events: MailboxReceiver<ConnectionEvent>,
     slots: Slots,
     memory: View,
     receives: ReceiveQueue,
     completions: CompletionQueue,
     events: VecDeque<Event>,
     /// Connections that the peer has ended.
-    goodbyes: Vec<QpId>,
+    disconnected: Vec<QpId>,
     counters: Counters,
     /// Calls of [`Self::progress`].
     rounds: u32,
@@ -91,14 +90,9 @@ impl SoftEndpoint {
             inlet,
             numbers,
         } = device.lease()?;
-        let (mailbox, letters) = crossbeam_channel::unbounded();
+        let (mailbox, connection_events) = crossbeam_channel::unbounded();
         let count = usize::from(options.queue_pairs);
-        let stream = device.id() << 8 | u64::from(index);
-        let fault = device
-            .options
-            .fault
-            .map(|options| Fault::new(options, stream));
-        let chance = device.options.chance.clone();
+        let entropy = device.options.entropy.clone();
         let mut receiver = Box::new(Receiver::new());
         // What came for the socket's last owner.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
@@ -109,25 +103,21 @@ impl SoftEndpoint {
             outlets: Outlets::new(
                 device.options.network.clone(),
                 device.address,
-                chance.clone(),
+                entropy.clone(),
             ),
             inbox: Inbox { mailbox, wake },
-            letters,
-            slots: Slots::new(index, options.queue_pairs, numbers, chance),
+            connection_events,
+            slots: Slots::new(index, options.queue_pairs, numbers, entropy),
             memory: regions.reader(),
             receives: ReceiveQueue::new(options.receives as usize),
             completions: CompletionQueue::new(options.completions as usize, count),
             events: VecDeque::new(),
-            goodbyes: Vec::new(),
+            disconnected: Vec::new(),
             counters: Counters::default(),
             rounds: 0,
             receiver: Some(receiver),
             checker: Checker::new(),
-            sender: Sender::new(
-                &device.options.network,
-                fault,
-                device.options.capture.clone(),
-            ),
+            sender: Sender::new(&device.options.network, device.options.capture.clone()),
             ready: VecDeque::with_capacity(count),
             timers: BinaryHeap::with_capacity(4 * count),
             clock: ProtoClock::new(device.options.clock.clone()),
@@ -204,8 +194,8 @@ impl Endpoint for SoftEndpoint {
         self.flow_marked(id)
     }
 
-    fn remark(&mut self, id: QpId, marking: Marking) -> bool {
-        self.remark_flow(id, marking)
+    fn set_marking(&mut self, id: QpId, marking: Marking) -> bool {
+        self.set_flow_marking(id, marking)
     }
 
     fn post(&mut self, id: QpId, chain: &[SendWork]) -> Result<(), PostError> {
@@ -214,7 +204,7 @@ impl Endpoint for SoftEndpoint {
         let up = matches!(entry.phase, Phase::Accepted | Phase::Established);
         let qp = entry.qp.as_mut().filter(|_| up).ok_or(PostError::Broken)?;
         let cx = context!(self, id);
-        qp.post(chain.iter().map(Work::from), &cx)?;
+        qp.post(chain.iter().copied(), &cx)?;
         self.make_ready(id);
         Ok(())
     }
@@ -223,10 +213,10 @@ impl Endpoint for SoftEndpoint {
         self.progress();
         let mut count = 0;
         while let Some(to) = out.get_mut(count) {
-            let Some(done) = self.completions.pop() else {
+            let Some(completion) = self.completions.pop() else {
                 break;
             };
-            *to = done.completion;
+            *to = completion;
             count += 1;
             self.close_if_drained(to.qp);
         }
@@ -234,10 +224,10 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn poll_events(&mut self, out: &mut Vec<Event>) {
-        self.read_news(self.clock.now());
+        self.take_connection_events(self.clock.now());
         for event in self.events.drain(..) {
             if let Event::Closed { qp } = event {
-                self.slots.heard(qp);
+                self.slots.closed_is_reported(qp);
             }
             out.push(event);
         }
@@ -287,15 +277,15 @@ impl Endpoint for SoftEndpoint {
 }
 
 impl SoftEndpoint {
-    /// Does all there is to do: hears news and packets, looks at the time, sends.
+    /// Does all there is to do: handles events and packets, runs timers, sends.
     fn progress(&mut self) {
         let now = self.clock.now();
         self.memory.refresh();
-        self.read_news(now);
+        self.take_connection_events(now);
         // What was posted since leaves first: somebody waits for it.
         self.transmit(now);
         self.receive(now);
-        self.heed_goodbyes();
+        self.end_disconnected();
         self.run_timers(now);
         // What has come may be answered at once by its owner: then the
         // acknowledgement travels along, or behind, in the next round.

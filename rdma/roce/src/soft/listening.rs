@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use cairn_rdma::log::Topic;
 use cairn_rdma::{
-    Complaints, ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey,
+    ConnHandle, ConnRequest, Listener, ListenerEvent, Marked, Marking, PKey, PeerLimit,
     PrivateData, Sink, peer_line,
 };
 
@@ -22,12 +22,12 @@ use cairn_roce_proto::wire::cm::RejReason;
 pub(super) struct Listening {
     pub(super) sink: Sink,
     pub(super) backlog: u32,
-    /// Whom it hears, and the membership of what it accepts.
+    /// It accepts requests of this partition, and its queue pairs have this membership.
     pub(super) pkey: PKey,
     /// Requests that have not been answered.
     pub(super) waiting: AtomicU32,
     /// A peer shall not fill the log.
-    pub(super) complaints: Mutex<Complaints>,
+    pub(super) peer_limit: Mutex<PeerLimit>,
 }
 
 impl fmt::Debug for Listening {
@@ -37,13 +37,13 @@ impl fmt::Debug for Listening {
 }
 
 impl Listening {
-    /// The peer is not told which partition this is: that would be telling it how to
-    /// get in. Our own log is.
-    fn complain_of_partition(&self, request: &Request, now: Instant) {
+    /// The REJ does not name this partition, since that would show an attacker how to
+    /// get in. Our own log does.
+    fn log_partition(&self, request: &Request, now: Instant) {
         let (own, other) = (self.pkey, request.pkey);
-        let admitted = lock(&self.complaints).admit(Topic::Refused, request.peer.ip(), now);
+        let admitted = lock(&self.peer_limit).admit(Topic::Refused, request.peer.ip(), now);
         let Some(line) = admitted else { return };
-        let reason = if own.is_of_one_with(other) {
+        let reason = if own.is_same_partition_as(other) {
             format!(
                 "it is a limited member of this listener's partition, P_Key {other}, and so is \
                  the listener, P_Key {own}: one of both has to be a full one"
@@ -135,7 +135,7 @@ impl Drop for SoftRequest {
     }
 }
 
-/// Hands a request to whoever listens there, or refuses it.
+/// Hands a request to its listener, or refuses it.
 pub(super) fn deliver(
     shared: &Shared,
     device: &Arc<SoftDevice>,
@@ -147,9 +147,9 @@ pub(super) fn deliver(
         manager.reject(id, RejReason::InvalidServiceId, &[], &[]);
         return;
     };
-    if !listening.pkey.hears(request.pkey.bits()) {
+    if !listening.pkey.accepts(request.pkey.bits()) {
         manager.reject(id, RejReason::UnsupportedRequest, &[], &[]);
-        return listening.complain_of_partition(&request, shared.options.clock.now());
+        return listening.log_partition(&request, shared.options.clock.now());
     }
     // A path on which our packets would not fit; the info says which would
     // (IBTA 12.6.7.2, reason 26).

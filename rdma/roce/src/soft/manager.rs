@@ -17,7 +17,7 @@ use crossbeam_channel::Sender as Mailbox;
 use super::device::SoftDevice;
 use super::{Shared, listening};
 use crate::phy::Inlet;
-use crate::phy::batch::{Company, Place};
+use crate::phy::batch::{Place, Sharing};
 use crate::phy::capture::Capture;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
@@ -32,30 +32,30 @@ use cairn_roce_proto::wire::mad::{GSI_QKEY, GSI_QPN, MAD_LEN};
 use cairn_roce_proto::wire::udp::ROCE_PORT;
 use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 
-/// What an endpoint hears of its connections.
+/// What happened to a connection of an endpoint.
 #[derive(Debug)]
-pub(super) struct News {
+pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
     pub(super) event: CmEvent,
 }
 
 /// How a request is accepted.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Answer<'a> {
+pub(super) struct Acceptance<'a> {
     pub(super) terms: &'a QpTerms,
     /// What it and all that follows carries.
     pub(super) marked: Marked,
     pub(super) private_data: &'a [u8],
 }
 
-/// An endpoint's letter box.
+/// An endpoint's mailbox.
 #[derive(Debug, Clone)]
 pub(super) struct Inbox {
-    pub(super) mailbox: Mailbox<News>,
+    pub(super) mailbox: Mailbox<ConnectionEvent>,
     pub(super) wake: Arc<Wake>,
 }
 
-/// A device's connection manager, for whoever needs it.
+/// A device's connection manager, which all of its endpoints share.
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
     clock: ProtoClock,
@@ -66,21 +66,21 @@ pub(super) struct ConnectionManager {
 
 #[derive(Debug)]
 struct State {
-    desk: Desk,
+    inner: Inner,
     receiver: Receiver,
 }
 
 /// What packets are worked on by.
 #[derive(Debug)]
-struct Desk {
+struct Inner {
     manager: Manager,
     inlet: Inlet,
     checker: Checker,
     owners: HashMap<ConnId, Owner>,
     sender: Sender,
-    /// PSN of the next datagram; nobody looks at it.
+    /// PSN of the next datagram; receivers ignore it.
     psn: u32,
-    /// The traffic class that the socket is of, if it could be told.
+    /// The traffic class that the socket is of, if the system set it.
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
     counters: Counters,
@@ -100,7 +100,7 @@ impl ConnectionManager {
         sender: Sender,
         capture: Option<Arc<Capture>>,
     ) -> Result<Self, FabricError> {
-        let desk = Desk {
+        let inner = Inner {
             manager,
             inlet,
             checker: Checker::new(),
@@ -114,7 +114,7 @@ impl ConnectionManager {
         let receiver = Receiver::new();
         Ok(Self {
             clock,
-            state: Mutex::new(State { desk, receiver }),
+            state: Mutex::new(State { inner, receiver }),
             wake: Wake::new()?,
             stopping: AtomicBool::new(false),
         })
@@ -131,20 +131,20 @@ impl ConnectionManager {
 
     /// Runs `call`, sends what it gave rise to, and has the thread look at its
     /// timers again.
-    fn with<T>(&self, call: impl FnOnce(&mut Desk, Instant) -> T) -> T {
+    fn with<T>(&self, call: impl FnOnce(&mut Inner, Instant) -> T) -> T {
         let mut state = self.state();
-        let result = call(&mut state.desk, self.clock.now());
-        state.desk.transmit();
+        let result = call(&mut state.inner, self.clock.now());
+        state.inner.transmit();
         drop(state);
         self.wake.wake();
         result
     }
 
-    pub(super) fn connect(&self, wish: &Connect, qp: QpId, inbox: &Inbox) -> ConnId {
-        self.with(|desk, now| {
-            let id = desk.manager.connect(now, wish);
+    pub(super) fn connect(&self, connect_request: &Connect, qp: QpId, inbox: &Inbox) -> ConnId {
+        self.with(|inner, now| {
+            let id = inner.manager.connect(now, connect_request);
             let inbox = inbox.clone();
-            desk.owners.insert(id, Owner { qp, inbox });
+            inner.owners.insert(id, Owner { qp, inbox });
             id
         })
     }
@@ -152,57 +152,61 @@ impl ConnectionManager {
     pub(super) fn accept(
         &self,
         id: ConnId,
-        answer: &Answer<'_>,
+        answer: &Acceptance<'_>,
         qp: QpId,
         inbox: &Inbox,
     ) -> Result<(), Gone> {
-        let Answer {
+        let Acceptance {
             terms,
             marked,
             private_data,
         } = *answer;
-        self.with(|desk, now| {
-            desk.manager.mark(id, marked);
-            desk.manager.accept(now, id, terms, private_data)?;
+        self.with(|inner, now| {
+            inner.manager.mark(id, marked);
+            inner.manager.accept(now, id, terms, private_data)?;
             let inbox = inbox.clone();
-            desk.owners.insert(id, Owner { qp, inbox });
+            inner.owners.insert(id, Owner { qp, inbox });
             Ok(())
         })
     }
 
     /// Has a connection's messages carry this from now on.
     pub(super) fn mark(&self, id: ConnId, marked: Marked) {
-        self.state().desk.manager.mark(id, marked);
+        self.state().inner.manager.mark(id, marked);
     }
 
     pub(super) fn reject(&self, id: ConnId, reason: RejReason, info: &[u8], private_data: &[u8]) {
         // A peer that has given up meanwhile needs no refusal.
-        let _ = self.with(|desk, _| desk.manager.reject(id, reason, info, private_data));
+        let _ = self.with(|inner, _| inner.manager.reject(id, reason, info, private_data));
     }
 
     pub(super) fn ignore(&self, id: ConnId) {
         // As in `reject`.
-        let _ = self.with(|desk, _| desk.manager.ignore(id));
+        let _ = self.with(|inner, _| inner.manager.ignore(id));
     }
 
-    pub(super) fn heard(&self, id: ConnId) {
-        self.with(|desk, _| {
-            desk.manager.heard(id);
+    pub(super) fn received_packet(&self, id: ConnId) {
+        self.with(|inner, _| {
+            inner.manager.received_packet(id);
             // The queue pair knows: it is where this comes from.
-            while desk.manager.poll_event().is_some() {}
+            while inner.manager.poll_event().is_some() {}
         });
     }
 
     pub(super) fn disconnect(&self, id: ConnId) {
-        self.with(|desk, now| {
-            desk.owners.remove(&id);
-            desk.manager.disconnect(now, id);
+        self.with(|inner, now| {
+            inner.owners.remove(&id);
+            inner.manager.disconnect(now, id);
         });
     }
 
     /// A packet of `address` named a key that it was not given.
     pub(super) fn guessed(&self, address: IpAddr) {
-        let begins = self.state().desk.manager.guessed(self.clock.now(), address);
+        let begins = self
+            .state()
+            .inner
+            .manager
+            .guessed(self.clock.now(), address);
         if begins && let Some(line) = Line::about(Topic::Fault) {
             peer_line!(
                 warn, line, %address,
@@ -213,16 +217,16 @@ impl ConnectionManager {
     }
 
     pub(super) fn connections(&self) -> usize {
-        self.state().desk.manager.connections()
+        self.state().inner.manager.connections()
     }
 
     /// What connection management has counted.
     pub(super) fn counters(&self) -> Counters {
-        let desk = &self.state().desk;
+        let inner = &self.state().inner;
         Counters {
-            cm_dropped_requests: desk.manager.dropped_requests(),
-            cm_held_requests: desk.manager.held_requests(),
-            ..desk.counters
+            cm_dropped_requests: inner.manager.dropped_requests(),
+            cm_held_requests: inner.manager.held_requests(),
+            ..inner.counters
         }
     }
 
@@ -233,7 +237,7 @@ impl ConnectionManager {
 
     /// The thread.
     pub(super) fn run(&self, shared: &Arc<Shared>, device: &Weak<SoftDevice>) {
-        let inlet = self.state().desk.inlet.fd();
+        let inlet = self.state().inner.inlet.fd();
         let inlet = inlet.expect("a manager with a thread has a socket");
         while !self.stopping.load(Ordering::Acquire) {
             self.wake.clear();
@@ -252,16 +256,16 @@ impl ConnectionManager {
             let mut state = self.state();
             let now = self.clock.now();
             state.receive(now);
-            state.desk.manager.handle_timeout(now);
-            state.desk.dispatch(&mut requests);
-            state.desk.transmit();
-            state.desk.manager.poll_timeout()
+            state.inner.manager.handle_timeout(now);
+            state.inner.dispatch(&mut requests);
+            state.inner.transmit();
+            state.inner.manager.poll_timeout()
         };
         if requests.is_empty() {
             return Rest::Until(deadline.map(|at| self.clock.to_system(at)));
         }
         for (id, request) in requests {
-            // Whoever listens keeps the device alive.
+            // A listener keeps the device alive.
             match device.upgrade() {
                 Some(device) => listening::deliver(shared, &device, id, request),
                 None => self.reject(id, RejReason::InvalidServiceId, &[], &[]),
@@ -282,18 +286,18 @@ pub(super) enum Rest {
 
 impl State {
     fn receive(&mut self, now: Instant) {
-        let Self { desk, receiver } = self;
+        let Self { inner, receiver } = self;
         // A socket that reports an error has none the next time.
-        let count = receiver.receive(&desk.inlet).unwrap_or(0);
+        let count = receiver.receive(&inner.inlet).unwrap_or(0);
         for datagram in 0..count {
             for received in receiver.packets(datagram) {
-                desk.handle(&received, now);
+                inner.handle(&received, now);
             }
         }
     }
 }
 
-impl Desk {
+impl Inner {
     /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3). Connection management is
     /// in the default partition, as rdma_cm has it: of which partition a connection
     /// is going to be, its REQ says.
@@ -315,7 +319,7 @@ impl Desk {
         };
         let for_gsi = packet.opcode == Opcode::UdSendOnly
             && packet.bth.dest_qpn == GSI_QPN
-            && PKey::DEFAULT.hears(packet.bth.pkey)
+            && PKey::DEFAULT.accepts(packet.bth.pkey)
             && packet.deth.is_some_and(|deth| deth.qkey == GSI_QKEY);
         if for_gsi {
             let path = Path {
@@ -329,7 +333,7 @@ impl Desk {
         }
     }
 
-    /// Hands news to the endpoints; requests go to `requests`.
+    /// Hands events to the endpoints; requests go to `requests`.
     fn dispatch(&mut self, requests: &mut Vec<(ConnId, Box<cairn_roce_proto::cm::Request>)>) {
         while let Some(event) = self.manager.poll_event() {
             let id = match &event {
@@ -352,8 +356,8 @@ impl Desk {
                 CmEvent::Accepted { .. } | CmEvent::Established { .. }
             );
             if let Some(owner) = self.owners.get(&id) {
-                // An endpoint that is being dropped reads no more news.
-                let _ = owner.inbox.mailbox.send(News {
+                // An endpoint that is being dropped reads no more events.
+                let _ = owner.inbox.mailbox.send(ConnectionEvent {
                     qp: owner.qp,
                     event,
                 });
@@ -368,7 +372,7 @@ impl Desk {
     fn transmit(&mut self) {
         let fd = self.inlet.fd().unwrap_or(-1);
         while let Some(Transmit { path, marked, mad }) = self.manager.poll_transmit() {
-            // Nobody looks for congestion marks on these.
+            // No receiver looks for congestion marks on these.
             let traffic_class = marked.traffic_class & !ECN;
             let flow = Flow {
                 fd,
@@ -376,7 +380,7 @@ impl Desk {
                 local: path.local,
                 remote: path.remote,
                 traffic_class,
-                is_of_class: self.turn_into(traffic_class),
+                is_of_class: self.set_class(traffic_class),
                 hop_limit: marked.hop_limit,
             };
             self.psn = self.psn.wrapping_add(1) & 0xff_ffff;
@@ -389,15 +393,15 @@ impl Desk {
             packet.payload = mad;
             let length = packet.emit(self.sender.packet());
             let place = &mut Place::default();
-            self.sender.commit(&flow, length, place, Company::Alone);
+            self.sender.commit(&flow, length, place, Sharing::Alone);
         }
         self.sender.flush();
-        self.sender.tell(&mut self.counters);
+        self.sender.report(&mut self.counters);
     }
 
     /// Has the socket be of a traffic class, if it can, once the messages of another one
     /// have left.
-    fn turn_into(&mut self, traffic_class: u8) -> bool {
+    fn set_class(&mut self, traffic_class: u8) -> bool {
         if self.class != Some(traffic_class) {
             self.sender.flush();
             let turned = self.inlet.set_class(traffic_class);

@@ -23,12 +23,11 @@ use cairn_rdma::{
     Clock, Device, DeviceCounters, FabricError, ListenOptions, Listener, Provider, Sink,
 };
 
-use crate::chance::Chance;
 use crate::phy::Network;
 use crate::phy::capture::Capture;
-use crate::phy::fault::FaultOptions;
 use crate::phy::neighbour;
 use crate::phy::socket::source_for;
+use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
 use device::SoftDevice;
@@ -41,30 +40,27 @@ const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 /// What a provider does besides speaking RoCE.
 #[derive(Debug, Clone)]
 pub struct SoftOptions {
-    /// Damage what is sent: for tests.
-    pub fault: Option<FaultOptions>,
     /// Write what is sent and received to a file.
     pub capture: Option<Arc<Capture>>,
     /// Congestion notifications slow senders down.
     pub congestion_control: bool,
-    /// The network to be on. On a wire in memory no thread is started: whoever
-    /// owns the wire moves the provider along, by [`Soft::step`].
+    /// The network to be on. On a wire in memory no thread is started: the
+    /// wire's owner moves the provider along, by [`Soft::step`].
     pub network: Network,
-    /// What tells it the time.
+    /// Its clock.
     pub clock: Clock,
-    /// Where it takes numbers from that peers must not foresee.
-    pub chance: Chance,
+    /// Where it takes numbers from that peers must not prefetch.
+    pub entropy: Entropy,
 }
 
 impl Default for SoftOptions {
     fn default() -> Self {
         Self {
-            fault: None,
             capture: None,
             congestion_control: true,
             network: Network::default(),
             clock: Clock::default(),
-            chance: Chance::default(),
+            entropy: Entropy::default(),
         }
     }
 }
@@ -85,7 +81,7 @@ struct Shared {
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // What these locks guard is whole whoever panics: each change is one step (an insertion,
+    // What these locks guard is whole after any panic: each change is one step (an insertion,
     // a flag, a sum). Connection management is not, and has its own.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -142,7 +138,7 @@ impl Soft {
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
         let step = |weak: Weak<SoftDevice>| {
-            // Whoever is asked to connect may let go of a device.
+            // A turn may release the last reference to a device.
             let manager = Arc::clone(&weak.upgrade()?.manager);
             loop {
                 if let Rest::Until(deadline) = manager.turn(&self.shared, &weak) {
@@ -226,7 +222,7 @@ impl Provider for Soft {
             backlog: options.backlog,
             pkey: options.pkey,
             waiting: AtomicU32::new(0),
-            complaints: Mutex::default(),
+            peer_limit: Mutex::default(),
         });
         listeners.insert(address, listening);
         Ok(Box::new(SoftListener {
@@ -248,8 +244,8 @@ impl Provider for Soft {
         if self.shared.has_device(remote.ip()) {
             return Ok(self.shared.device_at(remote.ip())?);
         }
-        if matches!(self.shared.options.network, Network::Ethernet { .. }) {
-            neighbour::ask_link(remote.ip());
+        if matches!(self.shared.options.network.good(), Network::Ethernet { .. }) {
+            neighbour::solicit(remote.ip());
         }
         let local = source_for(remote).map_err(|source| FabricError::Os {
             call: "looking up the route",
@@ -265,7 +261,7 @@ impl Provider for Soft {
         for _ in 0..8 {
             result = self
                 .shared
-                .device_at(device::loopback_address(&self.shared.options.chance));
+                .device_at(device::loopback_address(&self.shared.options.entropy));
             if result.is_ok() {
                 break;
             }

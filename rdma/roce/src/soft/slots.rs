@@ -1,7 +1,7 @@
 //! An endpoint's queue pairs, and how their numbers are made.
 //!
 //! A queue pair number is 24 bits: the endpoint's turn, by which the kernel
-//! chooses its socket, and 18 bits of chance, so that a stranger cannot tell it from
+//! chooses its socket, and 18 random bits, so that an attacker cannot tell it from
 //! its own. The low 10 of these are not another queue pair's at the time: by them the
 //! slot is found.
 
@@ -9,10 +9,10 @@ use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{FabricError, PKey, QpId, QpOptions};
 
-use crate::chance::Chance;
 use crate::phy::batch::Place;
 use crate::phy::outlets::Outlet;
 use crate::phy::send::Flow;
+use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::cm::{ConnId, Connect, QpTerms};
 use cairn_roce_proto::qp::Qp;
 
@@ -59,7 +59,7 @@ pub(super) enum Phase {
     /// Our REP waits for a sign of life.
     Accepted,
     Established,
-    /// The owner has heard, or is about to hear, that it is over.
+    /// It has ended: the owner has the event, or is about to get it.
     Broken,
     /// The owner has let go.
     Closing,
@@ -71,7 +71,7 @@ pub(super) struct Entry {
     pub(super) conn: Option<ConnId>,
     pub(super) qpn: u32,
     pub(super) options: QpOptions,
-    /// What we told the peer about our end.
+    /// Our end, as our messages describe it.
     pub(super) terms: QpTerms,
     pub(super) flow: Flow,
     /// Whose socket the flow has, once the peer's end is known.
@@ -85,7 +85,7 @@ pub(super) struct Entry {
     /// The earliest timer that stands in the heap for it.
     pub(super) timer_at: Option<Instant>,
     /// What our REQ said, to say it again for a smaller path MTU.
-    pub(super) wish: Option<Box<Connect>>,
+    pub(super) connect_request: Option<Box<Connect>>,
     /// Our membership.
     pub(super) pkey: PKey,
     /// What both ends agree on, as codes.
@@ -96,7 +96,7 @@ pub(super) struct Entry {
 #[derive(Debug)]
 pub(super) struct Slots {
     index: u32,
-    chance: Chance,
+    entropy: Entropy,
     numbers: Numbers,
     limit: usize,
     /// Where to look for a vacancy first.
@@ -109,14 +109,14 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Slot {
     generation: u16,
-    /// Nobody has heard yet that its last queue pair is closed.
+    /// The owner does not yet have the event that its last queue pair is closed.
     unheard: bool,
     entry: Option<Entry>,
 }
 
 impl Slots {
     /// For the endpoint whose turn is `index`.
-    pub(super) fn new(index: u32, limit: u16, numbers: Numbers, chance: Chance) -> Self {
+    pub(super) fn new(index: u32, limit: u16, numbers: Numbers, entropy: Entropy) -> Self {
         let slots = (0..limit).map(|_| Slot {
             generation: 0,
             unheard: false,
@@ -124,7 +124,7 @@ impl Slots {
         });
         Self {
             index,
-            chance,
+            entropy,
             numbers,
             limit: usize::from(limit),
             turn: 0,
@@ -151,7 +151,7 @@ impl Slots {
     /// One that no queue pair has, nor has had for long.
     fn draw_number(&mut self) -> u32 {
         let places = || (0..SLOTS).filter(|&low| self.by_number[low] == NO_SLOT);
-        let (drawn, free) = (self.chance.draw() as usize, places().count());
+        let (drawn, free) = (self.entropy.draw() as usize, places().count());
         let low = places().nth((drawn >> GENERATION_BITS) % free);
         let low = low.expect("where a slot is free, a place is");
         let generations =
@@ -202,8 +202,8 @@ impl Slots {
         slot.generation = slot.generation.wrapping_add(1);
     }
 
-    /// The owner has heard that a queue pair is closed: its slot is free.
-    pub(super) fn heard(&mut self, id: QpId) {
+    /// The owner has the event that a queue pair is closed: its slot is free.
+    pub(super) fn closed_is_reported(&mut self, id: QpId) {
         self.slots[id.slot()].unheard = false;
     }
 
@@ -225,13 +225,13 @@ mod tests {
     use std::collections::HashSet;
 
     fn slots(index: u32, limit: u16, numbers: Numbers) -> Slots {
-        Slots::new(index, limit, numbers, Chance::default())
+        Slots::new(index, limit, numbers, Entropy::default())
     }
 
     #[test]
     fn numbers_tell_the_endpoint_and_nothing_else() {
         let mut seen = HashSet::new();
-        // Bits of chance that were set in any and in all.
+        // Random bits that were set in any and in all.
         let (mut any, mut all) = (0, u32::MAX);
         for _ in 0..64 {
             let (id, qpn) = slots(3, 1024, Numbers::default()).vacancy().unwrap();

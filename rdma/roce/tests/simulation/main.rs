@@ -3,8 +3,6 @@
 //! A failing seed prints the command that replays it.
 
 mod one_end;
-#[path = "../sim/mod.rs"]
-mod sim;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -13,16 +11,21 @@ use std::time::Duration;
 use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{
-    Access, CompletionKind, Mapping, PKey, QpId, RecvWork, RemoteBuffer, Sge, SgeList, WorkStatus,
+    Access, CompletionKind, Mapping, Operation, PKey, QpId, RecvWork, RemoteBuffer, SendWork, Sge,
+    SgeList, WorkStatus,
 };
 use cairn_roce::memory::{Regions, View};
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::qp::memory::Memory as _;
-use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue, Request, Work};
+use cairn_roce_proto::qp::work::{CompletionQueue, ReceiveQueue};
 use cairn_roce_proto::qp::{Context, Qp, QpConfig};
 use cairn_roce_proto::wire::icrc::{self, Identity, Route};
-use cairn_roce_proto::wire::{Aeth, Ieth, NakCode, Opcode, Packet, Reth, Syndrome};
-use sim::{Network, Random, Weather, for_each_seed};
+use cairn_roce_proto::wire::{
+    Aeth, AtomicEth, Ieth, ImmDt, NakCode, Opcode, Packet, Reth, Syndrome,
+};
+use cairn_sim::Random;
+use cairn_sim::network::{Datagram, Network, Weather};
+use cairn_sim::seeds::for_each_seed;
 
 /// Bytes of the longest message.
 const MAX_LEN: u64 = 20_000;
@@ -34,8 +37,7 @@ const OPERATIONS: u64 = 30;
 const RECEIVES: u64 = 0;
 const LOCAL: u64 = SLOTS * MAX_LEN;
 const REMOTE: u64 = LOCAL + SLOTS * MAX_LEN;
-const ATOMIC: u64 = REMOTE + SLOTS * MAX_LEN + 8 - (REMOTE + SLOTS * MAX_LEN) % 8;
-const SIZE: u64 = ATOMIC + 8;
+const SIZE: u64 = REMOTE + SLOTS * MAX_LEN;
 
 /// One end.
 struct End {
@@ -51,10 +53,9 @@ struct End {
     begun: u64,
     ended: u64,
     expected: VecDeque<Expected>,
-    /// Messages that the peer has sent, in order, and their immediate data.
-    messages: VecDeque<(Vec<u8>, Option<u32>)>,
+    /// Messages that the peer has sent, in order.
+    messages: VecDeque<Vec<u8>>,
     receive_slots: Vec<u64>,
-    added: u64,
     /// WRITEs that have completed: the slot at the peer, and what must be there.
     written: Vec<(u64, Vec<u8>)>,
 }
@@ -94,7 +95,6 @@ impl End {
             expected: VecDeque::new(),
             messages: VecDeque::new(),
             receive_slots: (0..SLOTS).collect(),
-            added: 0,
             written: Vec::new(),
         }
     }
@@ -119,13 +119,10 @@ impl End {
     }
 
     /// A SEND of a hundred bytes.
-    fn send(&self, id: u64, signaled: bool) -> Work {
-        Work {
+    fn send(&self, id: u64, signaled: bool) -> SendWork {
+        SendWork {
             id,
-            request: Request::Send {
-                invalidate: None,
-                immediate: None,
-            },
+            op: Operation::Send,
             sges: self.sge(LOCAL, 100).into(),
             signaled,
         }
@@ -157,12 +154,10 @@ impl End {
 
     /// Looks at everything that has completed.
     fn drain(&mut self) {
-        while let Some(done) = self.completions.pop() {
-            let completion = done.completion;
+        while let Some(completion) = self.completions.pop() {
             assert_eq!(completion.status, WorkStatus::Success, "{completion:?}");
             if completion.kind == CompletionKind::Recv {
-                let (bytes, immediate) = self.messages.pop_front().expect("a message nobody sent");
-                assert_eq!(done.immediate, immediate);
+                let bytes = self.messages.pop_front().expect("the peer sent a message");
                 assert_eq!(completion.byte_len as usize, bytes.len());
                 let landed = self.bytes(RECEIVES + completion.id * MAX_LEN, bytes.len());
                 assert!(landed == bytes, "a message is mangled");
@@ -198,7 +193,6 @@ impl End {
 }
 
 /// Begins one operation of `ends[from]` towards the other.
-#[expect(clippy::too_many_lines, reason = "one arm for each operation")]
 fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
     let to = 1 - from;
     let id = ends[from].begun;
@@ -208,15 +202,14 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
         1 => random.below(5000),
         _ => random.below(MAX_LEN),
     };
-    let bytes: Vec<u8> = (0..length).map(|_| random.next() as u8).collect();
+    let bytes: Vec<u8> = (0..length).map(|_| random.bits() as u8).collect();
     let local = LOCAL + slot * MAX_LEN;
     let there = REMOTE + slot * MAX_LEN;
     let cut = random.below(length + 1);
-    let mut sges = SgeList::two(
+    let sges = SgeList::two(
         ends[from].sge(local, cut),
         ends[from].sge(local + cut, length - cut),
     );
-    let immediate = random.chance(300).then(|| random.next() as u32);
     let mut expected = Expected {
         id,
         slot,
@@ -225,51 +218,29 @@ fn begin(ends: &mut [End; 2], from: usize, random: &mut Random) {
         fetch: false,
         signaled: true,
     };
-    let request = match random.below(5) {
+    let op = match random.below(4) {
         0 | 1 => {
             ends[from].mapping.write(local as usize, &expected.bytes);
-            let message = (expected.bytes.clone(), immediate);
-            ends[to].messages.push_back(message);
-            Request::Send {
-                invalidate: None,
-                immediate,
-            }
+            ends[to].messages.push_back(expected.bytes.clone());
+            Operation::Send
         }
         2 => {
             ends[from].mapping.write(local as usize, &expected.bytes);
             expected.kind = CompletionKind::Write;
-            if immediate.is_some() {
-                ends[to].messages.push_back((Vec::new(), immediate));
-            }
-            let remote = ends[to].remote(there);
-            Request::Write { remote, immediate }
+            Operation::Write(ends[to].remote(there))
         }
-        3 => {
+        _ => {
             ends[to].mapping.write(there as usize, &expected.bytes);
             expected.kind = CompletionKind::Read;
             expected.fetch = true;
-            Request::Read {
-                remote: ends[to].remote(there),
-            }
-        }
-        _ => {
-            expected.kind = CompletionKind::Read;
-            expected.bytes = ends[from].added.to_ne_bytes().to_vec();
-            expected.fetch = true;
-            sges = ends[from].sge(local, 8).into();
-            let add = random.next();
-            ends[from].added = ends[from].added.wrapping_add(add);
-            Request::FetchAdd {
-                remote: ends[to].remote(ATOMIC),
-                add,
-            }
+            Operation::Read(ends[to].remote(there))
         }
     };
     // Who signals nothing would never learn that there is room again.
     expected.signaled = expected.fetch || id % 4 == 1 || random.chance(500);
-    let work = Work {
+    let work = SendWork {
         id,
-        request,
+        op,
         sges,
         signaled: expected.signaled,
     };
@@ -326,17 +297,26 @@ fn route(from: usize) -> Route {
 }
 
 /// Sends all that an end has to send.
-fn transmit(ends: &mut [End; 2], from: usize, now: Instant, network: &mut Network) {
+fn transmit(
+    ends: &mut [End; 2],
+    from: usize,
+    now: Instant,
+    network: &mut Network<Instant, Datagram>,
+) {
     let mut packet = [0; 4096 + 64];
     while let Some(length) = ends[from].with(|qp, cx| qp.poll_transmit(now, &mut packet, cx)) {
         let sealed = icrc::seal(&route(from), Identity::of_segment(0), &mut packet, length);
-        network.send(now, 1 - from, &packet[..sealed]);
+        let datagram = Datagram {
+            to: 1 - from,
+            bytes: packet[..sealed].to_vec(),
+        };
+        network.send(now, datagram);
     }
 }
 
 fn exchange(seed: u64) {
     let mut random = Random::new(seed);
-    let weather = Weather::of(&mut random);
+    let weather = Weather::foul(&mut random);
     let start = Instant::START;
     let mut now = start;
     let configs = configs(&mut random);
@@ -365,7 +345,7 @@ fn exchange(seed: u64) {
         let next = timers.chain(network.next_arrival()).min();
         let idle = now + Duration::from_micros(100);
         now = next.unwrap_or(idle).clamp(now, idle);
-        while let Some((to, bytes)) = network.receive(now) {
+        while let Some(Datagram { to, bytes }) = network.receive(now) {
             // Damaged packets end here.
             let identity = Identity::of_segment(0);
             let Some(transport) = icrc::open(&route(1 - to), identity, &bytes) else {
@@ -394,18 +374,12 @@ fn exchange(seed: u64) {
             ends.each_ref().map(|end| &end.qp)
         );
     }
-    for (this, end) in ends.iter().enumerate() {
-        let sum = end.bytes(ATOMIC, 8);
-        let added = ends[1 - this].added;
-        assert_eq!(
-            sum,
-            added.to_ne_bytes(),
-            "an atomic was not carried out once"
-        );
-    }
 }
+
+/// The command that runs these tests.
+const COMMAND: &str = "cargo test -p cairn-roce --test simulation";
 
 #[test]
 fn data_survives() {
-    for_each_seed("data_survives", 500, exchange);
+    for_each_seed(COMMAND, 500, exchange);
 }

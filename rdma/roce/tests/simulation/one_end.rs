@@ -31,7 +31,7 @@ fn silence_is_noticed() {
     assert!(took >= budget && took < budget * 2, "{took:?}");
     assert!(sent > 6, "sent {sent} packets only");
     let statuses = std::iter::from_fn(|| end.completions.pop())
-        .map(|done| (done.completion.id, done.completion.status));
+        .map(|completion| (completion.id, completion.status));
     let expected = [(1, WorkStatus::RetryExceeded), (2, WorkStatus::Flushed)];
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
 }
@@ -298,11 +298,75 @@ fn only_reads_that_were_made_are_repeated() {
     assert_eq!(answers_to(3, part(0, 50)), 50);
 }
 
+/// A peer's atomic is carried out once, however often it comes, and each copy gets the
+/// same answer.
+#[test]
+fn a_repeated_atomic_is_carried_out_once() {
+    let now = Instant::START;
+    let config = configs(&mut Random::new(1))[0];
+    let mut end = End::new(&config, now);
+    let va = end.remote(LOCAL).addr.next_multiple_of(8);
+    let offset = va - end.mapping.addr();
+    let mut out = [0; 4096 + 64];
+    for (psn, opcode, compare, swap_or_add, before, after) in [
+        (0, Opcode::FetchAdd, 0, 5, 0, 5_u64),
+        (0, Opcode::FetchAdd, 0, 5, 0, 5),
+        (1, Opcode::CompareSwap, 5, 7, 5, 7),
+        (1, Opcode::CompareSwap, 5, 7, 5, 7),
+        (2, Opcode::CompareSwap, 5, 9, 7, 7),
+    ] {
+        let psn = (config.receive_psn + psn) & 0xff_ffff;
+        let mut packet = Packet::new(opcode, 0, psn);
+        packet.atomic = Some(AtomicEth {
+            va,
+            rkey: end.rkey,
+            swap_or_add,
+            compare,
+        });
+        end.with(|qp, cx| qp.handle_packet(&packet, false, now, cx));
+        let length = end.with(|qp, cx| qp.poll_transmit(now, &mut out, cx));
+        let answer = Packet::parse(&out[..length.unwrap()]).expect("it is well-formed");
+        assert_eq!(answer.atomic_ack.map(|ack| ack.original), Some(before));
+        assert_eq!(end.bytes(offset, 8), after.to_ne_bytes());
+    }
+}
+
+/// A peer's message with immediate data completes a receive; the data are not reported.
+#[test]
+fn immediate_data_takes_a_receive() {
+    let now = Instant::START;
+    let config = configs(&mut Random::new(1))[0];
+    let mut end = End::new(&config, now);
+    let remote = end.remote(LOCAL);
+    for (turn, opcode) in [Opcode::SendOnlyImm, Opcode::WriteOnlyImm]
+        .into_iter()
+        .enumerate()
+    {
+        end.post_receive();
+        let psn = (config.receive_psn + turn as u32) & 0xff_ffff;
+        let mut packet = Packet::new(opcode, 0, psn);
+        packet.immediate = Some(ImmDt::new(7));
+        packet.payload = &[1; 100];
+        packet.reth = opcode.has_reth().then_some(Reth {
+            va: remote.addr,
+            rkey: remote.rkey,
+            dma_len: 100,
+        });
+        end.with(|qp, cx| qp.handle_packet(&packet, false, now, cx));
+        let completion = end
+            .completions
+            .pop()
+            .expect("the message completes a receive");
+        let expected = (CompletionKind::Recv, WorkStatus::Success);
+        assert_eq!((completion.kind, completion.status), expected);
+    }
+}
+
 /// Well-formed packets of any content, in any order, from a peer that is out to
 /// do harm.
 #[test]
 fn hostile_packets_harm_nobody() {
-    for_each_seed("hostile_packets_harm_nobody", 300, |seed| {
+    for_each_seed(COMMAND, 300, |seed| {
         let mut random = Random::new(seed);
         let mut now = Instant::START;
         let config = configs(&mut random)[0];
@@ -314,20 +378,14 @@ fn hostile_packets_harm_nobody() {
                 addr: 0x1000,
                 rkey: 7,
             };
-            let request = match id {
-                0 => Request::Read { remote },
-                1 => Request::Write {
-                    remote,
-                    immediate: None,
-                },
-                _ => Request::Send {
-                    invalidate: None,
-                    immediate: None,
-                },
+            let op = match id {
+                0 => Operation::Read(remote),
+                1 => Operation::Write(remote),
+                _ => Operation::Send,
             };
-            let work = Work {
+            let work = SendWork {
                 id,
-                request,
+                op,
                 sges,
                 signaled: true,
             };
@@ -337,7 +395,7 @@ fn hostile_packets_harm_nobody() {
         for _ in 0..200 {
             let mut bytes = vec![0; 12 + random.below(config.mtu.into()) as usize + 28];
             for byte in &mut bytes {
-                *byte = random.next() as u8;
+                *byte = random.bits() as u8;
             }
             let opcode = Opcode::ALL[random.below(Opcode::ALL.len() as u64) as usize];
             bytes[0] = opcode.code();

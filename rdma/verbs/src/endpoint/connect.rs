@@ -14,7 +14,7 @@ use crate::explain;
 use crate::objects::QueuePair;
 use crate::request::{VerbsRequest, refuse};
 use crate::sys;
-use crate::watcher::News;
+use crate::watcher::DeviceEvent;
 
 use super::VerbsEndpoint;
 use super::qp::{Attempt, Phase, Qp, from_tag, tag};
@@ -150,10 +150,10 @@ impl VerbsEndpoint {
         )
     }
 
-    /// Gathers the news: the device's, the connections', and our own.
+    /// Gathers the events: the device's, the connections', and our own.
     pub(super) fn look_for_events(&mut self) {
-        while let Some(news) = self.mailbox.take() {
-            self.hear(news);
+        while let Some(event) = self.mailbox.take() {
+            self.handle_device_event(event);
         }
         let now = Instant::now();
         if now >= self.next_look {
@@ -165,16 +165,16 @@ impl VerbsEndpoint {
         self.settle();
     }
 
-    fn hear(&mut self, news: News) {
-        match news {
-            News::Removed => {
+    fn handle_device_event(&mut self, event: DeviceEvent) {
+        match event {
+            DeviceEvent::Removed => {
                 if !self.removed {
                     self.removed = true;
                     self.say(Event::DeviceRemoved);
                 }
             }
-            News::Notice(message) => self.say(Event::Notice { message }),
-            News::QueuePair(kind, number) => {
+            DeviceEvent::Notice(message) => self.say(Event::Notice { message }),
+            DeviceEvent::QueuePair(kind, number) => {
                 let Some(id) = self.table.by_number(number) else {
                     return; // Another endpoint's.
                 };

@@ -41,7 +41,7 @@ use work_id::WorkId;
 /// Receives that go to the device by one call.
 const RECEIVE_BATCH: usize = 64;
 
-/// Queue pairs, their queues, and their news. Fields go in this order: queue
+/// Queue pairs, their queues, and their events. Fields go in this order: queue
 /// pairs and identifiers before the queues and the channel they use.
 pub(crate) struct VerbsEndpoint {
     table: QpTable,
@@ -170,7 +170,7 @@ impl Endpoint for VerbsEndpoint {
 
     /// The address vector of a queue pair that is ready to send can only be changed
     /// while its send queue is drained (IBTA 10.3.1, SQD), which adapters do not offer.
-    fn remark(&mut self, _: QpId, _: Marking) -> bool {
+    fn set_marking(&mut self, _: QpId, _: Marking) -> bool {
         false
     }
 

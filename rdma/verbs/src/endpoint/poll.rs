@@ -140,7 +140,7 @@ impl VerbsEndpoint {
         count > 0
     }
 
-    /// None: the completion is of nobody's concern any more.
+    /// None: the completion belongs to a queue pair that is gone.
     fn translate(&mut self, wc: &sys::ibv_wc) -> Option<Completion> {
         let status = WorkStatus::of_code(wc.status);
         let completion = match WorkId::from_raw(wc.wr_id).owner() {

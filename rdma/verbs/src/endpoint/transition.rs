@@ -1,6 +1,6 @@
 //! Queue pair state transitions.
 //!
-//! The connection manager knows the path and the peer, and says what it wants
+//! The connection manager knows the path and the peer, and says what it requires
 //! of each transition. What is ours to choose is laid over that: the traffic
 //! class and hop limit of our packets, their partition, how many RDMA READs may
 //! be under way, and how patient we are.
@@ -24,7 +24,7 @@ pub(super) struct Depths {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Start {
     pub(super) depths: Depths,
-    /// Where its P_Key stands in the port's table. `None`: as rdma_cm wants it.
+    /// Where its P_Key stands in the port's table. `None`: as rdma_cm sets it.
     pub(super) pkey_index: Option<u16>,
 }
 

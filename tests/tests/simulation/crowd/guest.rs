@@ -10,8 +10,8 @@ use cairn_initiator::{
 };
 use cairn_rdma::Provider;
 use cairn_roce::Soft;
+use cairn_sim::Random;
 use cairn_tests::harness::{NQN, host_nqn, nqn};
-use cairn_tests::random::Random;
 use nvme_proto::host::State;
 
 use super::ledger::Ledger;
@@ -152,7 +152,7 @@ impl Guest {
         while busy {
             busy = self.association.as_mut()?.controller.poll(now);
             self.collect(stage, ledgers);
-            self.hear(stage, ledgers);
+            self.take_events(stage, ledgers);
             // As before any sleep: what arrived meanwhile is not slept over.
             let endpoint = self.association.as_mut()?.controller.endpoint();
             busy |= endpoint.arm().unwrap_or(false);
@@ -160,7 +160,7 @@ impl Guest {
         self.association.as_ref()?.controller.next_deadline()
     }
 
-    fn hear(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
+    fn take_events(&mut self, stage: &Stage, ledgers: &mut [Ledger]) {
         let Some(association) = &mut self.association else {
             return;
         };
@@ -225,7 +225,7 @@ impl Guest {
         self.ended = Some(stage.now());
     }
 
-    /// Begins a command, if there is room for the one that chance wants.
+    /// Begins a command, if there is room for the one that chance picks.
     pub(super) fn begin(&mut self, stage: &Stage, ledgers: &mut [Ledger], random: &mut Random) {
         let namespace = match self.traits.only {
             Some(only) => only,
@@ -401,7 +401,7 @@ fn bury(
     });
 }
 
-/// A connection may end; but nobody may ever break the protocol.
+/// A connection may end; but no peer may ever break the protocol.
 fn check(error: &HostError) {
     let of_protocol = matches!(
         error,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use cairn_tests::random::Random;
+use cairn_sim::Random;
 
 use crate::history::{End, GARBAGE, History, Id, Kind, Value, ZEROES};
 

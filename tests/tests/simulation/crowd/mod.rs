@@ -12,12 +12,12 @@ mod stage;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cairn_sim::Random;
 use cairn_target::{CacheFate, Habits, Holdings, Lie, Operation, SimulatedDisk};
 use cairn_tests::harness::{NQN, Scratch, namespace};
-use cairn_tests::random::Random;
 
-use crate::seeds::is_replay;
-use crate::weather::Weather;
+use cairn_sim::network::Weather;
+use cairn_sim::seeds::is_replay;
 use guest::{Guest, TRANSFER_BYTES, Traits};
 use ledger::Ledger;
 use stage::Stage;
@@ -52,7 +52,7 @@ pub(crate) enum Trouble {
     Restart,
     /// The power of target and disks fails, and returns.
     PowerCut,
-    /// Time passes of which nobody notices anything.
+    /// Time passes unnoticed.
     ClockJump,
     /// Hosts go from one of two targets to the other, which pause.
     TwoTargets,
@@ -354,7 +354,7 @@ impl Crowd {
             .for_each(|ledger| ledger.history.crash());
     }
 
-    /// Lets everybody do what there is to do now, and the next thing happen.
+    /// Lets all do what there is to do now, and the next thing happen.
     fn turn(&mut self, latest: Instant) {
         self.end_pauses(self.stage.now());
         let mut next = latest;
@@ -409,7 +409,7 @@ impl Crowd {
         }
     }
 
-    /// Trouble ends; all that is under way ends; everything is read; everybody leaves.
+    /// Trouble ends; all that is under way ends; everything is read; all leave.
     fn finish(&mut self) {
         self.check_bystander();
         self.stage.note(|| "trouble ends".to_owned());

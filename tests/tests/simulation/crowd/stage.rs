@@ -5,15 +5,16 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
+use cairn_rdma::entropy::Entropy;
 use cairn_rdma::{Clock, Provider};
-use cairn_roce::chance::Chance;
 use cairn_roce::phy::Network as Phy;
 use cairn_roce::phy::wire::Wire;
 use cairn_roce::{Soft, SoftOptions};
+use cairn_sim::Random;
 use cairn_target::{Holdings, SteppedTarget};
-use cairn_tests::random::Random;
 
-use crate::weather::{Network, Weather};
+use crate::weather::{Carried, Network};
+use cairn_sim::network::Weather;
 
 /// Steps without time going on, after which it never will.
 const STEPS_MAX: u32 = 20_000;
@@ -61,7 +62,7 @@ impl Stage {
         Soft::new(SoftOptions {
             network: Phy::Wire(self.wire.clone()),
             clock: self.clock.clone(),
-            chance: Chance::seeded(self.random.bits()),
+            entropy: Entropy::seeded(self.random.bits()),
             ..SoftOptions::default()
         })
     }
@@ -124,7 +125,7 @@ impl Stage {
         });
     }
 
-    /// Does something of which nobody else hears: what is sent meanwhile is lost.
+    /// Does something that no other sees: what is sent meanwhile is lost.
     pub(super) fn silently(&mut self, address: IpAddr, job: impl FnOnce()) {
         self.send_all();
         job();
@@ -156,7 +157,7 @@ impl Stage {
             .collect()
     }
 
-    /// Time passes of which nobody notices anything while it does.
+    /// Time passes unnoticed while it does.
     pub(super) fn jump(&mut self, gap: Duration) {
         self.note(|| format!("the clock jumps by {gap:?}"));
         self.clock.advance_to(self.now() + gap);
@@ -169,7 +170,7 @@ impl Stage {
         for node in self.targets.iter_mut().filter(|node| !node.paused) {
             let before = node.soft.step();
             let own = node.target.as_mut().and_then(SteppedTarget::step);
-            // What the target wants of connections.
+            // What the target requests of connections.
             let after = node.soft.step();
             next = [before, own, after]
                 .into_iter()
@@ -190,7 +191,7 @@ impl Stage {
             self.idle_steps = 0;
             self.clock.advance_to(next);
         }
-        while let Some(frame) = self.network.arrived(self.clock.now()) {
+        while let Some(Carried(frame)) = self.network.receive(self.clock.now()) {
             self.wire.deliver(frame);
         }
     }
@@ -198,7 +199,7 @@ impl Stage {
     fn send_all(&mut self) {
         let now = self.now();
         while let Some(frame) = self.wire.take_sent() {
-            self.network.send(now, frame);
+            self.network.send(now, Carried(frame));
         }
     }
 }

@@ -25,7 +25,7 @@ pub(crate) type Value = u64;
 
 /// A block without a write to it.
 pub(crate) const ZEROES: Value = 0;
-/// Bytes that nobody wrote.
+/// Bytes that were never written.
 pub(crate) const GARBAGE: Value = u64::MAX;
 
 /// An operation of a history.

@@ -10,7 +10,7 @@ pub(super) struct Register {
     /// Operations that have begun and not ended. Flushes are none.
     pending: Vec<Pending>,
     states: HashSet<State>,
-    /// Whether a crash follows: else nobody will see what is durable.
+    /// Whether a crash follows: else what is durable stays unseen.
     pub(super) crash_ahead: bool,
 }
 

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A history of one block, told in a line for each event.
+/// A history of one block, written as a line for each event.
 #[derive(Default)]
 struct Story(History);
 
@@ -136,7 +136,7 @@ fn a_lost_write_may_land_until_its_association_is_dead() {
     story.read(2);
     assert_eq!(story.readable([1, 2]), [true, true]);
     story.0.dead(lost);
-    // It may have landed since the last read, and nobody looked.
+    // It may have landed since the last read, and nothing read it.
     assert_eq!(story.readable([1, 2]), [true, true]);
     story.write(3);
     assert_eq!(story.readable([1, 2, 3]), [false, false, true]);

@@ -32,7 +32,7 @@ impl Tree {
                 continue;
             }
             frames.reverse();
-            // How a thread begins tells nobody anything.
+            // How a thread begins is of no interest.
             let start = frames.iter().rposition(|(name, _)| is_start(name));
             tree.add(&frames[start.map_or(0, |at| at + 1)..]);
         }

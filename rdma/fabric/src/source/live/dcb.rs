@@ -3,7 +3,9 @@
 
 use std::io;
 
-use super::netlink::{attribute, attributes, talk, u16_at};
+use cairn_rdma::netlink::{attribute, attributes, u16_at};
+
+use super::netlink::talk;
 use crate::source::Dcb;
 
 const CMD_IEEE_GET: u8 = 21;

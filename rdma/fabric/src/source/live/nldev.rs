@@ -16,7 +16,9 @@
 use std::collections::BTreeMap;
 use std::io;
 
-use super::netlink::{attribute, attributes, find, talk_of, u32_at};
+use cairn_rdma::netlink::{attribute, attributes, find, u32_at};
+
+use super::netlink::talk_of;
 use crate::source::QueuePairs;
 
 /// The protocol, from linux/netlink.h.
@@ -120,7 +122,7 @@ fn name(names: &[(u8, &str)], value: u8) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::source::live::netlink::collect;
+    use cairn_rdma::netlink::collect;
 
     /// What Linux answers about rxe0 with a broken GSI queue pair, those of two connections,
     /// and one that has no port yet; then the end of the dump.
@@ -171,7 +173,7 @@ mod tests {
     fn messages(answer: &[u8]) -> io::Result<Vec<Vec<u8>>> {
         let mut messages = Vec::new();
         collect(answer, &mut messages)?;
-        Ok(messages)
+        Ok(messages.into_iter().map(|message| message.body).collect())
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! `unsafe` stands here because each is a call into C with plain integers or one
 //! pointer; every pointer is to a local that outlives the call.
 
-use std::fs::File;
 use std::io;
 use std::mem;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -45,31 +44,6 @@ pub(super) fn set_option(
         return Err(io::Error::last_os_error());
     }
     Ok(())
-}
-
-/// A netlink socket of a protocol (NETLINK_ROUTE, ...); what is written to it goes to
-/// the kernel, and its answers are read from it. It gives up after a second.
-pub(super) fn netlink(protocol: i32) -> io::Result<File> {
-    let socket = socket(libc::AF_NETLINK, libc::SOCK_RAW, protocol)?;
-    let time = libc::timeval {
-        tv_sec: 1,
-        tv_usec: 0,
-    };
-    let length = size_of::<libc::timeval>() as libc::socklen_t;
-    // SAFETY: the option's value is a local timeval of the length given.
-    let failed = unsafe {
-        libc::setsockopt(
-            socket.as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVTIMEO,
-            (&raw const time).cast(),
-            length,
-        )
-    };
-    if failed != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    Ok(File::from(socket))
 }
 
 /// One ethtool command: `data` begins with its number, and is large enough for

@@ -35,7 +35,7 @@ pub enum RejReason {
     Timeout = 4,
     /// The request is of a kind that is not spoken here.
     UnsupportedRequest = 5,
-    /// Nobody listens there.
+    /// There is no listener.
     InvalidServiceId = 8,
     /// Only reliable connections here.
     InvalidTransportType = 9,

@@ -1,4 +1,4 @@
-//! Connections of an endpoint: asked for, answered, and their news.
+//! Connections of an endpoint: connect, accept, and their events.
 
 use cairn_roce_proto::time::Instant;
 use std::net::{IpAddr, SocketAddr};
@@ -10,7 +10,7 @@ use cairn_rdma::{
 
 use super::super::device::INDEX_SHIFT;
 use super::super::listening::SoftRequest;
-use super::super::manager::Answer;
+use super::super::manager::Acceptance;
 use super::super::slots::{Entry, Phase};
 use super::{Context, MAX_DEPTH, SoftEndpoint, context};
 use crate::phy::Version;
@@ -29,7 +29,7 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 /// 67 ms, 0.54 s (Linux's own), 4.3 s.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// What peers are told about receives that are missing here: to try for ever. It
+/// What our messages say about receives that are missing here: retry for ever. It
 /// is the peer's retry count that ends a connection, not ours.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN's "capable transport" (RFC 3168, 5): routers may mark instead of drop.
@@ -74,13 +74,13 @@ impl SoftEndpoint {
             qp: None,
             queued: false,
             timer_at: None,
-            wish: None,
+            connect_request: None,
             pkey: handle.listening.pkey,
             path_mtu: request.path_mtu,
             ack_timeout: request.ack_timeout.clamp(ACK_TIMEOUTS.0, ACK_TIMEOUTS.1),
         };
         let manager = &self.device.manager;
-        let answer = Answer {
+        let answer = Acceptance {
             terms: &terms,
             marked,
             private_data,
@@ -114,9 +114,9 @@ impl SoftEndpoint {
         let marked = marked(&options.qp, 0);
         // Where from, is decided once the peer has said which endpoint it is.
         let flow = flow(Outlet::UNDECIDED, path, marked);
-        let wish = Connect {
+        let connect_request = Connect {
             path,
-            local_port: ACTIVE_PORTS | self.device.options.chance.draw() as u16,
+            local_port: ACTIVE_PORTS | self.device.options.entropy.draw() as u16,
             remote_port: options.remote.port(),
             terms,
             retry_count: options.qp.retry_count,
@@ -127,7 +127,10 @@ impl SoftEndpoint {
             private_data: padded(private_data),
             timeout: options.timeout,
         };
-        let conn = self.device.manager.connect(&wish, id, &self.inbox);
+        let conn = self
+            .device
+            .manager
+            .connect(&connect_request, id, &self.inbox);
         self.slots.insert(
             id,
             Entry {
@@ -145,7 +148,7 @@ impl SoftEndpoint {
                 pkey: options.pkey,
                 path_mtu,
                 ack_timeout: ACK_TIMEOUT,
-                wish: Some(Box::new(wish)),
+                connect_request: Some(Box::new(connect_request)),
             },
         );
         Ok(id)
@@ -166,7 +169,7 @@ impl SoftEndpoint {
     fn terms(&self, qpn: u32, options: &QpOptions) -> QpTerms {
         QpTerms {
             qpn,
-            starting_psn: self.device.options.chance.draw() as u32 & 0xff_ffff,
+            starting_psn: self.device.options.entropy.draw() as u32 & 0xff_ffff,
             responder_resources: options.responder_resources.min(MAX_DEPTH),
             initiator_depth: options.initiator_depth.min(MAX_DEPTH),
             rnr_retry_count: RNR_RETRY_FOR_EVER,
@@ -211,13 +214,13 @@ impl SoftEndpoint {
     }
 
     /// Hears what the connection manager has to say.
-    pub(super) fn read_news(&mut self, now: Instant) {
-        while let Ok(news) = self.letters.try_recv() {
-            let id = news.qp;
+    pub(super) fn take_connection_events(&mut self, now: Instant) {
+        while let Ok(received) = self.connection_events.try_recv() {
+            let id = received.qp;
             let Some(entry) = self.slots.get(id) else {
                 continue;
             };
-            match (news.event, entry.phase) {
+            match (received.event, entry.phase) {
                 (
                     CmEvent::Accepted {
                         terms,
@@ -241,7 +244,9 @@ impl SoftEndpoint {
                     },
                     Phase::Connecting,
                 ) => {
-                    if reason == RejReason::InvalidPathMtu as u16 && self.ask_smaller(id, info) {
+                    if reason == RejReason::InvalidPathMtu as u16
+                        && self.retry_with_smaller_mtu(id, info)
+                    {
                         continue;
                     }
                     let private_data = PrivateData::new(&private_data);
@@ -268,17 +273,17 @@ impl SoftEndpoint {
                         .push_back(Event::ConnectFailed { qp: id, reason });
                     self.close(id);
                 }
-                (CmEvent::Disconnected { .. }, _) => self.goodbyes.push(id),
+                (CmEvent::Disconnected { .. }, _) => self.disconnected.push(id),
                 // The owner has let go, or knows already.
                 _ => {}
             }
         }
     }
 
-    /// Ends the connections whose peers have said goodbye. Only now: what they said
+    /// Ends the connections whose peers have sent a DREQ. Only now: what they sent
     /// before that, acknowledgements of our last work among it, has been read.
-    pub(super) fn heed_goodbyes(&mut self) {
-        while let Some(id) = self.goodbyes.pop() {
+    pub(super) fn end_disconnected(&mut self) {
+        while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
             let Some(entry) = self.slots.get(id).filter(|entry| up(entry.phase)) else {
                 continue; // the owner has let go, or knows already
@@ -313,7 +318,7 @@ impl SoftEndpoint {
         entry.flow.source_port = outlet.flow;
         entry.flow.is_of_class = outlet.is_of_class;
         entry.phase = Phase::Established;
-        entry.wish = None;
+        entry.connect_request = None;
         self.begin(id, theirs, now);
         self.establish(id, PrivateData::new(private_data));
     }
@@ -337,7 +342,7 @@ impl SoftEndpoint {
     }
 
     /// Changes it, and what connection management says for it.
-    pub(super) fn remark_flow(&mut self, id: QpId, marking: Marking) -> bool {
+    pub(super) fn set_flow_marking(&mut self, id: QpId, marking: Marking) -> bool {
         let Some(now) = self.flow_marked(id) else {
             return false;
         };
@@ -388,15 +393,19 @@ impl SoftEndpoint {
     }
 
     /// Asks again with the path MTU that the peer can do.
-    fn ask_smaller(&mut self, id: QpId, path_mtu: u8) -> bool {
+    fn retry_with_smaller_mtu(&mut self, id: QpId, path_mtu: u8) -> bool {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let smaller = (1..entry.path_mtu).contains(&path_mtu);
-        let Some(wish) = entry.wish.as_mut().filter(|_| smaller) else {
+        let Some(connect_request) = entry.connect_request.as_mut().filter(|_| smaller) else {
             return false;
         };
-        wish.path_mtu = path_mtu;
+        connect_request.path_mtu = path_mtu;
         entry.path_mtu = path_mtu;
-        entry.conn = Some(self.device.manager.connect(wish, id, &self.inbox));
+        entry.conn = Some(
+            self.device
+                .manager
+                .connect(connect_request, id, &self.inbox),
+        );
         true
     }
 }

@@ -7,7 +7,7 @@ use cairn_rdma::{DisconnectReason, Event, Mapping, PrivateData, QpId};
 
 use super::super::slots::Phase;
 use super::{Context, SoftEndpoint, context};
-use crate::phy::batch::Company;
+use crate::phy::batch::Sharing;
 use crate::phy::receive::{ENOUGH, Received};
 use cairn_roce_proto::wire::{Bth, Header, Packet};
 
@@ -32,8 +32,8 @@ impl SoftEndpoint {
                 break;
             }
             self.counters.rcvd_datagrams += count as u64;
-            // News that let the peer send these packets comes first.
-            self.read_news(now);
+            // ConnectionEvent that let the peer send these packets comes first.
+            self.take_connection_events(now);
             for datagram in 0..count {
                 for received in receiver.packets(datagram) {
                     self.handle(&received, now);
@@ -45,7 +45,7 @@ impl SoftEndpoint {
                 break;
             }
         }
-        Mapping::settle();
+        Mapping::fence();
         self.receiver = Some(receiver);
     }
 
@@ -92,7 +92,7 @@ impl SoftEndpoint {
                 private_data,
             });
             if let Some(conn) = entry.conn {
-                self.device.manager.heard(conn);
+                self.device.manager.received_packet(conn);
             }
         }
         qp.handle_packet(
@@ -107,7 +107,7 @@ impl SoftEndpoint {
         }
         // Its turn of sending does so otherwise.
         if broken || !sends {
-            self.look_after(id);
+            self.after_activity(id);
         }
     }
 
@@ -129,7 +129,7 @@ impl SoftEndpoint {
                 qp.handle_timeout(now, &mut context!(self, id));
                 self.make_ready(id);
             }
-            self.look_after(id);
+            self.after_activity(id);
         }
     }
 
@@ -142,10 +142,10 @@ impl SoftEndpoint {
                 continue;
             };
             entry.queued = false;
-            let company = if self.ready.is_empty() {
-                Company::Alone
+            let sharing = if self.ready.is_empty() {
+                Sharing::Alone
             } else {
-                Company::Others
+                Sharing::Others
             };
             let Some(qp) = &mut entry.qp else { continue };
             let mut cx = context!(self, id);
@@ -157,22 +157,22 @@ impl SoftEndpoint {
                 cx.counters.sent_pkts += 1;
                 cx.counters.sent_bytes += length as u64;
                 let place = &mut entry.place;
-                self.sender.commit(&entry.flow, length, place, company);
+                self.sender.commit(&entry.flow, length, place, sharing);
                 sent += 1;
             }
             if sent == BURST {
                 self.make_ready(id);
             }
-            self.look_after(id);
+            self.after_activity(id);
         }
         if !self.sender.is_empty() {
             self.sender.flush();
         }
-        self.sender.tell(&mut self.counters);
+        self.sender.report(&mut self.counters);
     }
 
     /// After anything that a queue pair has been through.
-    pub(super) fn look_after(&mut self, id: QpId) {
+    pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
         };

@@ -1,6 +1,6 @@
-//! The orderly ways down: shutdown, and the reset that is followed by the way up.
+//! Shutdown, and the reset that is followed by a new start.
 //!
-//! Both let go of the I/O queues first, tell the controller by CC, and wait for
+//! Both let go of the I/O queues first, set CC, and wait for
 //! CSTS to show that it is done before the admin queue goes (Base, 3.6.2, 3.7.2).
 
 use core::time::Duration;
@@ -11,12 +11,12 @@ use crate::wire::property::{Cc, Csts};
 use super::{Action, Association, Cause, KeepAlive, Next, Phase, State};
 
 /// The least and the most that a controller gets for its shutdown, as in Linux,
-/// whatever RTD3E says.
+/// for any RTD3E.
 const SHUTDOWN_MIN: Duration = Duration::from_secs(5);
 
-/// How far the way down is.
+/// How far a shutdown or reset is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Leaving {
+pub(super) struct Teardown {
     goal: Goal,
     stage: Stage,
 }
@@ -37,7 +37,7 @@ enum Stage {
     Status,
 }
 
-impl Leaving {
+impl Teardown {
     /// What its commands are called if they fail.
     pub(super) const COMMAND: &'static str = "Property Set (CC) or Get (CSTS)";
 
@@ -61,7 +61,7 @@ impl Association {
             Phase::Live => self.leave(Goal::Shutdown, now),
             // A reset that is under way has the controller idle already.
             Phase::Closing(Next::Gone(_)) | Phase::Gone => {}
-            Phase::Leaving(leaving) if !leaving.is_reset() => {}
+            Phase::TearingDown(teardown) if !teardown.is_reset() => {}
             _ => self.close(Next::Gone(None), now),
         }
     }
@@ -82,33 +82,33 @@ impl Association {
         self.actions
             .extend(io_queues.map(|&qid| Action::Disconnect { qid }));
         let stage = Stage::Queues;
-        self.phase = Phase::Leaving(Leaving { goal, stage });
-        self.leave_on(Leaving { goal, stage }, now);
+        self.phase = Phase::TearingDown(Teardown { goal, stage });
+        self.continue_teardown(Teardown { goal, stage }, now);
     }
 
     /// A queue has closed on the way down.
-    pub(super) fn leave_on(&mut self, leaving: Leaving, now: Duration) {
+    pub(super) fn continue_teardown(&mut self, teardown: Teardown, now: Duration) {
         let only_admin = self.open.iter().all(|&qid| qid == 0);
-        if leaving.stage != Stage::Queues || !only_admin {
+        if teardown.stage != Stage::Queues || !only_admin {
             return;
         }
-        let goal = leaving.goal;
+        let goal = teardown.goal;
         let (cc, patience) = match goal {
             Goal::Shutdown => (self.cc.with_shn(Cc::SHN_NORMAL), SHUTDOWN_MIN),
             Goal::Reset => (self.cc.with_en(false), self.ready_timeout()),
         };
         self.reached_by = now + patience.max(self.settings.step_timeout);
         let stage = Stage::Configuration;
-        self.phase = Phase::Leaving(Leaving { goal, stage });
+        self.phase = Phase::TearingDown(Teardown { goal, stage });
         self.set_cc(cc, now);
     }
 
     /// CC is written, or CSTS was read.
-    pub(super) fn left(&mut self, leaving: Leaving, cqe: &Cqe, now: Duration) {
-        let goal = leaving.goal;
-        if leaving.stage == Stage::Configuration {
+    pub(super) fn left(&mut self, teardown: Teardown, cqe: &Cqe, now: Duration) {
+        let goal = teardown.goal;
+        if teardown.stage == Stage::Configuration {
             let stage = Stage::Status;
-            self.phase = Phase::Leaving(Leaving { goal, stage });
+            self.phase = Phase::TearingDown(Teardown { goal, stage });
             return self.look(now);
         }
         let csts = Csts(cqe.dw0.get());

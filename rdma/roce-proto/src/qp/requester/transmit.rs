@@ -2,10 +2,10 @@
 
 use crate::time::Instant;
 
-use cairn_rdma::{RemoteBuffer, WorkStatus};
+use cairn_rdma::{Operation, WorkStatus};
 
-use super::{Context, Request, Requester, psn};
-use crate::wire::{AtomicEth, Ieth, ImmDt, Opcode, Packet, Reth};
+use super::{Context, Requester, is_read, psn};
+use crate::wire::{Ieth, Opcode, Packet, Reth};
 
 /// An acknowledgement is asked for at least this often, so that the window
 /// moves in good time.
@@ -40,8 +40,8 @@ impl Requester {
             return None;
         }
         let silent = self.deadline.is_none();
-        let length = if self.queue[self.cursor].work.request.fetches() {
-            self.emit_fetch(now, out)
+        let length = if is_read(&self.queue[self.cursor].work) {
+            self.emit_read(now, out)
         } else {
             self.emit_segment(now, out, cx)?
         };
@@ -55,14 +55,14 @@ impl Requester {
 
     /// Whether window and READ depth let the packet `sequence` of a work out.
     pub(super) fn may_send(&self, index: usize, sequence: u64) -> bool {
-        let fetches = self.queue[index].work.request.fetches();
+        let fetches = is_read(&self.queue[index].work);
         let depth = !fetches || self.requests.len() < self.initiator_depth;
         depth && sequence < self.unacked + self.window.packets()
     }
 
-    /// A READ or an atomic. A long READ is asked for in parts, so that the window
+    /// A READ. A long one is requested in parts, so that the window
     /// bounds what is on its way here too.
-    fn emit_fetch(&mut self, now: Instant, out: &mut [u8]) -> usize {
+    fn emit_read(&mut self, now: Instant, out: &mut [u8]) -> usize {
         let sequence = self.next;
         let entry = &self.queue[self.cursor];
         // The parts are the same whenever it is asked again: a responder knows a
@@ -73,27 +73,12 @@ impl Requester {
         let skipped = (sequence - entry.first) * mtu;
         let mut packet = Packet::new(Opcode::ReadRequest, self.dest_qpn, psn::to_wire(sequence));
         packet.bth.ack_req = true;
-        match entry.work.request {
-            Request::CompareSwap {
-                remote,
-                compare,
-                swap,
-            } => {
-                packet.set_opcode(Opcode::CompareSwap);
-                packet.atomic = Some(atomic_eth(remote, swap, compare));
-            }
-            Request::FetchAdd { remote, add } => {
-                packet.set_opcode(Opcode::FetchAdd);
-                packet.atomic = Some(atomic_eth(remote, add, 0));
-            }
-            Request::Read { remote } => {
-                packet.reth = Some(Reth {
-                    va: remote.addr.wrapping_add(skipped),
-                    rkey: remote.rkey,
-                    dma_len: (u64::from(entry.length) - skipped).min(count * mtu) as u32,
-                });
-            }
-            Request::Send { .. } | Request::Write { .. } => unreachable!("these fetch nothing"),
+        if let Operation::Read(remote) = entry.work.op {
+            packet.reth = Some(Reth {
+                va: remote.addr.wrapping_add(skipped),
+                rkey: remote.rkey,
+                dma_len: (u64::from(entry.length) - skipped).min(count * mtu) as u32,
+            });
         }
         self.requests.push_back(end);
         if sequence >= self.sent {
@@ -118,20 +103,13 @@ impl Requester {
         let payload = (entry.length - offset).min(self.mtu) as usize;
         let first = sequence == entry.first;
         let last = sequence + 1 == entry.end();
-        let opcode = segment_opcode(&entry.work.request, first, last);
+        let opcode = segment_opcode(&entry.work.op, first, last);
         let mut packet = Packet::new(opcode, self.dest_qpn, psn::to_wire(sequence));
         packet.bth.ack_req = ask;
-        match entry.work.request {
-            Request::Send {
-                invalidate,
-                immediate,
-            } if last => {
-                packet.ieth = invalidate.map(|rkey| Ieth { rkey });
-                packet.immediate = immediate.filter(|_| invalidate.is_none()).map(ImmDt::new);
-            }
-            Request::Write { remote, immediate } => {
-                packet.immediate = immediate.filter(|_| last).map(ImmDt::new);
-                packet.reth = first.then_some(Reth {
+        match entry.work.op {
+            Operation::SendWithInvalidate { rkey } if last => packet.ieth = Some(Ieth { rkey }),
+            Operation::Write(remote) if first => {
+                packet.reth = Some(Reth {
                     va: remote.addr,
                     rkey: remote.rkey,
                     dma_len: entry.length,
@@ -153,7 +131,7 @@ impl Requester {
         }
         if !last {
             let (next, mtu) = (offset + self.mtu, u64::from(self.mtu));
-            cx.memory.foresee_gather(sges, u64::from(next), mtu);
+            cx.memory.prefetch_gather(sges, u64::from(next), mtu);
         }
         let pad = usize::from(out[1] >> 4 & 3);
         out[end..end + pad].fill(0);
@@ -183,8 +161,8 @@ impl Requester {
         pauses || self.window.is_paced() || sequence + 1 >= self.asked + ACK_EVERY
     }
 
-    /// An acknowledgement of everything before `end` has been asked for. Only now
-    /// does the peer's silence tell anything.
+    /// An acknowledgement of everything before `end` has been requested. Only from now
+    /// on does the peer's silence mean loss.
     fn note_asked(&mut self, end: u64, now: Instant) {
         if self.asked <= self.unacked {
             self.deadline = Some(now + self.round_trip.timeout());
@@ -216,50 +194,22 @@ impl Requester {
     }
 }
 
-fn atomic_eth(remote: RemoteBuffer, swap_or_add: u64, compare: u64) -> AtomicEth {
-    AtomicEth {
-        va: remote.addr,
-        rkey: remote.rkey,
-        swap_or_add,
-        compare,
-    }
-}
-
 /// The opcode of a SEND's or WRITE's packet by its place in the message.
-fn segment_opcode(request: &Request, first: bool, last: bool) -> Opcode {
-    let (starts, middle, ends, only) = match request {
-        Request::Send {
-            invalidate: Some(_),
-            ..
-        } => (
+fn segment_opcode(operation: &Operation, first: bool, last: bool) -> Opcode {
+    let (starts, middle, ends, only) = match operation {
+        Operation::SendWithInvalidate { .. } => (
             Opcode::SendFirst,
             Opcode::SendMiddle,
             Opcode::SendLastInv,
             Opcode::SendOnlyInv,
         ),
-        Request::Send {
-            immediate: Some(_), ..
-        } => (
-            Opcode::SendFirst,
-            Opcode::SendMiddle,
-            Opcode::SendLastImm,
-            Opcode::SendOnlyImm,
-        ),
-        Request::Write {
-            immediate: Some(_), ..
-        } => (
-            Opcode::WriteFirst,
-            Opcode::WriteMiddle,
-            Opcode::WriteLastImm,
-            Opcode::WriteOnlyImm,
-        ),
-        Request::Write { .. } => (
+        Operation::Write(_) => (
             Opcode::WriteFirst,
             Opcode::WriteMiddle,
             Opcode::WriteLast,
             Opcode::WriteOnly,
         ),
-        _ => (
+        Operation::Send | Operation::Read(_) => (
             Opcode::SendFirst,
             Opcode::SendMiddle,
             Opcode::SendLast,

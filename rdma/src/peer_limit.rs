@@ -1,6 +1,6 @@
-//! How often the log complains about one peer.
+//! How often the log has a line about one peer.
 //!
-//! Whoever can reach a listener can misbehave as often as it likes; that must
+//! Any machine that can reach a listener can misbehave as often as it likes; that must
 //! not hide what others do. So each address gets one line a second, which says how
 //! many were passed over, as long as [the process](crate::log) has lines left.
 
@@ -12,7 +12,7 @@ use crate::log::{Line, Topic};
 /// Between two lines about one peer.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Peers that are told apart. Beyond them, the one that was quiet for longest
+/// Peers that are remembered. Beyond them, the one that was quiet for longest
 /// is forgotten.
 const PEERS_MAX: usize = 64;
 
@@ -23,15 +23,15 @@ struct Peer {
     unreported: u64,
 }
 
-/// Who was complained about lately.
+/// The peers of the last lines.
 #[derive(Debug, Default)]
-pub struct Complaints {
+pub struct PeerLimit {
     peers: Vec<Peer>,
 }
 
-impl Complaints {
-    /// A line to complain about `address` now, if there is one. It says how many
-    /// complaints were passed over since the last.
+impl PeerLimit {
+    /// Permission for a line about `address` now, if there is one. It says how many
+    /// peer_limit were passed over since the last.
     pub fn admit(&mut self, topic: Topic, address: IpAddr, now: Instant) -> Option<Line> {
         let peer = self.due(address, now)?;
         let Some(line) = Line::about(topic) else {
@@ -82,42 +82,42 @@ mod tests {
         Ipv4Addr::from_bits(0xc000_0200 + number).into()
     }
 
-    fn admit(complaints: &mut Complaints, address: IpAddr, now: Instant) -> Option<u64> {
-        let line = complaints.admit(Topic::Detail, address, now)?;
+    fn admit(peer_limit: &mut PeerLimit, address: IpAddr, now: Instant) -> Option<u64> {
+        let line = peer_limit.admit(Topic::Detail, address, now)?;
         line.unreported()
     }
 
     #[test]
     fn one_line_a_second_counts_the_rest() {
-        let mut complaints = Complaints::default();
+        let mut peer_limit = PeerLimit::default();
         let start = Instant::now();
-        assert_eq!(admit(&mut complaints, peer(1), start), Some(0));
-        assert_eq!(admit(&mut complaints, peer(1), start), None);
-        assert_eq!(admit(&mut complaints, peer(1), start + INTERVAL / 2), None);
+        assert_eq!(admit(&mut peer_limit, peer(1), start), Some(0));
+        assert_eq!(admit(&mut peer_limit, peer(1), start), None);
+        assert_eq!(admit(&mut peer_limit, peer(1), start + INTERVAL / 2), None);
         assert_eq!(
-            admit(&mut complaints, peer(2), start),
+            admit(&mut peer_limit, peer(2), start),
             Some(0),
             "another peer"
         );
-        assert_eq!(admit(&mut complaints, peer(1), start + INTERVAL), Some(2));
+        assert_eq!(admit(&mut peer_limit, peer(1), start + INTERVAL), Some(2));
         assert_eq!(
-            admit(&mut complaints, peer(1), start + 2 * INTERVAL),
+            admit(&mut peer_limit, peer(1), start + 2 * INTERVAL),
             Some(0)
         );
     }
 
     #[test]
     fn the_quietest_is_forgotten() {
-        let mut complaints = Complaints::default();
+        let mut peer_limit = PeerLimit::default();
         let start = Instant::now();
         for number in 0..=PEERS_MAX as u32 {
             let at = start + Duration::from_millis(u64::from(number));
-            assert_eq!(admit(&mut complaints, peer(number), at), Some(0));
+            assert_eq!(admit(&mut peer_limit, peer(number), at), Some(0));
         }
         let later = start + Duration::from_millis(100);
-        assert_eq!(admit(&mut complaints, peer(1), later), None, "it is known");
+        assert_eq!(admit(&mut peer_limit, peer(1), later), None, "it is known");
         assert_eq!(
-            admit(&mut complaints, peer(0), later),
+            admit(&mut peer_limit, peer(0), later),
             Some(0),
             "it was the quietest"
         );

@@ -4,7 +4,7 @@ use crate::time::Instant;
 
 use cairn_rdma::WorkStatus;
 
-use super::{Context, Entry, Request, Requester, psn};
+use super::{Context, Entry, Requester, is_read, psn};
 use crate::wire::aeth::rnr_delay;
 use crate::wire::{NakCode, Packet, Syndrome};
 
@@ -31,7 +31,7 @@ impl Requester {
         match syndrome {
             Syndrome::Ack => self.account(sequence + 1, now, cx),
             // A NAK acknowledges what went before it (IBTA 9.7.5.1.4). One for
-            // what has been acknowledged since is old news.
+            // what has been acknowledged since is out of date.
             Syndrome::Rnr(_) | Syndrome::Nak(_) if sequence < self.unacked => {}
             Syndrome::Rnr(timer) => {
                 self.account(sequence, now, cx);
@@ -93,7 +93,7 @@ impl Requester {
         now: Instant,
         cx: &mut Context<'_>,
     ) {
-        let Some(sequence) = self.hear_of_fetch(packet, now, cx) else {
+        let Some(sequence) = self.account_before(packet, now, cx) else {
             return;
         };
         let Some(entry) = self.queue.front_mut().filter(|_| !self.broken) else {
@@ -107,9 +107,7 @@ impl Requester {
         }
         let offset = entry.fetched * u64::from(self.mtu);
         let expected = (u64::from(entry.length) - offset).min(u64::from(self.mtu));
-        if !matches!(entry.work.request, Request::Read { .. })
-            || packet.payload.len() as u64 != expected
-        {
+        if packet.payload.len() as u64 != expected {
             cx.counters.bad_resp_err += 1;
             self.fail(WorkStatus::BadResponse, cx);
             return;
@@ -123,40 +121,9 @@ impl Requester {
         self.account(sequence + 1, now, cx);
     }
 
-    /// An atomic's answer.
-    pub(in crate::qp) fn handle_atomic_response(
-        &mut self,
-        packet: &Packet<'_>,
-        now: Instant,
-        cx: &mut Context<'_>,
-    ) {
-        let Some(sequence) = self.hear_of_fetch(packet, now, cx) else {
-            return;
-        };
-        let Some(entry) = self.queue.front_mut().filter(|_| !self.broken) else {
-            return;
-        };
-        let is_atomic = !matches!(entry.work.request, Request::Read { .. });
-        let answer = packet.atomic_ack.filter(|_| is_atomic);
-        let Some(answer) = answer.filter(|_| entry.missing() == Some(sequence)) else {
-            return;
-        };
-        let bytes = answer.original.to_ne_bytes();
-        if cx
-            .memory
-            .scatter(entry.work.sges.as_slice(), 0, &bytes)
-            .is_err()
-        {
-            self.fail(WorkStatus::LocalProtection, cx);
-            return;
-        }
-        entry.fetched = 1;
-        self.account(sequence + 1, now, cx);
-    }
-
-    /// What answers of READs and atomics have in common: each acknowledges all that went before its
-    /// request, which may complete work in front of that, or find a gap there. Its sequence number.
-    fn hear_of_fetch(
+    /// A READ's response acknowledges all that went before its request, which may complete
+    /// work in front of that, or find a gap there. Its sequence number.
+    fn account_before(
         &mut self,
         packet: &Packet<'_>,
         now: Instant,
@@ -168,14 +135,13 @@ impl Requester {
         Some(sequence)
     }
 
-    /// The index of the READ or atomic that a response can belong to.
+    /// The index of the READ that a response can belong to.
     fn fetch_of(&self, sequence: u64, cx: &mut Context<'_>) -> Option<usize> {
         if self.broken || sequence < self.unacked {
             return None; // a second copy
         }
         let index = self.queue.iter().position(|entry| sequence < entry.end());
-        let found =
-            index.filter(|&index| sequence < self.sent && self.queue[index].work.request.fetches());
+        let found = index.filter(|&index| sequence < self.sent && is_read(&self.queue[index].work));
         cx.counters.bad_resp_err += u64::from(found.is_none());
         found
     }
@@ -213,7 +179,7 @@ impl Requester {
             self.requests.pop_front();
         }
         while let Some(entry) = self.queue.front().filter(|e| e.end() <= accounted) {
-            let fetched = entry.work.request.fetches();
+            let fetched = is_read(&entry.work);
             if entry.work.signaled {
                 let byte_len = if fetched { entry.length } else { 0 };
                 let work = &entry.work;
@@ -272,7 +238,7 @@ impl Requester {
             return;
         }
         if self.asked <= self.unacked && self.next == self.sent {
-            // Nobody was asked. The last packet once more, with that question: a
+            // No acknowledgement was requested. Sends the last packet again, with AckReq: a
             // peer that has it acknowledges it again, one that missed something
             // says so (IBTA 9.7.5.1.2, 9.7.5.1.3).
             self.rewind(self.sent - 1, now);

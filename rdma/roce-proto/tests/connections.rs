@@ -1,17 +1,25 @@
 //! Two connection managers over a bad network, and what each says to nonsense.
 
-mod sim;
-
 use std::time::Duration;
 
 use cairn_roce_proto::time::Instant;
 
 use cairn_rdma::{Marked, PKey};
-use cairn_roce::chance::Chance;
-use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Identity, Manager, Path, QpTerms};
+use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Draw, Identity, Manager, Path, QpTerms};
 use cairn_roce_proto::wire::cm::lap::STATUS_UNSUPPORTED;
 use cairn_roce_proto::wire::cm::{CommIds, Lap, Message, RejReason, Req, SidrReq};
-use sim::{Network, Random, Weather, for_each_seed};
+use cairn_sim::Random;
+use cairn_sim::network::{Datagram, Network, Weather};
+use cairn_sim::seeds::for_each_seed;
+
+/// The command that runs these tests.
+const COMMAND: &str = "cargo test -p cairn-roce-proto --test connections";
+
+/// A manager's random numbers.
+fn draw(seed: u64) -> Draw {
+    let mut random = Random::new(seed);
+    Box::new(move || random.bits())
+}
 
 /// Who speaks.
 const HOST: usize = 0;
@@ -57,7 +65,7 @@ fn wish(qpn: u32) -> Connect {
 /// Two managers, and everything they have reported.
 struct Pair {
     managers: [Manager; 2],
-    network: Network,
+    network: Network<Instant, Datagram>,
     now: Instant,
     events: [Vec<CmEvent>; 2],
 }
@@ -65,8 +73,7 @@ struct Pair {
 impl Pair {
     fn new(seed: u64, weather: Weather) -> Self {
         Self {
-            managers: [1, 2]
-                .map(|end| Manager::new(Identity::new(Chance::seeded(seed << 8 | end).to_draw()))),
+            managers: [1, 2].map(|end| Manager::new(Identity::new(draw(seed << 8 | end)))),
             network: Network::new(weather, Random::new(seed)),
             now: Instant::START,
             events: Default::default(),
@@ -81,7 +88,11 @@ impl Pair {
             for from in 0..2 {
                 while let Some(transmit) = self.managers[from].poll_transmit() {
                     assert_eq!(transmit.path, path(from));
-                    self.network.send(self.now, 1 - from, &transmit.mad);
+                    let datagram = Datagram {
+                        to: 1 - from,
+                        bytes: transmit.mad.to_vec(),
+                    };
+                    self.network.send(self.now, datagram);
                 }
                 while let Some(event) = self.managers[from].poll_event() {
                     self.events[from].push(event);
@@ -98,8 +109,8 @@ impl Pair {
                 return false;
             }
             self.now = self.now.max(next);
-            while let Some((to, mad)) = self.network.receive(self.now) {
-                self.managers[to].handle_mad(self.now, path(to), 0, &mad);
+            while let Some(Datagram { to, bytes }) = self.network.receive(self.now) {
+                self.managers[to].handle_mad(self.now, path(to), 0, &bytes);
             }
             for manager in &mut self.managers {
                 manager.handle_timeout(self.now);
@@ -116,23 +127,19 @@ impl Pair {
 }
 
 const FAIR: Weather = Weather {
-    loss: 0,
-    duplication: 0,
-    corruption: 0,
-    reordering: 0,
     latency: Duration::from_micros(100),
-    jitter: Duration::ZERO,
+    ..Weather::FAIR
 };
 
 /// A whole life: asked for, accepted, ended by either, whatever is lost.
 #[test]
 fn connections_come_and_go() {
-    for_each_seed("connections_come_and_go", 1000, |seed| {
+    for_each_seed(COMMAND, 1000, |seed| {
         let mut random = Random::new(seed);
         let weather = Weather {
             // An ICRC would have caught it.
             corruption: 0,
-            ..Weather::of(&mut random)
+            ..Weather::foul(&mut random)
         };
         let mut pair = Pair::new(seed, weather);
         let host = pair.managers[HOST].connect(pair.now, &wish(0x1234));
@@ -165,7 +172,7 @@ fn connections_come_and_go() {
         if !pair.run(Duration::from_secs(1), target_knows) {
             // The RTU was lost, and is not asked for: the host's first packet stands
             // for it.
-            pair.managers[TARGET].heard(target);
+            pair.managers[TARGET].received_packet(target);
         }
         assert!(pair.run(Duration::from_secs(1), target_knows));
 
@@ -288,7 +295,7 @@ const MIRRORED: u8 = 0x44;
 
 /// What a target says to one message.
 fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
-    let mut target = Manager::new(Identity::new(Chance::seeded(3).to_draw()));
+    let mut target = Manager::new(Identity::new(draw(3)));
     target.handle_mad(Instant::START, path(TARGET), MIRRORED, &message.emit(77));
     let transmits = std::iter::from_fn(|| target.poll_transmit());
     let answers = transmits.map(|transmit| {
@@ -371,7 +378,7 @@ fn there_is_no_automatic_path_migration() {
 fn a_request_says_which_partition_it_is_of() {
     for pkey in [0xffff, 0x7fff, 0x8001, 0x0001] {
         let pkey = PKey::new(pkey).unwrap();
-        let mut host = Manager::new(Identity::new(Chance::seeded(1).to_draw()));
+        let mut host = Manager::new(Identity::new(draw(1)));
         let wish = Connect { pkey, ..wish(5) };
         host.connect(Instant::START, &wish);
         let mad = host.poll_transmit().unwrap().mad;
@@ -478,7 +485,7 @@ fn all_messages_of_a_connection_carry_its_marking() {
         let (message, marked) = says(&mut pair);
         assert!(matches!(message, Message::Rep(_)), "said again");
         assert_eq!(marked, later);
-        pair.managers[TARGET].heard(id);
+        pair.managers[TARGET].received_packet(id);
         pair.managers[TARGET].disconnect(now, id);
         let (message, marked) = says(&mut pair);
         assert!(matches!(message, Message::Dreq(_)));
@@ -490,7 +497,7 @@ fn all_messages_of_a_connection_carry_its_marking() {
 /// arbitrary ones do no harm.
 #[test]
 fn strangers_change_nothing() {
-    for_each_seed("strangers_change_nothing", 100, |seed| {
+    for_each_seed(COMMAND, 100, |seed| {
         let mut random = Random::new(seed);
         let mut pair = Pair::new(seed, FAIR);
         pair.managers[HOST].connect(pair.now, &wish(5));
@@ -518,7 +525,7 @@ fn strangers_change_nothing() {
         for _ in 0..200 {
             let mut mad = [0_u8; 256];
             for byte in &mut mad {
-                *byte = random.next() as u8;
+                *byte = random.bits() as u8;
             }
             mad[..4].copy_from_slice(&[1, 7, 2, 3]);
             mad[16] = 0;

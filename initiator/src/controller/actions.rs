@@ -1,4 +1,4 @@
-//! What the association wants done.
+//! The actions that the association requests.
 
 use cairn_rdma::{ConnectOptions, QpOptions};
 use nvme_proto::host::{Action, Cause, Notice, OwnCommand, Payload, QueueSpec, Report, State};
@@ -94,7 +94,7 @@ impl Controller {
         } = command;
         let queue = &mut self.queues[usize::from(qid)];
         if !matches!(queue.link, Link::Up(_)) {
-            // Its loss is being told.
+            // Its loss is being reported.
             return;
         }
         let data = match &payload {

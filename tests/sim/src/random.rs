@@ -1,24 +1,19 @@
 //! Random numbers that a seed repeats.
 
-/// Steele, Lea and Flood's SplitMix64: good enough to make test traffic, and
-/// the same on every machine.
+/// A generator for tests: the same numbers for the same seed.
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub struct Random(fastrand::Rng);
 
 impl Random {
     /// The sequence that belongs to `seed`.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        Self(seed)
+        Self(fastrand::Rng::with_seed(seed))
     }
 
     /// The next 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        self.0.u64(..)
     }
 
     /// A number below `bound`.
@@ -26,16 +21,17 @@ impl Random {
     /// # Panics
     /// If `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        assert!(bound > 0, "nothing is below 0");
-        self.bits() % bound
+        self.0.u64(..bound)
+    }
+
+    /// True `per_mille` times in a thousand.
+    pub fn chance(&mut self, per_mille: u64) -> bool {
+        self.below(1000) < per_mille
     }
 
     /// Fills `out`.
     pub fn fill(&mut self, out: &mut [u8]) {
-        for chunk in out.chunks_mut(8) {
-            let bits = self.bits().to_le_bytes();
-            chunk.copy_from_slice(&bits[..chunk.len()]);
-        }
+        self.0.fill(out);
     }
 
     /// `length` bytes.

@@ -1,4 +1,4 @@
-//! What the fabric tells: completions, and news of connections.
+//! Completions, and events of connections.
 
 use std::net::SocketAddr;
 
@@ -35,15 +35,15 @@ impl Controller {
         }
     }
 
-    /// Takes the news of connections. Says whether there were any.
-    pub(super) fn poll_news(&mut self) -> bool {
-        let mut news = std::mem::take(&mut self.news);
-        self.endpoint.poll_events(&mut news);
-        let progress = !news.is_empty();
-        for event in news.drain(..) {
-            self.heard(event);
+    /// Takes the events of connections. Says whether there were any.
+    pub(super) fn poll_events(&mut self) -> bool {
+        let mut events = std::mem::take(&mut self.endpoint_events);
+        self.endpoint.poll_events(&mut events);
+        let progress = !events.is_empty();
+        for event in events.drain(..) {
+            self.on_event(event);
         }
-        self.news = news;
+        self.endpoint_events = events;
         progress
     }
 
@@ -108,7 +108,7 @@ impl Controller {
         }
     }
 
-    fn heard(&mut self, event: Event) {
+    fn on_event(&mut self, event: Event) {
         match event {
             Event::Established { qp, .. } => self.established(qp),
             Event::Rejected {

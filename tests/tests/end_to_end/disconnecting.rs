@@ -1,9 +1,9 @@
-//! Hosts that leave in the middle of things cost nobody anything.
+//! Hosts that leave in the middle of things cost other hosts nothing.
 
 use cairn_initiator::{Data, Host, command};
 use cairn_tests::harness::TestTarget;
 
-use crate::verified::{Disk, Way, bytes};
+use crate::verified::{Disk, Transfer, bytes};
 
 /// Submits reads and writes until the queue is full.
 fn fill_queue(host: &mut Host) {
@@ -29,8 +29,8 @@ fn disconnect_during_io() {
         host.disconnect().unwrap();
     }
     let mut disk = Disk::new(&mut bystander, 1);
-    disk.write(100_000, &bytes(1, 65_536), Way::Keyed);
-    assert!(disk.read(100_000, 65_536, Way::Keyed) == bytes(1, 65_536));
+    disk.write(100_000, &bytes(1, 65_536), Transfer::Keyed);
+    assert!(disk.read(100_000, 65_536, Transfer::Keyed) == bytes(1, 65_536));
     bystander.shutdown().unwrap();
     target.stop();
 }
@@ -45,8 +45,8 @@ fn vanish_during_io() {
         drop(host);
     }
     let mut disk = Disk::new(&mut bystander, 1);
-    disk.write(100_000, &bytes(2, 65_536), Way::Keyed);
-    assert!(disk.read(100_000, 65_536, Way::Keyed) == bytes(2, 65_536));
+    disk.write(100_000, &bytes(2, 65_536), Transfer::Keyed);
+    assert!(disk.read(100_000, 65_536, Transfer::Keyed) == bytes(2, 65_536));
     bystander.shutdown().unwrap();
     target.stop();
 }
@@ -64,8 +64,8 @@ fn one_queue_of_several_can_leave() {
             qid,
             ..Disk::new(&mut host, 1)
         };
-        disk.write(100_000, &bytes(3, 4096), Way::Keyed);
-        assert!(disk.read(100_000, 4096, Way::Keyed) == bytes(3, 4096));
+        disk.write(100_000, &bytes(3, 4096), Transfer::Keyed);
+        assert!(disk.read(100_000, 4096, Transfer::Keyed) == bytes(3, 4096));
     }
     host.shutdown().unwrap();
     target.stop();

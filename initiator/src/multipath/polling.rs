@@ -19,9 +19,9 @@ impl Multipath {
         let mut progress = false;
         for path in 0..self.paths.len() {
             progress |= self.paths[path].controller.poll(now);
-            self.hear_events(path);
+            self.take_events(path);
             while let Some(answer) = self.paths[path].inquire() {
-                self.hear_answer(path, answer);
+                self.take_answer(path, answer);
                 progress = true;
             }
             progress |= self.reap_path(path);
@@ -44,10 +44,10 @@ impl Multipath {
         paths.chain(own).min()
     }
 
-    fn hear_events(&mut self, index: usize) {
+    fn take_events(&mut self, index: usize) {
         while let Some(event) = self.paths[index].controller.take_event() {
             let path = &mut self.paths[index];
-            path.hear(&event);
+            path.note(&event);
             match &event {
                 Event::Live { .. } => {
                     // Its ANA state is from before.
@@ -71,7 +71,7 @@ impl Multipath {
         }
     }
 
-    fn hear_answer(&mut self, index: usize, answer: Answer) {
+    fn take_answer(&mut self, index: usize, answer: Answer) {
         match answer {
             Answer::Namespace(namespace) => match self.admit(index, namespace) {
                 Ok(()) => {

@@ -1,0 +1,98 @@
+//! What a port says of itself, without a connection: for diagnostics.
+//!
+//! `unsafe` stands here because libibverbs is C. The list of devices and the context live
+//! until they are given back at the end.
+
+use std::ffi::CStr;
+use std::io;
+
+use crate::library::Library;
+use crate::sys::{ibv_context, ibv_device};
+
+/// `struct ibv_port_attr` begins with `state`, `max_mtu` and `active_mtu`, C enumerations all;
+/// the whole has 52 bytes. Room to spare, in whole words.
+const PORT_ATTR_WORDS: usize = 64;
+const MAX_MTU: usize = 1;
+const ACTIVE_MTU: usize = 2;
+
+/// A port's MTU, in bytes of payload: what `ibv_devinfo` shows as active_mtu and max_mtu.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct PortMtu {
+    /// That it uses.
+    pub active: u32,
+    /// That it could use.
+    pub max: u32,
+}
+
+/// The MTU of a port of the device with that name.
+///
+/// # Errors
+/// The libraries are not installed, or do not show the device or its port.
+pub fn port_mtu(device: &str, port: u8) -> io::Result<PortMtu> {
+    let library = Library::open().map_err(io::Error::other)?;
+    let symbols = library.symbols();
+    let mut count = 0;
+    // SAFETY: writes one integer; returns a list that ends in a null pointer, or null.
+    let list = unsafe { (symbols.ibv_get_device_list)(&raw mut count) };
+    if list.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let found = (0..usize::try_from(count).unwrap_or(0)).find_map(|at| {
+        // SAFETY: the list has `count` devices; a device's name is a C string that lives as
+        // long as the list.
+        unsafe {
+            let entry = *list.add(at);
+            let name = CStr::from_ptr((symbols.ibv_get_device_name)(entry));
+            (name.to_bytes() == device.as_bytes()).then_some(entry)
+        }
+    });
+    let answer = match found {
+        Some(entry) => query(library, entry, port),
+        None => Err(io::Error::other("libibverbs does not show the device")),
+    };
+    // SAFETY: the list came from ibv_get_device_list; nothing of it is used again.
+    unsafe { (symbols.ibv_free_device_list)(list) };
+    answer
+}
+
+fn query(library: &Library, device: *mut ibv_device, port: u8) -> io::Result<PortMtu> {
+    let symbols = library.symbols();
+    // SAFETY: the device is one of the list, which is still there.
+    let context: *mut ibv_context = unsafe { (symbols.ibv_open_device)(device) };
+    if context.is_null() {
+        return Err(io::Error::last_os_error());
+    }
+    let mut attributes = [0_u32; PORT_ATTR_WORDS];
+    // SAFETY: the context is open; the structure that is filled is shorter than the array.
+    let failed = unsafe { (symbols.ibv_query_port)(context, port, attributes.as_mut_ptr().cast()) };
+    // SAFETY: the context is open, and not used again.
+    unsafe { (symbols.ibv_close_device)(context) };
+    if failed != 0 {
+        return Err(io::Error::from_raw_os_error(failed));
+    }
+    Ok(PortMtu {
+        active: bytes(attributes[ACTIVE_MTU])?,
+        max: bytes(attributes[MAX_MTU])?,
+    })
+}
+
+/// `enum ibv_mtu`: 1 is 256 bytes, 5 is 4096.
+fn bytes(mtu: u32) -> io::Result<u32> {
+    match mtu {
+        1..=5 => Ok(128 << mtu),
+        _ => Err(io::Error::other(format!("libibverbs reports MTU {mtu}"))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::bytes;
+
+    #[test]
+    fn the_enumeration_stands_for_bytes() {
+        let all: Vec<u32> = (1..=5).map(|mtu| bytes(mtu).unwrap()).collect();
+        assert_eq!(all, [256, 512, 1024, 2048, 4096]);
+        assert!(bytes(0).is_err());
+        assert!(bytes(6).is_err());
+    }
+}

@@ -1,0 +1,198 @@
+//! Disks with names, as SPDK's clients make them: one becomes a namespace's when it is added
+//! to a subsystem, and the file then has its name.
+
+use std::collections::BTreeMap;
+
+use cairn_control::Error;
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+
+use super::super::desk::{Disk, Stage};
+use super::super::parameters::read;
+use super::super::source::export_of;
+use super::parameters::{FileBdev, SizedBdev};
+use crate::server::Picture;
+
+/// Disks that were made and need not be exported.
+const DISKS_MAX: usize = 16384;
+
+/// A disk to make.
+pub(super) struct New {
+    /// `None`: the next free "Malloc" name.
+    name: Option<String>,
+    disk: Disk,
+}
+
+/// What the parameters of a method describe.
+pub(super) fn create(method: &str, params: Map<String, Value>) -> Result<New, Error> {
+    let is_sized = matches!(method, "bdev_malloc_create" | "bdev_null_create");
+    if !is_sized {
+        let file: FileBdev = read(params)?;
+        block_size(file.block_size.filter(|bytes| *bytes != 0).unwrap_or(512))?;
+        let there = std::fs::metadata(&file.filename);
+        there.map_err(|error| {
+            let errno = error
+                .raw_os_error()
+                .map_or(Errno::IO, Errno::from_raw_os_error);
+            Error::errno(errno, format!("{}: {error}", file.filename))
+        })?;
+        return Ok(New {
+            name: Some(file.name),
+            disk: Disk {
+                export: file.filename,
+                block_size: file.block_size.filter(|bytes| *bytes != 0),
+                uuid: file.uuid,
+                product: match method {
+                    "bdev_aio_create" => "AIO disk",
+                    _ => "URING bdev",
+                },
+                blocks: 0,
+                block_bytes: file.block_size.unwrap_or(512),
+                read_only: file.readonly,
+            },
+        });
+    }
+    let sized: SizedBdev = read(params)?;
+    block_size(sized.block_size)?;
+    let bytes = sized.num_blocks.checked_mul(u64::from(sized.block_size));
+    let bytes = bytes.filter(|bytes| (1..=1 << 62).contains(bytes));
+    let bytes = bytes.ok_or_else(|| Error::errno(Errno::INVAL, "Invalid argument: num_blocks"))?;
+    let (kind, product) = match method {
+        "bdev_malloc_create" => ("mem", "Malloc disk"),
+        _ => ("null", "Null disk"),
+    };
+    Ok(New {
+        name: sized.name,
+        disk: Disk {
+            export: format!("{kind}:{bytes}"),
+            block_size: Some(sized.block_size),
+            uuid: sized.uuid,
+            product,
+            blocks: sized.num_blocks,
+            block_bytes: sized.block_size,
+            read_only: false,
+        },
+    })
+}
+
+fn block_size(bytes: u32) -> Result<(), Error> {
+    match bytes {
+        512 | 4096 => Ok(()),
+        _ => Err(Error::errno(
+            Errno::INVAL,
+            "Invalid argument: block_size is 512 or 4096",
+        )),
+    }
+}
+
+impl New {
+    /// Its name, once it is there.
+    pub(super) fn add(&self, stage: &mut Stage) -> Result<Value, Error> {
+        let is_taken =
+            |name: &str| stage.disks.contains_key(name) || !stage.draft.named(name).is_empty();
+        let name = match &self.name {
+            Some(name) => name.clone(),
+            None => (0..)
+                .map(|number| format!("Malloc{number}"))
+                .find(|name| !is_taken(name))
+                .unwrap_or_default(),
+        };
+        if name.is_empty() || name.len() > 128 || !name.bytes().all(|b| b.is_ascii_graphic()) {
+            return Err(Error::errno(Errno::INVAL, "Invalid argument: name"));
+        }
+        if is_taken(&name) {
+            return Err(Error::errno(Errno::EXIST, "File exists"));
+        }
+        if stage.disks.len() >= DISKS_MAX {
+            return Err(Error::errno(Errno::NOSPC, "too many disks: delete some"));
+        }
+        stage.disks.insert(name.clone(), self.disk.clone());
+        Ok(json!(name))
+    }
+}
+
+/// Removes a disk, and the namespaces that it is.
+pub(super) fn delete(stage: &mut Stage, name: &str) -> Result<Value, Error> {
+    let places = stage.draft.named(name);
+    if stage.disks.remove(name).is_none() && places.is_empty() {
+        return Err(Error::errno(Errno::NODEV, "No such device"));
+    }
+    for (nqn, nsid) in places {
+        let removed = stage.draft.remove_namespace(&nqn, nsid);
+        removed.map_err(super::of)?;
+    }
+    Ok(json!(true))
+}
+
+/// All disks: those that were made, and those of the file.
+pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Value> {
+    let mut all: BTreeMap<String, Value> = BTreeMap::new();
+    for (name, disk) in disks {
+        let bdev = bdev(
+            name,
+            disk.product,
+            disk.block_bytes,
+            disk.blocks,
+            false,
+            &disk.uuid,
+        );
+        all.insert(name.clone(), bdev);
+    }
+    for (nqn, shared) in &picture.subsystems {
+        let view = shared.view();
+        let mut subsystems = picture.config.subsystems.iter();
+        let Some(config) = subsystems.find(|subsystem| subsystem.nqn == *nqn) else {
+            continue;
+        };
+        for namespace in &config.namespaces {
+            let mut entries = view.namespaces.namespaces.iter();
+            let Some(entry) = entries.find(|entry| entry.namespace.nsid == namespace.nsid) else {
+                continue;
+            };
+            let name = super::views::bdev_name(namespace);
+            let product = disks.get(&name).map_or("Cairn disk", |disk| disk.product);
+            let uuid = Some(entry.namespace.uuid.to_string());
+            let bytes = 1 << entry.view.lbads;
+            let bdev = bdev(&name, product, bytes, entry.view.nsze, true, &uuid);
+            all.insert(name, bdev);
+        }
+    }
+    all.into_values().collect()
+}
+
+fn bdev(
+    name: &str,
+    product: &str,
+    block_bytes: u32,
+    blocks: u64,
+    claimed: bool,
+    uuid: &Option<String>,
+) -> Value {
+    json!({
+        "name": name,
+        "aliases": [],
+        "product_name": product,
+        "block_size": block_bytes,
+        "num_blocks": blocks,
+        "uuid": uuid,
+        "claimed": claimed,
+        "zoned": false,
+        "supported_io_types": {
+            "read": true,
+            "write": true,
+            "unmap": true,
+            "flush": true,
+            "reset": false,
+            "nvme_admin": false,
+            "nvme_io": false,
+            "write_zeroes": true,
+            "compare": true,
+        },
+        "driver_specific": {},
+    })
+}
+
+/// What a namespace without a name is called by.
+pub(super) fn unnamed(namespace: &cairn_config::Namespace) -> String {
+    export_of(&namespace.backing)
+}

@@ -1,0 +1,363 @@
+//! Methods by SPDK's names, for programs that steer its target: the same parameters, the same
+//! results, the same codes of errors. What Cairn does otherwise is in docs/control.md.
+
+mod bdevs;
+mod parameters;
+mod views;
+
+use std::net::IpAddr;
+
+use cairn_config::{Config, EditError, NewListener, NewNamespace, NewSubsystem};
+use cairn_control::Error;
+use rustix::io::Errno;
+use serde_json::{Map, Value, json};
+
+use super::desk::{Kind, Stage, of_edit};
+use super::methods::Methods;
+use super::parameters::read;
+use parameters::{
+    Allow, BdevOf, ControllersOf, HostOf, ListenerOf, NsAdd, NsRemove, SubsystemCreate,
+    SubsystemOf, Wanted,
+};
+
+/// All of them, sorted.
+pub(super) const NAMES: [&str; 29] = [
+    "bdev_aio_create",
+    "bdev_aio_delete",
+    "bdev_get_bdevs",
+    "bdev_malloc_create",
+    "bdev_malloc_delete",
+    "bdev_null_create",
+    "bdev_null_delete",
+    "bdev_uring_create",
+    "bdev_uring_delete",
+    "framework_get_config",
+    "framework_get_subsystems",
+    "framework_start_init",
+    "framework_wait_init",
+    "nvmf_create_subsystem",
+    "nvmf_create_transport",
+    "nvmf_delete_subsystem",
+    "nvmf_get_stats",
+    "nvmf_get_subsystems",
+    "nvmf_get_transports",
+    "nvmf_subsystem_add_host",
+    "nvmf_subsystem_add_listener",
+    "nvmf_subsystem_add_ns",
+    "nvmf_subsystem_allow_any_host",
+    "nvmf_subsystem_get_controllers",
+    "nvmf_subsystem_get_listeners",
+    "nvmf_subsystem_get_qpairs",
+    "nvmf_subsystem_listener_set_ana_state",
+    "nvmf_subsystem_remove_host",
+    "nvmf_subsystem_remove_listener",
+];
+/// Those that are missing above for its length.
+pub(super) const MORE_NAMES: [&str; 2] = ["nvmf_subsystem_remove_ns", "spdk_get_version"];
+
+type Params = Map<String, Value>;
+type Answer = Result<Value, Error>;
+
+/// As SPDK's own clients know it.
+fn invalid() -> Error {
+    Error::invalid("Invalid parameters")
+}
+
+/// SPDK answers what is not there with -32602.
+fn of(error: EditError) -> Error {
+    match error {
+        EditError::Missing(message) => Error::invalid(format!("Invalid parameters: {message}")),
+        other => of_edit(other),
+    }
+}
+
+/// Where a listener is, in the configuration's terms.
+fn place(listener: &ListenerOf) -> Result<(IpAddr, u16), Error> {
+    let at = &listener.listen_address;
+    if !at.trtype.eq_ignore_ascii_case("rdma") {
+        return Err(Error::invalid(
+            "Invalid parameters: Cairn's transport is RDMA",
+        ));
+    }
+    let address: IpAddr = at.traddr.parse().map_err(|_| invalid())?;
+    let port = match at.trsvcid.as_deref() {
+        None | Some("") => cairn_config::PORT_DEFAULT,
+        Some(port) => port.parse().map_err(|_| invalid())?,
+    };
+    let family = at.adrfam.as_deref().map(str::to_ascii_lowercase);
+    match (family.as_deref(), address) {
+        (None | Some("ipv4"), IpAddr::V4(_)) | (None | Some("ipv6"), IpAddr::V6(_)) => {
+            Ok((address, port))
+        }
+        _ => Err(invalid()),
+    }
+}
+
+/// ANA states in the configuration's words.
+fn ana(state: &str) -> Result<&'static str, Error> {
+    match state {
+        "optimized" => Ok("optimized"),
+        "non_optimized" => Ok("non-optimized"),
+        "inaccessible" => Ok("inaccessible"),
+        _ => Err(invalid()),
+    }
+}
+
+fn has_subsystem(config: &Config, nqn: &str) -> Result<(), Error> {
+    let mut all = config.subsystems.iter();
+    if all.any(|subsystem| subsystem.nqn.raw() == nqn) {
+        Ok(())
+    } else {
+        Err(Error::invalid(format!(
+            "Subsystem with NQN '{nqn}' not found"
+        )))
+    }
+}
+
+impl Methods {
+    /// A method by SPDK's name.
+    pub(super) async fn spdk(&self, method: &str, params: Params) -> Answer {
+        match method {
+            "spdk_get_version" => Ok(views::version()),
+            "framework_start_init" | "framework_wait_init" => Ok(json!(true)),
+            "framework_get_subsystems" | "framework_get_config" => Ok(json!([])),
+            "nvmf_create_transport" => {
+                let trtype = params.get("trtype").and_then(Value::as_str);
+                match trtype {
+                    Some(trtype) if trtype.eq_ignore_ascii_case("rdma") => Ok(json!(true)),
+                    _ => Err(Error::invalid(
+                        "Invalid parameters: Cairn's transport is RDMA",
+                    )),
+                }
+            }
+            "nvmf_get_transports" => Ok(views::transports(&self.picture().await?.config)),
+            "nvmf_get_stats" => Ok(views::stats(&self.picture().await?)),
+            "nvmf_get_subsystems" => {
+                let wanted: Wanted = read(params)?;
+                let picture = self.picture().await?;
+                if let Some(nqn) = &wanted.nqn {
+                    has_subsystem(&picture.config, nqn)?;
+                }
+                Ok(views::subsystems(&picture, wanted.nqn.as_deref()))
+            }
+            "nvmf_subsystem_get_controllers" | "nvmf_subsystem_get_qpairs" => {
+                let of: ControllersOf = read(params)?;
+                let picture = self.picture().await?;
+                has_subsystem(&picture.config, &of.nqn)?;
+                Ok(match method {
+                    "nvmf_subsystem_get_qpairs" => views::qpairs(&picture, &of.nqn),
+                    _ => views::controllers(&picture, &of.nqn),
+                })
+            }
+            "nvmf_subsystem_get_listeners" => {
+                let of: ControllersOf = read(params)?;
+                let picture = self.picture().await?;
+                has_subsystem(&picture.config, &of.nqn)?;
+                Ok(views::listeners(&picture))
+            }
+            _ if method.starts_with("bdev_") => self.bdev(method, params).await,
+            _ => self.spdk_change(method, params).await,
+        }
+    }
+
+    async fn spdk_change(&self, method: &str, params: Params) -> Answer {
+        match method {
+            "nvmf_create_subsystem" => self.create_subsystem(params).await,
+            "nvmf_delete_subsystem" => {
+                let SubsystemOf { nqn, .. } = read(params)?;
+                self.change(Kind::Shrinks, move |stage| {
+                    stage.draft.remove_subsystem(&nqn).map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "nvmf_subsystem_add_ns" => self.add_ns(params).await,
+            "nvmf_subsystem_remove_ns" => {
+                let NsRemove { nqn, nsid, .. } = read(params)?;
+                self.change(Kind::Shrinks, move |stage| {
+                    stage.draft.remove_namespace(&nqn, nsid).map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "nvmf_subsystem_add_listener"
+            | "nvmf_subsystem_remove_listener"
+            | "nvmf_subsystem_listener_set_ana_state" => self.of_listener(method, params).await,
+            "nvmf_subsystem_add_host" => {
+                let HostOf { nqn, host, .. } = read(params)?;
+                self.change(Kind::Grows, move |stage| {
+                    stage.draft.add_host(&nqn, &host).map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "nvmf_subsystem_remove_host" => {
+                let HostOf { nqn, host, .. } = read(params)?;
+                self.change(Kind::Shrinks, move |stage| {
+                    stage.draft.remove_host(&nqn, &host).map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "nvmf_subsystem_allow_any_host" => {
+                let Allow {
+                    nqn,
+                    allow_any_host,
+                    ..
+                } = read(params)?;
+                self.change(Kind::Alone, move |stage| {
+                    let allowed = stage.draft.allow_any_host(&nqn, allow_any_host);
+                    allowed.map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            _ => Err(Error::no_method()),
+        }
+    }
+
+    async fn create_subsystem(&self, params: Params) -> Answer {
+        let create: SubsystemCreate = read(params)?;
+        if create.passthrough || create.enable_nssr {
+            return Err(invalid());
+        }
+        let range = match (create.min_cntlid, create.max_cntlid) {
+            (None, None) => None,
+            (first, last) => {
+                // SPDK's default goes further than NVMe's range of dynamic controllers.
+                let last = last.unwrap_or(0xffef).min(0xffef);
+                Some(format!("{}-{last}", first.unwrap_or(1)))
+            }
+        };
+        let new = NewSubsystem {
+            nqn: create.nqn,
+            serial: create.serial_number,
+            model: create.model_number,
+            controller_ids: range,
+            allow_any_host: create.allow_any_host,
+            hosts: Vec::new(),
+        };
+        self.change(Kind::Grows, move |stage| {
+            let added = stage.draft.add_subsystem(&new);
+            added.map_err(|error| {
+                let message = format!("Unable to create subsystem {}: {error}", new.nqn);
+                Error::new(Error::INTERNAL, message)
+            })?;
+            Ok(json!(true))
+        })
+        .await
+    }
+
+    async fn add_ns(&self, params: Params) -> Answer {
+        let NsAdd { nqn, namespace, .. } = read(params)?;
+        if namespace.no_auto_visible || namespace.ptpl_file.is_some() || namespace.eui64.is_some() {
+            return Err(Error::invalid(
+                "Invalid parameters: Cairn has no ptpl_file, eui64 and no_auto_visible",
+            ));
+        }
+        self.change(Kind::Grows, move |stage| {
+            let Some(disk) = stage.disks.get(&namespace.bdev_name) else {
+                let message = format!("Invalid parameters: no bdev {}", namespace.bdev_name);
+                return Err(Error::invalid(message));
+            };
+            let new = NewNamespace {
+                nsid: namespace.nsid.filter(|nsid| *nsid != 0),
+                name: Some(namespace.bdev_name.clone()),
+                export: disk.export.clone(),
+                uuid: namespace.uuid.clone().or_else(|| disk.uuid.clone()),
+                nguid: namespace.nguid.clone(),
+                block_size: disk.block_size,
+                read_only: disk.read_only,
+                shared: false,
+                ana_group: namespace.anagrpid,
+            };
+            let nsid = stage.draft.add_namespace(&nqn, &new);
+            nsid.map(Value::from).map_err(|error| match error {
+                EditError::Exists(message) => Error::invalid(message),
+                other => of(other),
+            })
+        })
+        .await
+    }
+
+    async fn of_listener(&self, method: &str, params: Params) -> Answer {
+        let listener: ListenerOf = read(params)?;
+        let (address, port) = place(&listener)?;
+        let picture = self.picture().await?;
+        has_subsystem(&picture.config, &listener.nqn)?;
+        let state = listener.ana_state.as_deref().map(ana).transpose()?;
+        match method {
+            "nvmf_subsystem_add_listener" => {
+                let new = NewListener {
+                    address,
+                    port,
+                    provider: None,
+                    ana: state.map(str::to_owned),
+                    pkey: None,
+                };
+                self.change(Kind::Grows, move |stage| {
+                    match stage.draft.add_listener(&new) {
+                        // Each listener serves all subsystems: another one has it already.
+                        Ok(()) | Err(EditError::Exists(_)) => Ok(json!(true)),
+                        Err(other) => Err(of(other)),
+                    }
+                })
+                .await
+            }
+            "nvmf_subsystem_remove_listener" => {
+                if picture.config.subsystems.len() > 1 {
+                    return Err(Error::errno(
+                        Errno::BUSY,
+                        "the listener serves all subsystems: delete the others first, or remove \
+                         it by cairn_listener_remove",
+                    ));
+                }
+                self.change(Kind::Shrinks, move |stage| {
+                    let removed = stage.draft.remove_listener(address, port);
+                    removed.map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            _ => {
+                let state = state.ok_or_else(invalid)?;
+                let group = listener.anagrpid;
+                self.change(Kind::Alone, move |stage| {
+                    let set = stage.draft.set_ana(address, port, group, state);
+                    set.map_err(of)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+        }
+    }
+
+    async fn bdev(&self, method: &str, params: Params) -> Answer {
+        match method {
+            "bdev_get_bdevs" => {
+                let BdevOf { name, .. } = read(params)?;
+                let picture = self.picture().await?;
+                let all = bdevs::all(&picture, &self.facts().disks);
+                let wanted =
+                    |bdev: &&Value| name.as_deref().is_none_or(|name| bdev["name"] == name);
+                let found: Vec<&Value> = all.iter().filter(wanted).collect();
+                if found.is_empty() && name.is_some() {
+                    return Err(Error::errno(Errno::NODEV, "No such device"));
+                }
+                Ok(json!(found))
+            }
+            "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create" => {
+                let new = bdevs::create(method, params)?;
+                self.change(Kind::Grows, move |stage: &mut Stage| new.add(stage))
+                    .await
+            }
+            "bdev_malloc_delete" | "bdev_null_delete" | "bdev_aio_delete" | "bdev_uring_delete" => {
+                let BdevOf { name, .. } = read(params)?;
+                let name = name.ok_or_else(invalid)?;
+                self.change(Kind::Shrinks, move |stage| bdevs::delete(stage, &name))
+                    .await
+            }
+            _ => Err(Error::no_method()),
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What requests by SPDK's names carry. `tgt_name` is accepted: there is one target.
+
+use serde::Deserialize;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubsystemCreate {
+    pub(super) nqn: String,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+    pub(super) serial_number: Option<String>,
+    pub(super) model_number: Option<String>,
+    #[serde(rename = "max_namespaces")]
+    pub(super) _max_namespaces: Option<u32>,
+    #[serde(default)]
+    pub(super) allow_any_host: bool,
+    #[serde(rename = "ana_reporting")]
+    pub(super) _ana_reporting: Option<bool>,
+    pub(super) min_cntlid: Option<u16>,
+    pub(super) max_cntlid: Option<u16>,
+    #[serde(default)]
+    pub(super) passthrough: bool,
+    #[serde(default)]
+    pub(super) enable_nssr: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SubsystemOf {
+    pub(super) nqn: String,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+pub(super) type ControllersOf = SubsystemOf;
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Wanted {
+    pub(super) nqn: Option<String>,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NsAdd {
+    pub(super) nqn: String,
+    pub(super) namespace: NsParams,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NsParams {
+    pub(super) bdev_name: String,
+    pub(super) nsid: Option<u32>,
+    pub(super) nguid: Option<String>,
+    pub(super) eui64: Option<String>,
+    pub(super) uuid: Option<String>,
+    pub(super) ptpl_file: Option<String>,
+    pub(super) anagrpid: Option<u32>,
+    #[serde(default)]
+    pub(super) no_auto_visible: bool,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NsRemove {
+    pub(super) nqn: String,
+    pub(super) nsid: u32,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostOf {
+    pub(super) nqn: String,
+    pub(super) host: String,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Allow {
+    pub(super) nqn: String,
+    pub(super) allow_any_host: bool,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListenerOf {
+    pub(super) nqn: String,
+    pub(super) listen_address: ListenAddress,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+    pub(super) ana_state: Option<String>,
+    pub(super) anagrpid: Option<u32>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ListenAddress {
+    pub(super) trtype: String,
+    pub(super) adrfam: Option<String>,
+    pub(super) traddr: String,
+    pub(super) trsvcid: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct BdevOf {
+    pub(super) name: Option<String>,
+    #[serde(rename = "timeout")]
+    pub(super) _timeout: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct SizedBdev {
+    pub(super) name: Option<String>,
+    pub(super) block_size: u32,
+    pub(super) num_blocks: u64,
+    pub(super) uuid: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct FileBdev {
+    pub(super) name: String,
+    pub(super) filename: String,
+    pub(super) block_size: Option<u32>,
+    #[serde(default)]
+    pub(super) readonly: bool,
+    pub(super) uuid: Option<String>,
+}

@@ -1,0 +1,196 @@
+//! What requests by SPDK's names are answered.
+
+use cairn_config::{Access, Config, Listener, Namespace};
+use nvme_proto::wire::log::AnaState;
+use serde_json::{Value, json};
+
+use crate::server::Picture;
+
+/// In the shape that clients split into numbers.
+pub(super) fn version() -> Value {
+    let text = env!("CARGO_PKG_VERSION");
+    let mut numbers = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+    let mut next = || numbers.next().unwrap_or(0);
+    json!({
+        "version": format!("Cairn {text}"),
+        "fields": {"major": next(), "minor": next(), "patch": next(), "suffix": " (Cairn)"},
+    })
+}
+
+/// The one transport.
+pub(super) fn transports(config: &Config) -> Value {
+    let target = &config.target;
+    json!([{
+        "trtype": "RDMA",
+        "max_queue_depth": target.queue_depth,
+        "max_io_qpairs_per_ctrlr": target.io_queues,
+        "in_capsule_data_size": target.in_capsule_data_bytes,
+        "max_io_size": target.max_transfer_bytes,
+        "io_unit_size": target.max_transfer_bytes,
+    }])
+}
+
+/// Counts of the whole target.
+pub(super) fn stats(picture: &Picture) -> Value {
+    let (mut admin, mut io) = (0, 0);
+    for (_, shared) in &picture.subsystems {
+        for controller in shared.view().controllers {
+            for (qid, _) in controller.queues {
+                if qid == 0 {
+                    admin += 1;
+                } else {
+                    io += 1;
+                }
+            }
+        }
+    }
+    json!({
+        "tick_rate": 1_000_000_000,
+        "poll_groups": [{
+            "name": "cairn",
+            "current_admin_qpairs": admin,
+            "current_io_qpairs": io,
+            "transports": [{"trtype": "RDMA"}],
+        }],
+    })
+}
+
+fn address(listener: &Listener) -> Value {
+    json!({
+        "trtype": "RDMA",
+        "adrfam": if listener.address.is_ipv4() { "IPv4" } else { "IPv6" },
+        "traddr": listener.address.to_string(),
+        "trsvcid": listener.port.to_string(),
+    })
+}
+
+/// What the disk of a namespace is called.
+pub(super) fn bdev_name(namespace: &Namespace) -> String {
+    let name = namespace.name.clone();
+    name.unwrap_or_else(|| super::bdevs::unnamed(namespace))
+}
+
+/// The subsystems, discovery's first.
+pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
+    let config = &picture.config;
+    let listeners: Vec<Value> = config.listeners.iter().map(address).collect();
+    let mut all = Vec::new();
+    if wanted.is_none() {
+        all.push(json!({
+            "nqn": "nqn.2014-08.org.nvmexpress.discovery",
+            "subtype": "Discovery",
+            "listen_addresses": listeners,
+            "allow_any_host": true,
+            "hosts": [],
+        }));
+    }
+    let is_wanted = |nqn: &str| wanted.is_none_or(|wanted| wanted == nqn);
+    for subsystem in config
+        .subsystems
+        .iter()
+        .filter(|one| is_wanted(one.nqn.raw()))
+    {
+        let hosts: Vec<Value> = match &subsystem.access {
+            Access::AnyHost => Vec::new(),
+            Access::Hosts(hosts) => hosts
+                .iter()
+                .map(|host| json!({"nqn": host.raw()}))
+                .collect(),
+        };
+        let mut shared = picture.subsystems.iter();
+        let view = shared
+            .find(|(nqn, _)| *nqn == subsystem.nqn)
+            .map(|(_, shared)| shared.view());
+        let namespaces = subsystem.namespaces.iter().map(|namespace| {
+            let mut entries = view.iter().flat_map(|view| &view.namespaces.namespaces);
+            let entry = entries.find(|entry| entry.namespace.nsid == namespace.nsid);
+            let mut shown = json!({
+                "nsid": namespace.nsid,
+                "bdev_name": bdev_name(namespace),
+                "name": bdev_name(namespace),
+                "uuid": entry.map(|entry| entry.namespace.uuid.to_string()),
+                "anagrpid": namespace.ana_group,
+            });
+            if let Some(nguid) = namespace.nguid {
+                shown["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
+            }
+            shown
+        });
+        all.push(json!({
+            "nqn": subsystem.nqn.raw(),
+            "subtype": "NVMe",
+            "listen_addresses": listeners,
+            "allow_any_host": subsystem.access == Access::AnyHost,
+            "hosts": hosts,
+            "serial_number": subsystem.serial,
+            "model_number": subsystem.model,
+            "max_namespaces": cairn_config::NSID_MAX,
+            "min_cntlid": subsystem.controller_ids.start(),
+            "max_cntlid": subsystem.controller_ids.end(),
+            "namespaces": namespaces.collect::<Vec<_>>(),
+        }));
+    }
+    Value::Array(all)
+}
+
+/// The listeners, which serve all subsystems.
+pub(super) fn listeners(picture: &Picture) -> Value {
+    let listeners = picture.config.listeners.iter().map(|listener| {
+        let state = match listener.ana.get(1) {
+            AnaState::OPTIMIZED => "optimized",
+            AnaState::NON_OPTIMIZED => "non_optimized",
+            _ => "inaccessible",
+        };
+        json!({
+            "address": address(listener),
+            "ana_states": [{"ana_group": 1, "ana_state": state}],
+        })
+    });
+    listeners.collect()
+}
+
+fn of(picture: &Picture, nqn: &str) -> Vec<crate::registry::ControllerView> {
+    let mut all = picture.subsystems.iter();
+    let found = all.find(|(known, _)| known.raw() == nqn);
+    found.map_or_else(Vec::new, |(_, shared)| shared.view().controllers)
+}
+
+/// Who uses a subsystem.
+pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
+    let controllers = of(picture, nqn).into_iter().map(|controller| {
+        json!({
+            "cntlid": controller.cntlid,
+            "cntrltype": "io",
+            "hostnqn": controller.host_nqn,
+            "num_io_qpairs": controller.queues.iter().filter(|(qid, _)| *qid != 0).count(),
+        })
+    });
+    controllers.collect()
+}
+
+/// Their queues.
+pub(super) fn qpairs(picture: &Picture, nqn: &str) -> Value {
+    let mut all = Vec::new();
+    let end = |address: std::net::SocketAddr| {
+        json!({
+            "trtype": "RDMA",
+            "adrfam": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+            "traddr": address.ip().to_string(),
+            "trsvcid": address.port().to_string(),
+        })
+    };
+    for controller in of(picture, nqn) {
+        for (qid, queue) in controller.queues {
+            all.push(json!({
+                "cntlid": controller.cntlid,
+                "qid": qid,
+                "state": "enabled",
+                "hostnqn": controller.host_nqn,
+                "thread": format!("reactor_{}", queue.reactor),
+                "listen_address": end(queue.local),
+                "peer_address": end(queue.peer),
+            }));
+        }
+    }
+    Value::Array(all)
+}

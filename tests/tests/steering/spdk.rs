@@ -1,0 +1,214 @@
+//! Exchanges by SPDK's names: what its clients send, and what they read.
+
+use std::process::Command;
+
+use serde_json::{Value, json};
+
+use crate::target::{NQN, Steered};
+
+/// Each field of `wanted` is in `found`, with its value.
+fn includes(found: &Value, wanted: &Value) -> bool {
+    match (found, wanted) {
+        (Value::Object(found), Value::Object(wanted)) => wanted
+            .iter()
+            .all(|(key, value)| found.get(key).is_some_and(|found| includes(found, value))),
+        (Value::Array(found), Value::Array(wanted)) => {
+            found.len() == wanted.len()
+                && found
+                    .iter()
+                    .zip(wanted)
+                    .all(|(found, wanted)| includes(found, wanted))
+        }
+        _ => found == wanted,
+    }
+}
+
+const NEW: &str = "nqn.2016-06.io.spdk:cnode1";
+const HOST: &str = "nqn.2016-06.io.spdk:host1";
+
+fn listener(target: &Steered) -> Value {
+    json!({"trtype": "RDMA", "adrfam": "IPv4", "traddr": target.address, "trsvcid": "4420"})
+}
+
+fn malloc() -> Value {
+    json!({"num_blocks": 2048, "block_size": 512, "name": "Malloc0"})
+}
+
+#[test]
+fn recorded_exchanges_have_their_answers() {
+    let mut target = Steered::start();
+    build(&target);
+    // What was built is there after a crash.
+    target.crash();
+    views_show_it(&target);
+    mistakes_have_their_codes(&target);
+    for (method, params) in [
+        ("nvmf_subsystem_remove_ns", json!({"nqn": NEW, "nsid": 7})),
+        // With the namespace that it is.
+        ("bdev_malloc_delete", json!({"name": "Malloc0"})),
+        ("nvmf_delete_subsystem", json!({"nqn": NEW})),
+    ] {
+        assert_eq!(target.done(method, params), true, "{method}");
+    }
+    let left = target.done("nvmf_get_subsystems", json!({}));
+    assert_eq!(left.as_array().unwrap().len(), 2);
+    assert_eq!(left[1]["nqn"], NQN);
+}
+
+fn build(target: &Steered) {
+    for (method, params, result) in [
+        (
+            "nvmf_create_transport",
+            json!({"trtype": "RDMA", "io_unit_size": 8192}),
+            json!(true),
+        ),
+        ("bdev_malloc_create", malloc(), json!("Malloc0")),
+        (
+            "bdev_malloc_create",
+            json!({"num_blocks": 8, "block_size": 4096}),
+            json!("Malloc1"),
+        ),
+        (
+            "bdev_null_create",
+            json!({"name": "Null0", "num_blocks": 64, "block_size": 512}),
+            json!("Null0"),
+        ),
+        (
+            "nvmf_create_subsystem",
+            json!({"nqn": NEW, "serial_number": "SPDK1", "min_cntlid": 1, "max_cntlid": 65519}),
+            json!(true),
+        ),
+        (
+            "nvmf_subsystem_add_ns",
+            json!({"nqn": NEW, "namespace": {"bdev_name": "Malloc0"}}),
+            json!(1),
+        ),
+        (
+            "nvmf_subsystem_add_ns",
+            json!({"nqn": NEW, "namespace": {"bdev_name": "Null0", "nsid": 7}}),
+            json!(7),
+        ),
+        (
+            "nvmf_subsystem_add_listener",
+            json!({"nqn": NEW, "listen_address": listener(target)}),
+            json!(true),
+        ),
+        (
+            "nvmf_subsystem_add_host",
+            json!({"nqn": NEW, "host": HOST}),
+            json!(true),
+        ),
+        (
+            "nvmf_subsystem_allow_any_host",
+            json!({"nqn": NEW, "allow_any_host": false}),
+            json!(true),
+        ),
+    ] {
+        assert_eq!(
+            target.done(method, params.clone()),
+            result,
+            "{method} {params}"
+        );
+    }
+}
+
+fn views_show_it(target: &Steered) {
+    let at = listener(target);
+    let subsystems = target.done("nvmf_get_subsystems", json!({}));
+    let wanted = json!({
+        "nqn": NEW,
+        "subtype": "NVMe",
+        "listen_addresses": [at],
+        "allow_any_host": false,
+        "hosts": [{"nqn": HOST}],
+        "serial_number": "SPDK1",
+        "namespaces": [{"nsid": 1, "bdev_name": "Malloc0"}, {"nsid": 7, "bdev_name": "Null0"}],
+    });
+    assert!(includes(&subsystems[2], &wanted), "{subsystems:#}");
+    assert_eq!(subsystems[0]["subtype"], "Discovery");
+    let bdevs = target.done("bdev_get_bdevs", json!({"name": "Malloc0"}));
+    let bdev = json!([{"name": "Malloc0", "block_size": 512, "num_blocks": 2048, "claimed": true}]);
+    assert!(includes(&bdevs, &bdev), "{bdevs:#}");
+    let listeners = target.done("nvmf_subsystem_get_listeners", json!({"nqn": NEW}));
+    assert!(
+        includes(&listeners, &json!([{"address": at}])),
+        "{listeners:#}"
+    );
+}
+
+fn mistakes_have_their_codes(target: &Steered) {
+    for (method, params, code) in [
+        ("bdev_malloc_create", malloc(), -17),
+        (
+            "bdev_malloc_create",
+            json!({"num_blocks": 1, "block_size": 100}),
+            -22,
+        ),
+        ("bdev_malloc_create", json!({"block_size": 512}), -32602),
+        ("bdev_get_bdevs", json!({"name": "none"}), -19),
+        ("bdev_malloc_delete", json!({"name": "none"}), -19),
+        (
+            "bdev_aio_create",
+            json!({"name": "a", "filename": "/no/such/file"}),
+            -2,
+        ),
+        ("nvmf_create_transport", json!({"trtype": "TCP"}), -32602),
+        ("nvmf_create_subsystem", json!({"nqn": NEW}), -32603),
+        (
+            "nvmf_delete_subsystem",
+            json!({"nqn": "nqn.2016-06.io.spdk:none"}),
+            -32602,
+        ),
+        (
+            "nvmf_get_subsystems",
+            json!({"nqn": "nqn.2016-06.io.spdk:none"}),
+            -32602,
+        ),
+        (
+            "nvmf_subsystem_add_ns",
+            json!({"nqn": NEW, "namespace": {"bdev_name": "none"}}),
+            -32602,
+        ),
+        (
+            "nvmf_subsystem_remove_ns",
+            json!({"nqn": NEW, "nsid": 9}),
+            -32602,
+        ),
+        ("bdev_lvol_create", json!({}), -32601),
+    ] {
+        assert_eq!(
+            target.refused(method, params.clone()),
+            code,
+            "{method} {params}"
+        );
+    }
+}
+
+/// SPDK's own client, if `SPDK_PYTHON` names the folder of its package.
+#[test]
+fn spdks_own_client_builds_a_subsystem() {
+    let Some(python) = std::env::var_os("SPDK_PYTHON") else {
+        cairn_skips::skip("SPDK_PYTHON names no folder with SPDK's Python package");
+        return;
+    };
+    let target = Steered::start();
+    let script = format!(
+        "from spdk.rpc.client import JSONRPCClient\n\
+         c = JSONRPCClient('{}')\n\
+         assert 'nvmf_get_subsystems' in c.rpc_get_methods()\n\
+         assert c.bdev_malloc_create(num_blocks=2048, block_size=512, name='Malloc0') == 'Malloc0'\n\
+         nqn = 'nqn.2016-06.io.spdk:cnode1'\n\
+         assert c.nvmf_create_subsystem(nqn=nqn, allow_any_host=True)\n\
+         assert c.nvmf_subsystem_add_ns(nqn=nqn, namespace=dict(bdev_name='Malloc0')) == 1\n\
+         assert c.nvmf_get_subsystems(nqn=nqn)[0]['namespaces'][0]['name'] == 'Malloc0'\n\
+         assert c.nvmf_delete_subsystem(nqn=nqn)\n",
+        target.socket().display(),
+    );
+    let output = Command::new("python3")
+        .args(["-c", &script])
+        .env("PYTHONPATH", python)
+        .output()
+        .unwrap();
+    let error = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{error}");
+}

@@ -1,0 +1,164 @@
+//! Words that plain English does not need, kept out of the pages, help texts, log lines and
+//! errors. CONTRIBUTING.md has the rules; the glossary of docs/architecture.md has the words to use.
+
+mod common;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What not to write, and what to write instead.
+const WORDS: [(&str, &str); 24] = [
+    ("whoever", "name the actor: a host, an attacker, a program"),
+    ("nobody", "no host, no program, nothing"),
+    ("somebody", "name the actor"),
+    ("everybody", "all hosts, each program"),
+    ("hear", "receive, accept"),
+    ("hears", "receives, accepts"),
+    ("heard", "received"),
+    ("tell", "report, send, show, configure"),
+    ("tells", "reports, sends, shows"),
+    ("told", "reported, sent, configured"),
+    ("mend", "fix"),
+    ("mends", "fixes"),
+    ("mended", "fixed"),
+    ("want", "require"),
+    ("wants", "requires"),
+    ("shall", "use the present tense"),
+    ("remark", "report"),
+    ("goodbye", "disconnect"),
+    ("deaf", "does not receive"),
+    ("another day", "give the date"),
+    ("by verbs", "with verbs, by libibverbs"),
+    ("no rule says", "no rule matches"),
+    ("is of one with", "belongs to"),
+    ("asks without end", "sends many requests"),
+];
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+/// The words in this text, whole and in any case.
+fn found(text: &str) -> Vec<(&'static str, &'static str)> {
+    let text = text.to_lowercase();
+    let boundary = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != '_');
+    WORDS
+        .into_iter()
+        .filter(|(word, _)| {
+            text.match_indices(word).any(|(at, _)| {
+                boundary(text[..at].chars().next_back())
+                    && boundary(text[at + word.len()..].chars().next())
+            })
+        })
+        .collect()
+}
+
+/// The page without what stands in backticks or fences: names of programs, files and tests.
+fn prose(page: &str) -> Vec<(usize, String)> {
+    let mut fenced = false;
+    let mut lines = Vec::new();
+    for (at, line) in page.lines().enumerate() {
+        if line.trim_start().starts_with("```") {
+            fenced = !fenced;
+        } else if !fenced {
+            let outside: Vec<&str> = line.split('`').step_by(2).collect();
+            lines.push((at + 1, outside.join("x")));
+        }
+    }
+    lines
+}
+
+/// What programs print: string literals, and the doc comments that clap shows as help.
+fn printed(source: &str) -> Vec<(usize, String)> {
+    let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap();
+    let has_help = source.contains("clap::");
+    let mut lines = Vec::new();
+    let mut is_open = false;
+    for (at, line) in source.lines().enumerate() {
+        let trimmed = line.trim_start();
+        if let Some(help) = trimmed.strip_prefix("/// ") {
+            if has_help {
+                lines.push((at + 1, help.to_owned()));
+            }
+        } else if !trimmed.starts_with("//") {
+            // A literal goes on in the next line behind a backslash.
+            let begins = usize::from(!is_open);
+            let inside: Vec<&str> = line.split('"').skip(begins).step_by(2).collect();
+            let quotes = line.matches('"').count();
+            is_open = line.ends_with('\\') && (is_open == (quotes % 2 == 0));
+            lines.push((at + 1, inside.join(" ")));
+        }
+    }
+    lines
+}
+
+/// The pages under a folder. Decisions are as they were written.
+fn pages(folder: &Path) -> Vec<PathBuf> {
+    let mut all = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() && !path.ends_with("decisions") {
+            all.extend(pages(&path));
+        } else if path.extension().is_some_and(|ending| ending == "md") {
+            all.push(path);
+        }
+    }
+    all
+}
+
+fn check(files: &[PathBuf], lines: impl Fn(&str) -> Vec<(usize, String)>) {
+    let mut wrong = Vec::new();
+    for file in files {
+        let text = fs::read_to_string(file).unwrap();
+        let name = file.strip_prefix(root()).unwrap().display().to_string();
+        for (at, line) in lines(&text) {
+            // A key of systemd's units.
+            let line = line.replace("Wants=", "");
+            for (word, instead) in found(&line) {
+                wrong.push(format!("{name}:{at}: \"{word}\": {instead}"));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "plainer, please:\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn pages_are_in_plain_english() {
+    let mut files = vec![
+        root().join("README.md"),
+        root().join("CONTRIBUTING.md"),
+        root().join("SECURITY.md"),
+    ];
+    files.extend(pages(&root().join("docs")));
+    assert!(files.len() > 20, "only {} pages are found", files.len());
+    check(&files, prose);
+}
+
+#[test]
+fn programs_print_plain_english() {
+    let mut files = common::rust_files(&root());
+    let tests = |file: &PathBuf| {
+        let inside = file.strip_prefix(root()).unwrap();
+        inside.components().any(|part| part.as_os_str() == "tests")
+            || inside.file_stem().is_some_and(|stem| stem == "tests")
+    };
+    files.retain(|file| !tests(file));
+    assert!(files.len() > 200, "only {} files are found", files.len());
+    check(&files, printed);
+}
+
+#[test]
+fn words_are_found_as_words() {
+    assert_eq!(found("Whoever comes").len(), 1);
+    assert_eq!(found("a shallow heart, hearing").len(), 0);
+    assert_eq!(prose("a `told`\n```\ntold\n```\ntold")[1].1, "told");
+    let source = "use clap::Parser;\n/// Told.\nfn f() { g(\"told\"); } // told\n//! told\n";
+    let lines = printed(source);
+    assert_eq!(
+        lines
+            .iter()
+            .filter(|(_, line)| found(line).len() == 1)
+            .count(),
+        2
+    );
+}
