@@ -233,7 +233,7 @@ pub(super) enum HostAction {
         /// The subsystem
         nqn: String,
         /// Whether every host may connect
-        #[arg(value_name = "on|off", value_parser = on_or_off)]
+        #[arg(value_name = "on|off", value_parser = on_or_off, action = clap::ArgAction::Set)]
         allow: bool,
         #[command(flatten)]
         at: At,

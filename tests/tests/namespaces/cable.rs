@@ -64,7 +64,8 @@ const AS_IT_IS: &str = "egress-qos-map 0:0 1:1 2:2 3:3 4:4 5:5 6:6 7:7";
 pub(crate) const BAD: FaultOptions = FaultOptions {
     loss_per_mille: 20,
     duplication_per_mille: 10,
-    corruption_per_mille: 5,
+    // Of some 200 packets an end, enough that each run sees a few.
+    corruption_per_mille: 40,
     reordering_per_mille: 10,
     seed: 7,
 };
