@@ -8,7 +8,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::desk::{Change, Facts, Job, Kind, Known, Pending, of_edit, stopped};
+use super::changes::{Change, Facts, Job, Kind, Known, Pending, of_edit, stopped};
 use super::parameters::{
     AnyHost, ControllerOf, HostOf, ListenerAt, Named, NamespaceAdd, NamespaceOf, Nothing,
     SubsystemAdd, read,
@@ -235,7 +235,7 @@ impl Methods {
         self.handle.look().await.ok_or_else(stopped)
     }
 
-    /// What the desk has published.
+    /// What the change queue has published.
     pub(super) fn facts(&self) -> Facts {
         self.known.facts()
     }
@@ -244,7 +244,7 @@ impl Methods {
     pub(super) async fn change(
         &self,
         kind: Kind,
-        change: impl Fn(&mut super::desk::Stage) -> Answer + Send + Sync + 'static,
+        change: impl Fn(&mut super::changes::Stage) -> Answer + Send + Sync + 'static,
     ) -> Answer {
         let (answer, answered) = oneshot::channel();
         let change: Change = Box::new(change);

@@ -3,9 +3,9 @@
 //!
 //! A request that changes something becomes a change of the configuration's text, which goes
 //! the way of a reload, and is on the disk before the client reads that it was done
-//! ([`desk`]). Requests come by JSON-RPC ([`cairn_control`]).
+//! ([`changes`]). Requests come by JSON-RPC ([`cairn_control`]).
 
-mod desk;
+mod changes;
 mod methods;
 mod parameters;
 mod source;
@@ -20,10 +20,10 @@ use tokio::sync::{mpsc, oneshot};
 pub(crate) use source::Source;
 
 use crate::server::Companion;
-use desk::{Desk, JOBS_MAX, Job};
+use changes::{ChangeQueue, JOBS_MAX, Job};
 use methods::Methods;
 
-/// A way to the desk from other threads.
+/// Hands changes over from other threads.
 #[derive(Debug, Clone)]
 pub(crate) struct Steering {
     jobs: mpsc::Sender<Job>,
@@ -33,7 +33,7 @@ impl Steering {
     /// Reads the file again and changes to it. What is received says how that ended.
     pub(crate) fn reload(&self) -> oneshot::Receiver<Result<(), String>> {
         let (answer, answered) = oneshot::channel();
-        // A full desk drops the answer's sender.
+        // A full queue drops the answer's sender.
         let _ = self.jobs.try_send(Job::Reload { answer });
         answered
     }
@@ -50,15 +50,15 @@ pub(crate) fn companion(
     let steering = Steering { jobs: jobs.clone() };
     let companion: Companion = Box::new(move |handle| {
         let source = Arc::new(source);
-        let (desk, known) = Desk::new(handle.clone(), Arc::clone(&source), text);
+        let (changes, known) = ChangeQueue::new(handle.clone(), Arc::clone(&source), text);
         let methods = Methods::new(handle, jobs, known, source);
         Box::pin(async move {
-            let desk = desk.run(waiting);
+            let changes = changes.run(waiting);
             match socket {
                 Some(socket) => {
-                    tokio::join!(desk, serve(socket, methods));
+                    tokio::join!(changes, serve(socket, methods));
                 }
-                None => desk.await,
+                None => changes.await,
             }
         })
     });

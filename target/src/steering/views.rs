@@ -5,7 +5,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use cairn_config::{Access, Config};
 use serde_json::{Value, json};
 
-use super::desk::Facts;
+use super::changes::Facts;
 use super::source::{Source, export_of};
 use crate::server::Picture;
 

@@ -7,7 +7,7 @@ use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use super::super::desk::{Disk, Stage};
+use super::super::changes::{Disk, Stage};
 use super::super::parameters::read;
 use super::super::source::export_of;
 use super::parameters::{FileBdev, SizedBdev};

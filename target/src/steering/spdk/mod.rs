@@ -12,7 +12,7 @@ use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use super::desk::{Kind, Stage, of_edit};
+use super::changes::{Kind, Stage, of_edit};
 use super::methods::Methods;
 use super::parameters::read;
 use parameters::{

@@ -37,7 +37,7 @@ pub(super) enum Kind {
     Alone,
 }
 
-/// What the desk is asked for.
+/// What waits in the queue.
 pub(super) enum Job {
     /// Reads the file again.
     Reload {
@@ -76,7 +76,7 @@ pub(super) struct Stage {
     pub(super) disks: BTreeMap<String, Disk>,
 }
 
-/// What others may know of the desk.
+/// What other threads may read of the changes.
 #[derive(Debug, Default)]
 pub(super) struct Known(Mutex<Facts>);
 
@@ -101,7 +101,7 @@ impl Known {
 }
 
 /// Carries out changes.
-pub(super) struct Desk {
+pub(super) struct ChangeQueue {
     handle: Handle,
     source: Arc<Source>,
     /// Of the configuration in force.
@@ -110,18 +110,18 @@ pub(super) struct Desk {
     known: Arc<Known>,
 }
 
-impl Desk {
+impl ChangeQueue {
     pub(super) fn new(handle: Handle, source: Arc<Source>, text: String) -> (Self, Arc<Known>) {
         let known = Arc::new(Known::default());
         known.lock().text.clone_from(&text);
-        let desk = Self {
+        let queue = Self {
             handle,
             source,
             text,
             disks: BTreeMap::new(),
             known: Arc::clone(&known),
         };
-        (desk, known)
+        (queue, known)
     }
 
     /// Carries out what comes.
