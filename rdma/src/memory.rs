@@ -126,8 +126,8 @@ impl Mapping {
 
     /// As [`Self::write`]. In a mapping that no cache holds anyway, long writes go
     /// around the caches: then no line is fetched only to be overwritten, and none
-    /// that is needed is pushed out. Until [`Self::settle`], no other thread may be
-    /// told that the bytes are there.
+    /// that is needed is pushed out. Until [`Self::fence`], no other thread may be
+    /// informed that the bytes are there.
     ///
     /// # Panics
     /// If they do not fit.
