@@ -167,6 +167,8 @@ pub(crate) struct Ring {
     outgoing: Outgoing,
     /// What [`Self::settle`] has waited for, and what was refused.
     settled: VecDeque<Finished>,
+    /// Whether [`Self::pop`] returns only what was settled: in a simulation.
+    settles: bool,
     /// Simulated disks, if it has any.
     simulated: Option<Box<Attachment>>,
     /// Changes that may block, and what the ring cannot do.
@@ -201,6 +203,7 @@ impl Ring {
             in_flight: 0,
             outgoing: Outgoing::new(BATCH),
             settled: VecDeque::new(),
+            settles: false,
             simulated: None,
             apart: Apart::default(),
             images: None,
@@ -310,8 +313,13 @@ impl Ring {
         if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
             return Ok(());
         }
-        let pushed = queue.len() as u32;
         drop(queue);
+        self.enter()
+    }
+
+    /// The system call of [`Self::submit`].
+    fn enter(&mut self) -> io::Result<()> {
+        let pushed = self.uring.submission().len() as u32;
         // Always with GETEVENTS, and never to wait: what a disk finishes at once is
         // to be taken with the call that submits it. Otherwise work that is deferred
         // to us (DEFER_TASKRUN) would want a second one.
@@ -340,14 +348,22 @@ impl Ring {
 
     /// Waits for all operations in flight, so that they end in the order of their
     /// tags and not in one that the kernel chooses: for simulations, where disks
-    /// take no time.
+    /// take no time. From then on nothing else ends: what the kernel or a worker has
+    /// finished waits for the next call, however early it was finished.
     pub(crate) fn settle(&mut self) -> io::Result<()> {
+        self.settles = true;
         self.release_changes();
         while self.in_flight > 0 || self.apart.begun() > 0 {
             match self.take() {
                 Some(finished) => self.settled.push_back(finished),
                 None => self.wait(None)?,
             }
+        }
+        // How often the kernel was called above depends on the workers' speed, and with it
+        // which descriptors it has reported as readable: all that are, now.
+        self.enter()?;
+        while let Some(finished) = self.take() {
+            self.settled.push_back(finished);
         }
         self.settled
             .make_contiguous()
@@ -367,6 +383,9 @@ impl Ring {
     /// The next completion, if there is one.
     pub(crate) fn pop(&mut self) -> Option<Finished> {
         let settled = self.settled.pop_front();
+        if self.settles {
+            return settled;
+        }
         settled.or_else(|| self.take()).or_else(|| self.pop_image())
     }
 

@@ -288,3 +288,15 @@ fn what_a_worker_has_counts_as_in_flight() {
     assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
     assert_eq!(rig.ring.in_flight(), 0);
 }
+
+/// In a simulation a run must not depend on how early the kernel or a worker is done.
+#[test]
+fn what_ends_after_it_was_settled_waits_for_the_next_time() {
+    let mut rig = Rig::new();
+    assert_eq!(rig.ended(), []);
+    let (slot, sevens) = (rig.slot, rig.sevens);
+    rig.ring.read(0, slot, 0, sevens);
+    rig.ring.wait(None).unwrap();
+    assert_eq!(rig.ring.pop(), None, "the read has ended by now");
+    assert_eq!(rig.ended(), [(0, Ok(BLOCK))]);
+}
