@@ -1,37 +1,29 @@
 //! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
 
 mod ana;
-mod arena;
-mod backend;
-mod bare_disk;
+mod capsules;
 pub mod cli;
 mod ending;
 mod exposition;
 mod holdings;
 mod ids;
+mod image;
 mod marking;
-mod memlock;
 mod metrics;
 mod namespace;
 mod panics;
 mod placement;
-pub mod pool;
 mod qpair;
 mod reactor;
 mod registry;
 mod request;
-mod ring;
 mod server;
-mod simulated_disk;
 mod steering;
-mod submission;
 mod top;
 mod work_id;
-mod workers;
 
-pub use backend::OpenError;
-pub use bare_disk::BareDisk;
+pub use cairn_disk::OpenError;
+
 pub use holdings::Holdings;
 pub use panics::end_process_on_panic;
 pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};
-pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_config::Uuid;
+use cairn_disk::{Backend, OpenError, Scope};
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Access, Device, FabricError, Region, peer_line};
 use nvme_proto::io::NamespaceView;
 
-use crate::backend::{Backend, OpenError};
 use crate::metrics::NamespaceCounters;
 
 /// A namespace: what all reactors share of it.
@@ -51,7 +51,14 @@ impl Namespace {
         static NEXT_ID: AtomicU64 = AtomicU64::new(0);
         let uuid = match config.uuid {
             Some(uuid) => uuid,
-            None => backend.identity(config.shared)?,
+            None => {
+                let machine = cairn_config::machine();
+                let scope = Scope {
+                    machine: &machine,
+                    shared: config.shared,
+                };
+                backend.identity(scope)?
+            }
         };
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
@@ -163,7 +170,8 @@ pub(crate) struct Entry {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::backend::Claim;
+    use cairn_disk::{Claim, Habits, SimulatedDisk};
+    use cairn_rdma::Clock;
 
     #[test]
     fn one_disk_that_fails_does_not_keep_the_others_from_being_flushed() {
@@ -172,6 +180,7 @@ mod tests {
             let path = folder.path().join(number.to_string());
             let file = std::fs::File::create(&path).unwrap();
             file.set_len(1 << 20).unwrap();
+            let disk = SimulatedDisk::register(&path, &Clock::default(), 0).unwrap();
             let backend = Backend::open_file(&path, None, Claim::default()).unwrap();
             let config = cairn_config::Namespace {
                 name: None,
@@ -187,22 +196,25 @@ mod tests {
             let namespace = Namespace::new(&config, backend, String::new(), 1).unwrap();
             let namespace = Arc::new(namespace);
             let view = namespace.view();
-            Entry { namespace, view }
+            (Entry { namespace, view }, disk)
         };
-        let namespaces: Vec<Entry> = (1..=3).map(entry).collect();
+        let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();
         let table = NamespaceTable { namespaces };
         assert!(table.flush());
         // A flush that was tried and failed is remembered: so each one shows whether it was.
         for number in [0, 2] {
-            let Backend::File(disk) = &table.namespaces[number].namespace.backend else {
-                unreachable!("opened as a file")
-            };
-            disk.fail_syncs(1);
+            disks[number].set_habits(Habits {
+                flush_error: 1000,
+                ..Habits::default()
+            });
         }
         assert!(!table.flush());
         let failed = |entry: &Entry| entry.namespace.backend.is_failed();
         let failed: Vec<bool> = table.namespaces.iter().map(failed).collect();
         assert_eq!(failed, [true, false, true]);
+        for disk in &disks {
+            disk.set_habits(Habits::default());
+        }
         assert!(!table.flush(), "what was lost stays lost");
     }
 }

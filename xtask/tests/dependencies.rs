@@ -43,6 +43,19 @@ fn the_initiators_library_brings_no_command_line() {
 }
 
 #[test]
+fn block_io_stands_alone() {
+    let crates = crates_of("cairn-disk");
+    assert!(crates.iter().any(|name| name == "cairn-rbd"), "{crates:?}");
+    let above = ["nvme-proto", "cairn-config", "cairn-target", "serde"];
+    for name in OF_PROGRAMS.iter().chain(&above) {
+        assert!(
+            !crates.iter().any(|one| one == name),
+            "it depends on {name}"
+        );
+    }
+}
+
+#[test]
 fn the_protocol_stands_alone() {
     let crates = crates_of("nvme-proto");
     for name in ["cairn-rdma", "libc", "rustix", "tokio"] {

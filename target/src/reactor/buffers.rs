@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
+use cairn_disk::{Arena, UNIT};
+
 use super::fetch;
 use super::io::Io;
 use super::queues::{Queues, Wait};
 use super::time::Now;
-use crate::arena::Arena;
-use crate::pool::UNIT;
 use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage, Task};
 

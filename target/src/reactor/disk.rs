@@ -2,6 +2,7 @@
 //! and [`step_ended`] goes on, or it waits for its turn ([`super::turns`]) or for another try
 //! ([`super::retry`]).
 
+use cairn_disk::{BlockIo, BlockOp, Errno, Progress, Span};
 use cairn_rdma::peer_line;
 use nvme_proto::io::{
     DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, Operation,
@@ -15,9 +16,7 @@ use super::respond;
 use super::sent;
 use super::time::Now;
 use super::turns::Turn;
-use crate::backend::{BlockIo, BlockOp, Errno, Progress};
 use crate::request::{RequestId, Stage, Task};
-use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
 
 /// All that a request needs is here: does what it asks for.

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_disk::{Backend, FileSlot, Ring};
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Device, Region, Sge};
 use nvme_proto::ana;
@@ -12,12 +13,10 @@ use nvme_proto::wire::Status;
 
 use super::port::PORTS_MAX;
 use super::turns::Turns;
-use crate::backend::Backend;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::{ControllerShared, IoCounters};
 use crate::request::{Request, RequestId, RequestTable};
-use crate::ring::{FileSlot, Ring};
 
 /// Between two lines about the failures of one disk.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
@@ -243,16 +242,13 @@ impl Disks {
         ring: &mut Ring,
     ) -> Option<u32> {
         let namespace = &entry.namespace;
-        let file = match &namespace.backend {
-            Backend::File(disk) => match ring.add_file(disk.fd(), disk.handover()) {
-                Ok(file) => Some(file),
-                Err(error) => {
-                    // Cause: the configuration, at a change or when a device is new.
-                    tracing::error!(nsid = namespace.nsid, %error, "a namespace cannot be served");
-                    return None;
-                }
-            },
-            Backend::Rbd(_) | Backend::Memory(_) | Backend::Null(_) => None,
+        let file = match namespace.backend.add_to(ring) {
+            Ok(file) => file,
+            Err(error) => {
+                // Cause: the configuration, at a change or when a device is new.
+                tracing::error!(nsid = namespace.nsid, %error, "a namespace cannot be served");
+                return None;
+            }
         };
         let mut disk = Disk {
             namespace: Arc::clone(namespace),
@@ -339,13 +335,9 @@ impl Disks {
     pub(crate) fn show_ages(&mut self) {
         for disk in self.disks.iter_mut().flatten() {
             disk.counters.oldest_ns.set(disk.oldest.as_nanos() as u64);
-            if let (Backend::File(backend), Some(file)) = (&disk.namespace.backend, disk.file) {
-                let handover = if disk.oldest >= SLOW {
-                    backend.handover_while_slow()
-                } else {
-                    backend.handover()
-                };
-                disk.file = Some(file.with(handover));
+            if let Some(file) = disk.file {
+                let slow = disk.oldest >= SLOW;
+                disk.file = Some(disk.namespace.backend.slot_while(file, slow));
             }
         }
     }

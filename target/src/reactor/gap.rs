@@ -13,7 +13,7 @@ use crate::ids::QpairId;
 use crate::registry::{ControlMessage, KEEP_ALIVE_EXPIRED};
 use crate::work_id::WorkId;
 
-pub(super) use crate::ring::GAP;
+pub(super) use cairn_disk::GAP;
 
 /// How long capsules wait after a gap in which the reactor was to run: the threads that
 /// report ended connections were stopped with it, and have to run first.

@@ -2,14 +2,14 @@
 
 use std::time::Instant;
 
+use cairn_disk::{Arena, Ring, Span};
+
 use super::aborts::Aborts;
 use super::disks::Disks;
 use super::retry::Retries;
 use super::shares::Shares;
-use crate::arena::Arena;
 use crate::ids::ShareId;
 use crate::request::{List, Request};
-use crate::ring::{Ring, Span};
 
 /// What a reactor has of the disks.
 pub(super) struct Io {

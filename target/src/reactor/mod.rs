@@ -26,7 +26,6 @@ mod disk;
 mod disks;
 mod fetch;
 mod gap;
-mod idle;
 mod io;
 mod lifecycle;
 mod lines;
@@ -50,6 +49,7 @@ mod turns;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use cairn_disk::{Finished, Pause};
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::wire::Status;
 
@@ -59,13 +59,11 @@ use crate::metrics::Doing;
 use crate::qpair::QueuePair;
 use crate::registry::Message;
 use crate::request::{RequestId, Task};
-use crate::ring::Finished;
 use crate::work_id::{WorkId, WorkKind};
 
 use admission::STUCK_AFTER;
 use buffers::PASS_BY;
 use control::Control;
-pub(crate) use idle::{Idle, Pause};
 use io::Io;
 use port::Port;
 use queues::{Broken, Queues};

@@ -1,13 +1,13 @@
 //! Room 2: a command of an I/O queue is parsed and finds its disk. The plan says what the
 //! disk is to do, which bytes the device moves by itself, and which buffers the rest takes.
 
+use cairn_disk::{BlockIo, BlockOp};
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FabricsType, Sqe, Status};
 
 use super::disks::{Disk, Disks};
 use super::predecessors::changes;
-use crate::backend::{BlockIo, BlockOp};
 use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, Task};

@@ -3,20 +3,20 @@
 use std::os::fd::RawFd;
 use std::sync::Arc;
 
+use cairn_disk::Ring;
 use cairn_rdma::{
     Access, Completion, Device, Endpoint, EndpointLimits, EndpointOptions, Mapping, PostError,
     QpId, RecvWork, Region,
 };
 
 use super::Sizes;
-use crate::arena::ReceiveSlots;
+use crate::capsules::ReceiveSlots;
 use crate::ids::QpairId;
 use crate::metrics::DeviceCounters;
-use crate::ring::Ring;
 
 /// Devices that a reactor serves at a time: the fixed buffers of the ring, less
 /// its zeroes and the arena.
-pub(crate) const PORTS_MAX: usize = crate::ring::BUFFERS_MAX - 2;
+pub(crate) const PORTS_MAX: usize = cairn_disk::BUFFERS_MAX - 2;
 
 /// One device, as one reactor uses it.
 pub(crate) struct Port {

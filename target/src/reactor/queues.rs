@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
+use cairn_disk::Span;
 use cairn_rdma::{PostError, SendWork, WorkStatus, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use nvme_proto::transfer::DataTransfer;
@@ -16,7 +17,6 @@ use crate::ids::{QpairId, ShareId};
 use crate::metrics::ReactorCounters;
 use crate::qpair::{Association, Qpairs, State};
 use crate::request::{List, Request, RequestId, RequestTable, Stage, Task};
-use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
 
 /// What a reactor has of its hosts.

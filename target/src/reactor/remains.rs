@@ -15,13 +15,13 @@ use std::collections::BTreeSet;
 use std::io;
 use std::time::{Duration, Instant};
 
+use cairn_disk::{Finished, Progress, Ring};
+
 use super::disks::Disks;
 use super::predecessors::changes;
-use crate::backend::Progress;
 use crate::ids::QpairId;
 use crate::qpair::Association;
 use crate::request::{RequestId, RequestTable, Task};
-use crate::ring::{Finished, Ring};
 use crate::work_id::{WorkId, WorkKind};
 
 /// How often to look whether disks have let go, while nothing else wakes the reactor.

@@ -3,6 +3,7 @@
 
 use std::time::Instant;
 
+use cairn_disk::Arena;
 use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList};
 use nvme_proto::controller::error_log::Failure;
 use nvme_proto::transfer::DataTransfer;
@@ -14,7 +15,7 @@ use super::port::Port;
 use super::queues::{Queues, Wait};
 use super::sent;
 use super::time::Now;
-use crate::arena::Arena;
+use crate::capsules::write_response;
 use crate::ids::QpairId;
 use crate::qpair::QueuePair;
 use crate::request::{Request, RequestId, Stage};
@@ -78,7 +79,7 @@ fn respond(
     queue.outbox.push_other(SendWork {
         id: request.work_id(id, WorkKind::Send),
         op,
-        sges: SgeList::one(arena.write_response(id.index(), &cqe, lkey)),
+        sges: SgeList::one(write_response(arena, id.index(), &cqe, lkey)),
         signaled: true,
     });
 }

@@ -16,7 +16,6 @@ use std::time::Instant;
 
 use super::disks::Disks;
 use crate::ids::{QpairId, ShareId};
-use crate::pool;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
 /// A namespace holds little if it holds this part of all.
@@ -277,7 +276,7 @@ fn bytes_needed(request: &Request) -> usize {
     [data, scratch]
         .into_iter()
         .filter(|&length| length > 0)
-        .map(|length| pool::rounded(length as usize))
+        .map(|length| cairn_disk::rounded(length as usize))
         .sum()
 }
 

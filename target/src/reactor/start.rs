@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use cairn_disk::{Arena, Idle, Ring};
 use cairn_rdma::{Clock, Completion, PeerLimit};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
@@ -14,19 +15,17 @@ use super::aborts::Aborts;
 use super::admission;
 use super::control::Control;
 use super::disks::Disks;
-use super::idle::Idle;
 use super::io::Io;
 use super::queues::Queues;
 use super::retry::Retries;
 use super::shares::Shares;
 use super::time::{Now, Time};
 use super::{Reactor, Sizes, TICK};
-use crate::arena::Arena;
+use crate::capsules::response_bytes;
 use crate::metrics::{Doing, ReactorCounters};
 use crate::panics::{self, Panic, Panics, REPORT};
 use crate::registry::{ControlMessage, Inbox, Registry};
 use crate::request::List;
-use crate::ring::Ring;
 
 /// Entries that the ring needs beside one for each request: its polls.
 const RING_SPARE: u32 = 64;
@@ -144,7 +143,11 @@ impl Reactor {
         let reserve = admission::reserve(requests as usize);
         let mut ring = Ring::new(requests + RING_SPARE)?;
         ring.set_clock(clock.clone(), started);
-        let mut arena = Arena::new(requests as usize, sizes.data_bytes, sizes.transfer_bytes)?;
+        let mut arena = Arena::new(
+            response_bytes(requests as usize),
+            sizes.data_bytes,
+            sizes.transfer_bytes,
+        )?;
         arena.set_slot(ring.add_buffer(arena.mapping())?);
         counters.requests_max.set(requests.into());
         counters.buffer_bytes.set(arena.data_bytes() as u64);

@@ -4,8 +4,8 @@ use std::time::Instant;
 
 use cairn_rdma::Clock;
 
-use super::idle::Idle;
 use crate::metrics::Doing;
+use cairn_disk::Idle;
 
 /// When a round began.
 #[derive(Debug, Clone, Copy)]

@@ -4,7 +4,8 @@
 //! One flush of a disk is under way at a time. Those that come meanwhile wait, and the
 //! next flush, which begins after all of them came, ends them all.
 
-use crate::backend::BlockOp;
+use cairn_disk::BlockOp;
+
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
 /// Fallocates of a disk that are under way at a time.

@@ -10,17 +10,15 @@ mod permit;
 pub(crate) use list::List;
 pub(crate) use permit::Permit;
 
+use cairn_disk::{Arena, BlockIo, Buffer};
 use cairn_rdma::Sge;
 use nvme_proto::controller::{AdminCommand, Completion};
 use nvme_proto::io::Operation;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FromZeros, Sqe, Status};
 
-use crate::arena::Arena;
-use crate::backend::BlockIo;
 use crate::ids::QpairId;
 use crate::metrics::Way;
-use crate::pool::Buffer;
 use crate::work_id::{WorkId, WorkKind};
 
 /// A place in the request table.

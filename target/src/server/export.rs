@@ -5,8 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_config::{Access, Backing};
+use cairn_disk::{Backend, Claim, OpenError, files_max};
 use cairn_rdma::Clock;
 use nvme_proto::limits::Limits;
+use nvme_proto::namespace::Preferred;
 use nvme_proto::subsystem::{CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;
 use tokio::sync::mpsc::UnboundedSender;
@@ -15,10 +17,9 @@ use super::StartError;
 use super::control::Control;
 use super::crew::Errand;
 use super::opening::Place;
-use crate::backend::{Backend, Claim, OpenError, name_of};
+use crate::image::{name_of, spec};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
-use crate::ring::files_max;
 
 /// FR: 8 ASCII characters.
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
@@ -190,7 +191,7 @@ impl Export {
             block_shift: view.lbads,
             read_only: config.read_only,
             deallocates: namespace.backend.deallocates_to_zeroes(),
-            preferred: namespace.backend.preferred(),
+            preferred: namespace.backend.preferred().map(preferred),
         };
         let geometry = namespace.backend.geometry();
         // Cause: the configuration, or a disk that changed.
@@ -360,10 +361,19 @@ fn open_backend(
                 // A control plane that has ended serves nothing.
                 let _ = control.send(ControlMessage::DiskChanged);
             });
-            Backend::open_image(image, block_bytes, claim, on_change)
+            Backend::open_image(&spec(image), block_bytes, claim, on_change)
         }
         Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes),
         Backing::Null { bytes } => Backend::null(*bytes, block_bytes, transfer_bytes),
+    }
+}
+
+/// The disk's preferred sizes, as a namespace reports them.
+fn preferred(of_disk: cairn_disk::Preferred) -> Preferred {
+    Preferred {
+        write: of_disk.write,
+        optimal_write: of_disk.optimal_write,
+        deallocate: of_disk.deallocate,
     }
 }
 

@@ -24,11 +24,11 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use cairn_config::Config;
+use cairn_disk::OpenError;
 use cairn_rdma::{Clock, FabricError, Provider};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::oneshot;
 
-use crate::backend::OpenError;
 use crate::exposition::Observed;
 use control::Control;
 use crew::Crew;

@@ -12,11 +12,12 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Backing, Config, Nqn};
+use cairn_disk::{OpenError, where_to_look};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::StartError;
 use super::control::Control;
-use crate::backend::{OpenError, name_of, where_to_look};
+use crate::image::name_of;
 use crate::namespace::Namespace;
 
 /// How long a disk may take to open, or to report its size.

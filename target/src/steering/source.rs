@@ -10,7 +10,7 @@ use cairn_config::{
     NewSubsystem, Reactors,
 };
 
-use crate::backend::name_of;
+use crate::image::name_of;
 
 /// What errors call the configuration of a target without a file.
 const NO_FILE: &str = "the configuration";

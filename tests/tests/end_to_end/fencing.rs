@@ -7,10 +7,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_config::{Config, Flags};
+use cairn_disk::{Habits, Operation, SimulatedDisk};
 use cairn_initiator::{Buffer, Controller, Data, HostOptions, Ticket, command};
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
-use cairn_target::{Habits, Holdings, Operation, SimulatedDisk, SteppedTarget};
+use cairn_target::{Holdings, SteppedTarget};
 use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 use nvme_proto::wire::Status;
 

@@ -10,10 +10,10 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use cairn_disk::Operation;
 use cairn_initiator::{Data, Host, HostError, command};
 use cairn_roce::Soft;
 use cairn_sim::Random;
-use cairn_target::Operation;
 use cairn_tests::exposition;
 use cairn_tests::harness::own_loopback_address;
 use cairn_tests::logged;

@@ -7,11 +7,12 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
+use cairn_disk::SimulatedDisk;
 use cairn_initiator::{Host, HostError, HostOptions, Recovery};
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
 use cairn_roce::Soft;
-use cairn_target::{SimulatedDisk, Target};
+use cairn_target::Target;
 use cairn_tests::exposition::Exposition;
 use cairn_tests::harness::{METRICS, NQN, Scratch, host_nqn, nqn, own_loopback_address, subsystem};
 use cairn_tests::saboteur::Saboteur;

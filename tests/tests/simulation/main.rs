@@ -27,7 +27,7 @@ mod scenario;
 mod weather;
 mod world;
 
-use cairn_target::Lie;
+use cairn_disk::Lie;
 use crowd::Crowd;
 use scenario::{Scenario, Trouble};
 use weather::for_each_seed;

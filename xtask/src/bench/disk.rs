@@ -54,7 +54,10 @@ impl DiskRow {
 
 impl Stage {
     fn ours(&self, row: DiskRow) -> Command {
-        let mut command = programs::pinned(self.cores.1, self.programs.join("cairn-bench-disk"));
+        let mut command = programs::pinned(
+            self.cores.1,
+            self.programs.join("examples/cairn-bench-disk"),
+        );
         command
             .arg("--filename")
             .arg(self.disk())

@@ -24,7 +24,7 @@ pub(super) type Program = (&'static str, &'static str, &'static str);
 const TARGET: Program = ("cairn-target", "--bin", "cairn-target");
 const HOST: Program = ("cairn-initiator-cli", "--bin", "cairn-initiator");
 const ONE_PROCESS: Program = ("cairn-benches", "--bin", "cairn-bench-loopback");
-const DISK: Program = ("cairn-benches", "--bin", "cairn-bench-disk");
+const DISK: Program = ("cairn-disk", "--example", "cairn-bench-disk");
 const LINK: Program = ("cairn-roce", "--example", "loopback_speed");
 
 const SCALE: Program = ("cairn-benches", "--bin", "cairn-scale");

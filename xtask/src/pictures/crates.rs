@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A user stands in a row above what it uses.
-const NODES: [Node; 14] = [
+const NODES: [Node; 15] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -48,7 +48,8 @@ const NODES: [Node; 14] = [
     node("cairn-roce", "rdma/roce", "RoCE in user space", (2, 3)),
     node("cairn-verbs", "rdma/verbs", "RDMA devices", (6, 4)),
     node("cairn-fabric", "rdma/fabric", "fabric, doctor", (6, 3)),
-    node("cairn-rbd", "target/rbd", "images of Ceph", (10, 3)),
+    node("cairn-disk", "target/disk", "disks, io_uring", (10, 3)),
+    node("cairn-rbd", "target/rbd", "images of Ceph", (10, 4)),
     node(
         "cairn-control",
         "target/control",
@@ -67,14 +68,14 @@ const NODES: [Node; 14] = [
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 18] = [
+const EDGES: [(&str, &str); 19] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
     ("cairn-target", "cairn-config"),
     ("cairn-target", "cairn-roce"),
     ("cairn-target", "cairn-fabric"),
-    ("cairn-target", "cairn-rbd"),
+    ("cairn-target", "cairn-disk"),
     ("cairn-target", "cairn-control"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-fabric"),
@@ -85,6 +86,7 @@ const EDGES: [(&str, &str); 18] = [
     ("cairn-roce-proto", "cairn-rdma"),
     ("cairn-verbs", "cairn-rdma"),
     ("cairn-fabric", "cairn-verbs"),
+    ("cairn-disk", "cairn-rbd"),
     ("cairn-rbd", "cairn-rdma"),
 ];
 

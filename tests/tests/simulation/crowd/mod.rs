@@ -12,8 +12,9 @@ mod stage;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use cairn_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};
 use cairn_sim::Random;
-use cairn_target::{CacheFate, Habits, Holdings, Lie, Operation, SimulatedDisk};
+use cairn_target::Holdings;
 use cairn_tests::harness::{NQN, Scratch, namespace};
 
 use cairn_sim::network::Weather;

@@ -10,16 +10,14 @@
 //!   has answered, as with a disk that hangs.
 
 use std::io;
-use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use cairn_config::{RbdImage, Uuid};
 use cairn_rbd::{Access, Image, Spec, Work};
-use nvme_proto::namespace::Preferred;
+use uuid::Uuid;
 
 use super::{
-    BLOCK_BYTES_DEFAULT, BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress, TRIES_MAX,
-    identity,
+    BLOCK_BYTES_DEFAULT, BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Preferred, Progress,
+    TRIES_MAX, identity,
 };
 use crate::ring::{Ring, Span};
 
@@ -35,7 +33,7 @@ const DISCARD_BYTES: u64 = 64 << 10;
 
 /// An image of a Ceph cluster.
 #[derive(Debug)]
-pub(crate) struct RbdDisk {
+pub(super) struct RbdDisk {
     image: Image,
     block_bytes: u32,
     blocks: AtomicU64,
@@ -44,7 +42,7 @@ pub(crate) struct RbdDisk {
 impl RbdDisk {
     /// Opens an image. Blocks as long as the cluster takes.
     pub(super) fn open(
-        config: &RbdImage,
+        spec: &Spec,
         block_bytes: Option<u32>,
         claim: Claim,
         on_change: Box<dyn Fn() + Send>,
@@ -53,7 +51,7 @@ impl RbdDisk {
             read_only: claim.read_only,
             shared: claim.shared,
         };
-        let image = Image::open(&spec(config), access, on_change)
+        let image = Image::open(spec, access, on_change)
             .map_err(|error| OpenError::new(error.to_string()))?;
         let block_bytes = block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT);
         let blocks = image.bytes() / u64::from(block_bytes);
@@ -257,31 +255,4 @@ fn piece(io: &BlockIo) -> u64 {
 fn span(io: &BlockIo, piece: u64) -> Span {
     let start = if io.op == BlockOp::Verify { 0 } else { io.done };
     io.memory().part(start as u32, piece as u32)
-}
-
-fn spec(config: &RbdImage) -> Spec {
-    Spec {
-        pool: config.pool.clone(),
-        namespace: config.namespace.clone(),
-        image: config.image.clone(),
-        snapshot: config.snapshot.clone(),
-        conf: config.conf.clone(),
-        user: config.user.clone(),
-        keyring: config.keyring.clone(),
-    }
-}
-
-/// What an export of this image is called.
-pub(crate) fn name_of(config: &RbdImage) -> String {
-    spec(config).to_string()
-}
-
-/// What to look at when a disk does not answer.
-pub(crate) fn where_to_look(path: &Path) -> &'static str {
-    if path.to_string_lossy().starts_with("rbd:") {
-        "look at the Ceph cluster by `ceph -s`, and whether this machine reaches all of its OSDs"
-    } else {
-        "look in the kernel's log for a disk, or a server of a network file system, that does \
-         not answer"
-    }
 }

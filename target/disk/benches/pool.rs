@@ -2,7 +2,7 @@
 
 use std::hint::black_box;
 
-use cairn_target::pool::{Buffer, Pool};
+use cairn_disk::{Buffer, Pool};
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
 
 /// A reactor's memory for data, and the largest transfer: the defaults.

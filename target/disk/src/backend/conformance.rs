@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use cairn_rdma::{Clock, Mapping};
 
-use super::{Backend, BlockFile, BlockIo, BlockOp, Claim, Errno, MemoryDisk, NullDisk, Progress};
+use super::{
+    Backend, BlockFile, BlockIo, BlockOp, Claim, Errno, Kind, MemoryDisk, NullDisk, Progress,
+};
 use crate::ring::{FileSlot, Finished, Ring, Span};
 use crate::simulated_disk::{Habits, SimulatedDisk};
 
@@ -35,13 +37,7 @@ impl Rig {
         let mut ring = Ring::new(64).expect("io_uring");
         let buffer = Arc::new(Mapping::anonymous(BUFFER_BYTES as usize).expect("memory"));
         let slot = ring.add_buffer(&buffer).expect("room for a buffer");
-        let file = match &backend {
-            Backend::File(disk) => {
-                let slot = ring.add_file(disk.fd(), disk.handover());
-                Some(slot.expect("room for a file"))
-            }
-            Backend::Rbd(_) | Backend::Memory(_) | Backend::Null(_) => None,
-        };
+        let file = backend.add_to(&mut ring).expect("room for a file");
         Self {
             ring,
             buffer,
@@ -286,7 +282,7 @@ fn a_file_past_the_page_cache() {
 /// A disk whose largest request is that of two blocks.
 fn in_pieces(path: &Path) -> Backend {
     let disk = BlockFile::open(path, Some(4096), Claim::default()).unwrap();
-    Backend::File(disk.with_requests_of(8192))
+    Backend(Kind::File(disk.with_requests_of(8192)))
 }
 
 #[test]
@@ -328,15 +324,19 @@ fn a_simulated_disk() {
 #[test]
 fn memory() {
     for block_bytes in [512, 4096] {
-        suite(|| Backend::Memory(MemoryDisk::new(DISK_BYTES + 100, block_bytes).unwrap()));
+        suite(|| {
+            Backend(Kind::Memory(
+                MemoryDisk::new(DISK_BYTES + 100, block_bytes).unwrap(),
+            ))
+        });
     }
 }
 
 #[test]
 fn null_reads_zeroes_and_forgets() {
-    let mut rig = Rig::new(Backend::Null(
+    let mut rig = Rig::new(Backend(Kind::Null(
         NullDisk::new(1 << 50, 4096, BUFFER_BYTES).unwrap(),
-    ));
+    )));
     assert_eq!(rig.backend.geometry().blocks, 1 << 38);
     rig.write(WRITE, 1 << 40, &pattern(1, 8192));
     assert!(rig.read(1 << 40, 8192).iter().all(|&byte| byte == 0));
@@ -347,13 +347,13 @@ fn null_reads_zeroes_and_forgets() {
 
 #[test]
 fn windows_are_where_no_buffer_is_needed() {
-    let memory = Backend::Memory(MemoryDisk::new(DISK_BYTES, 512).unwrap());
+    let memory = Backend(Kind::Memory(MemoryDisk::new(DISK_BYTES, 512).unwrap()));
     let (mapping, offset) = memory.window(true, 1024, 512).expect("memory has windows");
     assert_eq!(offset, 1024);
     mapping.fill(offset, 512, 0xab);
     assert_eq!(Rig::new(memory).read(1024, 512), [0xab; 512]);
 
-    let null = Backend::Null(NullDisk::new(DISK_BYTES, 512, 8192).unwrap());
+    let null = Backend(Kind::Null(NullDisk::new(DISK_BYTES, 512, 8192).unwrap()));
     assert!(null.window(false, 4096, 8192).is_some());
     assert!(
         null.window(true, 4096, 8192).is_none(),
@@ -393,7 +393,7 @@ fn fails_when_cut(backend: Backend, path: &Path) {
         rig.run(BlockOp::Read, 65536, 4096, Some(span)),
         Err(Errno(libc::EIO))
     );
-    let Backend::File(disk) = &rig.backend else {
+    let Kind::File(disk) = &rig.backend.0 else {
         unreachable!("opened as a file")
     };
     assert!(disk.refresh().unwrap(), "the size changed");
@@ -423,7 +423,7 @@ fn a_failed_flush_is_remembered() {
             let mut rig = Rig::new(backend);
             let span = Some(rig.span(4096));
             let eio = Err(Errno(libc::EIO));
-            let Backend::File(disk) = &rig.backend else {
+            let Kind::File(disk) = &rig.backend.0 else {
                 unreachable!("opened as a file")
             };
             assert!(!disk.is_failed());
@@ -451,7 +451,7 @@ fn a_failed_flush_is_remembered() {
 fn a_flush_that_fails_condemns_those_under_way() {
     on_disk_and_in_memory(|_, backend| {
         let mut rig = Rig::new(backend);
-        let Backend::File(disk) = &rig.backend else {
+        let Kind::File(disk) = &rig.backend.0 else {
             unreachable!("opened as a file")
         };
         disk.fail_syncs(1);
@@ -466,7 +466,7 @@ fn a_flush_that_fails_condemns_those_under_way() {
 fn a_blocking_flush_that_fails_is_remembered() {
     on_disk_and_in_memory(|_, backend| {
         let mut rig = Rig::new(backend);
-        let Backend::File(disk) = &rig.backend else {
+        let Kind::File(disk) = &rig.backend.0 else {
             unreachable!("opened as a file")
         };
         disk.fail_syncs(2);

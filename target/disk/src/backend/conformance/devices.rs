@@ -78,10 +78,10 @@ impl Loop {
 
     /// As on a kernel whose io_uring cannot discard.
     fn open_on_old_kernel(&self) -> Backend {
-        let Backend::File(disk) = self.open() else {
+        let Kind::File(disk) = self.open().0 else {
             unreachable!("opened as a file")
         };
-        Backend::File(disk.without_ring_discards())
+        Backend(Kind::File(disk.without_ring_discards()))
     }
 }
 
@@ -118,7 +118,7 @@ fn discards(device: &Loop, backend: Backend) {
     let (written, discarded) = device.work();
     let (offset, length) = (64 << 10, 512 << 10);
     assert_eq!(rig.run(BlockOp::Deallocate, offset, length, None), Ok(()));
-    let Backend::File(disk) = &rig.backend else {
+    let Kind::File(disk) = &rig.backend.0 else {
         unreachable!("opened as a file")
     };
     assert!(disk.can_deallocate());
@@ -171,7 +171,7 @@ fn a_block_device_that_discards_no_more_loses_nothing() {
         for _ in 0..2 {
             assert_eq!(rig.run(BlockOp::Deallocate, 0, 65536, None), Ok(()));
         }
-        let Backend::File(disk) = &rig.backend else {
+        let Kind::File(disk) = &rig.backend.0 else {
             unreachable!("opened as a file")
         };
         assert!(!disk.can_deallocate());

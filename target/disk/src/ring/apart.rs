@@ -29,7 +29,7 @@ const SPARE_MAX: usize = 16;
 const WAITING_ROOM: usize = 64;
 
 /// From here on a pause between two rounds of a reactor is a gap, in which hosts may have left.
-pub(crate) const GAP: Duration = Duration::from_millis(50);
+pub const GAP: Duration = Duration::from_millis(50);
 
 /// A file that is open as long as this is there.
 pub(crate) type Open = Arc<dyn AsRawFd + Send + Sync>;

@@ -27,7 +27,7 @@ const CORE_KEPT: Duration = Duration::from_micros(20);
 
 /// What to do after a round without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Pause {
+pub enum Pause {
     /// Poll again at once.
     Spin,
     /// Poll again, after whoever else wants the core.
@@ -38,7 +38,7 @@ pub(crate) enum Pause {
 
 /// How long to poll without work.
 #[derive(Debug)]
-pub(crate) struct Idle {
+pub struct Idle {
     largest: Duration,
     window: Duration,
     since: Option<Instant>,
@@ -48,7 +48,7 @@ pub(crate) struct Idle {
 
 impl Idle {
     /// Windows up to `largest`; 0 sleeps at once, always.
-    pub(crate) fn new(largest: Duration) -> Self {
+    pub fn new(largest: Duration) -> Self {
         Self {
             largest,
             window: largest,
@@ -58,12 +58,14 @@ impl Idle {
     }
 
     /// There was work.
-    pub(crate) fn worked(&mut self) {
+    #[inline]
+    pub fn worked(&mut self) {
         self.since = None;
     }
 
     /// There was none: what to do now.
-    pub(crate) fn pause(&mut self, now: Instant) -> Pause {
+    #[inline]
+    pub fn pause(&mut self, now: Instant) -> Pause {
         let polled = now.duration_since(*self.since.get_or_insert(now));
         if polled >= self.window {
             Pause::Sleep
@@ -75,7 +77,8 @@ impl Idle {
     }
 
     /// It slept until now.
-    pub(crate) fn slept(&mut self, now: Instant) {
+    #[inline]
+    pub fn slept(&mut self, now: Instant) {
         let gap = self.since.take().map(|since| now.duration_since(since));
         let short = gap.filter(|gap| *gap <= self.largest);
         self.window = match short {

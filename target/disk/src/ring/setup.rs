@@ -12,7 +12,7 @@ const FILES_MAX: usize = 16 << 10;
 
 /// Fixed files that a ring of this process has room for: the limit on open files bounds them,
 /// too.
-pub(crate) fn files_max() -> usize {
+pub fn files_max() -> usize {
     let limit = getrlimit(Resource::Nofile).current;
     limit.map_or(FILES_MAX, |limit| FILES_MAX.min(limit as usize))
 }

@@ -10,7 +10,7 @@ use crate::ring::Ring;
 
 /// Reads give zeroes, writes vanish.
 #[derive(Debug)]
-pub(crate) struct NullDisk {
+pub(super) struct NullDisk {
     /// As many zeroes as one command can ask for. Registered with the devices.
     zeroes: Arc<Mapping>,
     block_bytes: u32,
@@ -20,7 +20,7 @@ pub(crate) struct NullDisk {
 impl NullDisk {
     /// A disk of `bytes`, rounded down to whole blocks, of which one command
     /// reads `transfer_bytes` at most.
-    pub(crate) fn new(bytes: u64, block_bytes: u32, transfer_bytes: u32) -> io::Result<Self> {
+    pub(super) fn new(bytes: u64, block_bytes: u32, transfer_bytes: u32) -> io::Result<Self> {
         Ok(Self {
             zeroes: Arc::new(Mapping::anonymous(transfer_bytes as usize)?),
             block_bytes,
@@ -29,7 +29,7 @@ impl NullDisk {
     }
 
     /// The zeroes, to register them.
-    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+    pub(super) fn mapping(&self) -> &Arc<Mapping> {
         &self.zeroes
     }
 

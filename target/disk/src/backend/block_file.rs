@@ -7,17 +7,18 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
-use cairn_config::Uuid;
-use nvme_proto::namespace::Preferred;
 use rustix::fs::{AtFlags, StatxFlags};
+use uuid::Uuid;
 
 use super::closing::OpenFile;
 use super::discard::{self, DISCARD_MAX, Way, Zeroing};
 use super::health::Health;
-use super::identity;
+use super::identity::{self, Scope};
 use super::open::{self, Alignment};
 use super::queue_limits::QueueLimits;
-use super::{BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Progress, TRIES_MAX, pieces};
+use super::{
+    BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Preferred, Progress, TRIES_MAX, pieces,
+};
 use crate::ring::{FileSlot, Ring, ZEROES};
 use crate::simulated_disk::SimulatedDisk;
 use crate::submission::Handover;
@@ -27,7 +28,7 @@ const ENTRY_MAX: u64 = 1 << 30;
 
 /// A file or block device.
 #[derive(Debug)]
-pub(crate) struct BlockFile {
+pub(super) struct BlockFile {
     path: PathBuf,
     file: OpenFile,
     block_bytes: u32,
@@ -138,8 +139,8 @@ impl BlockFile {
     }
 
     /// What tells it from all other disks.
-    pub(super) fn identity(&self, shared: bool) -> io::Result<Uuid> {
-        identity::of(&self.file, &self.path, shared)
+    pub(super) fn identity(&self, scope: Scope<'_>) -> io::Result<Uuid> {
+        identity::of(&self.file, &self.path, scope)
     }
 
     /// Where it is on this machine: (device, inode).

@@ -27,12 +27,14 @@ impl Buffer {
     }
 
     /// From the start of the data area.
-    pub(crate) fn offset(&self) -> usize {
+    #[inline]
+    pub fn offset(&self) -> usize {
         self.unit as usize * UNIT
     }
 
     /// Bytes; at least as many as were asked for.
-    pub(crate) fn len(&self) -> usize {
+    #[inline]
+    pub fn len(&self) -> usize {
         UNIT << self.order
     }
 }
@@ -98,12 +100,14 @@ impl Pool {
     }
 
     /// Bytes of the largest buffer.
+    #[inline]
     pub fn largest(&self) -> usize {
         UNIT << (self.free.len() - 1)
     }
 
     /// Bytes that are taken.
-    pub(crate) fn taken_bytes(&self) -> usize {
+    #[inline]
+    pub fn taken_bytes(&self) -> usize {
         (self.units.len() - self.free_units) * UNIT
     }
 
@@ -117,6 +121,7 @@ impl Pool {
     ///
     /// # Panics
     /// If `length` exceeds [`Self::largest`]: then there never will be one.
+    #[inline]
     pub fn take(&mut self, length: usize) -> Option<Buffer> {
         assert!(length <= self.largest(), "no buffer of {length} bytes");
         let order = order_of(length);
@@ -134,6 +139,7 @@ impl Pool {
 
     /// Takes a buffer back.
     #[allow(clippy::needless_pass_by_value)] // the giver must not keep it
+    #[inline]
     pub fn give(&mut self, buffer: Buffer) {
         let Buffer {
             mut unit,
@@ -185,7 +191,8 @@ impl Pool {
 }
 
 /// Bytes of the buffer that `length` bytes get.
-pub(crate) fn rounded(length: usize) -> usize {
+#[inline]
+pub fn rounded(length: usize) -> usize {
     UNIT << order_of(length)
 }
 

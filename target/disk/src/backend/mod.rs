@@ -25,16 +25,17 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_config::{RbdImage, Uuid};
+use cairn_rbd::Spec;
 use cairn_rdma::Mapping;
-use nvme_proto::namespace::Preferred;
+use uuid::Uuid;
 
-pub(crate) use block_file::BlockFile;
-pub(crate) use memory::MemoryDisk;
-pub(crate) use null::NullDisk;
-pub(crate) use rbd::{RbdDisk, name_of, where_to_look};
+pub use identity::Scope;
 
+use block_file::BlockFile;
+use memory::MemoryDisk;
+use null::NullDisk;
 use pieces::Pieces;
+use rbd::RbdDisk;
 
 use crate::ring::{FileSlot, Ring, Span};
 
@@ -43,15 +44,23 @@ const BLOCK_BYTES_DEFAULT: u32 = 512;
 
 /// What to do with a range of blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum BlockOp {
+pub enum BlockOp {
     /// Disk to buffer.
     Read,
-    /// Buffer to disk; `durable`: done only when on stable storage (FUA).
-    Write { durable: bool },
+    /// Buffer to disk.
+    Write {
+        /// Done only when on stable storage (FUA).
+        durable: bool,
+    },
     /// Read everything and keep nothing. The buffer may be shorter than the range.
     Verify,
-    /// Make the range read as zeroes; `deallocate`: preferably by giving it back.
-    WriteZeroes { deallocate: bool, durable: bool },
+    /// Make the range read as zeroes.
+    WriteZeroes {
+        /// Preferably by giving the range back.
+        deallocate: bool,
+        /// Done only when on stable storage (FUA).
+        durable: bool,
+    },
     /// Give the range back, if that can be done: advice, not an order.
     Deallocate,
     /// Make all finished writes durable.
@@ -61,7 +70,7 @@ pub(crate) enum BlockOp {
 impl BlockOp {
     /// Whether it changes blocks.
     #[inline(always)]
-    pub(crate) fn changes(self) -> bool {
+    pub fn changes(self) -> bool {
         match self {
             Self::Read | Self::Verify | Self::Flush => false,
             Self::Write { .. } | Self::WriteZeroes { .. } | Self::Deallocate => true,
@@ -71,15 +80,15 @@ impl BlockOp {
 
 /// One operation on a backend, on its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct BlockIo {
+pub struct BlockIo {
     /// What to do.
-    pub(crate) op: BlockOp,
+    pub op: BlockOp,
     /// First byte on the disk.
-    pub(crate) offset: u64,
+    pub offset: u64,
     /// Bytes on the disk.
-    pub(crate) length: u64,
+    pub length: u64,
     /// The bytes in memory, for operations that move any.
-    pub(crate) span: Option<Span>,
+    pub span: Option<Span>,
     /// Bytes that are done.
     done: u64,
     /// What is under way of the next ones.
@@ -106,7 +115,8 @@ const PAUSE_MAX_MS: u64 = 50;
 
 impl BlockIo {
     /// An operation that has not begun.
-    pub(crate) fn new(op: BlockOp, offset: u64, length: u64, span: Option<Span>) -> Self {
+    #[inline]
+    pub fn new(op: BlockOp, offset: u64, length: u64, span: Option<Span>) -> Self {
         Self {
             op,
             offset,
@@ -124,18 +134,20 @@ impl BlockIo {
 
     /// Nothing more of it is submitted: its next step ends it, with `ECANCELED` unless it is
     /// complete by then.
-    pub(crate) fn stop(&mut self) {
+    #[inline]
+    pub fn stop(&mut self) {
         self.stopped = true;
     }
 
     /// Whether it was stopped.
-    pub(crate) fn is_stopped(&self) -> bool {
+    #[inline]
+    pub fn is_stopped(&self) -> bool {
         self.stopped
     }
 
     /// How long to wait before the next try, which the disk asked for: twice as long each
     /// time, up to a limit.
-    pub(crate) fn pause(&self) -> Duration {
+    pub fn pause(&self) -> Duration {
         let doubled = 1_u64 << u32::from(self.tries.saturating_sub(1)).min(16);
         Duration::from_millis(doubled.min(PAUSE_MAX_MS))
     }
@@ -160,12 +172,12 @@ impl BlockIo {
 
 /// An error of the system, by its number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Errno(pub(crate) i32);
+pub struct Errno(pub i32);
 
 /// How far an operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[must_use]
-pub(crate) enum Progress {
+pub enum Progress {
     /// The ring has it: [`Backend::resume`] with its completion.
     Pending,
     /// The disk asks to try again: [`Backend::begin`] after a [pause](BlockIo::pause). Only
@@ -177,22 +189,33 @@ pub(crate) enum Progress {
 
 /// How a backend's blocks are laid out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Geometry {
+pub struct Geometry {
     /// Bytes of a logical block: 512 or 4096.
-    pub(crate) block_bytes: u32,
+    pub block_bytes: u32,
     /// Logical blocks.
-    pub(crate) blocks: u64,
+    pub blocks: u64,
     /// Bytes that the address of a buffer must be a multiple of.
-    pub(crate) memory_alignment: u32,
+    pub memory_alignment: u32,
+}
+
+/// Sizes in which a disk works best, and that offsets should be multiples of, in logical blocks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Preferred {
+    /// Of a write.
+    pub write: u32,
+    /// Of a write, for the best performance.
+    pub optimal_write: u32,
+    /// Of a range to deallocate.
+    pub deallocate: u32,
 }
 
 /// How a disk is to be used, and who else may use it.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Claim {
+pub struct Claim {
     /// It is not written to.
-    pub(crate) read_only: bool,
+    pub read_only: bool,
     /// Others that say the same may write to it, too.
-    pub(crate) shared: bool,
+    pub shared: bool,
 }
 
 /// A backend could not be opened. Says what was wrong and what to do.
@@ -208,7 +231,7 @@ impl OpenError {
     }
 
     /// It has not opened for so long.
-    pub(crate) fn late(path: &Path, waited: Duration) -> Self {
+    pub fn late(path: &Path, waited: Duration) -> Self {
         Self::new(format!(
             "{} has not opened for {} seconds: {}",
             path.display(),
@@ -218,7 +241,7 @@ impl OpenError {
     }
 
     /// The system gives no thread to open it on.
-    pub(crate) fn no_thread(error: &io::Error) -> Self {
+    pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
             "no thread can be had to open it: {error}: raise the limit on tasks (TasksMax in the \
              service, `ulimit -u`)"
@@ -226,9 +249,13 @@ impl OpenError {
     }
 }
 
-/// What a namespace's blocks live on.
+/// A disk: what stores the blocks. All threads share it; each has its own [`Ring`].
 #[derive(Debug)]
-pub(crate) enum Backend {
+pub struct Backend(Kind);
+
+/// The kinds of disks.
+#[derive(Debug)]
+enum Kind {
     /// A file or block device, by io_uring.
     File(BlockFile),
     /// An image of a Ceph cluster, by librbd.
@@ -244,40 +271,40 @@ impl Backend {
     ///
     /// # Errors
     /// It cannot be opened, or not with that block size.
-    pub(crate) fn open_file(
+    pub fn open_file(
         path: &Path,
         block_bytes: Option<u32>,
         claim: Claim,
     ) -> Result<Self, OpenError> {
-        BlockFile::open(path, block_bytes, claim).map(Self::File)
+        BlockFile::open(path, block_bytes, claim).map(|disk| Self(Kind::File(disk)))
     }
 
     /// An image of a Ceph cluster. `on_change` is called when its size is another or it fails.
     ///
     /// # Errors
     /// It cannot be opened.
-    pub(crate) fn open_image(
-        image: &RbdImage,
+    pub fn open_image(
+        image: &Spec,
         block_bytes: Option<u32>,
         claim: Claim,
         on_change: Box<dyn Fn() + Send>,
     ) -> Result<Self, OpenError> {
-        RbdDisk::open(image, block_bytes, claim, on_change).map(Self::Rbd)
+        RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
     /// Whether it has its data elsewhere, and is asked for them: it takes buffers, and turns.
     #[inline(always)]
-    pub(crate) fn is_asked(&self) -> bool {
-        matches!(self, Self::File(_) | Self::Rbd(_))
+    pub fn is_asked(&self) -> bool {
+        matches!(self.0, Kind::File(_) | Kind::Rbd(_))
     }
 
     /// A disk in memory.
     ///
     /// # Errors
     /// There is not so much memory.
-    pub(crate) fn memory(bytes: u64, block_bytes: Option<u32>) -> Result<Self, OpenError> {
+    pub fn memory(bytes: u64, block_bytes: Option<u32>) -> Result<Self, OpenError> {
         MemoryDisk::new(bytes, block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT))
-            .map(Self::Memory)
+            .map(|disk| Self(Kind::Memory(disk)))
             .map_err(|error| OpenError::new(format!("no memory for {bytes} bytes: {error}")))
     }
 
@@ -285,7 +312,7 @@ impl Backend {
     ///
     /// # Errors
     /// There is no memory for the zeroes.
-    pub(crate) fn null(
+    pub fn null(
         bytes: u64,
         block_bytes: Option<u32>,
         transfer_bytes: u32,
@@ -295,73 +322,73 @@ impl Backend {
             block_bytes.unwrap_or(BLOCK_BYTES_DEFAULT),
             transfer_bytes,
         )
-        .map(Self::Null)
+        .map(|disk| Self(Kind::Null(disk)))
         .map_err(|error| OpenError::new(format!("no memory for zeroes: {error}")))
     }
 
     /// Whether deallocated blocks are given back and read as zeroes.
-    pub(crate) fn deallocates_to_zeroes(&self) -> bool {
-        match self {
-            Self::File(disk) => disk.deallocates_to_zeroes(),
-            Self::Rbd(_) => true,
-            Self::Memory(_) | Self::Null(_) => false,
+    pub fn deallocates_to_zeroes(&self) -> bool {
+        match &self.0 {
+            Kind::File(disk) => disk.deallocates_to_zeroes(),
+            Kind::Rbd(_) => true,
+            Kind::Memory(_) | Kind::Null(_) => false,
         }
     }
 
     /// The sizes in which it works best, if it says.
-    pub(crate) fn preferred(&self) -> Option<Preferred> {
-        match self {
-            Self::File(disk) => disk.preferred(),
-            Self::Rbd(disk) => Some(disk.preferred()),
-            Self::Memory(_) | Self::Null(_) => None,
+    pub fn preferred(&self) -> Option<Preferred> {
+        match &self.0 {
+            Kind::File(disk) => disk.preferred(),
+            Kind::Rbd(disk) => Some(disk.preferred()),
+            Kind::Memory(_) | Kind::Null(_) => None,
         }
     }
 
-    /// What tells it from all other disks. `shared`: other machines export it, too. That of
-    /// memory is new each time, as what it holds is.
+    /// What distinguishes it from all other disks. That of memory is new each time, as its
+    /// contents are.
     ///
     /// # Errors
     /// It cannot be found out.
-    pub(crate) fn identity(&self, shared: bool) -> Result<Uuid, OpenError> {
-        match self {
-            Self::File(disk) => disk.identity(shared),
-            Self::Rbd(disk) => Ok(disk.identity()),
-            Self::Memory(_) | Self::Null(_) => identity::random(),
+    pub fn identity(&self, scope: Scope<'_>) -> Result<Uuid, OpenError> {
+        match &self.0 {
+            Kind::File(disk) => disk.identity(scope),
+            Kind::Rbd(disk) => Ok(disk.identity()),
+            Kind::Memory(_) | Kind::Null(_) => identity::random(),
         }
         .map_err(|error| OpenError::new(format!("cannot find out which disk it is: {error}")))
     }
 
     /// The file or device of its own that it is on this machine: (device, inode).
-    pub(crate) fn place(&self) -> Option<(u64, u64)> {
-        match self {
-            Self::File(disk) => Some(disk.place()),
-            Self::Rbd(_) | Self::Memory(_) | Self::Null(_) => None,
+    pub fn place(&self) -> Option<(u64, u64)> {
+        match &self.0 {
+            Kind::File(disk) => Some(disk.place()),
+            Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => None,
         }
     }
 
     /// Its bytes, if it says by itself when they change.
-    pub(crate) fn bytes_told(&self) -> Option<u64> {
-        match self {
-            Self::Rbd(disk) => Some(disk.bytes()),
-            Self::File(_) | Self::Memory(_) | Self::Null(_) => None,
+    pub fn bytes_told(&self) -> Option<u64> {
+        match &self.0 {
+            Kind::Rbd(disk) => Some(disk.bytes()),
+            Kind::File(_) | Kind::Memory(_) | Kind::Null(_) => None,
         }
     }
 
     /// Its bytes now, if they can change. Blocks as long as the disk takes.
-    pub(crate) fn measure(&self) -> io::Result<Option<u64>> {
-        match self {
-            Self::File(disk) => disk.measure().map(Some),
-            Self::Rbd(disk) => disk.measure().map(Some),
-            Self::Memory(_) | Self::Null(_) => Ok(None),
+    pub fn measure(&self) -> io::Result<Option<u64>> {
+        match &self.0 {
+            Kind::File(disk) => disk.measure().map(Some),
+            Kind::Rbd(disk) => disk.measure().map(Some),
+            Kind::Memory(_) | Kind::Null(_) => Ok(None),
         }
     }
 
     /// Takes over what [`measure`](Self::measure) found; returns whether it is another size.
-    pub(crate) fn accept_size(&self, bytes: u64) -> bool {
-        match self {
-            Self::File(disk) => disk.accept_size(bytes),
-            Self::Rbd(disk) => disk.accept_size(bytes),
-            Self::Memory(_) | Self::Null(_) => false,
+    pub fn accept_size(&self, bytes: u64) -> bool {
+        match &self.0 {
+            Kind::File(disk) => disk.accept_size(bytes),
+            Kind::Rbd(disk) => disk.accept_size(bytes),
+            Kind::Memory(_) | Kind::Null(_) => false,
         }
     }
 
@@ -373,85 +400,106 @@ impl Backend {
     }
 
     /// Makes what was written durable, and blocks until it is.
-    pub(crate) fn flush(&self) -> io::Result<()> {
-        match self {
-            Self::File(disk) => disk.flush(),
-            Self::Rbd(disk) => disk.flush(),
-            Self::Memory(_) | Self::Null(_) => Ok(()),
+    pub fn flush(&self) -> io::Result<()> {
+        match &self.0 {
+            Kind::File(disk) => disk.flush(),
+            Kind::Rbd(disk) => disk.flush(),
+            Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }
 
     /// Looks, after a failed flush, whether it can flush again. Blocks as long as that takes.
-    pub(crate) fn recover(&self) -> io::Result<()> {
-        match self {
-            Self::File(disk) => disk.verify_flush(),
-            Self::Rbd(disk) => disk.recover(),
-            Self::Memory(_) | Self::Null(_) => Ok(()),
+    pub fn recover(&self) -> io::Result<()> {
+        match &self.0 {
+            Kind::File(disk) => disk.verify_flush(),
+            Kind::Rbd(disk) => disk.recover(),
+            Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }
 
     /// Whether it lost data, so that commands fail until a reload.
-    pub(crate) fn is_failed(&self) -> bool {
-        match self {
-            Self::File(disk) => disk.is_failed(),
-            Self::Rbd(disk) => disk.is_failed(),
-            Self::Memory(_) | Self::Null(_) => false,
+    #[inline]
+    pub fn is_failed(&self) -> bool {
+        match &self.0 {
+            Kind::File(disk) => disk.is_failed(),
+            Kind::Rbd(disk) => disk.is_failed(),
+            Kind::Memory(_) | Kind::Null(_) => false,
         }
     }
 
     /// How its blocks are laid out now: a file can grow.
-    pub(crate) fn geometry(&self) -> Geometry {
-        match self {
-            Self::File(disk) => disk.geometry(),
-            Self::Rbd(disk) => disk.geometry(),
-            Self::Memory(disk) => disk.geometry(),
-            Self::Null(disk) => disk.geometry(),
+    #[inline]
+    pub fn geometry(&self) -> Geometry {
+        match &self.0 {
+            Kind::File(disk) => disk.geometry(),
+            Kind::Rbd(disk) => disk.geometry(),
+            Kind::Memory(disk) => disk.geometry(),
+            Kind::Null(disk) => disk.geometry(),
         }
     }
 
     /// The memory that its windows show, for the devices to know it.
-    pub(crate) fn mapping(&self) -> Option<&Arc<Mapping>> {
-        match self {
-            Self::File(_) | Self::Rbd(_) => None,
-            Self::Memory(disk) => Some(disk.mapping()),
-            Self::Null(disk) => Some(disk.mapping()),
+    pub fn mapping(&self) -> Option<&Arc<Mapping>> {
+        match &self.0 {
+            Kind::File(_) | Kind::Rbd(_) => None,
+            Kind::Memory(disk) => Some(disk.mapping()),
+            Kind::Null(disk) => Some(disk.mapping()),
         }
     }
 
     /// The memory that `length` bytes at `offset` can be moved to or from
     /// without a buffer in between: (mapping, offset in it). `write` says which way.
     #[inline(always)]
-    pub(crate) fn window(
-        &self,
-        write: bool,
-        offset: u64,
-        length: u32,
-    ) -> Option<(&Arc<Mapping>, usize)> {
-        match self {
-            Self::Memory(disk) => Some(disk.window(offset, length)),
-            Self::Null(disk) if !write => Some(disk.window(length)),
-            Self::Null(_) | Self::File(_) | Self::Rbd(_) => None,
+    pub fn window(&self, write: bool, offset: u64, length: u32) -> Option<(&Arc<Mapping>, usize)> {
+        match &self.0 {
+            Kind::Memory(disk) => Some(disk.window(offset, length)),
+            Kind::Null(disk) if !write => Some(disk.window(length)),
+            Kind::Null(_) | Kind::File(_) | Kind::Rbd(_) => None,
+        }
+    }
+
+    /// Makes it known to a ring: returns its place there, if it needs one.
+    ///
+    /// # Errors
+    /// The ring has no place left.
+    pub fn add_to(&self, ring: &mut Ring) -> io::Result<Option<FileSlot>> {
+        match &self.0 {
+            Kind::File(disk) => ring.add_file(disk.fd(), disk.handover()).map(Some),
+            Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => Ok(None),
+        }
+    }
+
+    /// The same place, for a disk that is `slow` just now or is not: what may block at a slow
+    /// disk goes to threads of the kernel.
+    #[must_use]
+    pub fn slot_while(&self, file: FileSlot, slow: bool) -> FileSlot {
+        match &self.0 {
+            Kind::File(disk) if slow => file.with(disk.handover_while_slow()),
+            Kind::File(disk) => file.with(disk.handover()),
+            Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => file,
         }
     }
 
     /// Starts an operation, or goes on with one after a pause; `file` is this backend's place in the ring, if it has one.
-    pub(crate) fn begin(
+    #[inline]
+    pub fn begin(
         &self,
         io: &mut BlockIo,
         ring: &mut Ring,
         file: Option<FileSlot>,
         tag: u64,
     ) -> Progress {
-        match self {
-            Self::File(disk) => disk.step(io, ring, registered(file), tag),
-            Self::Rbd(disk) => disk.step(io, ring, tag),
-            Self::Memory(disk) => Progress::Done(disk.run(io, ring)),
-            Self::Null(disk) => Progress::Done(disk.run(io, ring)),
+        match &self.0 {
+            Kind::File(disk) => disk.step(io, ring, registered(file), tag),
+            Kind::Rbd(disk) => disk.step(io, ring, tag),
+            Kind::Memory(disk) => Progress::Done(disk.run(io, ring)),
+            Kind::Null(disk) => Progress::Done(disk.run(io, ring)),
         }
     }
 
     /// Goes on with an operation after the ring finished a step of it.
-    pub(crate) fn resume(
+    #[inline]
+    pub fn resume(
         &self,
         io: &mut BlockIo,
         result: Result<u32, i32>,
@@ -459,14 +507,25 @@ impl Backend {
         file: Option<FileSlot>,
         tag: u64,
     ) -> Progress {
-        match self {
-            Self::File(disk) => disk.resume(io, result, ring, registered(file), tag),
-            Self::Rbd(disk) => disk.resume(io, result, ring, tag),
-            Self::Memory(_) | Self::Null(_) => unreachable!("these end when they begin"),
+        match &self.0 {
+            Kind::File(disk) => disk.resume(io, result, ring, registered(file), tag),
+            Kind::Rbd(disk) => disk.resume(io, result, ring, tag),
+            Kind::Memory(_) | Kind::Null(_) => unreachable!("these end when they begin"),
         }
     }
 }
 
 fn registered(file: Option<FileSlot>) -> FileSlot {
     file.expect("a reactor registers a disk's file before its first operation")
+}
+
+/// What to look at when a disk does not answer.
+#[must_use]
+pub fn where_to_look(path: &Path) -> &'static str {
+    if path.to_string_lossy().starts_with("rbd:") {
+        "look at the Ceph cluster by `ceph -s`, and whether this machine reaches all of its OSDs"
+    } else {
+        "look in the kernel's log for a disk, or a server of a network file system, that does \
+         not answer"
+    }
 }

@@ -6,15 +6,34 @@ use std::io;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
-use cairn_config::Uuid;
 use rustix::fs::{AtFlags, StatxFlags, XattrFlags};
 use rustix::io::Errno;
+use uuid::Uuid;
 
 /// The namespace, in RFC 4122's sense, of disks that have a name of their own.
 const DISKS: Uuid = Uuid::from_u128(0x1d3c_40b8_6b1f_4c0e_9f55_7a2c_0f4e_d2b6);
 
 /// Where a file's identity is kept: its UUID, and the inode that it was given to.
 const ATTRIBUTE: &str = "user.cairn.uuid";
+
+/// Who sees a disk whose name is not unique in the world.
+#[derive(Debug, Clone, Copy)]
+pub struct Scope<'a> {
+    /// What this machine is called, such as its machine id.
+    pub machine: &'a str,
+    /// Other machines see the same disk under the same name.
+    pub shared: bool,
+}
+
+impl Scope<'_> {
+    /// A name with its machine, unless the disk is the same on other machines.
+    fn name(self, name: &str) -> String {
+        match self.shared {
+            true => name.to_owned(),
+            false => format!("{} {name}", self.machine),
+        }
+    }
+}
 
 /// An identity that nothing else has or will have.
 pub(super) fn random() -> io::Result<Uuid> {
@@ -26,14 +45,14 @@ pub(super) fn random() -> io::Result<Uuid> {
     Ok(Uuid::from_bytes(bytes))
 }
 
-/// The identity of an open disk. `shared`: other machines export it, too.
-pub(super) fn of(file: &File, path: &Path, shared: bool) -> io::Result<Uuid> {
+/// The identity of an open disk.
+pub(super) fn of(file: &File, path: &Path, scope: Scope<'_>) -> io::Result<Uuid> {
     let metadata = file.metadata()?;
     if metadata.file_type().is_block_device() {
         let number = metadata.rdev();
         let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
         let device = fs::canonicalize(format!("/sys/dev/block/{major}:{minor}"))?;
-        return Ok(of_device(&device, path, shared));
+        return Ok(of_device(&device, path, scope));
     }
     let birth = Birth::of(file)?;
     match kept_with(file, path, &birth) {
@@ -48,7 +67,7 @@ pub(super) fn of(file: &File, path: &Path, shared: bool) -> io::Result<Uuid> {
                      set uuid"
                 );
             }
-            Ok(derived(&birth.on_this_machine(shared)))
+            Ok(derived(&birth.in_scope(scope)))
         }
     }
 }
@@ -80,10 +99,10 @@ impl Name {
 }
 
 /// The identity of the device that has this folder in sysfs.
-fn of_device(device: &Path, path: &Path, shared: bool) -> Uuid {
-    match name_of(device) {
+fn of_device(device: &Path, path: &Path, scope: Scope<'_>) -> Uuid {
+    match name_of(device, scope) {
         Name::Global(name) => derived(&name),
-        Name::Local(name) => derived(&on_this_machine(&name, shared)),
+        Name::Local(name) => derived(&scope.name(&name)),
         Name::Place(name) => {
             // Cause: the configuration, or a disk that changed.
             tracing::warn!(
@@ -91,12 +110,12 @@ fn of_device(device: &Path, path: &Path, shared: bool) -> Uuid {
                 "this device has no name of its own: hosts take any device in its place for the \
                  same disk; set uuid, and another one when you replace the device"
             );
-            derived(&on_this_machine(&name, shared))
+            derived(&scope.name(&name))
         }
     }
 }
 
-fn name_of(device: &Path) -> Name {
+fn name_of(device: &Path, scope: Scope<'_>) -> Name {
     let text = |attribute: &str| {
         let text = fs::read_to_string(device.join(attribute)).ok()?;
         let text = text.trim();
@@ -105,12 +124,15 @@ fn name_of(device: &Path) -> Name {
     if text("partition").is_some() {
         // Not the partition's own UUID: a copy of the disk has that, too.
         let start = text("start").unwrap_or_default();
-        let disk = device.parent().map_or(Name::Place(String::new()), name_of);
+        let disk = device
+            .parent()
+            .map_or(Name::Place(String::new()), |parent| name_of(parent, scope));
         return disk.map(|disk| format!("{disk} from sector {start}"));
     }
     if let Some(backing) = text("loop/backing_file") {
         let offset = text("loop/offset").unwrap_or_default();
-        return of_loop(Path::new(&backing)).map(|file| format!("loop {file} from byte {offset}"));
+        return of_loop(Path::new(&backing), scope)
+            .map(|file| format!("loop {file} from byte {offset}"));
     }
     let global = [
         ("dm/uuid", "dm"),
@@ -145,25 +167,21 @@ fn name_of(device: &Path) -> Name {
 }
 
 /// A loop device is the file behind it.
-fn of_loop(backing: &Path) -> Name {
+fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
+    let local = Scope {
+        shared: false,
+        ..scope
+    };
     let open = || {
         let file = File::open(backing)?;
         let birth = Birth::of(&file)?;
-        kept_with(&file, backing, &birth).or_else(|_| Ok(derived(&birth.on_this_machine(false))))
+        kept_with(&file, backing, &birth).or_else(|_| Ok(derived(&birth.in_scope(local))))
     };
     let named: io::Result<Uuid> = open();
     match named {
         Ok(uuid) => Name::Global(uuid.to_string()),
         Err(_) => Name::Place(backing.display().to_string()),
     }
-}
-
-/// A name that only this machine gives, unless the disk is the same elsewhere.
-fn on_this_machine(name: &str, shared: bool) -> String {
-    if shared {
-        return name.to_owned();
-    }
-    format!("{} {name}", cairn_config::machine())
 }
 
 /// What tells a file from all others of its file system: a copy has another inode, or one that
@@ -200,8 +218,8 @@ impl Birth {
         })
     }
 
-    fn on_this_machine(&self, shared: bool) -> String {
-        on_this_machine(&format!("file {} {:016x}", self.text, self.fsid), shared)
+    fn in_scope(&self, scope: Scope<'_>) -> String {
+        scope.name(&format!("file {} {:016x}", self.text, self.fsid))
     }
 }
 
@@ -266,6 +284,11 @@ mod tests {
 
     use super::*;
 
+    const HERE: Scope<'_> = Scope {
+        machine: "a machine",
+        shared: false,
+    };
+
     /// On a disk, and in memory.
     const FOLDERS: [&str; 2] = [env!("CARGO_MANIFEST_DIR"), "/dev/shm"];
 
@@ -275,7 +298,7 @@ mod tests {
     }
 
     fn identity(path: &Path) -> Uuid {
-        of(&File::open(path).unwrap(), path, false).unwrap()
+        of(&File::open(path).unwrap(), path, HERE).unwrap()
     }
 
     fn run(program: &str, arguments: &[&str]) -> String {
@@ -370,7 +393,10 @@ mod tests {
         });
         assert!(!first.is_weak, "{first:?}");
         assert_ne!(first.text, other.text);
-        let [here, anywhere] = [false, true].map(|shared| derived(&first.on_this_machine(shared)));
+        let [here, anywhere] = [false, true].map(|shared| {
+            let scope = Scope { shared, ..HERE };
+            derived(&first.in_scope(scope))
+        });
         assert_ne!(here, anywhere);
     }
 
@@ -384,7 +410,7 @@ mod tests {
             fs::write(path, value).unwrap();
         }
         let part = device.join("sdx1");
-        name_of(if part.exists() { &part } else { &device })
+        name_of(if part.exists() { &part } else { &device }, HERE)
     }
 
     #[test]

@@ -1,11 +1,19 @@
-//! The target's way to a file or block device, without a network: what
-//! `cargo xtask bench` holds against fio's io_uring engine. Prints what fio's JSON would.
+//! What block I/O costs without a network: random reads or writes on a file or block device,
+//! which `cargo xtask bench` compares with fio's io_uring engine. Prints JSON as fio does.
+//!
+//! ```text
+//! truncate -s 1G /tmp/disk.img
+//! cargo run --release -p cairn-disk --example cairn-bench-disk -- \
+//!     --filename /tmp/disk.img --rw randread --iodepth 32 --runtime-ms 5000
+//! ```
+
+mod bare_disk;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use cairn_target::BareDisk;
+use bare_disk::BareDisk;
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};

@@ -145,7 +145,7 @@ impl Ring {
     /// A reactor's round begins. `held`: what may block waits, until the reactor knows which
     /// connections have ended.
     #[inline]
-    pub(crate) fn begin_round(&mut self, now_ns: u64, held: bool) {
+    pub fn begin_round(&mut self, now_ns: u64, held: bool) {
         self.apart.begin_round(now_ns, held);
     }
 
@@ -165,7 +165,7 @@ impl Ring {
     }
 
     /// Ends an operation of this tag that waits for a worker, with `ECANCELED`.
-    pub(crate) fn take_back(&mut self, tag: u64) {
+    pub fn take_back(&mut self, tag: u64) {
         if self.apart.take_out(tag) {
             self.settled.push_back(cancelled(tag));
         }
@@ -173,7 +173,7 @@ impl Ring {
 
     /// Asks for an end of the operations of this tag. They complete as ever, with `ECANCELED`
     /// where that worked.
-    pub(crate) fn cancel(&mut self, tag: u64) {
+    pub fn cancel(&mut self, tag: u64) {
         if let Some(attachment) = &self.simulated {
             attachment.cancel(tag);
         }

@@ -5,7 +5,8 @@ use super::*;
 impl Ring {
     /// Ends what is due on simulated disks, and says when to look again: at once, if
     /// something has ended.
-    pub(crate) fn step_simulated(&mut self) -> Option<Duration> {
+    #[inline]
+    pub fn step_simulated(&mut self) -> Option<Duration> {
         let next = self.simulated.as_ref()?.step();
         self.collect_simulated();
         if self.settled.is_empty() {

@@ -5,7 +5,7 @@ use super::*;
 impl Ring {
     /// Makes `mapping` a fixed buffer, for as long as the ring lives or until
     /// [`Self::remove_buffer`].
-    pub(crate) fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
+    pub fn add_buffer(&mut self, mapping: &Arc<Mapping>) -> io::Result<u16> {
         let slot = self
             .buffers
             .iter()
@@ -27,7 +27,7 @@ impl Ring {
     }
 
     /// Takes a fixed buffer back. Operations in flight on it keep its pages.
-    pub(crate) fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
+    pub fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
         let empty = libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,
@@ -55,7 +55,7 @@ impl Ring {
     }
 
     /// Copies the first bytes of `span` out.
-    pub(crate) fn peek(&self, span: Span, out: &mut [u8]) {
+    pub fn peek(&self, span: Span, out: &mut [u8]) {
         assert!(
             out.len() <= span.length as usize,
             "{} bytes of {span:?}",
@@ -66,7 +66,7 @@ impl Ring {
     }
 
     /// Copies the bytes of one span to another of the same length.
-    pub(crate) fn copy_span(&self, from: Span, to: Span) {
+    pub fn copy_span(&self, from: Span, to: Span) {
         assert_eq!(from.length, to.length, "{from:?} to {to:?}");
         let ((source, at), (target, target_at)) = (self.locate(from), self.locate(to));
         source.copy_to(at, target, target_at, from.length as usize);
@@ -74,7 +74,7 @@ impl Ring {
 
     /// Whether two spans of one length hold the same bytes. Copies a piece of
     /// each at a time: no reference to memory of devices may exist.
-    pub(crate) fn equal(&self, one: Span, other: Span) -> bool {
+    pub fn equal(&self, one: Span, other: Span) -> bool {
         const PIECE: usize = 4096;
         assert_eq!(one.length, other.length, "{one:?} and {other:?}");
         let ((one_in, one_at), (other_in, other_at)) = (self.locate(one), self.locate(other));

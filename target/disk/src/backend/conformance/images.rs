@@ -1,7 +1,7 @@
 //! Images of a real Ceph, where it is installed.
 
 use cairn_ceph::Cluster;
-use cairn_config::RbdImage;
+use cairn_rbd::Spec;
 
 use super::*;
 
@@ -17,7 +17,7 @@ fn cluster() -> Option<(tempfile::TempDir, Cluster)> {
 }
 
 fn open(cluster: &Cluster, image: &str, block_bytes: u32) -> Backend {
-    let image = RbdImage {
+    let image = Spec {
         pool: "rbd".into(),
         namespace: None,
         image: image.into(),

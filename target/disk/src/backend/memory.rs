@@ -13,7 +13,7 @@ use crate::ring::Ring;
 
 /// Memory that devices reach by themselves. Lost when the process ends.
 #[derive(Debug)]
-pub(crate) struct MemoryDisk {
+pub(super) struct MemoryDisk {
     mapping: Arc<Mapping>,
     block_bytes: u32,
     bytes: u64,
@@ -21,7 +21,7 @@ pub(crate) struct MemoryDisk {
 
 impl MemoryDisk {
     /// A zeroed disk of `bytes`, rounded down to whole blocks.
-    pub(crate) fn new(bytes: u64, block_bytes: u32) -> io::Result<Self> {
+    pub(super) fn new(bytes: u64, block_bytes: u32) -> io::Result<Self> {
         let bytes = bytes / u64::from(block_bytes) * u64::from(block_bytes);
         let length = usize::try_from(bytes).map_err(io::Error::other)?;
         Ok(Self {
@@ -32,7 +32,7 @@ impl MemoryDisk {
     }
 
     /// The memory, to register it.
-    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+    pub(super) fn mapping(&self) -> &Arc<Mapping> {
         &self.mapping
     }
 

@@ -1,8 +1,6 @@
-//! A disk without a network: what the way from a reactor to a file costs by itself.
-//!
-//! It is driven as a reactor drives it: operations are gathered, those that are
-//! left handed to the ring once a round, and taken back by polling; without work it
-//! sleeps in the ring after the same time.
+//! A disk that one thread uses as a reactor of the target does: it gathers operations, hands
+//! the rest of them to the ring once a round, polls for completions, and sleeps in the ring
+//! after the same time without work.
 
 use std::io;
 use std::path::Path;
@@ -10,20 +8,20 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::POLL_IDLE_DEFAULT_US;
+use cairn_disk::{
+    Backend, BlockIo, BlockOp, Claim, Errno, FileSlot, Finished, Idle, OpenError, Pause, Progress,
+    Ring, Span,
+};
 use cairn_rdma::Mapping;
 
-use crate::backend::{Backend, BlockIo, BlockOp, Claim, Errno, OpenError, Progress};
-use crate::reactor::{Idle, Pause};
-use crate::ring::{FileSlot, Finished, Ring, Span};
-
-/// How long to poll before sleeping: as a reactor does that is told nothing else.
+/// How long to poll before sleeping: the default of a reactor.
 const POLL_IDLE: Duration = Duration::from_micros(POLL_IDLE_DEFAULT_US as u64);
 
 /// A file or block device, opened as a target opens it, for one thread.
-pub struct BareDisk {
+pub(crate) struct BareDisk {
     ring: Ring,
     backend: Backend,
-    file: FileSlot,
+    file: Option<FileSlot>,
     /// A buffer for each operation at a time, in one fixed buffer of the ring.
     buffers: Arc<Mapping>,
     buffer: u16,
@@ -48,23 +46,24 @@ impl BareDisk {
     ///
     /// # Errors
     /// It cannot be opened, or there is no ring or memory for it.
-    pub fn open(path: &Path, read_only: bool, depth: u32, io_bytes: u32) -> Result<Self, String> {
+    pub(crate) fn open(
+        path: &Path,
+        read_only: bool,
+        depth: u32,
+        io_bytes: u32,
+    ) -> Result<Self, String> {
         let claim = Claim {
             read_only,
             shared: false,
         };
         let backend =
             Backend::open_file(path, None, claim).map_err(|e: OpenError| e.to_string())?;
-        let Backend::File(disk) = &backend else {
-            unreachable!("a file was opened")
-        };
-        let (fd, handover) = (disk.fd(), disk.handover());
         let prepare = || {
             let mut ring = Ring::new(depth)?;
             let buffers = Arc::new(Mapping::anonymous(depth as usize * io_bytes as usize)?);
             fill(&buffers);
             let buffer = ring.add_buffer(&buffers)?;
-            let file = ring.add_file(fd, handover)?;
+            let file = backend.add_to(&mut ring)?;
             Ok::<_, io::Error>((ring, buffers, buffer, file))
         };
         let (ring, buffers, buffer, file) = prepare().map_err(|error| error.to_string())?;
@@ -80,19 +79,18 @@ impl BareDisk {
     }
 
     /// How many whole operations its size holds.
-    #[must_use]
-    pub fn places(&self) -> u64 {
+    pub(crate) fn places(&self) -> u64 {
         let geometry = self.backend.geometry();
         geometry.blocks * u64::from(geometry.block_bytes) / u64::from(self.io_bytes)
     }
 
     /// Reads, or writes, at the places that `next` names, as many at a time as
-    /// there is room for, until it names no more and all have ended. `done` hears how
+    /// there is room for, until it names no more and all have ended. `done` receives how
     /// long each took.
     ///
     /// # Errors
     /// The first operation that failed.
-    pub fn run(
+    pub(crate) fn run(
         &mut self,
         write: bool,
         mut next: impl FnMut() -> Option<u64>,
@@ -109,9 +107,9 @@ impl BareDisk {
         }
         while left > 0 {
             let now = Instant::now();
-            let mut busy = false;
+            let mut worked = false;
             while let Some(finished) = self.ring.pop() {
-                busy = true;
+                worked = true;
                 let Some(slot) = self.ended(finished)? else {
                     continue;
                 };
@@ -125,7 +123,7 @@ impl BareDisk {
                 }
             }
             self.ring.submit()?;
-            if busy {
+            if worked {
                 idle.worked();
                 continue;
             }
@@ -163,7 +161,7 @@ impl BareDisk {
         let io = &mut self.under_way[slot].io;
         match self
             .backend
-            .begin(io, &mut self.ring, Some(self.file), slot as u64)
+            .begin(io, &mut self.ring, self.file, slot as u64)
         {
             Progress::Pending | Progress::Later => Ok(()),
             Progress::Done(Ok(())) => unreachable!("a file takes its time"),
@@ -180,7 +178,7 @@ impl BareDisk {
         let io = &mut self.under_way[slot].io;
         let progress = self
             .backend
-            .resume(io, result, &mut self.ring, Some(self.file), tag);
+            .resume(io, result, &mut self.ring, self.file, tag);
         match progress {
             Progress::Pending => Ok(None),
             Progress::Later => self.begin(slot).map(|()| None),

@@ -29,8 +29,9 @@ use crate::memlock;
 use crate::simulated_disk::{Attachment, Memory, SimulatedDisk, Work};
 use crate::submission::Handover;
 
-pub(crate) use apart::{GAP, Open};
-pub(crate) use setup::files_max;
+pub use apart::GAP;
+pub(crate) use apart::Open;
+pub use setup::files_max;
 
 use apart::{Apart, Call};
 use images::{IMAGES, Images};
@@ -39,7 +40,7 @@ use setup::{build, make_room};
 
 /// Fixed buffers a ring has room for: the zeroes, the arena, and one set of
 /// receive slots for each device.
-pub(crate) const BUFFERS_MAX: usize = 10;
+pub const BUFFERS_MAX: usize = 10;
 
 /// Entries of the submission queue. A full one is handed to the kernel early,
 /// so this bounds a batch and not what is in flight.
@@ -58,7 +59,7 @@ const ZEROES_SLOT: u16 = 0;
 
 /// An index into the ring's fixed files, and what is handed over there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct FileSlot {
+pub struct FileSlot {
     index: u32,
     handover: Handover,
 }
@@ -80,7 +81,7 @@ impl FileSlot {
 
     /// Whether a write of it may block where it is submitted.
     #[inline(always)]
-    pub(crate) fn writes_block(self) -> bool {
+    pub fn writes_block(self) -> bool {
         self.handover.writes
     }
 
@@ -93,18 +94,19 @@ impl FileSlot {
 
 /// A stretch of one of the ring's fixed buffers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Span {
+pub struct Span {
     /// Which fixed buffer.
-    pub(crate) buffer: u16,
+    pub buffer: u16,
     /// Virtual address of the first byte.
-    pub(crate) addr: u64,
+    pub addr: u64,
     /// Bytes.
-    pub(crate) length: u32,
+    pub length: u32,
 }
 
 impl Span {
     /// `length` bytes of it, from `offset` on.
-    pub(crate) fn part(self, offset: u32, length: u32) -> Self {
+    #[inline]
+    pub fn part(self, offset: u32, length: u32) -> Self {
         assert!(
             offset
                 .checked_add(length)
@@ -139,7 +141,7 @@ const WORKERS: u64 = 1 << 60;
 
 /// Something the ring finished.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Finished {
+pub enum Finished {
     /// An operation on a file.
     Operation {
         /// As given on submission.
@@ -155,7 +157,7 @@ pub(crate) enum Finished {
 }
 
 /// One io_uring.
-pub(crate) struct Ring {
+pub struct Ring {
     uring: IoUring,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
     files_taken: Vec<bool>,
@@ -179,7 +181,7 @@ pub(crate) struct Ring {
 
 impl Ring {
     /// A ring for the calling thread, with room for `operations` in flight.
-    pub(crate) fn new(operations: u32) -> io::Result<Self> {
+    pub fn new(operations: u32) -> io::Result<Self> {
         let uring = build(operations)?;
         let empty = libc::iovec {
             iov_base: std::ptr::null_mut(),
@@ -215,14 +217,14 @@ impl Ring {
     }
 
     /// Changes of disks have leases, which end by this clock; its times count from `started`.
-    pub(crate) fn set_clock(&mut self, clock: Clock, started: Instant) {
+    pub fn set_clock(&mut self, clock: Clock, started: Instant) {
         self.outgoing.set_clock(clock, started);
     }
 
     /// The changes that are asked for next may begin until then, in nanoseconds since the
     /// start. Later they end with `ECANCELED`, and nothing was done.
     #[inline(always)]
-    pub(crate) fn set_lease(&mut self, until_ns: u64) {
+    pub fn set_lease(&mut self, until_ns: u64) {
         self.outgoing.set_lease(until_ns);
     }
 
@@ -252,7 +254,7 @@ impl Ring {
 
     /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
     /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
-    pub(crate) fn remove_all_files(&mut self) -> io::Result<()> {
+    pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));
         let taken = self.files_taken.iter().rposition(|taken| *taken);
@@ -265,7 +267,7 @@ impl Ring {
     }
 
     /// Takes a fixed file back. Operations in flight on it finish undisturbed.
-    pub(crate) fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
+    pub fn remove_file(&mut self, slot: FileSlot) -> io::Result<()> {
         if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
             attachment.remove(place);
             return Ok(());
@@ -282,20 +284,21 @@ impl Ring {
     ///
     /// One shot and not multishot, which reports only what becomes ready after
     /// it looked: whoever goes to sleep must not miss what came before.
-    pub(crate) fn poll_readable(&mut self, token: u32, fd: RawFd) {
+    pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));
     }
 
     /// Takes back a [`Self::poll_readable`], which then never completes.
-    pub(crate) fn cancel_poll(&mut self, token: u32) {
+    pub fn cancel_poll(&mut self, token: u32) {
         let entry = opcode::PollRemove::new(POLL | u64::from(token)).build();
         self.push(&entry.user_data(IGNORED));
     }
 
     /// Operations on files in flight, and those that are about to be submitted, here, by
     /// workers and on simulated disks.
-    pub(crate) fn in_flight(&self) -> u32 {
+    #[inline]
+    pub fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
         self.in_flight + simulated + self.apart.len() + self.images_out()
     }
@@ -307,7 +310,8 @@ impl Ring {
 
     /// Hands what was pushed to the kernel and lets it finish what it can,
     /// without waiting. No system call if there is nothing of either.
-    pub(crate) fn submit(&mut self) -> io::Result<()> {
+    #[inline]
+    pub fn submit(&mut self) -> io::Result<()> {
         self.release_changes();
         let queue = self.uring.submission();
         if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
@@ -333,7 +337,7 @@ impl Ring {
 
     /// As [`Self::submit`], then sleeps until something completes or the
     /// timeout is over.
-    pub(crate) fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
+    pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
         if !self.settled.is_empty() || !self.watch_images() {
             return self.submit();
@@ -350,7 +354,7 @@ impl Ring {
     /// tags and not in one that the kernel chooses: for simulations, where disks
     /// take no time. From then on nothing else ends: what the kernel or a worker has
     /// finished waits for the next call, however early it was finished.
-    pub(crate) fn settle(&mut self) -> io::Result<()> {
+    pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
         while self.in_flight > 0 || self.apart.begun() > 0 {
@@ -376,12 +380,14 @@ impl Ring {
     }
 
     /// Whether something has ended that was not taken yet, and that no wait would report.
-    pub(crate) fn has_ended(&self) -> bool {
+    #[inline]
+    pub fn has_ended(&self) -> bool {
         !self.settled.is_empty()
     }
 
     /// The next completion, if there is one.
-    pub(crate) fn pop(&mut self) -> Option<Finished> {
+    #[inline]
+    pub fn pop(&mut self) -> Option<Finished> {
         let settled = self.settled.pop_front();
         if self.settles {
             return settled;

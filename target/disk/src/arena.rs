@@ -1,0 +1,188 @@
+//! The memory of a thread that does block I/O: `[head | data buffers | spare buffers]`.
+//!
+//! It is one mapping, so that it is registered once: with the ring, and with each RDMA device
+//! that reads and writes it. The head belongs to the caller; the target keeps responses there.
+
+use std::io;
+use std::sync::Arc;
+
+use cairn_rdma::Mapping;
+
+use crate::pool::{Buffer, Pool, UNIT};
+use crate::ring::Span;
+
+/// Buffers of a page each that [`Arena::take_spare`] gives to work that must not wait for the
+/// pool.
+const SPARES: usize = 32;
+
+/// A head, and data buffers.
+#[derive(Debug)]
+pub struct Arena {
+    mapping: Arc<Mapping>,
+    pool: Pool,
+    /// Bytes of the pool; the spare buffers lie behind it.
+    data: usize,
+    /// Buffers of a page each that are not the pool's.
+    spare: Vec<Buffer>,
+    data_offset: usize,
+    /// The fixed buffer of the ring that the mapping is.
+    slot: u16,
+}
+
+impl Arena {
+    /// Memory for `head` bytes, and for `data` bytes of buffers up to `largest`. Both are
+    /// rounded up.
+    ///
+    /// # Errors
+    /// The system has not so much memory.
+    ///
+    /// # Panics
+    /// If `largest` is no power of two of at least [`UNIT`].
+    pub fn new(head: usize, data: usize, largest: usize) -> io::Result<Self> {
+        // A compare holds two buffers at once, each as large as a transfer may
+        // be; and all of the area must be made of largest buffers.
+        let data = data.max(2 * largest).next_multiple_of(largest);
+        let head = head.next_multiple_of(UNIT);
+        let mapping = Arc::new(Mapping::anonymous(head + data + SPARES * UNIT)?);
+        let pool = Pool::new(data, largest);
+        Ok(Self {
+            mapping,
+            pool,
+            data,
+            spare: (0..SPARES).map(|n| Buffer::at(data + n * UNIT)).collect(),
+            data_offset: head,
+            slot: 0,
+        })
+    }
+
+    /// The memory, to register it.
+    #[inline]
+    pub fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Sets the fixed buffer that the mapping is in the ring ([`Ring::add_buffer`]).
+    ///
+    /// [`Ring::add_buffer`]: crate::Ring::add_buffer
+    pub fn set_slot(&mut self, slot: u16) {
+        self.slot = slot;
+    }
+
+    /// Bytes of all data buffers.
+    #[inline]
+    pub fn data_bytes(&self) -> usize {
+        self.data
+    }
+
+    /// Bytes of data buffers that are taken.
+    #[inline]
+    pub fn taken_bytes(&self) -> usize {
+        self.pool.taken_bytes() + (SPARES - self.spare.len()) * UNIT
+    }
+
+    /// A buffer of a page that the pool does not have, if there is one left.
+    #[inline]
+    pub fn take_spare(&mut self) -> Option<Buffer> {
+        self.spare.pop()
+    }
+
+    /// Takes a buffer back.
+    #[inline]
+    pub fn give(&mut self, buffer: Buffer) {
+        if buffer.offset() < self.data {
+            self.pool.give(buffer);
+        } else {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// The data buffers.
+    #[inline]
+    pub fn pool(&mut self) -> &mut Pool {
+        &mut self.pool
+    }
+
+    /// The first `length` bytes of a buffer.
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    #[inline]
+    pub fn span(&self, buffer: &Buffer, length: u32) -> Span {
+        assert!(
+            length as usize <= buffer.len(),
+            "{length} bytes of {buffer:?}"
+        );
+        let offset = self.data_offset + buffer.offset();
+        Span {
+            buffer: self.slot,
+            addr: self.mapping.addr() + offset as u64,
+            length,
+        }
+    }
+
+    /// Copies bytes to `offset` of the head; returns their address.
+    ///
+    /// # Panics
+    /// If they reach past the head.
+    #[inline(always)]
+    pub fn write_head(&self, offset: usize, bytes: &[u8]) -> u64 {
+        let end = offset + bytes.len();
+        assert!(end <= self.data_offset, "{end} bytes of head");
+        self.mapping.write(offset, bytes);
+        self.mapping.addr() + offset as u64
+    }
+
+    /// Copies bytes into a buffer.
+    ///
+    /// # Panics
+    /// If the buffer is shorter.
+    pub fn write(&self, buffer: &Buffer, bytes: &[u8]) {
+        assert!(
+            bytes.len() <= buffer.len(),
+            "{} bytes into {buffer:?}",
+            bytes.len()
+        );
+        self.mapping
+            .write(self.data_offset + buffer.offset(), bytes);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn head_and_buffers_do_not_meet() {
+        let mut arena = Arena::new(4800, 1 << 20, 64 << 10).unwrap();
+        let last = arena.write_head(4799, &[7]);
+        let buffer = arena.pool().take(4096).unwrap();
+        let span = arena.span(&buffer, 4096);
+        assert!(last < span.addr);
+        assert!(span.addr.is_multiple_of(UNIT as u64));
+        assert_eq!(arena.mapping().len(), 8192 + (1 << 20) + SPARES * UNIT);
+        arena.give(buffer);
+    }
+
+    #[test]
+    fn spare_buffers_lie_behind_the_others_and_come_back() {
+        let mut arena = Arena::new(1, 1 << 20, 64 << 10).unwrap();
+        let spares: Vec<Buffer> = std::iter::from_fn(|| arena.take_spare()).collect();
+        assert_eq!(spares.len(), SPARES);
+        assert_eq!(arena.taken_bytes(), SPARES * UNIT);
+        let end = arena.mapping().addr() + arena.mapping().len() as u64;
+        for buffer in spares {
+            let span = arena.span(&buffer, UNIT as u32);
+            assert!(buffer.offset() >= arena.data_bytes());
+            assert!(span.addr + UNIT as u64 <= end);
+            arena.give(buffer);
+        }
+        assert_eq!(arena.taken_bytes(), 0);
+    }
+
+    #[test]
+    fn two_buffers_of_the_largest_size_always_fit() {
+        let mut arena = Arena::new(1, 4096, 1 << 20).unwrap();
+        let (one, two) = (arena.pool().take(1 << 20), arena.pool().take(1 << 20));
+        assert!(one.is_some() && two.is_some());
+    }
+}

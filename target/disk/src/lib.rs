@@ -1,0 +1,75 @@
+//! Block I/O without a network.
+//!
+//! A [`Backend`] is a disk: a file or a block device, an image of a Ceph cluster, memory, or
+//! zeroes. All threads share it. Each thread has a [`Ring`], an io_uring of its own, in which it
+//! does its I/O and sleeps, and an [`Arena`] with its buffers. An operation is a [`BlockIo`]:
+//! [`Backend::begin`] starts it, [`Ring::pop`] returns what the ring has finished, and
+//! [`Backend::resume`] continues the operation until it is [`Progress::Done`]. A number that the
+//! caller chooses, the tag, names the operation in between; its upper 8 bits are 0.
+//!
+//! Offsets and lengths are in bytes, unless a field says blocks. Errors of an operation are
+//! numbers of the system ([`Errno`]); errors of opening name the disk, the cause and the remedy
+//! ([`OpenError`]).
+//!
+//! Nothing here allocates, locks or formats for each operation on a file.
+//!
+//! ```
+//! use cairn_disk::{Arena, Backend, BlockIo, BlockOp, Claim, Finished, Progress, Ring};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let image = tempfile::NamedTempFile::new()?;
+//! # image.as_file().set_len(1 << 20)?;
+//! let disk = Backend::open_file(image.path(), None, Claim::default())?;
+//! let mut ring = Ring::new(32)?;
+//! let file = disk.add_to(&mut ring)?;
+//!
+//! let mut arena = Arena::new(0, 1 << 20, 64 << 10)?;
+//! arena.set_slot(ring.add_buffer(arena.mapping())?);
+//! let buffer = arena.pool().take(4096).expect("the pool is empty");
+//! arena.write(&buffer, &[7; 4096]);
+//!
+//! let span = arena.span(&buffer, 4096);
+//! let mut io = BlockIo::new(BlockOp::Write { durable: true }, 8192, 4096, Some(span));
+//! let mut progress = disk.begin(&mut io, &mut ring, file, 1);
+//! let result = loop {
+//!     match progress {
+//!         Progress::Done(result) => break result,
+//!         Progress::Later => {
+//!             std::thread::sleep(io.pause());
+//!             progress = disk.begin(&mut io, &mut ring, file, 1);
+//!         }
+//!         Progress::Pending => {
+//!             ring.wait(None)?;
+//!             if let Some(Finished::Operation { tag: 1, result }) = ring.pop() {
+//!                 progress = disk.resume(&mut io, result, &mut ring, file, 1);
+//!             }
+//!         }
+//!     }
+//! };
+//! assert_eq!(result, Ok(()));
+//! arena.pool().give(buffer);
+//! # Ok(())
+//! # }
+//! ```
+
+mod arena;
+mod backend;
+mod idle;
+mod memlock;
+mod pool;
+mod ring;
+mod simulated_disk;
+mod submission;
+mod workers;
+
+pub use cairn_rbd::Spec as ImageSpec;
+
+pub use arena::Arena;
+pub use backend::{
+    Backend, BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Preferred, Progress, Scope,
+    where_to_look,
+};
+pub use idle::{Idle, Pause};
+pub use pool::{Buffer, Pool, UNIT, rounded};
+pub use ring::{BUFFERS_MAX, FileSlot, Finished, GAP, Ring, Span, files_max};
+pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

@@ -1,0 +1,172 @@
+//! Where capsules lie in registered memory.
+//!
+//! Responses lie in the head of the reactor's [`Arena`]. Commands land in [`ReceiveSlots`], of
+//! which a reactor has one for each device, because devices come and go: `[SQEs | in-capsule
+//! data]`. A capsule lands in two pieces, its SQE among the SQEs and its data in a page-aligned
+//! slot, so that in-capsule data can go to disk from where it landed.
+
+use std::io;
+use std::sync::Arc;
+
+use cairn_disk::{Arena, Span, UNIT};
+use cairn_rdma::{Mapping, RecvWork, Sge, SgeList};
+use nvme_proto::wire::sqe::SQE_BYTES;
+use nvme_proto::wire::{Cqe, IntoBytes, Sqe};
+
+use crate::work_id::WorkId;
+
+/// Bytes of a response capsule: the CQE alone.
+const CQE_BYTES: usize = size_of::<Cqe>();
+
+/// Bytes of an arena's head for one response of each request.
+pub(crate) fn response_bytes(requests: usize) -> usize {
+    requests * CQE_BYTES
+}
+
+/// Puts the response of a request where a SEND can take it from.
+#[inline(always)]
+pub(crate) fn write_response(arena: &Arena, request: usize, cqe: &Cqe, lkey: u32) -> Sge {
+    Sge {
+        addr: arena.write_head(request * CQE_BYTES, cqe.as_bytes()),
+        length: CQE_BYTES as u32,
+        lkey,
+    }
+}
+
+/// Where the capsules of one device land.
+pub(crate) struct ReceiveSlots {
+    mapping: Arc<Mapping>,
+    count: u32,
+    in_capsule_bytes: u32,
+    data_offset: usize,
+    /// From one slot's data to the next.
+    stride: usize,
+    /// The fixed buffer of the ring that the mapping is.
+    slot: u16,
+}
+
+impl ReceiveSlots {
+    /// `count` slots, for capsules with up to `in_capsule_bytes` of data.
+    pub(crate) fn new(count: u32, in_capsule_bytes: u32) -> io::Result<Self> {
+        // The SQEs lie close together: parsing touches few cache lines and pages.
+        let sqes = (count as usize * SQE_BYTES).next_multiple_of(UNIT);
+        // The data of a slot starts on a page, as direct I/O requires.
+        let stride = (in_capsule_bytes as usize).next_multiple_of(UNIT);
+        let mapping = Arc::new(Mapping::anonymous(sqes + count as usize * stride)?);
+        Ok(Self {
+            mapping,
+            count,
+            in_capsule_bytes,
+            data_offset: sqes,
+            stride,
+            slot: 0,
+        })
+    }
+
+    /// The memory, to register it.
+    pub(crate) fn mapping(&self) -> &Arc<Mapping> {
+        &self.mapping
+    }
+
+    /// Sets the fixed buffer of the ring that the mapping is.
+    pub(crate) fn set_slot(&mut self, slot: u16) {
+        self.slot = slot;
+    }
+
+    /// The fixed buffer of the ring that the mapping is.
+    pub(crate) fn slot(&self) -> u16 {
+        self.slot
+    }
+
+    /// How many slots there are.
+    pub(crate) fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// The receive that fills slot `index`.
+    pub(crate) fn receive(&self, index: u32, lkey: u32) -> RecvWork {
+        assert!(index < self.count, "receive slot {index} of {}", self.count);
+        let base = self.mapping.addr();
+        let addr = base + (index as usize * SQE_BYTES) as u64;
+        let sqe = Sge {
+            addr,
+            length: SQE_BYTES as u32,
+            lkey,
+        };
+        let data = Sge {
+            addr: base + self.data_at(index) as u64,
+            length: self.in_capsule_bytes,
+            lkey,
+        };
+        let sges = if data.length == 0 {
+            SgeList::one(sqe)
+        } else {
+            SgeList::two(sqe, data)
+        };
+        RecvWork {
+            id: WorkId::receive(index).encode(),
+            sges,
+        }
+    }
+
+    /// Copies the SQE that landed in slot `index`.
+    #[inline(always)]
+    pub(crate) fn read_sqe(&self, index: u32, into: &mut Sqe) {
+        let offset = index as usize * SQE_BYTES;
+        self.mapping.read(offset, into.as_mut_bytes());
+    }
+
+    /// `length` bytes at `offset` of the data that landed in slot `index`.
+    pub(crate) fn span(&self, index: u32, offset: u32, length: u32) -> Span {
+        let end = offset.checked_add(length);
+        assert!(
+            end.is_some_and(|end| end <= self.in_capsule_bytes),
+            "{length} at {offset}"
+        );
+        let addr = self.mapping.addr() + (self.data_at(index) + offset as usize) as u64;
+        Span {
+            buffer: self.slot,
+            addr,
+            length,
+        }
+    }
+
+    fn data_at(&self, index: u32) -> usize {
+        self.data_offset + index as usize * self.stride
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nvme_proto::wire::Status;
+
+    #[test]
+    fn responses_and_buffers_do_not_meet() {
+        let mut arena = Arena::new(response_bytes(300), 1 << 20, 64 << 10).unwrap();
+        let last = write_response(&arena, 299, &Cqe::new(1, 2, Status::SUCCESS, 3), 7);
+        let buffer = arena.pool().take(4096).unwrap();
+        assert!(last.addr + u64::from(last.length) <= arena.span(&buffer, 4096).addr);
+        arena.give(buffer);
+    }
+
+    #[test]
+    fn capsules_land_in_two_pieces() {
+        let slots = ReceiveSlots::new(100, 8192).unwrap();
+        let receive = slots.receive(99, 5);
+        let [sqe, data] = receive.sges.as_slice() else {
+            panic!("two pieces: {receive:?}")
+        };
+        assert_eq!(sqe.addr, slots.mapping().addr() + 99 * 64);
+        assert_eq!(data.addr, slots.span(99, 0, 1).addr);
+        assert!(data.addr.is_multiple_of(UNIT as u64));
+        assert!(slots.mapping().contains(data.addr, u64::from(data.length)));
+        assert_eq!(slots.span(99, 512, 512).addr, data.addr + 512);
+    }
+
+    #[test]
+    #[should_panic(expected = "8192 at 1")]
+    fn a_span_stays_in_its_slot() {
+        ReceiveSlots::new(100, 8192).unwrap().span(0, 1, 8192);
+    }
+}
