@@ -11,7 +11,6 @@ mod image;
 mod marking;
 mod metrics;
 mod namespace;
-mod panics;
 mod placement;
 mod qpair;
 mod reactor;
@@ -22,8 +21,9 @@ mod steering;
 mod top;
 mod work_id;
 
-pub use cairn_disk::OpenError;
+use cairn_rdma::panics;
 
+pub use cairn_disk::OpenError;
+pub use cairn_rdma::panics::end_process_on_panic;
 pub use holdings::Holdings;
-pub use panics::end_process_on_panic;
 pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};

@@ -240,6 +240,15 @@ impl OpenError {
         ))
     }
 
+    /// The thread that opened it panicked.
+    pub fn panicked(path: &Path) -> Self {
+        Self::new(format!(
+            "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
+             line, and reload to try again",
+            path.display()
+        ))
+    }
+
     /// The system gives no thread to open it on.
     pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
