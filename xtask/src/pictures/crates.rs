@@ -62,6 +62,7 @@ const NODES: [Node; 15] = [
         "RoCE without I/O",
         (2, 4),
     ),
+    node("nvme-auth", "nvme-proto/auth", "DH-HMAC-CHAP", (10, 4)),
     node("cairn-rdma", "rdma", "the RDMA traits", (4, 5)),
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
@@ -77,6 +78,7 @@ const EDGES: [(&str, &str); 19] = [
     ("cairn-target", "cairn-fabric"),
     ("cairn-target", "cairn-disk"),
     ("cairn-target", "cairn-control"),
+    ("cairn-target", "nvme-auth"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-fabric"),
     ("cairn-initiator", "nvme-proto"),
@@ -91,9 +93,10 @@ const EDGES: [(&str, &str); 19] = [
 ];
 
 /// Arrows that would run behind a box go straight down at this x instead.
-const BENDS: [(&str, &str, f64); 2] = [
+const BENDS: [(&str, &str, f64); 3] = [
     ("cairn-initiator", "nvme-proto", 463.0),
     ("cairn-config", "cairn-rdma", 231.0),
+    ("cairn-target", "nvme-auth", 1159.0),
 ];
 
 const WIDTH: f64 = 190.0;
