@@ -196,7 +196,7 @@ fn check_header(sqe: &Sqe) -> Result<(), Status> {
 
 impl IoLimits {
     /// Refuses optional commands that ONCS does not announce.
-    #[inline]
+    #[inline(always)]
     fn check_opcode(&self, opcode: NvmOpcode) -> Result<(), Status> {
         let supported = match opcode {
             NvmOpcode::READ | NvmOpcode::WRITE | NvmOpcode::FLUSH => true,

@@ -5,15 +5,43 @@ use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FabricsType, Sqe, Status};
 
+use super::command::{Command, Stop};
 use super::disks::{Disk, Disks};
+use super::io::Io;
 use super::predecessors::changes;
+use super::queues::Queues;
+use super::time::Now;
+use super::{buffers, respond};
 use crate::backend::{BlockIo, BlockOp};
 use crate::qpair::Association;
 use crate::registry::ControllerShared;
-use crate::request::{Request, Task};
+use crate::request::{Request, RequestId, Task};
 
 /// The largest buffer that a Verify reads through.
 const VERIFY_BYTES: u32 = 64 << 10;
+
+/// Plans an I/O command and goes on.
+#[inline(always)]
+pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
+    let queue = &*command.queue;
+    let association = match &queue.association {
+        Some(association) if association.qid != 0 => association,
+        _ => return Stop::NotIo,
+    };
+    match plan(command.request, association, queue.port, &mut io.disks) {
+        Ok(()) => buffers::pass(command, io, now),
+        Err(status) => Stop::Refused(status),
+    }
+}
+
+/// Takes on a command that stopped here, or further on.
+pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
+    match stop {
+        Stop::NotIo => queues.execute_later(id),
+        Stop::Refused(status) => respond::fail(queues, io, now, id, status),
+        _ => buffers::stopped(queues, io, now, id, stop),
+    }
+}
 
 /// Parses a command, finds its disk, and plans what it needs.
 ///
@@ -21,7 +49,7 @@ const VERIFY_BYTES: u32 = 64 << 10;
 /// The status that the command ends with.
 // Inlined, as what it calls: what they find out then stays in registers.
 #[inline(always)]
-pub(super) fn plan(
+fn plan(
     request: &mut Request,
     association: &Association,
     port: usize,

@@ -165,7 +165,7 @@ impl Request {
     }
 
     /// Takes on a command. What is held by reference or by count was let go of before
-    /// the request was freed ([`RequestTable::release`]); all else is set here.
+    /// the request was freed ([`Request::release`]); all else is set here.
     #[inline(always)]
     fn begin(&mut self, qpair: QpairId, read_sqe: impl FnOnce(&mut Sqe)) {
         self.stage = Stage::Running;
@@ -241,6 +241,42 @@ impl Request {
         self.way.done(now_ns);
     }
 
+    /// Frees it: no room has it any more.
+    ///
+    /// # Panics
+    /// If something of it is left.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
+        // One look at all of it. What is left is found out only if something is.
+        if self.stage != Stage::Running || self.is_held() {
+            self.refuse_release(id);
+        }
+        self.stage = Stage::Free;
+        self.generation = self.generation.wrapping_add(1);
+        free.0.push(id);
+    }
+
+    /// Whether something of it is left.
+    #[inline(always)]
+    fn is_held(&self) -> bool {
+        self.permit.is_some()
+            | self.next.is_some()
+            | self.data.is_some()
+            | self.scratch.is_some()
+            | self.receive.is_some()
+            | self.disk.is_some()
+            | self.busy.is_some()
+            | (self.reserved > 0)
+    }
+
+    #[cold]
+    fn refuse_release(&self, id: RequestId) -> ! {
+        assert_eq!(self.stage, Stage::Running, "{id:?} is with someone");
+        assert!(self.permit.is_none(), "{id:?} is unanswered");
+        assert_eq!(self.next, None, "{id:?} waits for something");
+        panic!("{id:?} has buffers, a share, a receive slot or a disk: {self:?}");
+    }
+
     /// The one end of the command.
     pub(crate) fn take_permit(&mut self) -> Permit {
         self.permit.take().expect("a command ends once")
@@ -251,8 +287,12 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct RequestTable {
     requests: Vec<Request>,
-    free: Vec<RequestId>,
+    free: FreeList,
 }
+
+/// The requests of a table that are free.
+#[derive(Debug)]
+pub(crate) struct FreeList(Vec<RequestId>);
 
 impl RequestTable {
     /// Room for `capacity` commands in progress.
@@ -260,13 +300,13 @@ impl RequestTable {
         Self {
             requests: (0..capacity).map(|_| Request::free()).collect(),
             // Backwards, so that the first is used first.
-            free: (0..capacity).rev().map(RequestId).collect(),
+            free: FreeList((0..capacity).rev().map(RequestId).collect()),
         }
     }
 
     /// Whether all are taken.
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.free.0.is_empty()
     }
 
     /// How many there are.
@@ -277,12 +317,12 @@ impl RequestTable {
     /// How many are free.
     #[inline]
     pub(crate) fn free(&self) -> usize {
-        self.free.len()
+        self.free.0.len()
     }
 
     /// How many are taken.
     pub(crate) fn in_use(&self) -> usize {
-        self.requests.len() - self.free.len()
+        self.requests.len() - self.free.0.len()
     }
 
     /// No command will be answered any more.
@@ -301,36 +341,18 @@ impl RequestTable {
         &mut self,
         qpair: QpairId,
         read_sqe: impl FnOnce(&mut Sqe),
-    ) -> (RequestId, &mut Request) {
-        let id = self.free.pop().expect("a request is free");
+    ) -> (RequestId, &mut Request, &mut FreeList) {
+        let id = self.free.0.pop().expect("a request is free");
         let request = &mut self.requests[id.index()];
         assert_eq!(request.stage, Stage::Free, "{id:?}");
         request.begin(qpair, read_sqe);
-        (id, request)
+        (id, request, &mut self.free)
     }
 
-    /// Frees a request that nobody has any more.
-    ///
-    /// # Panics
-    /// If something of it is left.
+    /// A request, and the list that it goes back to.
     #[inline(always)]
-    pub(crate) fn release(&mut self, id: RequestId) {
-        let request = &mut self.requests[id.index()];
-        assert_eq!(request.stage, Stage::Running, "{id:?} is with someone");
-        assert!(request.permit.is_none(), "{id:?} is unanswered");
-        assert_eq!(request.next, None, "{id:?} waits for something");
-        assert!(
-            request.data.is_none() && request.scratch.is_none(),
-            "{id:?} has buffers"
-        );
-        assert!(
-            request.receive.is_none() && request.disk.is_none() && request.busy.is_none(),
-            "{id:?} holds on"
-        );
-        assert_eq!(request.reserved, 0, "{id:?} keeps its share");
-        request.stage = Stage::Free;
-        request.generation = request.generation.wrapping_add(1);
-        self.free.push(id);
+    pub(crate) fn entry(&mut self, id: RequestId) -> (&mut Request, &mut FreeList) {
+        (&mut self.requests[id.index()], &mut self.free)
     }
 
     /// Hands a request to someone, or takes it back (`Running`).
@@ -412,14 +434,19 @@ mod tests {
 
     fn table_of_two() -> (RequestTable, RequestId, RequestId) {
         let mut table = RequestTable::new(2);
-        let (first, _) = table.take(QpairId::NONE, |_| ());
-        let (second, _) = table.take(QpairId::NONE, |_| ());
+        let (first, ..) = table.take(QpairId::NONE, |_| ());
+        let (second, ..) = table.take(QpairId::NONE, |_| ());
         (table, first, second)
+    }
+
+    fn release(table: &mut RequestTable, id: RequestId) {
+        let (request, free) = table.entry(id);
+        request.release(id, free);
     }
 
     fn end(table: &mut RequestTable, id: RequestId) {
         table[id].take_permit().answered();
-        table.release(id);
+        release(table, id);
     }
 
     #[test]
@@ -450,7 +477,7 @@ mod tests {
     fn an_unanswered_command_cannot_be_freed() {
         let (mut table, first, second) = table_of_two();
         table[second].take_permit().answered();
-        table.release(first);
+        release(&mut table, first);
     }
 
     #[test]
@@ -461,6 +488,6 @@ mod tests {
             table[id].take_permit().answered();
         }
         table.set_stage(first, Stage::Running, Stage::InBackend);
-        table.release(first);
+        release(&mut table, first);
     }
 }
