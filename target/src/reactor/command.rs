@@ -49,13 +49,13 @@ pub(super) enum Stop {
 
 impl Command<'_> {
     /// Its device, unless that is gone.
-    #[inline]
+    #[inline(always)]
     pub(super) fn port(&mut self) -> Option<&mut Port> {
         self.ports[self.queue.port].as_mut()
     }
 
     /// Posts its receive slot again, once its data is not needed.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release_receive(&mut self) {
         if let Some(slot) = self.request.receive.take()
             && let Some(port) = self.port()
@@ -66,14 +66,14 @@ impl Command<'_> {
 
     /// The share that its buffers count for. A Connect has none yet; what it was promised is
     /// given back before it has.
-    #[inline]
+    #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;
         share.filter(|_| !matches!(self.request.task, Task::Connect))
     }
 
     /// Gives its buffers back, if it has any.
-    #[inline]
+    #[inline(always)]
     pub(super) fn release_buffers(&mut self, io: &mut Io) {
         if self.request.holds_buffers() {
             let share = self.share();
@@ -82,7 +82,7 @@ impl Command<'_> {
     }
 
     /// Has room in the outbox for so much work.
-    #[inline]
+    #[inline(always)]
     pub(super) fn make_room(&mut self, count: usize) {
         if !self.queue.outbox.has_room(count) {
             let port = self.ports[self.queue.port].as_mut();

@@ -4,7 +4,7 @@
 
 use cairn_rdma::peer_line;
 use nvme_proto::io::{
-    DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, Operation,
+    DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, OperationKind,
 };
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
@@ -37,29 +37,29 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
         return respond::stopped(queues, id, stop);
     }
     match queues.requests[id].task {
-        Task::Io(operation) => execute_io(queues, io, now, id, operation),
+        Task::Io(kind) => execute_io(queues, io, now, id, kind),
         Task::Connect | Task::Admin(_) => queues.execute_later(id),
         Task::Unparsed | Task::LateCompletion => unreachable!("these have no data"),
     }
 }
 
-fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, operation: Operation) {
+fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: OperationKind) {
     let request = &queues.requests[id];
-    let span = match operation {
-        Operation::Read(_) | Operation::Write(_) => match (&request.data, request.transfer) {
+    let span = match kind {
+        OperationKind::Read | OperationKind::Write => match (&request.data, request.transfer) {
             (Some(_), _) => Some(io.data_span(request)),
             (None, DataTransfer::InCapsule(_)) => Some(queues.capsule_span(id)),
             (None, _) => unreachable!("without a window data needs a buffer"),
         },
-        Operation::Compare(_) => Some(io.scratch_span(request)),
-        Operation::Verify(_) if request.data.is_some() => Some(io.data_span(request)),
-        Operation::Verify(_) | Operation::WriteZeroes { .. } => None,
-        Operation::Flush(FlushScope::Namespace) => {
+        OperationKind::Compare => Some(io.scratch_span(request)),
+        OperationKind::Verify if request.data.is_some() => Some(io.data_span(request)),
+        OperationKind::Verify | OperationKind::WriteZeroes => None,
+        OperationKind::Flush(FlushScope::Namespace) => {
             queues.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
             None
         }
-        Operation::Flush(FlushScope::All) => return flush_all(queues, io, now, id),
-        Operation::DatasetManagement { deallocate, .. } => {
+        OperationKind::Flush(FlushScope::All) => return flush_all(queues, io, now, id),
+        OperationKind::DatasetManagement { deallocate } => {
             return self::deallocate(queues, io, now, id, deallocate);
         }
     };
@@ -171,15 +171,15 @@ pub(super) fn ended(
     if let Err(errno) = result {
         return fail(queues, io, now, id, errno);
     }
-    let Task::Io(operation) = queues.requests[id].task else {
+    let Task::Io(kind) = queues.requests[id].task else {
         unreachable!("only I/O commands have block I/O")
     };
-    match operation {
-        Operation::Compare(_) if !matches(queues, io, id) => {
+    match kind {
+        OperationKind::Compare if !matches(queues, io, id) => {
             respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }
-        Operation::Flush(FlushScope::All) => flush_all(queues, io, now, id),
-        Operation::DatasetManagement { deallocate, .. } => {
+        OperationKind::Flush(FlushScope::All) => flush_all(queues, io, now, id),
+        OperationKind::DatasetManagement { deallocate } => {
             self::deallocate(queues, io, now, id, deallocate);
         }
         _ => respond::finish(queues, io, now, id, Status::SUCCESS, 0),

@@ -1,14 +1,13 @@
 //! Room 2: a command of an I/O queue is parsed and finds its disk. The plan says what the
 //! disk is to do, which bytes the device moves by itself, and which buffers the rest takes.
 
-use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
+use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FabricsType, Sqe, Status};
 
 use super::command::{Command, Stop};
 use super::disks::{Disk, Disks};
 use super::io::Io;
-use super::predecessors::changes;
 use super::queues::Queues;
 use super::time::Now;
 use super::{buffers, respond};
@@ -64,8 +63,9 @@ fn plan(
     }
     let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
     let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
-    check_predecessors(controller, command.operation, command.nsid)?;
-    request.task = Task::Io(command.operation);
+    let kind = command.operation.kind();
+    check_predecessors(controller, kind, command.nsid)?;
+    request.task = Task::Io(kind);
     request.transfer = command.transfer;
     plan_blocks(request, command, disk.as_deref(), port, controller);
     request.disk = found;
@@ -153,10 +153,10 @@ fn buffers_for(
 #[inline(always)]
 fn check_predecessors(
     controller: &ControllerShared,
-    operation: Operation,
+    kind: OperationKind,
     nsid: u32,
 ) -> Result<(), Status> {
-    if !changes(operation) {
+    if !kind.changes() {
         return Ok(());
     }
     match controller.ward() {

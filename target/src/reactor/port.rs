@@ -138,7 +138,10 @@ impl Port {
     #[inline(always)]
     pub(crate) fn repost(&mut self, slot: u32) {
         // There are as many as slots: nothing grows.
-        assert!(self.reposts.len() < self.reposts.capacity(), "slot {slot}");
+        assert!(
+            self.reposts.len() < self.reposts.capacity(),
+            "too many slots"
+        );
         self.reposts.push(self.receives[slot as usize]);
     }
 

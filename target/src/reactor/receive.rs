@@ -85,23 +85,20 @@ pub(super) fn capsule_arrived(
     // With fewer taken every host is within its share.
     let free = queues.requests.free();
     if free < queues.plenty || !queues.lines.is_empty() || queues.hold_until.is_some() {
-        let mut capsule = Capsule {
+        let capsule = Capsule {
             qpair,
             slot: Some(slot),
             sqe: Sqe::new_zeroed(),
             data_bytes,
             seen_ns: now.ns,
         };
-        port.slots().read_sqe(slot, &mut capsule.sqe);
-        if admission::may_go(queues, io, now, capsule) {
-            admit(queues, io, now, capsule);
-        }
+        wait_or_admit(queues, io, now, index, capsule);
         return Ok(());
     }
     queue.requests += 1;
-    let slots = port.slots();
-    let take = |sqe: &mut Sqe| slots.read_sqe(slot, sqe);
-    let (id, request, free) = queues.requests.take(qpair, take);
+    let mut taken = queues.requests.take();
+    port.slots().read_sqe(slot, taken.sqe());
+    let (id, request, free) = taken.begin(qpair);
     request.in_capsule_bytes = data_bytes;
     request.way = Way::seen(now.ns);
     if data_bytes == 0 {
@@ -126,10 +123,22 @@ pub(super) fn capsule_arrived(
     Ok(())
 }
 
+/// Takes a request for a capsule if shares allow that, and else has it wait.
+#[cold]
+fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut capsule: Capsule) {
+    if let (Some(port), Some(slot)) = (&queues.ports[port], capsule.slot) {
+        port.slots().read_sqe(slot, &mut capsule.sqe);
+    }
+    if admission::may_go(queues, io, now, capsule) {
+        admit(queues, io, now, capsule);
+    }
+}
+
 /// Takes a request for a capsule that is in its slot no longer, and begins with it.
 pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
-    let take = |sqe: &mut Sqe| *sqe = capsule.sqe;
-    let (id, request, _) = queues.requests.take(capsule.qpair, take);
+    let mut taken = queues.requests.take();
+    *taken.sqe() = capsule.sqe;
+    let (id, request, _) = taken.begin(capsule.qpair);
     request.in_capsule_bytes = capsule.data_bytes;
     request.way = Way::seen(capsule.seen_ns);
     let queue = &mut queues.qpairs[capsule.qpair];
@@ -163,7 +172,9 @@ pub(super) fn complete_late(
         cid: U16::new(completion.cid),
         ..Sqe::new_zeroed()
     };
-    let (id, request, _) = queues.requests.take(qpair, |own| *own = sqe);
+    let mut taken = queues.requests.take();
+    *taken.sqe() = sqe;
+    let (id, request, _) = taken.begin(qpair);
     request.task = Task::LateCompletion;
     let queue = &mut queues.qpairs[qpair];
     queue.requests += 1;

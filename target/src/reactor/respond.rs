@@ -102,7 +102,7 @@ pub(super) fn pass(
         // Nothing but the response goes to the host.
         request.transfer = DataTransfer::None;
     }
-    count_end(request, queue.association.as_ref(), &io.disks);
+    count_end(request, status, queue.association.as_ref(), &io.disks);
     let keeps_data = status == Status::SUCCESS && to_host;
     if !keeps_data {
         command.release_buffers(io);

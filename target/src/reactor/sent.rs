@@ -17,7 +17,7 @@ use crate::work_id::{WorkId, WorkKind};
 ///
 /// # Errors
 /// The queue pair must be closed.
-#[inline]
+#[inline(always)]
 pub(super) fn send_ended(
     queues: &mut Queues,
     io: &mut Io,

@@ -82,7 +82,9 @@ mod tests {
                 cid: U16::new(cid),
                 ..Sqe::new_zeroed()
             };
-            let (id, ..) = table.take(QpairId::NONE, |own| *own = sqe);
+            let mut taken = table.take();
+            *taken.sqe() = sqe;
+            let (id, ..) = taken.begin(QpairId::NONE);
             table.push_back(&mut list, id, Stage::AwaitingBuffer);
         }
         (table, list)

@@ -12,7 +12,7 @@ pub(crate) use permit::Permit;
 
 use cairn_rdma::Sge;
 use nvme_proto::controller::{AdminCommand, Completion};
-use nvme_proto::io::Operation;
+use nvme_proto::io::OperationKind;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FromZeros, Sqe, Status};
 
@@ -73,7 +73,7 @@ pub(crate) enum Task {
     /// A command of an admin queue.
     Admin(AdminCommand),
     /// A command of an I/O queue.
-    Io(Operation),
+    Io(OperationKind),
     /// The late completion of a command that was parked.
     LateCompletion,
 }
@@ -127,6 +127,23 @@ pub(crate) struct Request {
     pub(crate) close_after: bool,
 }
 
+// Panics are functions with arguments by value: what they show then stays in registers.
+
+#[cold]
+fn wrong_stage(stage: Stage, from: Stage, to: Stage) -> ! {
+    panic!("a request that is {stage:?}, not {from:?}, was to become {to:?}");
+}
+
+#[cold]
+fn not_free(id: RequestId) -> ! {
+    panic!("{id:?} is not free");
+}
+
+#[cold]
+fn too_late(work: WorkId) -> ! {
+    panic!("{work:?} came too late");
+}
+
 /// How a command looks that has not ended yet.
 const UNFINISHED: Completion = Completion {
     cid: 0,
@@ -167,9 +184,8 @@ impl Request {
     /// Takes on a command. What is held by reference or by count was let go of before
     /// the request was freed ([`Request::release`]); all else is set here.
     #[inline(always)]
-    fn begin(&mut self, qpair: QpairId, read_sqe: impl FnOnce(&mut Sqe)) {
+    fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
-        read_sqe(&mut self.sqe);
         self.permit = Some(Permit::new(self.cid()));
         self.qpair = qpair;
         self.in_capsule_bytes = 0;
@@ -226,7 +242,9 @@ impl Request {
     /// Hands it to someone, or takes it back (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, from: Stage, to: Stage) {
-        assert_eq!(self.stage, from, "it was to become {to:?}");
+        if self.stage != from {
+            wrong_stage(self.stage, from, to);
+        }
         self.stage = to;
     }
 
@@ -290,6 +308,29 @@ pub(crate) struct RequestTable {
     free: FreeList,
 }
 
+/// A request that was just taken. Its SQE is read straight into it, and then it begins.
+#[must_use = "a request that was taken begins"]
+pub(crate) struct Taken<'a> {
+    id: RequestId,
+    request: &'a mut Request,
+    free: &'a mut FreeList,
+}
+
+impl<'a> Taken<'a> {
+    /// Where the SQE goes.
+    #[inline(always)]
+    pub(crate) fn sqe(&mut self) -> &mut Sqe {
+        &mut self.request.sqe
+    }
+
+    /// The command of this SQE, which came on this queue pair, begins.
+    #[inline(always)]
+    pub(crate) fn begin(self, qpair: QpairId) -> (RequestId, &'a mut Request, &'a mut FreeList) {
+        self.request.begin(qpair);
+        (self.id, self.request, self.free)
+    }
+}
+
 /// The requests of a table that are free.
 #[derive(Debug)]
 pub(crate) struct FreeList(Vec<RequestId>);
@@ -335,18 +376,15 @@ impl RequestTable {
     ///
     /// # Panics
     /// If all are taken: see [`Self::is_full`].
-    // Always: the SQE is then read from its receive slot straight into the request.
     #[inline(always)]
-    pub(crate) fn take(
-        &mut self,
-        qpair: QpairId,
-        read_sqe: impl FnOnce(&mut Sqe),
-    ) -> (RequestId, &mut Request, &mut FreeList) {
+    pub(crate) fn take(&mut self) -> Taken<'_> {
         let id = self.free.0.pop().expect("a request is free");
         let request = &mut self.requests[id.index()];
-        assert_eq!(request.stage, Stage::Free, "{id:?}");
-        request.begin(qpair, read_sqe);
-        (id, request, &mut self.free)
+        if request.stage != Stage::Free {
+            not_free(id);
+        }
+        let free = &mut self.free;
+        Taken { id, request, free }
     }
 
     /// A request, and the list that it goes back to.
@@ -383,8 +421,9 @@ impl RequestTable {
     pub(crate) fn find_mut(&mut self, work: WorkId) -> (RequestId, &mut Request) {
         let id = RequestId(work.slot());
         let request = &mut self[id];
-        let generation = request.generation;
-        assert_eq!(generation, work.generation(), "{work:?} came too late");
+        if request.generation != work.generation() {
+            too_late(work);
+        }
         (id, request)
     }
 
@@ -434,8 +473,8 @@ mod tests {
 
     fn table_of_two() -> (RequestTable, RequestId, RequestId) {
         let mut table = RequestTable::new(2);
-        let (first, ..) = table.take(QpairId::NONE, |_| ());
-        let (second, ..) = table.take(QpairId::NONE, |_| ());
+        let (first, ..) = table.take().begin(QpairId::NONE);
+        let (second, ..) = table.take().begin(QpairId::NONE);
         (table, first, second)
     }
 
@@ -455,7 +494,7 @@ mod tests {
         assert!(table.is_full());
         end(&mut table, first);
         assert_eq!(table.in_use(), 1);
-        assert_eq!(table.take(QpairId::NONE, |_| ()).0, first);
+        assert_eq!(table.take().begin(QpairId::NONE).0, first);
         end(&mut table, first);
         end(&mut table, second);
         assert_eq!(table.in_use(), 0);
