@@ -5,6 +5,7 @@
 
 mod announce;
 mod diagnosis;
+mod key;
 mod notify;
 mod providers;
 mod serve;
@@ -50,6 +51,9 @@ enum Command {
     Top(Top),
     #[command(flatten)]
     Steer(steer::Steer),
+    /// Makes secrets for DH-HMAC-CHAP, and checks them
+    #[command(subcommand)]
+    Key(key::Key),
     /// Prints the JSON schema of configuration files
     Schema,
     /// Shows the RoCE devices and settings of this machine, and changes some of them
@@ -155,6 +159,7 @@ pub fn main() -> ExitCode {
             .map_err(|error| error.to_string()),
         Command::Top(top) => top::run(&top),
         Command::Steer(steer) => steer::run(&steer),
+        Command::Key(key) => key::run(&key),
         Command::Schema => {
             print_line(cairn_config::schema().trim_end());
             Ok(())

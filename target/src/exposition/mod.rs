@@ -77,9 +77,9 @@ impl Observed {
         rdma::tell(&teller, self, machine);
         reactors::tell(&teller, self);
         process::tell(&teller);
-        for (part, name) in Part::ALL {
+        for (part, name, _) in Part::ALL {
             let count = self.panics.of_part(part);
-            teller.count(&families::CONTROL_PANICS, &[("part", name)], count);
+            teller.count(&families::PANICS, &[("part", name)], count);
         }
         for (code, count) in self.answers.each() {
             let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());

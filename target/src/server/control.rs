@@ -24,7 +24,7 @@ use super::steered::Beside;
 use super::{Order, StartError, Started};
 use crate::exposition::{MetricsServer, Observed};
 use crate::metrics::ReactorCounters;
-use crate::panics::Panics;
+use crate::panics::{Panics, Part};
 use crate::placement;
 use crate::reactor::{self, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Places, Registry, SubsystemShared};
@@ -307,7 +307,11 @@ impl Control {
             Heard::News((listener, event)) => self.listener_event(listener, event),
             Heard::Message(message) => self.message(message),
             Heard::Order(Order::Reload(reloading)) => self.reload(reloading),
-            Heard::Order(Order::Do(deed)) => deed(self),
+            Heard::Order(Order::Do(deed)) => {
+                // It reads, or changes a subsystem under that one's lock.
+                let panics = Arc::clone(&self.panics);
+                panics.confine(Part::Control, || deed(self));
+            }
             Heard::Order(Order::Stop) => return false,
             Heard::Returned(returned) => {
                 self.openings.end(returned, self.clock.now());
