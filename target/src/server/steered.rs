@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::control::Control;
+use super::missing::Missing;
 use super::reload::Reloading;
 use super::{Order, ReloadError};
 use crate::registry::SubsystemShared;
@@ -33,6 +34,8 @@ pub(crate) struct Picture {
     pub(crate) listeners: Vec<Listening>,
     /// By NQN, without discovery.
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
+    /// What is configured and not there.
+    pub(crate) missing: Vec<(Missing, Duration)>,
     /// Since the start.
     pub(crate) uptime: Duration,
     /// How many reactors run.
@@ -124,10 +127,16 @@ impl Control {
             address: listener.address(),
             provider: listener.shared.provider,
         });
+        let now = self.clock.now();
+        let missing = self.missing.all().iter().map(|one| {
+            let lasting = now.saturating_duration_since(one.since);
+            (one.clone(), lasting)
+        });
         Picture {
             config: self.config.clone(),
             listeners: listeners.collect(),
             subsystems,
+            missing: missing.collect(),
             uptime: self.clock.now().duration_since(self.started),
             reactors: self.mailboxes.len(),
         }
