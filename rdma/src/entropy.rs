@@ -1,5 +1,6 @@
 //! Numbers that no peer can prefetch: the operating system's, or in a simulation a seed's.
 
+use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Draws 64 bits from the operating system.
@@ -14,8 +15,26 @@ pub fn draw() -> u64 {
 /// A source of such numbers. Clones draw from the same one.
 #[derive(Debug, Clone, Default)]
 pub struct Entropy {
-    /// `None` is the operating system's generator.
-    seeded: Option<Arc<Mutex<fastrand::Rng>>>,
+    source: Source,
+}
+
+#[derive(Clone, Default)]
+enum Source {
+    /// The operating system's generator.
+    #[default]
+    System,
+    Seeded(Arc<Mutex<fastrand::Rng>>),
+    Function(Arc<dyn Fn() -> u64 + Send + Sync>),
+}
+
+impl fmt::Debug for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::System => "System",
+            Self::Seeded(_) => "Seeded",
+            Self::Function(_) => "Function",
+        })
+    }
 }
 
 impl Entropy {
@@ -24,17 +43,26 @@ impl Entropy {
     pub fn seeded(seed: u64) -> Self {
         let random = fastrand::Rng::with_seed(seed);
         Self {
-            seeded: Some(Arc::new(Mutex::new(random))),
+            source: Source::Seeded(Arc::new(Mutex::new(random))),
+        }
+    }
+
+    /// The numbers that `draw` returns: for tests.
+    #[must_use]
+    pub fn of(draw: impl Fn() -> u64 + Send + Sync + 'static) -> Self {
+        Self {
+            source: Source::Function(Arc::new(draw)),
         }
     }
 
     /// The next number.
     #[must_use]
     pub fn draw(&self) -> u64 {
-        match &self.seeded {
-            None => draw(),
+        match &self.source {
+            Source::System => draw(),
+            Source::Function(draw) => draw(),
             // A generator is whole between any two draws.
-            Some(random) => random
+            Source::Seeded(random) => random
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner)
                 .u64(..),

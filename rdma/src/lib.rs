@@ -42,6 +42,8 @@ pub mod marking;
 pub mod memory;
 #[cfg(feature = "std")]
 pub mod netlink;
+#[cfg(feature = "std")]
+pub mod panics;
 pub mod partition;
 #[cfg(feature = "std")]
 pub mod peer_limit;

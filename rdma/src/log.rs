@@ -14,6 +14,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::allowance::Allowance;
+use crate::panics::{Part, confine_part};
 
 /// Between two lines that report what was left out.
 const REPORT_INTERVAL: Duration = Duration::from_secs(10);
@@ -184,7 +185,7 @@ fn start_reports(budget: &mut Budget) {
                 news
             };
             let Some(news) = news else { return };
-            report(news);
+            confine_part(Part::Log, || report(news));
         }
     });
     // A machine without a thread to spare: the next line that is left out tries again.

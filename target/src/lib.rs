@@ -13,7 +13,7 @@ mod marking;
 mod memlock;
 mod metrics;
 mod namespace;
-mod panics;
+mod outlook;
 mod placement;
 pub mod pool;
 mod qpair;
@@ -29,9 +29,11 @@ mod top;
 mod work_id;
 mod workers;
 
+use cairn_rdma::panics;
+
 pub use backend::OpenError;
 pub use bare_disk::BareDisk;
+pub use cairn_rdma::panics::end_process_on_panic;
 pub use holdings::Holdings;
-pub use panics::end_process_on_panic;
 pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};
 pub use simulated_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};

@@ -133,6 +133,13 @@ pub(crate) struct NamespaceTable {
 }
 
 impl NamespaceTable {
+    /// That of this NSID.
+    pub(crate) fn get(&self, nsid: u32) -> Option<&Entry> {
+        let namespaces = &self.namespaces;
+        let found = namespaces.binary_search_by_key(&nsid, |entry| entry.namespace.nsid);
+        found.ok().map(|index| &namespaces[index])
+    }
+
     /// Flushes all of them, one that fails or not, and says whether all were. Blocks as long as
     /// the disks take.
     pub(crate) fn flush(&self) -> bool {

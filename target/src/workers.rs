@@ -8,6 +8,7 @@ use std::os::fd::RawFd;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::Wake;
 
 /// How long an idle worker stays.
@@ -147,7 +148,9 @@ impl<J: Job> Shared<J> {
         while !state.closed {
             if let Some((tag, job)) = state.jobs.pop_front() {
                 drop(state);
-                let ended = job.run();
+                // What it has done before a panic is unknown: that is an error of the disk.
+                let ended = confine_part(Part::Disk, || job.run());
+                let ended = ended.unwrap_or(Ok(Err(libc::EIO)));
                 state = self.state();
                 self.end(&mut state, tag, ended);
                 continue;
@@ -210,6 +213,18 @@ mod tests {
         }
         drop(release);
         assert_eq!(next(&workers), (1, Ok(1)));
+    }
+
+    #[test]
+    fn a_job_that_panics_ends_with_an_error_and_its_worker_goes_on() {
+        let workers = Workers::new().unwrap();
+        for tag in 0..3 {
+            begin(&workers, 2 * tag, || panic!("on purpose"));
+            assert_eq!(next(&workers), (2 * tag, Err(libc::EIO)));
+            begin(&workers, 2 * tag + 1, || Ok(1));
+            assert_eq!(next(&workers), (2 * tag + 1, Ok(1)));
+        }
+        assert_eq!(workers.out(), 0);
     }
 
     #[test]

@@ -37,7 +37,11 @@ struct Fuse {
     connects: AtomicUsize,
 }
 
-fn blow(times: &AtomicUsize) {
+/// Panics, so many times more.
+///
+/// # Panics
+/// It does.
+pub fn blow(times: &AtomicUsize) {
     let order = Ordering::Relaxed;
     let less = |times: usize| times.checked_sub(1);
     assert!(times.fetch_update(order, order, less).is_err(), "{MESSAGE}");

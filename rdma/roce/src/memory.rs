@@ -11,7 +11,7 @@
 //! its readers, and for no others.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use cairn_rdma::{Access, FabricError, Mapping, Sge};
 use cairn_roce_proto::qp::memory::{Memory, Refused};
@@ -107,13 +107,10 @@ impl Regions {
 }
 
 impl Regions {
-    /// The table, which says what memory peers reach.
-    ///
-    /// # Panics
-    /// If a thread panicked in the middle of a change: the table may be half changed.
+    /// The table, which says what memory peers reach. It is whole after any panic: a change is
+    /// made to a copy, which then takes its place in one step.
     fn table(&self) -> MutexGuard<'_, Arc<Table>> {
-        let table = self.table.lock();
-        table.expect("no thread panicked as it changed the regions of a domain")
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Registers the whole of `mapping` and returns its keys.
@@ -122,7 +119,7 @@ impl Regions {
     /// There are [`MAX_REGIONS`] already.
     pub fn register(&self, mapping: Arc<Mapping>, access: Access) -> Result<Keys, FabricError> {
         let mut table = self.table();
-        let next = Arc::make_mut(&mut *table);
+        let mut next = Table::clone(&table);
         let lkey = next.local_key().ok_or(FabricError::Limit {
             what: "memory regions",
             limit: MAX_REGIONS as u64,
@@ -142,6 +139,7 @@ impl Regions {
             next.remotes += 1;
         }
         next.local[index_of(lkey)] = Some(region);
+        *table = Arc::new(next);
         self.version.fetch_add(1, Ordering::Release);
         Ok(Keys { lkey, rkey })
     }
@@ -149,7 +147,7 @@ impl Regions {
     /// Takes the keys of a region out of use, and forgets it.
     pub fn deregister(&self, lkey: u32) {
         let mut table = self.table();
-        let next = Arc::make_mut(&mut *table);
+        let mut next = Table::clone(&table);
         let entry = next.local.get_mut(index_of(lkey));
         if let Some(entry) = entry
             && let Some(region) = entry.take_if(|region| region.lkey == lkey)
@@ -161,6 +159,7 @@ impl Regions {
                 next.remote[at] = None;
                 next.remotes -= 1;
             }
+            *table = Arc::new(next);
             self.version.fetch_add(1, Ordering::Release);
         }
     }

@@ -20,6 +20,7 @@ use crate::devices::Devices;
 use crate::explain;
 use crate::request::VerbsRequest;
 use crate::sys;
+use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
 
 /// How soon, and then at most how often, a lost address is tried again.
@@ -84,7 +85,7 @@ impl Drop for VerbsListener {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // It panics only where one of our own invariants broke, and has said so.
+            // Its panics are confined.
             let _ = thread.join();
         }
     }
@@ -129,37 +130,56 @@ impl Desk {
         Ok((id, device))
     }
 
+    /// The thread. After a panic it listens anew: the identifier may be half changed.
     fn serve(&self, first: Listening, stop: &Wake) {
         let mut listening = Some(first);
         let mut retry = RETRY_FIRST;
         loop {
-            let timeout = listening.is_none().then_some(retry);
-            let [stopped, _] = wait_readable([stop.fd(), self.channel.fd()], timeout);
-            if stopped {
-                return;
-            }
-            while let Ok(Some(event)) = self.channel.next_event() {
-                let Some(reason) = self.take(event) else {
-                    continue;
-                };
-                if listening.take().is_some() {
-                    retry = RETRY_FIRST;
-                    (self.sink)(ListenerEvent::Down { reason });
-                }
-            }
-            if listening.is_none() {
-                match self.listen() {
-                    Ok(again) => {
-                        listening = Some(again);
-                        (self.sink)(ListenerEvent::Up);
-                    }
-                    Err(error) => {
-                        peer_detail!(address = %self.address, %error, "not listening yet");
-                        retry = (retry * 2).min(RETRY_LAST);
-                    }
+            let turn = || self.turn(&mut listening, &mut retry, stop);
+            match confine_part(Part::Device, turn) {
+                Some(true) => return,
+                Some(false) => {}
+                None => {
+                    let suspect = listening.take();
+                    confine_part(Part::Device, || {
+                        drop(suspect);
+                        let reason = "its thread panicked, and listens again".to_owned();
+                        (self.sink)(ListenerEvent::Down { reason });
+                    });
                 }
             }
         }
+    }
+
+    /// Waits, and handles what happens. Returns whether it is over.
+    fn turn(&self, listening: &mut Option<Listening>, retry: &mut Duration, stop: &Wake) -> bool {
+        let timeout = listening.is_none().then_some(*retry);
+        let [stopped, _] = wait_readable([stop.fd(), self.channel.fd()], timeout);
+        if stopped {
+            return true;
+        }
+        while let Ok(Some(event)) = self.channel.next_event() {
+            let Some(reason) = self.take(event) else {
+                continue;
+            };
+            if listening.take().is_some() {
+                *retry = RETRY_FIRST;
+                (self.sink)(ListenerEvent::Down { reason });
+            }
+        }
+        if listening.is_none() {
+            match self.listen() {
+                Ok(again) => {
+                    *listening = Some(again);
+                    (self.sink)(ListenerEvent::Up);
+                }
+                Err(error) => {
+                    peer_detail!(address = %self.address, %error, "not listening yet");
+                    *retry = (*retry * 2).min(RETRY_LAST);
+                }
+            }
+        }
+        false
     }
 
     /// Handles an event. Returns why the address is lost, if it is.

@@ -21,6 +21,7 @@ use crate::explain;
 use crate::library::Library;
 use crate::objects::{AsyncEvent, Context};
 use crate::sys;
+use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
 
 /// What an endpoint learns from the watcher.
@@ -188,7 +189,14 @@ impl Watcher {
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name(format!("verbs {}", subscribers.device))
-            .spawn(move || watch(&context, &channel, sentinel, &subscribers, &stopped))
+            .spawn(move || {
+                let work = || watch(&context, &channel, sentinel, &subscribers, &stopped);
+                if confine_part(Part::Device, work).is_none() {
+                    // Nothing watches the device any more. Once its endpoints have released
+                    // it, the next connection opens it anew.
+                    confine_part(Part::Device, || subscribers.device_removed());
+                }
+            })
             .map_err(|error| explain::os("pthread_create", error))?;
         Ok(Self {
             stop,
@@ -201,7 +209,7 @@ impl Drop for Watcher {
     fn drop(&mut self) {
         self.stop.wake();
         if let Some(thread) = self.thread.take() {
-            // It panics only where one of our own invariants broke, and has said so.
+            // Its panics are confined.
             let _ = thread.join();
         }
     }

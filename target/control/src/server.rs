@@ -58,6 +58,15 @@ pub trait Handler: Send + Sync + 'static {
         peer: Peer,
         request: Request,
     ) -> impl Future<Output = Result<Value, Error>> + Send;
+
+    /// Runs a client's conversation. A panic in it must end that client alone, if the
+    /// program goes on after panics: the connection closes when this returns.
+    fn confine(
+        &self,
+        conversation: impl Future<Output = ()> + Send,
+    ) -> impl Future<Output = ()> + Send {
+        conversation
+    }
 }
 
 /// Serves until it is dropped.
@@ -99,7 +108,7 @@ pub async fn serve<H: Handler>(
                 patience,
                 _seat: seat,
             };
-            client.serve(&*handler).await;
+            handler.confine(client.serve(&*handler)).await;
         });
     }
 }

@@ -8,6 +8,8 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cairn_rdma::panics::{Part, confine_part};
+
 use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
 use crate::open::{Open, State, size_of_image};
@@ -120,19 +122,29 @@ struct Keeper {
 
 impl Keeper {
     fn run(mut self, notes: &Receiver<Note>) {
-        while let Ok(note) = notes.recv() {
-            match note {
-                Note::Changed => self.look(),
-                Note::WatchLost(errno) => self.watch_again(errno),
-                Note::Close => break,
-            }
+        let work = || while self.is_open_after(notes) {};
+        if confine_part(Part::Image, work).is_none() {
+            // Nothing notices any more when the cluster shuts this client out.
+            self.state.failure.store(libc::EIO, Ordering::Relaxed);
+            confine_part(Part::Image, || (self.on_change)());
+            while !matches!(notes.recv(), Ok(Note::Close) | Err(_)) {}
         }
         let name = self.name.clone();
-        drop(self);
+        confine_part(Part::Image, || drop(self));
         let mut names = closing();
         let at = names.iter().position(|closing| *closing == name);
         names.swap_remove(at.expect("it was noted"));
         CLOSED.notify_all();
+    }
+
+    /// Handles a note; `false` after the last one.
+    fn is_open_after(&mut self, notes: &Receiver<Note>) -> bool {
+        match notes.recv() {
+            Ok(Note::Changed) => self.look(),
+            Ok(Note::WatchLost(errno)) => self.watch_again(errno),
+            Ok(Note::Close) | Err(_) => return false,
+        }
+        true
     }
 
     /// Finds out its size, which is said if it is another.

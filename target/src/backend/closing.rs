@@ -8,6 +8,7 @@ use std::os::fd::{AsRawFd, RawFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use cairn_rdma::panics::{Part, confine_part};
 use rustix::fs::FlockOperation;
 
 use crate::ring::Open;
@@ -125,6 +126,8 @@ pub(super) fn wait_for(place: Place) -> bool {
 }
 
 fn state() -> MutexGuard<'static, State> {
+    // Whole after any panic: a change is a push, a removal or a sum, and no file is closed
+    // under the lock.
     STATE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -150,7 +153,8 @@ fn close_all() {
     while let Some(files) = state.queue.pop_front() {
         drop(state);
         let place = files.place;
-        files.close();
+        // A panic drops the files, which closes them.
+        confine_part(Part::Close, || files.close());
         state = self::state();
         let at = state.places.iter().position(|closing| *closing == place);
         state.places.swap_remove(at.expect("it was noted"));

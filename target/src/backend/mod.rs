@@ -217,6 +217,15 @@ impl OpenError {
         ))
     }
 
+    /// The thread that opened it panicked.
+    pub(crate) fn panicked(path: &Path) -> Self {
+        Self::new(format!(
+            "{}: opening it failed by a bug in Cairn, which is an error in the log: report that \
+             line, and reload to try again",
+            path.display()
+        ))
+    }
+
     /// The system gives no thread to open it on.
     pub(crate) fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(

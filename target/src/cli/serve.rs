@@ -12,8 +12,9 @@ use tokio::sync::{oneshot, watch};
 use tracing_subscriber::EnvFilter;
 
 use super::{Serve, announce, notify, print_line, providers};
+use crate::outlook::Outlook;
 use crate::panics;
-use crate::server::{Outlook, StartError, Starting, Target};
+use crate::server::{StartError, Starting, Target};
 use crate::steering::{self, Steering};
 
 /// Serves until told to stop.

@@ -137,8 +137,8 @@ families! {
         "Data buffers that are taken.";
     REACTOR_WAITS: Counter of Count, "cairn_reactor_waits_total",
         "Commands that had to wait.";
-    CONTROL_PANICS: Counter of Count, "cairn_control_panics_total",
-        "Jobs of the control plane that panicked, and ended alone.";
+    PANICS: Counter of Count, "cairn_panics_total",
+        "Jobs outside reactors that panicked, and ended alone.";
     MISSING: Gauge of Count, "cairn_missing",
         "Configured disks, listeners and metrics ports that are not there.";
     BUILD_INFO: Gauge of Count, "cairn_build_info",

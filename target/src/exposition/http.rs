@@ -30,7 +30,7 @@ use tokio::time::timeout;
 
 use super::Observed;
 use super::page::{Buckets, Page};
-use crate::panics::Part;
+use crate::panics::{Part, confine_future};
 
 /// Connections at a time; one more ends the oldest.
 const CONNECTIONS_MAX: usize = 64;
@@ -119,7 +119,8 @@ async fn serve(listener: TcpListener, observed: Arc<Observed>) {
         {
             oldest.abort();
         }
-        let connection = tokio::spawn(async move { converse(stream, observed).await });
+        let connection = confine_future(Part::Metrics, converse(stream, observed));
+        let connection = tokio::spawn(connection);
         open.push_back(connection.abort_handle());
     }
 }

@@ -25,9 +25,9 @@ use tokio::sync::watch;
 
 use crate::metrics::counter::CodeCounts;
 use crate::metrics::reactor::ReactorCounters;
+use crate::outlook::Outlook;
 use crate::panics::{Panics, Part};
 use crate::registry::Registry;
-use crate::server::Outlook;
 
 pub(crate) use http::MetricsServer;
 use teller::Teller;
@@ -83,9 +83,9 @@ impl Observed {
         rdma::tell(&teller, self, machine);
         reactors::tell(&teller, self);
         process::tell(&teller);
-        for (part, name) in Part::ALL {
+        for (part, name, _) in Part::ALL {
             let count = self.panics.of_part(part);
-            teller.count(&families::CONTROL_PANICS, &[("part", name)], count);
+            teller.count(&families::PANICS, &[("part", name)], count);
         }
         let outlook = Arc::clone(&self.outlook.borrow());
         for kind in ["namespace", "listener", "metrics"] {

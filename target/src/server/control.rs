@@ -17,7 +17,7 @@ use super::crew::Crew;
 use super::export::Export;
 use super::flushing::Flushing;
 use super::listeners::{ListenerId, OpenListener};
-use super::missing::{MissingParts, Thing};
+use super::missing::MissingParts;
 use super::opening::{Found, Openings, Place, Returned};
 use super::reload::Reloading;
 use super::retiring::Retiring;
@@ -27,7 +27,8 @@ use super::{Order, StartError, Started};
 use crate::exposition::{MetricsServer, Observed};
 use crate::metrics::ReactorCounters;
 use crate::namespace::Namespace;
-use crate::panics::Panics;
+use crate::outlook::Thing;
+use crate::panics::{Panics, Part};
 use crate::placement;
 use crate::reactor::{self, Sizes};
 use crate::registry::{ControlMessage, Mailbox, Places, Registry, SubsystemShared};
@@ -346,7 +347,11 @@ impl Control {
             Heard::News((listener, event)) => self.listener_event(listener, event),
             Heard::Message(message) => self.message(message),
             Heard::Order(Order::Reload(reloading)) => self.reload(reloading),
-            Heard::Order(Order::Do(deed)) => deed(self),
+            Heard::Order(Order::Do(deed)) => {
+                // It reads, or changes a subsystem under that one's lock.
+                let panics = Arc::clone(&self.panics);
+                panics.confine(Part::Control, || deed(self));
+            }
             Heard::Order(Order::Stop) => return false,
             Heard::Returned(returned) => {
                 self.openings.end(returned, self.clock.now());

@@ -14,10 +14,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::StartError;
 use super::control::Control;
 use super::crew::Errand;
-use super::missing::Thing;
 use super::opening::Place;
 use crate::backend::{Backend, Claim, OpenError, name_of};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
+use crate::outlook::Thing;
 use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
 use crate::ring::files_max;
 

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use super::StartError;
 use super::control::Control;
-use super::missing::Thing;
 use crate::exposition::MetricsServer;
+use crate::outlook::Thing;
 
 impl Control {
     /// Tells metrics there, if anywhere. A port that cannot be had does not stop the storage.

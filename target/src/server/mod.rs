@@ -32,12 +32,12 @@ use tokio::sync::{oneshot, watch};
 
 use crate::backend::OpenError;
 use crate::exposition::Observed;
+use crate::outlook::Outlook;
 use control::Control;
 use crew::Crew;
 
 use reload::Reloading;
 
-pub(crate) use missing::Outlook;
 pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Handle, Picture};
 pub use stepped::SteppedTarget;

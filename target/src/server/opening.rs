@@ -7,17 +7,18 @@
 
 use std::collections::{HashMap, VecDeque};
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_config::{Backing, Config, Nqn};
+use cairn_config::{Backing, Config};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::StartError;
 use super::control::Control;
 use crate::backend::{OpenError, name_of, where_to_look};
 use crate::namespace::Namespace;
+use crate::panics::{Part, confine_part};
 
 /// How long a disk may take to open, or to report its size.
 const OPEN_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,8 +29,7 @@ const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// Calls at a time, not counting those whose deadline has passed.
 const CALLS_MAX: usize = 64;
 
-/// SUBNQN and NSID.
-pub(super) type Place = (Nqn, u32);
+pub(super) use crate::outlook::Place;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
 
@@ -51,6 +51,19 @@ impl Call {
             Self::Open(open) => Outcome::Opened(open()),
             Self::Measure(namespace) => Outcome::Measured(namespace.backend.measure()),
         }
+    }
+
+    /// Makes it, and returns also if it panics: what it had opened is closed.
+    fn make_confined(self, path: &Path) -> Outcome {
+        let is_open = matches!(self, Self::Open(_));
+        confine_part(Part::Open, || self.make()).unwrap_or_else(|| {
+            if is_open {
+                Outcome::Opened(Err(OpenError::panicked(path)))
+            } else {
+                let panicked = "a panic, which is an error in the log: reload to try again";
+                Outcome::Measured(Err(io::Error::other(panicked)))
+            }
+        })
     }
 }
 
@@ -351,8 +364,12 @@ impl Task {
     fn start(self, id: u64, on_a_thread: bool, out: &UnboundedSender<Returned>) -> io::Result<()> {
         let out = out.clone();
         let call = move || {
-            let outcome = self.call.make();
-            // A control plane that has ended wants nothing: a disk that opened is closed.
+            let outcome = if on_a_thread {
+                self.call.make_confined(&self.path)
+            } else {
+                self.call.make()
+            };
+            // A control plane that has ended receives nothing: a disk that opened is closed.
             let _ = out.send(Returned { call: id, outcome });
         };
         if on_a_thread {
@@ -423,5 +440,44 @@ fn path_of(backing: &Backing) -> Option<PathBuf> {
         Backing::Disk(path) => Some(path.clone()),
         Backing::Rbd(image) => Some(PathBuf::from(name_of(image))),
         Backing::Memory { .. } | Backing::Null { .. } => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::panics::Panics;
+    use cairn_config::Nqn;
+
+    fn task(open: Open) -> Task {
+        Task {
+            place: (Nqn::discovery(), 1),
+            path: PathBuf::from("/dev/example"),
+            call: Call::Open(open),
+            may_fail: false,
+        }
+    }
+
+    fn failure_of(openings: &mut Openings, open: Open) -> String {
+        let now = Instant::now();
+        openings.begin(VecDeque::from([task(open)]), now);
+        let returned = openings.returned.blocking_recv().unwrap();
+        openings.end(returned, now);
+        let found = openings.take_found().unwrap();
+        found.failure.unwrap().to_string()
+    }
+
+    #[test]
+    fn a_disk_whose_open_panics_fails_and_is_tried_again() {
+        let mut openings = Openings::new(true);
+        let before = Panics::new(true).of_part(Part::Open);
+        let failure = failure_of(&mut openings, Box::new(|| panic!("on purpose")));
+        assert!(failure.contains("/dev/example"), "{failure}");
+        assert!(failure.contains("reload"), "{failure}");
+        assert_eq!(Panics::new(true).of_part(Part::Open), before + 1);
+        // The next reload is not kept waiting by the last one.
+        let other = || Err(OpenError::panicked(Path::new("/dev/other")));
+        let failure = failure_of(&mut openings, Box::new(other));
+        assert!(failure.contains("/dev/other"), "{failure}");
     }
 }

@@ -15,9 +15,10 @@ use super::StartError;
 use super::control::Control;
 use super::export::Export;
 use super::listeners::OpenListener;
-use super::missing::{MissingParts, Thing};
+use super::missing::MissingParts;
 use super::opening::{Found, Place};
 use crate::namespace::Namespace;
+use crate::outlook::Thing;
 
 /// Why a configuration was not taken on. The old one stays.
 #[derive(Debug, thiserror::Error)]

@@ -11,9 +11,10 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::control::Control;
-use super::missing::Missing;
 use super::reload::Reloading;
 use super::{Order, ReloadError};
+use crate::namespace::Entry;
+use crate::outlook::Missing;
 use crate::registry::SubsystemShared;
 
 /// What runs on the control plane's thread, beside it.
@@ -40,6 +41,32 @@ pub(crate) struct Picture {
     pub(crate) uptime: Duration,
     /// How many reactors run.
     pub(crate) reactors: usize,
+}
+
+/// A namespace that is served.
+pub(crate) struct Export<'a> {
+    /// That of its subsystem.
+    pub(crate) nqn: &'a Nqn,
+    /// What the configuration says of it.
+    pub(crate) config: &'a cairn_config::Namespace,
+    /// What hosts see of it.
+    pub(crate) entry: Entry,
+}
+
+impl Picture {
+    /// The namespaces that are served: by subsystem, in the configuration's order.
+    pub(crate) fn exports(&self) -> impl Iterator<Item = Export<'_>> {
+        self.subsystems.iter().flat_map(|(nqn, shared)| {
+            let table = shared.view().namespaces;
+            let mut subsystems = self.config.subsystems.iter();
+            let config = subsystems.find(|subsystem| subsystem.nqn == *nqn);
+            let namespaces = config.map_or(&[][..], |config| &config.namespaces);
+            namespaces.iter().filter_map(move |config| {
+                let entry = table.get(config.nsid)?.clone();
+                Some(Export { nqn, config, entry })
+            })
+        })
+    }
 }
 
 /// A listener.

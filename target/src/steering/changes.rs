@@ -16,12 +16,16 @@ use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
 use super::source::{Prepared, Source, WriteError};
+use crate::panics::{Part, confine_part};
 use crate::server::{Handle, ReloadError};
 
 /// Jobs that may wait.
 pub(super) const JOBS_MAX: usize = 1024;
 /// Changes made together.
 const TOGETHER_MAX: usize = 256;
+
+/// What a request is answered that panicked.
+const PANICKED: &str = "a bug in Cairn, which is an error in the log: report that line";
 
 /// What a change does to the configuration; it may be done anew.
 pub(super) type Change = Box<dyn Fn(&mut Stage) -> Result<Value, Error> + Send + Sync>;
@@ -165,7 +169,7 @@ impl ChangeQueue {
             Some(_) => source.read(),
             None => source.parse(&before).map(|config| (before, config)),
         };
-        let read = tokio::task::spawn_blocking(read).await;
+        let read = elsewhere(read).await;
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, config) = read.map_err(|error| error.to_string())?;
         for warning in config.warnings() {
@@ -223,7 +227,8 @@ impl ChangeQueue {
         let mut results = Vec::new();
         for pending in batch {
             let before = stage.clone();
-            let result = (pending.change)(&mut stage);
+            let result = confine_part(Part::Control, || (pending.change)(&mut stage));
+            let result = result.unwrap_or_else(|| Err(Error::new(Error::INTERNAL, PANICKED)));
             if result.is_err() {
                 stage = before;
             }
@@ -267,9 +272,8 @@ impl ChangeQueue {
             let prepared = source.prepare(&old, &text).map_err(of_write)?;
             Ok((config, prepared))
         };
-        tokio::task::spawn_blocking(prepare)
-            .await
-            .map_err(|error| Error::new(Error::INTERNAL, error.to_string()))?
+        let prepared = elsewhere(prepare).await;
+        prepared.map_err(|error| Error::new(Error::INTERNAL, error))?
     }
 
     /// Once it is in force: whole, and the file says so.
@@ -290,9 +294,9 @@ impl ChangeQueue {
         let Some(prepared) = prepared else {
             return Ok(());
         };
-        tokio::task::spawn_blocking(move || prepared.commit())
-            .await
-            .map_err(|error| Error::new(Error::INTERNAL, error.to_string()))?
+        let committed = elsewhere(move || prepared.commit()).await;
+        committed
+            .map_err(|error| Error::new(Error::INTERNAL, error))?
             .map_err(of_write)
     }
 
@@ -301,6 +305,16 @@ impl ChangeQueue {
         facts.disks.clone_from(&self.disks);
         facts.text.clone_from(&self.text);
     }
+}
+
+/// Does what may block on another thread.
+async fn elsewhere<T: Send + 'static>(
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, String> {
+    let job = move || confine_part(Part::Control, job);
+    let done = tokio::task::spawn_blocking(job).await;
+    done.map_err(|error| error.to_string())?
+        .ok_or_else(|| PANICKED.to_owned())
 }
 
 /// The namespaces that are wanted and not there.

@@ -96,34 +96,23 @@ pub(super) fn subsystems(config: &Config) -> Value {
 
 /// The disks.
 pub(super) fn namespaces(picture: &Picture) -> Value {
-    let mut all = Vec::new();
-    for (nqn, shared) in &picture.subsystems {
-        let view = shared.view();
-        let mut subsystems = picture.config.subsystems.iter();
-        let Some(config) = subsystems.find(|subsystem| subsystem.nqn == *nqn) else {
-            continue;
-        };
-        for namespace in &config.namespaces {
-            let mut entries = view.namespaces.namespaces.iter();
-            let Some(entry) = entries.find(|entry| entry.namespace.nsid == namespace.nsid) else {
-                continue;
-            };
-            let block_bytes = 1u64 << entry.view.lbads;
-            all.push(json!({
-                "nqn": nqn.raw(),
-                "nsid": namespace.nsid,
-                "name": namespace.name,
-                "export": export_of(&namespace.backing),
-                "bytes": entry.view.nsze * block_bytes,
-                "block_bytes": block_bytes,
-                "uuid": entry.namespace.uuid.to_string(),
-                "read_only": namespace.read_only,
-                "ana_group": namespace.ana_group,
-                "failed": entry.namespace.backend.is_failed(),
-            }));
-        }
-    }
-    Value::Array(all)
+    let namespaces = picture.exports().map(|export| {
+        let (config, entry) = (export.config, &export.entry);
+        let block_bytes = 1u64 << entry.view.lbads;
+        json!({
+            "nqn": export.nqn.raw(),
+            "nsid": config.nsid,
+            "name": config.name,
+            "export": export_of(&config.backing),
+            "bytes": entry.view.nsze * block_bytes,
+            "block_bytes": block_bytes,
+            "uuid": entry.namespace.uuid.to_string(),
+            "read_only": config.read_only,
+            "ana_group": config.ana_group,
+            "failed": entry.namespace.backend.is_failed(),
+        })
+    });
+    namespaces.collect()
 }
 
 /// Who is connected.

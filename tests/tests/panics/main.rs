@@ -20,7 +20,7 @@ use cairn_tests::logged;
 use cairn_tests::saboteur::MESSAGE;
 use nvme_proto::wire::Status;
 
-use rig::{BLOCK, FATAL_BLOCKS, Rig, alone, on_loopback, on_soft};
+use rig::{BLOCK, FATAL_BLOCKS, Rig, alone, on_loopback, on_soft, on_soft_that_panics};
 
 /// The disk's half for each host.
 const HALF: u64 = 64;
@@ -255,6 +255,53 @@ fn a_panic_over_one_connection_request_refuses_it_and_no_other() {
     assert_eq!(rig.panics(0) + rig.panics(1), 0);
     drop((host, second));
     rig.target.stop().unwrap();
+}
+
+/// The connections of the device end; those of another device go on, the listener is there
+/// again at once, and the same hosts come back.
+#[test]
+fn a_panic_in_connection_management_ends_the_connections_of_its_device() {
+    let _alone = alone();
+    logged::listen();
+    let (network, panics) = on_soft_that_panics();
+    let mut rig = Rig::start("device", network);
+    let other = Rig::start("other-device", on_soft());
+    rig.separate_hosts();
+    let (ready, is_ready) = mpsc::channel();
+    let stop = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let watch = scope.spawn(|| watch(&other, &ready, &stop));
+        is_ready.recv().unwrap();
+        let _stop = Stop(&stop);
+        for round in 1..=2 {
+            let before = rig.control_panics("device");
+            let mut victim = rig.connect_back("victim");
+            let written = write_all(&mut victim, 0);
+            let cntlid = victim.cntlid();
+            panics.store(1, Ordering::Relaxed);
+            // Its REQ ends connection management; it asks again, and is served.
+            let mut second = rig.connect_once("second");
+            rig.until("the victim's new association", || {
+                victim.poll();
+                second.poll();
+                victim.is_live() && victim.cntlid() != cntlid
+            });
+            assert_eq!(read_all(&mut victim, 0), written, "in round {round}");
+            write(&mut second, 7, &[1; BLOCK]).unwrap();
+            assert_eq!(rig.control_panics("device"), before + 1);
+            rig.until_controllers(2);
+            victim.shutdown().unwrap();
+            second.shutdown().unwrap();
+            rig.until_controllers(0);
+        }
+        drop(_stop);
+        assert!(watch.join().unwrap() > 1);
+    });
+    assert_eq!(rig.panics(0) + rig.panics(1), 0);
+    let lines = logged::lines(&["part=\"device\"", MESSAGE]);
+    assert!(!lines.is_empty(), "{:?}", logged::lines(&["panicked"]));
+    rig.target.stop().unwrap();
+    other.target.stop().unwrap();
 }
 
 #[test]

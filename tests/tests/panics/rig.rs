@@ -2,19 +2,21 @@
 //! [`FATAL_BLOCKS`], and hosts whose queues are on chosen reactors.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Host, HostError, HostOptions, Recovery};
+use cairn_rdma::entropy::Entropy;
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
-use cairn_roce::Soft;
+use cairn_roce::{Soft, SoftOptions};
 use cairn_target::{SimulatedDisk, Target};
 use cairn_tests::exposition::Exposition;
 use cairn_tests::harness::{METRICS, NQN, Scratch, host_nqn, nqn, own_loopback_address, subsystem};
-use cairn_tests::saboteur::Saboteur;
+use cairn_tests::saboteur::{Saboteur, blow};
 
 pub(crate) const BLOCK: usize = 4096;
 /// Blocks of a read that ends its reactor.
@@ -35,6 +37,28 @@ pub(crate) fn on_loopback() -> Network {
 pub(crate) fn on_soft() -> Network {
     let network: Arc<Soft> = Arc::default();
     (network, own_loopback_address().into(), None)
+}
+
+/// A network whose connection management panics at the next requests, so many of them as the
+/// second value says. Its hosts are on a network of their own, which does not.
+pub(crate) fn on_soft_that_panics() -> (Network, Arc<AtomicUsize>) {
+    let panics: Arc<AtomicUsize> = Arc::default();
+    let left = Arc::clone(&panics);
+    let draw = move || {
+        if thread::current()
+            .name()
+            .is_some_and(|name| name.starts_with("roce-cm"))
+        {
+            blow(&left);
+        }
+        cairn_rdma::entropy::draw()
+    };
+    let options = SoftOptions {
+        entropy: Entropy::of(draw),
+        ..SoftOptions::default()
+    };
+    let network = Arc::new(Soft::new(options));
+    ((network, own_loopback_address().into(), None), panics)
 }
 
 /// These tests count what the process has open.
@@ -213,9 +237,13 @@ impl Rig {
         self.of_reactor("cairn_reactor_panics_total", reactor)
     }
 
+    /// Has hosts connect by another network than the target's: one in another process.
+    pub(crate) fn separate_hosts(&mut self) {
+        self.network = Arc::new(Soft::default());
+    }
+
     pub(crate) fn control_panics(&self, part: &str) -> u64 {
-        self.scrape()
-            .count("cairn_control_panics_total", &[("part", part)])
+        self.scrape().count("cairn_panics_total", &[("part", part)])
     }
 
     pub(crate) fn orphans(&self, reactor: usize) -> u64 {

@@ -1,4 +1,4 @@
-//! One READ and one WRITE, step by step.
+//! One READ and one WRITE, step by step. The numbers are those of the rooms in docs/walk.md.
 
 use super::canvas::Canvas;
 
@@ -34,17 +34,18 @@ pub(super) fn read() -> String {
          the data and the response back with one post.",
         &[
             Move(HOST, DEVICE, "SEND: command capsule"),
-            Move(DEVICE, REACTOR, "1  completion of a receive"),
-            Work(REACTOR, "2  queue pair, request, permit"),
-            Work(REACTOR, "3  parse: SQE to Read"),
-            Work(REACTOR, "4  a data buffer"),
-            Move(REACTOR, DISK, "5  READ_FIXED into the buffer"),
+            Move(DEVICE, REACTOR, "1  receive: a completion"),
+            Work(REACTOR, "queue pair, request, permit"),
+            Work(REACTOR, "2  plan: SQE to Read"),
+            Work(REACTOR, "3  buffers: one for the data"),
+            Work(REACTOR, "4  fetch: nothing for a READ"),
+            Move(REACTOR, DISK, "5  disk: READ_FIXED into the buffer"),
+            Move(REACTOR, DEVICE, "post a receive again"),
             Move(DISK, REACTOR, "done: the data is in memory"),
-            Move(REACTOR, DEVICE, "6  post a receive again"),
-            Move(REACTOR, DEVICE, "7  one post: WRITE, SEND"),
+            Move(REACTOR, DEVICE, "6  respond: WRITE and SEND"),
             Move(DEVICE, HOST, "RDMA WRITE: the data"),
             Move(DEVICE, HOST, "SEND: the response"),
-            Move(DEVICE, REACTOR, "8  completion: buffer is free"),
+            Move(DEVICE, REACTOR, "7  sent: the buffer is free"),
         ],
     )
 }
@@ -56,18 +57,19 @@ pub(super) fn write() -> String {
          buffer, writes it to the disk, and sends the response.",
         &[
             Move(HOST, DEVICE, "SEND: command capsule"),
-            Move(DEVICE, REACTOR, "1  completion of a receive"),
-            Work(REACTOR, "2  queue pair, request, permit"),
-            Work(REACTOR, "3  parse: SQE to Write"),
-            Work(REACTOR, "4  a data buffer"),
-            Move(REACTOR, DEVICE, "RDMA READ of the host's data"),
+            Move(DEVICE, REACTOR, "1  receive: a completion"),
+            Work(REACTOR, "queue pair, request, permit"),
+            Work(REACTOR, "2  plan: SQE to Write"),
+            Work(REACTOR, "3  buffers: one for the data"),
+            Move(REACTOR, DEVICE, "4  fetch: RDMA READ"),
+            Move(REACTOR, DEVICE, "post a receive again"),
             Move(HOST, DEVICE, "the data, into the buffer"),
             Move(DEVICE, REACTOR, "completion: data is here"),
-            Move(REACTOR, DISK, "5  WRITE_FIXED from the buffer"),
-            Move(DISK, REACTOR, "done"),
-            Move(REACTOR, DEVICE, "6, 7  receive again, then SEND"),
+            Move(REACTOR, DISK, "5  disk: WRITE_FIXED from the buffer"),
+            Move(DISK, REACTOR, "done: the buffer is free"),
+            Move(REACTOR, DEVICE, "6  respond: SEND"),
             Move(DEVICE, HOST, "SEND: the response"),
-            Move(DEVICE, REACTOR, "8  completion: buffer is free"),
+            Move(DEVICE, REACTOR, "7  sent: the request is free"),
         ],
     )
 }

@@ -14,10 +14,7 @@ use super::slots::{INDEX_BITS, Numbers};
 use super::{Shared, SoftOptions, lock};
 use crate::memory::{Keys, Regions};
 use crate::phy::Inlet;
-use crate::phy::send::Sender;
-use crate::time::ProtoClock;
 use cairn_rdma::entropy::Entropy;
-use cairn_roce_proto::cm::{Identity, Manager};
 use cairn_roce_proto::counters::Counters;
 
 /// Endpoints of a device at a time: what the top bits of a queue pair number can
@@ -87,14 +84,7 @@ impl SoftDevice {
         let options = shared.options.clone();
         let inlet = options.network.first_inlet(address, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| options.network.explain(address, error))?;
-        let manager = ConnectionManager::new(
-            ProtoClock::new(options.clock.clone()),
-            Manager::new(Identity::new(options.entropy.to_draw())),
-            inlet,
-            Sender::new(&options.network, options.capture.clone()),
-            options.capture.clone(),
-        );
-        let manager = Arc::new(manager?);
+        let manager = Arc::new(ConnectionManager::new(&options, inlet)?);
         let device = Arc::new(Self {
             name: format!("soft-{address}"),
             id,

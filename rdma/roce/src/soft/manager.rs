@@ -3,6 +3,10 @@
 //!
 //! The thread reads the socket and keeps the time. Endpoints call in from their
 //! own threads, under a lock: connecting and disconnecting is not the data path.
+//!
+//! A panic under that lock leaves state that may be half changed. The next thread that takes
+//! the lock throws the state away: all connections of the device end, and a new state machine
+//! serves the same socket. So listeners go on, and hosts connect again.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -15,15 +19,19 @@ use cairn_rdma::{FabricError, Marked, PKey, QpId, peer_line};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
-use super::{Shared, listening};
-use crate::phy::Inlet;
+use super::{Shared, SoftOptions, listening};
 use crate::phy::batch::{Place, Sharing};
 use crate::phy::capture::Capture;
 use crate::phy::receive::{Received, Receiver};
 use crate::phy::send::{ECN, Flow, Sender};
+use crate::phy::{Inlet, Network};
 use crate::time::ProtoClock;
+use cairn_rdma::entropy::Entropy;
+use cairn_rdma::panics::{Part, confine_part};
 use cairn_rdma::wake::{Wake, wait_readable};
-use cairn_roce_proto::cm::{CmEvent, ConnId, Connect, Gone, Manager, Path, QpTerms, Transmit};
+use cairn_roce_proto::cm::{
+    CmEvent, ConnId, Connect, Gone, Identity, Manager, Path, QpTerms, Transmit,
+};
 use cairn_roce_proto::counters::Counters;
 use cairn_roce_proto::time::Instant;
 use cairn_roce_proto::wire::cm::RejReason;
@@ -36,7 +44,8 @@ use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
-    pub(super) event: CmEvent,
+    /// `None`: connection management panicked, and knows the connection no more.
+    pub(super) event: Option<CmEvent>,
 }
 
 /// How a request is accepted.
@@ -59,6 +68,8 @@ pub(super) struct Inbox {
 #[derive(Debug)]
 pub(super) struct ConnectionManager {
     clock: ProtoClock,
+    network: Network,
+    entropy: Entropy,
     state: Mutex<State>,
     wake: Wake,
     stopping: AtomicBool,
@@ -93,40 +104,43 @@ struct Owner {
 }
 
 impl ConnectionManager {
-    pub(super) fn new(
-        clock: ProtoClock,
-        manager: Manager,
-        inlet: Inlet,
-        sender: Sender,
-        capture: Option<Arc<Capture>>,
-    ) -> Result<Self, FabricError> {
+    pub(super) fn new(options: &SoftOptions, inlet: Inlet) -> Result<Self, FabricError> {
         let inner = Inner {
-            manager,
+            manager: Manager::new(Identity::new(options.entropy.to_draw())),
             inlet,
             checker: Checker::new(),
             owners: HashMap::new(),
-            sender,
+            sender: Sender::new(&options.network, options.capture.clone()),
             psn: 0,
             class: None,
-            capture,
+            capture: options.capture.clone(),
             counters: Counters::default(),
         };
         let receiver = Receiver::new();
         Ok(Self {
-            clock,
+            clock: ProtoClock::new(options.clock.clone()),
+            network: options.network.clone(),
+            entropy: options.entropy.clone(),
             state: Mutex::new(State { inner, receiver }),
             wake: Wake::new()?,
             stopping: AtomicBool::new(false),
         })
     }
 
-    /// The state, which all endpoints of the device share.
-    ///
-    /// # Panics
-    /// If a thread panicked in the middle of a change: its state may be half changed.
+    /// The state, which all endpoints of the device share. After a panic in the middle of a
+    /// change it is a new one.
     fn state(&self) -> MutexGuard<'_, State> {
-        let state = self.state.lock();
-        state.expect("no thread panicked in connection management, which all reactors share")
+        self.state.lock().unwrap_or_else(|poisoned| {
+            let mut state = poisoned.into_inner();
+            // Made first: a panic on the way leaves the lock as it was.
+            let manager = Manager::new(Identity::new(self.entropy.to_draw()));
+            let receiver = Receiver::new();
+            let sender = Sender::new(&self.network, state.inner.capture.clone());
+            state.renew(manager, sender, receiver);
+            self.state.clear_poison();
+            self.wake.wake();
+            state
+        })
     }
 
     /// Runs `call`, sends what it gave rise to, and has the thread look at its
@@ -241,7 +255,11 @@ impl ConnectionManager {
         let inlet = inlet.expect("a manager with a thread has a socket");
         while !self.stopping.load(Ordering::Acquire) {
             self.wake.clear();
-            if let Rest::Until(deadline) = self.turn(shared, device) {
+            let turn = || self.turn(shared, device);
+            let Some(rest) = confine_part(Part::Device, turn) else {
+                continue;
+            };
+            if let Rest::Until(deadline) = rest {
                 let now = self.clock.system();
                 let timeout = deadline.map(|at| at.saturating_duration_since(now));
                 wait_readable([inlet, self.wake.fd()], timeout);
@@ -285,6 +303,22 @@ pub(super) enum Rest {
 }
 
 impl State {
+    /// Throws away all that a panic may have left half changed. The socket is the kernel's;
+    /// the owners and the counters are whole, since each change of them is one step.
+    fn renew(&mut self, manager: Manager, sender: Sender, receiver: Receiver) {
+        let Self {
+            inner,
+            receiver: old,
+        } = self;
+        (inner.manager, inner.sender, *old) = (manager, sender, receiver);
+        (inner.checker, inner.class) = (Checker::new(), None);
+        for Owner { qp, inbox } in inner.owners.drain().map(|(_, owner)| owner) {
+            // An endpoint that is being dropped reads no more events.
+            let _ = inbox.mailbox.send(ConnectionEvent { qp, event: None });
+            inbox.wake.wake();
+        }
+    }
+
     fn receive(&mut self, now: Instant) {
         let Self { inner, receiver } = self;
         // A socket that reports an error has none the next time.
@@ -359,7 +393,7 @@ impl Inner {
                 // An endpoint that is being dropped reads no more events.
                 let _ = owner.inbox.mailbox.send(ConnectionEvent {
                     qp: owner.qp,
-                    event,
+                    event: Some(event),
                 });
                 owner.inbox.wake.wake();
             }

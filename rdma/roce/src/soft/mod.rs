@@ -82,7 +82,7 @@ struct Shared {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     // What these locks guard is whole after any panic: each change is one step (an insertion,
-    // a flag, a sum). Connection management is not, and has its own.
+    // a flag, a sum). Connection management is not: it is made anew.
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 

@@ -138,24 +138,19 @@ pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Valu
         );
         all.insert(name.clone(), bdev);
     }
-    for (nqn, shared) in &picture.subsystems {
-        let view = shared.view();
-        let mut subsystems = picture.config.subsystems.iter();
-        let Some(config) = subsystems.find(|subsystem| subsystem.nqn == *nqn) else {
-            continue;
-        };
-        for namespace in &config.namespaces {
-            let mut entries = view.namespaces.namespaces.iter();
-            let Some(entry) = entries.find(|entry| entry.namespace.nsid == namespace.nsid) else {
-                continue;
-            };
-            let name = super::views::bdev_name(namespace);
-            let product = disks.get(&name).map_or("Cairn disk", |disk| disk.product);
-            let uuid = Some(entry.namespace.uuid.to_string());
-            let bytes = 1 << entry.view.lbads;
-            let bdev = bdev(&name, product, bytes, entry.view.nsze, true, &uuid);
-            all.insert(name, bdev);
-        }
+    for export in picture.exports() {
+        let name = super::views::bdev_name(export.config);
+        let product = disks.get(&name).map_or("Cairn disk", |disk| disk.product);
+        let (uuid, view) = (export.entry.namespace.uuid.to_string(), export.entry.view);
+        let bdev = bdev(
+            &name,
+            product,
+            1 << view.lbads,
+            view.nsze,
+            true,
+            &Some(uuid),
+        );
+        all.insert(name, bdev);
     }
     all.into_values().collect()
 }

@@ -98,12 +98,11 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
                 .collect(),
         };
         let mut shared = picture.subsystems.iter();
-        let view = shared
+        let table = shared
             .find(|(nqn, _)| *nqn == subsystem.nqn)
-            .map(|(_, shared)| shared.view());
+            .map(|(_, shared)| shared.view().namespaces);
         let namespaces = subsystem.namespaces.iter().map(|namespace| {
-            let mut entries = view.iter().flat_map(|view| &view.namespaces.namespaces);
-            let entry = entries.find(|entry| entry.namespace.nsid == namespace.nsid);
+            let entry = table.as_ref().and_then(|table| table.get(namespace.nsid));
             let mut shown = json!({
                 "nsid": namespace.nsid,
                 "bdev_name": bdev_name(namespace),

@@ -220,7 +220,11 @@ impl SoftEndpoint {
             let Some(entry) = self.slots.get(id) else {
                 continue;
             };
-            match (received.event, entry.phase) {
+            let Some(event) = received.event else {
+                self.lose(id);
+                continue;
+            };
+            match (event, entry.phase) {
                 (
                     CmEvent::Accepted {
                         terms,
@@ -277,6 +281,25 @@ impl SoftEndpoint {
                 // The owner has let go, or knows already.
                 _ => {}
             }
+        }
+    }
+
+    /// Connection management does not know the queue pair's connection any more.
+    fn lose(&mut self, id: QpId) {
+        let Some(entry) = self.slots.get(id) else {
+            return;
+        };
+        match entry.phase {
+            Phase::Connecting | Phase::Accepted => {
+                let reason = "connection management of this machine failed by a bug in Cairn, \
+                              and has started again: connect again";
+                let reason = reason.to_owned();
+                self.events
+                    .push_back(Event::ConnectFailed { qp: id, reason });
+                self.close(id);
+            }
+            Phase::Established => self.disconnected.push(id),
+            Phase::Broken | Phase::Closing => {}
         }
     }
 

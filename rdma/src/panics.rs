@@ -13,6 +13,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, PanicHookInfo, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{LockResult, Mutex, PoisonError};
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 /// Panics in [`PANIC_WINDOW`] that a target survives. One more shows that something is wrong
@@ -24,13 +25,13 @@ const PANIC_WINDOW: Duration = Duration::from_secs(60);
 
 /// A panic that was confined.
 #[derive(Debug)]
-pub(crate) struct Panic {
+pub struct Panic {
     /// What it says.
-    pub(crate) message: String,
+    pub message: String,
     /// The line of code.
-    pub(crate) place: String,
+    pub place: String,
     /// The calls that led there, if `RUST_BACKTRACE` asks for them.
-    pub(crate) calls: Option<String>,
+    pub calls: Option<String>,
 }
 
 impl fmt::Display for Panic {
@@ -58,7 +59,7 @@ thread_local! {
 }
 
 /// Runs `job`. If it panics, what it owned is dropped, and what it borrowed is suspect.
-pub(crate) fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
+pub fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
     let outer = CONFINED.replace(true);
     let result = catch_unwind(AssertUnwindSafe(job));
     CONFINED.set(outer);
@@ -74,70 +75,150 @@ pub(crate) fn confine<T>(job: impl FnOnce() -> T) -> Result<T, Panic> {
     })
 }
 
-/// A job of the control plane that one panic ends, and no other job with it.
+/// Work that one panic ends, and no other work with it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Part {
+pub enum Part {
     /// A connection request, which is refused.
     Connect,
-    /// A request of the metrics page, which is answered with 500.
+    /// A request of the metrics page, which is answered with 500 or loses its connection.
     Metrics,
     /// A flush of disks, at a shutdown or a reload, which has failed.
     Flush,
+    /// A disk that opens or reports its size, which has failed.
+    Open,
+    /// A disk that closes, which is closed.
+    Close,
+    /// A write or deallocation of a disk on a worker thread, which ends with EIO.
+    Disk,
+    /// A client of the control socket, whose connection is closed.
+    Control,
+    /// Connection management of an RDMA device, whose connections end.
+    Device,
+    /// The thread that watches a Ceph image, all commands of which fail.
+    Image,
+    /// A report of the log, which is left out.
+    Log,
 }
 
 impl Part {
-    pub(crate) const ALL: [(Self, &'static str); 3] = [
-        (Self::Connect, "connect"),
-        (Self::Metrics, "metrics"),
-        (Self::Flush, "flush"),
+    /// Each of them, its name in metrics, and what a panic costs there.
+    pub const ALL: [(Self, &'static str, &'static str); 10] = [
+        (Self::Connect, "connect", "a connection request is refused"),
+        (Self::Metrics, "metrics", "a request for metrics fails"),
+        (Self::Flush, "flush", "a flush fails"),
+        (
+            Self::Open,
+            "open",
+            "a disk does not open or report its size",
+        ),
+        (Self::Close, "close", "a disk is closed early"),
+        (Self::Disk, "disk", "a change of a disk fails"),
+        (
+            Self::Control,
+            "control",
+            "a request of the control socket fails",
+        ),
+        (
+            Self::Device,
+            "device",
+            "the connections of an RDMA device end, and it starts again",
+        ),
+        (Self::Image, "image", "all commands of a Ceph image fail"),
+        (
+            Self::Log,
+            "log",
+            "a report of lines that were left out is lost",
+        ),
     ];
 }
 
-/// The panics that a target has survived.
+/// Of threads that belong to no target: those of providers and of disks.
+static PROCESS: Panics = Panics::new(true);
+
+/// Runs work of a thread that belongs to no target. `None`: it panicked, and that was
+/// reported and counted.
+pub fn confine_part<T>(part: Part, job: impl FnOnce() -> T) -> Option<T> {
+    PROCESS.confine(part, job)
+}
+
+/// Counts a panic of such a thread.
+pub fn survive_part(part: Part, panic: &Panic) {
+    PROCESS.survive_part(part, panic);
+}
+
+/// A future, each step of which is confined. It ends with `None` if one panics.
+pub async fn confine_future<T>(part: Part, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = Some(Box::pin(future));
+    std::future::poll_fn(move |context| {
+        let Some(pinned) = &mut future else {
+            return Poll::Ready(None);
+        };
+        match confine_part(part, || pinned.as_mut().poll(context)) {
+            Some(poll) => poll.map(Some),
+            None => {
+                // What it owned may panic again as it is dropped.
+                let suspect = future.take();
+                confine_part(part, || drop(suspect));
+                Poll::Ready(None)
+            }
+        }
+    })
+    .await
+}
+
+/// The panics that a target, or the threads of no target, have survived.
 #[derive(Debug)]
-pub(crate) struct Panics {
+pub struct Panics {
     confines: bool,
     recent: Mutex<VecDeque<Instant>>,
     by_part: [AtomicU64; Part::ALL.len()],
 }
 
 impl Panics {
-    /// None so far. `confines`: else jobs of the control plane panic as they like, since the
-    /// caller wants to know.
-    pub(crate) fn new(confines: bool) -> Self {
+    /// None so far. Without `confines` a panic of a job reaches the caller: a simulation has
+    /// to fail.
+    #[must_use]
+    pub const fn new(confines: bool) -> Self {
         Self {
             confines,
-            recent: Mutex::default(),
-            by_part: Default::default(),
+            recent: Mutex::new(VecDeque::new()),
+            by_part: [const { AtomicU64::new(0) }; Part::ALL.len()],
         }
     }
 
-    /// Runs a job of the control plane. `None`: it panicked, and that was reported.
-    pub(crate) fn confine<T>(&self, part: Part, job: impl FnOnce() -> T) -> Option<T> {
+    /// Runs a job. `None`: it panicked, and that was reported.
+    pub fn confine<T>(&self, part: Part, job: impl FnOnce() -> T) -> Option<T> {
         if !self.confines {
             return Some(job());
         }
-        let panic = match confine(job) {
-            Ok(done) => return Some(done),
-            Err(panic) => panic,
-        };
+        match confine(job) {
+            Ok(done) => Some(done),
+            Err(panic) => {
+                self.survive_part(part, &panic);
+                None
+            }
+        }
+    }
+
+    /// A job panicked. Ends the process, if these are too many.
+    pub fn survive_part(&self, part: Part, panic: &Panic) {
         self.by_part[part as usize].fetch_add(1, Ordering::Relaxed);
+        let (_, part, cost) = Part::ALL[part as usize];
         let (message, place, calls) = (&panic.message, &panic.place, &panic.calls);
         // Cause: a bug, a few times a minute: see `PANICS_MAX`.
         tracing::error!(
-            part = Part::ALL[part as usize].1,
+            part,
             panic = message,
             place,
             calls,
             version = env!("CARGO_PKG_VERSION"),
-            "a job of the control plane panicked: it has failed, and all else goes on. {REPORT}"
+            "a job panicked: {cost}, and all else goes on. {REPORT}"
         );
-        self.survive(&panic);
-        None
+        self.survive(panic);
     }
 
     /// One more panicked. Ends the process, if these are too many.
-    pub(crate) fn survive(&self, panic: &Panic) {
+    pub fn survive(&self, panic: &Panic) {
         if let Some(count) = self.count(Instant::now()) {
             end_process(&format!(
                 "{count} panics in {} s, the last one {panic}, and {PANICS_MAX} are the most: \
@@ -149,27 +230,28 @@ impl Panics {
 
     /// How many there were of late, if these are too many.
     fn count(&self, now: Instant) -> Option<usize> {
-        // Whole whoever panics: each of these is one step.
+        // Whole after any panic: each of these is one step.
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         recent.push_back(now);
         recent.retain(|at| now.duration_since(*at) < PANIC_WINDOW);
         (recent.len() > PANICS_MAX).then_some(recent.len())
     }
 
-    /// Jobs that panicked.
-    pub(crate) fn of_part(&self, part: Part) -> u64 {
-        self.by_part[part as usize].load(Ordering::Relaxed)
+    /// Jobs that panicked: those of this target, and those of threads of no target.
+    #[must_use]
+    pub fn of_part(&self, part: Part) -> u64 {
+        let own = self.by_part[part as usize].load(Ordering::Relaxed);
+        own + PROCESS.by_part[part as usize].load(Ordering::Relaxed)
     }
 }
 
 /// What the reader of such a line can do.
-pub(crate) const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
+pub const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
     those before it, and `cairn-target --version`; RUST_BACKTRACE=1 adds the calls that led there";
 
-/// Has every panic end the process, but for those that a [`Target`](crate::Target) confines,
-/// which it logs with their place. For the whole process, so not by the library itself:
-/// without it a panic in the control plane or in a provider's thread leaves a target that
-/// answers some hosts and not others.
+/// Has every panic end the process, but for those that [`confine`] has, which are logged with
+/// their place. For the whole process, so a program calls it, and no library does: without it
+/// a panic in the control plane leaves a target that answers some hosts and not others.
 pub fn end_process_on_panic() {
     let default = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
@@ -202,7 +284,7 @@ fn message_of(payload: &(dyn Any + Send)) -> String {
 }
 
 /// Ends the process, for this reason.
-pub(crate) fn end_process(reason: &str) -> ! {
+pub fn end_process(reason: &str) -> ! {
     let last = LAST.lock().unwrap_or_else(PoisonError::into_inner).take();
     let last = last.as_deref().unwrap_or("none that was not printed");
     // Cause: a bug, once.
@@ -215,7 +297,7 @@ pub(crate) fn end_process(reason: &str) -> ! {
 
 /// What a lock guards that threads share. If one of them panicked in the middle of a change,
 /// it may be half changed: then the process ends.
-pub(crate) fn intact<T>(locked: LockResult<T>, what: &str) -> T {
+pub fn intact<T>(locked: LockResult<T>, what: &str) -> T {
     locked.unwrap_or_else(|_| {
         end_process(&format!(
             "a thread panicked as it changed {what}, which all threads share. {REPORT}"
@@ -265,8 +347,8 @@ mod tests {
         assert_eq!(panics.confine(Part::Flush, || 7), Some(7));
         let none: Option<()> = panics.confine(Part::Flush, || panic!("a flush"));
         assert_eq!(none, None);
-        let counts = Part::ALL.map(|(part, _)| panics.of_part(part));
-        assert_eq!(counts, [0, 0, 1]);
+        let counts = Part::ALL.map(|(part, ..)| panics.of_part(part));
+        assert_eq!(counts, [0, 0, 1, 0, 0, 0, 0, 0, 0, 0]);
     }
 
     /// What a thread leaves that panics in the middle of a change.
