@@ -1,4 +1,4 @@
-//! nvme-proto and cairn-roce-proto need neither `std` nor an operating system.
+//! nvme-proto, nvme-auth and cairn-roce-proto need neither `std` nor an operating system.
 //!
 //! No target without `std` need be installed for this: see `no-std-proof`.
 
@@ -34,6 +34,7 @@ fn links_without_std_and_calls_nothing_outside() {
     let (defined, undefined) = (names(true), names(false));
     for (krate, function) in [
         ("nvme_proto", "IoCommand"),
+        ("nvme_auth", "challenged"),
         ("cairn_roce_proto", "handle_packet"),
         ("cairn_roce_proto", "handle_mad"),
     ] {

@@ -5,6 +5,7 @@
 
 mod announce;
 mod diagnosis;
+mod key;
 mod notify;
 mod probe;
 mod providers;
@@ -56,6 +57,9 @@ enum Command {
     Top(Top),
     #[command(flatten)]
     Steer(steer::Steer),
+    /// Makes secrets for DH-HMAC-CHAP, and checks them
+    #[command(subcommand)]
+    Key(key::Key),
     /// Prints the JSON schema of configuration files
     Schema,
     /// Shows the RoCE devices and settings of this machine, and changes some of them
@@ -154,6 +158,7 @@ pub fn main() -> ExitCode {
         Command::Check { file, offline } => return ExitCode::from(check(&file, offline)),
         Command::Top(top) => top::run(&top),
         Command::Steer(steer) => steer::run(&steer),
+        Command::Key(key) => key::run(&key),
         Command::Schema => {
             print_line(cairn_config::schema().trim_end());
             Ok(())

@@ -13,6 +13,7 @@ use core::alloc::{GlobalAlloc, Layout};
 use core::panic::PanicInfo;
 
 pub use cairn_roce_proto;
+pub use nvme_auth;
 pub use nvme_proto;
 
 struct NoMemory;

@@ -28,7 +28,7 @@ const fn node(
 }
 
 /// A user stands in a row above what it uses.
-const NODES: [Node; 14] = [
+const NODES: [Node; 15] = [
     node(
         "cairn-initiator-cli",
         "initiator/cli",
@@ -61,13 +61,14 @@ const NODES: [Node; 14] = [
         "RoCE without I/O",
         (2, 4),
     ),
+    node("nvme-auth", "nvme-proto/auth", "DH-HMAC-CHAP", (10, 4)),
     node("cairn-rdma", "rdma", "the RDMA traits", (4, 5)),
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 18] = [
+const EDGES: [(&str, &str); 19] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
@@ -76,6 +77,7 @@ const EDGES: [(&str, &str); 18] = [
     ("cairn-target", "cairn-fabric"),
     ("cairn-target", "cairn-rbd"),
     ("cairn-target", "cairn-control"),
+    ("cairn-target", "nvme-auth"),
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-fabric"),
     ("cairn-initiator", "nvme-proto"),
@@ -89,9 +91,10 @@ const EDGES: [(&str, &str); 18] = [
 ];
 
 /// Arrows that would run behind a box go straight down at this x instead.
-const BENDS: [(&str, &str, f64); 2] = [
+const BENDS: [(&str, &str, f64); 3] = [
     ("cairn-initiator", "nvme-proto", 463.0),
     ("cairn-config", "cairn-rdma", 231.0),
+    ("cairn-target", "nvme-auth", 1159.0),
 ];
 
 const WIDTH: f64 = 190.0;

@@ -1,0 +1,281 @@
+//! The controller's end: it answers Authentication Send and Authentication Receive.
+
+use alloc::vec::Vec;
+use subtle::ConstantTimeEq;
+use zeroize::Zeroizing;
+
+use crate::group::Exchange;
+use crate::message::{FAILURE_BYTES, Message};
+use crate::response::{Asked, Role};
+use crate::{Authenticated, Group, Hash, Names, Policy, Random, Reason, Secrets};
+
+/// One queue's authentication. It takes one try: after a failure the connection ends.
+#[derive(Debug)]
+pub struct Authentication {
+    names: Names,
+    secrets: Secrets,
+    policy: Policy,
+    transaction: u16,
+    state: State,
+}
+
+enum State {
+    /// AUTH_Negotiate comes next.
+    Negotiating,
+    /// The host asks for a challenge next.
+    Challenging(Hash, Group),
+    /// The host's reply comes next.
+    Replying(Challenge),
+    /// The host asks for the outcome next; the response to its own challenge.
+    Succeeding(Hash, Group, Option<Zeroizing<Vec<u8>>>),
+    /// The host says next whether the controller's response is right.
+    Confirming(Authenticated),
+    /// It has failed; the host may ask why.
+    Failing(Reason),
+    /// It has ended.
+    Ended(Result<Authenticated, Reason>),
+}
+
+/// What the controller asked.
+struct Challenge {
+    hash: Hash,
+    group: Group,
+    challenge: Vec<u8>,
+    seqnum: u32,
+    exchange: Option<Exchange>,
+}
+
+impl core::fmt::Debug for State {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(match self {
+            Self::Negotiating => "Negotiating",
+            Self::Challenging(..) => "Challenging",
+            Self::Replying(_) => "Replying",
+            Self::Succeeding(..) => "Succeeding",
+            Self::Confirming(_) => "Confirming",
+            Self::Failing(_) => "Failing",
+            Self::Ended(_) => "Ended",
+        })
+    }
+}
+
+/// The buffer of an Authentication Receive has no room for the shortest message: Invalid Field in
+/// Command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TooShort;
+
+impl Authentication {
+    /// That of a queue whose Connect succeeded.
+    #[must_use]
+    pub fn new(names: Names, secrets: Secrets, policy: Policy) -> Self {
+        Self {
+            names,
+            secrets,
+            policy,
+            transaction: 0,
+            state: State::Negotiating,
+        }
+    }
+
+    /// Its end, once it has ended. After a failure the connection is to be closed.
+    #[must_use]
+    pub fn outcome(&self) -> Option<Result<Authenticated, Reason>> {
+        match &self.state {
+            State::Ended(outcome) => Some(*outcome),
+            _ => None,
+        }
+    }
+
+    /// The data of an Authentication Send. The command itself succeeds; what was wrong with the
+    /// message is returned by the next Authentication Receive.
+    pub fn send(&mut self, data: &[u8]) {
+        let (transaction, message) = Message::parse(data);
+        let state = core::mem::replace(&mut self.state, State::Negotiating);
+        if matches!(state, State::Ended(_)) {
+            self.state = state;
+            return;
+        }
+        let next = message.and_then(|message| match (state, message) {
+            (State::Negotiating, message @ Message::Negotiate { .. }) => {
+                self.transaction = transaction.unwrap_or_default();
+                self.negotiate(&message)
+            }
+            _ if transaction != Some(self.transaction) => Err(Reason::IncorrectPayload),
+            (State::Replying(challenge), message @ Message::Reply { .. }) => {
+                self.reply(&challenge, &message)
+            }
+            (State::Confirming(outcome), Message::Success2) => Ok(State::Ended(Ok(outcome))),
+            (State::Confirming(_), Message::Failure2(reason)) => Ok(State::Ended(Err(reason))),
+            (State::Failing(reason), _) => Err(reason),
+            _ => Err(Reason::IncorrectMessage),
+        });
+        self.state = next.unwrap_or_else(State::Failing);
+    }
+
+    /// The answer to an Authentication Receive with a buffer of so many bytes. `seqnum` is not
+    /// 0, and another one for each challenge.
+    ///
+    /// # Errors
+    /// The buffer is too short for any message.
+    pub fn receive(
+        &mut self,
+        bytes: usize,
+        seqnum: u32,
+        random: Random<'_>,
+    ) -> Result<Vec<u8>, TooShort> {
+        if bytes < FAILURE_BYTES {
+            return Err(TooShort);
+        }
+        let state = core::mem::replace(&mut self.state, State::Negotiating);
+        let (message, next) = match state {
+            State::Challenging(hash, group) => {
+                let challenge = Challenge::new(hash, group, seqnum, random);
+                let message = challenge.message(self.transaction);
+                (message, State::Replying(challenge))
+            }
+            State::Succeeding(hash, group, response) => {
+                let message = Message::Success1 {
+                    // Linux requires it without a response, too.
+                    hash_len: hash.bytes() as u8,
+                    response: response.as_ref().map(|bytes| &bytes[..]),
+                };
+                let outcome = Authenticated {
+                    hash,
+                    group,
+                    mutual: response.is_some(),
+                };
+                let next = match response {
+                    Some(_) => State::Confirming(outcome),
+                    None => State::Ended(Ok(outcome)),
+                };
+                (message.encode(self.transaction), next)
+            }
+            State::Failing(reason) | State::Ended(Err(reason)) => self.failure(reason),
+            _ => self.failure(Reason::IncorrectMessage),
+        };
+        let (message, next) = if message.len() > bytes {
+            self.failure(Reason::IncorrectPayload)
+        } else {
+            (message, next)
+        };
+        self.state = next;
+        Ok(message)
+    }
+
+    fn failure(&self, reason: Reason) -> (Vec<u8>, State) {
+        let message = Message::Failure1(reason).encode(self.transaction);
+        (message, State::Ended(Err(reason)))
+    }
+
+    /// The best of what both accept.
+    fn negotiate(&self, message: &Message<'_>) -> Result<State, Reason> {
+        let Message::Negotiate {
+            without_channel,
+            has_protocol,
+            hashes,
+            groups,
+        } = message
+        else {
+            return Err(Reason::IncorrectMessage);
+        };
+        if !*without_channel {
+            return Err(Reason::SecureChannelMismatch);
+        }
+        if !*has_protocol {
+            return Err(Reason::ProtocolNotUsable);
+        }
+        let hash = self.policy.hashes.iter().find(|hash| hashes.contains(hash));
+        let hash = *hash.ok_or(Reason::HashNotUsable)?;
+        let group = self
+            .policy
+            .groups
+            .iter()
+            .find(|group| groups.contains(group));
+        let group = *group.ok_or(Reason::GroupNotUsable)?;
+        Ok(State::Challenging(hash, group))
+    }
+
+    /// Whether the host has the secret, and what it asks of the controller.
+    fn reply(&self, asked: &Challenge, message: &Message<'_>) -> Result<State, Reason> {
+        let Message::Reply {
+            response,
+            challenge,
+            seqnum,
+            public_key,
+        } = *message
+        else {
+            return Err(Reason::IncorrectMessage);
+        };
+        let (hash, group) = (asked.hash, asked.group);
+        if response.len() != hash.bytes() {
+            return Err(Reason::IncorrectPayload);
+        }
+        let common = match &asked.exchange {
+            None if public_key.is_empty() => None,
+            None => return Err(Reason::IncorrectPayload),
+            Some(exchange) => Some(
+                exchange
+                    .common(public_key)
+                    .ok_or(Reason::IncorrectPayload)?,
+            ),
+        };
+        let common = common.as_ref().map(|bytes| &bytes[..]);
+        let expected = Asked {
+            hash,
+            role: Role::Host,
+            challenge: &asked.challenge,
+            common,
+            seqnum: asked.seqnum,
+            transaction: self.transaction,
+            own: &self.names.host,
+            other: &self.names.subsystem,
+        };
+        let expected = expected.response(&self.secrets.host);
+        if !bool::from(expected.ct_eq(response)) {
+            return Err(Reason::AuthenticationFailed);
+        }
+        let Some(challenge) = challenge else {
+            return Ok(State::Succeeding(hash, group, None));
+        };
+        let secret = self.secrets.controller.as_ref();
+        let secret = secret.ok_or(Reason::AuthenticationFailed)?;
+        let own = Asked {
+            hash,
+            role: Role::Controller,
+            challenge,
+            common,
+            seqnum,
+            transaction: self.transaction,
+            own: &self.names.subsystem,
+            other: &self.names.host,
+        };
+        let response = own.response(secret);
+        Ok(State::Succeeding(hash, group, Some(response)))
+    }
+}
+
+impl Challenge {
+    fn new(hash: Hash, group: Group, seqnum: u32, random: Random<'_>) -> Self {
+        let mut challenge = alloc::vec![0; hash.bytes()];
+        random(&mut challenge);
+        Self {
+            hash,
+            group,
+            challenge,
+            seqnum,
+            exchange: Exchange::new(group, random),
+        }
+    }
+
+    fn message(&self, transaction: u16) -> Vec<u8> {
+        let public_key = self.exchange.as_ref().map(Exchange::public_key);
+        let message = Message::Challenge {
+            hash: self.hash as u8,
+            group: self.group as u8,
+            seqnum: self.seqnum,
+            challenge: &self.challenge,
+            public_key: public_key.as_deref().unwrap_or_default(),
+        };
+        message.encode(transaction)
+    }
+}

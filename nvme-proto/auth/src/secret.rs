@@ -1,0 +1,180 @@
+//! Secrets, as administrators have them: `DHHC-1:HH:BASE64:`.
+
+use core::fmt;
+use core::str::FromStr;
+
+use alloc::format;
+use alloc::string::{String, ToString};
+use alloc::vec;
+use alloc::vec::Vec;
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use zeroize::Zeroizing;
+
+use crate::{Hash, Random};
+
+/// What each secret's text begins with.
+const PREFIX: &str = "DHHC-1:";
+/// Part of each transformed key.
+const LABEL: &[u8] = b"NVMe-over-Fabrics";
+/// Bytes that a key may have.
+const LENGTHS: [usize; 3] = [32, 48, 64];
+/// Bytes of the CRC-32 behind it.
+const CRC_BYTES: usize = 4;
+
+/// A secret (Base 2.0, section 8.13.5.8).
+#[derive(Clone)]
+pub struct Secret {
+    key: Zeroizing<Vec<u8>>,
+    /// By which the key is made one for a name.
+    transformation: Option<Hash>,
+}
+
+/// What is wrong with the text of a secret. No message has a part of the secret.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum SecretError {
+    /// It begins with something else.
+    #[error("a secret begins with DHHC-1: and looks like DHHC-1:01:BASE64:")]
+    Form,
+    /// Its transformation.
+    #[error(
+        "the two digits behind DHHC-1: are 00 (none), 01 (SHA-256), 02 (SHA-384) or 03 (SHA-512)"
+    )]
+    Transformation,
+    /// Its third part.
+    #[error("the third part of the secret is not base64")]
+    Base64,
+    /// Its length.
+    #[error("the secret has {0} bytes; it needs 32, 48 or 64, and 4 of a CRC-32: was a part lost?")]
+    Length(usize),
+    /// Its CRC.
+    #[error("the secret's CRC-32 does not match it: was it copied wholly and without an error?")]
+    Crc,
+}
+
+impl Secret {
+    /// A new one of 32, 48 or 64 bytes; others become the next longer length. Without a
+    /// transformation the same key serves hosts of any name.
+    #[must_use]
+    pub fn generate(bytes: usize, transformation: Option<Hash>, random: Random<'_>) -> Self {
+        let length = LENGTHS.into_iter().find(|length| bytes <= *length);
+        let mut key = Zeroizing::new(vec![0; length.unwrap_or(64)]);
+        random(&mut key);
+        Self {
+            key,
+            transformation,
+        }
+    }
+
+    /// Its text, which is secret as well.
+    #[must_use]
+    pub fn to_text(&self) -> Zeroizing<String> {
+        let crc = crc32fast::hash(&self.key).to_le_bytes();
+        let bytes = Zeroizing::new([&self.key[..], &crc].concat());
+        let id = self.transformation.map_or(0, |hash| hash as u8);
+        let base64 = Zeroizing::new(STANDARD.encode(&*bytes));
+        Zeroizing::new(format!("{PREFIX}{id:02}:{}:", *base64))
+    }
+
+    /// Bytes of its key.
+    #[must_use]
+    pub fn key_len(&self) -> usize {
+        self.key.len()
+    }
+
+    /// By which the key is made one for a name.
+    #[must_use]
+    pub fn transformation(&self) -> Option<Hash> {
+        self.transformation
+    }
+
+    /// The key for the end of this name (section 8.13.5.7).
+    pub(crate) fn transformed(&self, nqn: &str) -> Zeroizing<Vec<u8>> {
+        match self.transformation {
+            None => self.key.clone(),
+            Some(hash) => hash.hmac(&self.key, &[nqn.as_bytes(), LABEL]),
+        }
+    }
+}
+
+impl FromStr for Secret {
+    type Err = SecretError;
+
+    fn from_str(text: &str) -> Result<Self, SecretError> {
+        let rest = text.trim().strip_prefix(PREFIX).ok_or(SecretError::Form)?;
+        let (digits, rest) = rest.split_once(':').ok_or(SecretError::Form)?;
+        let transformation = match digits {
+            "00" => None,
+            "01" => Some(Hash::Sha256),
+            "02" => Some(Hash::Sha384),
+            "03" => Some(Hash::Sha512),
+            _ => return Err(SecretError::Transformation),
+        };
+        let base64 = rest.strip_suffix(':').unwrap_or(rest);
+        let bytes = STANDARD.decode(base64).map(Zeroizing::new);
+        let bytes = bytes.map_err(|_| SecretError::Base64)?;
+        let length = bytes.len().saturating_sub(CRC_BYTES);
+        if !LENGTHS.contains(&length) {
+            return Err(SecretError::Length(bytes.len()));
+        }
+        let (key, crc) = bytes.split_at(length);
+        if crc32fast::hash(key).to_le_bytes() != crc {
+            return Err(SecretError::Crc);
+        }
+        Ok(Self {
+            key: Zeroizing::new(key.to_vec()),
+            transformation,
+        })
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let hash = self.transformation.map(|hash| hash.to_string());
+        let hash = hash.as_deref().unwrap_or("none");
+        write!(f, "Secret({} bytes, transformation {hash})", self.key.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Made by Python's base64 and zlib of the bytes 0 to 31.
+    const TEXT: &str = "DHHC-1:01:AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh+KfiaR:";
+
+    #[test]
+    fn a_secret_is_read_and_written() {
+        let secret: Secret = TEXT.parse().unwrap();
+        assert_eq!(secret.key[..], (0..32).collect::<Vec<u8>>());
+        assert_eq!(secret.transformation(), Some(Hash::Sha256));
+        assert_eq!(*secret.to_text(), TEXT);
+        let padded = format!(" {}\n", TEXT.trim_end_matches(':'));
+        assert_eq!(padded.parse::<Secret>().unwrap().key, secret.key);
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_without_the_secret() {
+        let error = |text: &str| text.parse::<Secret>().unwrap_err();
+        assert_eq!(error(""), SecretError::Form);
+        assert_eq!(error("DHHC-1:01"), SecretError::Form);
+        assert_eq!(
+            error(&TEXT.replace(":01:", ":04:")),
+            SecretError::Transformation
+        );
+        assert_eq!(error(&TEXT.replace("AAEC", "AA C")), SecretError::Base64);
+        assert_eq!(error("DHHC-1:00:AAEC:"), SecretError::Length(3));
+        assert_eq!(error(&TEXT.replace("AAEC", "BAEC")), SecretError::Crc);
+        let shown = format!("{:?}", TEXT.parse::<Secret>().unwrap());
+        assert_eq!(shown, "Secret(32 bytes, transformation sha256)");
+    }
+
+    #[test]
+    fn generated_ones_have_the_lengths_of_hashes() {
+        for (bytes, length) in [(0, 32), (32, 32), (33, 48), (64, 64), (100, 64)] {
+            let secret = Secret::generate(bytes, None, &mut |bytes| bytes.fill(7));
+            assert_eq!(secret.key_len(), length);
+            assert_eq!(secret.to_text().parse::<Secret>().unwrap().key, secret.key);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! `cairn-target key`: secrets for DH-HMAC-CHAP.
+
+use std::fs::OpenOptions;
+use std::io::{Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+
+use clap::Subcommand;
+use nvme_auth::{Hash, Secret};
+
+/// What the command line asks for.
+#[derive(Debug, Subcommand)]
+pub(super) enum Key {
+    /// Makes a secret for nvme-cli, nvmet, SPDK and Cairn: DHHC-1:01:...
+    Generate {
+        /// The hash that makes a key of the secret and a host's NQN; none: every NQN has the same key
+        #[arg(
+            long,
+            value_name = "sha256|sha384|sha512|none",
+            default_value = "sha256"
+        )]
+        hash: Transformation,
+        /// Bytes of the secret; those of the hash unless given, and 32 without one
+        #[arg(long, value_name = "32|48|64")]
+        bytes: Option<usize>,
+        /// Writes it into this new file, which its owner alone can read, and not to stdout
+        #[arg(long, value_name = "FILE")]
+        output: Option<PathBuf>,
+    },
+    /// Reports whether a secret is whole, and what it is, without showing it
+    Check {
+        /// The file with the secret; -: standard input
+        file: PathBuf,
+    },
+}
+
+/// The hash of `--hash`.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Transformation(Option<Hash>);
+
+impl FromStr for Transformation {
+    type Err = &'static str;
+
+    fn from_str(name: &str) -> Result<Self, Self::Err> {
+        match name {
+            "none" => Ok(Self(None)),
+            name => match name.parse() {
+                Ok(hash) => Ok(Self(Some(hash))),
+                Err(_) => Err("a hash is sha256, sha384, sha512 or none"),
+            },
+        }
+    }
+}
+
+pub(super) fn run(key: &Key) -> Result<(), String> {
+    match key {
+        Key::Generate {
+            hash,
+            bytes,
+            output,
+        } => generate(hash.0, *bytes, output.as_deref()),
+        Key::Check { file } => check(file),
+    }
+}
+
+fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> Result<(), String> {
+    let usual = hash.map_or(32, Hash::bytes);
+    let bytes = bytes.unwrap_or(usual);
+    match hash {
+        None if !matches!(bytes, 32 | 48 | 64) => {
+            return Err(format!("a secret has 32, 48 or 64 bytes, not {bytes}"));
+        }
+        // Linux before 6.7 takes as many bytes of the key as the secret has.
+        Some(hash) if bytes != usual => {
+            return Err(format!(
+                "a secret for {hash} has {usual} bytes, not {bytes}: older Linux hosts make \
+                 another key of it. Leave --bytes out, or use --hash none"
+            ));
+        }
+        _ => {}
+    }
+    let mut failed = None;
+    let secret = Secret::generate(bytes, hash, &mut |bytes| {
+        failed = getrandom::fill(bytes).err();
+    });
+    if let Some(error) = failed {
+        return Err(format!(
+            "the operating system has no random numbers: {error}"
+        ));
+    }
+    let text = secret.to_text();
+    let Some(path) = output else {
+        super::print_line(&text);
+        return Ok(());
+    };
+    let mut options = OpenOptions::new();
+    let file = options.write(true).create_new(true).mode(0o600).open(path);
+    let written = file.and_then(|mut file| writeln!(file, "{}", *text));
+    written.map_err(|error| format!("cannot write {}: {error}", path.display()))
+}
+
+fn check(path: &Path) -> Result<(), String> {
+    let mut text = String::new();
+    let read = if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text)
+    } else {
+        std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
+    };
+    read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let secret: Secret = text
+        .parse()
+        .map_err(|error| format!("{}: {error}", path.display()))?;
+    let made = match secret.transformation() {
+        Some(hash) => format!("{hash} makes a key of it and a NQN"),
+        None => "it is the key of every NQN".to_owned(),
+    };
+    super::print_line(&format!("a secret of {} bytes; {made}", secret.key_len()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn a_secret_is_its_owners_alone_and_never_overwritten() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("host.key");
+        generate(Some(Hash::Sha384), None, Some(&path)).unwrap();
+        let mode = std::fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(text.starts_with("DHHC-1:02:"), "{}", &text[..10]);
+        check(&path).unwrap();
+        let again = generate(None, None, Some(&path)).unwrap_err();
+        assert!(again.contains("exists"), "{again}");
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
+    }
+
+    #[test]
+    fn lengths_that_hosts_understand_differently_are_refused() {
+        assert!(generate(Some(Hash::Sha256), Some(48), None).is_err());
+        assert!(generate(None, Some(40), None).is_err());
+    }
+}
