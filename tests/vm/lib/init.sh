@@ -58,12 +58,15 @@ power_off() {
     sleep 60
 }
 
-prepare_system
-if [ -n "$CAIRN_SCENARIO" ]; then
-    run_scenario
-else
-    stty sane
-    echo "Scenario scripts: /cairn/tests. Helpers: . $LIB/scenario.sh. Files for the host: $OUT."
-    setsid -c bash -i < /dev/ttyS0 > /dev/ttyS0 2>&1
-fi
-power_off
+# One command to bash, which reads it whole: a scenario may leave the host's folders unusable.
+{
+    prepare_system
+    if [ -n "$CAIRN_SCENARIO" ]; then
+        run_scenario
+    else
+        stty sane
+        echo "Scenario scripts: /cairn/tests. Helpers: . $LIB/scenario.sh. Files for the host: $OUT."
+        setsid -c bash -i < /dev/ttyS0 > /dev/ttyS0 2>&1
+    fi
+    power_off
+}

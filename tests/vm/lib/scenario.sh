@@ -62,7 +62,7 @@ report_failure() {
 
 # --- narration ---------------------------------------------------------------------------------
 
-step() { printf '\n--- %s\n' "$*"; }
+step() { printf '\n--- %s (%s s)\n' "$*" "$SECONDS"; }
 say() { printf '%s\n' "$*"; }
 
 # Shows a command as a person would type it, then runs it.

@@ -21,6 +21,7 @@ mod scenario;
 pub(crate) mod tree;
 
 use std::process::ExitCode;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
@@ -97,9 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return open_shell(args, &tree, &known);
     }
     let chosen = scenario::choose(&known, &args.names, args.share())?;
-    let lab = Lab::prepare()?;
-    let profile = scenario::profile(&chosen);
-    tree.stage_programs(&scenario::programs(&chosen), profile, args.no_build)?;
+    let lab = prepare(args, &tree, &chosen)?;
 
     let mut times = Times::open(tree.times());
     let forecast = |scenario: &Scenario, times: &Times| times.of(&format!("vm {}", scenario.name));
@@ -122,6 +121,18 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         ExitCode::FAILURE
     } else {
         ExitCode::SUCCESS
+    })
+}
+
+/// Builds the lab, which mostly waits for packages and the disk, while the compiler builds our
+/// programs.
+fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario]) -> Result<Lab> {
+    thread::scope(|scope| {
+        let lab = scope.spawn(Lab::prepare);
+        let profile = scenario::profile(scenarios);
+        let staged = tree.stage_programs(&scenario::programs(scenarios), profile, args.no_build);
+        let lab = lab.join().expect("building the lab does not panic");
+        staged.and(lab)
     })
 }
 
@@ -181,9 +192,7 @@ fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> 
         Some(_) => scenario::choose(known, &args.names, Share::All)?[0],
         None => &plain,
     };
-    let lab = Lab::prepare()?;
-    let profile = scenario::profile(&[scenario]);
-    tree.stage_programs(&scenario::programs(&[scenario]), profile, args.no_build)?;
+    let lab = prepare(args, &tree, &[scenario])?;
     println!("A root shell in the guest follows; `exit` or Ctrl-A X ends the machine.");
     let boot = Boot {
         scenario: "",
