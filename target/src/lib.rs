@@ -13,6 +13,7 @@ mod marking;
 mod memlock;
 mod metrics;
 mod namespace;
+mod outlook;
 mod placement;
 pub mod pool;
 mod qpair;
