@@ -408,6 +408,7 @@ impl Reactor {
                     self.close(qpair, ending);
                 }
             }
+            Message::Displace { place } => self.displace(place),
             Message::Abort {
                 qpair,
                 cid,
