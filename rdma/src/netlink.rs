@@ -6,10 +6,11 @@
 use std::fs::File;
 use std::io::{self, Read, Write};
 use std::num::NonZeroU32;
+use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
-use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, socket_with};
+use rustix::net::{AddressFamily, Protocol, SocketFlags, SocketType, netlink, socket_with};
 
 /// Bytes of a message's header (struct nlmsghdr).
 const HEADER: usize = 16;
@@ -71,6 +72,21 @@ impl Netlink {
             }
         }
     }
+}
+
+/// A socket, which does not block, that becomes readable when an address or a link of this
+/// machine has come, gone or changed (rtnetlink(7)).
+///
+/// # Errors
+/// The system has no such protocol.
+pub fn address_reports() -> io::Result<OwnedFd> {
+    let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    // NETLINK_ROUTE is 0, which is what no protocol stands for.
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
+    let all = netlink::SocketAddrNetlink::new(0, groups as u32);
+    rustix::net::bind(&socket, &all)?;
+    Ok(socket)
 }
 
 /// Takes the messages out of a part of an answer. False: nothing follows.

@@ -11,6 +11,7 @@ mod image;
 mod marking;
 mod metrics;
 mod namespace;
+mod outlook;
 mod placement;
 mod qpair;
 mod reactor;

@@ -208,7 +208,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Fabric(args) => return Ok(cairn_fabric::cli::fabric(&args, PROGRAM)),
         Command::Doctor(args) => {
             let intent = cairn_fabric::doctor::Intent::of(PROGRAM);
-            return Ok(cairn_fabric::cli::doctor(&args, intent));
+            return Ok(ExitCode::from(cairn_fabric::cli::doctor(&args, intent)));
         }
     }
     Ok(ExitCode::SUCCESS)

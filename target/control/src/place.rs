@@ -9,10 +9,16 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, Gid, chown, flock};
 use rustix::io::Errno;
 
-/// Where the target listens, and its commands connect, unless a path is given: in /run for
-/// root, in the user's own folder ($XDG_RUNTIME_DIR) otherwise.
+/// Where the target listens, and its commands connect, unless a path is given: in the folder
+/// that a service manager made for it ($RUNTIME_DIRECTORY), in /run for root, in the user's own
+/// folder ($XDG_RUNTIME_DIR) otherwise.
 #[must_use]
 pub fn default_path() -> Option<PathBuf> {
+    if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY").map(PathBuf::from)
+        && folder.is_absolute()
+    {
+        return Some(folder.join("target.sock"));
+    }
     if rustix::process::geteuid().is_root() {
         return Some(PathBuf::from("/run/cairn/target.sock"));
     }

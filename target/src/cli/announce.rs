@@ -2,14 +2,14 @@
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 
-use cairn_config::Config;
+use cairn_config::{Config, Listener};
 use cairn_rdma::PKey;
 
 /// The lines for each listener: discover, then connect for each subsystem. Linux's
 /// hosts know the default partition alone.
-pub(super) fn lines(config: &Config, addresses: &[SocketAddr]) -> Vec<String> {
+pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Vec<String> {
     let mut lines = Vec::new();
-    for (listener, address) in config.listeners.iter().zip(addresses) {
+    for (listener, address) in listening {
         let ip = reachable(address.ip());
         let port = address.port();
         let pkey = listener.pkey;
@@ -77,6 +77,11 @@ mod tests {
     use super::*;
     use cairn_config::Flags;
 
+    fn listening(config: &Config) -> Vec<(Listener, SocketAddr)> {
+        let all = config.listeners.iter();
+        all.map(|one| (one.clone(), one.socket_address())).collect()
+    }
+
     #[test]
     fn listeners_of_other_partitions_are_for_hosts_that_know_partitions() {
         let flags = Flags {
@@ -87,9 +92,8 @@ mod tests {
             ..Flags::default()
         };
         let config = Config::from_flags(&flags).unwrap();
-        let address = config.listeners[0].socket_address();
         assert_eq!(
-            lines(&config, &[address]),
+            lines(&config, &listening(&config)),
             [
                 "cairn-initiator discover -a 192.0.2.1 -s 4420 --pkey 0x8001",
                 "cairn-initiator connect-check -a 192.0.2.1 -s 4420 \
@@ -107,13 +111,8 @@ mod tests {
             ..Flags::default()
         };
         let config = Config::from_flags(&flags).unwrap();
-        let addresses: Vec<_> = config
-            .listeners
-            .iter()
-            .map(|l| l.socket_address())
-            .collect();
         assert_eq!(
-            lines(&config, &addresses),
+            lines(&config, &listening(&config)),
             [
                 "nvme discover -t rdma -a 192.0.2.1 -s 4420",
                 "nvme connect -t rdma -a 192.0.2.1 -s 4420 -n nqn.2024-01.com.example:disk",

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 
 use cairn_config::{Config, ConfigError, Flags, Listener, Provider, Target};
 use cairn_fabric::cli::DoctorArgs;
-use cairn_fabric::doctor::{Choice, Intent, Membership};
+use cairn_fabric::doctor::{Choice, Intent, Membership, Severity};
 use cairn_fabric::tos::Tos;
 use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
 
-use super::PROGRAM;
+use super::{PROGRAM, probe};
 use crate::placement;
 
 /// Bytes of a submission queue entry, and of the memory that a receive takes
@@ -27,37 +27,56 @@ pub(super) struct Doctor {
     pub(super) args: DoctorArgs,
 }
 
+/// Examines the fabric, and with a configuration also what else `serve` needs: the exit code.
+pub(super) fn run(doctor: &Doctor) -> u8 {
+    let config = match doctor.config.as_deref().map(read).transpose() {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return Severity::Error.exit_code();
+        }
+    };
+    let missing = config.as_ref().map(probe::probe).unwrap_or_default();
+    let code = super::report(&missing);
+    let intent = intent(config.as_ref());
+    code.max(cairn_fabric::cli::doctor(&doctor.args, intent))
+}
+
+fn read(file: &Path) -> Result<Config, ConfigError> {
+    Config::from_file(file, &Flags::default())
+}
+
 /// What a target of that configuration, or of none, needs of the fabric.
-pub(super) fn intent(file: Option<&Path>) -> Result<Intent, ConfigError> {
-    let Some(file) = file else {
+fn intent(config: Option<&Config>) -> Intent {
+    let Some(config) = config else {
         // Where it listens does not matter for its defaults.
         let anywhere = Flags {
             listen: vec!["127.0.0.1".to_owned()],
             export: vec!["null:1MiB".to_owned()],
             ..Flags::default()
         };
-        return Ok(Intent {
+        let defaults = Config::from_flags(&anywhere).expect("these are right");
+        return Intent {
             program: PROGRAM,
             addresses: Vec::new(),
             tos: Vec::new(),
             partitions: Vec::new(),
-            memory: memory(&Config::from_flags(&anywhere)?.target),
+            memory: memory(&defaults.target),
             is_soft: false,
-        });
+        };
     };
-    let config = Config::from_file(file, &Flags::default())?;
     let mut listeners = config.listeners.iter();
     let addresses = listeners.clone().map(|listener| listener.address);
-    Ok(Intent {
+    Intent {
         program: PROGRAM,
         addresses: addresses
             .filter(|address| !address.is_unspecified())
             .collect(),
-        tos: choices(&config),
-        partitions: partitions(&config),
+        tos: choices(config),
+        partitions: partitions(config),
         memory: memory(&config.target),
         is_soft: listeners.all(|listener| listener.provider == Provider::Soft),
-    })
+    }
 }
 
 /// Every ToS that hosts may get: by rules, and by listeners.
@@ -91,7 +110,7 @@ fn partitions(config: &Config) -> Vec<Membership> {
 }
 
 /// The memory of the data path with one device, as the guide has it.
-fn memory(target: &Target) -> Vec<(String, u64)> {
+pub(super) fn memory(target: &Target) -> Vec<(String, u64)> {
     let reactors = placement::count(&target.reactors) as u64;
     let receives = u64::from(target.receives);
     let in_capsule =
@@ -116,7 +135,7 @@ mod tests {
 
     #[test]
     fn without_a_file_the_defaults_are_examined() {
-        let intent = intent(None).unwrap();
+        let intent = intent(None);
         let each = (16 << 20) + 1024 * (4096 + 64 + 16);
         assert_eq!(intent.memory_bytes() % each, 0, "{:?}", intent.memory);
         assert!(!intent.is_soft && intent.addresses.is_empty());
@@ -132,7 +151,7 @@ mod tests {
                     [[listener]]\naddress = \"0.0.0.0\"\nport = 4421\npkey = 0x8001\n\
                     [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n";
         std::fs::write(&file, text).unwrap();
-        let intent = intent(Some(&file)).unwrap();
+        let intent = intent(Some(&read(&file).unwrap()));
         assert_eq!(
             intent.addresses,
             ["192.0.2.1".parse::<std::net::IpAddr>().unwrap()]

@@ -7,6 +7,7 @@ mod announce;
 mod diagnosis;
 mod key;
 mod notify;
+mod probe;
 mod providers;
 mod serve;
 mod steer;
@@ -18,6 +19,7 @@ use std::process::ExitCode;
 
 use cairn_config::{Config, Flags};
 use cairn_fabric::cli::FabricArgs;
+use cairn_fabric::doctor::Severity;
 use cairn_rdma::PKey;
 use clap::{Args, Parser, Subcommand};
 
@@ -42,10 +44,14 @@ struct Cli {
 enum Command {
     /// Exports disks until SIGTERM; SIGHUP reads the configuration again
     Serve(Box<Serve>),
-    /// Checks a configuration file, and reports every mistake in it
+    /// Checks a configuration file, and whether this machine has what it names. Exits with 0, or
+    /// 1 if serve starts without something, or 2 if serve refuses the file
     Check {
         /// The configuration file
         file: PathBuf,
+        /// Checks the file alone, not this machine
+        #[arg(long)]
+        offline: bool,
     },
     /// Shows the live activity of a running target
     Top(Top),
@@ -149,14 +155,7 @@ impl Serve {
 pub fn main() -> ExitCode {
     let result = match Cli::parse().command {
         Command::Serve(serve) => serve::run(&serve),
-        Command::Check { file } => Config::from_file(&file, &Flags::default())
-            .map(|config| {
-                for warning in config.warnings() {
-                    eprintln!("warning: {warning}");
-                }
-                print_line(&announce::summary(&config));
-            })
-            .map_err(|error| error.to_string()),
+        Command::Check { file, offline } => return ExitCode::from(check(&file, offline)),
         Command::Top(top) => top::run(&top),
         Command::Steer(steer) => steer::run(&steer),
         Command::Key(key) => key::run(&key),
@@ -165,10 +164,7 @@ pub fn main() -> ExitCode {
             Ok(())
         }
         Command::Fabric(args) => return cairn_fabric::cli::fabric(&args, PROGRAM),
-        Command::Doctor(doctor) => match diagnosis::intent(doctor.config.as_deref()) {
-            Ok(intent) => return cairn_fabric::cli::doctor(&doctor.args, intent),
-            Err(error) => Err(error.to_string()),
-        },
+        Command::Doctor(doctor) => return ExitCode::from(diagnosis::run(&doctor)),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -177,6 +173,34 @@ pub fn main() -> ExitCode {
             ExitCode::FAILURE
         }
     }
+}
+
+/// What serve would say of a file, and what it would miss: the exit code.
+fn check(file: &Path, offline: bool) -> u8 {
+    let config = match Config::from_file(file, &Flags::default()) {
+        Ok(config) => config,
+        Err(error) => {
+            eprintln!("{error}");
+            return Severity::Error.exit_code();
+        }
+    };
+    for warning in config.warnings() {
+        eprintln!("warning: {warning}");
+    }
+    print_line(&announce::summary(&config));
+    if offline {
+        return 0;
+    }
+    report(&probe::probe(&config))
+}
+
+/// Shows what serve would miss, and returns the exit code.
+fn report(findings: &[probe::Finding]) -> u8 {
+    for probe::Finding { severity, text } in findings {
+        eprintln!("{severity}: {text}");
+    }
+    let codes = findings.iter().map(|one| one.severity.exit_code());
+    codes.max().unwrap_or(0)
 }
 
 /// A closed stdout is no error: its reader has enough.

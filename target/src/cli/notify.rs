@@ -2,9 +2,9 @@
 
 use sd_notify::NotifyState;
 
-/// Ready to serve, also after a reload.
-pub(super) fn ready() {
-    send(&[NotifyState::Ready]);
+/// Ready to serve, also after a reload; and what is served, for `systemctl status`.
+pub(super) fn ready(status: &str) {
+    send(&[NotifyState::Ready, NotifyState::Status(status)]);
 }
 
 /// Reading the configuration anew; [`ready`] ends it.
@@ -13,6 +13,11 @@ pub(super) fn reloading() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
         Err(_) => send(&[NotifyState::Reloading]),
     }
+}
+
+/// What is served now.
+pub(super) fn status(line: &str) {
+    send(&[NotifyState::Status(line)]);
 }
 
 /// On the way out.

@@ -1,16 +1,18 @@
 //! `cairn-target serve`: from start to SIGTERM.
 
 use std::io::{self, IsTerminal};
+use std::sync::Arc;
 
 use cairn_config::{Config, LogFormat};
 use cairn_roce::Soft;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 use tracing_subscriber::EnvFilter;
 
 use super::{Serve, announce, notify, print_line, providers};
+use crate::outlook::Outlook;
 use crate::panics;
 use crate::server::{StartError, Starting, Target};
 use crate::steering::{self, Steering};
@@ -41,17 +43,20 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
             .map_err(|error| error.to_string())?,
     };
     let (steering, companion) = steering::companion(source, text, socket);
-    let begun = Target::begin_with(config.clone(), providers, companion);
+    // A person waits for what options name; at boot what a file names may come later.
+    let is_patient = serve.config.is_some();
+    let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
     let starting = begun.map_err(|error| format!("error: {error}"))?;
     let Some(target) = start(starting, &runtime, &mut signals)? else {
         return Ok(());
     };
-    for line in announce::lines(&config, target.addresses()) {
+    for line in announce::lines(&config, target.listening()) {
         print_line(&line);
     }
     print_line("ready");
-    notify::ready();
-    runtime.block_on(follow(&steering, &mut signals));
+    let mut outlook = target.outlook();
+    notify::ready(&outlook.borrow_and_update().to_string());
+    runtime.block_on(follow(&steering, &mut signals, outlook));
     notify::stopping();
     report_counters(&soft);
     target.stop()
@@ -81,7 +86,11 @@ fn start(
 }
 
 /// Reloads when it is told to, until it is told to stop.
-async fn follow(steering: &Steering, signals: &mut Signals) {
+async fn follow(
+    steering: &Steering,
+    signals: &mut Signals,
+    mut outlook: watch::Receiver<Arc<Outlook>>,
+) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
     // Asked for while one is under way: the configuration is read when that has ended.
     let mut again = false;
@@ -91,6 +100,7 @@ async fn follow(steering: &Steering, signals: &mut Signals) {
         interrupt,
     } = signals;
     loop {
+        let is_idle = reloading.is_none();
         let ended = async {
             match &mut reloading {
                 Some(reloading) => reloading.await,
@@ -101,6 +111,10 @@ async fn follow(steering: &Steering, signals: &mut Signals) {
             _ = terminate.recv() => return,
             _ = interrupt.recv() => return,
             _ = hangup.recv() => again = true,
+            Ok(()) = outlook.changed(), if is_idle => {
+                notify::status(&outlook.borrow_and_update().to_string());
+                continue;
+            }
             ended = ended => {
                 reloading = None;
                 report(ended.unwrap_or_else(|_| Err("the target has stopped".to_owned())));
@@ -112,7 +126,7 @@ async fn follow(steering: &Steering, signals: &mut Signals) {
             reloading = Some(steering.reload());
         }
         if reloading.is_none() {
-            notify::ready();
+            notify::ready(&outlook.borrow_and_update().to_string());
         }
     }
 }

@@ -360,11 +360,14 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
         (Format::Json, _) | (_, Look::Json) => format!("{answer:#}"),
         (_, Look::Rows(columns)) => tables::table(&answer, columns),
         (_, Look::Status) => {
-            let listeners = tables::table(&answer["listeners"], LISTENER_COLUMNS);
-            format!(
-                "{}\n\n{listeners}",
-                tables::members(&answer, &["listeners"])
-            )
+            let mut text = tables::members(&answer, &["listeners", "missing"]);
+            for (key, columns) in [("listeners", LISTENER_COLUMNS), ("missing", MISSING)] {
+                if answer[key].as_array().is_some_and(|rows| !rows.is_empty()) {
+                    text += "\n\n";
+                    text += &tables::table(&answer[key], columns);
+                }
+            }
+            text
         }
         (_, Look::Config) => answer["text"]
             .as_str()
@@ -377,6 +380,12 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     print_line(&text);
     Ok(())
 }
+
+const MISSING: &[(&str, &str)] = &[
+    ("MISSING", "name"),
+    ("SECONDS", "for_s"),
+    ("REASON", "reason"),
+];
 
 const LISTENER_COLUMNS: &[(&str, &str)] = match LISTENERS {
     Look::Rows(columns) => columns,

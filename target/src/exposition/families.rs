@@ -139,6 +139,8 @@ families! {
         "Commands that had to wait.";
     PANICS: Counter of Count, "cairn_panics_total",
         "Jobs outside reactors that panicked, and ended alone.";
+    MISSING: Gauge of Count, "cairn_missing",
+        "Configured disks, listeners and metrics ports that are not there.";
     BUILD_INFO: Gauge of Count, "cairn_build_info",
         "This program.";
     PROCESS_START: Gauge of Seconds, "process_start_time_seconds",

@@ -21,9 +21,11 @@ use cairn_fabric::source::{Live, Source};
 use cairn_rdma::Provider;
 use metrics::Recorder;
 use nvme_proto::wire::cm::RejectStatus;
+use tokio::sync::watch;
 
 use crate::metrics::counter::CodeCounts;
 use crate::metrics::reactor::ReactorCounters;
+use crate::outlook::Outlook;
 use crate::panics::{Panics, Part};
 use crate::registry::Registry;
 
@@ -41,6 +43,8 @@ pub(crate) struct Observed {
     /// Answers of the server, by their HTTP status; it alone writes them.
     pub(super) answers: CodeCounts<16>,
     pub(super) panics: Arc<Panics>,
+    /// What is served and what is missing.
+    pub(super) outlook: watch::Receiver<Arc<Outlook>>,
 }
 
 impl Observed {
@@ -50,6 +54,7 @@ impl Observed {
         reactors: Vec<Arc<ReactorCounters>>,
         providers: &[Arc<dyn Provider>],
         panics: &Arc<Panics>,
+        outlook: watch::Receiver<Arc<Outlook>>,
     ) -> Self {
         Self {
             registry: Arc::clone(registry),
@@ -58,6 +63,7 @@ impl Observed {
             rejected: CodeCounts::default(),
             answers: CodeCounts::default(),
             panics: Arc::clone(panics),
+            outlook,
         }
     }
 
@@ -80,6 +86,12 @@ impl Observed {
         for (part, name, _) in Part::ALL {
             let count = self.panics.of_part(part);
             teller.count(&families::PANICS, &[("part", name)], count);
+        }
+        let outlook = Arc::clone(&self.outlook.borrow());
+        for kind in ["namespace", "listener", "metrics"] {
+            let missing = outlook.missing.iter();
+            let count = missing.filter(|one| one.thing.kind() == kind).count();
+            teller.gauge(&families::MISSING, &[("kind", kind)], count as u64);
         }
         for (code, count) in self.answers.each() {
             let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());

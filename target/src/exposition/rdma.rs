@@ -189,7 +189,8 @@ mod tests {
         counters.work_failed(cairn_rdma::WorkStatus::RemoteAccess);
         let providers: [Arc<dyn Provider>; 1] = [Arc::new(Soft::default())];
         let panics = Arc::new(Panics::new(true));
-        let observed = Observed::new(&Arc::default(), vec![reactor], &providers, &panics);
+        let (_, outlook) = tokio::sync::watch::channel(Arc::default());
+        let observed = Observed::new(&Arc::default(), vec![reactor], &providers, &panics, outlook);
         let page = Page::new(Buckets::Coarse);
         tell(&Teller::new(&page), &observed, machine);
         page.write()

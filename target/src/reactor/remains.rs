@@ -18,7 +18,6 @@ use std::time::{Duration, Instant};
 use cairn_disk::{Finished, Progress, Ring};
 
 use super::disks::Disks;
-use super::predecessors::changes;
 use crate::ids::QpairId;
 use crate::qpair::Association;
 use crate::request::{RequestId, RequestTable, Task};
@@ -137,7 +136,7 @@ impl Remains {
         let requests = of_qpair.flat_map(|queue| &queue.commands);
         let requests = requests.map(|id| &self.requests[*id]);
         let changing = requests.filter(|request| match request.task {
-            Task::Io(operation) => changes(operation),
+            Task::Io(kind) => kind.changes(),
             _ => false,
         });
         changing.map(|request| request.sqe.nsid.get()).collect()

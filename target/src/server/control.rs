@@ -12,11 +12,13 @@ use nvme_proto::limits::Limits;
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
+use super::arrivals::Arrivals;
 use super::crew::Crew;
 use super::export::Export;
 use super::flushing::Flushing;
 use super::listeners::{ListenerId, OpenListener};
-use super::opening::{Found, Openings, Returned};
+use super::missing::MissingParts;
+use super::opening::{Found, Openings, Place, Returned};
 use super::reload::Reloading;
 use super::retiring::Retiring;
 use super::shutdown::STOP_TIMEOUT;
@@ -24,6 +26,8 @@ use super::steered::Beside;
 use super::{Order, StartError, Started};
 use crate::exposition::{MetricsServer, Observed};
 use crate::metrics::ReactorCounters;
+use crate::namespace::Namespace;
+use crate::outlook::Thing;
 use crate::panics::{Panics, Part};
 use crate::placement;
 use crate::reactor::{self, Sizes};
@@ -45,6 +49,8 @@ enum Heard {
     Returned(Returned),
     /// [`Control::next_deadline`] has come, that of a call to a disk, or of a listener.
     Deadline,
+    /// What was missing may be there.
+    Arrived,
 }
 
 /// The control plane.
@@ -85,6 +91,11 @@ pub(super) struct Control {
     pub(super) panics: Arc<Panics>,
     /// Connections without an association, and who had one.
     pub(super) places: Arc<Places>,
+    /// Whether it starts without what is missing.
+    pub(super) is_patient: bool,
+    /// What is configured and not there.
+    pub(super) missing: MissingParts,
+    pub(super) arrivals: Arrivals,
 }
 
 impl Control {
@@ -95,6 +106,7 @@ impl Control {
         orders: UnboundedReceiver<Order>,
         mut crew: Crew,
         clock: Clock,
+        is_patient: bool,
     ) -> Result<Self, StartError> {
         super::export::check_count(&config)?;
         let started = clock.now();
@@ -120,7 +132,8 @@ impl Control {
         let openings = Openings::new(matches!(crew, Crew::Threads { .. }));
         let discovery = Arc::new(parts.discovery(0));
         let panics = crew.panics();
-        let observed = Observed::new(&registry, counters, &providers, &panics);
+        let (missing, outlook) = MissingParts::new();
+        let observed = Observed::new(&registry, counters, &providers, &panics, outlook);
         let observed = Arc::new(observed);
         let places = Arc::new(Places::new(clock.clone()));
         let mut control = Self {
@@ -152,6 +165,9 @@ impl Control {
             peer_limit: PeerLimit::default(),
             places,
             panics,
+            is_patient,
+            missing,
+            arrivals: Arrivals::default(),
             config,
         };
         match control.open_all() {
@@ -168,22 +184,30 @@ impl Control {
         self.registry
             .add(Nqn::discovery(), Arc::clone(&self.discovery));
         let config = self.config.clone();
-        self.begin_opening(&config);
-        let mut disks = self.wait_for_disks()?.opened;
+        let is_patient = self.is_patient;
+        self.begin_opening(&config, |_| is_patient);
+        let mut disks = self.wait_for_disks()?;
         for subsystem in &config.subsystems {
             self.export(subsystem, &mut disks)?;
         }
         for listener in &config.listeners {
-            let listener = self.listen(listener)?;
-            self.listeners.push(listener);
+            match self.listen(listener) {
+                Ok(listener) => self.listeners.push(listener),
+                Err(error) if is_patient => {
+                    let thing = Thing::Listener(listener.socket_address());
+                    self.note_missing(thing, error.to_string());
+                }
+                Err(error) => return Err(error),
+            }
         }
-        self.metrics = self.serve_metrics(config.metrics.listen)?;
+        self.metrics = self.serve_metrics(config.metrics.listen);
         self.update_discovery();
+        self.publish_outlook();
         Ok(())
     }
 
     /// At the start there is nothing else to do but to end.
-    fn wait_for_disks(&mut self) -> Result<Found, StartError> {
+    fn wait_for_disks(&mut self) -> Result<HashMap<Place, Arc<Namespace>>, StartError> {
         while let Ok(returned) = self.openings.returned.try_recv() {
             self.openings.end(returned, self.clock.now());
         }
@@ -192,13 +216,17 @@ impl Control {
             None => self.wait_for_threads()?,
         };
         match (found.failure, found.late.first()) {
-            (Some(error), _) => Err(error),
-            (None, Some(late)) => Err(late.error()),
-            (None, None) => Ok(Found {
-                failure: None,
-                ..found
-            }),
+            (Some(error), _) => return Err(error),
+            (None, Some(late)) if !self.is_patient => return Err(late.error()),
+            (None, _) => {}
         }
+        for late in &found.late {
+            self.note_missing(Thing::Namespace(late.place), late.error().to_string());
+        }
+        for (place, error) in found.missing {
+            self.note_missing(Thing::Namespace(place), error.to_string());
+        }
+        Ok(found.opened)
     }
 
     fn wait_for_threads(&mut self) -> Result<Found, StartError> {
@@ -239,9 +267,19 @@ impl Control {
     pub(super) fn started(&self) -> Started {
         Started {
             addresses: self.addresses(),
+            listening: self.listening(),
+            outlook: self.missing.outlook(),
             metrics: self.metrics.as_ref().map(MetricsServer::address),
             observed: Arc::clone(&self.observed),
         }
+    }
+
+    /// Which listener listens where.
+    fn listening(&self) -> Vec<(cairn_config::Listener, SocketAddr)> {
+        let listeners = self.listeners.iter();
+        listeners
+            .map(|open| (open.config.clone(), open.address()))
+            .collect()
     }
 
     /// Where it listens.
@@ -270,6 +308,7 @@ impl Control {
             self.next_deadline,
             self.openings.next_deadline(),
             looks.min(),
+            self.missing.next_try(),
         ];
         let timer = timer(&self.clock, deadlines.into_iter().flatten().min());
         let heard = tokio::select! {
@@ -278,6 +317,7 @@ impl Control {
             Some(message) = self.messages.recv() => Heard::Message(message),
             Some(returned) = self.openings.returned.recv() => Heard::Returned(returned),
             order = self.orders.recv() => Heard::Order(order.unwrap_or(Order::Stop)),
+            () = self.arrivals.next() => Heard::Arrived,
             () = timer => Heard::Deadline,
         };
         self.heard(heard)
@@ -322,6 +362,11 @@ impl Control {
                 self.look_at_retiring();
                 self.openings.advance(self.clock.now());
                 self.go_on_reloading();
+                self.try_missing();
+            }
+            Heard::Arrived => {
+                let now = self.clock.now();
+                self.missing.try_soon(now);
             }
         }
         true

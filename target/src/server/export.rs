@@ -19,6 +19,7 @@ use super::crew::Errand;
 use super::opening::Place;
 use crate::image::{name_of, spec};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
+use crate::outlook::Thing;
 use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
 
 /// FR: 8 ASCII characters.
@@ -107,20 +108,60 @@ impl Control {
     ) -> Result<(), StartError> {
         let mut opened = Vec::new();
         for namespace in &config.namespaces {
-            let disk = disks.remove(&(config.nqn, namespace.nsid));
+            let place = (config.nqn, namespace.nsid);
+            if self.missing.has(&place) {
+                continue;
+            }
+            let disk = disks.remove(&place);
             opened.push((namespace, self.introduce(config, namespace, disk)?));
         }
-        let before = self.exports.iter().flat_map(|(nqn, export)| {
-            let namespaces = export.namespaces.values();
-            namespaces.map(move |namespace| (nqn, namespace))
-        });
         let new = opened.iter().map(|(_, namespace)| (&config.nqn, namespace));
-        check_identities(before.chain(new))?;
-        let export = self.add_subsystem(config);
-        for (config, namespace) in opened {
-            export.add(config, namespace);
+        let checked = check_identities(self.exported().chain(new));
+        if !self.is_patient {
+            checked?;
+            let export = self.add_subsystem(config);
+            for (config, namespace) in opened {
+                export.add(config, namespace);
+            }
+            return Ok(());
+        }
+        self.add_subsystem(config);
+        let is_checked = checked.is_ok();
+        for (namespace, disk) in opened {
+            self.add_namespace(config.nqn, namespace, disk, is_checked);
         }
         Ok(())
+    }
+
+    /// All namespaces that are exported.
+    fn exported(&self) -> impl Iterator<Item = (&Nqn, &Arc<Namespace>)> {
+        self.exports.iter().flat_map(|(nqn, export)| {
+            let namespaces = export.namespaces.values();
+            namespaces.map(move |namespace| (nqn, namespace))
+        })
+    }
+
+    /// Exports a disk that has opened; or notes why hosts must not see it, and returns `false`.
+    pub(super) fn add_namespace(
+        &mut self,
+        nqn: Nqn,
+        config: &cairn_config::Namespace,
+        disk: Arc<Namespace>,
+        is_checked: bool,
+    ) -> bool {
+        if !is_checked {
+            let new = std::iter::once((&nqn, &disk));
+            if let Err(error) = check_identities(self.exported().chain(new)) {
+                let thing = Thing::Namespace((nqn, config.nsid));
+                self.note_missing(thing, error.to_string());
+                return false;
+            }
+        }
+        let export = self.exports.get_mut(&nqn);
+        if let Some(export) = export {
+            export.add(config, disk);
+        }
+        true
     }
 
     /// Lets hosts connect to a subsystem, which has no namespaces as yet.
@@ -227,7 +268,11 @@ impl Export {
     /// Moves a namespace to the ANA group that it shall be in.
     pub(super) fn set_ana_group(&self, config: &cairn_config::Namespace) {
         let (nsid, anagrpid) = (config.nsid, config.ana_group);
-        self.namespaces[&nsid].set_anagrpid(anagrpid);
+        // One whose disk is missing will be added with its group.
+        let Some(namespace) = self.namespaces.get(&nsid) else {
+            return;
+        };
+        namespace.set_anagrpid(anagrpid);
         self.subsystem.administer(|subsystem, actions| {
             let moved = subsystem.set_ana_group(nsid, anagrpid, actions);
             moved.expect("the configuration was checked, and the namespace is there");

@@ -6,17 +6,20 @@ use std::sync::Arc;
 use super::StartError;
 use super::control::Control;
 use crate::exposition::MetricsServer;
+use crate::outlook::Thing;
 
 impl Control {
-    /// Tells metrics there, if anywhere.
-    pub(super) fn serve_metrics(
-        &self,
-        listen: Option<SocketAddr>,
-    ) -> Result<Option<MetricsServer>, StartError> {
-        let serve = |address| {
-            MetricsServer::start(address, Arc::clone(&self.observed))
-                .map_err(|source| StartError::Metrics { address, source })
-        };
-        listen.map(serve).transpose()
+    /// Tells metrics there, if anywhere. A port that cannot be had does not stop the storage.
+    pub(super) fn serve_metrics(&mut self, listen: Option<SocketAddr>) -> Option<MetricsServer> {
+        let address = listen?;
+        let started = MetricsServer::start(address, Arc::clone(&self.observed));
+        match started {
+            Ok(server) => Some(server),
+            Err(source) => {
+                let error = StartError::Metrics { address, source };
+                self.note_missing(Thing::Metrics(address), error.to_string());
+                None
+            }
+        }
     }
 }

@@ -5,12 +5,14 @@
 //! requests, keep alive deadlines and orders, and never touches data.
 
 mod admission;
+mod arrivals;
 mod control;
 mod crew;
 mod export;
 mod flushing;
 mod listeners;
 mod metrics_port;
+mod missing;
 mod opening;
 mod reload;
 mod retiring;
@@ -27,9 +29,10 @@ use cairn_config::Config;
 use cairn_disk::OpenError;
 use cairn_rdma::{Clock, FabricError, Provider};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 use crate::exposition::Observed;
+use crate::outlook::Outlook;
 use control::Control;
 use crew::Crew;
 
@@ -153,6 +156,8 @@ struct ControlThread {
 #[derive(Debug)]
 struct Started {
     addresses: Vec<SocketAddr>,
+    listening: Vec<(cairn_config::Listener, SocketAddr)>,
+    outlook: watch::Receiver<Arc<Outlook>>,
     metrics: Option<SocketAddr>,
     observed: Arc<Observed>,
 }
@@ -178,14 +183,16 @@ impl Target {
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
     ) -> Result<Starting, StartError> {
-        Self::begin_with(config, providers, Box::new(|_| Box::pin(async {})))
+        Self::begin_with(config, providers, false, Box::new(|_| Box::pin(async {})))
     }
 
     /// As [`begin`](Self::begin), with what runs beside it on the control plane's thread
-    /// once hosts can connect.
+    /// once hosts can connect. If `is_patient`, disks and addresses that are missing do not
+    /// stop it: it tries them again until they are there.
     pub(crate) fn begin_with(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
+        is_patient: bool,
         companion: Companion,
     ) -> Result<Starting, StartError> {
         let (orders, inbox) = unbounded_channel();
@@ -195,7 +202,8 @@ impl Target {
             .name("control".into())
             .spawn(move || {
                 let crew = Crew::threads();
-                match Control::start(config, providers, inbox, crew, Clock::through_suspend()) {
+                let clock = Clock::through_suspend();
+                match Control::start(config, providers, inbox, crew, clock, is_patient) {
                     Ok(control) => {
                         let _ = is_ready.send(Ok(control.started()));
                         control.run(companion(handle))
@@ -222,6 +230,16 @@ impl Target {
     #[must_use]
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.started.addresses
+    }
+
+    /// Which listener listened where when it started.
+    pub(crate) fn listening(&self) -> &[(cairn_config::Listener, SocketAddr)] {
+        &self.started.listening
+    }
+
+    /// What is served and what is missing, now and after each change.
+    pub(crate) fn outlook(&self) -> watch::Receiver<Arc<Outlook>> {
+        self.started.outlook.clone()
     }
 
     /// Where it told metrics when it started, if anywhere.

@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_config::{Backing, Config, Nqn};
+use cairn_config::{Backing, Config};
 use cairn_disk::{OpenError, where_to_look};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -30,8 +30,7 @@ const NOTICE_AFTER: Duration = Duration::from_secs(1);
 /// Calls at a time, not counting those whose deadline has passed.
 const CALLS_MAX: usize = 64;
 
-/// SUBNQN and NSID.
-pub(super) type Place = (Nqn, u32);
+pub(super) use crate::outlook::Place;
 
 type Open = Box<dyn FnOnce() -> Result<Arc<Namespace>, OpenError> + Send>;
 
@@ -74,6 +73,8 @@ struct Task {
     place: Place,
     path: PathBuf,
     call: Call,
+    /// Whether the others are used without it.
+    may_fail: bool,
 }
 
 /// What a thread returns with.
@@ -89,6 +90,8 @@ struct Running {
     since: Instant,
     /// Whether the next configuration still waits for it.
     is_wanted: bool,
+    /// Whether the others are used without it.
+    may_fail: bool,
     was_opened: bool,
     was_noticed: bool,
 }
@@ -108,6 +111,8 @@ pub(super) struct Found {
     pub(super) opened: HashMap<Place, Arc<Namespace>>,
     pub(super) sizes: Vec<(Place, u64)>,
     pub(super) late: Vec<Late>,
+    /// Disks that may be missing, and are.
+    pub(super) missing: Vec<(Place, StartError)>,
     pub(super) failure: Option<StartError>,
 }
 
@@ -188,7 +193,11 @@ impl Openings {
             self.next_call += 1;
             let running = Running::new(&task, now);
             if let Err(error) = task.start(id, self.has_threads, &self.returned_out) {
-                found.fail(running.place, OpenError::no_thread(&error));
+                let place = running.place;
+                found.fail(place, running.may_fail, OpenError::no_thread(&error));
+                if running.may_fail {
+                    continue;
+                }
                 break;
             }
             self.running.insert(id, running);
@@ -204,7 +213,9 @@ impl Openings {
         let running = self.running.remove(&returned.call);
         let running = running.expect("each call returns once");
         match &mut self.found {
-            Some(found) if running.is_wanted => found.take(running.place, returned.outcome),
+            Some(found) if running.is_wanted => {
+                found.take(running.place, running.may_fail, returned.outcome);
+            }
             _ => running.report_return(now),
         }
         self.advance(now);
@@ -218,21 +229,31 @@ impl Openings {
         if !has_failed && !is_over {
             return None;
         }
+        self.abandon()
+    }
+
+    /// Nothing waits for the calls any more. What they found so far is returned.
+    pub(super) fn abandon(&mut self) -> Option<Found> {
         self.waiting.clear();
         for running in self.running.values_mut() {
             running.is_wanted = false;
         }
         self.found.take()
     }
+
+    /// Whether there are calls whose end is awaited.
+    pub(super) fn is_busy(&self) -> bool {
+        self.found.is_some()
+    }
 }
 
 impl Found {
-    fn take(&mut self, place: Place, outcome: Outcome) {
+    fn take(&mut self, place: Place, may_fail: bool, outcome: Outcome) {
         match outcome {
             Outcome::Opened(Ok(namespace)) => {
                 self.opened.insert(place, namespace);
             }
-            Outcome::Opened(Err(source)) => self.fail(place, source),
+            Outcome::Opened(Err(source)) => self.fail(place, may_fail, source),
             Outcome::Measured(Ok(Some(bytes))) => self.sizes.push((place, bytes)),
             Outcome::Measured(Ok(None)) => {}
             Outcome::Measured(Err(error)) => {
@@ -243,12 +264,18 @@ impl Found {
         }
     }
 
-    fn fail(&mut self, (nqn, nsid): Place, source: OpenError) {
-        self.failure.get_or_insert(StartError::Export {
+    fn fail(&mut self, place: Place, may_fail: bool, source: OpenError) {
+        let (nqn, nsid) = place;
+        let error = StartError::Export {
             nqn: nqn.to_string(),
             nsid,
             source,
-        });
+        };
+        if may_fail {
+            self.missing.push((place, error));
+        } else {
+            self.failure.get_or_insert(error);
+        }
     }
 }
 
@@ -259,6 +286,7 @@ impl Running {
             path: task.path.clone(),
             since,
             is_wanted: true,
+            may_fail: task.may_fail,
             was_opened: matches!(task.call, Call::Open(_)),
             was_noticed: false,
         }
@@ -295,7 +323,7 @@ impl Running {
             // Cause: a reload, and a disk that was slow then.
             tracing::warn!(
                 path = %self.path.display(), ?waited,
-                "a disk has answered too late: it is closed; reload to use it"
+                "a disk has answered too late: it is closed, and opened again if it is still configured"
             );
         }
     }
@@ -312,18 +340,14 @@ impl Late {
         }
     }
 
-    /// Why a reload goes on without it.
+    /// Why a namespace stays as it was: its disk did not report its size.
     pub(super) fn report(&self) {
         let (subsystem, nsid) = self.place;
-        let what = if self.was_opened {
-            "a disk does not open: its namespace is left out, and all else is served"
-        } else {
-            "a disk does not report its size: its namespace stays as it was"
-        };
         // Cause: a reload, and a disk that hangs.
         tracing::error!(
             %subsystem, nsid, path = %self.path.display(), waited_s = self.waited.as_secs(),
-            "{what}; {}, and reload when it does", where_to_look(&self.path)
+            "a disk does not report its size: its namespace stays as it was; {}, and reload when \
+             it does", where_to_look(&self.path)
         );
     }
 }
@@ -361,24 +385,24 @@ impl Task {
 
 impl Control {
     /// Begins what `config` needs of disks: opens those that are new, looks at the size of those
-    /// that stay.
-    pub(super) fn begin_opening(&mut self, config: &Config) {
+    /// that stay. Those of which `may_fail` says so do not stop the others.
+    pub(super) fn begin_opening(&mut self, config: &Config, may_fail: impl Fn(&Place) -> bool) {
         let mut tasks = VecDeque::new();
         for subsystem in &config.subsystems {
             let export = self.exports.get(&subsystem.nqn);
             for namespace in &subsystem.namespaces {
-                let path = match &namespace.backing {
-                    Backing::Disk(path) => path.clone(),
-                    Backing::Rbd(image) => PathBuf::from(name_of(image)),
-                    Backing::Memory { .. } | Backing::Null { .. } => continue,
+                let Some(path) = path_of(&namespace.backing) else {
+                    continue;
                 };
+                let place = (subsystem.nqn, namespace.nsid);
                 let known = export.and_then(|export| export.namespaces.get(&namespace.nsid));
                 let call = match known {
                     Some(known) => Call::Measure(Arc::clone(known)),
                     None => Call::Open(Box::new(self.opener(namespace))),
                 };
                 tasks.push_back(Task {
-                    place: (subsystem.nqn, namespace.nsid),
+                    may_fail: may_fail(&place),
+                    place,
                     path,
                     call,
                 });
@@ -386,18 +410,52 @@ impl Control {
         }
         self.openings.begin(tasks, self.clock.now());
     }
+
+    /// Tries again to open the disks at these places.
+    pub(super) fn begin_reopening(&mut self, places: &[Place]) {
+        let mut tasks = VecDeque::new();
+        for (nqn, nsid) in places {
+            let mut subsystems = self.config.subsystems.iter();
+            let subsystem = subsystems.find(|subsystem| subsystem.nqn == *nqn);
+            let namespaces = subsystem.into_iter().flat_map(|s| &s.namespaces);
+            let Some(namespace) = namespaces.into_iter().find(|ns| ns.nsid == *nsid) else {
+                continue;
+            };
+            let Some(path) = path_of(&namespace.backing) else {
+                continue;
+            };
+            tasks.push_back(Task {
+                place: (*nqn, *nsid),
+                path,
+                call: Call::Open(Box::new(self.opener(namespace))),
+                may_fail: true,
+            });
+        }
+        self.openings.begin(tasks, self.clock.now());
+    }
+}
+
+/// What tells disks apart that may take their time to open; memory takes none.
+fn path_of(backing: &Backing) -> Option<PathBuf> {
+    match backing {
+        Backing::Disk(path) => Some(path.clone()),
+        Backing::Rbd(image) => Some(PathBuf::from(name_of(image))),
+        Backing::Memory { .. } | Backing::Null { .. } => None,
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::panics::Panics;
+    use cairn_config::Nqn;
 
     fn task(open: Open) -> Task {
         Task {
             place: (Nqn::discovery(), 1),
             path: PathBuf::from("/dev/example"),
             call: Call::Open(open),
+            may_fail: false,
         }
     }
 

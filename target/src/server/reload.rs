@@ -1,10 +1,10 @@
 //! Changing to another configuration while hosts are connected.
 //!
 //! All that can fail is done first; only then does anything change. So a
-//! configuration that cannot be had leaves the old one as it was. A disk that hangs is left
-//! out: the others do not wait for it.
+//! configuration that cannot be had leaves the old one as it was. A disk that hangs, and what
+//! was missing before, is left out until it is there: the others do not wait for it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -15,9 +15,10 @@ use super::StartError;
 use super::control::Control;
 use super::export::Export;
 use super::listeners::OpenListener;
-use super::opening::{Found, Late, Place};
-use crate::exposition::MetricsServer;
+use super::missing::MissingParts;
+use super::opening::{Found, Place};
 use crate::namespace::Namespace;
+use crate::outlook::Thing;
 
 /// Why a configuration was not taken on. The old one stays.
 #[derive(Debug, thiserror::Error)]
@@ -63,14 +64,14 @@ pub(super) struct Reloading {
 struct Prepared {
     listeners: Vec<OpenListener>,
     namespaces: HashMap<Place, Arc<Namespace>>,
-    /// `None`: the old one stays.
-    metrics: Option<Option<MetricsServer>>,
 }
 
 impl Control {
     /// Begins a reload, or has it wait for the one that is under way.
     pub(super) fn reload(&mut self, reloading: Reloading) {
         if self.reloading.is_none() {
+            // Of disks that are tried again: the reload tries them, too.
+            self.openings.abandon();
             self.begin_reload(reloading);
             self.go_on_reloading();
         } else if let Some(earlier) = self.next_reload.replace(reloading) {
@@ -81,7 +82,7 @@ impl Control {
     fn begin_reload(&mut self, reloading: Reloading) {
         let Reloading { config, answer } = reloading;
         let check = || {
-            check_namespaces(&self.config, &config)?;
+            check_namespaces(&self.config, &config, &self.missing)?;
             self.check_listeners(&config)?;
             super::export::check_count(&config)?;
             Ok(())
@@ -90,15 +91,18 @@ impl Control {
             let _ = answer.send(Err(error));
             return;
         }
-        self.begin_opening(&config);
+        let known: HashSet<Place> = self.missing.places().collect();
+        self.begin_opening(&config, |place| known.contains(place));
         self.reloading = Some(Reloading { config, answer });
     }
 
     /// Ends a reload whose disks have opened or are late, and begins the next.
     pub(super) fn go_on_reloading(&mut self) {
         while let Some(found) = self.openings.take_found() {
-            let reloading = self.reloading.take();
-            let Reloading { config, answer } = reloading.expect("disks open for a reload");
+            let Some(Reloading { config, answer }) = self.reloading.take() else {
+                self.end_reopening(found);
+                continue;
+            };
             let _ = answer.send(self.change(*config, found));
             if let Some(next) = self.next_reload.take() {
                 self.begin_reload(next);
@@ -107,19 +111,27 @@ impl Control {
     }
 
     /// Changes to `config`, or leaves everything as it is.
-    fn change(&mut self, mut config: Config, found: Found) -> Result<(), ReloadError> {
+    fn change(&mut self, config: Config, mut found: Found) -> Result<(), ReloadError> {
         if let Some(failure) = found.failure {
             return Err(failure.into());
         }
+        let mut missing = Vec::new();
         for late in &found.late {
-            late.report();
+            if late.was_opened {
+                missing.push((Thing::Namespace(late.place), late.error()));
+            } else {
+                late.report();
+            }
         }
-        self.leave_out(&mut config, &found.late);
-        let prepared = self.prepare(&config, found.opened)?;
+        let failed = std::mem::take(&mut found.missing).into_iter();
+        missing.extend(failed.map(|(place, error)| (Thing::Namespace(place), error)));
+        let prepared = self.prepare(&config, found.opened, &mut missing)?;
         self.warn_of_what_stays(&config);
+        self.replace_missing(missing);
         self.change_listeners(&config, prepared.listeners);
-        if let Some(metrics) = prepared.metrics {
-            self.metrics = metrics;
+        if self.config.metrics != config.metrics || self.metrics.is_none() {
+            self.metrics = None;
+            self.metrics = self.serve_metrics(config.metrics.listen);
         }
         self.remove_subsystems(&config);
         self.change_subsystems(&config, prepared.namespaces);
@@ -132,35 +144,30 @@ impl Control {
         self.change_ana(&config);
         self.config = config;
         self.update_discovery();
+        self.publish_outlook();
         // Cause: a reload.
         tracing::info!("configuration reloaded");
         Ok(())
     }
 
-    /// The namespaces that are not there and whose disks have not opened.
-    fn leave_out(&self, config: &mut Config, late: &[Late]) {
-        let is_late = |place: &Place| {
-            let mut late = late.iter();
-            late.any(|late| late.was_opened && late.place == *place)
-        };
-        for subsystem in &mut config.subsystems {
-            let nqn = subsystem.nqn;
-            let namespaces = &mut subsystem.namespaces;
-            namespaces.retain(|namespace| !is_late(&(nqn, namespace.nsid)));
-        }
-    }
-
+    /// Opens what is new; what was missing before may be so still.
     fn prepare(
         &mut self,
         config: &Config,
         mut opened: HashMap<Place, Arc<Namespace>>,
+        missing: &mut Vec<(Thing, StartError)>,
     ) -> Result<Prepared, StartError> {
+        let absent = missing.iter().filter_map(|(thing, _)| thing.place());
+        let absent: HashSet<Place> = absent.collect();
         let mut namespaces = HashMap::new();
         for subsystem in &config.subsystems {
             let export = self.exports.get(&subsystem.nqn);
             let is_new = |nsid| export.is_none_or(|export| !export.namespaces.contains_key(nsid));
             for namespace in subsystem.namespaces.iter().filter(|ns| is_new(&ns.nsid)) {
                 let place = (subsystem.nqn, namespace.nsid);
+                if absent.contains(&place) {
+                    continue;
+                }
                 let disk = opened.remove(&place);
                 let namespace = self.introduce(subsystem, namespace, disk)?;
                 namespaces.insert(place, namespace);
@@ -170,16 +177,15 @@ impl Control {
         let mut listeners = Vec::new();
         for listener in &config.listeners {
             if !self.listeners.iter().any(|open| open.serves(listener)) {
-                listeners.push(self.listen(listener)?);
+                let thing = Thing::Listener(listener.socket_address());
+                match self.listen(listener) {
+                    Ok(open) => listeners.push(open),
+                    Err(error) if self.missing.includes(&thing) => missing.push((thing, error)),
+                    Err(error) => return Err(error),
+                }
             }
         }
-        let metrics = if self.config.metrics == config.metrics {
-            None
-        } else {
-            Some(self.serve_metrics(config.metrics.listen)?)
-        };
         Ok(Prepared {
-            metrics,
             listeners,
             namespaces,
         })
@@ -352,8 +358,9 @@ impl Control {
     }
 }
 
-/// A namespace that stays must stay what it is, but for its ANA group.
-fn check_namespaces(old: &Config, new: &Config) -> Result<(), ReloadError> {
+/// A namespace that stays must stay what it is, but for its ANA group. One whose disk is missing
+/// may become another.
+fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Result<(), ReloadError> {
     for subsystem in &new.subsystems {
         let Some(old) = old.subsystems.iter().find(|old| old.nqn == subsystem.nqn) else {
             continue;
@@ -371,7 +378,8 @@ fn check_namespaces(old: &Config, new: &Config) -> Result<(), ReloadError> {
                 };
                 moved != *namespace
             };
-            if before.is_some_and(differs) {
+            let is_missing = missing.has(&(subsystem.nqn, namespace.nsid));
+            if !is_missing && before.is_some_and(differs) {
                 let nqn = subsystem.nqn.to_string();
                 return Err(ReloadError::NamespaceChanged {
                     nqn,

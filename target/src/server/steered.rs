@@ -14,6 +14,7 @@ use super::control::Control;
 use super::reload::Reloading;
 use super::{Order, ReloadError};
 use crate::namespace::Entry;
+use crate::outlook::Missing;
 use crate::registry::SubsystemShared;
 
 /// What runs on the control plane's thread, beside it.
@@ -34,6 +35,8 @@ pub(crate) struct Picture {
     pub(crate) listeners: Vec<Listening>,
     /// By NQN, without discovery.
     pub(crate) subsystems: Vec<(Nqn, Arc<SubsystemShared>)>,
+    /// What is configured and not there.
+    pub(crate) missing: Vec<(Missing, Duration)>,
     /// Since the start.
     pub(crate) uptime: Duration,
     /// How many reactors run.
@@ -151,10 +154,16 @@ impl Control {
             address: listener.address(),
             provider: listener.shared.provider,
         });
+        let now = self.clock.now();
+        let missing = self.missing.all().iter().map(|one| {
+            let lasting = now.saturating_duration_since(one.since);
+            (one.clone(), lasting)
+        });
         Picture {
             config: self.config.clone(),
             listeners: listeners.collect(),
             subsystems,
+            missing: missing.collect(),
             uptime: self.clock.now().duration_since(self.started),
             reactors: self.mailboxes.len(),
         }

@@ -40,7 +40,7 @@ impl SteppedTarget {
         // Nobody gives orders.
         let (_, orders) = unbounded_channel();
         let crew = Crew::Stepped(Vec::new());
-        let control = Control::start(config, providers, orders, crew, clock.clone())?;
+        let control = Control::start(config, providers, orders, crew, clock.clone(), false)?;
         Ok(Self { control, clock })
     }
 

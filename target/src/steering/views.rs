@@ -36,12 +36,26 @@ pub(super) fn status(picture: &Picture, facts: &Facts, source: &Source) -> Value
         "config_file": source.path(),
         "read_only": config.control.read_only,
         "listeners": listeners(picture),
+        "missing": missing(picture),
         "subsystems": config.subsystems.len(),
         "namespaces": namespaces,
         "failed_namespaces": failed,
         "associations": hosts,
         "last_reload": reload,
     })
+}
+
+/// What is configured and not there.
+fn missing(picture: &Picture) -> Value {
+    let missing = picture.missing.iter().map(|(one, lasting)| {
+        json!({
+            "kind": one.thing.kind(),
+            "name": one.thing.to_string(),
+            "reason": one.reason,
+            "for_s": lasting.as_secs(),
+        })
+    });
+    missing.collect()
 }
 
 fn seconds(at: SystemTime) -> u64 {

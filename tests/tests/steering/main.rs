@@ -3,6 +3,7 @@
 
 mod changes;
 mod crowd;
+mod missing;
 mod spdk;
 mod strangers;
 mod target;

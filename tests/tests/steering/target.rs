@@ -2,7 +2,7 @@
 
 use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::mpsc;
 use std::thread;
@@ -37,6 +37,25 @@ impl Steered {
 
     /// The same, with more lines in the file.
     pub(crate) fn start_with(more: &str) -> Self {
+        Self::start_as(more, &[], |_, _| String::new())
+    }
+
+    /// The same, with lines at the end, for its folder and its address.
+    pub(crate) fn start_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
+        Self::start_as("", &[], last)
+    }
+
+    /// The same in a network namespace of its own, which has a loopback interface alone.
+    pub(crate) fn start_apart(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
+        let up = "ip link set lo up && exec \"$0\" \"$@\"";
+        Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)
+    }
+
+    fn start_as(
+        more: &str,
+        wrapper: &[&str],
+        last: impl FnOnce(&Path, Ipv4Addr) -> String,
+    ) -> Self {
         let address = own_loopback_address();
         let folder = tempfile::tempdir().unwrap();
         let toml = format!(
@@ -44,12 +63,13 @@ impl Steered {
              [control]\nsocket = \"{}\"\n{more}\n\
              # The way in.\n[[listener]]\naddress = \"{address}\"\n\n\
              [[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n\n\
-             [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:4MiB\" # the first\n",
+             [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:4MiB\" # the first\n{}",
             folder.path().join("target.sock").display(),
+            last(folder.path(), address),
         );
         let path = folder.path().join("target.toml");
         std::fs::write(&path, toml).unwrap();
-        let child = Self::serve(&path);
+        let child = Self::serve(&path, wrapper);
         Self {
             address,
             folder,
@@ -57,8 +77,17 @@ impl Steered {
         }
     }
 
-    fn serve(config: &PathBuf) -> Child {
-        let mut child = Command::new(program("cairn-target-process"))
+    fn serve(config: &PathBuf, wrapper: &[&str]) -> Child {
+        let program = program("cairn-target-process");
+        let mut command = match wrapper {
+            [] => Command::new(program),
+            [first, rest @ ..] => {
+                let mut command = Command::new(first);
+                command.args(rest).arg(program);
+                command
+            }
+        };
+        let mut child = command
             .args(["serve", "--log", "warn", "--config"])
             .arg(config)
             .stdout(Stdio::piped())
@@ -73,6 +102,10 @@ impl Steered {
         });
         while ready.recv_timeout(PATIENCE).expect("it starts") != "ready" {}
         child
+    }
+
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
     }
 
     pub(crate) fn config(&self) -> PathBuf {
@@ -136,7 +169,7 @@ impl Steered {
     pub(crate) fn crash(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
-        self.child = Self::serve(&self.config());
+        self.child = Self::serve(&self.config(), &[]);
     }
 }
 

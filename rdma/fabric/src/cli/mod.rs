@@ -160,21 +160,21 @@ pub(crate) type Failure = String;
 #[must_use]
 pub fn fabric(args: &FabricArgs, program: &str) -> ExitCode {
     let mut stdout = std::io::stdout().lock();
-    exit(run_fabric(args, program, &mut stdout).map(|()| 0))
+    ExitCode::from(exit(run_fabric(args, program, &mut stdout).map(|()| 0)))
 }
 
-/// Runs `doctor`.
+/// Runs `doctor`; returns the exit code.
 #[must_use]
-pub fn doctor(args: &DoctorArgs, intent: Intent) -> ExitCode {
+pub fn doctor(args: &DoctorArgs, intent: Intent) -> u8 {
     let mut stdout = std::io::stdout().lock();
     exit(run_doctor(args, intent, &mut stdout))
 }
 
-fn exit(result: Result<u8, Failure>) -> ExitCode {
-    ExitCode::from(result.unwrap_or_else(|failure| {
+fn exit(result: Result<u8, Failure>) -> u8 {
+    result.unwrap_or_else(|failure| {
         eprintln!("{failure}");
         FAILED
-    }))
+    })
 }
 
 /// Runs `fabric`, and says it to a writer.

@@ -1,0 +1,250 @@
+//! Whether this machine has what `serve` needs: disks, addresses, ports, memory. Nothing is
+//! changed or written, and no disk is opened for writing.
+
+use std::fs::{File, Metadata};
+use std::io;
+use std::net::{SocketAddr, TcpListener, UdpSocket};
+use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
+use std::path::Path;
+use std::time::Duration;
+
+use cairn_config::{Backing, Config, Control, ControlSocket, Listener, Namespace, Provider};
+use cairn_control::Client;
+use cairn_fabric::doctor::Severity;
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation};
+use rustix::process::{Resource, geteuid, getrlimit};
+
+use super::diagnosis;
+
+/// UDP port of RoCE v2 (InfiniBand annex A17).
+const ROCE_PORT: u16 = 4791;
+
+/// For a target at the control socket to answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Something that `serve` would miss.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) text: String,
+}
+
+/// A thing that another process has. That may be the target that runs.
+const IN_USE: &str = "is in use";
+
+/// Looks for what `serve` would miss. Each is a warning: `serve` starts without it, and uses it
+/// when it is there. What the target that runs may hold itself is a note.
+pub(super) fn probe(config: &Config) -> Vec<Finding> {
+    let mut missing: Vec<String> = Vec::new();
+    for subsystem in &config.subsystems {
+        for namespace in &subsystem.namespaces {
+            let Err(error) = disk(namespace) else {
+                continue;
+            };
+            missing.push(format!(
+                "namespace {} of {}: {error}",
+                namespace.nsid, subsystem.nqn
+            ));
+        }
+    }
+    let listeners = config.listeners.iter().filter_map(address);
+    missing.extend(listeners);
+    let metrics = config.metrics.listen.and_then(|at| tcp_port(at).err());
+    missing.extend(metrics);
+    missing.extend(memory(config));
+    let runs = missing.iter().any(|text| text.contains(IN_USE)) && runs(&config.control);
+    let finding = |text: String| {
+        if runs && text.contains(IN_USE) {
+            let text = format!("{text} (a target runs: it may be the one that has it)");
+            return Finding {
+                severity: Severity::Note,
+                text,
+            };
+        }
+        Finding {
+            severity: Severity::Warning,
+            text,
+        }
+    };
+    missing.into_iter().map(finding).collect()
+}
+
+/// Whether a target answers at the control socket.
+fn runs(control: &Control) -> bool {
+    let path = match &control.socket {
+        ControlSocket::Off => return false,
+        ControlSocket::At(path) => Some(path.clone()),
+        ControlSocket::Usual => cairn_control::default_path(),
+    };
+    path.is_some_and(|path| Client::connect(&path, PATIENCE).is_ok())
+}
+
+fn disk(namespace: &Namespace) -> Result<(), String> {
+    let Backing::Disk(path) = &namespace.backing else {
+        return Ok(());
+    };
+    let shown = path.display();
+    let metadata = std::fs::metadata(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound => format!("{shown} does not exist: check the path"),
+        io::ErrorKind::PermissionDenied => format!(
+            "no permission to reach {shown}: give {} access to its folder",
+            user()
+        ),
+        _ => format!("{shown}: {error}"),
+    })?;
+    let kind = metadata.file_type();
+    if !kind.is_file() && !kind.is_block_device() {
+        return Err(format!("{shown} is no file and no block device"));
+    }
+    if kind.is_file() && metadata.len() == 0 {
+        return Err(format!("{shown} is empty: `truncate -s 1G {shown}`"));
+    }
+    let wanted = if namespace.read_only {
+        Access::READ_OK
+    } else {
+        Access::READ_OK | Access::WRITE_OK
+    };
+    rustix::fs::accessat(CWD, path, wanted, AtFlags::EACCESS).map_err(|error| match error {
+        rustix::io::Errno::ROFS => format!("{shown} cannot be written: export it read-only"),
+        _ => format!(
+            "no permission to open {shown}: let {} read and write it, or export it read-only",
+            user()
+        ),
+    })?;
+    is_free(path, &metadata, namespace)
+}
+
+/// As who this process runs: `check` sees what its own user may do.
+fn user() -> String {
+    format!("user {}", geteuid())
+}
+
+/// Mounted devices refuse O_EXCL; targets lock files.
+fn is_free(path: &Path, metadata: &Metadata, namespace: &Namespace) -> Result<(), String> {
+    let is_device = metadata.file_type().is_block_device();
+    let alone = !namespace.read_only && !namespace.shared;
+    let flags = if is_device && alone { libc::O_EXCL } else { 0 };
+    let shown = path.display();
+    let opened = File::options().read(true).custom_flags(flags).open(path);
+    let file = opened.map_err(|error| match error.raw_os_error() {
+        Some(libc::EBUSY) => format!(
+            "{shown} {IN_USE}: it is mounted, or part of a RAID or volume group, or exported; \
+             `lsblk {shown}` shows more"
+        ),
+        _ => format!("cannot open {shown}: {error}"),
+    })?;
+    let operation = if alone {
+        FlockOperation::NonBlockingLockExclusive
+    } else {
+        FlockOperation::NonBlockingLockShared
+    };
+    match rustix::fs::flock(&file, operation) {
+        Err(rustix::io::Errno::WOULDBLOCK) if !is_device => Err(format!(
+            "{shown} {IN_USE}: another namespace or process exports it"
+        )),
+        _ => Ok(()),
+    }
+}
+
+fn address(listener: &Listener) -> Option<String> {
+    let at = listener.socket_address();
+    let refused = |error: &io::Error| match error.kind() {
+        io::ErrorKind::AddrNotAvailable => format!(
+            "listener {at}: no interface has this address: `ip address` shows those that there are"
+        ),
+        io::ErrorKind::AddrInUse => {
+            format!(
+                "listener {at}: UDP port {ROCE_PORT} {IN_USE}: `ss -lunp` shows by which program"
+            )
+        }
+        _ => format!("listener {at}: {error}"),
+    };
+    let port = match listener.provider {
+        Provider::Soft => ROCE_PORT,
+        Provider::Auto | Provider::Verbs => 0,
+    };
+    let bound = UdpSocket::bind((listener.address, port));
+    bound.err().map(|error| refused(&error))
+}
+
+fn tcp_port(at: SocketAddr) -> Result<(), String> {
+    TcpListener::bind(at)
+        .map(drop)
+        .map_err(|error| match error.kind() {
+            io::ErrorKind::AddrInUse => {
+                format!("metrics at {at}: the TCP port {IN_USE}: `ss -ltnp` shows by which program")
+            }
+            _ => format!("metrics at {at}: {error}"),
+        })
+}
+
+/// RDMA devices reach memory that is locked. RoCE in user space makes do without.
+fn memory(config: &Config) -> Option<String> {
+    let mut listeners = config.listeners.iter();
+    let limit = getrlimit(Resource::Memlock).current?;
+    if listeners.all(|listener| listener.provider == Provider::Soft) || geteuid().is_root() {
+        return None;
+    }
+    let parts = diagnosis::memory(&config.target);
+    let needed: u64 = parts.iter().map(|(_, bytes)| bytes).sum();
+    (needed > limit).then(|| {
+        format!(
+            "an RDMA device would require {} MiB of locked memory, and the limit is {} KiB: set \
+             LimitMEMLOCK in the service, or run `ulimit -l unlimited`",
+            needed.div_ceil(1 << 20),
+            limit >> 10
+        )
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_config::Flags;
+
+    fn found(text: &str) -> Vec<Finding> {
+        let config = Config::parse("test", text, &Flags::default()).unwrap();
+        probe(&config)
+    }
+
+    #[test]
+    fn what_is_missing_is_a_warning_with_a_remedy() {
+        let folder = tempfile::tempdir().unwrap();
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let metrics = taken.local_addr().unwrap();
+        let empty = folder.path().join("empty");
+        File::create(&empty).unwrap();
+        let used = folder.path().join("used");
+        File::create(&used).unwrap().set_len(1 << 20).unwrap();
+        let user = File::open(&used).unwrap();
+        rustix::fs::flock(&user, FlockOperation::LockExclusive).unwrap();
+        let disk = |nsid: u32, path: &Path| {
+            let path = path.display();
+            format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{path}\"\n")
+        };
+        let text = format!(
+            "[control]\nsocket = \"{}\"\n[metrics]\nlisten = \"{metrics}\"\n\
+             [[listener]]\naddress = \"192.0.2.77\"\n\
+             [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n{}{}{}{}",
+            folder.path().join("socket").display(),
+            disk(1, &folder.path().join("none")),
+            disk(2, folder.path()),
+            disk(3, &empty),
+            disk(4, &used),
+        );
+        let found = found(&text);
+        let parts = [
+            "none does not exist",
+            "is no file and no block device",
+            "is empty",
+            "used is in use",
+            "listener 192.0.2.77:4420: no interface has this address",
+            "the TCP port is in use",
+        ];
+        assert!(found.len() >= parts.len(), "{found:?}");
+        for (finding, part) in found.iter().zip(parts) {
+            assert_eq!(finding.severity, Severity::Warning);
+            assert!(finding.text.contains(part), "{finding:?}");
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! What a target serves, and what it misses: for `status`, metrics and the service manager.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Instant;
+
+use cairn_config::Nqn;
+
+/// SUBNQN and NSID.
+pub(crate) type Place = (Nqn, u32);
+
+/// A part of the configuration that can be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Thing {
+    /// The disk of a namespace.
+    Namespace(Place),
+    /// The address of a listener, or its device.
+    Listener(SocketAddr),
+    /// The port of metrics.
+    Metrics(SocketAddr),
+}
+
+/// One that is missing.
+#[derive(Debug, Clone)]
+pub(crate) struct Missing {
+    pub(crate) thing: Thing,
+    /// Why, and what to do.
+    pub(crate) reason: String,
+    pub(crate) since: Instant,
+}
+
+/// What is served, and what is missing.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outlook {
+    pub(crate) subsystems: usize,
+    pub(crate) namespaces: usize,
+    pub(crate) addresses: Vec<SocketAddr>,
+    pub(crate) missing: Vec<Missing>,
+}
+
+impl Thing {
+    /// Of a namespace: which.
+    pub(crate) fn place(&self) -> Option<Place> {
+        match self {
+            Self::Namespace(place) => Some(*place),
+            Self::Listener(_) | Self::Metrics(_) => None,
+        }
+    }
+
+    /// As metrics and the control socket name it.
+    pub(crate) fn kind(&self) -> &'static str {
+        match self {
+            Self::Namespace(_) => "namespace",
+            Self::Listener(_) => "listener",
+            Self::Metrics(_) => "metrics",
+        }
+    }
+}
+
+impl fmt::Display for Thing {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Namespace((nqn, nsid)) => write!(f, "namespace {nsid} of {nqn}"),
+            Self::Listener(address) => write!(f, "listener {address}"),
+            Self::Metrics(address) => write!(f, "metrics at {address}"),
+        }
+    }
+}
+
+/// One line for people: what is served, and the first of what is missing.
+impl fmt::Display for Outlook {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = |number: usize, noun: &str, plural: &str| {
+            format!("{number} {noun}{}", if number == 1 { "" } else { plural })
+        };
+        write!(
+            f,
+            "serving {} of {} at {}",
+            counted(self.namespaces, "namespace", "s"),
+            counted(self.subsystems, "subsystem", "s"),
+            counted(self.addresses.len(), "address", "es"),
+        )?;
+        if let Some(first) = self.missing.first() {
+            let count = self.missing.len();
+            write!(f, "; degraded, {count} missing: {}", first.reason)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,268 @@
+//! The kernel's reports of what may have arrived: a file, a device or a folder (inotify(7)), an
+//! address or a link (rtnetlink(7)). A report says only that it is time to look again.
+//!
+//! Tokio requires one unsafe call here: it believes that a descriptor stays open.
+
+use std::ffi::OsString;
+use std::io;
+use std::mem::MaybeUninit;
+use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+
+/// Bytes of one read.
+const READ_BYTES: usize = 4096;
+
+/// Reads at a time: a folder with many changes does not keep the control plane.
+const READS_MAX: usize = 64;
+
+/// Symbolic links of a path that are followed, as the kernel does at most.
+const LINKS_MAX: usize = 40;
+
+/// What is awaited. Nothing by default.
+#[derive(Debug, Default)]
+pub(super) struct Arrivals {
+    paths: Option<Paths>,
+    addresses: Option<Readable>,
+}
+
+/// A descriptor that becomes readable. It needs tokio's runtime from its first wait on.
+#[derive(Debug)]
+enum Readable {
+    New(OwnedFd),
+    Known(AsyncFd<OwnedFd>),
+    /// It failed: the slow tries remain.
+    Broken,
+}
+
+/// Folders that are watched, and the names in them that are awaited.
+#[derive(Debug)]
+struct Paths {
+    inotify: Readable,
+    awaited: Vec<(i32, OsString)>,
+}
+
+impl Arrivals {
+    /// Those of these paths, and of addresses. What cannot be watched is left to slow tries.
+    pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
+        let watched = || Paths::of(paths).ok();
+        let routes = || cairn_rdma::netlink::address_reports().ok();
+        Self {
+            paths: (!paths.is_empty()).then(watched).flatten(),
+            addresses: addresses.then(routes).flatten().map(Readable::New),
+        }
+    }
+
+    /// Returns when something may have arrived.
+    pub(super) async fn next(&mut self) {
+        let Self { paths, addresses } = self;
+        let path = async {
+            match paths {
+                Some(paths) => paths.next().await,
+                None => std::future::pending().await,
+            }
+        };
+        let address = async {
+            match addresses {
+                Some(addresses) => addresses.drained(drain).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = path => {}
+            () = address => {}
+        }
+    }
+}
+
+impl Readable {
+    /// Waits until `take` has found something in what is readable.
+    async fn drained(&mut self, mut take: impl FnMut(&OwnedFd) -> bool) {
+        loop {
+            match std::mem::replace(self, Self::Broken) {
+                Self::New(fd) => {
+                    // SAFETY: an OwnedFd keeps its descriptor open, and the same, until it is
+                    // dropped, which the AsyncFd that owns it does last.
+                    let known = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) };
+                    if let Ok(known) = known {
+                        *self = Self::Known(known);
+                    }
+                }
+                Self::Broken => return std::future::pending().await,
+                Self::Known(fd) => {
+                    // Put back first: this future may be dropped while it waits.
+                    *self = Self::Known(fd);
+                    let Self::Known(fd) = self else { return };
+                    let Ok(mut ready) = fd.readable().await else {
+                        *self = Self::Broken;
+                        continue;
+                    };
+                    let found = take(ready.get_inner());
+                    ready.clear_ready();
+                    if found {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// Reads all that there is.
+fn drain(fd: &OwnedFd) -> bool {
+    let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
+    for _ in 0..READS_MAX {
+        match rustix::io::read(fd, &mut buffer) {
+            Ok((read, _)) if !read.is_empty() => {}
+            // Reports that were lost are reports (ENOBUFS).
+            Err(rustix::io::Errno::NOBUFS) => {}
+            _ => break,
+        }
+    }
+    true
+}
+
+impl Paths {
+    fn of(paths: &[PathBuf]) -> io::Result<Self> {
+        let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)?;
+        let mut awaited = Vec::new();
+        for path in paths {
+            // Also each symbolic link's own target: /dev/disk/by-id has links.
+            let mut path = path.clone();
+            for _ in 0..LINKS_MAX {
+                if let Some((folder, name)) = first_missing(&path)
+                    && let Ok(watch) = inotify::add_watch(&inotify, folder, reports())
+                {
+                    awaited.push((watch, name));
+                }
+                let Ok(target) = std::fs::read_link(&path) else {
+                    break;
+                };
+                path = path.parent().map_or(target.clone(), |at| at.join(&target));
+            }
+        }
+        Ok(Self {
+            inotify: Readable::New(inotify),
+            awaited,
+        })
+    }
+
+    async fn next(&mut self) {
+        let Self { inotify, awaited } = self;
+        inotify.drained(|fd| is_awaited(fd, awaited)).await;
+    }
+}
+
+/// What may make a disk usable: it is there, or another one, or its permissions changed. Writes
+/// are not in it: each try would cause the next one as it closes the file.
+fn reports() -> WatchFlags {
+    WatchFlags::CREATE
+        | WatchFlags::MOVED_TO
+        | WatchFlags::ATTRIB
+        | WatchFlags::DELETE_SELF
+        | WatchFlags::MOVE_SELF
+        | WatchFlags::ONLYDIR
+}
+
+/// Whether one of the reports is of an awaited name, or of a folder as a whole.
+fn is_awaited(fd: &OwnedFd, awaited: &[(i32, OsString)]) -> bool {
+    let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
+    let mut reader = Reader::new(fd, &mut buffer);
+    let mut found = false;
+    for _ in 0..READS_MAX * 64 {
+        let Ok(event) = reader.next() else {
+            return found;
+        };
+        let overflow = event.events().contains(ReadFlags::QUEUE_OVERFLOW);
+        found |= overflow
+            || match event.file_name() {
+                None => true,
+                Some(name) => awaited.iter().any(|(watch, awaited)| {
+                    *watch == event.wd() && awaited.as_bytes() == name.to_bytes()
+                }),
+            };
+    }
+    true
+}
+
+/// The folder nearest to the path's end that exists, and what is looked for in it.
+fn first_missing(path: &Path) -> Option<(&Path, OsString)> {
+    let mut at = path;
+    loop {
+        let folder = at.parent()?;
+        let name = at.file_name()?;
+        if folder.is_dir() {
+            return Some((folder, name.to_owned()));
+        }
+        at = folder;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::time::Duration;
+
+    const PATIENCE: Duration = Duration::from_secs(60);
+
+    fn next_of(arrivals: &mut Arrivals, change: impl FnOnce()) -> bool {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        runtime.block_on(async {
+            change();
+            tokio::time::timeout(PATIENCE, arrivals.next())
+                .await
+                .is_ok()
+        })
+    }
+
+    #[test]
+    fn a_file_its_folder_and_its_permissions_are_reported() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("a/b");
+        let disk = deep.join("disk");
+        let mut arrivals = Arrivals::of(std::slice::from_ref(&disk), false);
+        assert!(next_of(&mut arrivals, || {
+            std::fs::create_dir_all(&deep).unwrap();
+        }));
+        let mut arrivals = Arrivals::of(std::slice::from_ref(&disk), false);
+        assert!(next_of(&mut arrivals, || {
+            std::fs::write(deep.join("another"), "").unwrap();
+            std::fs::write(&disk, "").unwrap();
+        }));
+        let mut arrivals = Arrivals::of(std::slice::from_ref(&disk), false);
+        assert!(next_of(&mut arrivals, || {
+            use std::os::unix::fs::PermissionsExt;
+            std::fs::set_permissions(&disk, std::fs::Permissions::from_mode(0o600)).unwrap();
+        }));
+    }
+
+    #[test]
+    fn other_files_of_the_folder_are_no_news() {
+        let folder = tempfile::tempdir().unwrap();
+        let disk = folder.path().join("disk");
+        let paths = Paths::of(&[disk]).unwrap();
+        std::fs::write(folder.path().join("another"), "").unwrap();
+        let Readable::New(inotify) = &paths.inotify else {
+            panic!("it is new")
+        };
+        assert!(!is_awaited(inotify, &paths.awaited));
+    }
+
+    #[test]
+    fn a_link_to_nothing_waits_for_what_it_names() {
+        let folder = tempfile::tempdir().unwrap();
+        let (link, disk) = (folder.path().join("link"), folder.path().join("sdb"));
+        std::os::unix::fs::symlink("sdb", &link).unwrap();
+        let mut arrivals = Arrivals::of(&[link], false);
+        assert!(next_of(&mut arrivals, || {
+            std::fs::write(&disk, "").unwrap();
+        }));
+    }
+}

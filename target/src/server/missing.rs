@@ -1,0 +1,289 @@
+//! What is configured and not there: disks, addresses, the port of metrics. It does not stop the
+//! rest. It is tried again when the kernel reports that it may have come ([`arrivals`]), and
+//! after a pause in any case, for what the kernel does not report.
+//!
+//! A namespace whose disk is missing does not exist for hosts: it is in no list, and its NSID is
+//! inactive. When the disk has opened it is added as by a reload, with the event that hosts
+//! receive then. So no host ever sees a namespace with an identity that is not its disk's.
+//!
+//! [`arrivals`]: super::arrivals
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use cairn_config::Backing;
+use tokio::sync::watch;
+
+use super::StartError;
+use super::arrivals::Arrivals;
+use super::control::Control;
+use super::opening::{Found, Place};
+use crate::outlook::{Missing, Outlook, Thing};
+
+/// The first pause between two tries.
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+
+/// The longest one.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+
+/// Reports of the kernel that come closer together cause one try.
+const SETTLE: Duration = Duration::from_millis(100);
+
+/// What is missing, and when it is tried again.
+#[derive(Debug)]
+pub(super) struct MissingParts {
+    all: Vec<Missing>,
+    pause: Duration,
+    next_try: Option<Instant>,
+    outlook: watch::Sender<Arc<Outlook>>,
+}
+
+impl MissingParts {
+    pub(super) fn new() -> (Self, watch::Receiver<Arc<Outlook>>) {
+        let (outlook, seen) = watch::channel(Arc::default());
+        let parts = Self {
+            all: Vec::new(),
+            pause: PAUSE_FIRST,
+            next_try: None,
+            outlook,
+        };
+        (parts, seen)
+    }
+
+    pub(super) fn outlook(&self) -> watch::Receiver<Arc<Outlook>> {
+        self.outlook.subscribe()
+    }
+
+    pub(super) fn all(&self) -> &[Missing] {
+        &self.all
+    }
+
+    pub(super) fn includes(&self, thing: &Thing) -> bool {
+        self.all.iter().any(|missing| missing.thing == *thing)
+    }
+
+    pub(super) fn has(&self, place: &Place) -> bool {
+        self.includes(&Thing::Namespace(*place))
+    }
+
+    /// The namespaces whose disks are missing.
+    pub(super) fn places(&self) -> impl Iterator<Item = Place> {
+        self.all.iter().filter_map(|missing| missing.thing.place())
+    }
+
+    /// When the next try is due.
+    pub(super) fn next_try(&self) -> Option<Instant> {
+        self.next_try
+    }
+
+    /// The kernel reports that something has changed.
+    pub(super) fn try_soon(&mut self, now: Instant) {
+        self.pause = PAUSE_FIRST;
+        let soon = now + SETTLE;
+        self.next_try = Some(self.next_try.map_or(soon, |next| next.min(soon)));
+    }
+
+    /// The next try comes after a pause, which doubles.
+    fn try_later(&mut self, now: Instant) {
+        if self.all.is_empty() {
+            self.next_try = None;
+            return;
+        }
+        self.next_try = Some(now + self.pause);
+        self.pause = (self.pause * 2).min(PAUSE_MAX);
+    }
+
+    fn remove(&mut self, thing: &Thing) {
+        self.all.retain(|missing| missing.thing != *thing);
+    }
+}
+
+impl Control {
+    /// Something is missing, or still is. The log says so once for each reason.
+    pub(super) fn note_missing(&mut self, thing: Thing, reason: String) {
+        let mut all = self.missing.all.iter_mut();
+        if let Some(known) = all.find(|known| known.thing == thing) {
+            if known.reason == reason {
+                return;
+            }
+            known.reason.clone_from(&reason);
+        } else {
+            self.missing.all.push(Missing {
+                thing,
+                reason: reason.clone(),
+                since: self.clock.now(),
+            });
+        }
+        // Cause: the configuration, or what the machine lacks.
+        tracing::warn!(
+            missing = %thing, reason,
+            "degraded: all else is served, and this as soon as it is there"
+        );
+    }
+
+    /// These are missing now, and nothing else.
+    pub(super) fn replace_missing(&mut self, missing: Vec<(Thing, StartError)>) {
+        let is_there = |known: &Missing| missing.iter().any(|(thing, _)| *thing == known.thing);
+        self.missing.all.retain(is_there);
+        for (thing, error) in missing {
+            self.note_missing(thing, error.to_string());
+        }
+    }
+
+    /// Reports what is served and what is missing, and waits for the latter.
+    pub(super) fn publish_outlook(&mut self) {
+        let served = self.exports.values().map(|export| export.namespaces.len());
+        let outlook = Outlook {
+            subsystems: self.exports.len(),
+            namespaces: served.sum(),
+            addresses: self.addresses(),
+            missing: self.missing.all.clone(),
+        };
+        self.missing.outlook.send_replace(Arc::new(outlook));
+        let now = self.clock.now();
+        self.missing.pause = PAUSE_FIRST;
+        self.missing.try_later(now);
+        self.await_arrivals();
+    }
+
+    /// Has the kernel report what may be one of the missing.
+    fn await_arrivals(&mut self) {
+        let mut paths: Vec<PathBuf> = Vec::new();
+        for subsystem in &self.config.subsystems {
+            for namespace in &subsystem.namespaces {
+                if let Backing::Disk(path) = &namespace.backing
+                    && self.missing.has(&(subsystem.nqn, namespace.nsid))
+                {
+                    paths.push(path.clone());
+                }
+            }
+        }
+        let mut things = self.missing.all.iter().map(|missing| missing.thing);
+        let addresses = things.any(|thing| thing.place().is_none());
+        self.arrivals = Arrivals::of(&paths, addresses);
+    }
+
+    /// Tries what is missing, if that is due.
+    pub(super) fn try_missing(&mut self) {
+        let now = self.clock.now();
+        if self.missing.next_try.is_none_or(|next| now < next) {
+            return;
+        }
+        self.missing.try_later(now);
+        // A reload tries all of them itself, and so do calls that are under way.
+        if self.reloading.is_some() || self.openings.is_busy() {
+            return;
+        }
+        self.try_addresses();
+        let places: Vec<Place> = self.missing.places().collect();
+        if !places.is_empty() {
+            self.begin_reopening(&places);
+            self.go_on_reloading();
+        }
+    }
+
+    fn try_addresses(&mut self) {
+        let missing: Vec<Thing> = self.missing.all.iter().map(|one| one.thing).collect();
+        let mut has_changed = false;
+        for thing in missing {
+            has_changed |= match thing {
+                Thing::Namespace(_) => false,
+                Thing::Metrics(address) => {
+                    self.metrics = self.serve_metrics(Some(address));
+                    self.metrics.is_some() && self.found(&thing)
+                }
+                Thing::Listener(address) => self.try_listener(address),
+            };
+        }
+        if has_changed {
+            self.update_discovery();
+            self.publish_outlook();
+        }
+    }
+
+    fn try_listener(&mut self, address: SocketAddr) -> bool {
+        let thing = Thing::Listener(address);
+        let mut configured = self.config.listeners.iter();
+        let found = configured.find(|listener| listener.socket_address() == address);
+        let Some(config) = found.cloned() else {
+            return self.found(&thing);
+        };
+        match self.listen(&config) {
+            Ok(listener) => {
+                self.listeners.push(listener);
+                self.found(&thing)
+            }
+            Err(error) => {
+                self.note_missing(thing, error.to_string());
+                false
+            }
+        }
+    }
+
+    /// It is missing no more.
+    fn found(&mut self, thing: &Thing) -> bool {
+        self.missing.remove(thing);
+        true
+    }
+
+    /// Disks that were tried again have opened, or have not.
+    pub(super) fn end_reopening(&mut self, found: Found) {
+        let before = self.missing.all.len();
+        for late in &found.late {
+            self.note_missing(Thing::Namespace(late.place), late.error().to_string());
+        }
+        for (place, error) in found.missing {
+            self.note_missing(Thing::Namespace(place), error.to_string());
+        }
+        for ((nqn, nsid), disk) in found.opened {
+            let mut subsystems = self.config.subsystems.iter();
+            let subsystem = subsystems.find(|subsystem| subsystem.nqn == nqn);
+            let namespaces = subsystem.into_iter().flat_map(|s| &s.namespaces);
+            let config = namespaces.into_iter().find(|ns| ns.nsid == nsid).cloned();
+            let (Some(subsystem), Some(config)) = (subsystem, config) else {
+                continue;
+            };
+            let Ok(disk) = self.introduce(subsystem, &config, Some(disk)) else {
+                continue;
+            };
+            if self.add_namespace(nqn, &config, disk, false) {
+                self.found(&Thing::Namespace((nqn, nsid)));
+            }
+        }
+        if self.missing.all.len() != before {
+            self.publish_outlook();
+        } else {
+            self.await_arrivals();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_double_up_to_a_limit_and_end_when_nothing_is_missing() {
+        let (mut parts, _) = MissingParts::new();
+        let start = Instant::now();
+        parts.try_later(start);
+        assert_eq!(parts.next_try(), None);
+        parts.all.push(Missing {
+            thing: Thing::Metrics("127.0.0.1:9464".parse().unwrap()),
+            reason: String::new(),
+            since: start,
+        });
+        let mut pauses = Vec::new();
+        for _ in 0..7 {
+            parts.try_later(start);
+            pauses.push((parts.next_try().unwrap() - start).as_secs());
+        }
+        assert_eq!(pauses, [1, 2, 4, 8, 16, 30, 30]);
+        // A report of the kernel is no reason to wait longer, and many are one try.
+        parts.try_soon(start);
+        parts.try_soon(start + SETTLE / 2);
+        assert_eq!(parts.next_try(), Some(start + SETTLE));
+    }
+}

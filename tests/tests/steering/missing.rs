@@ -1,0 +1,179 @@
+//! Disks, addresses and ports that are not there when the target starts, and come later.
+
+use std::fs::{self, File};
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{Data, Event, Host, Notice, command};
+use cairn_roce::Soft;
+use cairn_tests::exposition::Exposition;
+use nvme_proto::wire::feature::AsyncEventConfig;
+use nvme_proto::wire::log::LogPage;
+use serde_json::{Value, json};
+
+use crate::target::{NQN, PATIENCE, Steered};
+
+const SIZE: u64 = 1 << 20;
+
+fn until(what: &str, mut reached: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !reached() {
+        assert!(Instant::now() < deadline, "{what} did not come about");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// One more namespace, which is a file.
+fn namespace(nsid: u32, path: &Path) -> String {
+    let path = path.display();
+    format!("[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{path}\"\n")
+}
+
+fn make_disk(path: &Path) {
+    File::create(path).unwrap().set_len(SIZE).unwrap();
+}
+
+/// What `status` shows as missing: kind and reason of each.
+fn missing(target: &Steered) -> Vec<(String, String)> {
+    let status = target.done("cairn_status", json!({}));
+    let all = status["missing"].as_array().unwrap();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    all.iter()
+        .map(|one| (text(&one["kind"]), text(&one["reason"])))
+        .collect()
+}
+
+/// A host that receives events of namespaces.
+fn host(target: &Steered) -> Host {
+    let mut options = target.options("a");
+    options.events = AsyncEventConfig(0).with_namespace_attribute(true);
+    Host::connect(&Soft::default(), options).unwrap()
+}
+
+fn wait_for_change(host: &mut Host, nsid: u32) {
+    let event = host.wait_until("the event", |host| host.take_event());
+    let event = event.unwrap();
+    assert!(matches!(event, Event::Notice(Notice::NamespacesChanged)));
+    let list = host
+        .log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false)
+        .unwrap();
+    assert_eq!(list[..4], nsid.to_le_bytes());
+}
+
+#[test]
+fn a_disk_that_comes_later_is_announced_and_served() {
+    let mut disk = None;
+    let target = Steered::start_after(|folder, _| {
+        let path = folder.join("not/yet/disk");
+        let more = namespace(2, &path);
+        disk = Some(path);
+        more
+    });
+    let disk = disk.unwrap();
+    let [(kind, reason)] = &missing(&target)[..] else {
+        panic!("one disk is missing");
+    };
+    assert_eq!(kind, "namespace");
+    assert!(reason.contains("does not exist"), "{reason}");
+    let shown = target.command(&["status"]);
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    assert!(
+        shown.contains("MISSING") && shown.contains("not/yet/disk"),
+        "{shown}"
+    );
+    // The rest is served. The disk's namespace does not exist.
+    let mut host = host(&target);
+    host.run(1, command::flush(1), Data::None).unwrap();
+    assert_eq!(host.active_namespaces().unwrap(), [1]);
+    assert!(host.run(1, command::flush(2), Data::None).is_err());
+    // What is no disk is not taken for one: its kind is wrong, then its size.
+    fs::create_dir_all(&disk).unwrap();
+    until("another reason", || {
+        missing(&target)[0].1.contains("is a directory")
+    });
+    fs::remove_dir(&disk).unwrap();
+    // A reload does not fail because of it, and does not need it.
+    target.done("cairn_reload", json!({}));
+    assert_eq!(missing(&target).len(), 1);
+    let whole = disk.with_extension("new");
+    make_disk(&whole);
+    fs::rename(&whole, &disk).unwrap();
+    wait_for_change(&mut host, 2);
+    assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
+    host.run(1, command::flush(2), Data::None).unwrap();
+    assert!(missing(&target).is_empty());
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn a_disk_with_the_identity_of_another_is_not_shown() {
+    let mut disks = None;
+    let mut target = Steered::start_after(|folder, _| {
+        let (first, second) = (folder.join("first"), folder.join("second"));
+        make_disk(&first);
+        let read_only = "read_only = true\n";
+        let more = namespace(2, &first) + read_only + &namespace(3, &second) + read_only;
+        disks = Some((first, second));
+        more
+    });
+    let (first, second) = disks.unwrap();
+    fs::hard_link(first, second).unwrap();
+    until("the reason", || {
+        missing(&target)[0].1.contains("it is the same disk")
+    });
+    let mut host = host(&target);
+    assert_eq!(host.active_namespaces().unwrap(), [1, 2]);
+    host.shutdown().unwrap();
+    // The same at a start with both: the first has the identity.
+    target.crash();
+    assert!(missing(&target)[0].1.contains("it is the same disk"));
+}
+
+#[test]
+fn a_busy_metrics_port_does_not_stop_the_storage() {
+    let mut busy = None;
+    let target = Steered::start_after(|_, address| {
+        let listener = TcpListener::bind((address, 0)).unwrap();
+        let at = listener.local_addr().unwrap();
+        busy = Some((listener, at));
+        format!("[metrics]\nlisten = \"{at}\"\n")
+    });
+    let (listener, at) = busy.unwrap();
+    assert_eq!(missing(&target)[0].0, "metrics");
+    let mut host = host(&target);
+    host.run(1, command::flush(1), Data::None).unwrap();
+    drop(listener);
+    until("the port to be served", || missing(&target).is_empty());
+    let page = Exposition::scrape(at);
+    let kinds = ["namespace", "listener", "metrics"];
+    for kind in kinds {
+        let count = page.get("cairn_missing", &[("kind", kind)]);
+        assert_eq!(count, Some(0.0), "{kind}");
+    }
+    host.shutdown().unwrap();
+}
+
+#[test]
+fn an_address_that_comes_later_is_listened_on() {
+    let possible = Command::new("unshare").args(["--net", "true"]).output();
+    if !possible.is_ok_and(|output| output.status.success()) {
+        return cairn_skips::skip("only root may make a network namespace");
+    }
+    let target = Steered::start_apart(|_, _| "[[listener]]\naddress = \"192.0.2.7\"\n".to_owned());
+    let kinds: Vec<String> = missing(&target).into_iter().map(|(kind, _)| kind).collect();
+    assert_eq!(kinds, ["listener"]);
+    let done = Command::new("nsenter")
+        .arg(format!("--net=/proc/{}/ns/net", target.pid()))
+        .args(["ip", "address", "add", "192.0.2.7/32", "dev", "lo"])
+        .status();
+    assert!(done.unwrap().success());
+    until("the address", || missing(&target).is_empty());
+    let listeners = target.done("cairn_listener_list", json!({}));
+    let listeners = listeners.as_array().unwrap();
+    assert_eq!(listeners.len(), 2);
+    assert_eq!(listeners[1]["address"], "192.0.2.7");
+    let discovery = target.done("cairn_subsystem_list", json!({}));
+    assert_eq!(discovery[0]["nqn"], NQN);
+}
