@@ -234,14 +234,17 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts_mut(self.base.add(offset), length) }
     }
 
-    #[inline]
+    #[inline(always)]
     fn check(&self, offset: usize, length: usize) {
-        assert!(
-            offset
-                .checked_add(length)
-                .is_some_and(|end| end <= self.len()),
-            "{length} bytes at {offset} lie outside {self:?}"
-        );
+        let end = offset.checked_add(length);
+        if !end.is_some_and(|end| end <= self.len()) {
+            self.refuse(offset, length);
+        }
+    }
+
+    #[cold]
+    fn refuse(&self, offset: usize, length: usize) -> ! {
+        panic!("{length} bytes at {offset} lie outside {self:?}");
     }
 }
 

@@ -89,7 +89,7 @@ impl WorkId {
             2 => WorkKind::Write,
             3 => WorkKind::Send,
             4 => WorkKind::Block,
-            _ => panic!("a completion for {:#x}, which was never posted", self.0),
+            _ => never_posted(self.0),
         }
     }
 
@@ -98,6 +98,11 @@ impl WorkId {
     pub(crate) fn generation(self) -> u16 {
         (self.0 >> GENERATION_SHIFT) as u16
     }
+}
+
+#[cold]
+fn never_posted(id: u64) -> ! {
+    panic!("a completion for {id:#x}, which was never posted");
 }
 
 impl fmt::Debug for WorkId {

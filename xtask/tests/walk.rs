@@ -78,6 +78,8 @@ fn every_name_on_the_page_exists() {
         let found = [
             format!("fn {name}("),
             format!("struct {name} "),
+            format!("struct {name}<"),
+            format!("enum {name} "),
             format!(" {name}: "),
         ];
         let found = found.iter().any(|text| sources.contains(text.as_str()))

@@ -78,6 +78,60 @@ pub enum Operation {
     },
 }
 
+/// What a command asks for, without its blocks: small, for what is decided after planning.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OperationKind {
+    /// [`Operation::Read`].
+    Read,
+    /// [`Operation::Write`].
+    Write,
+    /// [`Operation::Flush`].
+    Flush(FlushScope),
+    /// [`Operation::Compare`].
+    Compare,
+    /// [`Operation::Verify`].
+    Verify,
+    /// [`Operation::WriteZeroes`].
+    WriteZeroes,
+    /// [`Operation::DatasetManagement`].
+    DatasetManagement {
+        /// AD.
+        deallocate: bool,
+    },
+}
+
+impl Operation {
+    /// The operation without its blocks.
+    #[must_use]
+    #[inline]
+    pub const fn kind(&self) -> OperationKind {
+        match *self {
+            Self::Read(_) => OperationKind::Read,
+            Self::Write(_) => OperationKind::Write,
+            Self::Flush(scope) => OperationKind::Flush(scope),
+            Self::Compare(_) => OperationKind::Compare,
+            Self::Verify(_) => OperationKind::Verify,
+            Self::WriteZeroes { .. } => OperationKind::WriteZeroes,
+            Self::DatasetManagement { deallocate, .. } => {
+                OperationKind::DatasetManagement { deallocate }
+            }
+        }
+    }
+}
+
+impl OperationKind {
+    /// Whether it changes the namespace.
+    #[must_use]
+    #[inline]
+    pub const fn changes(self) -> bool {
+        match self {
+            Self::Write | Self::WriteZeroes => true,
+            Self::DatasetManagement { deallocate } => deallocate,
+            Self::Read | Self::Flush(_) | Self::Compare | Self::Verify => false,
+        }
+    }
+}
+
 /// What a Flush covers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FlushScope {
@@ -156,22 +210,24 @@ impl IoCommand {
         namespace: Option<&NamespaceView>,
         limits: &IoLimits,
     ) -> Result<Self, Status> {
-        limits.check_opcode(NvmOpcode(sqe.opc))?;
-        check_header(sqe)?;
         let parser = Parser {
             sqe,
             in_capsule_bytes,
             namespace,
             limits,
         };
+        // Optional commands that ONCS does not announce are refused.
+        let oncs = &limits.oncs;
         let (operation, transfer) = match NvmOpcode(sqe.opc) {
             NvmOpcode::READ => parser.read()?,
             NvmOpcode::WRITE => parser.write()?,
-            NvmOpcode::COMPARE => parser.compare()?,
-            NvmOpcode::VERIFY => parser.verify()?,
-            NvmOpcode::WRITE_ZEROES => parser.write_zeroes()?,
             NvmOpcode::FLUSH => parser.flush()?,
-            NvmOpcode::DATASET_MANAGEMENT => parser.dataset_management()?,
+            NvmOpcode::COMPARE if oncs.compare() => parser.compare()?,
+            NvmOpcode::VERIFY if oncs.verify() => parser.verify()?,
+            NvmOpcode::WRITE_ZEROES if oncs.write_zeroes() => parser.write_zeroes()?,
+            NvmOpcode::DATASET_MANAGEMENT if oncs.dataset_management() => {
+                parser.dataset_management()?
+            }
             _ => return Err(INVALID_OPCODE),
         };
         Ok(Self {
@@ -184,33 +240,13 @@ impl IoCommand {
 }
 
 /// What every command has to keep to: an SGL, no metadata.
-#[inline]
+#[inline(always)]
 fn check_header(sqe: &Sqe) -> Result<(), Status> {
     sqe.check_flags()?;
     if sqe.mptr.get() == 0 {
         Ok(())
     } else {
         Err(INVALID_FIELD)
-    }
-}
-
-impl IoLimits {
-    /// Refuses optional commands that ONCS does not announce.
-    #[inline]
-    fn check_opcode(&self, opcode: NvmOpcode) -> Result<(), Status> {
-        let supported = match opcode {
-            NvmOpcode::READ | NvmOpcode::WRITE | NvmOpcode::FLUSH => true,
-            NvmOpcode::COMPARE => self.oncs.compare(),
-            NvmOpcode::VERIFY => self.oncs.verify(),
-            NvmOpcode::WRITE_ZEROES => self.oncs.write_zeroes(),
-            NvmOpcode::DATASET_MANAGEMENT => self.oncs.dataset_management(),
-            _ => false,
-        };
-        if supported {
-            Ok(())
-        } else {
-            Err(INVALID_OPCODE)
-        }
     }
 }
 
@@ -255,6 +291,8 @@ mod cdw12 {
 /// Bits 15:8 of CDW13 of the commands that name blocks.
 const CDW13_RESERVED: u32 = 0x0000_ff00;
 
+/// By value: what it has then stays in registers.
+#[derive(Clone, Copy)]
 struct Parser<'a> {
     sqe: &'a Sqe,
     in_capsule_bytes: u32,
@@ -264,35 +302,40 @@ struct Parser<'a> {
 
 type Parsed = Result<(Operation, DataTransfer), Status>;
 
-impl Parser<'_> {
+impl<'a> Parser<'a> {
     // Inlined, as all that a read or write passes: what they find out then stays in
     // registers. The compiler counts this one as too large for that by itself.
     #[inline(always)]
-    fn read(&self) -> Parsed {
+    fn read(self) -> Parsed {
+        check_header(self.sqe)?;
         let (access, bytes) = self.block_access(0)?;
         let buffer = RemoteBuffer::of_command(self.sqe, self.within_mdts(bytes)?)?;
         Ok((Operation::Read(access), DataTransfer::ToHost(buffer)))
     }
 
     #[inline]
-    fn write(&self) -> Parsed {
+    fn write(self) -> Parsed {
+        check_header(self.sqe)?;
         self.check_writable()?;
         let (access, bytes) = self.block_access(0)?;
         Ok((Operation::Write(access), self.data_of_host(bytes)?))
     }
 
-    fn compare(&self) -> Parsed {
+    fn compare(self) -> Parsed {
+        check_header(self.sqe)?;
         let (access, bytes) = self.block_access(0)?;
         Ok((Operation::Compare(access), self.data_of_host(bytes)?))
     }
 
-    fn verify(&self) -> Parsed {
+    fn verify(self) -> Parsed {
+        check_header(self.sqe)?;
         let (access, bytes) = self.block_access(0)?;
         check_limit(bytes, self.limits.vsl_bytes)?;
         Ok((Operation::Verify(access), DataTransfer::none(self.sqe)?))
     }
 
-    fn write_zeroes(&self) -> Parsed {
+    fn write_zeroes(self) -> Parsed {
+        check_header(self.sqe)?;
         self.check_writable()?;
         let (access, bytes) = self.block_access(cdw12::DEAC)?;
         check_limit(bytes, self.limits.wzsl_bytes)?;
@@ -303,8 +346,9 @@ impl Parser<'_> {
         ))
     }
 
-    fn flush(&self) -> Parsed {
+    fn flush(self) -> Parsed {
         let sqe = self.sqe;
+        check_header(sqe)?;
         let all = sqe.nsid.get() == NSID_ALL && self.limits.vwc.flush_all() == Vwc::FLUSH_ALL_YES;
         let scope = if all {
             FlushScope::All
@@ -319,12 +363,13 @@ impl Parser<'_> {
         Ok((Operation::Flush(scope), DataTransfer::none(sqe)?))
     }
 
-    fn dataset_management(&self) -> Parsed {
+    fn dataset_management(self) -> Parsed {
         /// IDR and IDW are hints; AD deallocates.
         const AD: u32 = 1 << 2;
         const ATTRIBUTES: u32 = 0b111;
 
         let sqe = self.sqe;
+        check_header(sqe)?;
         self.namespace()?;
         let (nr, attributes) = (sqe.cdw10.get(), sqe.cdw11.get());
         if nr > u32::from(u8::MAX) || attributes & !ATTRIBUTES != 0 {
@@ -350,7 +395,7 @@ impl Parser<'_> {
     ///
     /// `defined` are bits of CDW12 that this command has and others do not.
     #[inline(always)]
-    fn block_access(&self, defined: u32) -> Result<(BlockAccess, u64), Status> {
+    fn block_access(self, defined: u32) -> Result<(BlockAccess, u64), Status> {
         let namespace = self.namespace()?;
         let dword12 = self.sqe.cdw12.get();
         if dword12 & cdw12::RESERVED & !defined != 0 || self.sqe.cdw13.get() & CDW13_RESERVED != 0 {
@@ -369,13 +414,13 @@ impl Parser<'_> {
     }
 
     #[inline]
-    fn data_of_host(&self, bytes: u64) -> Result<DataTransfer, Status> {
+    fn data_of_host(self, bytes: u64) -> Result<DataTransfer, Status> {
         DataTransfer::from_host(self.sqe, self.within_mdts(bytes)?, self.in_capsule_bytes)
     }
 
     /// Base, figure 275, MDTS: a longer transfer is aborted with Invalid Field.
     #[inline]
-    fn within_mdts(&self, bytes: u64) -> Result<u32, Status> {
+    fn within_mdts(self, bytes: u64) -> Result<u32, Status> {
         match u32::try_from(bytes) {
             Ok(bytes) if bytes <= self.limits.mdts_bytes => Ok(bytes),
             _ => Err(INVALID_FIELD),
@@ -383,7 +428,7 @@ impl Parser<'_> {
     }
 
     #[inline]
-    fn namespace(&self) -> Result<&NamespaceView, Status> {
+    fn namespace(self) -> Result<&'a NamespaceView, Status> {
         match self.sqe.nsid.get() {
             0 | NSID_ALL => Err(INVALID_NAMESPACE),
             _ => self.namespace.ok_or(INVALID_NAMESPACE),
@@ -391,7 +436,7 @@ impl Parser<'_> {
     }
 
     #[inline]
-    fn check_writable(&self) -> Result<(), Status> {
+    fn check_writable(self) -> Result<(), Status> {
         if self.namespace()?.write_protected {
             Err(WRITE_PROTECTED)
         } else {
@@ -399,7 +444,7 @@ impl Parser<'_> {
         }
     }
 
-    fn check_zero(&self, reserved: &[crate::wire::U32]) -> Result<(), Status> {
+    fn check_zero(self, reserved: &[crate::wire::U32]) -> Result<(), Status> {
         if reserved.iter().all(|dword| dword.get() == 0) {
             Ok(())
         } else {

@@ -1,6 +1,6 @@
 //! What is counted of I/O commands: for each namespace, and for each queue.
 
-use nvme_proto::io::Operation;
+use nvme_proto::io::OperationKind;
 use nvme_proto::wire::Status;
 
 use super::counter::{CodeCounts, Counter, Gauge};
@@ -36,15 +36,15 @@ impl Op {
 
     /// That of a command.
     #[inline]
-    pub(crate) fn of(operation: &Operation) -> Self {
-        match operation {
-            Operation::Read(_) => Self::Read,
-            Operation::Write(_) => Self::Write,
-            Operation::Flush(_) => Self::Flush,
-            Operation::Compare(_) => Self::Compare,
-            Operation::Verify(_) => Self::Verify,
-            Operation::WriteZeroes { .. } => Self::WriteZeroes,
-            Operation::DatasetManagement { .. } => Self::DatasetManagement,
+    pub(crate) fn of(kind: OperationKind) -> Self {
+        match kind {
+            OperationKind::Read => Self::Read,
+            OperationKind::Write => Self::Write,
+            OperationKind::Flush(_) => Self::Flush,
+            OperationKind::Compare => Self::Compare,
+            OperationKind::Verify => Self::Verify,
+            OperationKind::WriteZeroes => Self::WriteZeroes,
+            OperationKind::DatasetManagement { .. } => Self::DatasetManagement,
         }
     }
 

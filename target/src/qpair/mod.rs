@@ -353,7 +353,7 @@ mod tests {
                 ana: AnaShared::new(&AnaStates::default()),
                 removed: false.into(),
             }),
-            place: places.take([192, 0, 2, 1].into()).unwrap(),
+            place: places.take([192, 0, 2, 1].into(), false).unwrap().0,
         };
         QueuePair::new(accepted, Instant::now())
     }

@@ -62,12 +62,11 @@ impl Reactor {
 
     /// The controller keeps the CID; nothing else of the request is needed.
     fn park(&mut self, id: RequestId) {
-        let qpair = self.queues.requests[id].qpair;
-        self.queues.release_receive(id);
-        sent::release_buffers(&mut self.queues, &mut self.io, id);
-        self.queues.requests[id].take_permit().parked();
-        self.queues.qpairs[qpair].command_ends();
-        sent::free(&mut self.queues, &mut self.io, id);
+        let mut command = self.queues.command(id);
+        command.release_receive();
+        command.request.take_permit().parked();
+        command.queue.command_ends();
+        sent::free(command, &mut self.io);
     }
 
     fn refuse_admin(&mut self, id: RequestId, refusal: Refusal) {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::command::{Command, Stop};
 use super::fetch;
 use super::io::Io;
 use super::queues::{Queues, Wait};
@@ -14,18 +15,37 @@ use crate::request::{Request, RequestId, Stage, Task};
 /// How long the first that waits for buffers has others wait behind it, and then they pass.
 pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 
-/// Gets a request the buffers that it needs, or has it wait; then goes on.
-/// The first that came is the first that goes on, however little later ones need.
+/// Goes on with a command that needs no buffers, or has them.
 #[inline(always)]
-pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    let request = &mut queues.requests[id];
-    let ready = request.wants == (0, 0)
-        || take_spare(&mut io.arena, request, &queues.qpairs[request.qpair]);
-    if ready {
-        fetch::fetch(queues, io, now, id);
-    } else if claim_share(queues, io, id) {
+pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
+    if command.request.wants == (0, 0) || take_spare(&mut io.arena, command.request, command.queue)
+    {
+        return fetch::pass(command, io, now);
+    }
+    Stop::Buffers
+}
+
+/// Takes on a command that stopped here, or further on: gets it the buffers that it needs, or
+/// has it wait. The first that came is the first that goes on, however little later ones need.
+pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
+    if stop != Stop::Buffers {
+        return fetch::stopped(queues, io, now, id, stop);
+    }
+    if claim_share(queues, io, id) {
         acquire_promised(queues, io, now, id);
     }
+}
+
+/// Gets a Connect or an admin command the buffers that it needs, and goes on.
+pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let stop = pass(queues.command(id), io, now);
+    stopped(queues, io, now, id, stop);
+}
+
+/// Goes on with a command that has its buffers now.
+fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let stop = fetch::pass(queues.command(id), io, now);
+    fetch::stopped(queues, io, now, id, stop);
 }
 
 /// The one command of an admin queue or of a connection to be has a buffer that no
@@ -44,8 +64,8 @@ fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bo
 /// Promises a request its buffers out of its host's and its disk's share, or has it
 /// wait in their line; whether it goes on.
 fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
-    let share = queues.share_of(&queues.requests[id]);
-    let request = &mut queues.requests[id];
+    let command = queues.command(id);
+    let (share, request) = (command.share(), command.request);
     let behind = io.shares.has_line(share, request.disk);
     if !behind && io.shares.promise(request, share, &mut io.disks) {
         return true;
@@ -59,7 +79,7 @@ fn claim_share(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
 fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let first = io.awaiting_buffer.is_empty() || others_pass(io, now);
     if first && take_both(&mut io.arena, &mut queues.requests[id]) {
-        return fetch::fetch(queues, io, now, id);
+        return go_on(queues, io, now, id);
     }
     queues.count_wait(id, Wait::Pool);
     let waiting = &mut io.awaiting_buffer;
@@ -109,7 +129,7 @@ pub(super) fn serve_pool(queues: &mut Queues, io: &mut Io, now: &Now) {
         }
         io.buffers_short = None;
         queues.requests.pop_front(&mut io.awaiting_buffer);
-        fetch::fetch(queues, io, now, id);
+        go_on(queues, io, now, id);
     }
     io.buffers_short = None;
 }
@@ -140,7 +160,7 @@ pub(super) fn pass_by(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
         }
     }
     for &id in &served {
-        fetch::fetch(queues, io, now, id);
+        go_on(queues, io, now, id);
     }
     !served.is_empty()
 }

@@ -10,11 +10,12 @@ use nvme_proto::wire::fabrics::ConnectData;
 use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Status};
 
 use super::{Reactor, buffers, disk};
+use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
 use crate::qpair::Association;
-use crate::registry::{QueueShared, Way};
+use crate::registry::{PlaceId, QueueShared, Way};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
@@ -137,6 +138,26 @@ impl Reactor {
             queue.marking = marking;
         }
         Shown::of(port.endpoint().marked(queue.qp), queue.policy.priorities)
+    }
+
+    /// Ends the connection that has this place, which another one takes. One whose Connect
+    /// is being carried out stays, and so does an association with namespaces.
+    pub(super) fn displace(&mut self, place: PlaceId) {
+        let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
+        let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {
+            return;
+        };
+        let queue = &self.queues.qpairs[qpair];
+        let connects = queue.connect_begun && queue.association.is_none();
+        if !queue.place.is_associated() && !connects {
+            self.close(
+                qpair,
+                Ending::Fault(
+                    "it waits without an association, and strangers have all of their places: a \
+                     newer connection takes its place",
+                ),
+            );
+        }
     }
 
     /// Refuses; the connection is closed when the host has read why.

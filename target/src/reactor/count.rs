@@ -2,6 +2,7 @@
 //! whoever asks reads it there: [`crate::metrics`].
 
 use nvme_proto::transfer::DataTransfer;
+use nvme_proto::wire::Status;
 
 use super::Reactor;
 use super::disks::Disks;
@@ -33,18 +34,42 @@ impl Reactor {
 }
 
 /// It is known how a command ends.
-#[inline]
-pub(super) fn count_end(request: &Request, association: Option<&Association>, disks: &Disks) {
+#[inline(always)]
+pub(super) fn count_end(
+    request: &Request,
+    status: Status,
+    association: Option<&Association>,
+    disks: &Disks,
+) {
     let Some(association) = association else {
         return;
     };
-    let status = request.completion.status;
+    match request.task {
+        Task::Io(kind) if status.is_success() => {
+            count_success(request, Op::of(kind), association, disks);
+        }
+        _ => count_other(request, status, association, disks),
+    }
+}
+
+/// An I/O command succeeded.
+#[inline(always)]
+fn count_success(request: &Request, op: Op, association: &Association, disks: &Disks) {
+    let bytes = request.disk_bytes;
+    association.queue.counters.succeeded(op.class(), bytes);
+    if let Some(disk) = request.disk {
+        let disk = &disks[disk];
+        disk.counters.succeeded(op, bytes);
+        disk.smart.succeeded(op, bytes);
+    }
+}
+
+/// An I/O command failed, or another command ended.
+#[cold]
+fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
         // It made the queue, or did not; that is told elsewhere.
         Task::Connect => {}
-        Task::Io(operation) if status.is_success() => {
-            count_success(request, Op::of(&operation), association, disks);
-        }
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
             association.queue.counters.failed(status);
@@ -58,18 +83,6 @@ pub(super) fn count_end(request: &Request, association: Option<&Association>, di
     }
 }
 
-/// An I/O command succeeded.
-#[inline(always)]
-pub(super) fn count_success(request: &Request, op: Op, association: &Association, disks: &Disks) {
-    let bytes = request.disk_bytes;
-    association.queue.counters.succeeded(op.class(), bytes);
-    if let Some(disk) = request.disk {
-        let disk = &disks[disk];
-        disk.counters.succeeded(op, bytes);
-        disk.smart.succeeded(op, bytes);
-    }
-}
-
 /// The response of a command is acknowledged.
 #[inline]
 pub(super) fn count_way(
@@ -78,14 +91,14 @@ pub(super) fn count_way(
     disks: &Disks,
     now_ns: u64,
 ) {
-    let Task::Io(operation) = request.task else {
+    let Task::Io(kind) = request.task else {
         return;
     };
     if !request.completion.status.is_success() {
         return;
     }
     let whole = request.way.whole(now_ns);
-    let class = Op::of(&operation).class();
+    let class = Op::of(kind).class();
     if let Some(association) = association {
         association.queue.counters.went(class, whole);
     }

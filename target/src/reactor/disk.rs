@@ -4,11 +4,12 @@
 
 use cairn_rdma::peer_line;
 use nvme_proto::io::{
-    DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, Operation,
+    DATASET_RANGE_BYTES, DATASET_RANGES_MAX, DatasetRanges, FlushScope, OperationKind,
 };
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
+use super::command::{Command, Stop};
 use super::io::Io;
 use super::queues::Queues;
 use super::respond;
@@ -20,35 +21,45 @@ use crate::request::{RequestId, Stage, Task};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
 
-/// All that a request needs is here: does what it asks for.
+/// All that a command needs is here. It ends, if the disk has nothing to do for it: the device
+/// moves the bytes of a window by itself.
 #[inline(always)]
-pub(super) fn execute(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
+    if command.request.window.is_some() {
+        return respond::pass(command, io, now, Status::SUCCESS, 0);
+    }
+    Stop::Disk
+}
+
+/// Takes on a command that stopped here, or further on.
+pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
+    if stop != Stop::Disk {
+        return respond::stopped(queues, id, stop);
+    }
     match queues.requests[id].task {
-        Task::Io(operation) => execute_io(queues, io, now, id, operation),
+        Task::Io(kind) => execute_io(queues, io, now, id, kind),
         Task::Connect | Task::Admin(_) => queues.execute_later(id),
         Task::Unparsed | Task::LateCompletion => unreachable!("these have no data"),
     }
 }
 
-#[inline(always)]
-fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, operation: Operation) {
+fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: OperationKind) {
     let request = &queues.requests[id];
-    let span = match operation {
-        Operation::Read(_) | Operation::Write(_) => match (&request.data, request.transfer) {
+    let span = match kind {
+        OperationKind::Read | OperationKind::Write => match (&request.data, request.transfer) {
             (Some(_), _) => Some(io.data_span(request)),
             (None, DataTransfer::InCapsule(_)) => Some(queues.capsule_span(id)),
-            // The device moved the data, or will: there is nothing to do.
-            (None, _) => return respond::finish(queues, io, now, id, Status::SUCCESS, 0),
+            (None, _) => unreachable!("without a window data needs a buffer"),
         },
-        Operation::Compare(_) => Some(io.scratch_span(request)),
-        Operation::Verify(_) if request.data.is_some() => Some(io.data_span(request)),
-        Operation::Verify(_) | Operation::WriteZeroes { .. } => None,
-        Operation::Flush(FlushScope::Namespace) => {
+        OperationKind::Compare => Some(io.scratch_span(request)),
+        OperationKind::Verify if request.data.is_some() => Some(io.data_span(request)),
+        OperationKind::Verify | OperationKind::WriteZeroes => None,
+        OperationKind::Flush(FlushScope::Namespace) => {
             queues.requests[id].block = Some(BlockIo::new(BlockOp::Flush, 0, 0, None));
             None
         }
-        Operation::Flush(FlushScope::All) => return flush_all(queues, io, now, id),
-        Operation::DatasetManagement { deallocate, .. } => {
+        OperationKind::Flush(FlushScope::All) => return flush_all(queues, io, now, id),
+        OperationKind::DatasetManagement { deallocate } => {
             return self::deallocate(queues, io, now, id, deallocate);
         }
     };
@@ -138,7 +149,7 @@ pub(super) fn step_ended(
     request.set_stage(Stage::InBackend, Stage::Running);
     let cancelled = stopped && result == Err(Errno(libc::ECANCELED));
     if !is_open {
-        sent::abandon(queues, io, id);
+        sent::abandon(queues.command(id), io);
     } else if cancelled && io.aborts.has(tag) {
         respond::finish(queues, io, now, id, Status::ABORT_REQUESTED, 0);
     } else {
@@ -160,15 +171,15 @@ pub(super) fn ended(
     if let Err(errno) = result {
         return fail(queues, io, now, id, errno);
     }
-    let Task::Io(operation) = queues.requests[id].task else {
+    let Task::Io(kind) = queues.requests[id].task else {
         unreachable!("only I/O commands have block I/O")
     };
-    match operation {
-        Operation::Compare(_) if !matches(queues, io, id) => {
+    match kind {
+        OperationKind::Compare if !matches(queues, io, id) => {
             respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }
-        Operation::Flush(FlushScope::All) => flush_all(queues, io, now, id),
-        Operation::DatasetManagement { deallocate, .. } => {
+        OperationKind::Flush(FlushScope::All) => flush_all(queues, io, now, id),
+        OperationKind::DatasetManagement { deallocate } => {
             self::deallocate(queues, io, now, id, deallocate);
         }
         _ => respond::finish(queues, io, now, id, Status::SUCCESS, 0),

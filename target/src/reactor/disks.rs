@@ -391,7 +391,7 @@ impl Disks {
     }
 
     /// An I/O command of a subsystem begins: the disk of its namespace.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn io_begins(&mut self, subsystem: u32, nsid: u32) -> Option<u32> {
         let table = &mut self.tables[subsystem as usize];
         table.active += 1;

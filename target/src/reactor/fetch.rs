@@ -4,6 +4,7 @@
 use cairn_rdma::{Operation, RemoteBuffer, SendWork, SgeList, WorkStatus};
 use nvme_proto::transfer::DataTransfer;
 
+use super::command::{Command, Stop};
 use super::io::Io;
 use super::queues::{Broken, Queues, Wait};
 use super::time::Now;
@@ -13,34 +14,44 @@ use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::{RequestId, Stage};
 use crate::work_id::{WorkId, WorkKind};
 
-/// Brings the data from the host, if there is any, and goes on.
+/// A command has its buffers. It goes on to the disk, unless its data has to be fetched first.
 #[inline(always)]
-pub(super) fn fetch(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    let request = &mut queues.requests[id];
+pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
+    let request = &mut *command.request;
     request.way.held(now.ns);
     match request.transfer {
-        DataTransfer::FromHost(_) => {
-            let qpair = request.qpair;
-            let queue = &mut queues.qpairs[qpair];
-            let must_wait = !queue.may_read();
-            let waiting = &mut queue.awaiting_read;
-            queues.requests.push_back(waiting, id, Stage::AwaitingRead);
-            if must_wait {
-                return queues.count_wait(id, Wait::Read);
-            }
-            pump_reads(queues, io, now, qpair);
-        }
-        DataTransfer::InCapsule(_) if request.data.is_some() => {
-            // It lies where the disk cannot take it from: a rare copy.
-            let to = io.data_span(request);
-            io.ring.copy_span(queues.capsule_span(id), to);
-            queues.release_receive(id);
-            disk::execute(queues, io, now, id);
-        }
+        DataTransfer::FromHost(_) => Stop::Fetch,
+        DataTransfer::InCapsule(_) if request.data.is_some() => Stop::Fetch,
         DataTransfer::None | DataTransfer::ToHost(_) | DataTransfer::InCapsule(_) => {
-            disk::execute(queues, io, now, id);
+            disk::pass(command, io, now)
         }
     }
+}
+
+/// Takes on a command that stopped here, or further on: brings its data.
+pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
+    if stop != Stop::Fetch {
+        return disk::stopped(queues, io, now, id, stop);
+    }
+    let request = &mut queues.requests[id];
+    if matches!(request.transfer, DataTransfer::InCapsule(_)) {
+        // It lies where the disk cannot take it from: a rare copy.
+        let to = io.data_span(request);
+        io.ring.copy_span(queues.capsule_span(id), to);
+        let mut command = queues.command(id);
+        command.release_receive();
+        let stop = disk::pass(command, io, now);
+        return disk::stopped(queues, io, now, id, stop);
+    }
+    let qpair = request.qpair;
+    let queue = &mut queues.qpairs[qpair];
+    let must_wait = !queue.may_read();
+    let waiting = &mut queue.awaiting_read;
+    queues.requests.push_back(waiting, id, Stage::AwaitingRead);
+    if must_wait {
+        return queues.count_wait(id, Wait::Read);
+    }
+    pump_reads(queues, io, now, qpair);
 }
 
 /// Posts the READs that a queue pair has credits for.
@@ -56,8 +67,10 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId
         queue.read_credits -= 1;
         queue.send_credits -= 1;
         queue.work_posted(now.at);
-        let lkey = queues.port(queues.qpairs[qpair].port).arena_lkey();
-        let request = &mut queues.requests[id];
+        let mut command = queues.command(id);
+        let port = command.port().expect("an open queue pair has a port");
+        let lkey = port.arena_lkey();
+        let request = &*command.request;
         let DataTransfer::FromHost(remote) = request.transfer else {
             unreachable!("only data from the host is READ");
         };
@@ -70,12 +83,11 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId
             sges: SgeList::one(request.local_data(&io.arena, lkey, remote.length)),
             signaled: true,
         };
-        request.set_stage(Stage::Running, Stage::Reading);
-        queues.push_read(qpair, work);
+        command.push_read(work);
     }
 }
 
-/// An RDMA READ ended, well or not.
+/// An RDMA READ ended, well or not. The result is its queue pair, which has credits again.
 ///
 /// # Errors
 /// The queue pair must be closed.
@@ -85,21 +97,22 @@ pub(super) fn read_ended(
     now: &Now,
     work: WorkId,
     status: WorkStatus,
-) -> Result<(), Broken> {
-    let (id, request) = queues.requests.find_mut(work);
+) -> Result<QpairId, Broken> {
+    let mut command = queues.command_of(work);
+    let (id, qpair) = (command.id, command.request.qpair);
+    let Command { request, queue, .. } = &mut command;
     request.set_stage(Stage::Reading, Stage::Running);
     request.way.fetched(now.ns);
-    let qpair = request.qpair;
-    let queue = &mut queues.qpairs[qpair];
     queue.read_credits += 1;
     queue.send_credits += 1;
     queue.work_returned(now.at);
     let (is_open, is_over) = (queue.is_open(), queue.is_over(now.ns));
     if is_open && !is_over && status.is_success() {
-        disk::execute(queues, io, now, id);
-        return Ok(());
+        let stop = disk::pass(command, io, now);
+        disk::stopped(queues, io, now, id, stop);
+        return Ok(qpair);
     }
-    sent::abandon(queues, io, id);
+    sent::abandon(command, io);
     if !status.is_success() {
         return Err(queues.work_failed(qpair, WorkKind::Read, status));
     }
@@ -107,5 +120,5 @@ pub(super) fn read_ended(
         let ending = Some(KEEP_ALIVE_EXPIRED);
         return Err(Broken { qpair, ending });
     }
-    Ok(())
+    Ok(qpair)
 }

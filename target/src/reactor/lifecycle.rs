@@ -328,7 +328,7 @@ impl Reactor {
             } = self;
             let ended = match work.kind() {
                 WorkKind::Read => {
-                    fetch::read_ended(queues, io, &time.now, work, WorkStatus::Flushed)
+                    fetch::read_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
                 }
                 WorkKind::Send => {
                     sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
@@ -375,7 +375,7 @@ impl Reactor {
         io.disks.take_waiting(requests, of_qpair, &mut take);
         let port = queue.port;
         for id in dropped {
-            sent::abandon(queues, io, id);
+            sent::abandon(queues.command(id), io);
         }
         for id in queues.requests.of_qpair(qpair) {
             let request = &queues.requests[id];
@@ -472,10 +472,9 @@ impl Reactor {
         let stage = queues.requests[id].stage();
         queues.requests.set_stage(id, stage, Stage::Running);
         if stage == Stage::Sending {
-            sent::release_buffers(queues, io, id);
-            sent::free(queues, io, id);
+            sent::free(queues.command(id), io);
         } else {
-            sent::abandon(queues, io, id);
+            sent::abandon(queues.command(id), io);
         }
     }
 

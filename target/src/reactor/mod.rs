@@ -19,6 +19,7 @@ mod aborts;
 mod admin;
 mod admission;
 mod buffers;
+mod command;
 mod connect;
 mod control;
 mod count;
@@ -279,12 +280,10 @@ impl Reactor {
 
     /// An RDMA READ ended: its request goes on, and so do others that wait for its credits.
     fn read_ended(&mut self, work: WorkId, status: WorkStatus) -> Result<(), Broken> {
-        let id = self.queues.requests.find(work);
-        let qpair = self.queues.requests[id].qpair;
         let Self {
             queues, io, time, ..
         } = self;
-        fetch::read_ended(queues, io, &time.now, work, status)?;
+        let qpair = fetch::read_ended(queues, io, &time.now, work, status)?;
         self.use_credits(qpair);
         Ok(())
     }
@@ -409,6 +408,7 @@ impl Reactor {
                     self.close(qpair, ending);
                 }
             }
+            Message::Displace { place } => self.displace(place),
             Message::Abort {
                 qpair,
                 cid,

@@ -1,19 +1,46 @@
 //! Room 2: a command of an I/O queue is parsed and finds its disk. The plan says what the
 //! disk is to do, which bytes the device moves by itself, and which buffers the rest takes.
 
-use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
+use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FabricsType, Sqe, Status};
 
+use super::command::{Command, Stop};
 use super::disks::{Disk, Disks};
-use super::predecessors::changes;
+use super::io::Io;
+use super::queues::Queues;
+use super::time::Now;
+use super::{buffers, respond};
 use crate::backend::{BlockIo, BlockOp};
 use crate::qpair::Association;
 use crate::registry::ControllerShared;
-use crate::request::{Request, Task};
+use crate::request::{Request, RequestId, Task};
 
 /// The largest buffer that a Verify reads through.
 const VERIFY_BYTES: u32 = 64 << 10;
+
+/// Plans an I/O command and goes on.
+#[inline(always)]
+pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
+    let queue = &*command.queue;
+    let association = match &queue.association {
+        Some(association) if association.qid != 0 => association,
+        _ => return Stop::NotIo,
+    };
+    match plan(command.request, association, queue.port, &mut io.disks) {
+        Ok(()) => buffers::pass(command, io, now),
+        Err(status) => Stop::Refused(status),
+    }
+}
+
+/// Takes on a command that stopped here, or further on.
+pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
+    match stop {
+        Stop::NotIo => queues.execute_later(id),
+        Stop::Refused(status) => respond::fail(queues, io, now, id, status),
+        _ => buffers::stopped(queues, io, now, id, stop),
+    }
+}
 
 /// Parses a command, finds its disk, and plans what it needs.
 ///
@@ -21,7 +48,7 @@ const VERIFY_BYTES: u32 = 64 << 10;
 /// The status that the command ends with.
 // Inlined, as what it calls: what they find out then stays in registers.
 #[inline(always)]
-pub(super) fn plan(
+fn plan(
     request: &mut Request,
     association: &Association,
     port: usize,
@@ -36,8 +63,9 @@ pub(super) fn plan(
     }
     let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
     let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
-    check_predecessors(controller, command.operation, command.nsid)?;
-    request.task = Task::Io(command.operation);
+    let kind = command.operation.kind();
+    check_predecessors(controller, kind, command.nsid)?;
+    request.task = Task::Io(kind);
     request.transfer = command.transfer;
     plan_blocks(request, command, disk.as_deref(), port, controller);
     request.disk = found;
@@ -125,10 +153,10 @@ fn buffers_for(
 #[inline(always)]
 fn check_predecessors(
     controller: &ControllerShared,
-    operation: Operation,
+    kind: OperationKind,
     nsid: u32,
 ) -> Result<(), Status> {
-    if !changes(operation) {
+    if !kind.changes() {
         return Ok(());
     }
     match controller.ward() {

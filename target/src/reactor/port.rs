@@ -135,10 +135,13 @@ impl Port {
     }
 
     /// Has a receive slot posted again at the end of the round.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn repost(&mut self, slot: u32) {
         // There are as many as slots: nothing grows.
-        assert!(self.reposts.len() < self.reposts.capacity(), "slot {slot}");
+        assert!(
+            self.reposts.len() < self.reposts.capacity(),
+            "too many slots"
+        );
         self.reposts.push(self.receives[slot as usize]);
     }
 

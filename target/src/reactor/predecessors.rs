@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
-use nvme_proto::io::Operation;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
@@ -33,25 +32,14 @@ pub(super) struct Claim {
 /// buffer of a socket hold less than that many batches.
 const POLLS_MAX: usize = 256;
 
-/// Whether a command changes its namespace.
-pub(super) fn changes(operation: Operation) -> bool {
-    match operation {
-        Operation::Write(_) | Operation::WriteZeroes { .. } => true,
-        Operation::DatasetManagement { deallocate, .. } => deallocate,
-        Operation::Read(_) | Operation::Compare(_) | Operation::Verify(_) | Operation::Flush(_) => {
-            false
-        }
-    }
-}
-
 /// Whether a command may still change its namespace without its host's help. Without that
 /// no RDMA READ ends, unless its data is here already; on a closed queue none does.
 fn may_change(request: &Request, open: bool) -> bool {
-    let Task::Io(operation) = request.task else {
+    let Task::Io(kind) = request.task else {
         return false;
     };
     let here = !matches!(request.transfer, DataTransfer::FromHost(_));
-    changes(operation)
+    kind.changes()
         && match request.stage() {
             Stage::Running | Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => true,
             Stage::Reading => open,

@@ -4,18 +4,19 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-use cairn_rdma::{PostError, SendWork, WorkStatus, peer_detail};
+use cairn_rdma::{WorkStatus, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use nvme_proto::transfer::DataTransfer;
 
+use super::command::{Command, post_outbox};
 use super::lines::Lines;
 use super::port::Port;
 use super::shares::Stock;
 use crate::ending::Ending;
-use crate::ids::{QpairId, ShareId};
+use crate::ids::QpairId;
 use crate::metrics::ReactorCounters;
-use crate::qpair::{Association, Qpairs, State};
-use crate::request::{List, Request, RequestId, RequestTable, Stage, Task};
+use crate::qpair::{Association, Qpairs};
+use crate::request::{List, RequestId, RequestTable, Stage};
 use crate::ring::Span;
 use crate::work_id::{WorkId, WorkKind};
 
@@ -113,13 +114,27 @@ impl Queues {
         }
     }
 
-    /// Posts the receive slot of a request again, once its data is not needed.
-    #[inline]
-    pub(super) fn release_receive(&mut self, id: RequestId) {
-        if let Some(slot) = self.requests[id].receive.take() {
-            let port = self.qpairs[self.requests[id].qpair].port;
-            self.repost(port, slot);
+    /// A running command, with what belongs to it.
+    #[inline(always)]
+    pub(super) fn command(&mut self, id: RequestId) -> Command<'_> {
+        let (request, free) = self.requests.entry(id);
+        Command {
+            id,
+            queue: &mut self.qpairs[request.qpair],
+            request,
+            ports: &mut self.ports,
+            free,
+            dirty: &mut self.dirty,
+            lost: &mut self.lost,
+            ended: &mut self.ended,
         }
+    }
+
+    /// The command that a completion is about.
+    #[inline(always)]
+    pub(super) fn command_of(&mut self, work: WorkId) -> Command<'_> {
+        let id = self.requests.find(work);
+        self.command(id)
     }
 
     /// The in-capsule data of a request, where it landed.
@@ -139,14 +154,6 @@ impl Queues {
     pub(super) fn association(&self, id: RequestId) -> &Association {
         let association = self.qpairs[self.requests[id].qpair].association.as_ref();
         association.expect("an I/O queue is connected")
-    }
-
-    /// The share that the buffers of a request count for. A Connect has none yet; what it
-    /// was promised is given back before it has.
-    #[inline]
-    pub(super) fn share_of(&self, request: &Request) -> Option<ShareId> {
-        let share = self.qpairs[request.qpair].share;
-        share.filter(|_| !matches!(request.task, Task::Connect))
     }
 
     /// A command begins to wait.
@@ -181,48 +188,15 @@ impl Queues {
         }
     }
 
-    /// Has room in the outbox for so much work.
-    #[inline]
-    pub(super) fn make_room(&mut self, qpair: QpairId, count: usize) {
-        if !self.qpairs[qpair].outbox.has_room(count) {
-            self.flush_outbox(qpair);
-        }
-    }
-
-    /// Adds an RDMA READ to what is posted at the end of the round.
-    pub(super) fn push_read(&mut self, qpair: QpairId, work: SendWork) {
-        self.make_room(qpair, 1);
-        let queue = &mut self.qpairs[qpair];
-        if queue.outbox.is_empty() {
-            self.dirty.push(qpair);
-        }
-        queue.outbox.push_other(work);
-    }
-
-    /// Posts what a queue pair has in its outbox, as one chain.
+    /// Posts what a queue pair has in its outbox.
     fn flush_outbox(&mut self, qpair: QpairId) {
-        let Some(queue) = self.qpairs.get(qpair) else {
-            return;
-        };
-        if queue.outbox.is_empty() {
+        if self.qpairs.get(qpair).is_none() {
             return;
         }
         let queue = &mut self.qpairs[qpair];
-        let outbox = queue.outbox.take();
-        let posted = match &mut self.ports[queue.port] {
-            Some(port) => port.endpoint().post(queue.qp, &outbox),
-            None => Err(PostError::Broken),
-        };
-        match posted {
-            Ok(()) => {}
-            Err(PostError::Full) => panic!("more posted than there were credits for"),
-            // The connection's event says why. None of the chain completes.
-            Err(PostError::Broken) => {
-                let work = outbox.iter().map(|work| WorkId::decode(work.id));
-                self.lost.extend(work);
-            }
+        if !queue.outbox.is_empty() {
+            post_outbox(queue, self.ports[queue.port].as_mut(), &mut self.lost);
         }
-        queue.outbox.give_back(outbox);
     }
 
     /// Work on a queue pair failed, so it is broken.
@@ -242,15 +216,5 @@ impl Queues {
     pub(super) fn execute_later(&mut self, id: RequestId) {
         let waiting = &mut self.commands;
         self.requests.push_back(waiting, id, Stage::AwaitingReactor);
-    }
-
-    /// A request of a queue pair was freed.
-    #[inline]
-    pub(super) fn request_ended(&mut self, qpair: QpairId) {
-        let queue = &mut self.qpairs[qpair];
-        queue.requests -= 1;
-        if queue.state == State::Closed && queue.requests == 0 {
-            self.ended.push(qpair);
-        }
     }
 }

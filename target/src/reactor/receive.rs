@@ -7,7 +7,7 @@ use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{FromZeros, Sqe, Status, U16};
 
 use super::admission;
-use super::buffers;
+use super::command::{Command, Stop};
 use super::io::Io;
 use super::lines::Capsule;
 use super::plan;
@@ -19,7 +19,7 @@ use crate::ids::QpairId;
 use crate::metrics::Way;
 use crate::qpair::QueuePair;
 use crate::registry::KEEP_ALIVE_EXPIRED;
-use crate::request::{RequestId, Task};
+use crate::request::Task;
 use crate::work_id::WorkKind;
 
 /// Bytes of in-capsule data, if this is a capsule and its queue may send it.
@@ -85,22 +85,20 @@ pub(super) fn capsule_arrived(
     // With fewer taken every host is within its share.
     let free = queues.requests.free();
     if free < queues.plenty || !queues.lines.is_empty() || queues.hold_until.is_some() {
-        let mut capsule = Capsule {
+        let capsule = Capsule {
             qpair,
             slot: Some(slot),
             sqe: Sqe::new_zeroed(),
             data_bytes,
             seen_ns: now.ns,
         };
-        port.slots().read_sqe(slot, &mut capsule.sqe);
-        if admission::may_go(queues, io, now, capsule) {
-            admit(queues, io, now, capsule);
-        }
+        wait_or_admit(queues, io, now, index, capsule);
         return Ok(());
     }
     queue.requests += 1;
-    let slots = port.slots();
-    let (id, request) = queues.requests.take(qpair, |sqe| slots.read_sqe(slot, sqe));
+    let mut taken = queues.requests.take();
+    port.slots().read_sqe(slot, taken.sqe());
+    let (id, request, free) = taken.begin(qpair);
     request.in_capsule_bytes = data_bytes;
     request.way = Way::seen(now.ns);
     if data_bytes == 0 {
@@ -108,14 +106,39 @@ pub(super) fn capsule_arrived(
     } else {
         request.receive = Some(slot);
     }
-    begin(queues, io, now, id);
+    let command = Command {
+        id,
+        request,
+        queue,
+        ports: &mut queues.ports,
+        free,
+        dirty: &mut queues.dirty,
+        lost: &mut queues.lost,
+        ended: &mut queues.ended,
+    };
+    let stop = plan::pass(command, io, now);
+    if stop != Stop::Nowhere {
+        plan::stopped(queues, io, now, id, stop);
+    }
     Ok(())
+}
+
+/// Takes a request for a capsule if shares allow that, and else has it wait.
+#[cold]
+fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut capsule: Capsule) {
+    if let (Some(port), Some(slot)) = (&queues.ports[port], capsule.slot) {
+        port.slots().read_sqe(slot, &mut capsule.sqe);
+    }
+    if admission::may_go(queues, io, now, capsule) {
+        admit(queues, io, now, capsule);
+    }
 }
 
 /// Takes a request for a capsule that is in its slot no longer, and begins with it.
 pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
-    let take = |sqe: &mut Sqe| *sqe = capsule.sqe;
-    let (id, request) = queues.requests.take(capsule.qpair, take);
+    let mut taken = queues.requests.take();
+    *taken.sqe() = capsule.sqe;
+    let (id, request, _) = taken.begin(capsule.qpair);
     request.in_capsule_bytes = capsule.data_bytes;
     request.way = Way::seen(capsule.seen_ns);
     let queue = &mut queues.qpairs[capsule.qpair];
@@ -130,24 +153,8 @@ pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsul
         queues.repost(port, slot);
     }
     admission::note_begun(queues, io, now, &capsule);
-    begin(queues, io, now, id);
-}
-
-/// Begins with a command: plans it, if it is for a disk.
-#[inline(always)]
-fn begin(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    let request = &mut queues.requests[id];
-    let queue = &queues.qpairs[request.qpair];
-    let planned = match &queue.association {
-        Some(association) if association.qid != 0 => {
-            plan::plan(request, association, queue.port, &mut io.disks)
-        }
-        _ => return queues.execute_later(id),
-    };
-    match planned {
-        Ok(()) => buffers::acquire(queues, io, now, id),
-        Err(status) => respond::fail(queues, io, now, id, status),
-    }
+    let stop = plan::pass(queues.command(id), io, now);
+    plan::stopped(queues, io, now, id, stop);
 }
 
 /// Ends a command that was parked.
@@ -165,7 +172,9 @@ pub(super) fn complete_late(
         cid: U16::new(completion.cid),
         ..Sqe::new_zeroed()
     };
-    let (id, request) = queues.requests.take(qpair, |own| *own = sqe);
+    let mut taken = queues.requests.take();
+    *taken.sqe() = sqe;
+    let (id, request, _) = taken.begin(qpair);
     request.task = Task::LateCompletion;
     let queue = &mut queues.qpairs[qpair];
     queue.requests += 1;

@@ -16,7 +16,6 @@ use std::io;
 use std::time::{Duration, Instant};
 
 use super::disks::Disks;
-use super::predecessors::changes;
 use crate::backend::Progress;
 use crate::ids::QpairId;
 use crate::qpair::Association;
@@ -137,7 +136,7 @@ impl Remains {
         let requests = of_qpair.flat_map(|queue| &queue.commands);
         let requests = requests.map(|id| &self.requests[*id]);
         let changing = requests.filter(|request| match request.task {
-            Task::Io(operation) => changes(operation),
+            Task::Io(kind) => kind.changes(),
             _ => false,
         });
         changing.map(|request| request.sqe.nsid.get()).collect()

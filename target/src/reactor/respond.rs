@@ -8,9 +8,9 @@ use nvme_proto::controller::error_log::Failure;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
+use super::command::{Command, Stop};
 use super::count::count_end;
 use super::io::Io;
-use super::port::Port;
 use super::queues::{Queues, Wait};
 use super::sent;
 use super::time::Now;
@@ -36,18 +36,20 @@ fn claim_send(request: &mut Request, queue: &mut QueuePair) -> bool {
     enough
 }
 
-/// Adds the response of a request, and before it the data, to what its queue pair
+/// Adds the response of a command, and before it the data, to what its queue pair
 /// posts at the end of the round. There are room and credits for that.
 #[inline(always)]
-fn respond(
-    id: RequestId,
-    request: &mut Request,
-    queue: &mut QueuePair,
-    port: &Port,
-    arena: &Arena,
-    dirty: &mut Vec<QpairId>,
-    now: Instant,
-) {
+fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
+    let Command {
+        id,
+        request,
+        queue,
+        ports,
+        dirty,
+        ..
+    } = command;
+    let port = ports[queue.port].as_ref();
+    let port = port.expect("an open queue pair has a port");
     request.set_stage(Stage::Running, Stage::Sending);
     queue.work_posted(now);
     queue.command_ends();
@@ -83,8 +85,52 @@ fn respond(
     });
 }
 
-/// Ends a command: what it asked for is done, or failed.
-#[inline]
+/// Ends a command: what it asked for is done, or failed. Answers it, unless it has to wait
+/// for credits.
+#[inline(always)]
+pub(super) fn pass(
+    mut command: Command<'_>,
+    io: &mut Io,
+    now: &Now,
+    status: Status,
+    result: u64,
+) -> Stop {
+    let Command { request, queue, .. } = &mut command;
+    request.end(status, result, now.ns);
+    let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
+    if status != Status::SUCCESS && to_host {
+        // Nothing but the response goes to the host.
+        request.transfer = DataTransfer::None;
+    }
+    count_end(request, status, queue.association.as_ref(), &io.disks);
+    let keeps_data = status == Status::SUCCESS && to_host;
+    if !keeps_data {
+        command.release_buffers(io);
+    }
+    command.release_receive();
+    command.make_room(RESPONSE_WORK);
+    let Command { request, queue, .. } = &mut command;
+    if !queue.is_open() {
+        sent::abandon(command, io);
+    } else if queue.awaiting_send.is_empty() && claim_send(request, queue) {
+        respond(command, &io.arena, now.at);
+    } else {
+        return Stop::Respond;
+    }
+    Stop::Nowhere
+}
+
+/// A command that stopped here waits for credits.
+pub(super) fn stopped(queues: &mut Queues, id: RequestId, stop: Stop) {
+    if stop == Stop::Respond {
+        let queue = &mut queues.qpairs[queues.requests[id].qpair];
+        let waiting = &mut queue.awaiting_send;
+        queues.requests.push_back(waiting, id, Stage::AwaitingSend);
+        queues.count_wait(id, Wait::Send);
+    }
+}
+
+/// Ends a command, from wherever it is.
 pub(super) fn finish(
     queues: &mut Queues,
     io: &mut Io,
@@ -93,21 +139,8 @@ pub(super) fn finish(
     status: Status,
     result: u64,
 ) {
-    let request = &mut queues.requests[id];
-    request.end(status, result, now.ns);
-    let to_host = matches!(request.transfer, DataTransfer::ToHost(_));
-    if status != Status::SUCCESS && to_host {
-        // Nothing but the response goes to the host.
-        request.transfer = DataTransfer::None;
-    }
-    let keeps_data = status == Status::SUCCESS && to_host;
-    let queue = &queues.qpairs[request.qpair];
-    count_end(request, queue.association.as_ref(), &io.disks);
-    if !keeps_data && request.holds_buffers() {
-        sent::release_buffers(queues, io, id);
-    }
-    queues.release_receive(id);
-    answer(queues, io, now, id);
+    let stop = pass(queues.command(id), io, now, status, result);
+    stopped(queues, id, stop);
 }
 
 /// Ends a command with an error, which the host finds in its error log too.
@@ -128,35 +161,9 @@ pub(super) fn fail(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, s
     finish(queues, io, now, id, status.with_more(), 0);
 }
 
-/// Answers a command whose end is known and counted, once it can be.
-#[inline(always)]
-fn answer(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
-    let qpair = queues.requests[id].qpair;
-    queues.make_room(qpair, RESPONSE_WORK);
-    let Queues {
-        requests,
-        qpairs,
-        ports,
-        dirty,
-        ..
-    } = queues;
-    let (request, queue) = (&mut requests[id], &mut qpairs[qpair]);
-    if !queue.is_open() {
-        return sent::abandon(queues, io, id);
-    }
-    if queue.awaiting_send.is_empty() && claim_send(request, queue) {
-        let port = ports[queue.port].as_ref();
-        let port = port.expect("an open queue pair has a port");
-        return respond(id, request, queue, port, &io.arena, dirty, now.at);
-    }
-    requests.push_back(&mut queue.awaiting_send, id, Stage::AwaitingSend);
-    queues.count_wait(id, Wait::Send);
-}
-
 /// Posts the responses that a queue pair has credits for.
 pub(super) fn pump_sends(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId) {
     loop {
-        queues.make_room(qpair, RESPONSE_WORK);
         let queue = &mut queues.qpairs[qpair];
         let Some(id) = queue.awaiting_send.front() else {
             return;
@@ -165,9 +172,8 @@ pub(super) fn pump_sends(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId
             return;
         }
         queues.requests.pop_front(&mut queue.awaiting_send);
-        let port = queues.ports[queue.port].as_ref();
-        let port = port.expect("an open queue pair has a port");
-        let (request, dirty) = (&mut queues.requests[id], &mut queues.dirty);
-        respond(id, request, queue, port, &io.arena, dirty, now.at);
+        let mut command = queues.command(id);
+        command.make_room(RESPONSE_WORK);
+        respond(command, &io.arena, now.at);
     }
 }

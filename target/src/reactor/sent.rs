@@ -2,13 +2,14 @@
 
 use cairn_rdma::WorkStatus;
 
+use super::command::Command;
 use super::count::count_way;
 use super::io::Io;
 use super::queues::{Broken, Queues};
 use super::time::Now;
 use crate::ending::Ending;
 use crate::ids::QpairId;
-use crate::request::{RequestId, Stage};
+use crate::request::Stage;
 use crate::work_id::{WorkId, WorkKind};
 
 /// A SEND ended, well or not: nothing of the request is left. The result is its queue
@@ -16,7 +17,7 @@ use crate::work_id::{WorkId, WorkKind};
 ///
 /// # Errors
 /// The queue pair must be closed.
-#[inline]
+#[inline(always)]
 pub(super) fn send_ended(
     queues: &mut Queues,
     io: &mut Io,
@@ -24,20 +25,17 @@ pub(super) fn send_ended(
     work: WorkId,
     status: WorkStatus,
 ) -> Result<Option<QpairId>, Broken> {
-    let (id, request) = queues.requests.find_mut(work);
+    let mut command = queues.command_of(work);
+    let Command { request, queue, .. } = &mut command;
     request.set_stage(Stage::Sending, Stage::Running);
     let (qpair, close_after) = (request.qpair, request.close_after);
-    let queue = &mut queues.qpairs[qpair];
     queue.send_credits += u32::from(request.send_work);
     queue.work_returned(now.at);
     let others_wait = queue.is_open() && queue.has_waiting();
     if status.is_success() && !close_after {
         count_way(request, queue.association.as_ref(), &io.disks, now.ns);
     }
-    if request.holds_buffers() {
-        release_buffers(queues, io, id);
-    }
-    free(queues, io, id);
+    free(command, io);
     if !status.is_success() {
         return Err(queues.work_failed(qpair, WorkKind::Send, status));
     }
@@ -57,25 +55,17 @@ pub(super) fn write_failed(queues: &mut Queues, work: WorkId, status: WorkStatus
 }
 
 /// Ends a command whose queue is gone.
-pub(super) fn abandon(queues: &mut Queues, io: &mut Io, id: RequestId) {
-    queues.release_receive(id);
-    release_buffers(queues, io, id);
-    queues.requests[id].take_permit().abandoned();
-    free(queues, io, id);
+#[cold]
+pub(super) fn abandon(mut command: Command<'_>, io: &mut Io) {
+    command.release_receive();
+    command.request.take_permit().abandoned();
+    free(command, io);
 }
 
-/// Gives the buffers of a request back.
-pub(super) fn release_buffers(queues: &mut Queues, io: &mut Io, id: RequestId) {
-    let share = queues.share_of(&queues.requests[id]);
-    io.release_buffers(&mut queues.requests[id], share);
-}
-
-/// Frees a request of which nothing is left.
+/// Frees a request: its buffers, its disk, its place.
 #[inline(always)]
-pub(super) fn free(queues: &mut Queues, io: &mut Io, id: RequestId) {
-    let request = &mut queues.requests[id];
-    let qpair = request.qpair;
-    io.disks.end(request, &mut io.ring);
-    queues.requests.release(id);
-    queues.request_ended(qpair);
+pub(super) fn free(mut command: Command<'_>, io: &mut Io) {
+    command.release_buffers(io);
+    io.disks.end(command.request, &mut io.ring);
+    command.free();
 }

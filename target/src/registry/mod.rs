@@ -18,7 +18,7 @@ use nvme_proto::wire::Nqn;
 
 pub(crate) use controller::ControllerShared;
 pub(crate) use counters::IoCounters;
-pub(crate) use places::{Full, Place, Places};
+pub(crate) use places::{Evicted, Full, Place, PlaceId, Places};
 pub(crate) use post::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use queue::QueueShared;
 pub(crate) use subsystem::{KEEP_ALIVE_EXPIRED, SubsystemShared, Way};

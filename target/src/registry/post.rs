@@ -15,7 +15,7 @@ use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
-use super::{IoCounters, Place, Ward};
+use super::{IoCounters, Place, PlaceId, Ward};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
 use crate::ids::QpairId;
@@ -77,6 +77,11 @@ pub(crate) enum Message {
         qpair: QpairId,
         /// Why.
         ending: Ending,
+    },
+    /// Close the queue pair that has this place, unless its Connect has come.
+    Displace {
+        /// Which.
+        place: PlaceId,
     },
     /// Abort a command if that is still possible, and tell the subsystem.
     Abort {

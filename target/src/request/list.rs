@@ -82,7 +82,9 @@ mod tests {
                 cid: U16::new(cid),
                 ..Sqe::new_zeroed()
             };
-            let (id, _) = table.take(QpairId::NONE, |own| *own = sqe);
+            let mut taken = table.take();
+            *taken.sqe() = sqe;
+            let (id, ..) = taken.begin(QpairId::NONE);
             table.push_back(&mut list, id, Stage::AwaitingBuffer);
         }
         (table, list)
@@ -93,7 +95,8 @@ mod tests {
         while let Some(id) = table.pop_front(list) {
             order.push(table[id].cid());
             table[id].take_permit().abandoned();
-            table.release(id);
+            let (request, free) = table.entry(id);
+            request.release(id, free);
         }
         order
     }

@@ -12,7 +12,7 @@ pub(crate) use permit::Permit;
 
 use cairn_rdma::Sge;
 use nvme_proto::controller::{AdminCommand, Completion};
-use nvme_proto::io::Operation;
+use nvme_proto::io::OperationKind;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FromZeros, Sqe, Status};
 
@@ -73,7 +73,7 @@ pub(crate) enum Task {
     /// A command of an admin queue.
     Admin(AdminCommand),
     /// A command of an I/O queue.
-    Io(Operation),
+    Io(OperationKind),
     /// The late completion of a command that was parked.
     LateCompletion,
 }
@@ -127,6 +127,23 @@ pub(crate) struct Request {
     pub(crate) close_after: bool,
 }
 
+// Panics are functions with arguments by value: what they show then stays in registers.
+
+#[cold]
+fn wrong_stage(stage: Stage, from: Stage, to: Stage) -> ! {
+    panic!("a request that is {stage:?}, not {from:?}, was to become {to:?}");
+}
+
+#[cold]
+fn not_free(id: RequestId) -> ! {
+    panic!("{id:?} is not free");
+}
+
+#[cold]
+fn too_late(work: WorkId) -> ! {
+    panic!("{work:?} came too late");
+}
+
 /// How a command looks that has not ended yet.
 const UNFINISHED: Completion = Completion {
     cid: 0,
@@ -165,11 +182,10 @@ impl Request {
     }
 
     /// Takes on a command. What is held by reference or by count was let go of before
-    /// the request was freed ([`RequestTable::release`]); all else is set here.
+    /// the request was freed ([`Request::release`]); all else is set here.
     #[inline(always)]
-    fn begin(&mut self, qpair: QpairId, read_sqe: impl FnOnce(&mut Sqe)) {
+    fn begin(&mut self, qpair: QpairId) {
         self.stage = Stage::Running;
-        read_sqe(&mut self.sqe);
         self.permit = Some(Permit::new(self.cid()));
         self.qpair = qpair;
         self.in_capsule_bytes = 0;
@@ -226,7 +242,9 @@ impl Request {
     /// Hands it to someone, or takes it back (`Running`).
     #[inline]
     pub(crate) fn set_stage(&mut self, from: Stage, to: Stage) {
-        assert_eq!(self.stage, from, "it was to become {to:?}");
+        if self.stage != from {
+            wrong_stage(self.stage, from, to);
+        }
         self.stage = to;
     }
 
@@ -241,6 +259,42 @@ impl Request {
         self.way.done(now_ns);
     }
 
+    /// Frees it: no room has it any more.
+    ///
+    /// # Panics
+    /// If something of it is left.
+    #[inline(always)]
+    pub(crate) fn release(&mut self, id: RequestId, free: &mut FreeList) {
+        // One look at all of it. What is left is found out only if something is.
+        if self.stage != Stage::Running || self.is_held() {
+            self.refuse_release(id);
+        }
+        self.stage = Stage::Free;
+        self.generation = self.generation.wrapping_add(1);
+        free.0.push(id);
+    }
+
+    /// Whether something of it is left.
+    #[inline(always)]
+    fn is_held(&self) -> bool {
+        self.permit.is_some()
+            | self.next.is_some()
+            | self.data.is_some()
+            | self.scratch.is_some()
+            | self.receive.is_some()
+            | self.disk.is_some()
+            | self.busy.is_some()
+            | (self.reserved > 0)
+    }
+
+    #[cold]
+    fn refuse_release(&self, id: RequestId) -> ! {
+        assert_eq!(self.stage, Stage::Running, "{id:?} is with someone");
+        assert!(self.permit.is_none(), "{id:?} is unanswered");
+        assert_eq!(self.next, None, "{id:?} waits for something");
+        panic!("{id:?} has buffers, a share, a receive slot or a disk: {self:?}");
+    }
+
     /// The one end of the command.
     pub(crate) fn take_permit(&mut self) -> Permit {
         self.permit.take().expect("a command ends once")
@@ -251,8 +305,35 @@ impl Request {
 #[derive(Debug)]
 pub(crate) struct RequestTable {
     requests: Vec<Request>,
-    free: Vec<RequestId>,
+    free: FreeList,
 }
+
+/// A request that was just taken. Its SQE is read straight into it, and then it begins.
+#[must_use = "a request that was taken begins"]
+pub(crate) struct Taken<'a> {
+    id: RequestId,
+    request: &'a mut Request,
+    free: &'a mut FreeList,
+}
+
+impl<'a> Taken<'a> {
+    /// Where the SQE goes.
+    #[inline(always)]
+    pub(crate) fn sqe(&mut self) -> &mut Sqe {
+        &mut self.request.sqe
+    }
+
+    /// The command of this SQE, which came on this queue pair, begins.
+    #[inline(always)]
+    pub(crate) fn begin(self, qpair: QpairId) -> (RequestId, &'a mut Request, &'a mut FreeList) {
+        self.request.begin(qpair);
+        (self.id, self.request, self.free)
+    }
+}
+
+/// The requests of a table that are free.
+#[derive(Debug)]
+pub(crate) struct FreeList(Vec<RequestId>);
 
 impl RequestTable {
     /// Room for `capacity` commands in progress.
@@ -260,13 +341,13 @@ impl RequestTable {
         Self {
             requests: (0..capacity).map(|_| Request::free()).collect(),
             // Backwards, so that the first is used first.
-            free: (0..capacity).rev().map(RequestId).collect(),
+            free: FreeList((0..capacity).rev().map(RequestId).collect()),
         }
     }
 
     /// Whether all are taken.
     pub(crate) fn is_full(&self) -> bool {
-        self.free.is_empty()
+        self.free.0.is_empty()
     }
 
     /// How many there are.
@@ -277,12 +358,12 @@ impl RequestTable {
     /// How many are free.
     #[inline]
     pub(crate) fn free(&self) -> usize {
-        self.free.len()
+        self.free.0.len()
     }
 
     /// How many are taken.
     pub(crate) fn in_use(&self) -> usize {
-        self.requests.len() - self.free.len()
+        self.requests.len() - self.free.0.len()
     }
 
     /// No command will be answered any more.
@@ -295,42 +376,21 @@ impl RequestTable {
     ///
     /// # Panics
     /// If all are taken: see [`Self::is_full`].
-    // Always: the SQE is then read from its receive slot straight into the request.
     #[inline(always)]
-    pub(crate) fn take(
-        &mut self,
-        qpair: QpairId,
-        read_sqe: impl FnOnce(&mut Sqe),
-    ) -> (RequestId, &mut Request) {
-        let id = self.free.pop().expect("a request is free");
+    pub(crate) fn take(&mut self) -> Taken<'_> {
+        let id = self.free.0.pop().expect("a request is free");
         let request = &mut self.requests[id.index()];
-        assert_eq!(request.stage, Stage::Free, "{id:?}");
-        request.begin(qpair, read_sqe);
-        (id, request)
+        if request.stage != Stage::Free {
+            not_free(id);
+        }
+        let free = &mut self.free;
+        Taken { id, request, free }
     }
 
-    /// Frees a request that nobody has any more.
-    ///
-    /// # Panics
-    /// If something of it is left.
+    /// A request, and the list that it goes back to.
     #[inline(always)]
-    pub(crate) fn release(&mut self, id: RequestId) {
-        let request = &mut self.requests[id.index()];
-        assert_eq!(request.stage, Stage::Running, "{id:?} is with someone");
-        assert!(request.permit.is_none(), "{id:?} is unanswered");
-        assert_eq!(request.next, None, "{id:?} waits for something");
-        assert!(
-            request.data.is_none() && request.scratch.is_none(),
-            "{id:?} has buffers"
-        );
-        assert!(
-            request.receive.is_none() && request.disk.is_none() && request.busy.is_none(),
-            "{id:?} holds on"
-        );
-        assert_eq!(request.reserved, 0, "{id:?} keeps its share");
-        request.stage = Stage::Free;
-        request.generation = request.generation.wrapping_add(1);
-        self.free.push(id);
+    pub(crate) fn entry(&mut self, id: RequestId) -> (&mut Request, &mut FreeList) {
+        (&mut self.requests[id.index()], &mut self.free)
     }
 
     /// Hands a request to someone, or takes it back (`Running`).
@@ -361,8 +421,9 @@ impl RequestTable {
     pub(crate) fn find_mut(&mut self, work: WorkId) -> (RequestId, &mut Request) {
         let id = RequestId(work.slot());
         let request = &mut self[id];
-        let generation = request.generation;
-        assert_eq!(generation, work.generation(), "{work:?} came too late");
+        if request.generation != work.generation() {
+            too_late(work);
+        }
         (id, request)
     }
 
@@ -412,14 +473,19 @@ mod tests {
 
     fn table_of_two() -> (RequestTable, RequestId, RequestId) {
         let mut table = RequestTable::new(2);
-        let (first, _) = table.take(QpairId::NONE, |_| ());
-        let (second, _) = table.take(QpairId::NONE, |_| ());
+        let (first, ..) = table.take().begin(QpairId::NONE);
+        let (second, ..) = table.take().begin(QpairId::NONE);
         (table, first, second)
+    }
+
+    fn release(table: &mut RequestTable, id: RequestId) {
+        let (request, free) = table.entry(id);
+        request.release(id, free);
     }
 
     fn end(table: &mut RequestTable, id: RequestId) {
         table[id].take_permit().answered();
-        table.release(id);
+        release(table, id);
     }
 
     #[test]
@@ -428,7 +494,7 @@ mod tests {
         assert!(table.is_full());
         end(&mut table, first);
         assert_eq!(table.in_use(), 1);
-        assert_eq!(table.take(QpairId::NONE, |_| ()).0, first);
+        assert_eq!(table.take().begin(QpairId::NONE).0, first);
         end(&mut table, first);
         end(&mut table, second);
         assert_eq!(table.in_use(), 0);
@@ -450,7 +516,7 @@ mod tests {
     fn an_unanswered_command_cannot_be_freed() {
         let (mut table, first, second) = table_of_two();
         table[second].take_permit().answered();
-        table.release(first);
+        release(&mut table, first);
     }
 
     #[test]
@@ -461,6 +527,6 @@ mod tests {
             table[id].take_permit().answered();
         }
         table.set_stage(first, Stage::Running, Stage::InBackend);
-        table.release(first);
+        release(&mut table, first);
     }
 }

@@ -16,7 +16,7 @@ use nvme_proto::wire::{IntoBytes, Nqn};
 use super::control::{Control, QUEUE_PAIRS_MAX, QUEUE_PAIRS_RESERVED};
 use crate::ana::ListenerShared;
 use crate::marking::MarkingPolicy;
-use crate::registry::{Admitted, Full, Load, Mailbox, Place};
+use crate::registry::{Admitted, Evicted, Full, Load, Mailbox, Message, Place};
 
 /// What an accepted request comes to.
 struct Admission {
@@ -173,16 +173,25 @@ impl Control {
         if request.peer_responder_resources == 0 {
             return Err(RejectStatus::INVALID_IRD.into());
         }
-        let place = self.places.take(request.peer.ip()).map_err(Refused::Full)?;
         let loads: Vec<Load> = self.mailboxes.iter().map(Mailbox::load).collect();
-        let reserved = if place.is_known() {
-            0
-        } else {
-            QUEUE_PAIRS_RESERVED
+        let lightest = |reserved: u16| {
+            let limit = usize::from(QUEUE_PAIRS_MAX - reserved);
+            Load::lightest(&loads, cm.qid.get(), limit)
         };
-        let limit = usize::from(QUEUE_PAIRS_MAX - reserved);
-        let reactor = Load::lightest(&loads, cm.qid.get(), limit);
-        let reactor = reactor.ok_or(RejectStatus::NO_RESOURCES)?;
+        let is_short = lightest(QUEUE_PAIRS_RESERVED).is_none();
+        let taken = self.places.take(request.peer.ip(), is_short);
+        let (place, evicted) = taken.map_err(Refused::Full)?;
+        if let Some(Evicted { place, reactor }) = evicted {
+            self.mailboxes[reactor].send(Message::Displace { place });
+        }
+        let reserved = match (place.is_known(), evicted) {
+            (true, _) => 0,
+            (false, None) => QUEUE_PAIRS_RESERVED,
+            // Until the other one's queue pair is gone there is one more.
+            (false, Some(_)) => QUEUE_PAIRS_RESERVED / 2,
+        };
+        let reactor = lightest(reserved).ok_or(RejectStatus::NO_RESOURCES)?;
+        place.assign(reactor);
         Ok(Admission {
             reactor,
             cm,

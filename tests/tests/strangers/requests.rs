@@ -30,20 +30,32 @@ fn claimed_addresses_keep_no_host_out_at_3000_a_second() {
     claimed_addresses_keep_no_host_out(3000);
 }
 
+/// Requests from addresses of 600 networks, one of each: no network is more crowded than
+/// that of a new host.
+#[test]
+fn claimed_networks_keep_no_host_out() {
+    let networks = (0..600).map(|number| Ipv4Addr::from_bits((127 << 24) + (number << 8) + 9));
+    keep_no_host_out(3000, own_loopback_address(), networks.collect());
+}
+
 /// Requests from addresses that were claimed, of several networks, to which no host
 /// answers. One of them is a host's own, others are its neighbours'; it connects all the
 /// same, and so do hosts that the target has never seen.
 fn claimed_addresses_keep_no_host_out(rate: u32) {
-    let victim = Victim::start();
-    let remote = victim.address().ip();
     let known = own_loopback_address();
-    connect(&victim, known).unwrap();
     let networks = [known, [127, 77, 0, 0].into(), [127, 77, 1, 0].into()];
     let addresses = networks.into_iter().flat_map(|network: Ipv4Addr| {
         let network = network.to_bits() & !0xff;
         (201..=250).map(move |host| Ipv4Addr::from_bits(network + host))
     });
-    let flood = Flood::start(addresses.chain([known]).collect(), remote, rate);
+    keep_no_host_out(rate, known, addresses.chain([known]).collect());
+}
+
+fn keep_no_host_out(rate: u32, known: Ipv4Addr, strangers: Vec<Ipv4Addr>) {
+    let victim = Victim::start();
+    let remote = victim.address().ip();
+    connect(&victim, known).unwrap();
+    let flood = Flood::start(strangers, remote, rate);
     let (mut failures, mut failures_of_new) = (0, 0);
     let mut before = 0;
     for _ in 0..CONNECTS {

@@ -18,6 +18,8 @@ use super::PATIENCE;
 
 /// More connections than a reactor takes.
 const CONNECTIONS: u32 = 1100;
+/// Tries of a host that is new.
+const TRIES: u32 = 5;
 /// Connects of each host meanwhile.
 const CONNECTS: u32 = 5;
 
@@ -63,6 +65,34 @@ fn one_address_refuses_no_other(
         thread::sleep(Duration::from_millis(50));
     }
     assert!(silent.stop() > 0, "nothing was refused");
+}
+
+/// Addresses of 600 networks hold all places that strangers may have, and ask again for those
+/// that they lose: a host of another network, which was never here, connects all the same.
+#[test]
+fn many_networks_keep_no_new_host_out() {
+    const NETWORKS: u32 = 600;
+    const HOSTS: u32 = 20;
+    let target = TestTarget::start(&exports());
+    let network = |number: u32| Ipv4Addr::from_bits((10 << 24) + (number << 8) + 1).into();
+    let strangers = (0..NETWORKS).map(network);
+    let silent = Silent::start_with(target.provider(), target.remote(), strangers.collect(), 2);
+    silent.wait_for(2 * NETWORKS);
+    let (mut tries, mut asked) = (0, silent.asked());
+    for number in 0..HOSTS {
+        // Below, among and above theirs. A host asks a few times, as Linux does.
+        let first = [9, 10, 200][number as usize % 3];
+        let local: IpAddr = Ipv4Addr::new(first, 200, number as u8, 1).into();
+        let connected = (0..TRIES).find_map(|_| {
+            tries += 1;
+            connect(&target, &*target.provider(), local).ok()
+        });
+        assert!(connected.is_some(), "host {number} of {HOSTS} got no place");
+        silent.wait_for(asked + 10);
+        asked = silent.asked();
+    }
+    assert!(tries <= 2 * HOSTS, "{tries} tries of {HOSTS} hosts");
+    assert!(silent.stop() > 0, "none of theirs was refused or ended");
 }
 
 /// As many addresses, of as many networks, as it takes to fill all places that strangers
@@ -131,10 +161,21 @@ struct Silent {
 
 impl Silent {
     fn start(provider: Arc<dyn Provider>, remote: SocketAddr, locals: Vec<IpAddr>) -> Self {
+        Self::start_with(provider, remote, locals, 600)
+    }
+
+    /// With so many queue pairs of each address.
+    fn start_with(
+        provider: Arc<dyn Provider>,
+        remote: SocketAddr,
+        locals: Vec<IpAddr>,
+        queue_pairs: u16,
+    ) -> Self {
         let (stop, asked) = (Arc::<AtomicBool>::default(), Arc::<AtomicU32>::default());
         let (stopped, count) = (Arc::clone(&stop), Arc::clone(&asked));
-        let thread =
-            thread::spawn(move || keep_asking(&*provider, remote, &locals, &stopped, &count));
+        let thread = thread::spawn(move || {
+            keep_asking(&*provider, remote, &locals, queue_pairs, &stopped, &count)
+        });
         Self {
             stop,
             asked,
@@ -142,33 +183,38 @@ impl Silent {
         }
     }
 
+    fn asked(&self) -> u32 {
+        self.asked.load(Ordering::Relaxed)
+    }
+
     fn wait_for(&self, asked: u32) {
         let deadline = Instant::now() + PATIENCE;
-        while self.asked.load(Ordering::Relaxed) < asked {
+        while self.asked() < asked {
             assert!(Instant::now() < deadline, "{:?} requests", self.asked);
             thread::sleep(Duration::from_millis(5));
         }
     }
 
-    /// Ends it; returns how many requests were refused.
+    /// Ends it; returns how many connections were refused or ended.
     fn stop(self) -> u32 {
         self.stop.store(true, Ordering::Relaxed);
         self.thread.join().unwrap()
     }
 }
 
-/// Returns how many requests were refused.
+/// Returns how many connections were refused or ended.
 fn keep_asking(
     provider: &dyn Provider,
     remote: SocketAddr,
     locals: &[IpAddr],
+    queue_pairs: u16,
     stopped: &AtomicBool,
     asked: &AtomicU32,
 ) -> u32 {
     let options = EndpointOptions {
         receives: 1,
         completions: 64,
-        queue_pairs: 600,
+        queue_pairs,
     };
     let mut endpoints: Vec<_> = locals
         .iter()
@@ -195,7 +241,10 @@ fn keep_asking(
             for event in events.drain(..) {
                 match event {
                     Event::Rejected { .. } => refused += 1,
-                    Event::Disconnected { qp, .. } => endpoint.disconnect(qp),
+                    Event::Disconnected { qp, .. } => {
+                        refused += 1;
+                        endpoint.disconnect(qp);
+                    }
                     _ => {}
                 }
             }

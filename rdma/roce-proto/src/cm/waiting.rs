@@ -4,8 +4,9 @@
 //! sent there: by an RTU, or a packet for the queue pair that the REP named. Until then
 //! a request takes a place here, and places are few. So that strangers who claim many
 //! addresses keep no host out, a new request takes the place of the oldest one of the
-//! most crowded network: a peer that is there answers within a round trip, long before
-//! its turn comes.
+//! most crowded network, the oldest of all where several are equally crowded: a peer that
+//! is there answers within a round trip, long before as many others have come as there are
+//! places. Proven addresses have places of their own, so they take none of the others.
 
 use crate::time::Instant;
 use alloc::collections::BTreeMap;
@@ -20,8 +21,10 @@ use cairn_rdma::allowance::Allowance;
 const STRANGERS_MAX: usize = 192;
 /// Requests of one address that was never proven.
 const STRANGERS_MAX_PER_PEER: usize = 64;
-/// Requests in all.
+/// Requests in all, those of strangers and of proven addresses.
 const WAITING_MAX: usize = 1024;
+/// Requests of addresses that were proven.
+const KNOWN_MAX: usize = WAITING_MAX - STRANGERS_MAX;
 /// Requests of one address.
 const WAITING_MAX_PER_PEER: usize = 128;
 /// Addresses that are remembered as proven, the latest ones.
@@ -86,11 +89,15 @@ impl Waiting {
         if of_address.count() >= limit {
             return self.evict(|place| place.address == address);
         }
-        let strangers = self.places.iter().filter(|place| !place.is_known).count();
-        if (!is_known && strangers >= STRANGERS_MAX) || self.places.len() >= WAITING_MAX {
-            let crowded = self.most_crowded();
-            return self
-                .evict(|place| !place.is_known && Some(network_of(place.address)) == crowded);
+        let is_of_kind = |place: &&Place| place.is_known == is_known;
+        let limit = if is_known { KNOWN_MAX } else { STRANGERS_MAX };
+        if self.places.iter().filter(is_of_kind).count() >= limit {
+            let crowded = self.most_crowded(is_known);
+            let may_go = |place: &Place| {
+                place.is_known == is_known
+                    && crowded.binary_search(&network_of(place.address)).is_ok()
+            };
+            return self.evict(may_go);
         }
         Verdict::Take
     }
@@ -101,18 +108,16 @@ impl Waiting {
         oldest.map_or(Verdict::Drop, |place| Verdict::Evict(place.id))
     }
 
-    /// The network of most strangers that could lose their places.
-    fn most_crowded(&self) -> Option<IpAddr> {
+    /// The networks that have most places of a kind that could be lost, sorted.
+    fn most_crowded(&self, is_known: bool) -> Vec<IpAddr> {
         let mut count: BTreeMap<IpAddr, usize> = BTreeMap::new();
-        let may_go = |place: &&Place| !place.is_known && place.is_answered;
+        let may_go = |place: &&Place| place.is_known == is_known && place.is_answered;
         for place in self.places.iter().filter(may_go) {
             *count.entry(network_of(place.address)).or_default() += 1;
         }
-        // The same of several in a simulation, too.
-        let most = count
-            .into_iter()
-            .max_by_key(|&(network, count)| (count, network));
-        most.map(|(network, _)| network)
+        let most = count.values().copied().max();
+        count.retain(|_, count| Some(*count) == most);
+        count.into_keys().collect()
     }
 
     pub(super) fn insert(&mut self, id: u32, address: IpAddr) {
@@ -203,6 +208,49 @@ mod tests {
             let verdict = arrive(&mut waiting, id, address(2, id as u8));
             assert_ne!(verdict, Verdict::Evict(10_000));
         }
+    }
+
+    /// Claimed addresses of 600 networks keep asking. A host of another network has a place
+    /// until nearly as many others have come as there are places.
+    #[test]
+    fn a_flood_of_many_networks_leaves_a_new_host_its_time() {
+        let mut waiting = Waiting::default();
+        let mut next: u32 = 0;
+        let mut flood = |waiting: &mut Waiting, requests: usize, host: u32| {
+            for _ in 0..requests {
+                next += 1;
+                let network: IpAddr = (0x0a00_0001 + (next % 600 << 8)).to_be_bytes().into();
+                let verdict = arrive(waiting, next, network);
+                assert_ne!(verdict, Verdict::Evict(host), "after {requests} at most");
+            }
+        };
+        flood(&mut waiting, 2000, u32::MAX);
+        for (round, host) in (1_000_000..1_000_020).enumerate() {
+            // Before, between and behind the networks of the flood.
+            let first = [9, 10, 200][round % 3];
+            let address = [first, 200, round as u8, 1].into();
+            assert_ne!(arrive(&mut waiting, host, address), Verdict::Drop);
+            flood(&mut waiting, STRANGERS_MAX - 1, host);
+            waiting.remove(host);
+        }
+    }
+
+    /// So do addresses that were proven, which open connections and do not confirm them.
+    #[test]
+    fn proven_addresses_of_many_networks_leave_strangers_their_places() {
+        let mut waiting = Waiting::default();
+        for id in 0..10_000 {
+            let network = [10, (id % 600 >> 8) as u8, id as u8, 1].into();
+            waiting.prove(network);
+            assert_ne!(arrive(&mut waiting, id, network), Verdict::Drop);
+        }
+        let host = 1_000_000;
+        assert_ne!(arrive(&mut waiting, host, address(2, 1)), Verdict::Drop);
+        for id in 0..1000 {
+            let network = [10, 0, id as u8, 1].into();
+            assert_ne!(arrive(&mut waiting, id, network), Verdict::Evict(host));
+        }
+        assert!(waiting.places.len() <= WAITING_MAX);
     }
 
     #[test]
