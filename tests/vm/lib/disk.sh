@@ -24,6 +24,7 @@ verified_fio() {
 
 # start_verified_io DEVICE [OPTION...]: I/O in the background, fio after fio until end_verified_io.
 # (One long fio would be checked only as far as it came when it was stopped.)
+# With --rate_iops=READS,WRITES an emulated processor has time for what the scenario does beside it.
 start_verified_io() {
     local device=$1
     shift

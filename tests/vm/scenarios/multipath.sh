@@ -90,7 +90,7 @@ done
 assert_no_nvme_warnings
 
 step "I/O takes the optimized path, and moves when a reload says so"
-start_verified_io "$device"
+start_verified_io "$device" --rate_iops=100,100
 wait_for 20 "I/O by path one" io_goes_by "$FABRIC_ADDR" "$OTHER_ADDR"
 one_config inaccessible
 kill -HUP "$(pid_of one)"

@@ -227,17 +227,11 @@ pub(crate) fn choose<'a>(
         .collect())
 }
 
-/// The profile by which `cargo nextest` builds: programs of it are compiled once for both.
-pub(crate) const PROFILE_OF_TESTS: &str = "dev";
-
 /// The profile that these scenarios' programs are built by: those that measure need all of the
-/// optimizer, those of every test run share a build with the tests, and the others, which are many
-/// and run long, have a quicker build of their own.
+/// optimizer, the others a build that is done soon.
 pub(crate) fn profile(scenarios: &[&Scenario]) -> &'static str {
     if scenarios.iter().any(|s| s.by_name) {
         "release"
-    } else if scenarios.iter().all(|s| s.main) {
-        PROFILE_OF_TESTS
     } else {
         "lab"
     }
@@ -250,10 +244,7 @@ pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> 
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        Network, Options, PROFILE_OF_TESTS, Program, Scenario, Share, Variable, choose, profile,
-        programs,
-    };
+    use super::{Network, Options, Program, Scenario, Share, Variable, choose, profile, programs};
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
@@ -305,11 +296,7 @@ mod tests {
         let measures = choose(&known, &["measures".into()]).unwrap();
         assert_eq!(measures.len(), 1);
         assert_eq!(profile(&measures), "release");
-        let main = choose(&known, &["b".into()]).unwrap();
-        assert_eq!(main[0].name, "b");
-        assert_eq!(profile(&main), PROFILE_OF_TESTS);
-        let both = choose(&known, &["a".into(), "b".into()]).unwrap();
-        assert_eq!(profile(&both), "lab");
+        assert_eq!(choose(&known, &["b".into()]).unwrap()[0].name, "b");
         let error = choose(&known, &["b".into(), "c".into()]).err().unwrap();
         assert!(error.to_string().contains("no such scenario: c"), "{error}");
     }

@@ -7,8 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::process;
-use super::scenario::{self, Program};
+use super::scenario::Program;
 
 /// The workspace, and the folders of it that a guest sees.
 pub(crate) struct Tree {
@@ -89,11 +88,6 @@ impl Tree {
                 Program::Binary(name) => ["--bin", name],
                 Program::Example(name) => ["--example", name],
             }));
-            if profile == scenario::PROFILE_OF_TESTS {
-                // With a test among them cargo chooses the features of dependencies as for a build
-                // of all tests, which then takes these programs instead of building its own.
-                cargo.args(["--test", "words"]);
-            }
             let status = cargo.status().context("cannot run cargo")?;
             ensure!(status.success(), "cargo build of {programs:?} failed");
         }
@@ -102,33 +96,16 @@ impl Tree {
                 Program::Binary(name) => ("", name),
                 Program::Example(name) => ("examples", name),
             };
-            // The profile dev is the one whose folder has another name.
-            let output = if profile == scenario::PROFILE_OF_TESTS {
-                "debug"
-            } else {
-                profile
-            };
-            let built = self.build.join(output).join(folder).join(name);
-            ensure!(
-                built.exists(),
-                "no program at {}: build it, or leave out --no-build",
-                built.display()
-            );
-            copy_without_debug_information(&built, &self.programs().join(name))?;
+            let built = self.build.join(profile).join(folder).join(name);
+            fs::copy(&built, self.programs().join(name)).with_context(|| {
+                format!(
+                    "no program at {}: build it, or leave out --no-build",
+                    built.display()
+                )
+            })?;
         }
         Ok(())
     }
-}
-
-/// Each guest reads the whole program before its scenario begins, and debug information is most of
-/// it. Without binutils it goes along.
-fn copy_without_debug_information(from: &Path, to: &Path) -> Result<()> {
-    let mut strip = process::command("strip");
-    strip.arg("--strip-debug").arg("-o").arg(to).arg(from);
-    if process::output(&mut strip).is_err() {
-        fs::copy(from, to).with_context(|| format!("cannot copy {}", from.display()))?;
-    }
-    Ok(())
 }
 
 /// Like `mkdir -p`, with the path in the error.
