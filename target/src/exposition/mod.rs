@@ -151,7 +151,7 @@ mod tests {
     #[test]
     fn reactors_that_make_no_rounds_are_not_alive() {
         let (_, outlook) = watch::channel(Arc::default());
-        let panics = Panics::new(true);
+        let panics = Arc::new(Panics::new(true));
         let (mailbox, _inbox) = Mailbox::new().unwrap();
         let reactor = Arc::new(ReactorCounters::default());
         let observed = Observed::new(
