@@ -1,0 +1,224 @@
+//! Places, by address and network.
+
+use super::*;
+
+struct Door {
+    state: State,
+    now: Instant,
+    /// The places that were taken, by address.
+    taken: Vec<(IpAddr, PlaceId)>,
+    evicted: Vec<PlaceId>,
+}
+
+impl Door {
+    fn new() -> Self {
+        Self {
+            state: State::default(),
+            now: Instant::now(),
+            taken: Vec::new(),
+            evicted: Vec::new(),
+        }
+    }
+
+    fn take(&mut self, address: &str) -> Result<PlaceId, Full> {
+        self.take_of(address.parse().unwrap(), false)
+    }
+
+    fn take_of(&mut self, address: IpAddr, is_short: bool) -> Result<PlaceId, Full> {
+        let host = host_of(address);
+        let (id, evicted) = self.state.take(host, is_short, self.now)?;
+        let waiting = self.state.waiting.get_mut(&id);
+        waiting.unwrap().reactor = Some(3);
+        if let Some(Evicted { place, reactor }) = evicted {
+            assert_eq!(reactor, 3);
+            self.evicted.push(place);
+        }
+        self.taken.push((host, id));
+        Ok(id)
+    }
+
+    /// Takes as many as there are.
+    fn fill(&mut self, address: &str) -> (u32, Full) {
+        for taken in 0..=KNOWN_MAX {
+            if let Err(full) = self.take(address) {
+                return (taken, full);
+            }
+        }
+        panic!("an address has a limit");
+    }
+
+    /// The oldest place of an address.
+    fn oldest(&mut self, address: &str) -> (IpAddr, PlaceId) {
+        let host = host_of(address.parse().unwrap());
+        let at = self.taken.iter().position(|(other, _)| *other == host);
+        self.taken.remove(at.unwrap())
+    }
+
+    fn give_back(&mut self, address: &str) {
+        let (host, id) = self.oldest(address);
+        self.state.give_back(id, host, false, self.now);
+    }
+
+    /// Returns the host and its place.
+    fn associate(&mut self, address: &str) -> (IpAddr, PlaceId) {
+        let (host, id) = self.oldest(address);
+        self.state.associate(id, host, self.now);
+        (host, id)
+    }
+
+    /// Is associated for that long.
+    fn visit(&mut self, address: &str, time: Duration) {
+        self.take(address).unwrap();
+        let (host, id) = self.associate(address);
+        self.now += time;
+        self.state.give_back(id, host, true, self.now);
+    }
+}
+
+/// An address of a /24 network of its own.
+fn of_network(number: u32) -> IpAddr {
+    std::net::Ipv4Addr::from_bits((10 << 24) + (number << 8) + 1).into()
+}
+
+#[test]
+fn an_address_has_a_limit_and_networks_take_places_from_themselves() {
+    let mut door = Door::new();
+    let full = Full(STRANGER_MAX);
+    assert_eq!(door.fill("192.0.2.1"), (STRANGER_MAX, full));
+    assert_eq!(door.fill("::ffff:192.0.2.1"), (0, full), "the same host");
+    assert_eq!(door.fill("192.0.2.2"), (STRANGER_MAX, full));
+    assert_eq!(door.fill("192.0.2.3"), (STRANGER_MAX, full));
+    assert_eq!(door.evicted, []);
+    let first = door.taken[0].1;
+    door.take("192.0.2.4").unwrap();
+    assert_eq!(door.evicted, [first], "the network has all that it may");
+    assert_eq!(door.state.networks.len(), 1);
+    assert_eq!(door.state.strangers, NETWORK_MAX);
+}
+
+/// What strangers of many networks hold keeps no new host out, and what they ask for
+/// next does not take its place before it has had the time to use it.
+#[test]
+fn strangers_of_many_networks_keep_no_new_host_out() {
+    const NETWORKS: u32 = 600;
+    let mut door = Door::new();
+    for number in 0..4 * NETWORKS {
+        door.take_of(of_network(number % NETWORKS), false).unwrap();
+    }
+    assert_eq!(door.state.strangers, STRANGERS_MAX);
+    for round in 0..20 {
+        let host = format!("192.0.{round}.1");
+        let place = door.take(&host).unwrap();
+        let asked = door.evicted.len();
+        for number in 0..STRANGERS_MAX - 1 {
+            let number = (number * 7 + round) % NETWORKS;
+            door.take_of(of_network(number), false).unwrap();
+            let gone = door.evicted.contains(&place);
+            assert!(
+                !gone,
+                "after {} in round {round}",
+                door.evicted.len() - asked
+            );
+        }
+        assert_eq!(door.state.strangers, STRANGERS_MAX);
+        door.associate(&host);
+    }
+    assert_eq!(door.state.waiting.len() as u32, door.state.strangers);
+}
+
+/// Those who ask again lose their own places, not those of others.
+#[test]
+fn who_asks_again_loses_its_own_place() {
+    let mut door = Door::new();
+    let host = door.take("192.0.2.1").unwrap();
+    for number in 0..STRANGERS_MAX - 1 {
+        door.take_of(of_network(number), false).unwrap();
+    }
+    for _ in 0..1000 {
+        door.take_of(of_network(7), false).unwrap();
+    }
+    assert!(!door.evicted.contains(&host));
+}
+
+#[test]
+fn a_stranger_takes_anothers_place_where_queue_pairs_are_short() {
+    let mut door = Door::new();
+    door.take_of(of_network(1), true).unwrap();
+    assert_eq!(door.evicted, [], "there is none to take");
+    let first = door.taken[0].1;
+    door.take_of(of_network(2), true).unwrap();
+    assert_eq!(door.evicted, [first]);
+}
+
+/// A Connect that comes as its place is taken makes a host.
+#[test]
+fn a_place_that_was_taken_may_be_used_or_given_back() {
+    let mut door = Door::new();
+    door.take("192.0.2.1").unwrap();
+    door.take_of(of_network(1), true).unwrap();
+    let (host, id) = door.associate("192.0.2.1");
+    assert!(door.state.hosts[&host].is_known);
+    door.state.give_back(id, host, true, door.now);
+    let other = door.taken[0];
+    door.take_of(of_network(2), true).unwrap();
+    assert_eq!(door.evicted.last(), Some(&other.1));
+    door.state.give_back(other.1, other.0, false, door.now);
+    assert_eq!(door.state.strangers, 1);
+    assert_eq!(door.state.waiting.len(), 1);
+}
+
+#[test]
+fn hosts_that_were_here_have_places_whatever_strangers_take() {
+    let mut door = Door::new();
+    door.visit("192.0.2.1", Duration::from_secs(1));
+    for number in 0..4 * STRANGER_MAX {
+        door.take(&format!("192.0.2.{}", 2 + number % 4)).unwrap();
+    }
+    for number in 0..600 {
+        door.take_of(of_network(number), false).unwrap();
+    }
+    door.evicted.clear();
+    let full = Full(KNOWN_MAX);
+    assert_eq!(door.fill("192.0.2.1"), (KNOWN_MAX, full));
+    assert_eq!(door.evicted, [], "they have places of their own");
+}
+
+#[test]
+fn an_address_is_known_for_a_while_after_its_association() {
+    let mut door = Door::new();
+    door.take("192.0.2.1").unwrap();
+    door.take("192.0.2.1").unwrap();
+    assert_eq!(door.state.strangers, 2);
+    let (host, id) = door.associate("192.0.2.1");
+    assert_eq!((door.state.strangers, door.state.networks.len()), (0, 0));
+    door.now += 2 * KNOWN_FOR;
+    assert_eq!(door.fill("192.0.2.1").0, KNOWN_MAX - 1);
+    door.state.give_back(id, host, true, door.now);
+    door.now += KNOWN_FOR;
+    assert_eq!(door.fill("192.0.2.1"), (0, Full(STRANGER_MAX)));
+    assert_eq!(door.state.strangers, KNOWN_MAX);
+    for _ in 0..KNOWN_MAX {
+        door.give_back("192.0.2.1");
+    }
+    assert!(door.state.hosts.is_empty() && door.state.networks.is_empty());
+    assert_eq!(door.state.strangers, 0);
+}
+
+#[test]
+fn who_comes_and_goes_pushes_out_no_host_that_stayed() {
+    let mut door = Door::new();
+    door.visit("192.0.2.1", Duration::from_secs(60));
+    door.take("192.0.2.2").unwrap();
+    door.associate("192.0.2.2");
+    let of = |number: usize| format!("10.{}.{}.1", number >> 8, number & 0xff);
+    for number in 0..2 * FORMER_MAX {
+        door.visit(&of(number), Duration::from_millis(1));
+    }
+    let knows = |address: String| {
+        let host = door.state.hosts.get(&address.parse().unwrap());
+        host.is_some_and(|host| host.is_known)
+    };
+    assert!(knows("192.0.2.1".into()) && knows("192.0.2.2".into()));
+    assert_eq!(door.state.hosts.len(), FORMER_MAX + 1);
+    assert!(!knows(of(0)) && knows(of(2 * FORMER_MAX - 1)));
+}
