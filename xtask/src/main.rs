@@ -3,6 +3,7 @@
 mod bench;
 mod bindings;
 mod msrv;
+mod package;
 mod pictures;
 mod results;
 mod soak;
@@ -31,6 +32,8 @@ enum Chore {
     Dependencies,
     /// Check that everything compiles with the oldest Rust that Cargo.toml promises
     Msrv,
+    /// Make packages of a release build: .deb, .rpm, tar.gz and an OCI image archive
+    Package(package::Args),
     /// Draw the pictures of the documents
     Pictures,
     /// Disturb targets, hosts and disks at random for hours, and check that nothing is lost or left
@@ -47,6 +50,7 @@ fn main() -> ExitCode {
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
         Chore::Dependencies => test::check_dependencies(),
         Chore::Msrv => msrv::run(),
+        Chore::Package(args) => package::run(&args),
         Chore::Pictures => pictures::run().map(|()| ExitCode::SUCCESS),
         Chore::Soak(args) => soak::run(&args),
         Chore::Test(args) => test::run(&args),

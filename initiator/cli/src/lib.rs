@@ -155,6 +155,17 @@ enum Command {
                             code $?: 1 is a warning, 2 an error\""
     )]
     Doctor(Box<cairn_fabric::cli::DoctorArgs>),
+    /// Prints what makes a shell complete this command line
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Writes the man pages
+    #[command(hide = true)]
+    Manual {
+        /// The folder
+        folder: std::path::PathBuf,
+    },
 }
 
 /// Which controller, and how to show what it says.
@@ -206,6 +217,16 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Ping(command) => command.run()?,
         Command::Link(command) => command.run()?,
         Command::Fabric(args) => return Ok(cairn_fabric::cli::fabric(&args, PROGRAM)),
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut text);
+            // A closed stdout is no error: its reader has enough.
+            let _ = std::io::Write::write_all(&mut std::io::stdout(), &text);
+        }
+        Command::Manual { folder } => {
+            let written = clap_mangen::generate_to(Cli::command(), &folder);
+            written.map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
         Command::Doctor(args) => {
             let intent = cairn_fabric::doctor::Intent::of(PROGRAM);
             return Ok(ExitCode::from(cairn_fabric::cli::doctor(&args, intent)));

@@ -1,25 +1,29 @@
-//! What to tell an admin whose limit on locked memory is too small.
+//! The limit on locked memory, where it keeps the kernel from pinning buffers.
 
 use std::io;
+use std::sync::Once;
 
 use rustix::process::{Resource, getrlimit};
 
-/// Puts the limit and the remedy into an error about locking `needed` bytes.
-pub(crate) fn explain(error: io::Error, needed: usize) -> io::Error {
-    if !matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM)) {
-        return error;
-    }
-    let limit = getrlimit(Resource::Memlock).current;
-    io::Error::new(
-        error.kind(),
-        format!(
-            "cannot lock {} MiB of memory ({error}): the limit is {}; raise LimitMEMLOCK in the \
-             service, run `ulimit -l unlimited`, or lower data_buffers and receives",
-            needed.div_ceil(1 << 20),
-            limit.map_or_else(
-                || "unlimited".into(),
-                |bytes| format!("{} KiB", bytes >> 10)
-            ),
-        ),
-    )
+/// Whether memory cannot be pinned because of the limit.
+pub(crate) fn is_limit(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::ENOMEM | libc::EPERM))
+}
+
+/// Reports, once, that buffers of this process are not pinned. Disks work without; each I/O then
+/// looks its pages up.
+pub(crate) fn report(needed: usize) {
+    static REPORTED: Once = Once::new();
+    REPORTED.call_once(|| {
+        let limit = getrlimit(Resource::Memlock).current;
+        let limit_kib = limit.map_or(u64::MAX, |bytes| bytes >> 10);
+        // Cause: the start, or a device that came.
+        tracing::info!(
+            needed_kib = needed >> 10,
+            limit_kib,
+            "the limit on locked memory is too low to pin buffers for disks: they are used \
+             unpinned, a little slower; for full speed raise LimitMEMLOCK or run `ulimit -l \
+             unlimited`"
+        );
+    });
 }

@@ -21,7 +21,7 @@ use cairn_config::{Config, Flags};
 use cairn_fabric::cli::FabricArgs;
 use cairn_fabric::doctor::Severity;
 use cairn_rdma::PKey;
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::steering::Source;
 use crate::top::{self, Top};
@@ -62,6 +62,17 @@ enum Command {
     Key(key::Key),
     /// Prints the JSON schema of configuration files
     Schema,
+    /// Prints what makes a shell complete this command line
+    Completions {
+        /// The shell
+        shell: clap_complete::Shell,
+    },
+    /// Writes the man pages
+    #[command(hide = true)]
+    Manual {
+        /// The folder
+        folder: PathBuf,
+    },
     /// Shows the RoCE devices and settings of this machine, and changes some of them
     Fabric(Box<FabricArgs>),
     /// Reports what is wrong with RoCE on this machine, and how to fix it
@@ -163,6 +174,14 @@ pub fn main() -> ExitCode {
             print_line(cairn_config::schema().trim_end());
             Ok(())
         }
+        Command::Completions { shell } => {
+            let mut text = Vec::new();
+            clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut text);
+            print_line(String::from_utf8_lossy(&text).trim_end());
+            Ok(())
+        }
+        Command::Manual { folder } => clap_mangen::generate_to(Cli::command(), &folder)
+            .map_err(|error| format!("error: {}: {error}", folder.display())),
         Command::Fabric(args) => return cairn_fabric::cli::fabric(&args, PROGRAM),
         Command::Doctor(doctor) => return ExitCode::from(diagnosis::run(&doctor)),
     };
@@ -213,7 +232,6 @@ fn print_line(line: &str) {
 mod tests {
     use super::*;
     use cairn_config::Reactors;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

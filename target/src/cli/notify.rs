@@ -1,5 +1,7 @@
 //! Notifies the service manager (sd_notify(3)) if it named its socket in `NOTIFY_SOCKET`.
 
+use std::time::Duration;
+
 use sd_notify::NotifyState;
 
 /// Ready to serve, also after a reload; and what is served, for `systemctl status`.
@@ -13,6 +15,21 @@ pub(super) fn reloading() {
         Ok(now) => send(&[NotifyState::Reloading, now]),
         Err(_) => send(&[NotifyState::Reloading]),
     }
+}
+
+/// How often [`alive`] is due, if the service manager requires it (`WatchdogSec`).
+pub(super) fn watchdog() -> Option<Duration> {
+    let own = std::env::var("WATCHDOG_PID").ok();
+    if own.is_some_and(|pid| pid != std::process::id().to_string()) {
+        return None;
+    }
+    let limit_us: u64 = std::env::var("WATCHDOG_USEC").ok()?.parse().ok()?;
+    (limit_us > 0).then(|| Duration::from_micros(limit_us) / 3)
+}
+
+/// Reactors and control plane make progress.
+pub(super) fn alive() {
+    send(&[NotifyState::Watchdog]);
 }
 
 /// What is served now.

@@ -2,6 +2,7 @@
 
 use std::io::{self, IsTerminal};
 use std::sync::Arc;
+use std::time::Duration;
 
 use cairn_config::{Config, LogFormat};
 use cairn_roce::Soft;
@@ -17,6 +18,9 @@ use crate::panics;
 use crate::server::{StartError, Starting, Target};
 use crate::steering::{self, Steering};
 
+/// For a healthy target to show that it makes progress, on a machine that is busy.
+const ALIVE_WITHIN: Duration = Duration::from_secs(5);
+
 /// Serves until told to stop.
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut source = serve.source();
@@ -26,7 +30,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     panics::end_process_on_panic();
     raise_file_limit();
     let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_io()
+        .enable_all()
         .build()
         .map_err(|error| format!("no runtime: {error}"))?;
     // Before anything can be asked of us: a signal that comes early is not lost.
@@ -56,7 +60,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     print_line("ready");
     let mut outlook = target.outlook();
     notify::ready(&outlook.borrow_and_update().to_string());
-    runtime.block_on(follow(&steering, &mut signals, outlook));
+    runtime.block_on(follow(&target, &steering, &mut signals, outlook));
     notify::stopping();
     report_counters(&soft);
     target.stop()
@@ -87,6 +91,7 @@ fn start(
 
 /// Reloads when it is told to, until it is told to stop.
 async fn follow(
+    target: &Target,
     steering: &Steering,
     signals: &mut Signals,
     mut outlook: watch::Receiver<Arc<Outlook>>,
@@ -94,12 +99,20 @@ async fn follow(
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
     // Asked for while one is under way: the configuration is read when that has ended.
     let mut again = false;
+    let watchdog = notify::watchdog();
+    let mut last_beat = tokio::time::Instant::now();
     let Signals {
         hangup,
         terminate,
         interrupt,
     } = signals;
     loop {
+        let beat = async {
+            match watchdog {
+                Some(interval) => tokio::time::sleep_until(last_beat + interval).await,
+                None => std::future::pending().await,
+            }
+        };
         let is_idle = reloading.is_none();
         let ended = async {
             match &mut reloading {
@@ -111,6 +124,16 @@ async fn follow(
             _ = terminate.recv() => return,
             _ = interrupt.recv() => return,
             _ = hangup.recv() => again = true,
+            () = beat => {
+                last_beat = tokio::time::Instant::now();
+                if target.is_alive(ALIVE_WITHIN) {
+                    notify::alive();
+                } else {
+                    // Cause: a reactor or the control plane that hangs.
+                    tracing::error!("reactors or the control plane make no progress");
+                }
+                continue;
+            }
             Ok(()) = outlook.changed(), if is_idle => {
                 notify::status(&outlook.borrow_and_update().to_string());
                 continue;
@@ -191,12 +214,18 @@ fn start_logging(config: &Config) -> Result<(), String> {
         .with_env_filter(filter)
         .with_writer(io::stderr)
         .with_target(false)
-        .with_ansi(io::stderr().is_terminal());
+        .with_ansi(is_colored());
     match log.format {
         LogFormat::Text => builder.init(),
         LogFormat::Json => builder.json().flatten_event(true).init(),
     }
     Ok(())
+}
+
+/// Colors are for terminals whose user has not refused them (no-color.org).
+fn is_colored() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !refused
 }
 
 /// Disks and connections take a file each, and the limit that a shell sets is for programs that

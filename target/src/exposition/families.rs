@@ -139,6 +139,10 @@ families! {
         "Commands that had to wait.";
     PANICS: Counter of Count, "cairn_panics_total",
         "Jobs outside reactors that panicked, and ended alone.";
+    RELOAD_TIME: Gauge of Seconds, "cairn_reload_time_seconds",
+        "When the configuration was last read again, since 1970.";
+    RELOAD_SUCCEEDED: Gauge of Count, "cairn_reload_succeeded",
+        "Whether the configuration that was last read again is in force.";
     MISSING: Gauge of Count, "cairn_missing",
         "Configured disks, listeners and metrics ports that are not there.";
     BUILD_INFO: Gauge of Count, "cairn_build_info",

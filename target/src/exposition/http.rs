@@ -43,6 +43,9 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 /// After a failed accept (no more descriptors, mostly).
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
+/// For each reactor to make a round.
+const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
+
 /// Prometheus's text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
@@ -168,9 +171,32 @@ fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
     }
     match request.uri().path() {
         "/metrics" => metrics(request.uri().query().unwrap_or(""), observed),
-        "/" => plain(StatusCode::OK, "cairn-target: /metrics is for Prometheus\n"),
-        _ => plain(StatusCode::NOT_FOUND, "this port has /metrics only\n"),
+        "/healthz" if observed.is_alive(HEALTH_TIMEOUT) => plain(StatusCode::OK, "ok\n"),
+        "/healthz" => {
+            let text = "a reactor makes no rounds: see the target's log\n";
+            plain(StatusCode::SERVICE_UNAVAILABLE, text)
+        }
+        "/readyz" => ready_to_serve(observed),
+        "/" => plain(
+            StatusCode::OK,
+            "cairn-target: /metrics is for Prometheus, /healthz and /readyz for probes\n",
+        ),
+        _ => plain(
+            StatusCode::NOT_FOUND,
+            "this port has /metrics, /healthz and /readyz only\n",
+        ),
     }
+}
+
+/// Whether hosts can connect, and what is served.
+fn ready_to_serve(observed: &Observed) -> Answer {
+    let outlook = Arc::clone(&observed.outlook.borrow());
+    let code = if outlook.addresses.is_empty() {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    };
+    with(code, PLAIN, format!("{outlook}\n").into())
 }
 
 fn metrics(query: &str, observed: &Observed) -> Answer {

@@ -15,7 +15,8 @@ mod rdma;
 mod reactors;
 mod teller;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use cairn_fabric::source::{Live, Source};
 use cairn_rdma::Provider;
@@ -27,10 +28,13 @@ use crate::metrics::counter::CodeCounts;
 use crate::metrics::reactor::ReactorCounters;
 use crate::outlook::Outlook;
 use crate::panics::{Panics, Part};
-use crate::registry::Registry;
+use crate::registry::{Mailbox, Registry};
 
 pub(crate) use http::MetricsServer;
 use teller::Teller;
+
+/// How often to look whether reactors have made a round.
+const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
 /// All that there is to tell of. Nothing of it is changed by telling.
 #[derive(Debug)]
@@ -45,6 +49,9 @@ pub(crate) struct Observed {
     pub(super) panics: Arc<Panics>,
     /// What is served and what is missing.
     pub(super) outlook: watch::Receiver<Arc<Outlook>>,
+    mailboxes: Arc<[Mailbox]>,
+    /// When the configuration was last read again, and whether it was taken on.
+    reload: Mutex<Option<(SystemTime, bool)>>,
 }
 
 impl Observed {
@@ -55,6 +62,7 @@ impl Observed {
         providers: &[Arc<dyn Provider>],
         panics: &Arc<Panics>,
         outlook: watch::Receiver<Arc<Outlook>>,
+        mailboxes: &Arc<[Mailbox]>,
     ) -> Self {
         Self {
             registry: Arc::clone(registry),
@@ -64,6 +72,37 @@ impl Observed {
             answers: CodeCounts::default(),
             panics: Arc::clone(panics),
             outlook,
+            mailboxes: Arc::clone(mailboxes),
+            reload: Mutex::default(),
+        }
+    }
+
+    /// The configuration was read again.
+    pub(crate) fn reloaded(&self, succeeded: bool) {
+        *self.last_reload() = Some((SystemTime::now(), succeeded));
+    }
+
+    fn last_reload(&self) -> MutexGuard<'_, Option<(SystemTime, bool)>> {
+        // Whole whatever panics: each change is one assignment.
+        self.reload.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether each reactor makes a round within this time. It wakes those that sleep.
+    pub(crate) fn is_alive(&self, patience: Duration) -> bool {
+        let rounds = || self.reactors.iter().map(|reactor| reactor.rounds.get());
+        let before: Vec<u64> = rounds().collect();
+        for mailbox in self.mailboxes.iter() {
+            mailbox.wake();
+        }
+        let deadline = Instant::now() + patience;
+        loop {
+            if rounds().zip(&before).all(|(now, before)| now != *before) {
+                return true;
+            }
+            if Instant::now() >= deadline {
+                return false;
+            }
+            std::thread::sleep(LOOK_INTERVAL);
         }
     }
 
@@ -93,9 +132,44 @@ impl Observed {
             let count = missing.filter(|one| one.thing.kind() == kind).count();
             teller.gauge(&families::MISSING, &[("kind", kind)], count as u64);
         }
+        if let Some((at, succeeded)) = *self.last_reload() {
+            let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
+            teller.gauge(&families::RELOAD_TIME, &[], since.as_secs());
+            teller.gauge(&families::RELOAD_SUCCEEDED, &[], succeeded.into());
+        }
         for (code, count) in self.answers.each() {
             let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());
             teller.count(&families::REQUESTS, &[("code", &code)], count);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reactors_that_make_no_rounds_are_not_alive() {
+        let (_, outlook) = watch::channel(Arc::default());
+        let panics = Arc::new(Panics::new(true));
+        let (mailbox, _inbox) = Mailbox::new().unwrap();
+        let reactor = Arc::new(ReactorCounters::default());
+        let observed = Observed::new(
+            &Arc::default(),
+            vec![Arc::clone(&reactor)],
+            &[],
+            &panics,
+            outlook,
+            &vec![mailbox].into(),
+        );
+        assert!(!observed.is_alive(Duration::from_millis(20)));
+        std::thread::scope(|scope| {
+            let alive = scope.spawn(|| observed.is_alive(Duration::from_secs(60)));
+            while !alive.is_finished() {
+                reactor.rounds.add(1);
+                std::thread::yield_now();
+            }
+            assert!(alive.join().unwrap());
+        });
     }
 }

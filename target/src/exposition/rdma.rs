@@ -189,8 +189,16 @@ mod tests {
         counters.work_failed(cairn_rdma::WorkStatus::RemoteAccess);
         let providers: [Arc<dyn Provider>; 1] = [Arc::new(Soft::default())];
         let panics = Arc::new(Panics::new(true));
+        let mailboxes = Vec::new().into();
         let (_, outlook) = tokio::sync::watch::channel(Arc::default());
-        let observed = Observed::new(&Arc::default(), vec![reactor], &providers, &panics, outlook);
+        let observed = Observed::new(
+            &Arc::default(),
+            vec![reactor],
+            &providers,
+            &panics,
+            outlook,
+            &mailboxes,
+        );
         let page = Page::new(Buckets::Coarse);
         tell(&Teller::new(&page), &observed, machine);
         page.write()

@@ -185,6 +185,11 @@ impl Mailbox {
         }
     }
 
+    /// Has the reactor make a round.
+    pub(crate) fn wake(&self) {
+        let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
+    }
+
     /// Queue pairs that the reactor has or will have.
     pub(crate) fn load(&self) -> Load {
         Load {

@@ -133,7 +133,9 @@ impl Control {
         let discovery = Arc::new(parts.discovery(0));
         let panics = crew.panics();
         let (missing, outlook) = MissingParts::new();
-        let observed = Observed::new(&registry, counters, &providers, &panics, outlook);
+        let observed = Observed::new(
+            &registry, counters, &providers, &panics, outlook, &mailboxes,
+        );
         let observed = Arc::new(observed);
         let places = Arc::new(Places::new(clock.clone()));
         let mut control = Self {

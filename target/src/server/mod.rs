@@ -237,6 +237,18 @@ impl Target {
         &self.started.listening
     }
 
+    /// Whether the control plane and each reactor make progress within this time.
+    pub(crate) fn is_alive(&self, patience: std::time::Duration) -> bool {
+        let (answer, answered) = std::sync::mpsc::channel();
+        let deed = Order::Do(Box::new(move |_| {
+            // What waited too long needs no answer.
+            let _ = answer.send(());
+        }));
+        // A control plane that has ended answers nothing.
+        let _ = self.thread.orders.send(deed);
+        answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
+    }
+
     /// What is served and what is missing, now and after each change.
     pub(crate) fn outlook(&self) -> watch::Receiver<Arc<Outlook>> {
         self.started.outlook.clone()

@@ -100,6 +100,15 @@ impl Handle {
         answered.await.unwrap_or(Err(ReloadError::Stopped))
     }
 
+    /// The configuration was read again, and was taken on or refused.
+    pub(crate) fn note_reload(&self, succeeded: bool) {
+        let deed = Order::Do(Box::new(move |control| {
+            control.observed.reloaded(succeeded);
+        }));
+        // A control plane that has ended shows nothing.
+        let _ = self.orders.send(deed);
+    }
+
     /// What is served now; `None`: the target has stopped.
     pub(crate) async fn look(&self) -> Option<Picture> {
         self.with(|control| control.picture()).await

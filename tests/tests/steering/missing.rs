@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Event, Host, Notice, command};
 use cairn_roce::Soft;
-use cairn_tests::exposition::Exposition;
+use cairn_tests::exposition::{Exposition, get};
 use nvme_proto::wire::feature::AsyncEventConfig;
 use nvme_proto::wire::log::LogPage;
 use serde_json::{Value, json};
@@ -152,6 +152,13 @@ fn a_busy_metrics_port_does_not_stop_the_storage() {
         let count = page.get("cairn_missing", &[("kind", kind)]);
         assert_eq!(count, Some(0.0), "{kind}");
     }
+    let (head, _) = get(at, "/healthz");
+    assert!(head.contains(" 200 "), "{head}");
+    let (head, body) = get(at, "/readyz");
+    assert!(
+        head.contains(" 200 ") && body.contains("serving 1 namespace"),
+        "{head}\n{body}"
+    );
     host.shutdown().unwrap();
 }
 

@@ -16,18 +16,43 @@ impl Ring {
             iov_len: mapping.len(),
         };
         // SAFETY: the ring keeps the mapping alive as long as it is registered.
-        unsafe {
+        let registered = unsafe {
             self.uring
                 .submitter()
                 .register_buffers_update(slot as u32, &[iovec], None)
+        };
+        self.pinned[slot] = match registered {
+            Ok(_) => true,
+            Err(error) if memlock::is_limit(&error) => {
+                memlock::report(mapping.len());
+                false
+            }
+            Err(error) => return Err(error),
+        };
+        if self.in_flight == 0 {
+            self.retired.clear();
         }
-        .map_err(|error| memlock::explain(error, mapping.len()))?;
         self.buffers[slot] = Some(Arc::clone(mapping));
         Ok(slot as u16)
     }
 
+    /// Whether the kernel has pinned the memory of a span.
+    #[inline(always)]
+    pub(super) fn is_pinned(&self, span: Span) -> bool {
+        self.pinned[usize::from(span.buffer)]
+    }
+
     /// Takes a fixed buffer back. Operations in flight on it keep its pages.
     pub fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
+        let index = usize::from(slot);
+        if !std::mem::take(&mut self.pinned[index]) {
+            // Operations in flight have the addresses alone: the memory stays until all end.
+            let mapping = self.buffers[index].take();
+            if self.in_flight > 0 {
+                self.retired.extend(mapping);
+            }
+            return Ok(());
+        }
         let empty = libc::iovec {
             iov_base: std::ptr::null_mut(),
             iov_len: 0,

@@ -160,6 +160,10 @@ pub enum Finished {
 pub struct Ring {
     uring: IoUring,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
+    /// Those that the kernel has pinned. The limit on locked memory may keep it from that.
+    pinned: [bool; BUFFERS_MAX],
+    /// Those that it had not pinned, that are gone, and that operations may still use.
+    retired: Vec<Arc<Mapping>>,
     files_taken: Vec<bool>,
     /// The files before this one are taken.
     files_from: usize,
@@ -200,6 +204,8 @@ impl Ring {
         let mut ring = Self {
             uring,
             buffers: Default::default(),
+            pinned: [false; BUFFERS_MAX],
+            retired: Vec::new(),
             files_taken: vec![false; files],
             files_from: 0,
             in_flight: 0,

@@ -11,10 +11,16 @@ impl Ring {
             let memory = self.memory(span);
             return self.simulate(tag, place, Work::Read { offset, memory });
         }
-        let entry =
-            opcode::ReadFixed::new(file.fixed(), span.addr as *mut u8, span.length, span.buffer)
+        let at = span.addr as *mut u8;
+        let entry = if self.is_pinned(span) {
+            opcode::ReadFixed::new(file.fixed(), at, span.length, span.buffer)
                 .offset(offset)
-                .build();
+                .build()
+        } else {
+            opcode::Read::new(file.fixed(), at, span.length)
+                .offset(offset)
+                .build()
+        };
         self.push_operation(tag, entry.flags(way_of(file.handover.reads)));
     }
 
@@ -40,15 +46,18 @@ impl Ring {
         }
         let durable = if durable { libc::RWF_DSYNC } else { 0 };
         let at_once = if at_once { libc::RWF_NOWAIT } else { 0 };
-        let entry = opcode::WriteFixed::new(
-            file.fixed(),
-            span.addr as *const u8,
-            span.length,
-            span.buffer,
-        )
-        .offset(offset)
-        .rw_flags(durable | at_once)
-        .build();
+        let at = span.addr as *const u8;
+        let entry = if self.is_pinned(span) {
+            opcode::WriteFixed::new(file.fixed(), at, span.length, span.buffer)
+                .offset(offset)
+                .rw_flags(durable | at_once)
+                .build()
+        } else {
+            opcode::Write::new(file.fixed(), at, span.length)
+                .offset(offset)
+                .rw_flags(durable | at_once)
+                .build()
+        };
         self.push_change(tag, entry.flags(way_of(file.handover.writes)));
     }
 

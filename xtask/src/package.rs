@@ -1,0 +1,138 @@
+//! Packages: a .deb, an .rpm, a tar.gz and an OCI image archive, of one tree of files.
+//!
+//! `tar` writes archives, with one order, owner and time, so that the same sources and tools give
+//! the same bytes. binutils take the debug symbols apart. What is not there is reported: without
+//! cargo-generate-rpm there is no .rpm.
+
+mod deb;
+mod image;
+mod licences;
+mod rpm;
+mod stage;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, ensure};
+
+use stage::Staged;
+
+/// What is packaged, and where it goes.
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Take the programs from this folder, instead of a release build
+    #[arg(long, value_name = "DIR")]
+    programs: Option<PathBuf>,
+    /// Where packages go
+    #[arg(long, value_name = "DIR", default_value = "build/package")]
+    out: PathBuf,
+}
+
+/// What all packages say of themselves.
+struct About {
+    version: String,
+    /// As Debian calls the machine.
+    architecture: &'static str,
+    /// Seconds since 1970 of the last commit.
+    time: String,
+    /// The oldest glibc that has what the programs use.
+    glibc: String,
+}
+
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let programs = match &args.programs {
+        Some(folder) => folder.clone(),
+        None => build()?,
+    };
+    if args.out.exists() {
+        fs::remove_dir_all(&args.out).context("cannot empty the folder of packages")?;
+    }
+    fs::create_dir_all(&args.out)?;
+    let out = fs::canonicalize(&args.out)?;
+    let staged = Staged::make(&programs, &out.join("tree"))?;
+    let about = About {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        architecture: match std::env::consts::ARCH {
+            "aarch64" => "arm64",
+            _ => "amd64",
+        },
+        time: said(Command::new("git").args(["log", "-1", "--format=%ct"]))?,
+        glibc: stage::oldest_glibc(&staged)?,
+    };
+    for file in [
+        deb::write(&staged.main, &deb::MAIN, &about, &out)?,
+        deb::write(&staged.debug, &deb::DEBUG, &about, &out)?,
+        tarball(&staged.main, &about, &out)?,
+        image::write(&staged, &about, &out)?,
+    ] {
+        println!("{}", file.display());
+    }
+    if let Some(engine) = &staged.engine {
+        println!(
+            "{}",
+            deb::write(engine, &deb::ENGINE, &about, &out)?.display()
+        );
+    }
+    match rpm::write(&staged.main, &about, &out)? {
+        Some(file) => println!("{}", file.display()),
+        None => println!("no .rpm: run `cargo install cargo-generate-rpm`"),
+    }
+    println!("the programs run on glibc {} and later", about.glibc);
+    Ok(ExitCode::SUCCESS)
+}
+
+fn build() -> Result<PathBuf> {
+    let packages = [
+        "-p",
+        "cairn-target",
+        "-p",
+        "cairn-initiator-cli",
+        "-p",
+        "cairn-fio",
+    ];
+    do_it(
+        Command::new("cargo")
+            .args(["build", "--release"])
+            .args(packages),
+    )?;
+    Ok(PathBuf::from("build/release"))
+}
+
+/// The tree as an archive, in a folder with the version in its name.
+fn tarball(tree: &Path, about: &About, out: &Path) -> Result<PathBuf> {
+    let name = format!("cairn-{}-{}", about.version, about.architecture);
+    let file = out.join(format!("{name}.tar.gz"));
+    let rename = format!("--transform=s,^\\./,{name}/,");
+    do_it(tar(tree, &file, about).args(["-z", &rename, "."]))?;
+    Ok(file)
+}
+
+/// Writes an archive of a tree; what goes in is left to the caller.
+fn tar(tree: &Path, file: &Path, about: &About) -> Command {
+    let mut tar = Command::new("tar");
+    tar.arg("--create")
+        .arg("--file")
+        .arg(file)
+        .arg("--directory")
+        .arg(tree);
+    tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
+    tar.arg(format!("--mtime=@{}", about.time));
+    // gzip writes no time either.
+    tar.env("GZIP", "-n");
+    tar
+}
+
+/// Runs a command that must succeed.
+fn do_it(command: &mut Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("{command:?}"))?;
+    ensure!(status.success(), "{command:?}: {status}");
+    Ok(())
+}
+
+/// What a command prints, without the last newline.
+fn said(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("{command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", output.status);
+    Ok(String::from_utf8(output.stdout)?.trim_end().to_owned())
+}

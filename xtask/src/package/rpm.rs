@@ -1,0 +1,65 @@
+//! An RPM package, by cargo-generate-rpm, which must be installed.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::Result;
+
+use super::{About, do_it};
+
+/// Writes the package of a tree; `None` without the tool.
+pub(super) fn write(tree: &Path, about: &About, out: &Path) -> Result<Option<PathBuf>> {
+    let found = Command::new("cargo-generate-rpm").arg("--version").output();
+    if !found.is_ok_and(|output| output.status.success()) {
+        return Ok(None);
+    }
+    let mut assets = String::new();
+    list(tree, tree, &mut assets)?;
+    let metadata = format!(
+        "name = \"cairn\"\nversion = \"{}\"\nlicense = \"MIT OR Apache-2.0\"\n\
+         summary = \"NVMe over Fabrics target and host on RDMA and user-space RoCE\"\n\
+         post_install_script = '''\n{}'''\npre_uninstall_script = '''\n{}'''\nassets = [\n{assets}]\n",
+        about.version,
+        include_str!("../../../packaging/rpm-post"),
+        include_str!("../../../packaging/rpm-preun"),
+    );
+    let file = out.join(format!(
+        "cairn-{}.{}.rpm",
+        about.version,
+        std::env::consts::ARCH
+    ));
+    let description = out.join("rpm.toml");
+    fs::write(&description, metadata)?;
+    let mut tool = Command::new("cargo-generate-rpm");
+    tool.args(["generate-rpm", "-p", "target", "--metadata-overwrite"]);
+    tool.arg(&description).arg("--output").arg(&file);
+    tool.args(["--source-date", &about.time]);
+    do_it(&mut tool)?;
+    fs::remove_file(description)?;
+    Ok(Some(file))
+}
+
+fn list(tree: &Path, folder: &Path, assets: &mut String) -> Result<()> {
+    let entries: std::io::Result<Vec<_>> = fs::read_dir(folder)?.collect();
+    let mut entries = entries?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        let path = entry.path();
+        if path.is_dir() {
+            list(tree, &path, assets)?;
+            continue;
+        }
+        let to = path.strip_prefix(tree)?;
+        let is_program = to.parent().and_then(Path::file_name) == Some(OsStr::new("bin"));
+        let mode = if is_program { 755 } else { 644 };
+        let (from, to) = (path.display(), to.display());
+        writeln!(
+            assets,
+            "{{ source = \"{from}\", dest = \"/{to}\", mode = \"{mode}\" }},"
+        )?;
+    }
+    Ok(())
+}

@@ -1,0 +1,226 @@
+//! The packages install, run, and go without a trace. The programs are of a debug build: what
+//! packages have does not depend on that.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn workspace() -> &'static Path {
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
+}
+
+fn run(command: &mut Command) -> Output {
+    let output = command
+        .output()
+        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{command:?}: {errors}");
+    output
+}
+
+fn text(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stdout).into_owned()
+}
+
+fn has(tool: &str) -> bool {
+    let found = Command::new(tool).arg("--version").output();
+    found.is_ok_and(|output| output.status.success())
+}
+
+/// The packages, in a folder.
+fn packages(out: &Path) {
+    let build = [
+        "build",
+        "-q",
+        "-p",
+        "cairn-target",
+        "-p",
+        "cairn-initiator-cli",
+    ];
+    run(Command::new("cargo").args(build).current_dir(workspace()));
+    run(Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["package", "--programs", "build/debug", "--out"])
+        .arg(out)
+        .current_dir(workspace()));
+}
+
+fn named(out: &Path, end: &str) -> PathBuf {
+    let mut all = fs::read_dir(out)
+        .unwrap()
+        .map(|entry| entry.unwrap().path());
+    let found = all.find(|path| path.to_string_lossy().ends_with(end));
+    found.unwrap_or_else(|| panic!("no {end}"))
+}
+
+/// All files of a root, but for what a package manager keeps of its own.
+fn files(root: &Path) -> BTreeSet<String> {
+    let find = "find . -path ./proc -prune -o -path ./sys -prune -o -path ./dev -prune -o \
+                -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path './etc/*-' -prune \
+                -o -name '.pwd.lock' -prune -o -path ./var/cache -prune -o -print";
+    let found = run(Command::new("sh").args(["-c", find]).current_dir(root));
+    text(&found).lines().map(str::to_owned).collect()
+}
+
+#[test]
+fn packages_have_what_they_promise_and_go_without_a_trace() {
+    if !has("objcopy") || !has("dpkg-deb") {
+        return cairn_skips::skip("packages: binutils and dpkg are not there");
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    packages(&out);
+    let deb = named(&out, "amd64.deb");
+    let main = out.join(
+        deb.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .replace("-dbgsym", ""),
+    );
+    let listed = text(&run(Command::new("dpkg-deb").arg("--contents").arg(&main)));
+    for file in [
+        "usr/bin/cairn-target",
+        "usr/bin/cairn-initiator",
+        "usr/lib/systemd/system/cairn-target.service",
+        "usr/share/man/man1/cairn-target-serve.1.gz",
+        "usr/share/man/man1/cairn-initiator-bench.1.gz",
+        "usr/share/bash-completion/completions/cairn-target",
+        "usr/share/zsh/vendor-completions/_cairn-initiator",
+        "usr/share/fish/vendor_completions.d/cairn-target.fish",
+        "usr/share/doc/cairn/copyright",
+        "usr/share/doc/cairn/grafana/cairn-target.json",
+        "usr/share/doc/cairn/examples/minimal.toml",
+    ] {
+        assert!(listed.contains(file), "{file} is not in\n{listed}");
+    }
+    let symbols = run(Command::new("readelf")
+        .arg("-S")
+        .arg(out.join("tree/main/usr/bin/cairn-target")));
+    assert!(!text(&symbols).contains(".debug_info"), "it is stripped");
+    image_runs(&named(&out, ".oci.tar"), folder.path());
+    let list = run(Command::new("tar").arg("-tzf").arg(named(&out, ".tar.gz")));
+    assert!(text(&list).contains("/usr/bin/cairn-target\n"));
+    installs(&main, &folder.path().join("root"));
+}
+
+/// The image has the layout of OCI, and its program runs in its layer.
+fn image_runs(image: &Path, folder: &Path) {
+    let layout = folder.join("layout");
+    fs::create_dir(&layout).unwrap();
+    run(Command::new("tar")
+        .arg("-xf")
+        .arg(image)
+        .arg("-C")
+        .arg(&layout));
+    let json = |path: &Path| -> serde_json::Value {
+        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
+    };
+    assert_eq!(
+        json(&layout.join("oci-layout"))["imageLayoutVersion"],
+        "1.0.0"
+    );
+    let blob = |value: &serde_json::Value| {
+        let digest = value["digest"].as_str().unwrap().replace("sha256:", "");
+        let path = layout.join("blobs/sha256").join(&digest);
+        let sum = text(&run(Command::new("sha256sum").arg(&path)));
+        assert!(sum.starts_with(&digest), "{sum} is not {digest}");
+        assert_eq!(
+            fs::metadata(&path).unwrap().len(),
+            value["size"].as_u64().unwrap()
+        );
+        path
+    };
+    let manifest = json(&blob(&json(&layout.join("index.json"))["manifests"][0]));
+    let config = json(&blob(&manifest["config"]));
+    let layer = blob(&manifest["layers"][0]);
+    assert_eq!(
+        config["rootfs"]["diff_ids"][0],
+        manifest["layers"][0]["digest"]
+    );
+    let program = config["config"]["Entrypoint"][0]
+        .as_str()
+        .unwrap()
+        .to_owned();
+    let root = folder.join("image");
+    fs::create_dir(&root).unwrap();
+    run(Command::new("tar")
+        .arg("-xf")
+        .arg(layer)
+        .arg("-C")
+        .arg(&root));
+    let mut chroot = Command::new("chroot");
+    let output = chroot
+        .arg(&root)
+        .args([&program, "--version"])
+        .output()
+        .unwrap();
+    if !output.status.success() && String::from_utf8_lossy(&output.stderr).contains("Operation not")
+    {
+        return cairn_skips::skip("packages: only root may chroot");
+    }
+    assert!(text(&output).starts_with("cairn-target"), "{output:?}");
+}
+
+/// Into a clean root, and out of it.
+fn installs(deb: &Path, root: &Path) {
+    if !has("mmdebstrap") {
+        return cairn_skips::skip("packages: mmdebstrap is not there");
+    }
+    let made = Command::new("mmdebstrap")
+        .args([
+            "--quiet",
+            "--variant=essential",
+            "--include=passwd",
+            "stable",
+        ])
+        .arg(root)
+        .output()
+        .unwrap();
+    if !made.status.success() {
+        return cairn_skips::skip(
+            "packages: mmdebstrap cannot make a root without root or a mirror",
+        );
+    }
+    let before = files(root);
+    let users = fs::read_to_string(root.join("etc/passwd")).unwrap();
+    fs::copy(deb, root.join("cairn.deb")).unwrap();
+    let chroot = |args: &[&str]| run(Command::new("chroot").arg(root).args(args));
+    chroot(&["dpkg", "--install", "/cairn.deb"]);
+    fs::remove_file(root.join("cairn.deb")).unwrap();
+    for program in ["cairn-target", "cairn-initiator"] {
+        assert!(text(&chroot(&[program, "--version"])).starts_with(program));
+    }
+    let config = root.join("etc/cairn/target.toml");
+    let example = root.join("usr/share/doc/cairn/examples/minimal.toml");
+    if example.is_file() {
+        fs::copy(example, &config).unwrap();
+        let checked = chroot(&[
+            "cairn-target",
+            "check",
+            "--offline",
+            "/etc/cairn/target.toml",
+        ]);
+        assert!(text(&checked).starts_with("ok: "));
+    }
+    fs::write(&config, "# Mine.\n").unwrap();
+    let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
+    assert!(installed.contains("\ncairn:"), "{installed}");
+    chroot(&["dpkg", "--remove", "cairn"]);
+    assert!(config.is_file(), "the configuration stays until a purge");
+    chroot(&["dpkg", "--purge", "cairn"]);
+    assert_eq!(fs::read_to_string(root.join("etc/passwd")).unwrap(), users);
+    let left: Vec<String> = files(root).difference(&before).cloned().collect();
+    assert!(left.is_empty(), "a purge leaves {left:?}");
+}
+
+#[test]
+fn the_unit_is_rated_safe() {
+    if !has("systemd-analyze") {
+        return cairn_skips::skip("packages: systemd-analyze is not there");
+    }
+    let unit = workspace().join("packaging/cairn-target.service");
+    let mut analyze = Command::new("systemd-analyze");
+    // A threshold is in tenths.
+    analyze.args(["security", "--offline=true", "--threshold=20", "--no-pager"]);
+    run(analyze.arg(unit));
+}
