@@ -237,7 +237,7 @@ impl Mapping {
     #[inline(always)]
     fn check(&self, offset: usize, length: usize) {
         let end = offset.checked_add(length);
-        if !end.is_some_and(|end| end <= self.len()) {
+        if end.is_none_or(|end| end > self.len()) {
             self.refuse(offset, length);
         }
     }
