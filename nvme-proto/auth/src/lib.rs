@@ -4,7 +4,7 @@
 //! crosses the network.
 //!
 //! - [`Secret`]: what both ends have, as text `DHHC-1:...`.
-//! - [`Hash`], [`Group`], [`Policy`]: what an end accepts, the best first.
+//! - [`Hash`](enum@Hash), [`Group`], [`Policy`]: what an end accepts, the best first.
 //! - [`controller`]: what answers Authentication Send and Authentication Receive.
 //! - [`host`]: what sends them.
 //! - [`message`]: the messages, byte for byte.

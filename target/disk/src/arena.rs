@@ -109,7 +109,7 @@ impl Arena {
     #[inline]
     pub fn span(&self, buffer: &Buffer, length: u32) -> Span {
         assert!(
-            length as usize <= buffer.len(),
+            length as usize <= buffer.bytes(),
             "{length} bytes of {buffer:?}"
         );
         let offset = self.data_offset + buffer.offset();
@@ -138,7 +138,7 @@ impl Arena {
     /// If the buffer is shorter.
     pub fn write(&self, buffer: &Buffer, bytes: &[u8]) {
         assert!(
-            bytes.len() <= buffer.len(),
+            bytes.len() <= buffer.bytes(),
             "{} bytes into {buffer:?}",
             bytes.len()
         );

@@ -34,7 +34,7 @@ impl Buffer {
 
     /// Bytes; at least as many as were asked for.
     #[inline]
-    pub fn len(&self) -> usize {
+    pub fn bytes(&self) -> usize {
         UNIT << self.order
     }
 }
@@ -217,9 +217,9 @@ mod tests {
         let mut pool = Pool::new(2 * LARGEST, LARGEST);
         let one = pool.take(1).unwrap();
         let five_pages = pool.take(5 * UNIT).unwrap();
-        assert_eq!((one.offset(), one.len()), (0, UNIT));
+        assert_eq!((one.offset(), one.bytes()), (0, UNIT));
         assert_eq!(
-            (five_pages.offset(), five_pages.len()),
+            (five_pages.offset(), five_pages.bytes()),
             (8 * UNIT, 8 * UNIT)
         );
         pool.give(one);
@@ -255,13 +255,13 @@ mod tests {
             for (take, size) in steps {
                 if take {
                     if let Some(buffer) = pool.take(size) {
-                        prop_assert!(buffer.len() >= size && buffer.len() < 2 * size.max(UNIT));
-                        let (start, end) = (buffer.offset(), buffer.offset() + buffer.len());
+                        prop_assert!(buffer.bytes() >= size && buffer.bytes() < 2 * size.max(UNIT));
+                        let (start, end) = (buffer.offset(), buffer.offset() + buffer.bytes());
                         prop_assert!(end <= 4 * LARGEST);
-                        prop_assert!(start.is_multiple_of(buffer.len()));
+                        prop_assert!(start.is_multiple_of(buffer.bytes()));
                         for other in &taken {
                             prop_assert!(
-                                end <= other.offset() || other.offset() + other.len() <= start
+                                end <= other.offset() || other.offset() + other.bytes() <= start
                             );
                         }
                         taken.push(buffer);
@@ -270,7 +270,7 @@ mod tests {
                     let buffer = taken.swap_remove(size % taken.len());
                     pool.give(buffer);
                 }
-                let used: usize = taken.iter().map(Buffer::len).sum();
+                let used: usize = taken.iter().map(Buffer::bytes).sum();
                 prop_assert_eq!(pool.free_bytes() + used, 4 * LARGEST);
             }
             for buffer in taken.drain(..) {

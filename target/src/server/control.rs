@@ -136,14 +136,13 @@ impl Control {
         let observed = Observed::new(
             &registry, counters, &providers, &panics, outlook, &mailboxes,
         );
-        let observed = Arc::new(observed);
-        let places = Arc::new(Places::new(clock.clone()));
         let mut control = Self {
             limits,
+            places: Arc::new(Places::new(clock.clone())),
             clock,
             started,
             providers,
-            observed,
+            observed: Arc::new(observed),
             metrics: None,
             registry,
             mailboxes,
@@ -165,7 +164,6 @@ impl Control {
             flushing: Vec::new(),
             next_deadline: None,
             peer_limit: PeerLimit::default(),
-            places,
             panics,
             is_patient,
             missing,
@@ -197,7 +195,7 @@ impl Control {
                 Ok(listener) => self.listeners.push(listener),
                 Err(error) if is_patient => {
                     let thing = Thing::Listener(listener.socket_address());
-                    self.note_missing(thing, error.to_string());
+                    self.note_missing(thing, &error);
                 }
                 Err(error) => return Err(error),
             }
@@ -223,10 +221,10 @@ impl Control {
             (None, _) => {}
         }
         for late in &found.late {
-            self.note_missing(Thing::Namespace(late.place), late.error().to_string());
+            self.note_missing(Thing::Namespace(late.place), &late.error());
         }
         for (place, error) in found.missing {
-            self.note_missing(Thing::Namespace(place), error.to_string());
+            self.note_missing(Thing::Namespace(place), &error);
         }
         Ok(found.opened)
     }

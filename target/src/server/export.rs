@@ -153,7 +153,7 @@ impl Control {
             let new = std::iter::once((&nqn, &disk));
             if let Err(error) = check_identities(self.exported().chain(new)) {
                 let thing = Thing::Namespace((nqn, config.nsid));
-                self.note_missing(thing, error.to_string());
+                self.note_missing(thing, &error);
                 return false;
             }
         }

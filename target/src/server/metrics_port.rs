@@ -17,7 +17,7 @@ impl Control {
             Ok(server) => Some(server),
             Err(source) => {
                 let error = StartError::Metrics { address, source };
-                self.note_missing(Thing::Metrics(address), error.to_string());
+                self.note_missing(Thing::Metrics(address), &error);
                 None
             }
         }

@@ -102,7 +102,8 @@ impl MissingParts {
 
 impl Control {
     /// Something is missing, or still is. The log says so once for each reason.
-    pub(super) fn note_missing(&mut self, thing: Thing, reason: String) {
+    pub(super) fn note_missing(&mut self, thing: Thing, reason: &dyn std::fmt::Display) {
+        let reason = reason.to_string();
         let mut all = self.missing.all.iter_mut();
         if let Some(known) = all.find(|known| known.thing == thing) {
             if known.reason == reason {
@@ -128,7 +129,7 @@ impl Control {
         let is_there = |known: &Missing| missing.iter().any(|(thing, _)| *thing == known.thing);
         self.missing.all.retain(is_there);
         for (thing, error) in missing {
-            self.note_missing(thing, error.to_string());
+            self.note_missing(thing, &error);
         }
     }
 
@@ -216,7 +217,7 @@ impl Control {
                 self.found(&thing)
             }
             Err(error) => {
-                self.note_missing(thing, error.to_string());
+                self.note_missing(thing, &error);
                 false
             }
         }
@@ -232,10 +233,10 @@ impl Control {
     pub(super) fn end_reopening(&mut self, found: Found) {
         let before = self.missing.all.len();
         for late in &found.late {
-            self.note_missing(Thing::Namespace(late.place), late.error().to_string());
+            self.note_missing(Thing::Namespace(late.place), &late.error());
         }
         for (place, error) in found.missing {
-            self.note_missing(Thing::Namespace(place), error.to_string());
+            self.note_missing(Thing::Namespace(place), &error);
         }
         for ((nqn, nsid), disk) in found.opened {
             let mut subsystems = self.config.subsystems.iter();

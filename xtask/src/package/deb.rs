@@ -88,9 +88,9 @@ pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -
 /// A file in an `ar` archive: its header has fields of fixed width.
 fn member(archive: &mut fs::File, name: &str, bytes: &[u8], about: &About) -> Result<()> {
     let (time, length) = (&about.time, bytes.len());
-    write!(
+    writeln!(
         archive,
-        "{name:<16}{time:<12}{:<6}{:<6}{:<8}{length:<10}`\n",
+        "{name:<16}{time:<12}{:<6}{:<6}{:<8}{length:<10}`",
         0, 0, 100_644
     )?;
     archive.write_all(bytes)?;

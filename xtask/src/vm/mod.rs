@@ -192,7 +192,7 @@ fn open_shell(args: &Args, tree: &Tree, known: &[Scenario]) -> Result<ExitCode> 
         Some(_) => scenario::choose(known, &args.names, Share::All)?[0],
         None => &plain,
     };
-    let lab = prepare(args, &tree, &[scenario])?;
+    let lab = prepare(args, tree, &[scenario])?;
     println!("A root shell in the guest follows; `exit` or Ctrl-A X ends the machine.");
     let boot = Boot {
         scenario: "",

@@ -219,7 +219,7 @@ mod tests {
         let mut flood = |waiting: &mut Waiting, requests: usize, host: u32| {
             for _ in 0..requests {
                 next += 1;
-                let network: IpAddr = (0x0a00_0001 + (next % 600 << 8)).to_be_bytes().into();
+                let network: IpAddr = (0x0a00_0001 + ((next % 600) << 8)).to_be_bytes().into();
                 let verdict = arrive(waiting, next, network);
                 assert_ne!(verdict, Verdict::Evict(host), "after {requests} at most");
             }
@@ -240,7 +240,7 @@ mod tests {
     fn proven_addresses_of_many_networks_leave_strangers_their_places() {
         let mut waiting = Waiting::default();
         for id in 0..10_000 {
-            let network = [10, (id % 600 >> 8) as u8, id as u8, 1].into();
+            let network = [10, ((id % 600) >> 8) as u8, id as u8, 1].into();
             waiting.prove(network);
             assert_ne!(arrive(&mut waiting, id, network), Verdict::Drop);
         }
