@@ -258,7 +258,7 @@ pub enum Backing {
     },
 }
 
-/// An image of a Ceph cluster, and whose eyes see it.
+/// An image of a Ceph cluster, and the user who opens it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct RbdImage {
     /// Pool.

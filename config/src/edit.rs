@@ -9,10 +9,10 @@ use crate::config::NSID_MAX;
 /// Why a change cannot be made. The draft is as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EditError {
-    /// What shall be changed is not in the file.
+    /// The file does not have what the change names.
     #[error("{0}")]
     Missing(String),
-    /// What shall be added is there.
+    /// The file already has what is to be added.
     #[error("{0}")]
     Exists(String),
     /// No number is left for it.

@@ -119,7 +119,7 @@ fn every_value_arrives() {
         keyring: Some("/etc/ceph/cairn.keyring".into()),
     };
     assert_eq!(image.backing, Backing::Rbd(snapshot));
-    assert!(image.read_only, "nobody writes to a snapshot");
+    assert!(image.read_only, "no host writes to a snapshot");
 }
 
 /// The defaults that the schema names are those that take effect.

@@ -45,7 +45,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    /// `None` where nobody can tell.
+    /// `None` where it is not known.
     pub(crate) fn of(marked: Option<Marked>, priorities: Option<Priorities>) -> Self {
         let Some(marked) = marked else {
             return Self::default();

@@ -23,7 +23,7 @@ pub(crate) struct Namespace {
     pub(crate) backend: Backend,
     /// What that is called.
     pub(crate) backing: String,
-    /// What tells it from all other disks.
+    /// Its identity, which no other disk has.
     pub(crate) uuid: Uuid,
     /// Whether the configuration says so, and not the disk.
     pub(crate) is_named: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     /// Its memory as each device knows it, by the device's id. Looked at when a
-    /// device or a namespace arrives, never by an I/O. Whole whoever panics: a change is
+    /// device or a namespace arrives, never by an I/O. A panic leaves it whole: a change is
     /// one insertion or removal.
     regions: Mutex<HashMap<u64, Arc<Region>>>,
 }

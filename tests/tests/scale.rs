@@ -209,7 +209,7 @@ fn hosts_that_do_nothing_wake_the_target_for_keep_alives_alone() {
     // A keep alive of each host in that time, perhaps two: a command and its answer's
     // acknowledgement. A timer of a queue pair's or a host's own would come many
     // times as often.
-    assert!(sleeps > 0, "nobody stayed alive");
+    assert!(sleeps > 0, "no host stayed alive");
     assert!(sleeps < 16 * u64::from(HOSTS), "{sleeps}");
     disconnect(hosts);
     target.stop();

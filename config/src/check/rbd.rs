@@ -67,7 +67,7 @@ pub(super) fn is_snapshot(export: &str) -> bool {
     export.starts_with(PREFIX) && export.contains('@')
 }
 
-/// What tells the image from that of another cluster.
+/// The identity of the image: no other cluster has one like it.
 pub(super) fn place_of(export: &str, ceph: Option<&CephTable>) -> PathBuf {
     let conf = ceph.and_then(|ceph| ceph.conf.as_deref());
     PathBuf::from(format!("{export} of {}", conf.unwrap_or_default()))

@@ -5,7 +5,7 @@
 //! version. Its own version number of the interface has served several layouts.
 //! So nothing is touched unless fio says that it is the one version known here.
 //!
-//! Why `unsafe` here: fio's memory is reached through raw pointers. Whoever calls
+//! Why `unsafe` here: fio's memory is reached through raw pointers. A caller of
 //! an accessor has the pointer from fio, for the duration of fio's call.
 
 use std::ffi::{CStr, c_char, c_int, c_uint, c_void};

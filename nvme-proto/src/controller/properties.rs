@@ -350,7 +350,7 @@ mod tests {
         );
         assert_eq!(properties.queues_gone(), Transition::Reset);
         assert_eq!(csts(&properties).0, 0);
-        assert_eq!(properties.flushed(false), Transition::None, "nobody asked");
+        assert_eq!(properties.flushed(false), Transition::None, "no host asked");
         assert_eq!(csts(&properties).0, 0);
         assert_eq!(set(&mut properties, ENABLE, false), Transition::Enabled);
     }

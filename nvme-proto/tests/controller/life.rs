@@ -293,7 +293,7 @@ fn the_end_of_the_admin_queue_is_the_end_of_the_association() {
     rig.disconnect(1);
     rig.flushed(true);
     rig.subsystem.abort_done(cntlid, 1, true, &mut rig.actions);
-    assert_eq!(rig.take_actions(), [], "late answers are for nobody");
+    assert_eq!(rig.take_actions(), [], "late answers are dropped");
 }
 
 #[test]

@@ -145,7 +145,7 @@ impl Rig {
         }
     }
 
-    /// Lets time go by, waking whoever wants to be woken.
+    /// Lets time go by, and wakes what has a deadline.
     pub(crate) fn pass(&mut self, time: Duration) {
         let end = self.now + time;
         loop {

@@ -333,7 +333,7 @@ fn there_are_no_datagram_services() {
 }
 
 /// No alternate paths on Ethernet (annex A16.4.3): none is asked for, and a LAP for a
-/// connection is refused, whoever else sends one unheard.
+/// connection is refused; one of another sender is ignored.
 #[test]
 fn there_is_no_automatic_path_migration() {
     let mut pair = Pair::new(6, FAIR);

@@ -149,7 +149,7 @@ impl Id {
         let mut raw = ptr::null_mut();
         let symbols = channel.library.symbols();
         // SAFETY: a live channel, and room for one pointer. The context is a
-        // number that nobody follows.
+        // number that no program follows.
         check("rdma_create_id", unsafe {
             symbols.rdma_create_id(channel.raw, &mut raw, tag_pointer(tag), sys::RDMA_PS_TCP)
         })?;

@@ -98,7 +98,7 @@ impl Image {
         &self.handle.name
     }
 
-    /// What tells it from every other image of every cluster.
+    /// Its identity, which no other image of any cluster has.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity

@@ -30,7 +30,7 @@ pub(crate) enum Note {
     Close,
 }
 
-/// Images that are being closed. Whole whoever panics: each change is one step.
+/// Images that are being closed. A panic leaves them whole: each change is one step.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::path::PathBuf;
 
-/// Which image, and whose eyes see it.
+/// Which image, and the user who opens it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Spec {
     /// Pool.

@@ -32,7 +32,7 @@ pub(crate) struct Times {
     sum_ns: u64,
 }
 
-/// A time, and the bucket it belongs to: for whoever counts it in several histograms.
+/// A time, and the bucket it belongs to: for counting it in several histograms.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Time {
     ns: u64,

@@ -63,7 +63,7 @@ pub(crate) struct ReactorCounters {
     pub(crate) ended_orderly: Counter,
     pub(crate) ended_by_fault: Counter,
     /// One for each device that it uses or used, by name. Looked at when a device
-    /// comes, and when metrics are asked for. Whole whoever panics: a change is one push.
+    /// comes, and when metrics are asked for. A panic leaves it whole: a change is one push.
     devices: Mutex<Vec<Arc<DeviceCounters>>>,
 }
 

@@ -1,5 +1,5 @@
 //! What a reactor counts, each where it happens. It has the memory to itself, and
-//! whoever asks reads it there: [`crate::metrics`].
+//! the metrics page reads it there: [`crate::metrics`].
 
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;

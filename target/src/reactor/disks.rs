@@ -49,7 +49,7 @@ pub(crate) struct Disk {
     pub(super) turns: Turns,
     /// How long its oldest command has been with it.
     oldest: Duration,
-    /// Whether it goes once nobody works on it.
+    /// Whether it goes once no request uses it.
     retired: bool,
 }
 

@@ -432,7 +432,7 @@ impl Reactor {
             "device removed"
         );
         // What lay in its receive slots stays readable for requests in the backend:
-        // the ring has the pages. But nobody posts the slots again.
+        // the ring has the pages. But the slots are not posted again.
         if let Err(error) = port.close(index, &mut self.io.ring) {
             // Cause: the removal of a device.
             tracing::warn!(%error, "memory of a removed device stays registered");

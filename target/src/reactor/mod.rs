@@ -127,7 +127,7 @@ pub(crate) enum Rest {
     None,
     /// Another round, though there was nothing to do.
     Spin,
-    /// The same, after whoever else wants the core.
+    /// The same, after other threads have had the core.
     Yield,
     /// To sleep until something happens or this time, if any, comes.
     Until(Option<Instant>),
@@ -439,7 +439,7 @@ impl Reactor {
         }
     }
 
-    /// When deadlines must be looked at, if there are any: nobody wakes for
+    /// When deadlines must be looked at, if there are any: no thread wakes for
     /// hosts that are connected and idle.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();

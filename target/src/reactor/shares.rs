@@ -2,14 +2,14 @@
 //! requests and data buffers.
 //!
 //! A host whose link died, or a disk that hangs, keeps what it holds until the transport
-//! or the disk lets go. So nobody gets everything: a host may take one more only while it
+//! or the disk lets go. So no host gets everything: a host may take one more only while it
 //! then holds no more than is left free for others, and a namespace while it then holds
 //! half as much as that. A lone host so gets half, a lone namespace a third, the next one
 //! as much of the rest, and something is always left. What a host's former controllers
 //! still hold counts as the host's. A host at its share may hold a little of a namespace
 //! that holds little itself: a disk that hangs keeps no host from its other disks.
 //!
-//! What is beyond a share waits in a line of its own, and nobody else waits behind it.
+//! What is beyond a share waits in a line of its own, and no other request waits behind it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -147,7 +147,7 @@ impl Shares {
         self.share(id).last_begun = Some(now);
     }
 
-    /// Bytes of buffers that nobody holds and nobody was promised.
+    /// Bytes of buffers that are neither held nor promised.
     fn free(&self) -> usize {
         self.total.saturating_sub(self.promised)
     }

@@ -63,7 +63,7 @@ pub(crate) enum ControlMessage {
 /// The subsystems that hosts can connect to.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    /// Whole whoever panics: a change is one insertion or removal.
+    /// A panic leaves it whole: a change is one insertion or removal.
     subsystems: RwLock<BTreeMap<Nqn, Arc<SubsystemShared>>>,
 }
 

@@ -1,7 +1,7 @@
 //! How threads tell each other things.
 //!
 //! Never per I/O: connections, admin commands' consequences, changes of the
-//! configuration. The channels are unbounded because nobody may wait here (two
+//! configuration. The channels are unbounded because no thread may wait here (two
 //! reactors that wait for each other's full mailbox would do so for ever); what
 //! bounds them is the number of queue pairs and controllers.
 

@@ -1,4 +1,4 @@
-//! A subsystem at one moment, for whoever tells of it.
+//! A subsystem at one moment, for reports of it.
 
 use std::sync::Arc;
 

@@ -69,7 +69,7 @@ impl Ward {
         !self.is_settled() && self.claims().iter().any(of)
     }
 
-    /// Whole whoever panics: a report replaces one claim, and what has no report blocks.
+    /// A panic leaves it whole: a report replaces one claim, and what has no report blocks.
     fn claims(&self) -> MutexGuard<'_, Vec<Option<BTreeSet<u32>>>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -35,7 +35,7 @@ impl RequestId {
 /// Who has a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
-    /// Nobody: it is free.
+    /// None: it is free.
     Free,
     /// The reactor, in the middle of a call.
     Running,

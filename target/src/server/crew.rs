@@ -18,7 +18,7 @@ pub(super) enum Crew {
         /// Each errand that has not ended has a copy.
         errands: Arc<()>,
     },
-    /// Moved along by whoever owns the target.
+    /// Moved along by the owner of the target.
     Stepped(Vec<Reactor>),
 }
 
@@ -125,7 +125,7 @@ impl Crew {
         }
     }
 
-    /// Those that are moved along by hand owe nobody an answer any more.
+    /// Those that are moved along by hand owe no answer any more.
     pub(super) fn kill(&mut self) {
         if let Self::Stepped(reactors) = self {
             reactors.iter_mut().for_each(Reactor::abandon_all);

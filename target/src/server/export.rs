@@ -353,7 +353,7 @@ pub(super) fn check_identities<'a>(
         if Arc::ptr_eq(namespace, other) {
             continue;
         }
-        // Whoever names two of different subsystems alike has a reason.
+        // An administrator who names two of different subsystems alike has a reason.
         let named = namespace.is_named || other.is_named;
         let same_disk = namespace.backend.place() == other.backend.place();
         if nqn == other_nqn || !named && !same_disk {

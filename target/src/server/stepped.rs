@@ -37,7 +37,7 @@ impl SteppedTarget {
         providers: Vec<Arc<dyn Provider>>,
         clock: Clock,
     ) -> Result<Self, StartError> {
-        // Nobody gives orders.
+        // No signal and no socket gives orders.
         let (_, orders) = unbounded_channel();
         let crew = Crew::Stepped(Vec::new());
         let control = Control::start(config, providers, orders, crew, clock.clone(), false)?;

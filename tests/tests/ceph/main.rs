@@ -1,6 +1,6 @@
 //! Images of a real Ceph as namespaces, by user-space RoCE and a host of our own.
 //!
-//! Ignored unless asked for: `cargo xtask test --all` asks, and whoever runs
+//! Ignored unless asked for: `cargo xtask test --all` asks, and so does
 //! `cargo test -p cairn-tests --test ceph -- --ignored`.
 
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -82,7 +82,7 @@ fn a_service_manager_follows_start_reload_and_stop() {
     assert!(target.wait().unwrap().success());
 }
 
-/// The limit on locked memory that distributions set keeps nobody from a first try.
+/// The limit on locked memory that distributions set keeps no user from a first try.
 #[test]
 fn an_ordinary_user_s_target_runs_with_eight_mebibytes_of_locked_memory() {
     let address = own_loopback_address();

@@ -195,7 +195,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
                 .starts_with("00000100")
         })
         .and_then(|row| row.number("infiniband.cm.req.localqpn"));
-    assert!(host_qpn.is_some(), "nobody asked for queue 1");
+    assert!(host_qpn.is_some(), "no host asked for queue 1");
     let mut open: Vec<usize> = Vec::new();
     let mut commands: Vec<Command> = Vec::new();
     for row in rows {

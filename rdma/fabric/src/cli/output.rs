@@ -1,4 +1,4 @@
-//! To stdout. Whoever closed it does not want to read on.
+//! To stdout. If it is closed, its reader has enough.
 
 use std::io::{ErrorKind, Write};
 

@@ -222,7 +222,7 @@ fn remedy(error: &std::io::Error) -> String {
 }
 
 /// A device's directory in configfs. One that was not there is taken away again:
-/// the values stay in the kernel, and nobody finds what they did not make.
+/// the values stay in the kernel, and no administrator finds what they did not make.
 struct Directory {
     path: PathBuf,
     is_ours: bool,

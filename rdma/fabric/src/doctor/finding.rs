@@ -1,4 +1,4 @@
-//! A finding: what is wrong, and all that somebody needs to fix it.
+//! A finding: what is wrong, and all that it takes to fix it.
 
 use std::fmt;
 
@@ -52,7 +52,7 @@ pub struct Evidence {
 pub struct Fix {
     /// To be typed, or to be put where the text says.
     pub command: String,
-    /// The words of the command, if it harms nobody to run it: no traffic stops,
+    /// The words of the command, if it does no harm to run it: no traffic stops,
     /// and what it changes is said, so that it can be set back.
     pub safe: Option<Vec<String>>,
 }

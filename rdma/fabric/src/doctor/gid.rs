@@ -146,7 +146,7 @@ fn netdev_without_address(
     if has_address || has_above || !port.is_active() {
         return None;
     }
-    // A port that nobody set up is no fault where another one is.
+    // A port that was never set up is no fault where another one is.
     let severity = if examination.addresses().is_empty() {
         Severity::Warning
     } else {

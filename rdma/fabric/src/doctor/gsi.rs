@@ -1,4 +1,4 @@
-//! The queue pair of all messages of the connection manager (GSI): "nobody connects any more".
+//! The queue pair of all messages of the connection manager (GSI): "no host connects any more".
 //!
 //! rdma_rxe takes a packet that the kernel refuses to send for an error of its queue pair, and
 //! what serves the GSI in the kernel fixes a send queue (SQE), but not a queue pair (ERR).

@@ -6,7 +6,7 @@ use super::{Examination, Finding, Severity};
 
 pub(super) const NAME: &str = "unreadable";
 
-/// More examples than that help nobody.
+/// More examples than that do not help.
 const EXAMPLES: usize = 4;
 
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {

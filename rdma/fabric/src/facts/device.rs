@@ -38,7 +38,7 @@ pub struct Device {
     pub port_netdevs: BTreeMap<u32, String>,
     /// The device node that programs open.
     pub uverbs: Known<Option<String>>,
-    /// Its queue pairs, whoever made them, counted by port, type and state.
+    /// Its queue pairs, of all programs, counted by port, type and state.
     pub queue_pairs: Known<Vec<QueuePairs>>,
     /// Ports.
     pub ports: Known<Vec<Port>>,

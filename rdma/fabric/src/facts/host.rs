@@ -110,7 +110,7 @@ impl Host {
         }
     }
 
-    /// Whether a module is loaded. None: nobody knows.
+    /// Whether a module is loaded. None: it is not known.
     #[must_use]
     pub fn has_module(&self, name: &str) -> Option<bool> {
         Some(self.modules.get()?.iter().any(|module| module == name))

@@ -139,7 +139,7 @@ pub enum Echo {
 pub enum Reached {
     /// Nothing came back: somebody listens, an adapter took it, or it was filtered.
     Silent,
-    /// The peer says that nobody listens (ICMP port unreachable).
+    /// The peer says that no program listens (ICMP port unreachable).
     Refused,
     /// A host or network on the way says that it cannot or must not go there.
     Unreachable,

@@ -2,7 +2,7 @@
 
 use super::{Next, Trouble};
 
-/// A request that nobody answered.
+/// A request without an answer.
 pub const NO_ANSWER: Trouble = Trouble {
     code: 1,
     name: "no answer",

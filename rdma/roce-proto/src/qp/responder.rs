@@ -432,7 +432,7 @@ impl Responder {
 
     /// Queues data. A peer has no more requests outstanding than was agreed on:
     /// if more would wait to be answered, the oldest is one that a copy of an old
-    /// packet asked for, and that nobody misses.
+    /// packet asked for, and that is not missed.
     fn push_fetch(&mut self, response: Response) {
         let is_fetch = |response: &Response| !matches!(response, Response::Acknowledge { .. });
         let waiting = self.responses.iter().filter(|r| is_fetch(r)).count();

@@ -10,7 +10,7 @@
 //! ```
 //!
 //! It listens on the ports that those tools take by themselves, says what
-//! happens, one line each, and serves whoever comes until it is killed.
+//! happens, one line each, and serves every peer until it is killed.
 
 mod perftest;
 mod rping;
@@ -117,7 +117,7 @@ impl Responder {
         }
     }
 
-    /// Accepts whoever asks. By its port it is rping or perftest; and of a perftest
+    /// Accepts every request. By its port it is rping or perftest; and of a perftest
     /// client the first connection is its control channel, the others its traffic.
     fn answer(&mut self, request: ConnRequest) {
         let peer = request.peer.ip();

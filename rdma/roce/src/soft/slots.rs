@@ -1,7 +1,7 @@
 //! An endpoint's queue pairs, and how their numbers are made.
 //!
 //! A queue pair number is 24 bits: the endpoint's turn, by which the kernel
-//! chooses its socket, and 18 random bits, so that an attacker cannot tell it from
+//! chooses its socket, and 18 random bits, so that an attacker cannot guess it from
 //! its own. The low 10 of these are not another queue pair's at the time: by them the
 //! slot is found.
 

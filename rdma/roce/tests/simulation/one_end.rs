@@ -36,7 +36,7 @@ fn silence_is_noticed() {
     assert_eq!(statuses.collect::<Vec<_>>(), expected);
 }
 
-/// What nobody waits for the end of is not acknowledged one by one, and when all
+/// Work whose end is not waited for is not acknowledged one by one, and when all
 /// falls silent it takes one packet to find out that it has arrived.
 #[test]
 fn unsignaled_work_asks_seldom_and_in_the_end() {

@@ -127,8 +127,8 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Whether all of a closing queue pair's work has been given out. Whoever
-    /// is `overdue` no longer waits for the device's word on receives.
+    /// Whether all of a closing queue pair's work has been given out. One
+    /// that is `overdue` no longer waits for the device's report of receives.
     fn is_drained(&self, qp: &Qp, overdue: bool) -> bool {
         let receives = overdue
             || qp

@@ -316,8 +316,8 @@ impl VerbsEndpoint {
     }
 
     /// Linux takes the hop limit of a user's RoCE packets from the route, not
-    /// from us (`ib_resolve_unicast_gid_dmac`). Whoever asked for another one
-    /// shall know.
+    /// from us (`ib_resolve_unicast_gid_dmac`). A log line says so if another one
+    /// was asked for.
     fn check_hop_limit(&mut self, id: QpId, options: &QpOptions) {
         let Some(qp) = self.table.get(id) else { return };
         let (Some(wanted), Some(pair)) = (options.hop_limit, &qp.pair) else {

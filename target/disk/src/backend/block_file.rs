@@ -138,7 +138,7 @@ impl BlockFile {
         })
     }
 
-    /// What tells it from all other disks.
+    /// Its identity, which no other disk has.
     pub(super) fn identity(&self, scope: Scope<'_>) -> io::Result<Uuid> {
         identity::of(&self.file, &self.path, scope)
     }

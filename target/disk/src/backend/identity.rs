@@ -145,7 +145,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // Chosen by whoever set up the virtual machine, or the device mapper.
+    // Chosen when the virtual machine was set up, or by the device mapper.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));
@@ -230,7 +230,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // Whoever else opens this copy comes to the same.
+                // Other targets that open this copy come to the same.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
                 // Cause: the configuration, or a disk that changed.
                 tracing::warn!(
@@ -466,7 +466,7 @@ mod tests {
         let known = [&device, &later].map(|device| identity(device));
         let detach = |device: &Path| run("losetup", &["--detach", device.to_str().unwrap()]);
         detach(&device);
-        // Another disk in its place, if nobody else took that; and the first one elsewhere.
+        // Another disk in its place, if no other disk took that; and the first one elsewhere.
         let other = attach(&two, &[]).unwrap();
         let elsewhere = attach(&one, &[]).unwrap();
         let then = [&other, &elsewhere].map(|device| identity(device));

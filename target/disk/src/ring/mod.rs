@@ -4,7 +4,7 @@
 //! entry behind the compiler's back. The ring makes that sound by itself: it
 //! accepts only spans of mappings that are its fixed buffers, to whose bytes no
 //! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
-//! holds until the last operation on them has ended, whoever unmaps them.
+//! holds until the last operation on them has ended, also if they are unmapped before.
 
 mod apart;
 mod buffers;
@@ -130,7 +130,7 @@ const BLOCK_URING_CMD_DISCARD: u32 = 0x12 << 8;
 /// Marks the entries that wait for a descriptor; the tags of operations leave it 0.
 const POLL: u64 = 1 << 63;
 
-/// Marks what nobody waits for.
+/// Marks what no request waits for.
 const IGNORED: u64 = 1 << 62;
 
 /// With [`POLL`], marks the wait for simulated disks.
@@ -258,8 +258,8 @@ impl Ring {
         })
     }
 
-    /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
-    /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
+    /// Takes all files from it: what was not submitted ends with EBADF when it
+    /// is. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));
@@ -289,7 +289,7 @@ impl Ring {
     /// Completes once `fd` is readable: at once if it is already.
     ///
     /// One shot and not multishot, which reports only what becomes ready after
-    /// it looked: whoever goes to sleep must not miss what came before.
+    /// it looked: a thread that goes to sleep must not miss what came before.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));

@@ -49,7 +49,7 @@ impl Outgoing {
         self.until_ns = until_ns;
     }
 
-    /// That of what comes next, for whoever carries it out elsewhere.
+    /// That of what comes next, for a worker that carries it out.
     pub(super) fn lease(&self) -> Lease {
         Lease {
             clock: self.clock.clone(),

@@ -118,10 +118,10 @@ impl Source for Live {
 }
 
 impl Live {
-    /// Reads the connection manager's defaults of a port that nobody has a
-    /// directory for: makes it, reads, and takes it away. The values themselves
-    /// live in the kernel, with or without the directory. If somebody makes it
-    /// in the same moment, it is theirs, and stays.
+    /// Reads the connection manager's defaults of a port that has no
+    /// directory: makes it, reads, and takes it away. The values themselves
+    /// live in the kernel, with or without the directory. If another program makes
+    /// it in the same moment, it is that program's, and stays.
     fn peek_defaults(&self, device: &str, port: u32) -> io::Result<Defaults> {
         let directory = self.root.join(RDMA_CM).join(device);
         let made = fs::create_dir(&directory);

@@ -131,7 +131,7 @@ pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     };
     let socket = UdpSocket::bind(any)?;
     socket.set_read_timeout(Some(PATIENCE))?;
-    // Too short for a BTH: whoever speaks RoCE drops it without a word.
+    // Too short for a BTH: an endpoint of RoCE drops it without an answer.
     let outcome = socket
         .connect(SocketAddr::new(peer, port))
         .and_then(|()| socket.send(&[0]))

@@ -18,7 +18,7 @@ pub(super) fn socket(family: i32, kind: i32, protocol: i32) -> io::Result<OwnedF
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: the descriptor is new, and nobody else's.
+    // SAFETY: the descriptor is new, and no other owner has it.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
