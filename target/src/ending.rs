@@ -11,7 +11,7 @@ use crate::work_id::WorkKind;
 /// Why a queue ends, in words for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Ending {
-    /// As it should: nobody is to blame.
+    /// As it should: no fault.
     Orderly(&'static str),
     /// Something is wrong: with the host, the path to it, or here.
     Fault(&'static str),

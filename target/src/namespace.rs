@@ -15,7 +15,7 @@ use crate::metrics::NamespaceCounters;
 /// A namespace: what all reactors share of it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    /// Tells it from every other of the process, one of the same NSID included.
+    /// Distinguishes it from every other of the process, one of the same NSID included.
     pub(crate) id: u64,
     /// NSID.
     pub(crate) nsid: u32,
@@ -23,7 +23,7 @@ pub(crate) struct Namespace {
     pub(crate) backend: Backend,
     /// What that is called.
     pub(crate) backing: String,
-    /// What tells it from all other disks.
+    /// What distinguishes it from all other disks.
     pub(crate) uuid: Uuid,
     /// Whether the configuration says so, and not the disk.
     pub(crate) is_named: bool,
@@ -32,7 +32,7 @@ pub(crate) struct Namespace {
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
     /// Its memory as each device knows it, by the device's id. Looked at when a
-    /// device or a namespace arrives, never by an I/O. Whole whoever panics: a change is
+    /// device or a namespace arrives, never by an I/O. A panic leaves it valid: a change is
     /// one insertion or removal.
     regions: Mutex<HashMap<u64, Arc<Region>>>,
 }

@@ -5,9 +5,9 @@
 //! to the gaps between one work and the next: twice the last gap, if that gap
 //! and the one before it were such that polling could have bridged them, so that
 //! a little irregularity does not end in sleep; and no time at all otherwise,
-//! because whoever is silent for longer does not mind a wake-up. (It takes two:
+//! because a peer that is silent for longer can wait for a wake-up. (It takes two:
 //! a keep alive's answer is acknowledged soon, and then there is silence.) A gap
-//! grows by the time it takes to wake up, at the peer too, who may be asleep for
+//! grows by the time it takes to wake up, at the peer too, which may be asleep for
 //! the same reason: some 100 us on a processor of its own, several times that on
 //! an emulated one. So the largest gap to bridge must be well above it, or two
 //! sides that wait for each other would keep each other asleep for ever.
@@ -30,7 +30,7 @@ const CORE_KEPT: Duration = Duration::from_micros(20);
 pub enum Pause {
     /// Poll again at once.
     Spin,
-    /// Poll again, after whoever else wants the core.
+    /// Poll again, after other threads have had the core.
     Yield,
     /// Sleep until there is work.
     Sleep,

@@ -1,4 +1,4 @@
-//! What to tell an admin whose limit on locked memory is too small.
+//! The error for a limit on locked memory that is too small.
 
 use std::io;
 

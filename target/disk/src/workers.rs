@@ -130,7 +130,7 @@ impl<J> Drop for Workers<J> {
 }
 
 impl<J> Shared<J> {
-    /// Whole whoever panics: each change is one step, and no job runs under the lock.
+    /// A panic leaves it valid: each change is one step, and no job runs under the lock.
     fn state(&self) -> MutexGuard<'_, State<J>> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }

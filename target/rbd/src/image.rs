@@ -98,7 +98,7 @@ impl Image {
         &self.handle.name
     }
 
-    /// What tells it from every other image of every cluster.
+    /// What distinguishes it from every other image of every cluster.
     #[must_use]
     pub fn identity(&self) -> &str {
         &self.identity

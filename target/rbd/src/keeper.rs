@@ -30,7 +30,7 @@ pub(crate) enum Note {
     Close,
 }
 
-/// Images that are being closed. Whole whoever panics: each change is one step.
+/// Images that are being closed. A panic leaves it valid: each change is one step.
 static CLOSING: Mutex<Vec<String>> = Mutex::new(Vec::new());
 static CLOSED: Condvar = Condvar::new();
 
@@ -208,7 +208,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The watch broke: either the connection did, or the cluster wants nothing more of us.
+    /// The watch broke: either the connection did, or the cluster refuses this client.
     fn watch_again(&mut self, errno: i32) {
         let Some(cookie) = self.header.take() else {
             return;

@@ -103,13 +103,13 @@ struct Shared {
     count: AtomicUsize,
     /// Whether to wake by the eventfd.
     asleep: AtomicBool,
-    /// Whether nobody takes what ends any more.
+    /// Whether the queue is dropped: no thread takes the ends of its operations.
     closed: AtomicBool,
     wake: Wake,
 }
 
 impl Shared {
-    /// Whole whoever panics: each change is one step.
+    /// A panic leaves it valid: each change is one step.
     fn ended(&self) -> MutexGuard<'_, VecDeque<Ended>> {
         self.ended.lock().unwrap_or_else(PoisonError::into_inner)
     }

@@ -15,7 +15,7 @@ use crate::panics;
 use crate::server::{StartError, Starting, Target};
 use crate::steering::{self, Steering};
 
-/// Serves until told to stop.
+/// Serves until a signal ends it.
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut source = serve.source();
     let (text, config) = source.read().map_err(|error| error.to_string())?;
@@ -57,7 +57,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     target.stop()
 }
 
-/// Waits until hosts can connect; `None` if it is told to stop before.
+/// Waits until hosts can connect; `None` if a signal ends it before.
 fn start(
     mut starting: Starting,
     runtime: &Runtime,
@@ -80,7 +80,7 @@ fn start(
     }
 }
 
-/// Reloads when it is told to, until it is told to stop.
+/// Reloads at SIGHUP, until a signal ends it.
 async fn follow(steering: &Steering, signals: &mut Signals) {
     let mut reloading: Option<oneshot::Receiver<Result<(), String>>> = None;
     // Asked for while one is under way: the configuration is read when that has ended.

@@ -13,7 +13,7 @@ mod page;
 mod process;
 mod rdma;
 mod reactors;
-mod teller;
+mod reporter;
 
 use std::sync::Arc;
 
@@ -28,9 +28,9 @@ use crate::panics::{Panics, Part};
 use crate::registry::Registry;
 
 pub(crate) use http::MetricsServer;
-use teller::Teller;
+use reporter::Reporter;
 
-/// All that there is to tell of. Nothing of it is changed by telling.
+/// All that metrics report. Reporting changes nothing of it.
 #[derive(Debug)]
 pub(crate) struct Observed {
     registry: Arc<Registry>,
@@ -66,24 +66,24 @@ impl Observed {
         self.rejected.add(status.0);
     }
 
-    /// Tells a recorder of everything, as it is now.
-    pub(crate) fn tell(&self, recorder: &dyn Recorder) {
-        self.tell_with(recorder, &Live::machine());
+    /// Reports everything to a recorder, as it is now.
+    pub(crate) fn report(&self, recorder: &dyn Recorder) {
+        self.report_with(recorder, &Live::machine());
     }
 
-    fn tell_with(&self, recorder: &dyn Recorder, machine: &dyn Source) {
-        let teller = Teller::new(recorder);
-        nvme::tell(&teller, self);
-        rdma::tell(&teller, self, machine);
-        reactors::tell(&teller, self);
-        process::tell(&teller);
+    fn report_with(&self, recorder: &dyn Recorder, machine: &dyn Source) {
+        let reporter = Reporter::new(recorder);
+        nvme::report(&reporter, self);
+        rdma::report(&reporter, self, machine);
+        reactors::report(&reporter, self);
+        process::report(&reporter);
         for (part, name, _) in Part::ALL {
             let count = self.panics.of_part(part);
-            teller.count(&families::PANICS, &[("part", name)], count);
+            reporter.count(&families::PANICS, &[("part", name)], count);
         }
         for (code, count) in self.answers.each() {
             let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());
-            teller.count(&families::REQUESTS, &[("code", &code)], count);
+            reporter.count(&families::REQUESTS, &[("code", &code)], count);
         }
     }
 }

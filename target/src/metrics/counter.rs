@@ -50,7 +50,7 @@ pub(crate) struct CodeCounts<const PLACES: usize> {
 
 #[derive(Debug, Default)]
 struct Place {
-    /// The code, plus 1; 0 is nobody's.
+    /// The code, plus 1; 0 is none.
     code: AtomicU32,
     count: Counter,
 }

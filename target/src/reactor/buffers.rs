@@ -19,7 +19,7 @@ pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 #[inline(always)]
 pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &mut queues.requests[id];
-    let ready = request.wants == (0, 0)
+    let ready = request.buffer_bytes == (0, 0)
         || take_spare(&mut io.arena, request, &queues.qpairs[request.qpair]);
     if ready {
         fetch::fetch(queues, io, now, id);
@@ -32,7 +32,7 @@ pub(super) fn acquire(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
 /// I/O can take.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
-    let (data, scratch) = request.wants;
+    let (data, scratch) = request.buffer_bytes;
     let small = data as usize <= UNIT && scratch == 0;
     if is_io || !small || queue.requests > 1 {
         return false;
@@ -71,7 +71,7 @@ fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
 /// Both buffers or none: a request that held one while it waits for the
 /// other could wait for ever.
 fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
-    let (data, scratch) = request.wants;
+    let (data, scratch) = request.buffer_bytes;
     let pool = arena.pool();
     let data = match data {
         0 => None,

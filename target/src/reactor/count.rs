@@ -1,5 +1,5 @@
 //! What a reactor counts, each where it happens. It has the memory to itself, and
-//! whoever asks reads it there: [`crate::metrics`].
+//! reports read it there: [`crate::metrics`].
 
 use nvme_proto::transfer::DataTransfer;
 
@@ -40,7 +40,7 @@ pub(super) fn count_end(request: &Request, association: Option<&Association>, di
     };
     let status = request.completion.status;
     match request.task {
-        // It made the queue, or did not; that is told elsewhere.
+        // It made the queue, or did not; that is reported elsewhere.
         Task::Connect => {}
         Task::Io(operation) if status.is_success() => {
             count_success(request, Op::of(&operation), association, disks);
@@ -84,7 +84,7 @@ pub(super) fn count_way(
     if !request.completion.status.is_success() {
         return;
     }
-    let whole = request.way.whole(now_ns);
+    let whole = request.times.whole(now_ns);
     let class = Op::of(&operation).class();
     if let Some(association) = association {
         association.queue.counters.went(class, whole);
@@ -92,6 +92,6 @@ pub(super) fn count_way(
     if let Some(disk) = request.disk {
         let fetched = matches!(request.transfer, DataTransfer::FromHost(_));
         let counters = &disks[disk].counters;
-        counters.went(class, &request.way, now_ns, whole, fetched);
+        counters.went(class, &request.times, now_ns, whole, fetched);
     }
 }

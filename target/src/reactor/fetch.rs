@@ -17,7 +17,7 @@ use crate::work_id::{WorkId, WorkKind};
 #[inline(always)]
 pub(super) fn fetch(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
     let request = &mut queues.requests[id];
-    request.way.held(now.ns);
+    request.times.held(now.ns);
     match request.transfer {
         DataTransfer::FromHost(_) => {
             let qpair = request.qpair;
@@ -88,7 +88,7 @@ pub(super) fn read_ended(
 ) -> Result<(), Broken> {
     let (id, request) = queues.requests.find_mut(work);
     request.set_stage(Stage::Reading, Stage::Running);
-    request.way.fetched(now.ns);
+    request.times.fetched(now.ns);
     let qpair = request.qpair;
     let queue = &mut queues.qpairs[qpair];
     queue.read_credits += 1;

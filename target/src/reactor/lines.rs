@@ -67,7 +67,7 @@ pub(super) struct Lines {
 }
 
 impl Lines {
-    /// Whether nobody waits.
+    /// Whether nothing waits.
     #[inline]
     pub(super) fn is_empty(&self) -> bool {
         self.lines.is_empty()

@@ -53,12 +53,12 @@ use cairn_disk::{Finished, Pause};
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::wire::Status;
 
-use crate::holdings::Holdings;
 use crate::ids::QpairId;
 use crate::metrics::Doing;
 use crate::qpair::QueuePair;
 use crate::registry::Message;
 use crate::request::{RequestId, Task};
+use crate::usage::Usage;
 use crate::work_id::{WorkId, WorkKind};
 
 use admission::STUCK_AFTER;
@@ -119,14 +119,14 @@ impl Sizes {
     }
 }
 
-/// What a reactor wants after a round.
+/// What a reactor does after a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Another round: there may be more to do.
     None,
     /// Another round, though there was nothing to do.
     Spin,
-    /// The same, after whoever else wants the core.
+    /// The same, after other threads have had the core.
     Yield,
     /// To sleep until something happens or this time, if any, comes.
     Until(Option<Instant>),
@@ -143,7 +143,7 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Runs until it is told to stop and all queues are closed.
+    /// Runs until a message stops it and all queues are closed.
     pub(crate) fn run(&mut self) {
         while !(self.control.stopping
             && self.queues.qpairs.len() == 0
@@ -396,7 +396,7 @@ impl Reactor {
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
-                    // At once if it can be: what came of an admin command is told
+                    // At once if it can be: what came of an admin command is reported
                     // before its own end (an aborted command before the Abort).
                     self.queues.late.push_back((qpair, completion));
                     self.serve_late();
@@ -439,7 +439,7 @@ impl Reactor {
         }
     }
 
-    /// When deadlines must be looked at, if there are any: nobody wakes for
+    /// When deadlines must be looked at, if there are any: nothing wakes for
     /// hosts that are connected and idle.
     fn tick_deadline(&self) -> Option<Instant> {
         let waits = |id| self.queues.draining || self.queues.qpairs[id].has_deadline();
@@ -554,7 +554,7 @@ impl Reactor {
     }
 
     /// Adds what it holds.
-    pub(crate) fn add_to(&self, sum: &mut Holdings) {
+    pub(crate) fn add_to(&self, sum: &mut Usage) {
         sum.queue_pairs += self.queues.qpairs.len();
         sum.requests += self.queues.requests.in_use();
         sum.buffer_bytes += self.io.arena.taken_bytes();

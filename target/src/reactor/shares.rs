@@ -2,14 +2,14 @@
 //! requests and data buffers.
 //!
 //! A host whose link died, or a disk that hangs, keeps what it holds until the transport
-//! or the disk lets go. So nobody gets everything: a host may take one more only while it
+//! or the disk lets go. So no host gets everything: a host may take one more only while it
 //! then holds no more than is left free for others, and a namespace while it then holds
 //! half as much as that. A lone host so gets half, a lone namespace a third, the next one
 //! as much of the rest, and something is always left. What a host's former controllers
 //! still hold counts as the host's. A host at its share may hold a little of a namespace
 //! that holds little itself: a disk that hangs keeps no host from its other disks.
 //!
-//! What is beyond a share waits in a line of its own, and nobody else waits behind it.
+//! What is beyond a share waits in a line of its own, and no other host waits behind it.
 
 use std::collections::VecDeque;
 use std::time::Instant;
@@ -40,7 +40,7 @@ impl Stock {
         disk_may && (host_may || little)
     }
 
-    /// How much must be free for everybody to be within its share.
+    /// How much must be free for all hosts to be within their shares.
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
         // What anyone holds is at most what is not free.
         (2 * total + reserve + 3).div_ceil(3)
@@ -79,7 +79,7 @@ pub(super) struct Shares {
     promised: usize,
     /// Served in turns.
     lines: VecDeque<Line>,
-    /// Whether something was given back while somebody waits.
+    /// Whether something was given back while a command waits.
     eased: bool,
 }
 
@@ -147,7 +147,7 @@ impl Shares {
         self.share(id).last_begun = Some(now);
     }
 
-    /// Bytes of buffers that nobody holds and nobody was promised.
+    /// Bytes of buffers that are neither in use nor promised.
     fn free(&self) -> usize {
         self.total.saturating_sub(self.promised)
     }
@@ -272,7 +272,7 @@ impl Shares {
 
 /// Bytes of the buffers that a request asks for.
 fn bytes_needed(request: &Request) -> usize {
-    let (data, scratch) = request.wants;
+    let (data, scratch) = request.buffer_bytes;
     [data, scratch]
         .into_iter()
         .filter(|&length| length > 0)

@@ -1,7 +1,7 @@
 //! Failed commands, on their way from reactors to the error log of their controller.
 //!
 //! A host can make its commands fail as often as it likes, so a reactor takes no lock for one:
-//! it leaves the failure here. Whoever next has the subsystem's lock for an admin command
+//! it leaves the failure here. The next thread that has the subsystem's lock for an admin command
 //! of the controller, Get Log Page among them, moves what is here into the log.
 
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -1,4 +1,4 @@
-//! A subsystem at one moment, for whoever tells of it.
+//! A subsystem at one moment, for reports.
 
 use std::sync::Arc;
 

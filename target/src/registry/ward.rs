@@ -69,7 +69,7 @@ impl Ward {
         !self.is_settled() && self.claims().iter().any(of)
     }
 
-    /// Whole whoever panics: a report replaces one claim, and what has no report blocks.
+    /// A panic leaves it valid: a report replaces one claim, and what has no report blocks.
     fn claims(&self) -> MutexGuard<'_, Vec<Option<BTreeSet<u32>>>> {
         self.claims.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -83,7 +83,7 @@ mod tests {
     fn each_namespace_is_free_when_no_claim_names_it() {
         let (waiter, inbox) = Mailbox::new().unwrap();
         let ward = Ward::new(2, Duration::ZERO, waiter);
-        assert!(ward.blocks(1), "nobody has said");
+        assert!(ward.blocks(1), "no reactor has reported");
         ward.report(0, BTreeSet::from([1]));
         ward.report(1, BTreeSet::from([2]));
         assert!(ward.blocks(1) && ward.blocks(2) && !ward.blocks(3));

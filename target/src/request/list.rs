@@ -11,7 +11,7 @@ pub(crate) struct List {
 }
 
 impl List {
-    /// Whether nobody waits.
+    /// Whether nothing waits.
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.head.is_none()

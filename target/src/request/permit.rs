@@ -24,7 +24,7 @@ impl Permit {
         std::mem::forget(self);
     }
 
-    /// Its queue is gone, and with it whoever waited for the answer.
+    /// Its queue is gone, and with it the host that waited for the response.
     pub(crate) fn abandoned(self) {
         std::mem::forget(self);
     }

@@ -8,7 +8,7 @@ use super::control::Control;
 use crate::exposition::MetricsServer;
 
 impl Control {
-    /// Tells metrics there, if anywhere.
+    /// Serves metrics, if a port is configured.
     pub(super) fn serve_metrics(
         &self,
         listen: Option<SocketAddr>,

@@ -1,17 +1,17 @@
 //! The target as a whole: starts what a [`Config`] asks for, keeps it, changes
 //! it, ends it.
 //!
-//! The control plane is one thread with a tokio runtime: it hears of connection
+//! The control plane is one thread with a tokio runtime: it receives connection
 //! requests, keep alive deadlines and orders, and never touches data.
 
 mod admission;
 mod control;
-mod crew;
 mod export;
 mod flushing;
 mod listeners;
 mod metrics_port;
 mod opening;
+mod reactors;
 mod reload;
 mod retiring;
 mod shutdown;
@@ -31,7 +31,7 @@ use tokio::sync::oneshot;
 
 use crate::exposition::Observed;
 use control::Control;
-use crew::Crew;
+use reactors::Reactors;
 
 use reload::Reloading;
 
@@ -98,7 +98,7 @@ pub enum StartError {
         /// As a ring has room for.
         most: usize,
     },
-    /// Metrics cannot be told there.
+    /// Metrics cannot be served there.
     #[error("cannot listen on {address} for metrics: {source}")]
     Metrics {
         /// Where.
@@ -122,7 +122,7 @@ enum Order {
     /// Change to this configuration.
     Reload(Reloading),
     /// Look at it, or do what takes no time.
-    Do(steered::Deed),
+    Do(steered::Action),
     /// End.
     Stop,
 }
@@ -194,8 +194,8 @@ impl Target {
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
-                let crew = Crew::threads();
-                match Control::start(config, providers, inbox, crew, Clock::through_suspend()) {
+                let reactors = Reactors::threads();
+                match Control::start(config, providers, inbox, reactors, Clock::through_suspend()) {
                     Ok(control) => {
                         let _ = is_ready.send(Ok(control.started()));
                         control.run(companion(handle))
@@ -224,17 +224,17 @@ impl Target {
         &self.started.addresses
     }
 
-    /// Where it told metrics when it started, if anywhere.
+    /// Where it served metrics when it started, if anywhere.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.started.metrics
     }
 
-    /// Tells a recorder of the `metrics` façade all that docs/metrics.md lists, as it
-    /// is now. Each call tells of everything anew: counters by their absolute values,
+    /// Reports to a recorder of the `metrics` façade all that docs/metrics.md lists, as it
+    /// is now. Each call reports everything anew: counters by their absolute values,
     /// histograms whole. A recorder is made for one call.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
-        self.started.observed.tell(recorder);
+        self.started.observed.report(recorder);
     }
 
     /// Changes to another configuration; connections of what stays are untouched.

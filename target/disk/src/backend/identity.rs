@@ -145,7 +145,7 @@ fn name_of(device: &Path, scope: Scope<'_>) -> Name {
             return Name::Global(format!("{kind} {name}"));
         }
     }
-    // Chosen by whoever set up the virtual machine, or the device mapper.
+    // The administrator of the virtual machine or of the device mapper chose it.
     for (attribute, kind) in [("serial", "serial"), ("dm/name", "dm name")] {
         if let Some(name) = text(attribute) {
             return Name::Local(format!("{kind} {name}"));
@@ -184,7 +184,7 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// What tells a file from all others of its file system: a copy has another inode, or one that
+/// What distinguishes a file from all others of its file system: a copy has another inode, or one that
 /// was made at another time.
 #[derive(Debug)]
 struct Birth {
@@ -199,8 +199,8 @@ impl Birth {
     fn of(file: &File) -> io::Result<Self> {
         /// Snapshots of Btrfs have the inodes of what they are snapshots of.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+        let fields = StatxFlags::INO | StatxFlags::BTIME;
+        let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;
         let fsid = rustix::fs::fstatvfs(file)?.f_fsid;
         let is_weak = statx.stx_mask & StatxFlags::BTIME.bits() == 0;
         let mut text = format!("inode {}", statx.stx_ino);
@@ -230,7 +230,7 @@ fn kept_with(file: &File, path: &Path, birth: &Birth) -> io::Result<Uuid> {
         Some(kept) => match parse(&kept) {
             Some((uuid, of)) if of == birth.text => return Ok(uuid),
             _ => {
-                // Whoever else opens this copy comes to the same.
+                // Another process that opens this copy gets the same identity.
                 let uuid = derived(&format!("copy {kept} {}", birth.text));
                 // Cause: the configuration, or a disk that changed.
                 tracing::warn!(
@@ -466,7 +466,7 @@ mod tests {
         let known = [&device, &later].map(|device| identity(device));
         let detach = |device: &Path| run("losetup", &["--detach", device.to_str().unwrap()]);
         detach(&device);
-        // Another disk in its place, if nobody else took that; and the first one elsewhere.
+        // Another disk in its place, if no other disk took that; and the first one elsewhere.
         let other = attach(&two, &[]).unwrap();
         let elsewhere = attach(&one, &[]).unwrap();
         let then = [&other, &elsewhere].map(|device| identity(device));

@@ -4,7 +4,7 @@
 //! entry behind the compiler's back. The ring makes that sound by itself: it
 //! accepts only spans of mappings that are its fixed buffers, to whose bytes no
 //! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
-//! holds until the last operation on them has ended, whoever unmaps them.
+//! holds until the last operation on them has ended, even if they are unmapped.
 
 mod apart;
 mod buffers;
@@ -130,7 +130,7 @@ const BLOCK_URING_CMD_DISCARD: u32 = 0x12 << 8;
 /// Marks the entries that wait for a descriptor; the tags of operations leave it 0.
 const POLL: u64 = 1 << 63;
 
-/// Marks what nobody waits for.
+/// Marks entries whose completion is ignored.
 const IGNORED: u64 = 1 << 62;
 
 /// With [`POLL`], marks the wait for simulated disks.
@@ -252,7 +252,7 @@ impl Ring {
         })
     }
 
-    /// Takes all files from it: what was not submitted ends with EBADF, whoever submits it
+    /// Takes all files from it: what was not submitted ends with EBADF if it is submitted
     /// now. Operations in flight finish undisturbed. (Simulated disks have theirs by then.)
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
@@ -283,7 +283,7 @@ impl Ring {
     /// Completes once `fd` is readable: at once if it is already.
     ///
     /// One shot and not multishot, which reports only what becomes ready after
-    /// it looked: whoever goes to sleep must not miss what came before.
+    /// it looked: a thread that goes to sleep must not miss what came before.
     pub fn poll_readable(&mut self, token: u32, fd: RawFd) {
         let entry = opcode::PollAdd::new(types::Fd(fd), libc::POLLIN as u32).build();
         self.push(&entry.user_data(POLL | u64::from(token)));
@@ -326,7 +326,7 @@ impl Ring {
         let pushed = self.uring.submission().len() as u32;
         // Always with GETEVENTS, and never to wait: what a disk finishes at once is
         // to be taken with the call that submits it. Otherwise work that is deferred
-        // to us (DEFER_TASKRUN) would want a second one.
+        // to us (DEFER_TASKRUN) would need a second one.
         // SAFETY: the entries are as `push` demands; no argument points anywhere.
         let entered = unsafe {
             let submitter = self.uring.submitter();
@@ -513,9 +513,9 @@ fn way_of(handed_over: bool) -> squeue::Flags {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The kernel takes a closed ring apart some time later. The files shall
+        // The kernel takes a closed ring apart some time later. The files are to
         // be closed now: a block device that is still open cannot be claimed again.
-        // And the memory shall count as locked no longer.
+        // And the memory is to count as locked no longer.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

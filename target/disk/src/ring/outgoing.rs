@@ -22,7 +22,7 @@ struct Change {
 /// The changes that the kernel gets with the next system call.
 pub(super) struct Outgoing {
     changes: Vec<Change>,
-    /// What tells the time, and what it is counted from. Without it leases do not end.
+    /// The clock, and the time that it counts from. Without it leases do not end.
     clock: Option<(Clock, Instant)>,
     /// The end of the lease of those that come next.
     until_ns: u64,
@@ -49,7 +49,7 @@ impl Outgoing {
         self.until_ns = until_ns;
     }
 
-    /// That of what comes next, for whoever carries it out elsewhere.
+    /// That of what comes next, for a worker that carries it out.
     pub(super) fn lease(&self) -> Lease {
         Lease {
             clock: self.clock.clone(),

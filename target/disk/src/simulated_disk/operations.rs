@@ -35,7 +35,7 @@ pub(super) struct State {
 #[derive(Debug)]
 pub(super) struct Pending {
     pub(super) work: Work,
-    /// Who waits for it. Nobody does for what a [`Lie::LateWrite`] repeats.
+    /// What waits for it: nothing, if a [`Lie::LateWrite`] repeats it.
     pub(super) waiter: Option<(Arc<Completions>, u64)>,
     /// When it ends; `None` while it is held.
     pub(super) due: Option<Instant>,

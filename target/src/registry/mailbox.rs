@@ -1,7 +1,7 @@
-//! How threads tell each other things.
+//! Messages between threads.
 //!
 //! Never per I/O: connections, admin commands' consequences, changes of the
-//! configuration. The channels are unbounded because nobody may wait here (two
+//! configuration. The channels are unbounded because no thread may wait here (two
 //! reactors that wait for each other's full mailbox would do so for ever); what
 //! bounds them is the number of queue pairs and controllers.
 
@@ -40,7 +40,7 @@ pub(crate) struct Admitted {
     pub(crate) cm: RequestData,
     /// The private data of the reply.
     pub(crate) reply: ReplyData,
-    /// What our packets shall carry.
+    /// What our packets carry.
     pub(crate) marking: Marking,
     /// What decides that once the host is known by name.
     pub(crate) policy: MarkingPolicy,
@@ -50,7 +50,7 @@ pub(crate) struct Admitted {
     pub(crate) place: Place,
 }
 
-/// What a reactor is told.
+/// A message to a reactor.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Take on a connection.
@@ -78,7 +78,7 @@ pub(crate) enum Message {
         /// Why.
         ending: Ending,
     },
-    /// Abort a command if that is still possible, and tell the subsystem.
+    /// Abort a command if that is still possible, and report it to the subsystem.
     Abort {
         /// The queue of the command.
         qpair: QpairId,
