@@ -11,7 +11,7 @@ use nvme_proto::wire::log::AnaState;
 /// What the queues that came by one listener share of it.
 #[derive(Debug)]
 pub(crate) struct ListenerShared {
-    /// Tells listeners apart, those of the past included.
+    /// Distinguishes listeners, those of the past included.
     pub(crate) id: u64,
     /// What speaks RDMA there.
     pub(crate) provider: &'static str,

@@ -5,7 +5,6 @@ mod capsules;
 pub mod cli;
 mod ending;
 mod exposition;
-mod holdings;
 mod ids;
 mod image;
 mod marking;
@@ -20,11 +19,12 @@ mod request;
 mod server;
 mod steering;
 mod top;
+mod usage;
 mod work_id;
 
 use cairn_rdma::panics;
 
 pub use cairn_disk::OpenError;
 pub use cairn_rdma::panics::end_process_on_panic;
-pub use holdings::Holdings;
 pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};
+pub use usage::Usage;

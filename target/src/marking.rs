@@ -1,4 +1,4 @@
-//! What the packets of a connection shall carry: by the rules, else by its
+//! What the packets of a connection carry: by the rules, else by its
 //! listener, else as its host asked.
 //!
 //! A host is known by name from its Connect on; its I/O queues name their
@@ -26,7 +26,7 @@ pub(crate) struct MarkingPolicy {
 }
 
 impl MarkingPolicy {
-    /// What packets to this host shall carry.
+    /// What packets to this host carry.
     pub(crate) fn choose(&self, host_nqn: Option<&str>) -> Marking {
         let by_rule = self.rules.choose(self.local, self.peer, host_nqn);
         by_rule.or(self.listener)

@@ -15,7 +15,7 @@ use crate::metrics::NamespaceCounters;
 /// A namespace: what all reactors share of it.
 #[derive(Debug)]
 pub(crate) struct Namespace {
-    /// Tells it from every other of the process, one of the same NSID included.
+    /// Distinguishes it from every other of the process, one of the same NSID included.
     pub(crate) id: u64,
     /// NSID.
     pub(crate) nsid: u32,

@@ -7,7 +7,7 @@ use cairn_config::{Config, Reactors};
 use cairn_fabric::placement::near_cpus;
 use cairn_fabric::source::Live;
 
-/// Reactors where the configuration leaves it to us: they poll, so they shall
+/// Reactors where the configuration leaves it to us: they poll, so they are to
 /// not take a machine over; and each has its own memory.
 const REACTORS_AUTO_MAX: usize = 2;
 

@@ -122,7 +122,7 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // One that is gone already is what is wanted.
+        // It may be gone already.
         let _ = std::fs::remove_file(&self.path);
     }
 }

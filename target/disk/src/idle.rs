@@ -7,7 +7,7 @@
 //! a little irregularity does not end in sleep; and no time at all otherwise,
 //! because a host that is silent for longer does not mind a wake-up. (It takes two:
 //! a keep alive's answer is acknowledged soon, and then there is silence.) A gap
-//! grows by the time it takes to wake up, at the peer too, who may be asleep for
+//! grows by the time it takes to wake up, at the peer too, which may be asleep for
 //! the same reason: some 100 us on a processor of its own, several times that on
 //! an emulated one. So the largest gap to bridge must be well above it, or two
 //! sides that wait for each other would keep each other asleep for ever.

@@ -42,27 +42,27 @@ impl Handover {
     pub(crate) fn of(file: &File, direct: bool, is_device: bool) -> Self {
         static KERNEL: LazyLock<Option<(u32, u32)>> =
             LazyLock::new(|| version(&std::fs::read_to_string("/proc/sys/kernel/osrelease").ok()?));
-        Self::choose(heeds_nowait(file), direct, is_device, *KERNEL)
+        Self::choose(supports_nowait(file), direct, is_device, *KERNEL)
     }
 
     fn choose(
-        heeds_nowait: bool,
+        supports_nowait: bool,
         direct: bool,
         is_device: bool,
         kernel: Option<(u32, u32)>,
     ) -> Self {
         let thaws = is_device || kernel.is_some_and(|kernel| kernel >= FREEZE_AWARE);
         Self {
-            reads: !heeds_nowait,
+            reads: !supports_nowait,
             // A write to the page cache waits for memory, and for others' writes.
-            writes: !(heeds_nowait && direct && thaws),
+            writes: !(supports_nowait && direct && thaws),
         }
     }
 }
 
 /// Whether the file's system can be asked not to wait. One that cannot refuses the flag
 /// before it does anything.
-fn heeds_nowait(file: &File) -> bool {
+fn supports_nowait(file: &File) -> bool {
     let mut buffer = [0; 512];
     let mut slices = [IoSliceMut::new(&mut buffer)];
     let read = rustix::io::preadv2(file, &mut slices, NOWHERE, ReadWriteFlags::NOWAIT);

@@ -208,7 +208,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// The watch broke: either the connection did, or the cluster wants nothing more of us.
+    /// The watch broke: either the connection did, or the cluster refuses this client.
     fn watch_again(&mut self, errno: i32) {
         let Some(cookie) = self.header.take() else {
             return;

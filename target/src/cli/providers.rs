@@ -11,7 +11,7 @@ use cairn_roce::phy::Network;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_verbs::VerbsProvider;
 
-/// All of them, best first, and once more the one whose counters are ours to tell.
+/// All of them, best first, and once more the one whose counters we report.
 /// One that cannot work here says so when it is asked to.
 ///
 /// # Errors

@@ -66,7 +66,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
     target.stop()
 }
 
-/// Waits until hosts can connect; `None` if it is told to stop before.
+/// Waits until hosts can connect; `None` if a signal ends it before.
 fn start(
     mut starting: Starting,
     runtime: &Runtime,

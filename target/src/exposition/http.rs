@@ -60,7 +60,7 @@ pub(crate) struct MetricsServer {
 }
 
 impl MetricsServer {
-    /// Listens at `address`, and tells what `observed` has.
+    /// Listens at `address`, and reports what `observed` has.
     pub(crate) fn start(address: SocketAddr, observed: Arc<Observed>) -> io::Result<Self> {
         let listener = std::net::TcpListener::bind(address)?;
         listener.set_nonblocking(true)?;
@@ -207,7 +207,7 @@ fn metrics(query: &str, observed: &Observed) -> Answer {
         Buckets::Coarse
     };
     let page = Page::new(buckets);
-    observed.tell(&page);
+    observed.report(&page);
     with(StatusCode::OK, TEXT_FORMAT, page.write().into())
 }
 

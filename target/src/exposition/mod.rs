@@ -13,7 +13,7 @@ mod page;
 mod process;
 mod rdma;
 mod reactors;
-mod teller;
+mod reporter;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -31,7 +31,7 @@ use crate::panics::{Panics, Part};
 use crate::registry::{Mailbox, Registry};
 
 pub(crate) use http::MetricsServer;
-use teller::Teller;
+use reporter::Reporter;
 
 /// How often to look whether reactors have made a round.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
@@ -111,35 +111,35 @@ impl Observed {
         self.rejected.add(status.0);
     }
 
-    /// Tells a recorder of everything, as it is now.
-    pub(crate) fn tell(&self, recorder: &dyn Recorder) {
-        self.tell_with(recorder, &Live::machine());
+    /// Reports everything to a recorder, as it is now.
+    pub(crate) fn report(&self, recorder: &dyn Recorder) {
+        self.report_with(recorder, &Live::machine());
     }
 
-    fn tell_with(&self, recorder: &dyn Recorder, machine: &dyn Source) {
-        let teller = Teller::new(recorder);
-        nvme::tell(&teller, self);
-        rdma::tell(&teller, self, machine);
-        reactors::tell(&teller, self);
-        process::tell(&teller);
+    fn report_with(&self, recorder: &dyn Recorder, machine: &dyn Source) {
+        let reporter = Reporter::new(recorder);
+        nvme::report(&reporter, self);
+        rdma::report(&reporter, self, machine);
+        reactors::report(&reporter, self);
+        process::report(&reporter);
         for (part, name, _) in Part::ALL {
             let count = self.panics.of_part(part);
-            teller.count(&families::PANICS, &[("part", name)], count);
+            reporter.count(&families::PANICS, &[("part", name)], count);
         }
         let outlook = Arc::clone(&self.outlook.borrow());
         for kind in ["namespace", "listener", "metrics"] {
             let missing = outlook.missing.iter();
             let count = missing.filter(|one| one.thing.kind() == kind).count();
-            teller.gauge(&families::MISSING, &[("kind", kind)], count as u64);
+            reporter.gauge(&families::MISSING, &[("kind", kind)], count as u64);
         }
         if let Some((at, succeeded)) = *self.last_reload() {
             let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
-            teller.gauge(&families::RELOAD_TIME, &[], since.as_secs());
-            teller.gauge(&families::RELOAD_SUCCEEDED, &[], succeeded.into());
+            reporter.gauge(&families::RELOAD_TIME, &[], since.as_secs());
+            reporter.gauge(&families::RELOAD_SUCCEEDED, &[], succeeded.into());
         }
         for (code, count) in self.answers.each() {
             let code = code.map_or_else(|| "other".to_owned(), |code| code.to_string());
-            teller.count(&families::REQUESTS, &[("code", &code)], count);
+            reporter.count(&families::REQUESTS, &[("code", &code)], count);
         }
     }
 }

@@ -4,36 +4,36 @@ use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 
 use super::Observed;
-use super::teller::Teller;
+use super::reporter::Reporter;
 use crate::exposition::families;
 use crate::metrics::histogram::Times;
 use crate::metrics::io::{Class, Op, PARTS, WHOLE};
 use crate::namespace::{Entry, Namespace};
 use crate::registry::{ControllerView, QueueShared, SubsystemShared};
 
-pub(super) fn tell(teller: &Teller<'_>, observed: &Observed) {
+pub(super) fn report(reporter: &Reporter<'_>, observed: &Observed) {
     for subsystem in observed.registry.all() {
-        tell_subsystem(teller, &subsystem);
+        report_subsystem(reporter, &subsystem);
     }
-    tell_refusals(teller, observed);
+    report_refusals(reporter, observed);
 }
 
-fn tell_subsystem(teller: &Teller<'_>, subsystem: &SubsystemShared) {
+fn report_subsystem(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
     let nqn = ("subsystem", subsystem.nqn());
     let view = subsystem.view();
     let controllers = view.controllers.len() as u64;
-    teller.gauge(&families::SUBSYSTEM_CONTROLLERS, &[nqn], controllers);
-    tell_smart(teller, subsystem);
+    reporter.gauge(&families::SUBSYSTEM_CONTROLLERS, &[nqn], controllers);
+    report_smart(reporter, subsystem);
     for entry in &view.namespaces.namespaces {
-        tell_namespace(teller, nqn, entry);
+        report_namespace(reporter, nqn, entry);
     }
     for controller in &view.controllers {
-        tell_host(teller, nqn, controller);
+        report_host(reporter, nqn, controller);
     }
 }
 
 /// What SMART counts, and keeps when namespaces go.
-fn tell_smart(teller: &Teller<'_>, subsystem: &SubsystemShared) {
+fn report_smart(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
     let nqn = ("subsystem", subsystem.nqn());
     let mut sums = [0; 5];
     for (reactor, set) in subsystem.all_counters().iter().enumerate() {
@@ -48,7 +48,7 @@ fn tell_smart(teller: &Teller<'_>, subsystem: &SubsystemShared) {
             *sum += counter.get();
         }
         let labels = [nqn, ("reactor", &reactor.to_string())];
-        teller.count_ns(&families::SUBSYSTEM_BUSY, &labels, set.busy_ns.get());
+        reporter.count_ns(&families::SUBSYSTEM_BUSY, &labels, set.busy_ns.get());
     }
     let [reads, read_bytes, writes, written_bytes, media_errors] = sums;
     for (op, ios, bytes) in [
@@ -56,40 +56,40 @@ fn tell_smart(teller: &Teller<'_>, subsystem: &SubsystemShared) {
         ("write", writes, written_bytes),
     ] {
         let labels = [nqn, ("op", op)];
-        teller.count(&families::SUBSYSTEM_IOS, &labels, ios);
-        teller.count(&families::SUBSYSTEM_BYTES, &labels, bytes);
+        reporter.count(&families::SUBSYSTEM_IOS, &labels, ios);
+        reporter.count(&families::SUBSYSTEM_BYTES, &labels, bytes);
     }
-    teller.count(&families::SUBSYSTEM_MEDIA_ERRORS, &[nqn], media_errors);
+    reporter.count(&families::SUBSYSTEM_MEDIA_ERRORS, &[nqn], media_errors);
 }
 
 type Label<'a> = (&'static str, &'a str);
 
-fn tell_namespace(teller: &Teller<'_>, nqn: Label<'_>, entry: &Entry) {
+fn report_namespace(reporter: &Reporter<'_>, nqn: Label<'_>, entry: &Entry) {
     let Entry { namespace, view } = entry;
     let number = namespace.nsid.to_string();
     let nsid = ("nsid", number.as_str());
     let info = [nqn, nsid, ("backing", namespace.backing.as_str())];
-    teller.info(&families::NAMESPACE_INFO, &info);
+    reporter.info(&families::NAMESPACE_INFO, &info);
     let block_bytes = 1 << view.lbads;
     let size = view.nsze * block_bytes;
-    teller.gauge(&families::NAMESPACE_SIZE, &[nqn, nsid], size);
-    teller.gauge(&families::NAMESPACE_BLOCK_SIZE, &[nqn, nsid], block_bytes);
+    reporter.gauge(&families::NAMESPACE_SIZE, &[nqn, nsid], size);
+    reporter.gauge(&families::NAMESPACE_BLOCK_SIZE, &[nqn, nsid], block_bytes);
     let failed = namespace.backend.is_failed();
-    teller.gauge(&families::NAMESPACE_FAILED, &[nqn, nsid], failed.into());
+    reporter.gauge(&families::NAMESPACE_FAILED, &[nqn, nsid], failed.into());
     let sets = namespace.all_counters();
     let in_progress = sets.iter().map(|set| set.in_progress.get()).sum();
     let labels = [nqn, nsid];
-    teller.gauge(&families::NAMESPACE_IN_PROGRESS, &labels, in_progress);
+    reporter.gauge(&families::NAMESPACE_IN_PROGRESS, &labels, in_progress);
     let oldest_ns = sets.iter().map(|set| set.oldest_ns.get()).max();
-    teller.gauge_ns(&families::NAMESPACE_OLDEST, &labels, oldest_ns.unwrap_or(0));
+    reporter.gauge_ns(&families::NAMESPACE_OLDEST, &labels, oldest_ns.unwrap_or(0));
     for (op, name) in Op::ALL {
         let tallies = || sets.iter().map(|set| &set.ops[op as usize]);
         let labels = [nqn, nsid, ("op", name)];
         let ios = tallies().map(|tally| tally.ios.get()).sum();
-        teller.count(&families::NAMESPACE_IOS, &labels, ios);
+        reporter.count(&families::NAMESPACE_IOS, &labels, ios);
         if op.has_bytes() {
             let bytes = tallies().map(|tally| tally.bytes.get()).sum();
-            teller.count(&families::NAMESPACE_BYTES, &labels, bytes);
+            reporter.count(&families::NAMESPACE_BYTES, &labels, bytes);
         }
     }
     let mut errors = std::collections::BTreeMap::<_, u64>::new();
@@ -98,31 +98,31 @@ fn tell_namespace(teller: &Teller<'_>, nqn: Label<'_>, entry: &Entry) {
     }
     for (status, count) in errors {
         let labels = [nqn, nsid, ("status", status.as_str())];
-        teller.count(&families::NAMESPACE_ERRORS, &labels, count);
+        reporter.count(&families::NAMESPACE_ERRORS, &labels, count);
     }
-    tell_stages(teller, [nqn, nsid], namespace);
+    report_stages(reporter, [nqn, nsid], namespace);
 }
 
-fn tell_stages(teller: &Teller<'_>, [nqn, nsid]: [Label<'_>; 2], namespace: &Namespace) {
+fn report_stages(reporter: &Reporter<'_>, [nqn, nsid]: [Label<'_>; 2], namespace: &Namespace) {
     let sets = namespace.all_counters();
     for (class, op) in Class::ALL {
         let stages = || sets.iter().map(|set| &set.stages[class as usize]);
-        let tell = |stage: &'static str, times: &Times| {
+        let report = |stage: &'static str, times: &Times| {
             let labels = [nqn, nsid, ("op", op), ("stage", stage)];
-            teller.times(&families::NAMESPACE_IO, &labels, times);
+            reporter.times(&families::NAMESPACE_IO, &labels, times);
         };
         for (part, stage) in PARTS.into_iter().enumerate() {
             let mut times = Times::default();
             stages().for_each(|stages| times.add(&stages.parts[part].read()));
-            tell(stage, &times);
+            report(stage, &times);
         }
         let mut times = Times::default();
         stages().for_each(|stages| times.add(&stages.whole.read()));
-        tell(WHOLE, &times);
+        report(WHOLE, &times);
     }
 }
 
-fn tell_host(teller: &Teller<'_>, nqn: Label<'_>, controller: &ControllerView) {
+fn report_host(reporter: &Reporter<'_>, nqn: Label<'_>, controller: &ControllerView) {
     let cntlid = controller.cntlid.to_string();
     let host = [
         nqn,
@@ -134,45 +134,45 @@ fn tell_host(teller: &Teller<'_>, nqn: Label<'_>, controller: &ControllerView) {
     for (class, op) in Class::ALL {
         let labels = [nqn, host_nqn, cntlid, ("op", op)];
         let (ios, bytes) = totals.classes[class as usize];
-        teller.count(&families::HOST_IOS, &labels, ios);
-        teller.count(&families::HOST_BYTES, &labels, bytes);
-        teller.times(&families::HOST_IO, &labels, &totals.times[class as usize]);
+        reporter.count(&families::HOST_IOS, &labels, ios);
+        reporter.count(&families::HOST_BYTES, &labels, bytes);
+        reporter.times(&families::HOST_IO, &labels, &totals.times[class as usize]);
     }
     for (&code, &count) in &totals.errors {
         let status = status_name(code);
         let labels = [nqn, host_nqn, cntlid, ("status", &status)];
-        teller.count(&families::HOST_ERRORS, &labels, count);
+        reporter.count(&families::HOST_ERRORS, &labels, count);
     }
     for (cause, count) in [("share", totals.share_waits), ("pool", totals.pool_waits)] {
         let labels = [nqn, host_nqn, cntlid, ("cause", cause)];
-        teller.count(&families::HOST_BUFFER_WAITS, &labels, count);
+        reporter.count(&families::HOST_BUFFER_WAITS, &labels, count);
     }
     let queues = controller.queues.len() as u64;
-    teller.gauge(&families::HOST_QUEUES, &host, queues);
+    reporter.gauge(&families::HOST_QUEUES, &host, queues);
     for (qid, queue) in &controller.queues {
-        tell_queue(teller, host, &qid.to_string(), queue);
+        report_queue(reporter, host, &qid.to_string(), queue);
     }
 }
 
-fn tell_queue(teller: &Teller<'_>, host: [Label<'_>; 3], qid: &str, queue: &QueueShared) {
+fn report_queue(reporter: &Reporter<'_>, host: [Label<'_>; 3], qid: &str, queue: &QueueShared) {
     let [nqn, host_nqn, cntlid] = host;
     let labels = [nqn, host_nqn, cntlid, ("qid", qid)];
     let counters = &queue.counters;
     for (class, op) in Class::ALL {
         let tally = &counters.classes[class as usize];
         let labels = [nqn, host_nqn, cntlid, ("qid", qid), ("op", op)];
-        teller.count(&families::QUEUE_IOS, &labels, tally.ios.get());
-        teller.count(&families::QUEUE_BYTES, &labels, tally.bytes.get());
+        reporter.count(&families::QUEUE_IOS, &labels, tally.ios.get());
+        reporter.count(&families::QUEUE_BYTES, &labels, tally.bytes.get());
     }
-    teller.gauge(&families::QUEUE_DEPTH, &labels, counters.depth.get());
-    teller.gauge(&families::QUEUE_ENTRIES, &labels, queue.entries.into());
+    reporter.gauge(&families::QUEUE_DEPTH, &labels, counters.depth.get());
+    reporter.gauge(&families::QUEUE_ENTRIES, &labels, queue.entries.into());
     let waits = [
         ("share", &counters.share_waits),
         ("pool", &counters.pool_waits),
     ];
     for (cause, count) in waits {
         let labels = [nqn, host_nqn, cntlid, ("qid", qid), ("cause", cause)];
-        teller.count(&families::QUEUE_BUFFER_WAITS, &labels, count.get());
+        reporter.count(&families::QUEUE_BUFFER_WAITS, &labels, count.get());
     }
     let [remote, local] = [queue.peer, queue.local].map(|address| address.to_string());
     let marked = &queue.marked;
@@ -201,10 +201,10 @@ fn tell_queue(teller: &Teller<'_>, host: [Label<'_>; 3], qid: &str, queue: &Queu
         ("hop_limit", &hop_limit),
         ("pkey", &queue.pkey.to_string()),
     ];
-    teller.info(&families::CONNECTION_INFO, &info);
+    reporter.info(&families::CONNECTION_INFO, &info);
 }
 
-fn tell_refusals(teller: &Teller<'_>, observed: &Observed) {
+fn report_refusals(reporter: &Reporter<'_>, observed: &Observed) {
     let reactors = &observed.reactors;
     let mut refusals = std::collections::BTreeMap::<_, u64>::new();
     let own = observed.rejected.each();
@@ -217,7 +217,7 @@ fn tell_refusals(teller: &Teller<'_>, observed: &Observed) {
     }
     for ((step, reason), count) in refusals {
         let labels = [("step", step), ("reason", reason.as_str())];
-        teller.count(&families::CONNECTS_REFUSED, &labels, count);
+        reporter.count(&families::CONNECTS_REFUSED, &labels, count);
     }
 }
 
@@ -231,7 +231,7 @@ fn status_name(code: Option<u16>) -> String {
     })
 }
 
-/// What was not told apart.
+/// What was not counted by itself.
 fn other() -> String {
     "other".to_owned()
 }

@@ -2,26 +2,26 @@
 
 use std::fs;
 
-use super::teller::Teller;
+use super::reporter::Reporter;
 use crate::exposition::families;
 
-pub(super) fn tell(teller: &Teller<'_>) {
+pub(super) fn report(reporter: &Reporter<'_>) {
     let version = [("version", env!("CARGO_PKG_VERSION"))];
-    teller.info(&families::BUILD_INFO, &version);
+    reporter.info(&families::BUILD_INFO, &version);
     if let Some(times) = fs::read_to_string("/proc/self/stat")
         .ok()
         .as_deref()
         .and_then(times)
     {
-        teller.count_ns(&families::PROCESS_CPU, &[], times.cpu_ns);
+        reporter.count_ns(&families::PROCESS_CPU, &[], times.cpu_ns);
         if let Some(boot) = boot_seconds() {
             let start = boot + times.start_ns / 1_000_000_000;
-            teller.gauge(&families::PROCESS_START, &[], start);
+            reporter.gauge(&families::PROCESS_START, &[], start);
         }
     }
     for (topic, count) in cairn_rdma::log::left_out() {
         let labels = [("topic", topic.name())];
-        teller.count(&families::LOG_LEFT_OUT, &labels, count);
+        reporter.count(&families::LOG_LEFT_OUT, &labels, count);
     }
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     for (family, field, unit) in [
@@ -30,18 +30,18 @@ pub(super) fn tell(teller: &Teller<'_>) {
         (&families::PROCESS_THREADS, "Threads", 1),
     ] {
         if let Some(value) = number(&status, field) {
-            teller.gauge(family, &[], value * unit);
+            reporter.gauge(family, &[], value * unit);
         }
     }
     // What is locked, and what devices and io_uring have pinned.
     if let (Some(locked), Some(pinned)) = (number(&status, "VmLck"), number(&status, "VmPin")) {
         let bytes = (locked + pinned) * 1024;
-        teller.gauge(&families::PROCESS_LOCKED, &[], bytes);
+        reporter.gauge(&families::PROCESS_LOCKED, &[], bytes);
     }
     if let Ok(open) = fs::read_dir("/proc/self/fd") {
         // The directory itself is open while it is read.
         let open = (open.count() as u64).saturating_sub(1);
-        teller.gauge(&families::PROCESS_FDS, &[], open);
+        reporter.gauge(&families::PROCESS_FDS, &[], open);
     }
 }
 

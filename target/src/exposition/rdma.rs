@@ -8,7 +8,7 @@ use cairn_fabric::facts::{Counters, PortTelemetry, Telemetry};
 use cairn_fabric::source::{Known, Source};
 
 use super::Observed;
-use super::teller::Teller;
+use super::reporter::Reporter;
 use crate::exposition::families;
 use crate::metrics::reactor::{DeviceCounters, QpEvent, WORK_ERRORS};
 
@@ -38,7 +38,7 @@ const DIRECTIONS: [(&str, [&str; 4]); 2] = [
     ),
 ];
 
-pub(super) fn tell(teller: &Teller<'_>, observed: &Observed, machine: &dyn Source) {
+pub(super) fn report(reporter: &Reporter<'_>, observed: &Observed, machine: &dyn Source) {
     let mut devices = BTreeMap::<String, Vec<Arc<DeviceCounters>>>::new();
     for counters in observed
         .reactors
@@ -49,37 +49,37 @@ pub(super) fn tell(teller: &Teller<'_>, observed: &Observed, machine: &dyn Sourc
         seen.push(counters);
     }
     for (device, seen) in &devices {
-        tell_seen(teller, device, seen);
+        report_seen(reporter, device, seen);
         if seen.iter().any(|seen| seen.open.get() == 1) {
-            tell_system(teller, device, seen[0].provider, machine);
+            report_system(reporter, device, seen[0].provider, machine);
         }
     }
     for provider in &observed.providers {
         for counted in provider.counters() {
-            tell_counted(teller, &counted);
+            report_counted(reporter, &counted);
         }
     }
 }
 
 /// What reactors saw.
-fn tell_seen(teller: &Teller<'_>, device: &str, seen: &[Arc<DeviceCounters>]) {
+fn report_seen(reporter: &Reporter<'_>, device: &str, seen: &[Arc<DeviceCounters>]) {
     let device = ("device", device);
     for (event, name) in QpEvent::ALL {
         let count = seen.iter().map(|seen| seen.events[event as usize].get());
         let labels = [device, ("event", name)];
-        teller.count(&families::QP_EVENTS, &labels, count.sum());
+        reporter.count(&families::QP_EVENTS, &labels, count.sum());
     }
     for (place, name) in WORK_ERRORS.iter().enumerate() {
         let count: u64 = seen.iter().map(|seen| seen.errors[place].get()).sum();
         if count > 0 {
             let labels = [device, ("status", name)];
-            teller.count(&families::COMPLETION_ERRORS, &labels, count);
+            reporter.count(&families::COMPLETION_ERRORS, &labels, count);
         }
     }
 }
 
 /// What the system knows of a device; of those in user space, that they are there.
-fn tell_system(teller: &Teller<'_>, device: &str, provider: &str, machine: &dyn Source) {
+fn report_system(reporter: &Reporter<'_>, device: &str, provider: &str, machine: &dyn Source) {
     let telemetry = Telemetry::read(machine, device);
     let driver = telemetry.as_ref().and_then(|known| known.driver.get());
     let firmware = telemetry.as_ref().and_then(|known| known.firmware.get());
@@ -92,15 +92,15 @@ fn tell_system(teller: &Teller<'_>, device: &str, provider: &str, machine: &dyn 
             firmware.and_then(Option::as_deref).unwrap_or(""),
         ),
     ];
-    teller.info(&families::DEVICE_INFO, &info);
+    reporter.info(&families::DEVICE_INFO, &info);
     if let Some(telemetry) = telemetry {
         for port in telemetry.ports.each() {
-            tell_port(teller, device, port);
+            report_port(reporter, device, port);
         }
     }
 }
 
-fn tell_port(teller: &Teller<'_>, device: &str, port: &PortTelemetry) {
+fn report_port(reporter: &Reporter<'_>, device: &str, port: &PortTelemetry) {
     let number = port.number.to_string();
     let (device, number) = (("device", device), ("port", number.as_str()));
     let known = |text: &Known<String>| text.get().cloned().unwrap_or_default();
@@ -112,16 +112,16 @@ fn tell_port(teller: &Teller<'_>, device: &str, port: &PortTelemetry) {
         ("link_layer", &known(&port.link_layer)),
         ("rate", &known(&port.rate)),
     ];
-    teller.info(&families::PORT_INFO, &info);
+    reporter.info(&families::PORT_INFO, &info);
     let is_up = port.state.get().is_some_and(|state| state == "ACTIVE");
-    teller.gauge(&families::PORT_UP, &[device, number], is_up.into());
+    reporter.gauge(&families::PORT_UP, &[device, number], is_up.into());
     for (family, counters) in [
         (&families::PORT_COUNTER, &port.counters),
         (&families::HW_COUNTER, &port.hw_counters),
     ] {
         for (name, value) in counters.each() {
             let labels = [device, number, ("counter", name)];
-            teller.count(family, &labels, *value);
+            reporter.count(family, &labels, *value);
         }
     }
     let none = Counters::new();
@@ -132,27 +132,27 @@ fn tell_port(teller: &Teller<'_>, device: &str, port: &PortTelemetry) {
         // rdma_rxe counts packets among its own.
         let packets = counters.get(packets).or_else(|| own.get(own_packets));
         if let Some(&packets) = packets {
-            teller.count(&families::PORT_PACKETS, &labels, packets);
+            reporter.count(&families::PORT_PACKETS, &labels, packets);
         }
         if let Some(&data) = counters.get(data) {
             let bytes = data.saturating_mul(DATA_UNIT);
-            teller.count(&families::PORT_BYTES, &labels, bytes);
+            reporter.count(&families::PORT_BYTES, &labels, bytes);
         }
     }
 }
 
 /// What a device in user space counts: it has one port.
-fn tell_counted(teller: &Teller<'_>, counted: &cairn_rdma::DeviceCounters) {
+fn report_counted(reporter: &Reporter<'_>, counted: &cairn_rdma::DeviceCounters) {
     let (device, port) = (("device", counted.device.as_str()), ("port", "1"));
     for &(name, value) in &counted.counters {
         let labels = [device, port, ("counter", name)];
-        teller.count(&families::HW_COUNTER, &labels, value);
+        reporter.count(&families::HW_COUNTER, &labels, value);
         for (direction, [.., packets, bytes]) in DIRECTIONS {
             let labels = [device, port, ("direction", direction)];
             if name == packets {
-                teller.count(&families::PORT_PACKETS, &labels, value);
+                reporter.count(&families::PORT_PACKETS, &labels, value);
             } else if name == bytes {
-                teller.count(&families::PORT_BYTES, &labels, value);
+                reporter.count(&families::PORT_BYTES, &labels, value);
             }
         }
     }
@@ -171,7 +171,7 @@ mod tests {
     use crate::exposition::page::{Buckets, Page};
     use crate::metrics::reactor::ReactorCounters;
 
-    /// A machine that somebody recorded, and what is different about it here.
+    /// A recorded machine, and what is different about it here.
     fn recorded(name: &str, changes: &str) -> Recording {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../rdma/fabric/tests/recordings");
         let mut machine = Recording::open(&folder.join(format!("{name}.txt"))).unwrap();
@@ -179,13 +179,13 @@ mod tests {
         machine
     }
 
-    /// What is told of a device that a reactor uses, or used, on a machine.
-    fn told(device: &str, open: bool, machine: &Recording) -> String {
+    /// What is reported of a device that a reactor uses, or used, on a machine.
+    fn reported(device: &str, open: bool, machine: &Recording) -> String {
         let reactor = Arc::new(ReactorCounters::default());
         let counters = reactor.device(device, "verbs");
         counters.open.set(open.into());
         counters.accepted();
-        counters.heard(&Event::DeviceRemoved);
+        counters.count_event(&Event::DeviceRemoved);
         counters.work_failed(cairn_rdma::WorkStatus::RemoteAccess);
         let providers: [Arc<dyn Provider>; 1] = [Arc::new(Soft::default())];
         let panics = Arc::new(Panics::new(true));
@@ -200,7 +200,7 @@ mod tests {
             &mailboxes,
         );
         let page = Page::new(Buckets::Coarse);
-        tell(&Teller::new(&page), &observed, machine);
+        report(&Reporter::new(&page), &observed, machine);
         page.write()
     }
 
@@ -218,7 +218,7 @@ mod tests {
             "[/sys/class/infiniband/mlx5_0/ports/1]\n\
              counters/port_rcv_packets = 7\nhw_counters/out_of_sequence = 3\n",
         );
-        let text = told("mlx5_0", true, &machine);
+        let text = reported("mlx5_0", true, &machine);
         assert_told(
             &text,
             &[
@@ -246,7 +246,7 @@ mod tests {
     fn soft_roce_counts_packets_among_its_own() {
         let changes = "[/sys/class/infiniband/rxe0/ports/1]\n\
                        hw_counters/sent_pkts = 11\nhw_counters/rcvd_seq_err = 2\n";
-        let text = told("rxe0", true, &recorded("rxe", changes));
+        let text = reported("rxe0", true, &recorded("rxe", changes));
         assert_told(
             &text,
             &[
@@ -259,11 +259,11 @@ mod tests {
 
     #[test]
     fn what_cannot_be_read_is_left_out() {
-        let text = told("mlx5_0", true, &recorded("half-readable", ""));
+        let text = reported("mlx5_0", true, &recorded("half-readable", ""));
         assert!(text.contains("cairn_rdma_port_counter_total"));
         assert!(!text.contains("cairn_rdma_hw_counter_total"));
         // In user space there is nothing to read.
-        let text = told("soft-192.0.2.1", true, &recorded("no-device", ""));
+        let text = reported("soft-192.0.2.1", true, &recorded("no-device", ""));
         let info = "cairn_rdma_device_info{device=\"soft-192.0.2.1\",provider=\"verbs\",\
                     driver=\"\",firmware=\"\"} 1";
         assert_told(&text, &[info]);
@@ -272,7 +272,7 @@ mod tests {
 
     #[test]
     fn of_a_device_that_is_gone_only_what_was_seen_is_told() {
-        let text = told("mlx5_0", false, &recorded("healthy", ""));
+        let text = reported("mlx5_0", false, &recorded("healthy", ""));
         assert!(text.contains("cairn_rdma_qp_events_total"));
         assert!(!text.contains("device_info") && !text.contains("hw_counter"));
     }

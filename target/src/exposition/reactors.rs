@@ -1,28 +1,28 @@
 //! Reactors.
 
 use super::Observed;
-use super::teller::Teller;
+use super::reporter::Reporter;
 use crate::exposition::families;
 use crate::metrics::reactor::{Doing, ReactorCounters};
 
-pub(super) fn tell(teller: &Teller<'_>, observed: &Observed) {
+pub(super) fn report(reporter: &Reporter<'_>, observed: &Observed) {
     let (mut orderly, mut fault) = (0, 0);
     for (index, counters) in observed.reactors.iter().enumerate() {
-        tell_reactor(teller, &index.to_string(), counters);
+        report_reactor(reporter, &index.to_string(), counters);
         orderly += counters.ended_orderly.get();
         fault += counters.ended_by_fault.get();
     }
     for (kind, count) in [("orderly", orderly), ("fault", fault)] {
-        teller.count(&families::DISCONNECTS, &[("kind", kind)], count);
+        reporter.count(&families::DISCONNECTS, &[("kind", kind)], count);
     }
 }
 
-fn tell_reactor(teller: &Teller<'_>, index: &str, counters: &ReactorCounters) {
+fn report_reactor(reporter: &Reporter<'_>, index: &str, counters: &ReactorCounters) {
     let reactor = ("reactor", index);
     for (doing, state) in Doing::ALL {
         let labels = [reactor, ("state", state)];
         let ns = counters.time_ns[doing as usize].get();
-        teller.count_ns(&families::REACTOR_TIME, &labels, ns);
+        reporter.count_ns(&families::REACTOR_TIME, &labels, ns);
     }
     for (family, counter) in [
         (&families::REACTOR_ROUNDS, &counters.rounds),
@@ -30,7 +30,7 @@ fn tell_reactor(teller: &Teller<'_>, index: &str, counters: &ReactorCounters) {
         (&families::REACTOR_CAPSULES, &counters.capsules),
         (&families::REACTOR_PANICS, &counters.panics),
     ] {
-        teller.count(family, &[reactor], counter.get());
+        reporter.count(family, &[reactor], counter.get());
     }
     for (family, gauge) in [
         (&families::REACTOR_ORPHANS, &counters.orphans),
@@ -40,7 +40,7 @@ fn tell_reactor(teller: &Teller<'_>, index: &str, counters: &ReactorCounters) {
         (&families::REACTOR_BUFFER, &counters.buffer_bytes),
         (&families::REACTOR_BUFFER_USED, &counters.buffer_used_bytes),
     ] {
-        teller.gauge(family, &[reactor], gauge.get());
+        reporter.gauge(family, &[reactor], gauge.get());
     }
     for (cause, counter) in [
         ("share", &counters.share_waits),
@@ -50,6 +50,6 @@ fn tell_reactor(teller: &Teller<'_>, index: &str, counters: &ReactorCounters) {
         ("request", &counters.request_waits),
     ] {
         let labels = [reactor, ("cause", cause)];
-        teller.count(&families::REACTOR_WAITS, &labels, counter.get());
+        reporter.count(&families::REACTOR_WAITS, &labels, counter.get());
     }
 }

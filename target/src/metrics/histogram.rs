@@ -142,9 +142,9 @@ impl Times {
         self.counts.iter().all(|&count| count == 0)
     }
 
-    /// Tells a recorder of them: each in its bucket, and so that they add up to
+    /// Records them: each in its bucket, and so that they add up to
     /// the sum that was recorded. All of a bucket go as one value.
-    pub(crate) fn tell(&self, recorder: &metrics::Histogram) {
+    pub(crate) fn record_in(&self, recorder: &metrics::Histogram) {
         let place = self.place();
         for (bucket, &count) in self.counts.iter().enumerate() {
             if count > 0 {
@@ -205,11 +205,11 @@ mod tests {
 
     use metrics::HistogramFn;
 
-    /// What a recorder is told.
+    /// What a recorder receives.
     #[derive(Default)]
-    struct Heard(Mutex<Vec<(f64, usize)>>);
+    struct Received(Mutex<Vec<(f64, usize)>>);
 
-    impl HistogramFn for Heard {
+    impl HistogramFn for Received {
         fn record(&self, value: f64) {
             self.record_many(value, 1);
         }
@@ -219,16 +219,16 @@ mod tests {
         }
     }
 
-    fn told(samples: &[u64]) -> Vec<(f64, usize)> {
+    fn recorded(samples: &[u64]) -> Vec<(f64, usize)> {
         let histogram = Histogram::default();
         samples
             .iter()
             .for_each(|&ns| histogram.record(Time::of_ns(ns)));
-        let heard = Arc::new(Heard::default());
+        let received = Arc::new(Received::default());
         histogram
             .read()
-            .tell(&metrics::Histogram::from_arc(Arc::clone(&heard)));
-        std::mem::take(&mut heard.0.lock().unwrap())
+            .record_in(&metrics::Histogram::from_arc(Arc::clone(&received)));
+        std::mem::take(&mut received.0.lock().unwrap())
     }
 
     #[test]
@@ -248,7 +248,7 @@ mod tests {
     #[test]
     fn nothing_is_nothing() {
         assert!(Times::default().is_empty());
-        assert!(told(&[]).is_empty());
+        assert!(recorded(&[]).is_empty());
     }
 
     #[test]
@@ -266,18 +266,18 @@ mod tests {
         fn a_recorder_hears_the_count_the_buckets_and_the_sum(
             samples in proptest::collection::vec(0u64..1 << 36, 1..50)
         ) {
-            let told = told(&samples);
-            let count: usize = told.iter().map(|(_, count)| count).sum();
+            let values = recorded(&samples);
+            let count: usize = values.iter().map(|(_, count)| count).sum();
             prop_assert_eq!(count, samples.len());
             let mut buckets = vec![0; BUCKETS];
-            for &(seconds, count) in &told {
+            for &(seconds, count) in &values {
                 let bucket = bounds_ns().position(|bound| seconds <= bound as f64 * 1e-9);
                 buckets[bucket.unwrap_or(LONGER)] += count;
             }
             let mut expected = vec![0; BUCKETS];
             samples.iter().for_each(|&ns| expected[bucket_of(ns)] += 1);
             prop_assert_eq!(buckets, expected);
-            let sum: f64 = told.iter().map(|&(value, count)| value * count as f64).sum();
+            let sum: f64 = values.iter().map(|&(value, count)| value * count as f64).sum();
             let truth = samples.iter().sum::<u64>() as f64 * 1e-9;
             prop_assert!((sum - truth).abs() <= truth * 1e-6, "{sum} {truth}");
         }

@@ -6,9 +6,9 @@ use nvme_proto::wire::Status;
 use super::counter::{CodeCounts, Counter, Gauge};
 use super::histogram::{Histogram, Time, Times};
 
-/// Statuses that are told apart of one namespace.
+/// Statuses that are counted by themselves for one namespace.
 const NAMESPACE_STATUSES: usize = 32;
-/// Statuses that are told apart of one queue.
+/// Statuses that are counted by themselves for one queue.
 const QUEUE_STATUSES: usize = 16;
 
 /// What a command does, by name.
@@ -48,7 +48,7 @@ impl Op {
         }
     }
 
-    /// Whether its bytes can be told: those of Dataset Management are ranges.
+    /// Whether its bytes can be counted: those of Dataset Management are ranges.
     pub(crate) fn has_bytes(self) -> bool {
         !matches!(self, Self::Flush | Self::DatasetManagement)
     }
@@ -80,7 +80,7 @@ impl Class {
     ];
 }
 
-/// Parts of a command's way, in their order.
+/// Stages of a command, in their order.
 pub(crate) const PARTS: [&str; 4] = ["buffer", "data_in", "backend", "data_out"];
 /// That of fetching the host's data.
 const DATA_IN: usize = 1;
@@ -88,16 +88,16 @@ const DATA_IN: usize = 1;
 /// The label of all parts together.
 pub(crate) const WHOLE: &str = "whole";
 
-/// When a command was where, in nanoseconds of its reactor.
+/// When a command reached each stage, in nanoseconds of its reactor.
 #[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Way {
+pub(crate) struct StageTimes {
     seen_ns: u64,
     held_ns: u64,
     here_ns: u64,
     done_ns: u64,
 }
 
-impl Way {
+impl StageTimes {
     /// Its capsule is seen.
     #[inline]
     pub(crate) fn seen(now_ns: u64) -> Self {
@@ -208,11 +208,18 @@ impl NamespaceCounters {
         self.errors.add(status.code().bits());
     }
 
-    /// The way of a command that succeeded has ended now, and took this long.
+    /// A command has succeeded now, and took this long.
     #[inline]
-    pub(crate) fn went(&self, class: Class, way: &Way, now_ns: u64, whole: Time, fetched: bool) {
+    pub(crate) fn went(
+        &self,
+        class: Class,
+        at: &StageTimes,
+        now_ns: u64,
+        whole: Time,
+        fetched: bool,
+    ) {
         let stages = &self.stages[class as usize];
-        for (part, (times, ns)) in stages.parts.iter().zip(way.parts_ns(now_ns)).enumerate() {
+        for (part, (times, ns)) in stages.parts.iter().zip(at.parts_ns(now_ns)).enumerate() {
             if part == DATA_IN && !fetched {
                 continue;
             }
@@ -261,7 +268,7 @@ impl QueueCounters {
         self.errors.add(status.code().bits());
     }
 
-    /// The way of a command that succeeded has ended, and took this long.
+    /// A command has succeeded, and took this long.
     #[inline]
     pub(crate) fn went(&self, class: Class, whole: Time) {
         self.times[class as usize].record(whole);
@@ -274,7 +281,7 @@ pub(crate) struct HostTotals {
     /// (commands, bytes), by [`Class`].
     pub(crate) classes: [(u64, u64); 3],
     pub(crate) times: [Times; 3],
-    /// By status; `None` is all that were not told apart.
+    /// By status; `None` is all that were not counted by themselves.
     pub(crate) errors: std::collections::BTreeMap<Option<u16>, u64>,
     pub(crate) share_waits: u64,
     pub(crate) pool_waits: u64,
@@ -311,16 +318,16 @@ mod tests {
 
     #[test]
     fn parts_add_up_to_the_whole() {
-        let mut way = Way::seen(1_000);
-        way.held(1_000);
-        way.fetched(4_000);
-        way.done(10_000);
-        assert_eq!(way.parts_ns(12_000), [0, 3_000, 6_000, 2_000]);
-        assert_eq!(way.whole(12_000).ns(), 11_000);
-        let mut way = Way::seen(5);
-        way.held(7);
-        way.done(7);
-        assert_eq!(way.parts_ns(9), [2, 0, 0, 2], "nothing was fetched");
+        let mut at = StageTimes::seen(1_000);
+        at.held(1_000);
+        at.fetched(4_000);
+        at.done(10_000);
+        assert_eq!(at.parts_ns(12_000), [0, 3_000, 6_000, 2_000]);
+        assert_eq!(at.whole(12_000).ns(), 11_000);
+        let mut at = StageTimes::seen(5);
+        at.held(7);
+        at.done(7);
+        assert_eq!(at.parts_ns(9), [2, 0, 0, 2], "nothing was fetched");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use cairn_rdma::{DisconnectReason, Event, WorkStatus};
 
 use super::counter::{CodeCounts, Counter, Gauge};
 
-/// Reasons for refusals that are told apart.
+/// Why a connection was refused.
 const REASONS: usize = 16;
 
 /// What a reactor does with its time.
@@ -176,8 +176,8 @@ impl DeviceCounters {
         self.events[QpEvent::Accepted as usize].add(1);
     }
 
-    /// The device said something.
-    pub(crate) fn heard(&self, event: &Event) {
+    /// Counts an event of the device.
+    pub(crate) fn count_event(&self, event: &Event) {
         if let Some(event) = QpEvent::of(event) {
             self.events[event as usize].add(1);
         }
@@ -226,7 +226,9 @@ mod tests {
     fn a_device_that_comes_back_goes_on_counting() {
         let reactor = ReactorCounters::default();
         reactor.device("rxe0", "verbs").accepted();
-        reactor.device("rxe0", "verbs").heard(&Event::DeviceRemoved);
+        reactor
+            .device("rxe0", "verbs")
+            .count_event(&Event::DeviceRemoved);
         reactor
             .device("rxe1", "verbs")
             .work_failed(WorkStatus::RetryExceeded);

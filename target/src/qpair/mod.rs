@@ -74,7 +74,7 @@ pub(crate) struct QueuePair {
     pub(crate) listener: Arc<ListenerShared>,
     /// The private data of its connection request.
     pub(crate) cm: RequestData,
-    /// What its packets shall carry, as far as its host is known.
+    /// What its packets carry, as far as its host is known.
     pub(crate) marking: Marking,
     /// What decides that.
     pub(crate) policy: MarkingPolicy,
@@ -94,7 +94,7 @@ pub(crate) struct QueuePair {
     pub(crate) outstanding: u32,
     /// Requests that belong to it, answered ones on their way included.
     pub(crate) requests: u32,
-    /// SQHD, or `None` where the host does not want to know.
+    /// SQHD, or `None` where the host does not require it.
     sqhd: Option<u16>,
     /// Send-queue work requests that may still be posted.
     pub(crate) send_credits: u32,
@@ -186,9 +186,9 @@ impl QueuePair {
     /// A command came in: it keeps the association alive, unless it comes too late for
     /// that, and must not be executed.
     #[inline]
-    pub(crate) fn hear(&self, now_ns: u64) -> bool {
+    pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
         let association = self.association.as_ref();
-        association.is_none_or(|association| association.controller.hear(now_ns))
+        association.is_none_or(|association| association.controller.extend_lease(now_ns))
     }
 
     /// A command was accepted.
@@ -305,7 +305,7 @@ pub(crate) struct Accepted {
     pub(crate) local: SocketAddr,
     /// The private data of the request.
     pub(crate) cm: RequestData,
-    /// What its packets shall carry.
+    /// What its packets carry.
     pub(crate) marking: Marking,
     /// What decides that once the host is known by name.
     pub(crate) policy: MarkingPolicy,

@@ -19,7 +19,7 @@ impl Reactor {
             Ok((command, transfer)) => {
                 request.task = Task::Admin(command);
                 request.transfer = transfer;
-                request.wants = (transfer.length(), 0);
+                request.buffer_bytes = (transfer.length(), 0);
                 buffers::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
             }
             Err(refusal) => self.refuse_admin(id, refusal),

@@ -18,7 +18,8 @@ pub(super) const PASS_BY: Duration = Duration::from_millis(100);
 /// Goes on with a command that needs no buffers, or has them.
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
-    if command.request.wants == (0, 0) || take_spare(&mut io.arena, command.request, command.queue)
+    if command.request.buffer_bytes == (0, 0)
+        || take_spare(&mut io.arena, command.request, command.queue)
     {
         return fetch::pass(command, io, now);
     }
@@ -52,7 +53,7 @@ fn go_on(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
 /// I/O can take.
 fn take_spare(arena: &mut Arena, request: &mut Request, queue: &QueuePair) -> bool {
     let is_io = matches!(request.task, Task::Io(_));
-    let (data, scratch) = request.wants;
+    let (data, scratch) = request.buffer_bytes;
     let small = data as usize <= UNIT && scratch == 0;
     if is_io || !small || queue.requests > 1 {
         return false;
@@ -91,7 +92,7 @@ fn acquire_promised(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) 
 /// Both buffers or none: a request that held one while it waits for the
 /// other could wait for ever.
 fn take_both(arena: &mut Arena, request: &mut Request) -> bool {
-    let (data, scratch) = request.wants;
+    let (data, scratch) = request.buffer_bytes;
     let pool = arena.pool();
     let data = match data {
         0 => None,

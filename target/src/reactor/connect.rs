@@ -15,7 +15,7 @@ use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
 use crate::qpair::Association;
-use crate::registry::{PlaceId, QueueShared, Way};
+use crate::registry::{Origin, PlaceId, QueueShared};
 use crate::request::{RequestId, Task};
 
 impl Reactor {
@@ -23,7 +23,7 @@ impl Reactor {
     pub(super) fn begin_connect(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         request.task = Task::Connect;
-        // One Connect a connection (Base, 6.3), also while the first is on its way.
+        // One Connect a connection (Base, 6.3), also while the first is on its origin.
         if std::mem::replace(&mut self.queues.qpairs[request.qpair].connect_begun, true) {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
             return self.refuse_connect(id, refusal);
@@ -35,7 +35,7 @@ impl Reactor {
             Ok(transfer) => {
                 request.transfer = transfer;
                 let in_capsule = matches!(transfer, DataTransfer::InCapsule(_));
-                request.wants = (if in_capsule { 0 } else { transfer.length() }, 0);
+                request.buffer_bytes = (if in_capsule { 0 } else { transfer.length() }, 0);
                 buffers::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
             }
             Err(refusal) => self.refuse_connect(id, refusal),
@@ -62,14 +62,14 @@ impl Reactor {
         let port = self.queues.port(self.queues.qpairs[qpair].port);
         let device = port.device().name().to_owned();
         let queue = &mut self.queues.qpairs[qpair];
-        let way = Way {
+        let origin = Origin {
             address,
             cm: &queue.cm,
             local: queue.local.ip(),
             peer: queue.peer.ip(),
             listener: &queue.listener,
         };
-        let (connected, controller) = subsystem.connect(&request, &way)?;
+        let (connected, controller) = subsystem.connect(&request, &origin)?;
         let marked = self.settle_marking(qpair, controller.host());
         let queue = &mut self.queues.qpairs[qpair];
         if let Some(line) = Line::about(Topic::Connection) {

@@ -68,7 +68,7 @@ fn count_success(request: &Request, op: Op, association: &Association, disks: &D
 #[cold]
 fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
-        // It made the queue, or did not; that is told elsewhere.
+        // It made the queue, or did not; that is reported elsewhere.
         Task::Connect => {}
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
@@ -97,7 +97,7 @@ pub(super) fn count_way(
     if !request.completion.status.is_success() {
         return;
     }
-    let whole = request.way.whole(now_ns);
+    let whole = request.times.whole(now_ns);
     let class = Op::of(kind).class();
     if let Some(association) = association {
         association.queue.counters.went(class, whole);
@@ -105,6 +105,6 @@ pub(super) fn count_way(
     if let Some(disk) = request.disk {
         let fetched = matches!(request.transfer, DataTransfer::FromHost(_));
         let counters = &disks[disk].counters;
-        counters.went(class, &request.way, now_ns, whole, fetched);
+        counters.went(class, &request.times, now_ns, whole, fetched);
     }
 }

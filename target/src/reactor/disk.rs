@@ -334,7 +334,7 @@ fn waits_for_turn(queues: &mut Queues, io: &mut Io, id: RequestId) -> bool {
         return false;
     };
     let disk = &mut io.disks[request.disk.expect("block I/O has a disk")];
-    disk.backend().is_asked() && disk.turns.must_wait(turn, id, &mut queues.requests)
+    disk.backend().uses_ring() && disk.turns.must_wait(turn, id, &mut queues.requests)
 }
 
 /// Tries those again whose pause is over; whether there were any.

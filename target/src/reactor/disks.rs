@@ -280,7 +280,7 @@ impl Disks {
         Some(index as u32)
     }
 
-    /// A port opened: the device there shall know the memory of the namespaces.
+    /// A port opened: registers the memory there of the namespaces.
     pub(crate) fn port_opened(&mut self, port: usize, device: &Arc<dyn Device>) {
         for disk in self.disks.iter_mut().flatten() {
             disk.learn(port, device);
@@ -397,7 +397,7 @@ impl Disks {
     /// Nothing of a request is left: neither its disk nor its subsystem is busy with it.
     #[inline]
     pub(crate) fn end(&mut self, request: &mut Request, ring: &mut Ring) {
-        if let Some(subsystem) = request.busy.take() {
+        if let Some(subsystem) = request.subsystem.take() {
             self.tables[subsystem as usize].active -= 1;
         }
         if let Some(disk) = request.disk.take() {

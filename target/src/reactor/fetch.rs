@@ -18,7 +18,7 @@ use crate::work_id::{WorkId, WorkKind};
 #[inline(always)]
 pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
     let request = &mut *command.request;
-    request.way.held(now.ns);
+    request.times.held(now.ns);
     match request.transfer {
         DataTransfer::FromHost(_) => Stop::Fetch,
         DataTransfer::InCapsule(_) if request.data.is_some() => Stop::Fetch,
@@ -102,7 +102,7 @@ pub(super) fn read_ended(
     let (id, qpair) = (command.id, command.request.qpair);
     let Command { request, queue, .. } = &mut command;
     request.set_stage(Stage::Reading, Stage::Running);
-    request.way.fetched(now.ns);
+    request.times.fetched(now.ns);
     queue.read_credits += 1;
     queue.send_credits += 1;
     queue.work_returned(now.at);

@@ -35,7 +35,7 @@ impl Io {
             .data
             .as_ref()
             .expect("a request has the buffer that it asked for");
-        self.arena.span(buffer, request.wants.0)
+        self.arena.span(buffer, request.buffer_bytes.0)
     }
 
     /// The second buffer of a request.
@@ -44,7 +44,7 @@ impl Io {
             .scratch
             .as_ref()
             .expect("a request has the buffer that it asked for");
-        self.arena.span(buffer, request.wants.1)
+        self.arena.span(buffer, request.buffer_bytes.1)
     }
 
     /// Gives the buffers of a request back, and what this share has promised it.

@@ -52,7 +52,7 @@ impl Reactor {
         }
     }
 
-    /// The host is told "No Resources"; here is what is short.
+    /// The host receives "No Resources"; the log has what is short.
     fn explain_refusal(&mut self, address: SocketAddr, device: &str, reason: &str) {
         let Some(line) =
             self.control
@@ -61,8 +61,8 @@ impl Reactor {
         else {
             return;
         };
-        let told = trouble::of_nvme_reject(RejectStatus::NO_RESOURCES.0);
-        let reason = format!("{reason}; {}", told.line(End::Target, address.ip()));
+        let known = trouble::of_nvme_reject(RejectStatus::NO_RESOURCES.0);
+        let reason = format!("{reason}; {}", known.line(End::Target, address.ip()));
         peer_line!(warn, line, %address, device, reason, "connection refused");
     }
 
@@ -194,7 +194,7 @@ impl Reactor {
 
     fn connection_event(&mut self, port: usize, event: Event) {
         if let Some(port) = &self.queues.ports[port] {
-            port.counters().heard(&event);
+            port.counters().count_event(&event);
         }
         let find = |qp| {
             self.queues.ports[port]
@@ -238,7 +238,7 @@ impl Reactor {
         }
     }
 
-    /// Ends a queue, and tells why, once.
+    /// Ends a queue, and logs why, once.
     pub(super) fn close(&mut self, qpair: QpairId, ending: Ending) {
         match self.queues.qpairs[qpair].state {
             State::Connecting { .. } | State::Live => {
@@ -401,7 +401,7 @@ impl Reactor {
         self.retire_if_done(qpair);
     }
 
-    /// Forgets a queue of which nothing is left, and tells its subsystem.
+    /// Forgets a queue of which nothing is left, and reports it to its subsystem.
     pub(super) fn retire_if_done(&mut self, qpair: QpairId) {
         let queue = &self.queues.qpairs[qpair];
         if queue.state != State::Closed || queue.requests > 0 {

@@ -54,12 +54,12 @@ use cairn_disk::{Finished, Pause};
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::wire::Status;
 
-use crate::holdings::Holdings;
 use crate::ids::QpairId;
 use crate::metrics::Doing;
 use crate::qpair::QueuePair;
 use crate::registry::Message;
 use crate::request::{RequestId, Task};
+use crate::usage::Usage;
 use crate::work_id::{WorkId, WorkKind};
 
 use admission::STUCK_AFTER;
@@ -120,7 +120,7 @@ impl Sizes {
     }
 }
 
-/// What a reactor wants after a round.
+/// What a reactor does after a round.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Rest {
     /// Another round: there may be more to do.
@@ -144,7 +144,7 @@ pub(crate) struct Reactor {
 }
 
 impl Reactor {
-    /// Runs until it is told to stop and all queues are closed.
+    /// Runs until a message stops it and all queues are closed.
     pub(crate) fn run(&mut self) {
         while !(self.control.stopping
             && self.queues.qpairs.len() == 0
@@ -395,7 +395,7 @@ impl Reactor {
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
-                    // At once if it can be: what came of an admin command is told
+                    // At once if it can be: what came of an admin command is reported
                     // before its own end (an aborted command before the Abort).
                     self.queues.late.push_back((qpair, completion));
                     self.serve_late();
@@ -554,7 +554,7 @@ impl Reactor {
     }
 
     /// Adds what it holds.
-    pub(crate) fn add_to(&self, sum: &mut Holdings) {
+    pub(crate) fn add_to(&self, sum: &mut Usage) {
         sum.queue_pairs += self.queues.qpairs.len();
         sum.requests += self.queues.requests.in_use();
         sum.buffer_bytes += self.io.arena.taken_bytes();

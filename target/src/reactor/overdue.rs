@@ -49,14 +49,14 @@ pub(super) fn check_ages(
     let (mut late, mut silent) = (Vec::new(), Vec::new());
     for id in queues.requests.taken() {
         let request = &queues.requests[id];
-        let age = Duration::from_nanos(request.way.here_for_ns(now.ns));
+        let age = Duration::from_nanos(request.times.here_for_ns(now.ns));
         match request.stage() {
             Stage::Reading | Stage::AwaitingRead if age >= DATA_TIMEOUT => {
                 let reason = "the host did not send the data of a command in time";
                 silent.push((request.qpair, reason));
             }
             Stage::AwaitingSend | Stage::Sending => {
-                let done = Duration::from_nanos(request.way.done_for_ns(now.ns));
+                let done = Duration::from_nanos(request.times.done_for_ns(now.ns));
                 if done >= TAKING_TIMEOUT {
                     let reason = "the host did not take the response of a command in time";
                     silent.push((request.qpair, reason));

@@ -55,7 +55,7 @@ fn plan(
     disks: &mut Disks,
 ) -> Result<(), Status> {
     let (controller, subsystem) = (&*association.controller, &*association.subsystem);
-    request.busy = Some(subsystem.id);
+    request.subsystem = Some(subsystem.id);
     let found = disks.io_begins(subsystem.id, request.sqe.nsid.get());
     let disk = found.map(|found| &mut disks[found]);
     if let Some(disk) = &disk {
@@ -93,7 +93,7 @@ fn plan_blocks(
         | Operation::WriteZeroes { access, .. } => access,
         Operation::DatasetManagement { .. } => {
             let kept = matches!(transfer, DataTransfer::InCapsule(_));
-            request.wants = (if kept { 0 } else { transfer.length() }, 0);
+            request.buffer_bytes = (if kept { 0 } else { transfer.length() }, 0);
             return;
         }
         Operation::Flush(_) => return,
@@ -121,7 +121,7 @@ fn plan_blocks(
             _ => BlockOp::Read,
         };
         request.block = Some(BlockIo::new(op, offset, length, None));
-        request.wants = buffers_for(operation, transfer, disk, length as u32);
+        request.buffer_bytes = buffers_for(operation, transfer, disk, length as u32);
     }
 }
 
@@ -133,9 +133,9 @@ fn buffers_for(
     disk: &Disk,
     length: u32,
 ) -> (u32, u32) {
-    let is_asked = disk.backend().is_asked();
+    let uses_ring = disk.backend().uses_ring();
     match (operation, transfer) {
-        (Operation::Verify(_), _) if is_asked => (length.min(VERIFY_BYTES), 0),
+        (Operation::Verify(_), _) if uses_ring => (length.min(VERIFY_BYTES), 0),
         (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
         (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
         (Operation::Compare(_), _) => (length, length),

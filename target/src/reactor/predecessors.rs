@@ -142,7 +142,7 @@ impl Reactor {
         let requests = self.queues.requests.of_qpair(qpair);
         let mut pending: BTreeSet<u32> = requests
             .map(|id| &self.queues.requests[id])
-            .filter(|request| request.way.seen_until(until_ns) && may_change(request, open))
+            .filter(|request| request.times.seen_until(until_ns) && may_change(request, open))
             .map(|request| request.sqe.nsid.get())
             .collect();
         pending.extend(self.queues.lines.seen_until(qpair, until_ns));

@@ -16,7 +16,7 @@ use super::respond;
 use super::time::Now;
 use crate::ending::Ending;
 use crate::ids::QpairId;
-use crate::metrics::Way;
+use crate::metrics::StageTimes;
 use crate::qpair::QueuePair;
 use crate::registry::KEEP_ALIVE_EXPIRED;
 use crate::request::Task;
@@ -69,7 +69,7 @@ pub(super) fn capsule_arrived(
         port.repost(slot);
         return Ok(());
     }
-    let accepted = if queue.hear(now.ns) {
+    let accepted = if queue.extend_lease(now.ns) {
         accept(queue, completion)
     } else {
         Err(KEEP_ALIVE_EXPIRED)
@@ -100,7 +100,7 @@ pub(super) fn capsule_arrived(
     port.slots().read_sqe(slot, taken.sqe());
     let (id, request, free) = taken.begin(qpair);
     request.in_capsule_bytes = data_bytes;
-    request.way = Way::seen(now.ns);
+    request.times = StageTimes::seen(now.ns);
     if data_bytes == 0 {
         port.repost(slot);
     } else {
@@ -140,7 +140,7 @@ pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsul
     *taken.sqe() = capsule.sqe;
     let (id, request, _) = taken.begin(capsule.qpair);
     request.in_capsule_bytes = capsule.data_bytes;
-    request.way = Way::seen(capsule.seen_ns);
+    request.times = StageTimes::seen(capsule.seen_ns);
     let queue = &mut queues.qpairs[capsule.qpair];
     queue.requests += 1;
     if capsule.is_shed() {

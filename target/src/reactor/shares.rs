@@ -40,7 +40,7 @@ impl Stock {
         disk_may && (host_may || little)
     }
 
-    /// How much must be free for everybody to be within its share.
+    /// How much must be free for all hosts to be within their shares.
     pub(super) fn plenty(total: usize, reserve: usize) -> usize {
         // What anyone holds is at most what is not free.
         (2 * total + reserve + 3).div_ceil(3)
@@ -79,7 +79,7 @@ pub(super) struct Shares {
     promised: usize,
     /// Served in turns.
     lines: VecDeque<Line>,
-    /// Whether something was given back while somebody waits.
+    /// Whether something was given back while a command waits.
     eased: bool,
 }
 
@@ -272,7 +272,7 @@ impl Shares {
 
 /// Bytes of the buffers that a request asks for.
 fn bytes_needed(request: &Request) -> usize {
-    let (data, scratch) = request.wants;
+    let (data, scratch) = request.buffer_bytes;
     [data, scratch]
         .into_iter()
         .filter(|&length| length > 0)

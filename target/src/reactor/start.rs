@@ -73,7 +73,7 @@ pub(crate) struct Start {
     pub(crate) inbox: Inbox,
     /// The control plane.
     pub(crate) control: UnboundedSender<ControlMessage>,
-    /// What tells it the time.
+    /// Its clock.
     pub(crate) clock: Clock,
     /// What its times are counted from, as those of all others are.
     pub(crate) started: Instant,

@@ -15,7 +15,7 @@ use crate::ana::ListenerShared;
 
 /// How far ahead of a command the note of it may be, so that not every command writes to
 /// memory that reactors share. An association lives so much longer than KATO at most.
-const HEARD_AHEAD: Duration = Duration::from_millis(10);
+const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
 
 /// What every reactor may ask of a controller without a lock.
 #[derive(Debug)]
@@ -27,8 +27,8 @@ pub(crate) struct ControllerShared {
     /// The host's address.
     pub(super) peer: IpAddr,
     /// When the last command came in on any queue, in nanoseconds since the target
-    /// started, and up to [`HEARD_AHEAD`] more.
-    pub(super) heard_ns: AtomicU64,
+    /// started, and up to [`LAST_COMMAND_AHEAD`] more.
+    pub(super) last_command_ns: AtomicU64,
     /// How long it lives without a command; `u64::MAX` for ever.
     pub(super) lease_ns: AtomicU64,
     /// Whether writes may complete from a volatile cache.
@@ -67,8 +67,8 @@ impl ControllerShared {
     /// A command came in: its association lives on. `false` if it comes too late for
     /// that: it must not be executed. Writes to shared memory once in a while only.
     #[inline]
-    pub(crate) fn hear(&self, now_ns: u64) -> bool {
-        now_ns <= self.heard_ns.load(Ordering::Relaxed) || self.renew(now_ns)
+    pub(crate) fn extend_lease(&self, now_ns: u64) -> bool {
+        now_ns <= self.last_command_ns.load(Ordering::Relaxed) || self.renew(now_ns)
     }
 
     #[cold]
@@ -76,30 +76,30 @@ impl ControllerShared {
         if self.is_over(now_ns) {
             return false;
         }
-        self.heard_until(now_ns + HEARD_AHEAD.as_nanos() as u64);
+        self.set_last_command(now_ns + LAST_COMMAND_AHEAD.as_nanos() as u64);
         true
     }
 
-    pub(super) fn heard_until(&self, ns: u64) {
-        self.heard_ns.fetch_max(ns, Ordering::Relaxed);
+    pub(super) fn set_last_command(&self, ns: u64) {
+        self.last_command_ns.fetch_max(ns, Ordering::Relaxed);
     }
 
     /// Whether its time is over: the host was silent for as long as it may be.
     #[inline]
     pub(crate) fn is_over(&self, now_ns: u64) -> bool {
-        let silent_ns = now_ns.saturating_sub(self.heard_ns.load(Ordering::Relaxed));
+        let silent_ns = now_ns.saturating_sub(self.last_command_ns.load(Ordering::Relaxed));
         silent_ns >= self.lease_ns.load(Ordering::Relaxed)
     }
 
     /// When its time is over, unless its host sends something before.
     #[inline]
     pub(crate) fn lease_end_ns(&self) -> u64 {
-        let heard_ns = self.heard_ns.load(Ordering::Relaxed);
-        heard_ns.saturating_add(self.lease_ns.load(Ordering::Relaxed))
+        let last_command_ns = self.last_command_ns.load(Ordering::Relaxed);
+        last_command_ns.saturating_add(self.lease_ns.load(Ordering::Relaxed))
     }
 
-    pub(super) fn heard(&self) -> Duration {
-        Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed))
+    pub(super) fn last_command(&self) -> Duration {
+        Duration::from_nanos(self.last_command_ns.load(Ordering::Relaxed))
     }
 
     /// What older associations of its host have at the disks, if they had anything when

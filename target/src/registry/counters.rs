@@ -44,7 +44,7 @@ impl IoCounters {
     }
 }
 
-/// The sum over all reactors, as log page 02h wants it. Of past lives of the
+/// The sum over all reactors, as log page 02h requires it. Of past lives of the
 /// process nothing is kept: it was started once, and this once has not ended.
 pub(crate) fn smart(sets: &[Arc<IoCounters>], power_on: Duration) -> SmartCounters {
     let sum =

@@ -4,8 +4,8 @@
 mod controller;
 mod counters;
 mod failures;
+mod mailbox;
 mod places;
-mod post;
 mod queue;
 mod subsystem;
 mod view;
@@ -18,22 +18,22 @@ use nvme_proto::wire::Nqn;
 
 pub(crate) use controller::ControllerShared;
 pub(crate) use counters::IoCounters;
+pub(crate) use mailbox::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use places::{Evicted, Full, Place, PlaceId, Places};
-pub(crate) use post::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};
 pub(crate) use queue::QueueShared;
-pub(crate) use subsystem::{KEEP_ALIVE_EXPIRED, SubsystemShared, Way};
+pub(crate) use subsystem::{KEEP_ALIVE_EXPIRED, Origin, SubsystemShared};
 pub(crate) use view::{Activity, ControllerView};
 pub(crate) use ward::Ward;
 
 use crate::namespace::NamespaceTable;
 
-/// What the control plane is told.
+/// A message to the control plane.
 #[derive(Debug)]
 pub(crate) enum ControlMessage {
     /// A keep alive deadline is earlier than all that were known, or was found to have
     /// passed.
     TimersChanged,
-    /// Make all that was written durable, then tell the subsystem.
+    /// Make all that was written durable, then report it to the subsystem.
     FlushAll {
         /// The subsystem.
         subsystem: u32,
@@ -56,7 +56,7 @@ pub(crate) enum ControlMessage {
         /// The device's id.
         device: u64,
     },
-    /// A reactor has closed its last queue pair, as it was told to.
+    /// A reactor has closed its last queue pair, as a message required.
     Drained,
 }
 

@@ -36,7 +36,7 @@ pub(crate) const KEEP_ALIVE_EXPIRED: Ending =
 
 /// The connection that a Connect came on.
 #[derive(Debug)]
-pub(crate) struct Way<'a> {
+pub(crate) struct Origin<'a> {
     /// The queue pair.
     pub(crate) address: QueueAddress,
     /// The private data of its connection request.
@@ -54,7 +54,7 @@ struct Controller {
     shared: Arc<ControllerShared>,
     /// By QID.
     queues: BTreeMap<u16, QueueAddress>,
-    /// What its queues tell of themselves, by QID: those whose Connect is over.
+    /// What its queues report of themselves, by QID: those whose Connect is over.
     shown: BTreeMap<u16, Arc<QueueShared>>,
     /// What queues did that are gone.
     past: HostTotals,
@@ -65,7 +65,7 @@ struct State {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
-    /// When the control plane looks at the keep alive timers, as far as it was told.
+    /// When the control plane looks at the keep alive timers, as far as a message reported.
     armed: Option<Duration>,
     /// Taken away: a host that found it just before comes too late.
     removed: bool,
@@ -191,25 +191,25 @@ impl SubsystemShared {
         let Some(controller) = state.subsystem.controller(cntlid) else {
             return;
         };
-        let (heard, limit) = controller.lease();
+        let (last_command, limit) = controller.lease();
         if let Some(own) = state.controllers.get(&cntlid) {
             let limit_ns = limit.map_or(u64::MAX, |limit| limit.as_nanos() as u64);
-            own.shared.heard_until(heard.as_nanos() as u64);
+            own.shared.set_last_command(last_command.as_nanos() as u64);
             own.shared.lease_ns.store(limit_ns, Ordering::Relaxed);
         }
         if let Some(deadline) = controller.deadline()
             && state.armed.is_none_or(|armed| deadline < armed)
         {
             state.armed = Some(deadline);
-            self.tell_control(ControlMessage::TimersChanged);
+            self.report_control(ControlMessage::TimersChanged);
         }
     }
 
-    /// Connects a queue, which from now on hears of what concerns it.
+    /// Connects a queue, which from now on receives what concerns it.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,
-        way: &Way<'_>,
+        origin: &Origin<'_>,
     ) -> Result<(Connected, Arc<ControllerShared>), Refusal> {
         let mut state = self.lock();
         if state.removed {
@@ -217,26 +217,26 @@ impl SubsystemShared {
         }
         // Under the lock: the end of the listener, or a change of its states, comes before
         // this, or finds the controller.
-        if way.listener.is_removed() {
+        if origin.listener.is_removed() {
             return Err(Refusal::transient(Status::CONNECT_CONTROLLER_BUSY));
         }
         let arrival = Arrival {
             now: self.now(),
-            cm: Some(way.cm),
+            cm: Some(origin.cm),
             local: Some(LocalEnd {
-                address: way.local,
-                pkey: way.listener.pkey.bits(),
+                address: origin.local,
+                pkey: origin.listener.pkey.bits(),
             }),
-            peer: Some(way.peer),
-            port: way.listener.id,
-            ana: &way.listener.ana.load(),
+            peer: Some(origin.peer),
+            port: origin.listener.id,
+            ana: &origin.listener.ana.load(),
         };
         let known = state.controllers.get(&request.cntlid);
         if request.qid != 0 && known.is_some_and(|own| own.queues.contains_key(&request.qid)) {
             return Err(Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
         }
         let connected = state.subsystem.connect(request, &arrival)?;
-        let (ward, elders) = self.elders(&state, request, way);
+        let (ward, elders) = self.elders(&state, request, origin);
         let write_cache = state
             .subsystem
             .controller(connected.cntlid)
@@ -249,11 +249,11 @@ impl SubsystemShared {
                     cntlid: connected.cntlid,
                     host: request.hostnqn,
                     host_nqn: request.hostnqn.to_string(),
-                    peer: way.peer,
-                    heard_ns: AtomicU64::new(0),
+                    peer: origin.peer,
+                    last_command_ns: AtomicU64::new(0),
                     lease_ns: AtomicU64::new(u64::MAX),
                     write_cache: AtomicBool::new(write_cache),
-                    listener: Arc::clone(way.listener),
+                    listener: Arc::clone(origin.listener),
                     hostid: request.hostid,
                     ward: ward.clone(),
                     failures: Failures::new(),
@@ -262,7 +262,7 @@ impl SubsystemShared {
                 shown: BTreeMap::new(),
                 past: HostTotals::default(),
             });
-        controller.queues.insert(connected.qid, way.address);
+        controller.queues.insert(connected.qid, origin.address);
         let shared = Arc::clone(&controller.shared);
         self.renew_lease(&mut state, connected.cntlid);
         for (claim, queue) in elders.iter().enumerate() {
@@ -279,7 +279,7 @@ impl SubsystemShared {
         &self,
         state: &State,
         request: &ConnectRequest,
-        way: &Way<'_>,
+        origin: &Origin<'_>,
     ) -> (Option<Arc<Ward>>, Vec<QueueAddress>) {
         if request.qid != 0 {
             return (None, Vec::new());
@@ -291,13 +291,13 @@ impl SubsystemShared {
         let io_queues = older.flat_map(|own| own.queues.range(1..));
         let elders: Vec<QueueAddress> = io_queues.map(|(_, queue)| *queue).collect();
         let ward = (!elders.is_empty()).then(|| {
-            let waiter = self.reactors[way.address.reactor].clone();
+            let waiter = self.reactors[origin.address.reactor].clone();
             Arc::new(Ward::new(elders.len(), self.now(), waiter))
         });
         (ward, elders)
     }
 
-    /// From now on a queue that was connected is told of.
+    /// From now on reports have a queue that was connected.
     pub(crate) fn show(&self, cntlid: u16, qid: u16, queue: Arc<QueueShared>) {
         if let Some(controller) = self.lock().controllers.get_mut(&cntlid) {
             controller.shown.insert(qid, queue);
@@ -360,7 +360,7 @@ impl SubsystemShared {
                 controller.past.add(&queue.counters);
             }
             // The entry stays until its last queue is gone: the others are still to
-            // be told to disconnect. It goes under the same lock, before another
+            // receive a message to disconnect. It goes under the same lock, before another
             // controller can have its CNTLID.
             if controller.queues.is_empty() {
                 state.controllers.remove(&cntlid);
@@ -425,7 +425,7 @@ impl SubsystemShared {
             } = state;
             let last = |cntlid| {
                 let controller: Option<&Controller> = controllers.get(&cntlid);
-                controller.map_or(Duration::ZERO, |own| own.shared.heard())
+                controller.map_or(Duration::ZERO, |own| own.shared.last_command())
             };
             subsystem.poll(now, last, actions);
             state.armed = state.subsystem.next_deadline();
@@ -444,7 +444,7 @@ impl SubsystemShared {
         self.lock().subsystem.health().critical_warning != 0
     }
 
-    /// Has SMART say whether a disk has lost data. Hosts that asked for it hear of a change.
+    /// Has SMART say whether a disk has lost data. Hosts that asked for it receive a change.
     pub(crate) fn show_losses(&self) {
         self.with(|state, _, actions| {
             let mut entries = state.namespaces.namespaces.iter();
@@ -493,7 +493,7 @@ impl SubsystemShared {
 
     /// Sets the namespaces that I/O goes to. The protocol's own list is changed
     /// by [`Self::administer`]: after this for new ones, before it for old ones,
-    /// so that no host hears of a namespace whose I/O would fail.
+    /// so that no host receives a namespace whose I/O would fail.
     pub(crate) fn set_namespaces(&self, table: NamespaceTable) {
         let table = Arc::new(table);
         for (reactor, counters) in self.reactors.iter().zip(&self.counters) {
@@ -536,7 +536,7 @@ impl SubsystemShared {
             }
             Action::FlushAll { .. } => {
                 let namespaces = Arc::clone(&state.namespaces);
-                self.tell_control(ControlMessage::FlushAll {
+                self.report_control(ControlMessage::FlushAll {
                     subsystem: self.id,
                     cntlid,
                     namespaces,
@@ -570,7 +570,7 @@ impl SubsystemShared {
         }
     }
 
-    fn tell_control(&self, message: ControlMessage) {
+    fn report_control(&self, message: ControlMessage) {
         // A control plane that has ended closes all queues by itself.
         let _ = self.control.send(message);
     }

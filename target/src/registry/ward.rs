@@ -83,7 +83,7 @@ mod tests {
     fn each_namespace_is_free_when_no_claim_names_it() {
         let (waiter, inbox) = Mailbox::new().unwrap();
         let ward = Ward::new(2, Duration::ZERO, waiter);
-        assert!(ward.blocks(1), "nobody has said");
+        assert!(ward.blocks(1), "no reactor has reported");
         ward.report(0, BTreeSet::from([1]));
         ward.report(1, BTreeSet::from([2]));
         assert!(ward.blocks(1) && ward.blocks(2) && !ward.blocks(3));

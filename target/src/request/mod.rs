@@ -18,7 +18,7 @@ use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FromZeros, Sqe, Status};
 
 use crate::ids::QpairId;
-use crate::metrics::Way;
+use crate::metrics::StageTimes;
 use crate::work_id::{WorkId, WorkKind};
 
 /// A place in the request table.
@@ -96,7 +96,7 @@ pub(crate) struct Request {
     /// Where its data comes from or goes to.
     pub(crate) transfer: DataTransfer,
     /// Bytes that it needs for its data, and for its scratch, before it goes on.
-    pub(crate) wants: (u32, u32),
+    pub(crate) buffer_bytes: (u32, u32),
     /// Bytes of buffers that its host's share has promised it.
     pub(crate) reserved: usize,
     /// The bytes of the disk that the device moves by itself, if it can.
@@ -113,10 +113,10 @@ pub(crate) struct Request {
     pub(crate) block: Option<BlockIo>,
     /// How many of several steps are done (ranges, namespaces).
     pub(crate) steps_done: u32,
-    /// The subsystem that is busy with it.
-    pub(crate) busy: Option<u32>,
-    /// When it was where.
-    pub(crate) way: Way,
+    /// The subsystem whose time it counts as busy.
+    pub(crate) subsystem: Option<u32>,
+    /// When it reached each stage.
+    pub(crate) times: StageTimes,
     /// How it ends.
     pub(crate) completion: Completion,
     /// Send-queue work requests that its response takes.
@@ -162,7 +162,7 @@ impl Request {
             in_capsule_bytes: 0,
             task: Task::Unparsed,
             transfer: DataTransfer::None,
-            wants: (0, 0),
+            buffer_bytes: (0, 0),
             reserved: 0,
             window: None,
             data: None,
@@ -171,8 +171,8 @@ impl Request {
             disk_bytes: 0,
             block: None,
             steps_done: 0,
-            busy: None,
-            way: Way::default(),
+            subsystem: None,
+            times: StageTimes::default(),
             completion: UNFINISHED,
             send_work: 0,
             close_after: false,
@@ -188,9 +188,9 @@ impl Request {
         self.qpair = qpair;
         self.in_capsule_bytes = 0;
         self.task = Task::Unparsed;
-        self.way = Way::default();
+        self.times = StageTimes::default();
         self.transfer = DataTransfer::None;
-        self.wants = (0, 0);
+        self.buffer_bytes = (0, 0);
         self.window = None;
         self.disk_bytes = 0;
         self.block = None;
@@ -254,7 +254,7 @@ impl Request {
             status,
             result,
         };
-        self.way.done(now_ns);
+        self.times.done(now_ns);
     }
 
     /// Frees it: no room has it any more.
@@ -281,7 +281,7 @@ impl Request {
             | self.scratch.is_some()
             | self.receive.is_some()
             | self.disk.is_some()
-            | self.busy.is_some()
+            | self.subsystem.is_some()
             | (self.reserved > 0)
     }
 

@@ -149,8 +149,8 @@ impl Control {
         }
     }
 
-    /// The name of the host that asks for an I/O queue, if a rule wants to know it:
-    /// the request tells the controller, and that its host. With several such
+    /// The name of the host that asks for an I/O queue, if a rule requires it:
+    /// the request names the controller, and that its host. With several such
     /// controllers at one address, it is not known before Connect.
     fn host_behind(&self, cm: &RequestData, policy: &MarkingPolicy) -> Option<Nqn> {
         if cm.qid.get() == 0 || !policy.rules.name_hosts() {

@@ -13,12 +13,12 @@ use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::arrivals::Arrivals;
-use super::crew::Crew;
 use super::export::Export;
 use super::flushing::Flushing;
 use super::listeners::{ListenerId, OpenListener};
 use super::missing::MissingParts;
 use super::opening::{Found, Openings, Place, Returned};
+use super::reactors::Reactors;
 use super::reload::Reloading;
 use super::retiring::Retiring;
 use super::shutdown::STOP_TIMEOUT;
@@ -38,12 +38,12 @@ pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
 /// Those of them that only addresses may have with an association now or lately.
 pub(super) const QUEUE_PAIRS_RESERVED: u16 = 128;
 
-/// What listeners say, and which.
-pub(super) type ListenerNews = (ListenerId, ListenerEvent);
+/// A listener, and what it reports.
+pub(super) type FromListener = (ListenerId, ListenerEvent);
 
-/// What the control plane is woken by.
-enum Heard {
-    News(ListenerNews),
+/// What the control plane receives.
+enum Input {
+    Listener(FromListener),
     Message(ControlMessage),
     Order(Order),
     Returned(Returned),
@@ -62,11 +62,11 @@ pub(super) struct Control {
     pub(super) providers: Vec<Arc<dyn Provider>>,
     pub(super) registry: Arc<Registry>,
     pub(super) mailboxes: Arc<[Mailbox]>,
-    /// What there is to tell of.
+    /// What metrics report.
     pub(super) observed: Arc<Observed>,
-    /// Who tells it, if that is wanted.
+    /// The server of the metrics page, if one is configured.
     pub(super) metrics: Option<MetricsServer>,
-    pub(super) crew: Crew,
+    pub(super) reactors: Reactors,
     pub(super) discovery: Arc<SubsystemShared>,
     pub(super) exports: HashMap<Nqn, Export>,
     pub(super) next_subsystem_id: u32,
@@ -75,8 +75,8 @@ pub(super) struct Control {
     pub(super) devices: Vec<Arc<dyn Device>>,
     pub(super) messages_out: UnboundedSender<ControlMessage>,
     pub(super) messages: UnboundedReceiver<ControlMessage>,
-    pub(super) news_out: UnboundedSender<ListenerNews>,
-    pub(super) news: UnboundedReceiver<ListenerNews>,
+    pub(super) listener_events_out: UnboundedSender<FromListener>,
+    pub(super) listener_events: UnboundedReceiver<FromListener>,
     pub(super) orders: UnboundedReceiver<Order>,
     pub(super) openings: Openings,
     /// The reload whose disks are being opened.
@@ -104,7 +104,7 @@ impl Control {
         config: Config,
         providers: Vec<Arc<dyn Provider>>,
         orders: UnboundedReceiver<Order>,
-        mut crew: Crew,
+        mut reactors: Reactors,
         clock: Clock,
         is_patient: bool,
     ) -> Result<Self, StartError> {
@@ -113,7 +113,7 @@ impl Control {
         let limits = limits(&config);
         let registry = Arc::new(Registry::default());
         let (messages_out, messages) = unbounded_channel();
-        let (news_out, news) = unbounded_channel();
+        let (listener_events_out, listener_events) = unbounded_channel();
         let launch = Launch {
             config: &config,
             registry: &registry,
@@ -121,7 +121,7 @@ impl Control {
             clock: &clock,
             started,
         };
-        let (mailboxes, counters) = launch.all(&mut crew)?;
+        let (mailboxes, counters) = launch.all(&mut reactors)?;
         let parts = super::export::Parts {
             limits,
             clock: clock.clone(),
@@ -129,9 +129,9 @@ impl Control {
             reactors: Arc::clone(&mailboxes),
             control: messages_out.clone(),
         };
-        let openings = Openings::new(matches!(crew, Crew::Threads { .. }));
+        let openings = Openings::new(matches!(reactors, Reactors::Threads { .. }));
         let discovery = Arc::new(parts.discovery(0));
-        let panics = crew.panics();
+        let panics = reactors.panics();
         let (missing, outlook) = MissingParts::new();
         let observed = Observed::new(
             &registry, counters, &providers, &panics, outlook, &mailboxes,
@@ -146,7 +146,7 @@ impl Control {
             metrics: None,
             registry,
             mailboxes,
-            crew,
+            reactors,
             discovery,
             exports: HashMap::new(),
             next_subsystem_id: 1,
@@ -154,8 +154,8 @@ impl Control {
             devices: Vec::new(),
             messages_out,
             messages,
-            news_out,
-            news,
+            listener_events_out,
+            listener_events,
             orders,
             openings,
             reloading: None,
@@ -233,8 +233,8 @@ impl Control {
         let runtime = runtime().map_err(StartError::Control)?;
         loop {
             match runtime.block_on(self.next_of_disks()) {
-                Heard::Returned(returned) => self.openings.end(returned, self.clock.now()),
-                Heard::Order(_) => return Err(StartError::Stopped),
+                Input::Returned(returned) => self.openings.end(returned, self.clock.now()),
+                Input::Order(_) => return Err(StartError::Stopped),
                 _ => self.openings.advance(self.clock.now()),
             }
             if let Some(found) = self.openings.take_found() {
@@ -243,12 +243,12 @@ impl Control {
         }
     }
 
-    async fn next_of_disks(&mut self) -> Heard {
+    async fn next_of_disks(&mut self) -> Input {
         let timer = timer(&self.clock, self.openings.next_deadline());
         tokio::select! {
-            Some(returned) = self.openings.returned.recv() => Heard::Returned(returned),
-            order = self.orders.recv() => Heard::Order(order.unwrap_or(Order::Stop)),
-            () = timer => Heard::Deadline,
+            Some(returned) = self.openings.returned.recv() => Input::Returned(returned),
+            order = self.orders.recv() => Input::Order(order.unwrap_or(Order::Stop)),
+            () = timer => Input::Deadline,
         }
     }
 
@@ -296,7 +296,7 @@ impl Control {
             companion.abort();
             self.shut_down().await
         });
-        // Without waiting for errands: a disk that hangs must not keep the process.
+        // Without waiting for tasks: a disk that hangs must not keep the process.
         runtime.shutdown_background();
         end
     }
@@ -311,60 +311,60 @@ impl Control {
             self.missing.next_try(),
         ];
         let timer = timer(&self.clock, deadlines.into_iter().flatten().min());
-        let heard = tokio::select! {
+        let input = tokio::select! {
             // It holds a sender of each of the first three: they never end.
-            Some(news) = self.news.recv() => Heard::News(news),
-            Some(message) = self.messages.recv() => Heard::Message(message),
-            Some(returned) = self.openings.returned.recv() => Heard::Returned(returned),
-            order = self.orders.recv() => Heard::Order(order.unwrap_or(Order::Stop)),
-            () = self.arrivals.next() => Heard::Arrived,
-            () = timer => Heard::Deadline,
+            Some(event) = self.listener_events.recv() => Input::Listener(event),
+            Some(message) = self.messages.recv() => Input::Message(message),
+            Some(returned) = self.openings.returned.recv() => Input::Returned(returned),
+            order = self.orders.recv() => Input::Order(order.unwrap_or(Order::Stop)),
+            () = self.arrivals.next() => Input::Arrived,
+            () = timer => Input::Deadline,
         };
-        self.heard(heard)
+        self.take(input)
     }
 
     /// All that happens now, without waiting for more; whether there was anything.
     pub(super) fn step(&mut self) -> bool {
-        let mut busy = false;
+        let mut worked = false;
         loop {
             let now = self.clock.now();
-            let heard = if let Ok(news) = self.news.try_recv() {
-                Heard::News(news)
+            let input = if let Ok(event) = self.listener_events.try_recv() {
+                Input::Listener(event)
             } else if let Ok(message) = self.messages.try_recv() {
-                Heard::Message(message)
+                Input::Message(message)
             } else if self.next_deadline.is_some_and(|at| at <= now) {
-                Heard::Deadline
+                Input::Deadline
             } else {
-                return busy;
+                return worked;
             };
-            busy = true;
-            self.heard(heard);
+            worked = true;
+            self.take(input);
         }
     }
 
-    fn heard(&mut self, heard: Heard) -> bool {
-        match heard {
-            Heard::News((listener, event)) => self.listener_event(listener, event),
-            Heard::Message(message) => self.message(message),
-            Heard::Order(Order::Reload(reloading)) => self.reload(reloading),
-            Heard::Order(Order::Do(deed)) => {
+    fn take(&mut self, input: Input) -> bool {
+        match input {
+            Input::Listener((listener, event)) => self.listener_event(listener, event),
+            Input::Message(message) => self.message(message),
+            Input::Order(Order::Reload(reloading)) => self.reload(reloading),
+            Input::Order(Order::Do(action)) => {
                 // It reads, or changes a subsystem under that one's lock.
                 let panics = Arc::clone(&self.panics);
-                panics.confine(Part::Control, || deed(self));
+                panics.confine(Part::Control, || action(self));
             }
-            Heard::Order(Order::Stop) => return false,
-            Heard::Returned(returned) => {
+            Input::Order(Order::Stop) => return false,
+            Input::Returned(returned) => {
                 self.openings.end(returned, self.clock.now());
                 self.go_on_reloading();
             }
-            Heard::Deadline => {
+            Input::Deadline => {
                 self.poll_timers();
                 self.look_at_retiring();
                 self.openings.advance(self.clock.now());
                 self.go_on_reloading();
                 self.try_missing();
             }
-            Heard::Arrived => {
+            Input::Arrived => {
                 let now = self.clock.now();
                 self.missing.try_soon(now);
             }
@@ -471,16 +471,16 @@ struct Launch<'a> {
 
 impl Launch<'_> {
     /// Starts all reactors, or none.
-    fn all(&self, crew: &mut Crew) -> Result<(Arc<[Mailbox]>, Counters), StartError> {
+    fn all(&self, reactors: &mut Reactors) -> Result<(Arc<[Mailbox]>, Counters), StartError> {
         let (mut mailboxes, mut counters) = (Vec::new(), Vec::new());
         for (index, core) in placement::cores(self.config).into_iter().enumerate() {
-            match self.one(crew, index, core) {
+            match self.one(reactors, index, core) {
                 Ok((mailbox, own)) => {
                     mailboxes.push(mailbox);
                     counters.push(own);
                 }
                 Err(error) => {
-                    let _ = crew.stop(&mailboxes, Instant::now() + STOP_TIMEOUT);
+                    let _ = reactors.stop(&mailboxes, Instant::now() + STOP_TIMEOUT);
                     return Err(StartError::Reactor(error));
                 }
             }
@@ -490,13 +490,13 @@ impl Launch<'_> {
 
     fn one(
         &self,
-        crew: &mut Crew,
+        reactors: &mut Reactors,
         index: usize,
         core: Option<usize>,
     ) -> io::Result<(Mailbox, Arc<ReactorCounters>)> {
         let (mailbox, inbox) = Mailbox::new()?;
         let counters = Arc::new(ReactorCounters::default());
-        crew.launch(reactor::Start {
+        reactors.launch(reactor::Start {
             index,
             core,
             sizes: sizes(self.config),

@@ -15,8 +15,8 @@ use tokio::sync::mpsc::UnboundedSender;
 
 use super::StartError;
 use super::control::Control;
-use super::crew::Errand;
 use super::opening::Place;
+use super::reactors::Task;
 use crate::image::{name_of, spec};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::outlook::Thing;
@@ -220,7 +220,7 @@ impl Control {
 }
 
 impl Export {
-    /// Adds a namespace: its I/O works before hosts hear of it.
+    /// Adds a namespace: its I/O works before hosts receive a report of it.
     pub(super) fn add(&mut self, config: &cairn_config::Namespace, namespace: Arc<Namespace>) {
         let view = namespace.view();
         let identity = nvme_proto::namespace::Namespace {
@@ -253,7 +253,7 @@ impl Export {
         });
     }
 
-    /// Takes a namespace away: hosts hear of it before its I/O fails.
+    /// Takes a namespace away: hosts receive a report of it before its I/O fails.
     pub(super) fn remove(&mut self, nsid: u32) {
         self.subsystem.administer(|subsystem, actions| {
             let removed = subsystem.remove_namespace(nsid, actions);
@@ -265,7 +265,7 @@ impl Export {
         tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
     }
 
-    /// Moves a namespace to the ANA group that it shall be in.
+    /// Moves a namespace to its configured ANA group.
     pub(super) fn set_ana_group(&self, config: &cairn_config::Namespace) {
         let (nsid, anagrpid) = (config.nsid, config.ana_group);
         // One whose disk is missing will be added with its group.
@@ -280,7 +280,7 @@ impl Export {
     }
 
     /// What looks whether disks that lost data can be used again, if there are any.
-    pub(super) fn recover(&self) -> Option<Errand> {
+    pub(super) fn recover(&self) -> Option<Task> {
         let all = self.namespaces.values();
         let failed: Vec<_> = all.filter(|ns| ns.backend.is_failed()).cloned().collect();
         if failed.is_empty() && !self.subsystem.shows_losses() {
@@ -315,7 +315,7 @@ impl Export {
     /// Takes over what disks say of themselves.
     pub(super) fn see_changes(&self) {
         for (nsid, namespace) in &self.namespaces {
-            if let Some(bytes) = namespace.backend.bytes_told() {
+            if let Some(bytes) = namespace.backend.reported_bytes() {
                 self.resize(*nsid, bytes);
             }
         }

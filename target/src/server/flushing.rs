@@ -50,7 +50,7 @@ impl Control {
         let control = self.messages_out.clone();
         // Blocks as long as the disks take: on a thread for blocking work.
         let panics = Arc::clone(&self.panics);
-        self.crew.run(Box::new(move || {
+        self.reactors.run(Box::new(move || {
             let flush = || {
                 let intact = namespaces.flush();
                 if !intact {

@@ -14,7 +14,7 @@ use super::control::Control;
 use crate::ana::{AnaShared, ListenerShared};
 use crate::panics::Part;
 
-/// Tells listeners apart, those of the past included.
+/// Distinguishes listeners, those of the past included.
 pub(super) type ListenerId = u64;
 
 /// A listener that listens.
@@ -58,11 +58,11 @@ impl Control {
         let candidates = self.candidates(config)?;
         let mut failure = None;
         for provider in candidates {
-            let news = self.news_out.clone();
+            let events = self.listener_events_out.clone();
             let sink = Box::new(move |event| {
                 // A control plane that has ended takes no connections: the event
                 // is dropped, and a request in it is refused by that.
-                let _ = news.send((id, event));
+                let _ = events.send((id, event));
             });
             match provider.listen(&options, sink) {
                 Ok(listener) => {

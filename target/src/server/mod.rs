@@ -1,19 +1,19 @@
 //! The target as a whole: starts what a [`Config`] asks for, keeps it, changes
 //! it, ends it.
 //!
-//! The control plane is one thread with a tokio runtime: it hears of connection
+//! The control plane is one thread with a tokio runtime: it receives connection
 //! requests, keep alive deadlines and orders, and never touches data.
 
 mod admission;
 mod arrivals;
 mod control;
-mod crew;
 mod export;
 mod flushing;
 mod listeners;
 mod metrics_port;
 mod missing;
 mod opening;
+mod reactors;
 mod reload;
 mod retiring;
 mod shutdown;
@@ -34,7 +34,7 @@ use tokio::sync::{oneshot, watch};
 use crate::exposition::Observed;
 use crate::outlook::Outlook;
 use control::Control;
-use crew::Crew;
+use reactors::Reactors;
 
 use reload::Reloading;
 
@@ -101,7 +101,7 @@ pub enum StartError {
         /// As a ring has room for.
         most: usize,
     },
-    /// Metrics cannot be told there.
+    /// Metrics cannot be served there.
     #[error("cannot listen on {address} for metrics: {source}")]
     Metrics {
         /// Where.
@@ -125,7 +125,7 @@ enum Order {
     /// Change to this configuration.
     Reload(Reloading),
     /// Look at it, or do what takes no time.
-    Do(steered::Deed),
+    Do(steered::Action),
     /// End.
     Stop,
 }
@@ -201,9 +201,9 @@ impl Target {
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
-                let crew = Crew::threads();
+                let reactors = Reactors::threads();
                 let clock = Clock::through_suspend();
-                match Control::start(config, providers, inbox, crew, clock, is_patient) {
+                match Control::start(config, providers, inbox, reactors, clock, is_patient) {
                     Ok(control) => {
                         let _ = is_ready.send(Ok(control.started()));
                         control.run(companion(handle))
@@ -240,12 +240,12 @@ impl Target {
     /// Whether the control plane and each reactor make progress within this time.
     pub(crate) fn is_alive(&self, patience: std::time::Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
-        let deed = Order::Do(Box::new(move |_| {
+        let order = Order::Do(Box::new(move |_| {
             // What waited too long needs no answer.
             let _ = answer.send(());
         }));
         // A control plane that has ended answers nothing.
-        let _ = self.thread.orders.send(deed);
+        let _ = self.thread.orders.send(order);
         answered.recv_timeout(patience).is_ok() && self.started.observed.is_alive(patience)
     }
 
@@ -260,11 +260,11 @@ impl Target {
         self.started.metrics
     }
 
-    /// Tells a recorder of the `metrics` façade all that docs/metrics.md lists, as it
-    /// is now. Each call tells of everything anew: counters by their absolute values,
+    /// Reports to a recorder of the `metrics` façade all that docs/metrics.md lists, as it
+    /// is now. Each call reports everything anew: counters by their absolute values,
     /// histograms whole. A recorder is made for one call.
     pub fn observe(&self, recorder: &dyn metrics::Recorder) {
-        self.started.observed.tell(recorder);
+        self.started.observed.report(recorder);
     }
 
     /// Changes to another configuration; connections of what stays are untouched.

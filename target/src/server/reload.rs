@@ -326,8 +326,8 @@ impl Control {
 
     /// Looks whether disks that lost data can be used again.
     fn recover_disks(&self) {
-        for errand in self.exports.values().filter_map(Export::recover) {
-            self.crew.run(errand);
+        for task in self.exports.values().filter_map(Export::recover) {
+            self.reactors.run(task);
         }
     }
 

@@ -39,7 +39,7 @@ impl Control {
                 return Err(format!(
                     "{} flushes have not ended: what hosts wrote last may not be durable; look \
                      for a disk that hangs in the kernel's log",
-                    self.crew.errands()
+                    self.reactors.tasks()
                 ));
             }
             tokio::time::sleep(ERRAND_INTERVAL).await;
@@ -52,7 +52,7 @@ impl Control {
         while let Ok(message) = self.messages.try_recv() {
             self.message(message);
         }
-        self.crew.errands() > 0 || !self.flushing.is_empty()
+        self.reactors.tasks() > 0 || !self.flushing.is_empty()
     }
 
     /// Stops listening, and has each queue closed when its last command is answered.
@@ -77,6 +77,6 @@ impl Control {
 
     /// Ends the reactors, which close what is open.
     pub(super) fn stop_reactors(&mut self, deadline: Instant) -> Result<(), String> {
-        self.crew.stop(&self.mailboxes, deadline)
+        self.reactors.stop(&self.mailboxes, deadline)
     }
 }

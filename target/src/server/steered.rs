@@ -24,7 +24,7 @@ pub(super) type Beside = Pin<Box<dyn Future<Output = ()> + Send>>;
 pub(crate) type Companion = Box<dyn FnOnce(Handle) -> Beside + Send>;
 
 /// What the control plane does in between.
-pub(super) type Deed = Box<dyn FnOnce(&mut Control) + Send>;
+pub(super) type Action = Box<dyn FnOnce(&mut Control) + Send>;
 
 /// What is served at one moment.
 #[derive(Debug)]
@@ -102,11 +102,11 @@ impl Handle {
 
     /// The configuration was read again, and was taken on or refused.
     pub(crate) fn note_reload(&self, succeeded: bool) {
-        let deed = Order::Do(Box::new(move |control| {
+        let order = Order::Do(Box::new(move |control| {
             control.observed.reloaded(succeeded);
         }));
         // A control plane that has ended shows nothing.
-        let _ = self.orders.send(deed);
+        let _ = self.orders.send(order);
     }
 
     /// What is served now; `None`: the target has stopped.
@@ -132,15 +132,15 @@ impl Handle {
 
     async fn with<T: Send + 'static>(
         &self,
-        deed: impl FnOnce(&mut Control) -> T + Send + 'static,
+        action: impl FnOnce(&mut Control) -> T + Send + 'static,
     ) -> Option<T> {
         let (answer, answered) = oneshot::channel();
-        let deed = Order::Do(Box::new(move |control| {
+        let action = Order::Do(Box::new(move |control| {
             // A client that is gone needs no answer.
-            let _ = answer.send(deed(control));
+            let _ = answer.send(action(control));
         }));
         // A control plane that has ended drops the answer's sender.
-        let _ = self.orders.send(deed);
+        let _ = self.orders.send(action);
         answered.await.ok()
     }
 }

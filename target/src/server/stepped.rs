@@ -11,9 +11,9 @@ use tokio::sync::mpsc::unbounded_channel;
 
 use super::StartError;
 use super::control::Control;
-use super::crew::Crew;
-use crate::holdings::Holdings;
+use super::reactors::Reactors;
 use crate::reactor::Rest;
+use crate::usage::Usage;
 
 /// A target for simulations. Nothing happens in it but during [`Self::step`].
 pub struct SteppedTarget {
@@ -23,7 +23,7 @@ pub struct SteppedTarget {
 
 impl std::fmt::Debug for SteppedTarget {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "SteppedTarget({:?})", self.holdings())
+        write!(f, "SteppedTarget({:?})", self.usage())
     }
 }
 
@@ -39,8 +39,8 @@ impl SteppedTarget {
     ) -> Result<Self, StartError> {
         // No signal and no socket gives orders.
         let (_, orders) = unbounded_channel();
-        let crew = Crew::Stepped(Vec::new());
-        let control = Control::start(config, providers, orders, crew, clock.clone(), false)?;
+        let reactors = Reactors::Stepped(Vec::new());
+        let control = Control::start(config, providers, orders, reactors, clock.clone(), false)?;
         Ok(Self { control, clock })
     }
 
@@ -54,13 +54,13 @@ impl SteppedTarget {
     /// happens before: now, if a reactor polls on until the clock is moved.
     pub fn step(&mut self) -> Option<Instant> {
         loop {
-            let busy = self.control.step();
+            let worked = self.control.step();
             let now = self.clock.now();
-            let rest = self.control.crew.step(now);
+            let rest = self.control.reactors.step(now);
             match rest {
                 // Polling on for a while has no end if time stands still.
-                Rest::Spin | Rest::Yield if !busy && self.clock.now() == now => return Some(now),
-                Rest::Until(deadline) if !busy => {
+                Rest::Spin | Rest::Yield if !worked && self.clock.now() == now => return Some(now),
+                Rest::Until(deadline) if !worked => {
                     let own = self.control.next_deadline;
                     return [deadline, own].into_iter().flatten().min();
                 }
@@ -72,7 +72,7 @@ impl SteppedTarget {
     /// One round of each reactor, as the thread of a busy one does them: it looks at
     /// no control plane and does not go to sleep. For counting what a round costs.
     pub fn round(&mut self) {
-        self.control.crew.round(self.clock.now());
+        self.control.reactors.round(self.clock.now());
     }
 
     /// Stops listening, takes no more commands, and closes each queue when its
@@ -83,14 +83,14 @@ impl SteppedTarget {
 
     /// Ends it as SIGKILL does: whatever is in progress.
     pub fn kill(mut self) {
-        self.control.crew.kill();
+        self.control.reactors.kill();
     }
 
     /// What its reactors hold now.
     #[must_use]
-    pub fn holdings(&self) -> Holdings {
-        let mut sum = Holdings::default();
-        for reactor in self.control.crew.stepped() {
+    pub fn usage(&self) -> Usage {
+        let mut sum = Usage::default();
+        for reactor in self.control.reactors.stepped() {
             reactor.add_to(&mut sum);
         }
         sum

@@ -46,7 +46,7 @@ impl Buckets {
     }
 
     /// The value below which this share of the samples lies, in seconds, as far as the
-    /// buckets tell: linear within one. Nothing, if there were no samples.
+    /// buckets show: linear within one. Nothing, if there were no samples.
     pub(super) fn quantile(&self, share: f64) -> Option<f64> {
         let total: f64 = self.counts.iter().map(|(_, count)| count).sum();
         if total <= 0.0 {

@@ -11,7 +11,7 @@ use cairn_disk::{Habits, Operation, SimulatedDisk};
 use cairn_initiator::{Buffer, Controller, Data, HostOptions, Ticket, command};
 use cairn_rdma::loopback::Loopback;
 use cairn_rdma::{Clock, Provider};
-use cairn_target::{Holdings, SteppedTarget};
+use cairn_target::{SteppedTarget, Usage};
 use cairn_tests::harness::{NQN, Scratch, host_nqn, nqn, subsystem};
 use nvme_proto::wire::Status;
 
@@ -153,7 +153,7 @@ impl Bed {
     }
 
     fn is_alone(&self) -> bool {
-        self.target.holdings() == Holdings::default()
+        self.target.usage() == Usage::default()
     }
 }
 
@@ -232,7 +232,7 @@ fn read_data_that_waited_through_a_pause_longer_than_kato_is_not_written() {
     write(&mut host, 1, 3, &buffer);
     // The capsule is taken, and its READ posted; the answer waits for the next round.
     bed.target.round();
-    assert_eq!(bed.target.holdings().requests, 1);
+    assert_eq!(bed.target.usage().requests, 1);
     bed.jump(Duration::from_millis(5020));
     bed.target.step();
     assert_eq!(bed.block(3), [0; BLOCK], "a stale write was executed");
@@ -276,7 +276,7 @@ fn a_cntlid_is_used_again_only_when_nothing_of_its_old_controller_is_left() {
     bed.turn(&mut first);
     drop(first);
     bed.pass(Duration::from_secs(1));
-    assert_eq!(bed.target.holdings().requests, 1, "its write is held");
+    assert_eq!(bed.target.usage().requests, 1, "its write is held");
     let second = bed.live_host("second", 0);
     assert_eq!(second.cntlid(), 8);
     // There is no third CNTLID: a host that asks for one must retry.

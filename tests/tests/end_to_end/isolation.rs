@@ -219,7 +219,7 @@ impl Bed {
             self.kill(at);
         }
         self.until("silence", |bed| {
-            let held = bed.target.holdings();
+            let held = bed.target.usage();
             (
                 held.queue_pairs,
                 held.requests,
@@ -362,7 +362,7 @@ fn what_former_controllers_hold_counts_as_their_host_s() {
     for _ in 0..4 {
         let host = bed.connect("mortal", 4, 32);
         bed.flood(host, 4, 31, command::write(1, 0, 16), 16 * BLOCK);
-        let held = bed.target.holdings().buffer_bytes;
+        let held = bed.target.usage().buffer_bytes;
         assert!(
             held <= 2 << 20,
             "{held} bytes of 4 MiB are held for one host"
@@ -534,7 +534,7 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
     for _ in 0..100 {
         bed.turn();
     }
-    assert_eq!(bed.target.holdings().receives, 0, "the port is gone");
+    assert_eq!(bed.target.usage().receives, 0, "the port is gone");
     // A part was written; what is left lies in a slot that is gone.
     bed.disks[0].set_habits(Habits {
         short: 1000,
@@ -542,6 +542,6 @@ fn a_device_removed_while_a_short_write_resumes_loses_the_write() {
     });
     bed.disks[0].release_all();
     bed.until("the end of the write", |bed| {
-        bed.target.holdings().requests == 0
+        bed.target.usage().requests == 0
     });
 }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use cairn_initiator::{Data, HostOptions, command};
 use cairn_rdma::loopback::Withheld;
-use cairn_target::Holdings;
+use cairn_target::Usage;
 use nvme_proto::wire::Sqe;
 
 use super::isolation::{BLOCK, Bed};
@@ -107,13 +107,13 @@ fn stall(name: &str, deadline: Duration, withheld: Withheld, sqe: &Sqe, answer: 
 
 /// Requests, buffers and what waits for them.
 fn held(bed: &Bed) -> (usize, usize, usize, usize) {
-    let Holdings {
+    let Usage {
         requests,
         buffer_bytes,
         capsules,
         receives,
         ..
-    } = bed.target.holdings();
+    } = bed.target.usage();
     (requests, buffer_bytes, capsules, receives)
 }
 

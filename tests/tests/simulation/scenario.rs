@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use cairn_initiator::HostError;
 use cairn_sim::Random;
-use cairn_target::Holdings;
+use cairn_target::Usage;
 use cairn_tests::harness::{NQN, Scratch, subsystem};
 
 use crate::disk::Disk;
@@ -229,9 +229,9 @@ impl Scenario {
     /// Everything that was held comes back, in bounded time.
     fn settle(&mut self) {
         let until = world::now() + LETTING_GO;
-        let holdings = || world::with(|world| world.holdings());
-        while holdings() != (Holdings::default(), [0, 0]) {
-            let held = holdings();
+        let usage = || world::with(|world| world.usage());
+        while usage() != (Usage::default(), [0, 0]) {
+            let held = usage();
             assert!(
                 world::now() < until,
                 "after {LETTING_GO:?} there still are {held:?}"

@@ -16,7 +16,7 @@ use cairn_roce::phy::wire::{Frame, Wire};
 use cairn_roce::{Soft, SoftOptions};
 use cairn_roce_proto::wire::Packet;
 use cairn_sim::Random;
-use cairn_target::{Holdings, SteppedTarget};
+use cairn_target::{SteppedTarget, Usage};
 
 use crate::weather::{Carried, Network};
 use cairn_sim::network::{Fate, Weather};
@@ -149,9 +149,9 @@ impl World {
 
     /// What the target holds, and connections that the target's and the hosts'
     /// managers have not forgotten.
-    pub(crate) fn holdings(&self) -> (Holdings, [usize; 2]) {
+    pub(crate) fn usage(&self) -> (Usage, [usize; 2]) {
         let connections = [&self.target_side, &self.host_side].map(Soft::connections);
-        (self.target.holdings(), connections)
+        (self.target.usage(), connections)
     }
 
     /// Since the beginning.

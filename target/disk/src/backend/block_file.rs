@@ -1,6 +1,6 @@
 //! Files and block devices, by io_uring and past the page cache.
 
-mod ways;
+mod data;
 
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
@@ -11,7 +11,7 @@ use rustix::fs::{AtFlags, StatxFlags};
 use uuid::Uuid;
 
 use super::closing::OpenFile;
-use super::discard::{self, DISCARD_MAX, Way, Zeroing};
+use super::discard::{self, DISCARD_MAX, DiscardMethod, Zeroing};
 use super::health::Health;
 use super::identity::{self, Scope};
 use super::open::{self, Alignment};
@@ -54,7 +54,7 @@ pub(super) struct BlockFile {
     /// Whether zeroes can be written by giving the range back.
     can_punch: AtomicBool,
     can_deallocate: AtomicBool,
-    /// A block device's [`Way`] to give blocks back.
+    /// The [`DiscardMethod`] of a block device.
     discards: AtomicU8,
     #[cfg(test)]
     failing_syncs: std::sync::atomic::AtomicU32,
@@ -62,7 +62,7 @@ pub(super) struct BlockFile {
 
 impl BlockFile {
     /// Opens it past the page cache, or through it with one warning where the
-    /// file system knows no other way.
+    /// file system supports nothing else.
     pub(super) fn open(
         path: &Path,
         block_bytes: Option<u32>,
@@ -101,7 +101,7 @@ impl BlockFile {
             zeroing: AtomicU8::new(Zeroing::Range as u8),
             can_punch: AtomicBool::new(true),
             can_deallocate: AtomicBool::new(can_deallocate),
-            discards: AtomicU8::new(Way::Ring as u8),
+            discards: AtomicU8::new(DiscardMethod::Ring as u8),
             #[cfg(test)]
             failing_syncs: 0.into(),
         };
@@ -257,7 +257,7 @@ impl BlockFile {
     #[cfg(test)]
     pub(super) fn without_ring_discards(self) -> Self {
         Self {
-            discards: AtomicU8::new(Way::Worker as u8),
+            discards: AtomicU8::new(DiscardMethod::Worker as u8),
             ..self
         }
     }
@@ -330,9 +330,9 @@ impl BlockFile {
                 deallocate,
                 durable,
             } => {
-                let way = self.zeroing(deallocate);
-                io.way = way as u8;
-                match way {
+                let method = self.zeroing(deallocate);
+                io.method = method as u8;
+                match method {
                     Zeroing::Range => {
                         let mode = libc::FALLOC_FL_ZERO_RANGE | libc::FALLOC_FL_KEEP_SIZE;
                         ring.fallocate(tag, self.with(file), offset, rest, mode);
@@ -349,7 +349,7 @@ impl BlockFile {
                     self.punch(ring, tag, file, offset, rest);
                 } else {
                     // A hole in a device would be zeroes, which many write one by one.
-                    io.way = self.discards() as u8;
+                    io.method = self.discards() as u8;
                     self.discard(ring, tag, file, offset, rest);
                 }
             }
@@ -359,7 +359,7 @@ impl BlockFile {
     }
 
     fn discard(&self, ring: &mut Ring, tag: u64, file: FileSlot, offset: u64, length: u64) {
-        if self.discards() == Way::Ring {
+        if self.discards() == DiscardMethod::Ring {
             return ring.discard(tag, file, offset, length);
         }
         let device = self.file.clone();
@@ -368,8 +368,8 @@ impl BlockFile {
         ring.run_apart(tag, self.file.keep(), Box::new(job));
     }
 
-    fn discards(&self) -> Way {
-        Way::of(self.discards.load(Ordering::Relaxed))
+    fn discards(&self) -> DiscardMethod {
+        DiscardMethod::of(self.discards.load(Ordering::Relaxed))
     }
 
     /// Whether the next step could make a file that was cut longer, or call durable what was
@@ -457,7 +457,7 @@ impl BlockFile {
         }
     }
 
-    /// Tries another way where the disk does not know this one.
+    /// Tries another method where the disk does not support this one.
     fn recover(
         &self,
         io: &mut BlockIo,
@@ -468,19 +468,19 @@ impl BlockFile {
     ) -> Progress {
         match (io.op, errno) {
             (BlockOp::WriteZeroes { deallocate, .. }, libc::EOPNOTSUPP | libc::ENOSYS)
-                if io.way != Zeroing::Write as u8 =>
+                if io.method != Zeroing::Write as u8 =>
             {
-                if io.way == self.zeroing(deallocate) as u8 {
+                if io.method == self.zeroing(deallocate) as u8 {
                     self.zero_otherwise(deallocate);
                 }
                 self.step(io, ring, file, tag)
             }
             // A ring that knows no such command says EINVAL.
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS | libc::EINVAL)
-                if !self.can_grow && io.way == Way::Ring as u8 =>
+                if !self.can_grow && io.method == DiscardMethod::Ring as u8 =>
             {
-                let way = Way::Worker as u8;
-                self.discards.fetch_max(way, Ordering::Relaxed);
+                let method = DiscardMethod::Worker as u8;
+                self.discards.fetch_max(method, Ordering::Relaxed);
                 self.step(io, ring, file, tag)
             }
             (BlockOp::Deallocate, libc::EOPNOTSUPP | libc::ENOSYS) => {
@@ -499,7 +499,7 @@ impl BlockFile {
         }
     }
 
-    /// The way to zero that is in use does not work: takes the next one.
+    /// The method to zero does not work: takes the next one.
     fn zero_otherwise(&self, deallocate: bool) {
         let next = match self.zeroing(deallocate) {
             Zeroing::Range => Zeroing::Punch,
@@ -511,7 +511,7 @@ impl BlockFile {
         };
         if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
             // Cause: the disk, once for each kind of operation.
-            tracing::info!(path = %self.path.display(), ?next, "no such way to write zeroes here");
+            tracing::info!(path = %self.path.display(), ?next, "the disk does not support this method of writing zeroes");
         }
     }
 
@@ -549,8 +549,8 @@ impl BlockFile {
     fn zeroing(&self, deallocate: bool) -> Zeroing {
         let punches = deallocate && self.can_punch.load(Ordering::Relaxed);
         match self.zeroing.load(Ordering::Relaxed) {
-            way if way == Zeroing::Write as u8 => Zeroing::Write,
-            way if way == Zeroing::Punch as u8 || punches => Zeroing::Punch,
+            method if method == Zeroing::Write as u8 => Zeroing::Write,
+            method if method == Zeroing::Punch as u8 || punches => Zeroing::Punch,
             _ => Zeroing::Range,
         }
     }

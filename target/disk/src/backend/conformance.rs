@@ -1,6 +1,6 @@
 //! One suite that every backend passes.
 //!
-//! A test is a story told to a [`Rig`]: a ring, a buffer and one backend.
+//! A test drives a [`Rig`]: a ring, a buffer and one backend.
 
 mod devices;
 mod images;
@@ -118,7 +118,7 @@ impl Rig {
     }
 }
 
-/// Bytes that tell where they belong.
+/// Bytes that show where they belong.
 fn pattern(seed: u8, length: usize) -> Vec<u8> {
     (0..length)
         .map(|i| (i / 512) as u8 ^ (i as u8).wrapping_mul(31) ^ seed)
@@ -240,7 +240,7 @@ fn image(folder: &Path) -> std::path::PathBuf {
 }
 
 /// tmpfs cannot zero a range in place. Operations that are under way together find out one after
-/// the other, and each goes on by a way that works.
+/// the other, and each continues with a method that works.
 #[test]
 fn operations_that_find_out_together_that_a_disk_cannot_zero() {
     let Ok(folder) = tempfile::tempdir_in("/dev/shm") else {
@@ -399,7 +399,7 @@ fn fails_when_cut(backend: Backend, path: &Path) {
     assert!(disk.refresh().unwrap(), "the size changed");
 }
 
-/// A file on a disk, and one in memory, which know different ways to write.
+/// A file on a disk, and one in memory, which support different methods to write.
 fn on_disk_and_in_memory(test: impl Fn(&Path, Backend)) {
     for folder in [env!("CARGO_MANIFEST_DIR"), "/dev/shm"] {
         let folder = tempfile::tempdir_in(folder).unwrap();
@@ -456,7 +456,7 @@ fn a_flush_that_fails_condemns_those_under_way() {
         };
         disk.fail_syncs(1);
         let flush = BlockIo::new(BlockOp::Flush, 0, 0, None);
-        // The first one to end fails, and those that end later hear of it.
+        // The first one to end fails, and so do those that end later.
         let ends = rig.run_all(&mut [flush; 8]);
         assert!(ends.iter().all(Result::is_err), "{ends:?}");
     });
@@ -516,7 +516,7 @@ fn a_file_that_was_cut_is_not_made_longer_again() {
             let part = span.map(|span| span.part(0, length as u32));
             assert_eq!(rig.run(first, offset, length, part), eio, "{first:?}");
             assert_eq!(std::fs::metadata(path).unwrap().len(), 4096, "{first:?}");
-            // Nothing works until somebody has looked at it.
+            // Nothing works until the administrator has looked at it.
             for op in [BlockOp::Read, WRITE, zeroes, BlockOp::Flush] {
                 let span = span.map(|span| span.part(0, 4096));
                 assert_eq!(rig.run(op, 0, 4096, span), eio, "{op:?} after {first:?}");

@@ -1,4 +1,4 @@
-//! Ways to give blocks back and to zero them. Discard by ioctl(2) blocks until it is done: for
+//! Methods to give blocks back and to zero them. Discard by ioctl(2) blocks until it is done: for
 //! kernels that cannot do it by io_uring.
 //!
 //! Why `unsafe` here: the ioctl has no safe wrapper in the crates we use.
@@ -13,17 +13,17 @@ const BLKDISCARD: libc::c_ulong = 0x12 << 8 | 119;
 /// The most bytes that go at a time: a command that is cancelled ends between two of them.
 pub(super) const DISCARD_MAX: u64 = 256 << 20;
 
-/// How a block device gives blocks back: the first way that works is kept.
+/// How a block device gives blocks back: the first method that works is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
-pub(super) enum Way {
+pub(super) enum DiscardMethod {
     /// By io_uring: Linux 6.12.
     Ring,
     /// By ioctl, on a worker.
     Worker,
 }
 
-impl Way {
+impl DiscardMethod {
     /// As it was stored.
     pub(super) fn of(stored: u8) -> Self {
         if stored == Self::Ring as u8 {
@@ -34,7 +34,7 @@ impl Way {
     }
 }
 
-/// How a disk makes a range read as zeroes: the first way that works is kept.
+/// How a disk makes a range read as zeroes: the first method that works is kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(super) enum Zeroing {

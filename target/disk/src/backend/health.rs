@@ -71,12 +71,12 @@ impl Health {
         self.losses.fetch_and(!CUT_SHORT, Ordering::Relaxed);
     }
 
-    /// The disk can flush again, and the administrator was told what may be lost.
+    /// The disk can flush again, and the log has what may be lost.
     pub(super) fn flushes_again(&self) {
         self.losses.fetch_and(!SYNC_FAILED, Ordering::Relaxed);
     }
 
-    /// Whether it is news.
+    /// Records a loss; returns whether it is new.
     fn note(&self, loss: u8) -> bool {
         self.losses.fetch_or(loss, Ordering::Relaxed) & loss == 0
     }

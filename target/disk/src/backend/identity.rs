@@ -184,7 +184,7 @@ fn of_loop(backing: &Path, scope: Scope<'_>) -> Name {
     }
 }
 
-/// What tells a file from all others of its file system: a copy has another inode, or one that
+/// What distinguishes a file from all others of its file system: a copy has another inode, or one that
 /// was made at another time.
 #[derive(Debug)]
 struct Birth {
@@ -199,8 +199,8 @@ impl Birth {
     fn of(file: &File) -> io::Result<Self> {
         /// Snapshots of Btrfs have the inodes of what they are snapshots of.
         const BTRFS_MAGIC: u32 = 0x9123_683e;
-        let wanted = StatxFlags::INO | StatxFlags::BTIME;
-        let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, wanted)?;
+        let fields = StatxFlags::INO | StatxFlags::BTIME;
+        let statx = rustix::fs::statx(file, c"", AtFlags::EMPTY_PATH, fields)?;
         let fsid = rustix::fs::fstatvfs(file)?.f_fsid;
         let is_weak = statx.stx_mask & StatxFlags::BTIME.bits() == 0;
         let mut text = format!("inode {}", statx.stx_ino);

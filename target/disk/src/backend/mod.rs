@@ -101,9 +101,9 @@ pub struct BlockIo {
     tries: u8,
     /// Whether a write may wait for space in the file: the file's size was looked at.
     may_wait: bool,
-    /// By which of the disk's ways its step under way zeroes or discards. What the disk
-    /// answers is about this way, whatever other operations have found out meanwhile.
-    way: u8,
+    /// The method by which its current step zeroes or discards. The result is about this
+    /// method, whatever other operations have found out meanwhile.
+    method: u8,
 }
 
 /// How many times in a row a disk may ask to try again. With the pauses between, this is
@@ -128,7 +128,7 @@ impl BlockIo {
             stopped: false,
             tries: 0,
             may_wait: false,
-            way: 0,
+            method: 0,
         }
     }
 
@@ -301,9 +301,9 @@ impl Backend {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }
 
-    /// Whether it has its data elsewhere, and is asked for them: it takes buffers, and turns.
+    /// Whether its operations go through a ring: they need buffers, and take turns.
     #[inline(always)]
-    pub fn is_asked(&self) -> bool {
+    pub fn uses_ring(&self) -> bool {
         matches!(self.0, Kind::File(_) | Kind::Rbd(_))
     }
 
@@ -375,8 +375,8 @@ impl Backend {
         }
     }
 
-    /// Its bytes, if it says by itself when they change.
-    pub fn bytes_told(&self) -> Option<u64> {
+    /// Its bytes, if it reports by itself when they change.
+    pub fn reported_bytes(&self) -> Option<u64> {
         match &self.0 {
             Kind::Rbd(disk) => Some(disk.bytes()),
             Kind::File(_) | Kind::Memory(_) | Kind::Null(_) => None,

@@ -122,7 +122,7 @@ impl RbdDisk {
         Ok(())
     }
 
-    /// Whether the cluster wants nothing more of this client.
+    /// Whether the cluster refuses this client.
     pub(super) fn is_failed(&self) -> bool {
         self.image.failure().is_some()
     }

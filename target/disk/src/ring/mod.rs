@@ -332,7 +332,7 @@ impl Ring {
         let pushed = self.uring.submission().len() as u32;
         // Always with GETEVENTS, and never to wait: what a disk finishes at once is
         // to be taken with the call that submits it. Otherwise work that is deferred
-        // to us (DEFER_TASKRUN) would want a second one.
+        // to us (DEFER_TASKRUN) would need a second one.
         // SAFETY: the entries are as `push` demands; no argument points anywhere.
         let entered = unsafe {
             let submitter = self.uring.submitter();
@@ -519,9 +519,9 @@ fn way_of(handed_over: bool) -> squeue::Flags {
 
 impl Drop for Ring {
     fn drop(&mut self) {
-        // The kernel takes a closed ring apart some time later. The files shall
+        // The kernel takes a closed ring apart some time later. The files are to
         // be closed now: a block device that is still open cannot be claimed again.
-        // And the memory shall count as locked no longer.
+        // And the memory is to count as locked no longer.
         let submitter = self.uring.submitter();
         let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }

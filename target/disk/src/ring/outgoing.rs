@@ -22,7 +22,7 @@ struct Change {
 /// The changes that the kernel gets with the next system call.
 pub(super) struct Outgoing {
     changes: Vec<Change>,
-    /// What tells the time, and what it is counted from. Without it leases do not end.
+    /// The clock, and the time that it counts from. Without it leases do not end.
     clock: Option<(Clock, Instant)>,
     /// The end of the lease of those that come next.
     until_ns: u64,

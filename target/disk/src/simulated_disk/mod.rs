@@ -21,7 +21,7 @@
 //! assert_eq!(disk.contents(0, 512), [0; 512]);
 //! ```
 //!
-//! It works below a [`SteppedTarget`](crate::SteppedTarget), where the simulated clock
+//! It works below a target in a simulation (`SteppedTarget`), where the simulated clock
 //! says when an operation ends, and below a target with threads, where a thread of its
 //! own waits for each delay. An operation moves its bytes when it ends, not when it is
 //! submitted: a buffer that is used again too early is noticed.
@@ -348,7 +348,7 @@ impl SimulatedDisk {
         }
     }
 
-    /// Takes an operation; `done` is told of its end.
+    /// Takes an operation; `done` receives its end.
     fn submit(&self, tag: u64, work: Work, done: &Arc<Completions>) {
         let now = self.0.clock.now();
         let mut state = self.state();

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use cairn_disk::{CacheFate, Habits, Lie, Operation, SimulatedDisk};
 use cairn_sim::Random;
-use cairn_target::Holdings;
+use cairn_target::Usage;
 use cairn_tests::harness::{NQN, Scratch, namespace};
 
 use cairn_sim::network::Weather;
@@ -403,7 +403,7 @@ impl Crowd {
             assert!(
                 now < until,
                 "after {PATIENCE:?}: {what}: {:?}",
-                self.stage.holdings()
+                self.stage.usage()
             );
             self.come_again();
             self.turn(now + Duration::from_secs(1));
@@ -442,14 +442,13 @@ impl Crowd {
         }
         self.guests.iter_mut().for_each(Guest::shut_down);
         let until = self.stage.now() + PATIENCE;
-        let holdings = |this: &Self| {
-            let held = this.stage.holdings();
-            held.into_iter()
-                .any(|held| held != (Holdings::default(), 0))
+        let usage = |this: &Self| {
+            let held = this.stage.usage();
+            held.into_iter().any(|held| held != (Usage::default(), 0))
         };
-        while self.guests.iter().any(|guest| !guest.is_away()) || holdings(self) {
+        while self.guests.iter().any(|guest| !guest.is_away()) || usage(self) {
             let now = self.stage.now();
-            assert!(now < until, "still there: {:?}", self.stage.holdings());
+            assert!(now < until, "still there: {:?}", self.stage.usage());
             self.turn(now + Duration::from_secs(1));
         }
     }

@@ -11,7 +11,7 @@ use cairn_roce::phy::Network as Phy;
 use cairn_roce::phy::wire::Wire;
 use cairn_roce::{Soft, SoftOptions};
 use cairn_sim::Random;
-use cairn_target::{Holdings, SteppedTarget};
+use cairn_target::{SteppedTarget, Usage};
 
 use crate::weather::{Carried, Network};
 use cairn_sim::network::Weather;
@@ -150,10 +150,10 @@ impl Stage {
     }
 
     /// What targets hold, and connections that their managers have not forgotten.
-    pub(super) fn holdings(&self) -> Vec<(Holdings, usize)> {
+    pub(super) fn usage(&self) -> Vec<(Usage, usize)> {
         let there = self.targets.iter();
         there
-            .filter_map(|node| Some((node.target.as_ref()?.holdings(), node.soft.connections())))
+            .filter_map(|node| Some((node.target.as_ref()?.usage(), node.soft.connections())))
             .collect()
     }
 

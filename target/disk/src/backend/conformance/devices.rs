@@ -52,7 +52,7 @@ impl Loop {
         drop(self);
         let control = std::fs::File::open("/dev/loop-control").unwrap();
         let fd = std::os::fd::AsRawFd::as_raw_fd(&control);
-        // SAFETY: its argument is a number. It fails if somebody uses the device by now.
+        // SAFETY: its argument is a number. It fails if another process uses the device by now.
         unsafe { libc::ioctl(fd, LOOP_CTL_REMOVE, number.unwrap()) };
     }
 

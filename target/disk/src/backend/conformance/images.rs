@@ -71,7 +71,7 @@ fn an_image_of_ceph() {
         .rbd(&["resize", "--size", "4M", "--allow-shrink", "striped"])
         .unwrap();
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
-    while rig.backend.bytes_told() != Some(4 << 20) {
+    while rig.backend.reported_bytes() != Some(4 << 20) {
         assert!(std::time::Instant::now() < deadline, "the new size is seen");
         std::thread::sleep(Duration::from_millis(10));
     }

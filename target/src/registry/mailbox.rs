@@ -1,4 +1,4 @@
-//! How threads tell each other things.
+//! Messages between threads.
 //!
 //! Never per I/O: connections, admin commands' consequences, changes of the
 //! configuration. The channels are unbounded because no thread may wait here (two
@@ -40,7 +40,7 @@ pub(crate) struct Admitted {
     pub(crate) cm: RequestData,
     /// The private data of the reply.
     pub(crate) reply: ReplyData,
-    /// What our packets shall carry.
+    /// What our packets carry.
     pub(crate) marking: Marking,
     /// What decides that once the host is known by name.
     pub(crate) policy: MarkingPolicy,
@@ -50,7 +50,7 @@ pub(crate) struct Admitted {
     pub(crate) place: Place,
 }
 
-/// What a reactor is told.
+/// A message to a reactor.
 #[derive(Debug)]
 pub(crate) enum Message {
     /// Take on a connection.

@@ -1,22 +1,22 @@
-//! How a recorder is told.
+//! Reports to a recorder.
 
 use metrics::{Key, Label, Level, Metadata, Recorder};
 
 use crate::exposition::families::{self, Family, Kind};
 use crate::metrics::histogram::Times;
 
-/// Who asks, as far as the façade wants to know.
+/// What the façade requires about its caller.
 const METADATA: Metadata<'_> = Metadata::new(module_path!(), Level::INFO, Some(module_path!()));
 
 /// Labels of a series.
 pub(super) type Labels<'a> = &'a [(&'static str, &'a str)];
 
-/// Who is told.
-pub(super) struct Teller<'a> {
+/// Reports to one recorder.
+pub(super) struct Reporter<'a> {
     recorder: &'a dyn Recorder,
 }
 
-impl<'a> Teller<'a> {
+impl<'a> Reporter<'a> {
     /// Introduces all metrics to a recorder.
     pub(super) fn new(recorder: &'a dyn Recorder) -> Self {
         for family in families::ALL {
@@ -78,7 +78,7 @@ impl<'a> Teller<'a> {
         debug_assert_eq!(family.kind, Kind::Histogram, "{}", family.name);
         if !times.is_empty() {
             let key = key(family, labels);
-            times.tell(&self.recorder.register_histogram(&key, &METADATA));
+            times.record_in(&self.recorder.register_histogram(&key, &METADATA));
         }
     }
 }

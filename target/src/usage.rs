@@ -1,8 +1,8 @@
-//! What a target holds at a time, for tests that look for what is left behind.
+//! What a target uses at a time, for tests that look for what is left behind.
 
-/// What a target's reactors hold at a time, all together.
+/// What a target's reactors use at a time, all together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Holdings {
+pub struct Usage {
     /// Queue pairs.
     pub queue_pairs: usize,
     /// Requests.

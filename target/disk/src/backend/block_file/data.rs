@@ -1,4 +1,4 @@
-//! By which way data goes to a ring: at once, by a worker, or by the kernel's own workers.
+//! How data goes to a ring: at once, by a worker, or by the kernel's own workers.
 
 use std::sync::atomic::Ordering;
 

@@ -10,28 +10,28 @@ use crate::reactor::{self, Reactor, ReactorHandle, Rest, Start};
 use crate::registry::{Mailbox, Message};
 
 /// The reactors of a target.
-pub(super) enum Crew {
-    /// Threads, which end by themselves once they are told to.
+pub(super) enum Reactors {
+    /// Threads, which end after `Message::Stop`.
     Threads {
         reactors: Vec<ReactorHandle>,
         panics: Arc<Panics>,
-        /// Each errand that has not ended has a copy.
-        errands: Arc<()>,
+        /// Each task that has not ended has a copy.
+        tasks: Arc<()>,
     },
     /// Moved along by the owner of the target.
     Stepped(Vec<Reactor>),
 }
 
 /// What takes its time and must not hold up the control plane.
-pub(super) type Errand = Box<dyn FnOnce() + Send>;
+pub(super) type Task = Box<dyn FnOnce() + Send>;
 
-impl Crew {
+impl Reactors {
     /// Reactors on threads, none so far.
     pub(super) fn threads() -> Self {
         Self::Threads {
             reactors: Vec::new(),
             panics: Arc::new(Panics::new(true)),
-            errands: Arc::new(()),
+            tasks: Arc::new(()),
         }
     }
 
@@ -60,31 +60,29 @@ impl Crew {
         Ok(())
     }
 
-    /// Runs an errand: in a simulation it takes no time.
-    pub(super) fn run(&self, errand: Errand) {
+    /// Runs an task: in a simulation it takes no time.
+    pub(super) fn run(&self, task: Task) {
         match self {
-            Self::Threads {
-                errands, panics, ..
-            } => {
-                let (errands, panics) = (Arc::clone(errands), Arc::clone(panics));
+            Self::Threads { tasks, panics, .. } => {
+                let (tasks, panics) = (Arc::clone(tasks), Arc::clone(panics));
                 drop(tokio::task::spawn_blocking(move || {
-                    panics.confine(Part::Flush, errand);
-                    drop(errands);
+                    panics.confine(Part::Flush, task);
+                    drop(tasks);
                 }));
             }
-            Self::Stepped(_) => errand(),
+            Self::Stepped(_) => task(),
         }
     }
 
-    /// Errands that have not ended.
-    pub(super) fn errands(&self) -> usize {
+    /// Tasks that have not ended.
+    pub(super) fn tasks(&self) -> usize {
         match self {
-            Self::Threads { errands, .. } => Arc::strong_count(errands) - 1,
+            Self::Threads { tasks, .. } => Arc::strong_count(tasks) - 1,
             Self::Stepped(_) => 0,
         }
     }
 
-    /// Tells all to end, and waits until `deadline` for those on threads.
+    /// Stops all, and waits until `deadline` for those on threads.
     pub(super) fn stop(&mut self, mailboxes: &[Mailbox], deadline: Instant) -> Result<(), String> {
         for reactor in mailboxes {
             reactor.send(Message::Stop);
