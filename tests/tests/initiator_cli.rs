@@ -204,6 +204,7 @@ fn shows(command: &str) -> &'static str {
         "link" => "RDMA READs of 128 KiB, 8 at a time",
         "fabric" => "locked memory: ",
         "doctor" => " rules: ",
+        "completions" => "-o default cairn-initiator",
         other => panic!("say what {other} shows"),
     }
 }

@@ -156,6 +156,7 @@ enum Command {
     )]
     Doctor(Box<cairn_fabric::cli::DoctorArgs>),
     /// Prints what makes a shell complete this command line
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator completions bash")]
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -242,6 +243,7 @@ pub fn helps() -> Vec<(String, String)> {
     cli.build();
     cli.get_subcommands_mut()
         .filter(|command| command.get_name() != "help")
+        .filter(|command| !command.is_hide_set())
         .map(|command| {
             let help = command.render_long_help().to_string();
             (command.get_name().to_owned(), help)

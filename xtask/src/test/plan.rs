@@ -99,7 +99,10 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
     let tests = if tools.nextest {
         Step::cargo(
             "tests",
-            "nextest run --workspace --locked --status-level skip",
+            &format!(
+                "nextest run --workspace --locked --status-level skip --test-threads {}",
+                test_threads()
+            ),
         )
     } else {
         Step::cargo(
@@ -116,6 +119,11 @@ fn main_steps(tools: &Tools, skips: &Skips) -> Vec<Step> {
         skips.note(tests),
         Step::cargo("doc tests", "test --workspace --doc --locked"),
     ]
+}
+
+/// One more than there are cores: many tests wait for timers most of their time.
+fn test_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from) + 1
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
