@@ -3,8 +3,9 @@
 //! A ring tries each operation at once, without waiting, and the kernel hands it to a thread
 //! of its own only if that fails. A file system that ignores "without waiting" so blocks the
 //! reactor and all its hosts: FUSE does, and before Linux 6.12 every file system does whose
-//! writes are frozen. What may block is handed to such a thread from the start
-//! (IOSQE_ASYNC), which costs it some microseconds.
+//! writes are frozen. Reads that may block are handed to such a thread from the start
+//! (IOSQE_ASYNC), which costs them some microseconds. Writes that may block go to threads of the
+//! target, which look at their leases first.
 //!
 //! ext4 does not wait for data, but it does for its journal: it stores the time of a write
 //! there, and a commit that hangs has the next write wait. So files of a disk that is slow
@@ -24,7 +25,7 @@ const NOWHERE: u64 = 1 << 62;
 /// numbers of distributions do not show that.
 const FREEZE_AWARE: (u32, u32) = (6, 12);
 
-/// Which operations are handed to a thread of the kernel from the start.
+/// Which operations are handed to a thread from the start.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Handover {
     pub(crate) reads: bool,

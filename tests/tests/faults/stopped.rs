@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use cairn_initiator::{Data, Host, command};
 use cairn_roce::Soft;
-use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
+use cairn_tests::faulty_disk::{Fault, FaultyDisk, Nature, Op, Rule};
 use cairn_tests::harness::{Scratch, namespace};
 use cairn_tests::process::TargetProcess;
 
@@ -24,7 +24,7 @@ fn in_progress(target: &TargetProcess) -> u64 {
 /// on, and so does time until the host may have written by another way. What had not reached
 /// the disk by then does not reach it when the target goes on.
 fn stop_with(name: &str, change: impl Fn(&mut Host, &Data<'_>, u64), op: Op) {
-    let Some(disk) = FaultyDisk::mount(name, DISK_BYTES) else {
+    let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, name, DISK_BYTES) else {
         return;
     };
     let target = TargetProcess::start(1, &namespace(1, &disk.export(BLOCK as u32)));
@@ -88,8 +88,12 @@ fn threads(pid: u32) -> Vec<String> {
 #[test]
 fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
     let holes = Scratch::new("holes", DISK_BYTES);
-    let target = TargetProcess::start(1, &namespace(1, &holes.export(BLOCK as u32)));
-    let mut host = Host::connect(&Soft::default(), target.options("holes")).unwrap();
+    changes_go_to_own_threads(&holes.export(BLOCK as u32));
+}
+
+fn changes_go_to_own_threads(export: &str) {
+    let target = TargetProcess::start(1, &namespace(1, export));
+    let mut host = Host::connect(&Soft::default(), target.options("ways")).unwrap();
     let buffer = host.buffer(BLOCK).unwrap();
     buffer.write(0, &[7; BLOCK]);
     let data = Data::start_of(&buffer, BLOCK as u32);
@@ -103,4 +107,14 @@ fn no_change_of_a_file_goes_to_a_worker_of_the_kernel() {
     assert_eq!(names.iter().find(is_kernels), None, "{names:?}");
     assert!(names.iter().any(|name| name == "worker"), "{names:?}");
     host.shutdown().unwrap();
+}
+
+#[test]
+fn nor_does_one_of_a_file_on_fuse() {
+    for nature in [Nature::Disk, Nature::FileSystem] {
+        let Some(disk) = FaultyDisk::mount_as(nature, "stopped-ways", DISK_BYTES) else {
+            return;
+        };
+        changes_go_to_own_threads(&disk.export(BLOCK as u32));
+    }
 }

@@ -45,9 +45,9 @@ pub(super) struct BlockFile {
     direct: bool,
     /// What of it may block where it is submitted.
     handover: Handover,
-    /// Whether what has to wait goes to workers of the ring. Others' systems (FUSE, NFS) would
-    /// keep the file locked for as long as a worker waits.
-    uses_workers: bool,
+    /// Whether a worker of the ring brings writes to the file's system without waiting for their
+    /// end: such systems (FUSE, NFS) may keep the file locked while a thread waits.
+    submits: bool,
     /// Whether the system can be asked to write only where it need not wait.
     writes_at_once: AtomicBool,
     zeroing: AtomicU8,
@@ -96,7 +96,7 @@ impl BlockFile {
             limits,
             direct,
             handover,
-            uses_workers: !handover.reads,
+            submits: handover.reads,
             writes_at_once: AtomicBool::new(true),
             zeroing: AtomicU8::new(Zeroing::Range as u8),
             can_punch: AtomicBool::new(true),

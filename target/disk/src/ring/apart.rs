@@ -7,20 +7,30 @@
 //! call: a change whose lease has ended is not made, and one that was handed over before a gap
 //! comes back, until the reactor has learned which connections ended meanwhile.
 //!
+//! A worker waits for the end of what it does, except for writes to files whose system cannot be
+//! asked not to wait (FUSE, NFS). Such a system may keep the file locked while a thread waits, so
+//! the worker only brings the write to it ([`Aio`]) and takes the next.
+//!
 //! Why `unsafe` here: pwritev2 and fallocate of raw memory and numbers have no safe wrapper:
 //! devices may write to that memory, so no reference to it can exist.
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
+use super::aio::{Aio, last_errno};
 use super::outgoing::Lease;
 use crate::simulated_disk::Memory;
 use crate::workers::{self, Ended, Workers};
 
 /// Changes of one file that are with workers at a time.
 pub(super) const WITH_WORKERS_MAX: usize = 8;
+
+/// How a worker reports that it has brought a write to the file's system, which goes on with it:
+/// EIOCBQUEUED, which no system call returns.
+const UNDER_WAY: i32 = 529;
 
 /// Empty queues that are kept for the next file: a write must not cost an allocation.
 const SPARE_MAX: usize = 16;
@@ -58,6 +68,8 @@ pub(super) struct Job {
     pub(super) file: Open,
     pub(super) change: Change,
     pub(super) lease: Lease,
+    /// What takes it without waiting for its end, and by which tag.
+    pub(super) aio: Option<(Arc<Aio>, u64)>,
     /// When the reactor last knew which connections had ended.
     pub(super) seen_ns: u64,
 }
@@ -71,11 +83,28 @@ impl workers::Job for Job {
         if now_ns.saturating_sub(self.seen_ns) >= GAP.as_nanos() as u64 {
             return Err(self);
         }
+        if let (Some((aio, tag)), Some(begun)) = (&self.aio, self.change.as_write()) {
+            let (offset, memory, durable) = begun;
+            let begun = aio.write(*tag, self.file.as_raw_fd(), offset, memory, durable);
+            return Ok(Err(begun.err().unwrap_or(UNDER_WAY)));
+        }
         Ok(self.change.make(self.file.as_raw_fd()))
     }
 }
 
 impl Change {
+    /// Where it writes, what, and whether that must last.
+    fn as_write(&self) -> Option<(u64, &Memory, bool)> {
+        match self {
+            Self::Write {
+                offset,
+                memory,
+                durable,
+            } => Some((*offset, memory, *durable)),
+            Self::Allocate { .. } | Self::Call(_) => None,
+        }
+    }
+
     /// Makes it, and blocks until it is made.
     fn make(self, fd: RawFd) -> Ended {
         match self {
@@ -112,11 +141,6 @@ impl Change {
     }
 }
 
-fn last_errno() -> i32 {
-    let errno = std::io::Error::last_os_error().raw_os_error();
-    errno.unwrap_or(libc::EIO)
-}
-
 /// The changes of one file.
 struct Queue {
     fd: RawFd,
@@ -139,6 +163,12 @@ impl Queue {
 #[derive(Default)]
 pub(super) struct Apart {
     workers: Option<Workers<Job>>,
+    /// None inside where the system refuses it.
+    aio: OnceCell<Option<Arc<Aio>>>,
+    /// Tags of the writes that have no worker any more and are under way.
+    under_way: Vec<u64>,
+    /// Those that ended before their workers had reported that.
+    early: Vec<(u64, Ended)>,
     /// Those with changes.
     queues: Vec<Queue>,
     /// Empty ones.
@@ -171,6 +201,15 @@ impl Apart {
         self.workers = Workers::new();
         let workers = self.workers.as_ref().ok_or(())?;
         Ok(Some(workers.wake_fd()))
+    }
+
+    /// AIO, whose ends wake the ring as those of workers do. Where the system refuses it (its limit
+    /// fs.aio-max-nr, a container's rules), workers wait for the ends.
+    pub(super) fn aio(&self) -> Option<Arc<Aio>> {
+        let wake = self.workers.as_ref()?.wake_fd();
+        self.aio
+            .get_or_init(|| Aio::new(wake).ok().map(Arc::new))
+            .clone()
     }
 
     /// One more.
@@ -235,10 +274,28 @@ impl Apart {
             let queue = queue.expect("a queue stays while workers have something of it");
             queue.begun.retain(|begun| *begun != tag);
             match ended {
+                Ok(Err(UNDER_WAY)) => {
+                    match self.early.iter().position(|(early, _)| *early == tag) {
+                        Some(at) => each(tag, self.early.swap_remove(at).1),
+                        None => self.under_way.push(tag),
+                    }
+                }
                 Ok(ended) => each(tag, ended),
                 Err(undone) => queue.waiting.push_front((tag, undone)),
             }
         }
+        let Some(Some(aio)) = self.aio.get() else {
+            return;
+        };
+        aio.ended(
+            |tag, ended| match self.under_way.iter().position(|it| *it == tag) {
+                Some(at) => {
+                    self.under_way.swap_remove(at);
+                    each(tag, ended);
+                }
+                None => self.early.push((tag, ended)),
+            },
+        );
     }
 
     /// Before the last look at what has ended; the descriptor that reports more.
@@ -268,9 +325,9 @@ impl Apart {
         waiting.map(|(tag, _)| tag).for_each(refuse);
     }
 
-    /// Those that workers have.
+    /// Those that workers or the system have.
     pub(super) fn begun(&self) -> u32 {
-        self.workers.as_ref().map_or(0, Workers::out)
+        self.workers.as_ref().map_or(0, Workers::out) + self.under_way.len() as u32
     }
 
     /// All of them.

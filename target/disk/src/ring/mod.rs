@@ -6,6 +6,7 @@
 //! reference exists ([`Mapping`]'s contract), and whose pages the kernel itself
 //! holds until the last operation on them has ended, also if they are unmapped before.
 
+mod aio;
 mod apart;
 mod buffers;
 mod images;

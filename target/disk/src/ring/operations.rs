@@ -61,7 +61,8 @@ impl Ring {
         self.push_change(tag, entry.flags(way_of(file.handover.writes)));
     }
 
-    /// The same by a worker, where it may have to wait. `open` is the same file.
+    /// The same by a worker, where it may have to wait. `open` is the same file. `submits`: the
+    /// worker does not wait for the end.
     pub(crate) fn write_apart(
         &mut self,
         tag: u64,
@@ -69,6 +70,7 @@ impl Ring {
         offset: u64,
         span: Span,
         durable: bool,
+        submits: bool,
     ) {
         if file.simulated().is_some() {
             return self.write(tag, file, offset, span, durable, false);
@@ -79,7 +81,7 @@ impl Ring {
             memory,
             durable,
         };
-        self.change_apart(tag, open, change);
+        self.change_apart(tag, open, change, submits);
     }
 
     /// Makes all finished writes of the file durable.
@@ -110,7 +112,7 @@ impl Ring {
             length,
             mode,
         };
-        self.change_apart(tag, open, change);
+        self.change_apart(tag, open, change, false);
     }
 
     /// Gives a range of a block device back, which may read as anything then. Ends with
@@ -128,10 +130,10 @@ impl Ring {
     /// Has a worker change a disk in a way that the ring cannot. It completes as an operation
     /// of this tag.
     pub(crate) fn run_apart(&mut self, tag: u64, file: Open, call: Call) {
-        self.change_apart(tag, file, Change::Call(call));
+        self.change_apart(tag, file, Change::Call(call), false);
     }
 
-    fn change_apart(&mut self, tag: u64, file: Open, change: Change) {
+    fn change_apart(&mut self, tag: u64, file: Open, change: Change, submits: bool) {
         match self.apart.start() {
             Ok(Some(_)) => self.watch_workers(),
             Ok(None) => {}
@@ -142,10 +144,12 @@ impl Ring {
                 return self.settled.push_back(refused);
             }
         }
+        let aio = if submits { self.apart.aio() } else { None };
         let job = apart::Job {
             file,
             change,
             lease: self.outgoing.lease(),
+            aio: aio.map(|aio| (aio, tag)),
             seen_ns: 0,
         };
         self.apart.add(tag, job);

@@ -1,4 +1,4 @@
-//! How data goes to a ring: at once, by a worker, or by the kernel's own workers.
+//! How data goes to a ring: at once, or by a worker.
 
 use std::sync::atomic::Ordering;
 
@@ -21,10 +21,8 @@ impl BlockFile {
                 }
                 BlockOp::Write { durable } => {
                     self.write_in_time(ring, tag, file, (offset, span), durable);
-                    if self.uses_workers {
-                        // One piece at a time: what a worker has begun is not taken back.
-                        return;
-                    }
+                    // One piece at a time: what a worker has begun is not taken back.
+                    return;
                 }
                 _ => ring.read(tag, file, offset, span),
             }
@@ -40,11 +38,8 @@ impl BlockFile {
         (offset, span): (u64, Span),
         durable: bool,
     ) {
-        if self.uses_workers {
-            ring.write_apart(tag, self.with(file), offset, span, durable);
-        } else {
-            ring.write(tag, file, offset, span, durable, false);
-        }
+        let file = self.with(file);
+        ring.write_apart(tag, file, offset, span, durable, self.submits);
     }
 
     /// Its place in a ring, and what keeps it open.
@@ -68,17 +63,11 @@ impl BlockFile {
     /// longer, and costs what it costs anyway.
     #[inline]
     pub(super) fn asks_at_once(&self, io: &BlockIo, file: FileSlot) -> bool {
-        let may_ask = if self.uses_workers {
-            !file.writes_block()
-        } else {
-            self.can_grow
-        };
-        may_ask && !io.may_wait && self.writes_at_once.load(Ordering::Relaxed)
+        let may_ask = !file.writes_block() && !io.may_wait;
+        may_ask && self.writes_at_once.load(Ordering::Relaxed)
     }
 
     pub(super) fn asked_at_once(&self, io: &BlockIo) -> bool {
-        (self.can_grow || self.uses_workers)
-            && !io.may_wait
-            && matches!(io.op, BlockOp::Write { .. })
+        !io.may_wait && matches!(io.op, BlockOp::Write { .. })
     }
 }

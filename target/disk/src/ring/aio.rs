@@ -1,0 +1,177 @@
+//! Writes that the kernel takes without waiting for their end, by Linux's AIO (io_submit(2)).
+//!
+//! For files whose system cannot be asked not to wait (FUSE, NFS). The calling thread brings a
+//! write to the file's system and goes on, so the write holds the file's lock only that long. An
+//! io_uring cannot do that: it keeps such a write for a worker of its own.
+//!
+//! Why `unsafe` here: the system calls of AIO have no safe wrapper, and take raw memory.
+
+use std::io;
+use std::mem::zeroed;
+use std::os::fd::RawFd;
+use std::ptr::null;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::simulated_disk::Memory;
+
+/// Writes under way at a time; further ones end with EAGAIN.
+const UNDER_WAY_MAX: usize = 1024;
+
+/// Ends that are taken by one system call.
+const BATCH: usize = 32;
+
+/// `IOCB_CMD_PWRITE` and `IOCB_FLAG_RESFD` (linux/aio_abi.h).
+const WRITE: u16 = 1;
+const WITH_EVENTFD: u32 = 1;
+
+/// `struct io_event` (linux/aio_abi.h).
+#[repr(C)]
+#[derive(Clone, Copy)]
+struct Event {
+    tag: u64,
+    block: u64,
+    result: i64,
+    second: i64,
+}
+
+/// A context of the kernel's AIO.
+#[derive(Debug)]
+pub(super) struct Aio {
+    context: u64,
+    wake: RawFd,
+    under_way: AtomicU32,
+}
+
+impl Aio {
+    /// One whose ends make the eventfd `wake` readable, which outlives it.
+    pub(super) fn new(wake: RawFd) -> io::Result<Self> {
+        let mut context = 0_u64;
+        // SAFETY: the kernel writes the context's name to where the pointer leads.
+        let made = unsafe { libc::syscall(libc::SYS_io_setup, UNDER_WAY_MAX, &raw mut context) };
+        if made < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Self {
+            context,
+            wake,
+            under_way: AtomicU32::new(0),
+        })
+    }
+
+    /// Begins a write, whose end [`Self::ended`] reports.
+    pub(super) fn write(
+        &self,
+        tag: u64,
+        file: RawFd,
+        offset: u64,
+        memory: &Memory,
+        durable: bool,
+    ) -> Result<(), i32> {
+        // SAFETY: zeroes are a valid value of this structure of numbers.
+        let mut block: libc::iocb = unsafe { zeroed() };
+        block.aio_data = tag;
+        block.aio_lio_opcode = WRITE;
+        block.aio_fildes = file as u32;
+        block.aio_buf = (memory.mapping.addr() as usize + memory.at) as u64;
+        block.aio_nbytes = memory.length as u64;
+        block.aio_offset = offset as i64;
+        block.aio_rw_flags = if durable { libc::RWF_DSYNC } else { 0 };
+        block.aio_flags = WITH_EVENTFD;
+        block.aio_resfd = self.wake as u32;
+        let blocks = [&raw mut block];
+        self.under_way.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the kernel copies the block. The bytes lie in the mapping, as the ring has
+        // checked, which `memory` keeps during the call; from then on the kernel holds their
+        // pages until the write has ended.
+        let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, blocks.as_ptr()) };
+        if taken == 1 {
+            return Ok(());
+        }
+        let errno = last_errno();
+        self.under_way.fetch_sub(1, Ordering::Relaxed);
+        Err(errno)
+    }
+
+    /// Hands what has ended to `each`: the tag, and bytes or an errno.
+    pub(super) fn ended(&self, mut each: impl FnMut(u64, Result<u32, i32>)) {
+        // SAFETY: zeroes are a valid value of these structures of numbers.
+        let mut events: [Event; BATCH] = unsafe { zeroed() };
+        loop {
+            // SAFETY: there is room for so many events; without a time it does not wait when
+            // none is asked for.
+            let count = unsafe {
+                let none = null::<libc::timespec>();
+                let (context, to) = (self.context, events.as_mut_ptr());
+                libc::syscall(libc::SYS_io_getevents, context, 0, BATCH, to, none)
+            };
+            let count = usize::try_from(count).unwrap_or(0);
+            self.under_way.fetch_sub(count as u32, Ordering::Relaxed);
+            for event in &events[..count] {
+                let result = u32::try_from(event.result);
+                each(event.tag, result.map_err(|_| -event.result as i32));
+            }
+            if count < BATCH {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Aio {
+    fn drop(&mut self) {
+        // With a write under way the call would wait for its end. The process's end takes the rest.
+        if self.under_way.load(Ordering::Relaxed) == 0 {
+            // SAFETY: the call takes a number alone.
+            unsafe { libc::syscall(libc::SYS_io_destroy, self.context) };
+        }
+    }
+}
+
+/// Why the last system call of this thread failed.
+pub(super) fn last_errno() -> i32 {
+    let errno = io::Error::last_os_error().raw_os_error();
+    errno.unwrap_or(libc::EIO)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+    use std::os::fd::AsRawFd;
+    use std::os::unix::fs::FileExt;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use cairn_rdma::Mapping;
+    use cairn_rdma::wake::{Wake, wait_readable};
+
+    use super::*;
+
+    #[test]
+    fn a_write_ends_with_its_bytes_or_an_errno() {
+        let wake = Wake::new().unwrap();
+        let aio = Aio::new(wake.fd()).unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let memory = Memory {
+            mapping: Arc::new(Mapping::anonymous(4096).unwrap()),
+            at: 512,
+            length: 100,
+        };
+        memory.mapping.write(512, &[7; 100]);
+        let sevens = |file: &File| {
+            let mut bytes = [0; 100];
+            file.read_exact_at(&mut bytes, 1000).unwrap();
+            bytes == [7; 100]
+        };
+        aio.write(1, file.as_raw_fd(), 1000, &memory, true).unwrap();
+        let mut ends = Vec::new();
+        while ends.is_empty() {
+            let readable = wait_readable([wake.fd()], Some(Duration::from_secs(30)));
+            assert!(readable[0], "it does not end");
+            wake.clear();
+            aio.ended(|tag, result| ends.push((tag, result)));
+        }
+        assert_eq!(ends, [(1, Ok(100))]);
+        assert!(sevens(&file));
+        assert_eq!(aio.write(2, -1, 0, &memory, false), Err(libc::EBADF));
+    }
+}
