@@ -209,7 +209,8 @@ fn what_waits_for_a_worker_is_not_made_when_its_lease_has_ended() {
         rig.ring.set_lease(until_ms * 1_000_000);
         let offset = block * u64::from(BLOCK);
         let file = (slot, Arc::clone(&file));
-        rig.ring.write_apart(block, file, offset, sevens, false, false);
+        rig.ring
+            .write_apart(block, file, offset, sevens, false, false);
     }
     rig.ring.submit().unwrap();
     assert_eq!(rig.ring.in_flight(), hanging.len() as u32 + 2);
