@@ -195,7 +195,7 @@ mod tests {
         }
     }
 
-    /// 0, 1, p - 1 and p would tell an eavesdropper what both ends have in common.
+    /// With 0, 1, p - 1 or p an eavesdropper would know what both ends have in common.
     #[test]
     fn keys_without_a_secret_are_refused() {
         let exchange = Exchange::of(Group::Ffdhe2048, &[0x81; 64]).unwrap();

@@ -67,7 +67,7 @@ pub(crate) struct Evicted {
     pub(crate) reactor: usize,
 }
 
-/// Tells places apart, in the order of their beginning.
+/// The number of a place: a later one is greater.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct PlaceId(u64);
 

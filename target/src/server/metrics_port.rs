@@ -1,4 +1,4 @@
-//! The port that metrics are asked for at.
+//! The port that metrics are served at.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use crate::exposition::MetricsServer;
 use crate::outlook::Thing;
 
 impl Control {
-    /// Tells metrics there, if anywhere. A port that cannot be had does not stop the storage.
+    /// Serves metrics there, if anywhere. A port that is taken does not stop the storage.
     pub(super) fn serve_metrics(&mut self, listen: Option<SocketAddr>) -> Option<MetricsServer> {
         let address = listen?;
         let started = MetricsServer::start(address, Arc::clone(&self.observed));

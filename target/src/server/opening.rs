@@ -435,7 +435,7 @@ impl Control {
     }
 }
 
-/// What tells disks apart that may take their time to open; memory takes none.
+/// The identity of a disk that may take its time to open; memory takes none.
 fn path_of(backing: &Backing) -> Option<PathBuf> {
     match backing {
         Backing::Disk(path) => Some(path.clone()),
