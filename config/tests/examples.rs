@@ -124,7 +124,7 @@ fn every_value_arrives() {
 
 /// The defaults that the schema names are those that take effect.
 #[test]
-fn the_schema_tells_the_defaults() {
+fn the_schema_has_the_defaults() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();
     let config = parse(MINIMAL);
     let mut count = 0;

@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_mended() {
+    fn what_is_wrong_is_named_and_fixed() {
         for (line, what) in [
             ("", "\"\" is no number"),
             ("256", "\"256\" is no number"),

@@ -168,7 +168,7 @@ impl NvmeLane {
     }
 
     /// Reports what happened to the connection.
-    fn tell_events(&mut self) -> Result<(), LaneError> {
+    fn print_events(&mut self) -> Result<(), LaneError> {
         while let Some(event) = self.host.take_event() {
             (self.on_event)(&event);
             if let Event::Gone(Some(error)) = event {
@@ -240,7 +240,7 @@ impl Lane for NvmeLane {
             }
             self.take(done);
         }
-        self.tell_events()
+        self.print_events()
     }
 
     fn close(mut self: Box<Self>) -> Result<(), LaneError> {

@@ -69,7 +69,7 @@ impl Source {
     }
 
     /// How many units the next command shall have.
-    fn units_wanted(&mut self) -> u64 {
+    fn units_needed(&mut self) -> u64 {
         let job = &self.plan.job;
         let most = job.bs_max / job.bs_min;
         if most == 1 {
@@ -125,7 +125,7 @@ impl Iterator for Source {
         }
         let direction = self.direction();
         let unit = self.plan.job.bs_min;
-        let units = self.units_wanted();
+        let units = self.units_needed();
         let start = self.place(direction);
         let length = units.min(self.plan.units() - start) * unit;
         if let Places::Sequential(next) = &mut self.places {

@@ -5,7 +5,7 @@
 //! to stderr.
 
 mod address;
-mod answering;
+mod responder;
 mod bench;
 mod discover;
 mod features;

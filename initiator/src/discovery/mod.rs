@@ -72,7 +72,7 @@ impl Discovery {
     /// The controller is gone for good.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
         self.host.set_timeout(patience);
-        let news = self
+        let result = self
             .host
             .wait_until("a change of the discovery log", |host| {
                 match host.take_event()? {
@@ -81,8 +81,8 @@ impl Discovery {
                     _ => None,
                 }
             });
-        match news {
-            Ok(news) => news.map(|()| true),
+        match result {
+            Ok(event) => event.map(|()| true),
             Err(HostError::Timeout { .. }) => Ok(false),
             Err(other) => Err(other),
         }

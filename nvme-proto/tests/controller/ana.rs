@@ -164,7 +164,7 @@ fn what_the_log_does_not_show_is_no_event() {
 }
 
 #[test]
-fn a_host_that_did_not_ask_hears_nothing() {
+fn a_host_that_did_not_enable_events_receives_none() {
     let mut rig = rig();
     rig.succeed(set_features(0x0b, 0));
     rig.park_aer();

@@ -93,7 +93,7 @@ fn each_parameter_of_an_admin_connect_is_checked() {
 }
 
 #[test]
-fn a_host_that_is_not_allowed_is_told_so() {
+fn a_host_that_is_not_allowed_receives_the_reason() {
     let hosts = HostAccess::Only(vec![nqn("nqn.2026-01.org.example:friend")]);
     let mut subsystem = Subsystem::new(Settings {
         hosts,

@@ -189,7 +189,7 @@ impl Rig {
     }
 
     /// Tells the subsystem something, and the host what comes of it.
-    pub(crate) fn tell(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
+    pub(crate) fn change(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
         let mut actions = Vec::new();
         what(&mut self.target, &mut actions);
         self.carry_out(actions);

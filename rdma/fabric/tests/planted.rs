@@ -156,7 +156,7 @@ const FAULTS: [Fault; 11] = [
 ];
 
 #[test]
-fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_mends_it() {
+fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_fixes_it() {
     for fault in &FAULTS {
         let findings = findings_with_peer(&changed(fault.machine, fault.change));
         let all: Vec<String> = findings.iter().map(text).collect();

@@ -183,12 +183,12 @@ fn connections_come_and_go() {
         };
         let now = pair.now;
         pair.managers[leaver].disconnect(now, id);
-        let goodbye = |pair: &Pair| {
+        let disconnected = |pair: &Pair| {
             let gone = |e: &CmEvent| matches!(e, CmEvent::Disconnected { .. });
             pair.events[1 - leaver].iter().any(gone)
         };
         assert!(
-            pair.run(Duration::from_secs(10), goodbye),
+            pair.run(Duration::from_secs(10), disconnected),
             "{:?}",
             pair.events
         );
@@ -204,7 +204,7 @@ fn connections_come_and_go() {
 }
 
 #[test]
-fn a_refusal_is_told() {
+fn a_refusal_is_reported() {
     let mut pair = Pair::new(1, FAIR);
     pair.managers[HOST].connect(pair.now, &wish(5));
     pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
@@ -248,8 +248,8 @@ fn a_host_that_gives_up_is_withdrawn() {
 
 #[test]
 fn a_silent_target_times_out() {
-    let nobody = Weather { loss: 1000, ..FAIR };
-    let mut pair = Pair::new(3, nobody);
+    let no_network = Weather { loss: 1000, ..FAIR };
+    let mut pair = Pair::new(3, no_network);
     let start = pair.now;
     pair.managers[HOST].connect(start, &wish(5));
     pair.run(Duration::from_secs(100), |_| false);
@@ -514,11 +514,11 @@ fn strangers_change_nothing() {
             remote: "10.0.0.66".parse().unwrap(),
             ..path(TARGET)
         };
-        let mut goodbye = Pair::new(seed, FAIR);
-        let host = goodbye.managers[HOST].connect(goodbye.now, &wish(5));
-        goodbye.run(Duration::from_secs(1), |pair| pair.request().is_some());
-        goodbye.managers[HOST].disconnect(now, host);
-        while let Some(transmit) = goodbye.managers[HOST].poll_transmit() {
+        let mut leaving = Pair::new(seed, FAIR);
+        let host = leaving.managers[HOST].connect(leaving.now, &wish(5));
+        leaving.run(Duration::from_secs(1), |pair| pair.request().is_some());
+        leaving.managers[HOST].disconnect(now, host);
+        while let Some(transmit) = leaving.managers[HOST].poll_transmit() {
             assert!(Message::parse(&transmit.mad).is_some());
             pair.managers[TARGET].handle_mad(now, stranger, 0, &transmit.mad);
         }

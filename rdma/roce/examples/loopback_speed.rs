@@ -104,12 +104,12 @@ fn main() {
     let _listener = provider.listen(&options, sink).expect("to listen");
     let device = provider.device_for(address, None).expect("a device");
     let stop = Arc::new(AtomicBool::new(false));
-    let (told, tell) = channel();
+    let (sender, receiver) = channel();
     let passive = {
         let (device, stop) = (Arc::clone(&device), Arc::clone(&stop));
         thread::spawn(move || {
             let (mut end, region) = open(&device);
-            told.send(RemoteBuffer {
+            sender.send(RemoteBuffer {
                 addr: region.mapping().addr(),
                 rkey: region.rkey().expect("it is for peers"),
             })
@@ -128,7 +128,7 @@ fn main() {
             end.disconnect(qp);
         })
     };
-    let there = tell.recv().expect("the other thread lives");
+    let there = receiver.recv().expect("the other thread lives");
     let (mut end, region) = open(&device);
     let options = ConnectOptions {
         remote: address,

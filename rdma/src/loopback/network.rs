@@ -305,7 +305,7 @@ impl Network {
 
     /// It answers the oldest of that work that one of its queue pairs keeps waiting, the
     /// one with this number, counted from 0 and over again; whether there was any.
-    pub(super) fn answer_one(&mut self, device: u64, number: usize) -> bool {
+    pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;
         };
@@ -334,7 +334,7 @@ impl Network {
     }
 
     /// It answers everything again.
-    pub(super) fn answer_all(&mut self, device: u64) {
+    pub(super) fn release_all(&mut self, device: u64) {
         self.withheld.remove(&device);
         for at in self.peers_of(device) {
             self.pump(at);

@@ -172,12 +172,12 @@ impl Methods {
                 Ok(views::connections(&self.picture().await?))
             }
             "cairn_connection_remove" => self.disconnect(params).await,
-            _ => self.own_ways(method, params).await,
+            _ => self.own_methods(method, params).await,
         }
     }
 
     /// Those about listeners and hosts.
-    async fn own_ways(&self, method: &str, params: Params) -> Answer {
+    async fn own_methods(&self, method: &str, params: Params) -> Answer {
         match method {
             "cairn_listener_list" => {
                 read::<Nothing>(params)?;

@@ -155,7 +155,7 @@ fn labels_of(series: &str, metrics: &BTreeMap<String, Documented>) -> Option<BTr
 }
 
 #[test]
-fn it_asks_for_metrics_and_labels_that_a_target_tells() {
+fn it_queries_metrics_and_labels_that_a_target_has() {
     let metrics = documented();
     assert!(queries().len() > 20);
     for query in queries() {

@@ -181,7 +181,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
         end.run(qp, round, Operation::Send, 0, landed.byte_len as usize);
     }
     echoed.send(()).unwrap();
-    end.event("goodbye", |event| {
+    end.event("disconnect", |event| {
         matches!(event, Event::Disconnected { .. })
     });
     end.endpoint.disconnect(qp);

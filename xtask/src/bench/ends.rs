@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verbs_want_a_device() {
+    fn verbs_require_a_device() {
         let sysfs = tempfile::tempdir().unwrap();
         let error = check_device(Provider::Verbs, sysfs.path()).unwrap_err();
         assert!(

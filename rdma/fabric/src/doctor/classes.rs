@@ -91,7 +91,7 @@ impl Examination {
             ));
         }
         finding
-            .safely_mended_by(&[
+            .safely_fixed_by(&[
                 self.intent.program,
                 "fabric",
                 "set-tos",

@@ -120,7 +120,7 @@ impl Finding {
     }
 
     /// What may be done without thinking twice.
-    pub(super) fn safely_mended_by(mut self, words: &[&str]) -> Self {
+    pub(super) fn safely_fixed_by(mut self, words: &[&str]) -> Self {
         self.fix.push(Fix {
             command: words.join(" "),
             safe: Some(words.iter().map(|word| (*word).to_owned()).collect()),

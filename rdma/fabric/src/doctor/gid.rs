@@ -88,7 +88,7 @@ fn gid_of_other_version(
                 format!("{}/gid_attrs/types/{}", port.path, gid.index),
                 version,
             )
-            .safely_mended_by(&[
+            .safely_fixed_by(&[
                 examination.intent.program,
                 "fabric",
                 "set-mode",

@@ -29,7 +29,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             return;
         }
     };
-    findings.push(the_way(examination, peer, route));
+    findings.push(route_finding(examination, peer, route));
     findings.extend(source_gid(examination, peer, route));
     findings.extend(routed_v1(examination, peer, route));
     findings.extend(other_subnet(examination, peer, route));
@@ -49,7 +49,7 @@ fn text(route: &Route) -> String {
 }
 
 /// What was found, whether or not anything is wrong.
-fn the_way(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
+fn route_finding(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
     let mut ports = examination.fabric.ports_of(&route.netdev);
     let by = ports.next().map_or_else(
         || "no RDMA device: RoCE in user space".to_owned(),
@@ -139,7 +139,7 @@ fn routed_v1(examination: &Examination, peer: &Peer, route: &Route) -> Option<Fi
         )
         .because("RoCE v1 has no IP header: no router can pass it on")
         .seen(format!("route {}", peer.address), text(route))
-        .safely_mended_by(&[
+        .safely_fixed_by(&[
             examination.intent.program,
             "fabric",
             "set-mode",

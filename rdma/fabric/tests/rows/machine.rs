@@ -7,7 +7,7 @@ use cairn_rdma::PKey;
 use crate::common::{assert_found, changed, findings, findings_with, intent, recorded, text};
 
 #[test]
-fn soft_roce_is_named_before_somebody_asks_why_the_cpu_is_busy() {
+fn soft_roce_is_named_as_the_cause_of_cpu_load() {
     let findings = findings(&recorded("rxe"));
     let parts = ["note", "rxe0", "rdma_rxe", "CPU", "--provider soft"];
     assert_found(&findings, "rxe", &parts);
@@ -103,7 +103,7 @@ fn memlock_is_summed_up_and_root_is_exempt() {
 }
 
 #[test]
-fn device_nodes_open_to_everybody_are_a_note() {
+fn device_nodes_open_to_all_users_are_a_note() {
     let open = "[/dev/infiniband]\nuverbs0 @ 0666 0 0";
     let findings = findings(&changed("healthy", open));
     assert_found(

@@ -43,7 +43,7 @@ impl Control {
     }
 
     /// The client said something.
-    pub(crate) fn heard(&mut self, mut message: Vec<u8>) -> Step {
+    pub(crate) fn receive(&mut self, mut message: Vec<u8>) -> Step {
         self.messages += 1;
         if message.len() == DESTINATION_BYTES {
             let mut put = |at: usize, bytes: &[u8]| {
@@ -70,7 +70,7 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// A SEND has landed.
-    pub(crate) fn heard(&mut self, message: &[u8]) -> Step {
+    pub(crate) fn receive(&mut self, message: &[u8]) -> Step {
         self.messages += 1;
         self.bytes += message.len() as u64;
         Step::Wait

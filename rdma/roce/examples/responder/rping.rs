@@ -47,7 +47,7 @@ impl Rping {
     }
 
     /// The client said something.
-    pub(crate) fn heard(&mut self, message: &[u8]) -> Result<Step, String> {
+    pub(crate) fn receive(&mut self, message: &[u8]) -> Result<Step, String> {
         let (buffer, length) = advertised(message)
             .ok_or_else(|| format!("an rping says {MESSAGE_BYTES} bytes, not {}", message.len()))?;
         match self.turn {

@@ -237,7 +237,7 @@ impl Requester {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return;
         }
-        if self.asked <= self.unacked && self.next == self.sent {
+        if self.ack_requested <= self.unacked && self.next == self.sent {
             // No acknowledgement was requested. Sends the last packet again, with AckReq: a
             // peer that has it acknowledges it again, one that missed something
             // says so (IBTA 9.7.5.1.2, 9.7.5.1.3).
