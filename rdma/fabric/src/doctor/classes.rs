@@ -92,7 +92,7 @@ impl Examination {
         }
         finding
             .safely_fixed_by(&[
-                self.intent.program,
+                self.intent.caller.program(),
                 "fabric",
                 "set-tos",
                 &device.name,

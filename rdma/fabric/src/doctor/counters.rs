@@ -284,8 +284,8 @@ impl Symptom {
         };
         let command = self
             .fix
-            .replace("NETDEV", netdev)
-            .replace("PROGRAM", examination.intent.program);
+            .replace("NETDEV", netdev);
+        let command = examination.intent.caller.fill(&command);
         Finding::new(NAME, severity, subject, format!("{}{when}", self.what))
             .because(self.why)
             .seen(path, value)

@@ -89,7 +89,7 @@ fn gid_of_other_version(
                 version,
             )
             .safely_fixed_by(&[
-                examination.intent.program,
+                examination.intent.caller.program(),
                 "fabric",
                 "set-mode",
                 &device.name,

@@ -1,6 +1,7 @@
 //! Devices, their drivers, and the modules that programs reach them by.
 
 use super::{Examination, Finding, Severity};
+use crate::caller::End;
 use crate::facts::INFINIBAND;
 use crate::source::Known;
 
@@ -32,7 +33,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         findings.extend(missing_configfs(examination));
     }
     if fabric.host.has_module("nvmet_rdma") == Some(true)
-        && examination.intent.program == "cairn-target"
+        && examination.intent.caller.end == End::Target
     {
         findings.push(
             Finding::new(

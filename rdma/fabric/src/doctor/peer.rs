@@ -121,7 +121,7 @@ fn source_gid(examination: &Examination, peer: &Peer, route: &Route) -> Option<F
         .seen(format!("{}/gids", port.path), format!("none for {source}"))
         .fixed_by(format!(
             "{} doctor --address {source}",
-            examination.intent.program
+            examination.intent.caller.program()
         ))
     })
 }
@@ -140,7 +140,7 @@ fn routed_v1(examination: &Examination, peer: &Peer, route: &Route) -> Option<Fi
         .because("RoCE v1 has no IP header: no router can pass it on")
         .seen(format!("route {}", peer.address), text(route))
         .safely_fixed_by(&[
-            examination.intent.program,
+            examination.intent.caller.program(),
             "fabric",
             "set-mode",
             &device.name,

@@ -62,7 +62,7 @@ fn v1(examination: &Examination, device: &Device, port: &Port, cannot_v2: bool) 
     finding
         .seen(path, mode.unwrap_or("IB/RoCE v1"))
         .safely_fixed_by(&[
-            examination.intent.program,
+            examination.intent.caller.program(),
             "fabric",
             "set-mode",
             &device.name,
