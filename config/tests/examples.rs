@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Backing, BlockSize, Config, Flags, LogFormat, Provider, RbdImage, Reactors,
+    Access, Backing, BlockSize, Config, Flags, LogFormat, Provider, ImageSpec, Reactors,
 };
 use cairn_rdma::PKey;
 
@@ -109,7 +109,7 @@ fn every_value_arrives() {
         (3, &Backing::Null { bytes: 1 << 40 })
     );
     assert_eq!(null.block_size.map(BlockSize::bytes), Some(512));
-    let snapshot = RbdImage {
+    let snapshot = ImageSpec {
         pool: "disks".into(),
         namespace: Some("team-a".into()),
         image: "vm-7".into(),

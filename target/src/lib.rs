@@ -6,7 +6,6 @@ pub mod cli;
 mod ending;
 mod exposition;
 mod ids;
-mod image;
 mod marking;
 mod metrics;
 mod namespace;

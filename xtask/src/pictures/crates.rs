@@ -82,7 +82,7 @@ const EDGES: [(&str, &str); 20] = [
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-fabric"),
     ("cairn-initiator", "nvme-proto"),
-    ("cairn-config", "cairn-rdma"),
+    ("cairn-config", "cairn-rbd"),
     ("cairn-config", "nvme-proto"),
     ("cairn-roce", "cairn-roce-proto"),
     ("cairn-roce-proto", "cairn-rdma"),
@@ -93,9 +93,8 @@ const EDGES: [(&str, &str); 20] = [
 ];
 
 /// Arrows that would run behind a box go straight down at this x instead.
-const BENDS: [(&str, &str, f64); 3] = [
+const BENDS: [(&str, &str, f64); 2] = [
     ("cairn-initiator", "nvme-proto", 463.0),
-    ("cairn-config", "cairn-rdma", 231.0),
     ("cairn-target", "nvme-auth", 1159.0),
 ];
 
