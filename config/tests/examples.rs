@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Backing, BlockSize, Config, Flags, LogFormat, Provider, ImageSpec, Reactors,
+    Access, Backing, BlockSize, Config, Flags, ImageSpec, LogFormat, Provider, Reactors,
 };
 use cairn_rdma::PKey;
 

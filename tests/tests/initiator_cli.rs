@@ -21,7 +21,7 @@ use cairn_tests::harness::own_loopback_address;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
-/// Which program this process shall be.
+/// Which program this process runs as.
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
 /// What the examples of the help have.
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
@@ -120,7 +120,7 @@ export = "mem:32MiB"
         self.command(line).output().unwrap()
     }
 
-    /// As [`run`](Self::run), of a command that shall succeed; gives its stdout.
+    /// As [`run`](Self::run), of a command that must succeed; returns its stdout.
     fn succeed(&self, line: &str) -> Result<String, Failed> {
         let output = self.run(line);
         let (stdout, stderr) = texts(&output);

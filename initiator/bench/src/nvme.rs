@@ -16,7 +16,7 @@ use cairn_initiator::{
 
 /// The queue of a lane.
 const QUEUE: u16 = 1;
-/// How long the goodbye to a controller may take.
+/// How long the shutdown of a controller may take.
 const GOODBYE: Duration = Duration::from_secs(10);
 
 /// A namespace, and how to get to it: each lane is a controller with one queue.

@@ -56,7 +56,7 @@ pub fn fill(unit: &mut [u8], identity: Identity) {
     unit[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// What a unit shall be.
+/// What a unit must be.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// Bytes from the start of the namespace.
@@ -131,10 +131,10 @@ fn stream(identity: Identity) -> Random {
     Random::new(identity.seed ^ place)
 }
 
-/// A unit is not what it shall be.
+/// A unit is not what it must be.
 #[derive(Debug, Clone, Copy)]
 pub struct Mismatch {
-    /// What it shall be.
+    /// What it must be.
     pub expected: Expected,
     /// What it is.
     pub wrong: Wrong,

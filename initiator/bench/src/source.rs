@@ -68,7 +68,7 @@ impl Source {
         }
     }
 
-    /// How many units the next command shall have.
+    /// How many units the next command has.
     fn units_needed(&mut self) -> u64 {
         let job = &self.plan.job;
         let most = job.bs_max / job.bs_min;
@@ -113,7 +113,7 @@ impl Source {
 impl Iterator for Source {
     type Item = Operation;
 
-    /// `None` when the job has moved what it shall move, which for one that is
+    /// `None` when the job has moved all that it is to move, which for one that is
     /// time-based never comes.
     fn next(&mut self) -> Option<Operation> {
         if self.flush_due {

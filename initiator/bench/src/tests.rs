@@ -124,7 +124,7 @@ impl Lane for MemoryLane {
     }
 }
 
-/// Sets the stop flag at the first glimpse, if it is told to.
+/// Sets the stop flag at the first glimpse, if it has one.
 struct Watcher<'a>(Option<&'a AtomicBool>);
 
 impl Audience for Watcher<'_> {

@@ -5,7 +5,6 @@
 //! to stderr.
 
 mod address;
-mod responder;
 mod bench;
 mod discover;
 mod features;
@@ -18,6 +17,7 @@ mod logs;
 mod output;
 mod ping;
 mod raw;
+mod responder;
 mod samples;
 mod session;
 

@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::Result;
-use super::responder::Responder;
 use super::output::{Output, print, table};
 use super::raw::{DATA_BYTES, DEPTH, Link};
+use super::responder::Responder;
 use super::samples::{Effort, Samples};
 use cairn_bench::object::Object;
 use cairn_bench::report::decimal;

@@ -19,8 +19,8 @@ use cairn_rdma::{
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
-use super::{CALLER, Result};
 use super::session::text;
+use super::{CALLER, Result};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(5);

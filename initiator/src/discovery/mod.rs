@@ -57,7 +57,7 @@ impl Discovery {
         Self::connect_with(provider, options, kato_ms)
     }
 
-    /// The log, as it is now. Blocks. From then on a change is news again.
+    /// The log, as it is now. Blocks. From then on a change is reported again.
     ///
     /// # Errors
     /// As for [`Host::run`], or the log keeps changing, or is absurd.
@@ -66,7 +66,7 @@ impl Discovery {
     }
 
     /// Blocks until the log has changed or the connection was lost and came back,
-    /// or patience ends. Says whether there may be news.
+    /// or the timeout is over. Returns whether the log may have changed.
     ///
     /// # Errors
     /// The controller is gone for good.

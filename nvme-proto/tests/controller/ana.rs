@@ -48,7 +48,7 @@ fn shown(rig: &mut Rig) -> Vec<Shown> {
     ana(rig, log(ANA_LOG, 1024)).1
 }
 
-/// Namespaces 1 and 3 in group 1, namespace 2 in group 5; the host wants ANA events.
+/// Namespaces 1 and 3 in group 1, namespace 2 in group 5; the host has enabled ANA events.
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(rig::settings());
     for (nsid, anagrpid) in [(1, 1), (2, 5), (3, 1)] {

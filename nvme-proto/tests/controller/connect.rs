@@ -46,7 +46,7 @@ fn an_admin_connect_makes_a_controller() {
     assert_eq!((connected.qid, connected.sq_entries), (0, 32));
     assert!(!connected.flow_control);
     assert_eq!(connected.completion.cid, 77);
-    // CNTLID alone: AUTHREQ is 0, or Linux would want to authenticate.
+    // CNTLID alone: AUTHREQ is 0, or Linux would authenticate.
     assert_eq!(connected.completion.result, u64::from(connected.cntlid));
     let controller = subsystem.controller(connected.cntlid).unwrap();
     assert_eq!(controller.host().nqn, nqn(HOSTNQN));

@@ -1,4 +1,4 @@
-//! Asynchronous events: who hears of what, once.
+//! Asynchronous events: which host receives which one, once.
 
 use nvme_proto::controller::{Action, Completion};
 use nvme_proto::subsystem::Health;

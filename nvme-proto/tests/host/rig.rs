@@ -188,7 +188,7 @@ impl Rig {
         self.host.state()
     }
 
-    /// Tells the subsystem something, and the host what comes of it.
+    /// Changes the subsystem, and gives the host the events that follow.
     pub(crate) fn change(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
         let mut actions = Vec::new();
         what(&mut self.target, &mut actions);

@@ -148,7 +148,13 @@ fn each_test_and_each_rule_in_the_table_is_there() {
 /// A library does not know by which program it is used: its caller names the programs.
 #[test]
 fn no_library_of_rdma_names_a_program() {
-    for folder in ["src", "fabric/src", "roce/src", "roce-proto/src", "verbs/src"] {
+    for folder in [
+        "src",
+        "fabric/src",
+        "roce/src",
+        "roce-proto/src",
+        "verbs/src",
+    ] {
         let mut code = String::new();
         sources(&workspace().join("rdma").join(folder), &mut code);
         assert!(code.len() > 10_000, "{folder} has few sources");

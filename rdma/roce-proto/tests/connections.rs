@@ -192,7 +192,7 @@ fn connections_come_and_go() {
             "{:?}",
             pair.events
         );
-        // In the end nothing is left, and each piece of news came once.
+        // In the end nothing is left, and each event came once.
         pair.run(Duration::from_secs(60), |_| false);
         assert_eq!(pair.managers[HOST].poll_timeout(), None);
         assert_eq!(pair.managers[TARGET].poll_timeout(), None);
@@ -302,7 +302,7 @@ fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
         let (header, message) = Message::parse(&transmit.mad).unwrap();
         assert_eq!((header.transaction_id, transmit.path), (77, path(TARGET)));
         let asked = match message {
-            // A REQ says which class it wants.
+            // A REQ has its own class in it.
             Message::Rej(_) => 96,
             _ => MIRRORED,
         };
@@ -441,8 +441,8 @@ fn a_flood_of_requests_is_bounded() {
     assert!(pair.managers[TARGET].dropped_requests() > 4000);
 }
 
-/// What a connection says carries what it was told to, from its first message to its
-/// last; a refusal, too.
+/// Each message of a connection carries its marking, from the first to the last; a
+/// refusal, too.
 #[test]
 fn all_messages_of_a_connection_carry_its_marking() {
     let ours = Marked {

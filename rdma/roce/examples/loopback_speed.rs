@@ -109,11 +109,12 @@ fn main() {
         let (device, stop) = (Arc::clone(&device), Arc::clone(&stop));
         thread::spawn(move || {
             let (mut end, region) = open(&device);
-            sender.send(RemoteBuffer {
-                addr: region.mapping().addr(),
-                rkey: region.rkey().expect("it is for peers"),
-            })
-            .expect("the other thread lives");
+            sender
+                .send(RemoteBuffer {
+                    addr: region.mapping().addr(),
+                    rkey: region.rkey().expect("it is for peers"),
+                })
+                .expect("the other thread lives");
             let Ok(ListenerEvent::Request(request)) = requests.recv() else {
                 panic!("no request came");
             };

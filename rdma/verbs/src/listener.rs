@@ -111,7 +111,7 @@ struct ListenerThread {
     pkey: PKey,
     /// Requests that were handed on and are not answered yet.
     waiting: Arc<AtomicU32>,
-    /// A peer shall not fill the log.
+    /// A peer must not fill the log.
     peer_limit: RefCell<PeerLimit>,
     sink: Sink,
 }

@@ -96,7 +96,8 @@ impl<J: Job> Workers<J> {
             // A worker that has become idle may have it by now.
             if let Some(at) = state.jobs.iter().position(|(other, _)| *other == tag) {
                 state.jobs.remove(at);
-                self.0.end(&mut state, tag, Outcome::Ended(Err(libc::EAGAIN)));
+                self.0
+                    .end(&mut state, tag, Outcome::Ended(Err(libc::EAGAIN)));
             }
         }
     }
@@ -128,7 +129,8 @@ impl<J: Job> Workers<J> {
     pub(crate) fn refuse_rest(&self) {
         let mut state = self.0.state();
         while let Some((tag, _)) = state.jobs.pop_front() {
-            self.0.end(&mut state, tag, Outcome::Ended(Err(libc::ECANCELED)));
+            self.0
+                .end(&mut state, tag, Outcome::Ended(Err(libc::ECANCELED)));
         }
     }
 }

@@ -10,7 +10,6 @@ use cairn_config::{
     NewSubsystem, Reactors,
 };
 
-
 /// What errors call the configuration of a target without a file.
 const NO_FILE: &str = "the configuration";
 

@@ -250,7 +250,7 @@ impl End {
         landed
     }
 
-    /// News, said aloud.
+    /// Takes the events, and prints them.
     fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.endpoint.poll_events(&mut events);

@@ -1,4 +1,4 @@
-//! What a bad key, a long message or a goodbye does to outstanding work.
+//! What a bad key, a long message or a disconnect does to outstanding work.
 
 use std::sync::Arc;
 

@@ -1,6 +1,6 @@
 //! The dashboard for Grafana, as far as it can be held to account without one: what Grafana's
 //! dashboard model demands, PromQL that Prometheus parses, and metrics and labels that a target
-//! tells.
+//! has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;

@@ -37,7 +37,7 @@ fn a_silent_host_is_let_go_and_others_stay() {
     target.stop();
 }
 
-/// Reads CSTS until it shows what it shall.
+/// Reads CSTS until it has the expected value.
 fn wait_for_csts(host: &mut Host, reached: impl Fn(Csts) -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     loop {

@@ -476,7 +476,9 @@ fn all_metrics_are_documented() {
     let page = target.scrape();
     assert!(page.types().len() > 40);
     for (name, of) in page.types() {
-        let row = manual.lines().find(|row| row.contains(&format!("`{name}`")));
+        let row = manual
+            .lines()
+            .find(|row| row.contains(&format!("`{name}`")));
         let row = row.unwrap_or_else(|| panic!("{name} has no row"));
         assert!(row.contains(&format!("| {of}")), "{row} is not a {of}");
     }

@@ -136,7 +136,7 @@ struct Storm {
 
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// What the block holds; with a write outstanding, what it shall.
+    /// What the block holds; with a write outstanding, what it will hold.
     seed: u64,
     write: bool,
     ticket: Option<Ticket>,

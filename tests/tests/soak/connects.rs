@@ -7,8 +7,8 @@ use cairn_roce::Soft;
 use cairn_tests::harness::namespace;
 use cairn_tests::process::TargetProcess;
 
-use crate::resources::Resources;
 use crate::number;
+use crate::resources::Resources;
 
 #[test]
 #[ignore = "it takes as long as it is given: cargo xtask soak"]

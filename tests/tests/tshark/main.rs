@@ -58,11 +58,7 @@ fn what_it_finds_wrong_would_be_seen() {
     let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures");
     let known = malformed(&captures.join("nvme-rdma-session-mtu1500.pcap"));
     assert_eq!(known.len(), 3, "{known:?}");
-    assert!(
-        known
-            .iter()
-            .all(|report| report.contains("Malformed"))
-    );
+    assert!(known.iter().all(|report| report.contains("Malformed")));
 }
 
 #[test]

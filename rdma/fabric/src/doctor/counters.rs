@@ -282,9 +282,7 @@ impl Symptom {
             Severity::Note => " (not now)",
             _ => "",
         };
-        let command = self
-            .fix
-            .replace("NETDEV", netdev);
+        let command = self.fix.replace("NETDEV", netdev);
         let command = examination.intent.caller.fill(&command);
         Finding::new(NAME, severity, subject, format!("{}{when}", self.what))
             .because(self.why)

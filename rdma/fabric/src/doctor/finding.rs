@@ -110,7 +110,7 @@ impl Finding {
         self
     }
 
-    /// What somebody may do about it, having thought.
+    /// A command whose consequences a person must weigh first.
     pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.fix.push(Fix {
             command: command.into(),
@@ -119,7 +119,7 @@ impl Finding {
         self
     }
 
-    /// What may be done without thinking twice.
+    /// A command that is safe to run at once.
     pub(super) fn safely_fixed_by(mut self, words: &[&str]) -> Self {
         self.fix.push(Fix {
             command: words.join(" "),

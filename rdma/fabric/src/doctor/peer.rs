@@ -1,4 +1,4 @@
-//! The way to the peer, as far as it can be told from this end.
+//! The path to the peer, as far as this end can see it.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Peer, RoceVersion};

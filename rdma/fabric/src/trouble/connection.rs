@@ -29,7 +29,7 @@ pub const TRANSPORT_GAVE_UP: Trouble = Trouble {
     next: Next::Path,
 };
 
-/// The other end said goodbye.
+/// The other end disconnected.
 pub const PEER_LEFT: Trouble = Trouble {
     code: 3,
     name: "peer",

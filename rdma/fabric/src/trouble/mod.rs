@@ -37,7 +37,7 @@ pub struct Trouble {
     pub next: Next,
 }
 
-/// The command that tells more.
+/// The command to run next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Examine the way to the other end.
@@ -234,7 +234,10 @@ mod tests {
                 for end in [End::Host, End::Target] {
                     let line = trouble.line(caller(end), PEER);
                     assert!(!line.contains('\n') && line.is_ascii(), "{line}");
-                    assert!(!line.contains("PROGRAM") && !line.contains("TARGET"), "{line}");
+                    assert!(
+                        !line.contains("PROGRAM") && !line.contains("TARGET"),
+                        "{line}"
+                    );
                     assert!(line.len() < 900, "{title}: {line}");
                     assert!(!trouble.next.command(caller(end), PEER).is_empty());
                 }

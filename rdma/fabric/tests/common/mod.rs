@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use cairn_fabric::cli::{DoctorArgs, FabricArgs, run_doctor, run_fabric};
-use cairn_fabric::{Caller, End};
 use cairn_fabric::doctor::{Examination, Finding, Intent};
 use cairn_fabric::source::{Recording, Source};
+use cairn_fabric::{Caller, End};
 use clap::Parser;
 
 /// The program that findings name.
@@ -38,7 +38,7 @@ pub(crate) fn changed(name: &str, changes: &str) -> Recording {
     recording
 }
 
-/// What a target of 40 MiB wants.
+/// What a target of 40 MiB requires.
 pub(crate) fn intent() -> Intent {
     Intent {
         caller: CALLER,

@@ -226,7 +226,7 @@ fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
     };
     assert_eq!(errors(of_partition("192.0.2.1", 0x8001, false)), 0);
     assert_eq!(errors(of_partition("192.0.2.1", 0x0001, false)), 1);
-    // RoCE in user space has no table, and the default partition is everybody's.
+    // RoCE in user space has no table, and every port is in the default partition.
     assert_eq!(errors(of_partition("192.0.2.1", 0x8002, true)), 0);
     assert!(of(&healthy, of_partition("192.0.2.1", 0xffff, false)).is_empty());
 }

@@ -48,7 +48,7 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
         )
     };
     assert_eq!(of_tos(&of(&intent, &with_map("3:3"))), 0);
-    // Somebody wants it so.
+    // An administrator has set it so.
     assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
     // An address that is on no VLAN.
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];
@@ -69,7 +69,7 @@ fn an_address_leads_to_its_vlan() {
     let vlan = of("vlan", "198.51.100.1").expect("it is eth2.100's");
     assert_eq!((vlan.parent.as_str(), vlan.id), ("eth2", 100));
     assert_eq!(vlan.egress, [(0, 3)].into());
-    // Of the same machine and adapter, and on no VLAN; of nobody; without the module.
+    // Of the same machine and adapter, and on no VLAN; of no machine; without the module.
     assert_eq!(of("vlan", "192.0.2.1"), None);
     assert_eq!(of("vlan", "203.0.113.1"), None);
     assert_eq!(of("healthy", "192.0.2.1"), None);
@@ -88,7 +88,7 @@ fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
     assert_found(&findings, "pfc", &parts);
 }
 
-/// What is told on the command line, and in no configuration.
+/// An option of the command line, in no configuration.
 fn option(tos: u8) -> Choice {
     Choice {
         tos: Tos(tos),

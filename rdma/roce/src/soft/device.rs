@@ -17,8 +17,8 @@ use crate::phy::Inlet;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
-/// Endpoints of a device at a time: what the top bits of a queue pair number can
-/// tell apart, less the one of connection management.
+/// Endpoints of a device at a time: the values of the top bits of a queue pair
+/// number, less the one of connection management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 /// Where the top bits of a queue pair number begin.
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;

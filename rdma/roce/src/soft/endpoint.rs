@@ -282,7 +282,7 @@ impl SoftEndpoint {
         let now = self.clock.now();
         self.memory.refresh();
         self.take_connection_events(now);
-        // What was posted since leaves first: somebody waits for it.
+        // What was posted since leaves first: a peer waits for it.
         self.transmit(now);
         self.receive(now);
         self.end_disconnected();

@@ -26,7 +26,7 @@ pub(super) struct ListenerState {
     pub(super) pkey: PKey,
     /// Requests that have not been answered.
     pub(super) waiting: AtomicU32,
-    /// A peer shall not fill the log.
+    /// A peer must not fill the log.
     pub(super) peer_limit: Mutex<PeerLimit>,
 }
 
@@ -60,7 +60,7 @@ impl ListenerState {
 
 pub(super) struct SoftListener {
     pub(super) shared: Arc<Shared>,
-    /// Kept open as long as somebody listens.
+    /// Kept open as long as there is a listener.
     pub(super) _device: Arc<SoftDevice>,
     pub(super) address: SocketAddr,
 }

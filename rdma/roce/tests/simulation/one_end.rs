@@ -103,8 +103,8 @@ fn a_late_peer_is_not_sent_everything_twice() {
     assert!(late <= 2, "{late} of 10 were sent twice");
 }
 
-/// Everything that leaves is of the queue pair's partition, and what is of another is
-/// not heard (IBTA 10.9.3): neither carried out nor answered, but counted.
+/// Each packet that leaves has the queue pair's partition. One that arrives with another is
+/// dropped and counted (IBTA 10.9.3).
 #[test]
 fn packets_are_of_the_queue_pairs_partition() {
     let now = Instant::START;

@@ -173,7 +173,9 @@ impl History {
             register.crash_ahead = last_crash.is_some_and(|crash| at < crash);
             self.apply(&mut register, event, block);
             if register.is_impossible() {
-                let story = events[..=at].iter().map(|event| self.describe(*event, block));
+                let story = events[..=at]
+                    .iter()
+                    .map(|event| self.describe(*event, block));
                 return Err(Violation {
                     block,
                     story: story.collect(),

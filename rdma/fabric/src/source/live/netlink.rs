@@ -41,7 +41,12 @@ pub(super) fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Body
 }
 
 /// Sends the kernel a request of a netlink protocol, and returns all of its answer.
-pub(super) fn request_of(protocol: i32, kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Body>> {
+pub(super) fn request_of(
+    protocol: i32,
+    kind: u16,
+    flags: i32,
+    body: &[u8],
+) -> io::Result<Vec<Body>> {
     let messages = Netlink::open(protocol)?.request(kind, flags, body)?;
     Ok(messages.into_iter().map(|message| message.body).collect())
 }

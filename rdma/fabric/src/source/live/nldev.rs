@@ -10,7 +10,7 @@
 //!                                              ...
 //! ```
 //!
-//! Everybody may ask. Attributes that the kernel adds with time are passed over, and so
+//! Every user may send it. Attributes that the kernel adds with time are passed over, and so
 //! is an entry that lacks its type or state.
 
 use std::collections::BTreeMap;

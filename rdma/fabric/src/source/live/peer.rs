@@ -81,8 +81,8 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier tells our replies from another program's. The kernel puts
-    // its own on a ping socket.
+    // The identifier distinguishes our replies from another program's. The kernel
+    // puts its own on a ping socket.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {

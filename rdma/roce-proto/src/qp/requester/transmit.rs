@@ -146,9 +146,9 @@ impl Requester {
         Some(end + pad)
     }
 
-    /// Whether to set AckReq: where sending pauses and somebody waits for its end,
-    /// or sending for its acknowledgement; and now and then before. Not on every
-    /// message: each one that is set costs a packet (IBTA 9.7.5.1).
+    /// Whether to set AckReq: where sending pauses and work waits for its completion,
+    /// or sending for an acknowledgement; and every so many packets before. Not on
+    /// every message: each one that is set costs a packet (IBTA 9.7.5.1).
     fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();

@@ -213,7 +213,7 @@ impl SoftEndpoint {
         entry.qp = Some(qp);
     }
 
-    /// Hears what the connection manager has to say.
+    /// Handles the events of the connection manager.
     pub(super) fn take_connection_events(&mut self, now: Instant) {
         while let Ok(received) = self.connection_events.try_recv() {
             let id = received.qp;
