@@ -62,7 +62,7 @@ const NODES: [Node; 16] = [
         "RoCE without I/O",
         (2, 4),
     ),
-    node("nvme-auth", "nvme-proto/auth", "DH-HMAC-CHAP", (10, 4)),
+    node("nvme-auth", "nvme-proto/auth", "DH-HMAC-CHAP", (8, 4)),
     node("cairn-rdma", "rdma", "the RDMA traits", (4, 5)),
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
