@@ -100,7 +100,7 @@ fn comments(source: &str) -> Vec<(usize, String)> {
     let comment = |line: &str| {
         let ends = line.match_indices("//").map(|(at, _)| at);
         // An even number of quotes before it: it is in no literal.
-        let outside = |at: &usize| line[..*at].matches('"').count() % 2 == 0;
+        let outside = |at: &usize| line[..*at].matches('"').count().is_multiple_of(2);
         let text = line[ends.into_iter().find(outside)?..].to_owned();
         let unquoted: Vec<&str> = text.split(['`', '"']).step_by(2).collect();
         Some(unquoted.join("x"))
