@@ -16,9 +16,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Commands that need a running target.
 #[derive(Debug, Subcommand)]
 pub(super) enum Steer {
-    /// Shows how a running target does
+    /// Shows the state of a running target
     Status(At),
-    /// Has a running target read its configuration again, and waits for what comes of it
+    /// Has a running target read its configuration again, and reports the result
     Reload(At),
     /// Shows, adds and removes subsystems of a running target
     Subsystem {
@@ -40,7 +40,7 @@ pub(super) enum Steer {
         #[command(subcommand)]
         action: HostAction,
     },
-    /// Shows who is connected to a running target, and disconnects
+    /// Lists the hosts that are connected to a running target, and disconnects them
     Connections {
         #[command(subcommand)]
         action: ConnectionsAction,
@@ -122,13 +122,13 @@ pub(super) enum NamespaceAction {
     Add {
         /// The subsystem
         nqn: String,
-        /// A file or block device, memory, or nothing at all
+        /// A file, a block device, a Ceph image, memory, or a null disk
         #[arg(value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
         export: String,
         /// Its number; the lowest that is free if not given
         #[arg(long)]
         nsid: Option<u32>,
-        /// What to call the disk
+        /// Name of the disk at the control socket
         #[arg(long)]
         name: Option<String>,
         /// Its UUID
@@ -140,7 +140,7 @@ pub(super) enum NamespaceAction {
         /// Refuse writes
         #[arg(long)]
         read_only: bool,
-        /// Others export the disk, too
+        /// Other targets export the disk, too
         #[arg(long)]
         shared: bool,
         /// Its ANA group
@@ -171,16 +171,16 @@ pub(super) enum ListenerAction {
         /// Port; 4420 if not given
         #[arg(long)]
         port: Option<u16>,
-        /// What speaks RDMA there
+        /// The RDMA provider there
         #[arg(long, value_name = "auto|verbs|soft")]
         provider: Option<String>,
-        /// How good a way it is
+        /// The ANA state of its paths
         #[arg(long, value_name = "STATE")]
         ana: Option<String>,
         #[command(flatten)]
         at: At,
     },
-    /// Listens no longer, and disconnects the hosts that came by it
+    /// Stops listening at an address, and disconnects the hosts that connected there
     Remove {
         /// The address
         address: IpAddr,
@@ -190,7 +190,7 @@ pub(super) enum ListenerAction {
         #[command(flatten)]
         at: At,
     },
-    /// Sets how good a way it is: optimized, non-optimized, inaccessible, ...
+    /// Sets the ANA state of its paths: optimized, non-optimized, inaccessible, ...
     Set {
         /// The address
         address: IpAddr,
@@ -219,7 +219,7 @@ pub(super) enum HostAction {
         #[command(flatten)]
         at: At,
     },
-    /// Lets a host connect no longer, and disconnects it
+    /// Removes a host from those that may connect, and disconnects it
     Remove {
         /// The subsystem
         nqn: String,
@@ -257,7 +257,7 @@ pub(super) enum ConnectionsAction {
 
 #[derive(Debug, Subcommand)]
 pub(super) enum ConfigAction {
-    /// Prints the text that is in force
+    /// Prints the configuration that is in force
     Show(At),
 }
 
