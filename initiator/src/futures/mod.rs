@@ -1,6 +1,6 @@
 //! A host for programs of many tasks: commands as futures, for any executor.
 //!
-//! One thread owns the [`Host`] and moves it along; it sleeps while there is
+//! One thread owns and polls the [`Host`]; it sleeps while there is
 //! nothing to do. Tasks hand it commands by a channel and await small cells that
 //! it fills. That costs an allocation and two thread switches a command: a program
 //! that needs every microsecond polls a [`Controller`](crate::Controller) instead.
@@ -206,5 +206,5 @@ impl Drop for AsyncHost {
     }
 }
 
-/// The promise of the thread to say how connecting went.
+/// The promise of the thread to report the result of connecting.
 type Ready = Promise<(u16, Arc<dyn Device>)>;
