@@ -7,6 +7,7 @@ mod ending;
 mod exposition;
 mod ids;
 mod image;
+mod logging;
 mod marking;
 mod metrics;
 mod namespace;

@@ -23,6 +23,7 @@ use cairn_fabric::doctor::Severity;
 use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
 
@@ -188,7 +189,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            logging::print_failure(&error);
             ExitCode::FAILURE
         }
     }
