@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use cairn_rbd::Spec as ImageSpec;
 use cairn_rdma::PKey;
 use cairn_rdma::marking::{Marking, Prefix, Rules};
 use nvme_proto::ana::AnaStates;
@@ -245,7 +246,7 @@ pub enum Backing {
     /// A block device or file, by absolute path.
     Disk(PathBuf),
     /// An image of a Ceph cluster.
-    Rbd(RbdImage),
+    Rbd(ImageSpec),
     /// Memory that lives as long as the process.
     Memory {
         /// A multiple of the block size, and not 0.
@@ -256,25 +257,6 @@ pub enum Backing {
         /// A multiple of the block size, and not 0.
         bytes: u64,
     },
-}
-
-/// An image of a Ceph cluster, and the user who opens it.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct RbdImage {
-    /// Pool.
-    pub pool: String,
-    /// Namespace of the pool, if not the one without a name.
-    pub namespace: Option<String>,
-    /// Image.
-    pub image: String,
-    /// Snapshot of it.
-    pub snapshot: Option<String>,
-    /// The cluster's configuration; `None`: where librados looks by itself.
-    pub conf: Option<PathBuf>,
-    /// The user, without `client.`; `None`: admin.
-    pub user: Option<String>,
-    /// The file with the user's key; `None`: where the configuration says.
-    pub keyring: Option<PathBuf>,
 }
 
 /// Bytes of a logical block.

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Backing, BlockSize, Config, Flags, LogFormat, Provider, RbdImage, Reactors,
+    Access, Backing, BlockSize, Config, Flags, ImageSpec, LogFormat, Provider, Reactors,
 };
 use cairn_rdma::PKey;
 
@@ -109,7 +109,7 @@ fn every_value_arrives() {
         (3, &Backing::Null { bytes: 1 << 40 })
     );
     assert_eq!(null.block_size.map(BlockSize::bytes), Some(512));
-    let snapshot = RbdImage {
+    let snapshot = ImageSpec {
         pool: "disks".into(),
         namespace: Some("team-a".into()),
         image: "vm-7".into(),
@@ -124,7 +124,7 @@ fn every_value_arrives() {
 
 /// The defaults that the schema names are those that take effect.
 #[test]
-fn the_schema_tells_the_defaults() {
+fn the_schema_has_the_defaults() {
     let schema: serde_json::Value = serde_json::from_str(&cairn_config::schema()).unwrap();
     let config = parse(MINIMAL);
     let mut count = 0;

@@ -53,7 +53,7 @@ fn flags_alone_make_a_configuration() {
 }
 
 #[test]
-fn a_name_nobody_gave_is_stable_and_no_other_targets() {
+fn a_default_name_is_stable_and_no_other_targets() {
     let name = |listen: &str, export: &str| {
         let config = Config::from_flags(&serve(&[listen], &[export], None)).unwrap();
         config.subsystems[0].nqn

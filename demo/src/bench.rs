@@ -97,7 +97,7 @@ pub(crate) fn run_job(
         None => Ok(job),
         Some(error) => Err(anyhow!(
             "{error}\n{}\nThis is a bug in Cairn: please report it",
-            job.complaints.join("\n")
+            job.mismatches.join("\n")
         )),
     }
 }

@@ -124,7 +124,7 @@ pub enum Data<'a> {
         offset: usize,
         /// How much of it, in bytes.
         length: u32,
-        /// Whether the controller shall take the buffer's key out of use with
+        /// Whether the controller takes the buffer's key out of use with
         /// its response. The buffer is good for one command then, and the
         /// adapter must be one whose keys can be invalidated.
         invalidate: bool,
@@ -151,7 +151,7 @@ impl<'a> Data<'a> {
         }
     }
 
-    /// The first `length` bytes of `buffer`, whose key shall not outlive the command.
+    /// The first `length` bytes of `buffer`, whose key ends with the command.
     #[must_use]
     pub fn once(buffer: &'a Buffer, length: u32) -> Self {
         Self::Keyed {

@@ -95,16 +95,16 @@ impl AnaView {
 
     /// Takes on other states; whether one of a group that is `shown` changed.
     pub(crate) fn change(&mut self, states: &AnaStates, shown: impl Fn(u32) -> bool) -> bool {
-        let mut news = false;
+        let mut is_shown = false;
         for anagrpid in 1..=ANA_GROUPS_MAX {
             if self.states.get(anagrpid) != states.get(anagrpid) {
                 self.group_changes[index(anagrpid)] += 1;
-                news |= shown(anagrpid);
+                is_shown |= shown(anagrpid);
             }
         }
-        self.changes += u64::from(news);
+        self.changes += u64::from(is_shown);
         self.states = *states;
-        news
+        is_shown
     }
 }
 
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_changes_that_the_log_shows_are_news() {
+    fn only_changes_that_the_log_shows_count() {
         let mut view = AnaView::new(&AnaStates::default());
         let mut states = AnaStates::default();
         assert!(!view.change(&states, |_| true));

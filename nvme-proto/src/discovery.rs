@@ -87,7 +87,7 @@ struct Route<'a> {
 }
 
 impl DiscoveryLog {
-    /// Sets what there is; whether that is news.
+    /// Sets what there is; returns whether that is a change.
     pub(crate) fn set(&mut self, listeners: Vec<Listener>, exported: Vec<Exported>) -> bool {
         if self.listeners == listeners && self.exported == exported {
             return false;

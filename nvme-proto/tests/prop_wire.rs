@@ -265,7 +265,7 @@ proptest! {
             }
         };
         prop_assert_eq!(u64::from(command.transfer.length()), needed);
-        prop_assert!(moves_the_right_way(&command));
+        prop_assert!(has_the_right_direction(&command));
         prop_assert!(in_bounds(&command.transfer, in_capsule_bytes));
         let changes = matches!(
             command.operation,
@@ -294,7 +294,7 @@ fn exists(range: BlockRange, namespace: &NamespaceView) -> bool {
     u128::from(range.slba) + u128::from(range.blocks) <= u128::from(namespace.nsze)
 }
 
-fn moves_the_right_way(command: &IoCommand) -> bool {
+fn has_the_right_direction(command: &IoCommand) -> bool {
     match command.operation {
         Operation::Read(_) => matches!(command.transfer, DataTransfer::ToHost(_)),
         Operation::Write(_) | Operation::Compare(_) | Operation::DatasetManagement { .. } => {

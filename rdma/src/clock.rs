@@ -22,12 +22,12 @@ enum Kind {
     Monotonic,
     /// CLOCK_BOOTTIME.
     Boottime,
-    Simulated(Arc<Hands>),
+    Simulated(Arc<SimulatedTime>),
 }
 
 /// A clock that only its owner moves.
 #[derive(Debug)]
-struct Hands {
+struct SimulatedTime {
     start: Instant,
     elapsed_ns: AtomicU64,
 }
@@ -45,12 +45,12 @@ impl Clock {
     /// One that stands still until [`Clock::advance_to`] moves it.
     #[must_use]
     pub fn simulated() -> Self {
-        let hands = Hands {
+        let time = SimulatedTime {
             start: Instant::now(),
             elapsed_ns: AtomicU64::new(0),
         };
         Self {
-            kind: Kind::Simulated(Arc::new(hands)),
+            kind: Kind::Simulated(Arc::new(time)),
         }
     }
 
@@ -60,9 +60,9 @@ impl Clock {
         match &self.kind {
             Kind::Monotonic => Instant::now(),
             Kind::Boottime => boottime(),
-            Kind::Simulated(hands) => {
-                let elapsed_ns = hands.elapsed_ns.load(Ordering::Acquire);
-                hands.start + Duration::from_nanos(elapsed_ns)
+            Kind::Simulated(time) => {
+                let elapsed_ns = time.elapsed_ns.load(Ordering::Acquire);
+                time.start + Duration::from_nanos(elapsed_ns)
             }
         }
     }
@@ -82,11 +82,11 @@ impl Clock {
     /// # Panics
     /// If it is the system's, or `now` is in its past.
     pub fn advance_to(&self, now: Instant) {
-        let Kind::Simulated(hands) = &self.kind else {
+        let Kind::Simulated(time) = &self.kind else {
             panic!("nothing moves the system's clock")
         };
-        let elapsed_ns = now.duration_since(hands.start).as_nanos() as u64;
-        let before = hands.elapsed_ns.swap(elapsed_ns, Ordering::AcqRel);
+        let elapsed_ns = now.duration_since(time.start).as_nanos() as u64;
+        let before = time.elapsed_ns.swap(elapsed_ns, Ordering::AcqRel);
         assert!(before <= elapsed_ns, "time goes forward");
     }
 }

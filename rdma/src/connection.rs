@@ -70,7 +70,7 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
     fn into_any(self: Box<Self>) -> Box<dyn Any + Send>;
 }
 
-/// What a queue pair shall be able to do.
+/// What a queue pair must be able to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct QpOptions {
     /// Send-queue work requests outstanding at a time.
@@ -94,7 +94,7 @@ pub struct QpOptions {
 }
 
 impl QpOptions {
-    /// What its packets shall carry.
+    /// What its packets are to carry.
     #[must_use]
     pub fn marking(&self) -> Marking {
         Marking {

@@ -161,13 +161,13 @@ impl Budget {
     }
 
     /// What was left out since the last report, if anything was.
-    fn news(&mut self) -> Option<[u64; Topic::ALL.len()]> {
-        let mut news = self.left_out;
-        for (news, reported) in news.iter_mut().zip(self.reported) {
-            *news -= reported;
+    fn unreported(&mut self) -> Option<[u64; Topic::ALL.len()]> {
+        let mut unreported = self.left_out;
+        for (unreported, reported) in unreported.iter_mut().zip(self.reported) {
+            *unreported -= reported;
         }
         self.reported = self.left_out;
-        (news != [0; Topic::ALL.len()]).then_some(news)
+        (unreported != [0; Topic::ALL.len()]).then_some(unreported)
     }
 }
 
@@ -178,14 +178,14 @@ fn start_reports(budget: &mut Budget) {
     let started = thread.spawn(|| {
         loop {
             std::thread::sleep(REPORT_INTERVAL);
-            let news = {
+            let unreported = {
                 let mut budget = BUDGET.lock().unwrap_or_else(PoisonError::into_inner);
-                let news = budget.news();
-                budget.is_reporting = news.is_some();
-                news
+                let unreported = budget.unreported();
+                budget.is_reporting = unreported.is_some();
+                unreported
             };
-            let Some(news) = news else { return };
-            confine_part(Part::Log, || report(news));
+            let Some(unreported) = unreported else { return };
+            confine_part(Part::Log, || report(unreported));
         }
     });
     // A machine without a thread to spare: the next line that is left out tries again.
@@ -222,8 +222,8 @@ mod tests {
         let later = start + 3 * interval;
         let granted = (0..1000).filter(|_| budget.take(Topic::Refused, later));
         assert_eq!(granted.count(), 3);
-        assert_eq!(budget.news(), Some([1933, 0, 0, 0, 0]));
-        assert_eq!(budget.news(), None, "it was reported");
+        assert_eq!(budget.unreported(), Some([1933, 0, 0, 0, 0]));
+        assert_eq!(budget.unreported(), None, "it was reported");
     }
 
     #[test]

@@ -31,7 +31,7 @@ use core::cmp::Reverse;
 use core::fmt;
 use core::net::IpAddr;
 
-/// What packets shall carry.
+/// What packets are to carry.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Marking {
     /// Traffic class (ToS). `None`: as the peer's request has it, or 0.
@@ -143,8 +143,8 @@ impl Rules {
         Ok(())
     }
 
-    /// What the packets of a queue pair shall carry: of each part, what the most
-    /// specific rule says that says something. A rule for a host is more specific
+    /// What the packets of a queue pair are to carry. Each part comes from the most
+    /// specific rule that sets it. A rule for a host is more specific
     /// than any without, then counts the length of the destination's prefix, then
     /// that of the source's.
     #[must_use]
@@ -466,7 +466,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_named_and_mended() {
+    fn what_is_wrong_is_named_and_fixed() {
         for (line, what) in [
             ("", "\"\" is no number"),
             ("256", "\"256\" is no number"),

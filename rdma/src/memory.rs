@@ -66,7 +66,7 @@ impl Mapping {
         })
     }
 
-    /// Memory that somebody else has allocated.
+    /// Memory that the caller has allocated.
     ///
     /// # Safety
     /// It is allocated, and stays so for as long as the mapping lives. No reference
@@ -170,7 +170,7 @@ impl Mapping {
         #[cfg(target_arch = "x86_64")]
         for line in (0..length).step_by(64) {
             use std::arch::x86_64::{_MM_HINT_T1, _mm_prefetch};
-            // SAFETY: a hint, which reads nothing as far as the program can tell; the
+            // SAFETY: a hint, whose reads no program can observe; the
             // address lies in the mapping.
             unsafe { _mm_prefetch::<_MM_HINT_T1>(self.base.add(offset + line).cast()) };
         }

@@ -17,7 +17,7 @@ const HEADER: usize = 16;
 /// The kernel fills answers up to 32 KiB.
 const ANSWER_BYTES: usize = 32 * 1024;
 /// An answer is there when the request has been sent: this bounds a kernel that is wrong.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A message of an answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,7 +44,7 @@ impl Netlink {
         let protocol = NonZeroU32::new(protocol as u32).map(Protocol::from_raw);
         let (family, flags) = (AddressFamily::NETLINK, SocketFlags::CLOEXEC);
         let socket = socket_with(family, SocketType::RAW, flags, protocol)?;
-        set_socket_timeout(&socket, Timeout::Recv, Some(PATIENCE))?;
+        set_socket_timeout(&socket, Timeout::Recv, Some(TIMEOUT))?;
         Ok(Self {
             socket: File::from(socket),
             buffer: vec![0; ANSWER_BYTES].into(),

@@ -247,7 +247,7 @@ impl Panics {
 
 /// What the reader of such a line can do.
 pub const REPORT: &str = "This is a bug in Cairn: please report it with this line, \
-    those before it, and `cairn-target --version`; RUST_BACKTRACE=1 adds the calls that led there";
+    those before it, and what --version prints; RUST_BACKTRACE=1 adds the calls that led there";
 
 /// Has every panic end the process, but for those that [`confine`] has, which are logged with
 /// their place. For the whole process, so a program calls it, and no library does: without it

@@ -1,7 +1,7 @@
 //! Partitions: which queue pairs may talk to each other (IBTA 10.9).
 //!
 //! A partition has a number of 15 bits, and members of two kinds: full ones talk to
-//! everybody in it, limited ones to full ones alone. A P_Key is both in 16 bits, and
+//! all of them, limited ones to full ones alone. A P_Key is both in 16 bits, and
 //! every packet carries that of its sender. So storage of several tenants on one
 //! network can be kept apart: each target's listener is in its tenant's partition, and
 //! with the hosts as limited members not even they accept each other's packets.

@@ -54,8 +54,8 @@ pub struct ConnRequest {
 }
 
 impl ConnRequest {
-    /// Says what an answer shall carry, a refusal included. What accepts it says so
-    /// once more, by [`QpOptions`].
+    /// Sets the marking of the answer, a refusal included. To accept, pass it once
+    /// more, in [`QpOptions`].
     pub fn mark(&mut self, marking: Marking) {
         self.handle.mark(marking);
     }
@@ -211,7 +211,7 @@ pub trait Endpoint {
     ) -> Result<QpId, FabricError>;
 
     /// What the packets of a queue pair carry, once both ends are known. `None`: it
-    /// cannot be told. Asks the system, so it is not for the data path.
+    /// is unknown. This is a system call, so it is not for the data path.
     fn marked(&mut self, qp: QpId) -> Option<Marked>;
 
     /// Has a queue pair's packets, and its connection's, carry something else from

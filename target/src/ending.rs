@@ -3,10 +3,18 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use cairn_fabric::trouble::{self, End, Trouble};
+use cairn_fabric::trouble::{self, Trouble};
+use cairn_fabric::{Caller, End};
 use cairn_rdma::WorkStatus;
 
 use crate::work_id::WorkKind;
+
+/// This program, and Cairn's own host: lines of the log name them in commands.
+pub(crate) const CALLER: Caller = Caller {
+    end: End::Target,
+    host: "cairn-initiator",
+    target: "cairn-target",
+};
 
 /// Why a queue ends, in words for the log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -29,10 +37,10 @@ impl Ending {
             Self::Fault(reason) => Some(reason.into()),
             Self::Work(kind, status) => {
                 let trouble = trouble::of_completion(status.code());
-                let line = trouble.line(End::Target, peer);
+                let line = trouble.line(CALLER, peer);
                 Some(format!("{}: {line}", kind.doing()).into())
             }
-            Self::Trouble(trouble) => Some(trouble.line(End::Target, peer).into()),
+            Self::Trouble(trouble) => Some(trouble.line(CALLER, peer).into()),
         }
     }
 }

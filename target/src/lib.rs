@@ -6,7 +6,6 @@ pub mod cli;
 mod ending;
 mod exposition;
 mod ids;
-mod image;
 mod logging;
 mod marking;
 mod metrics;

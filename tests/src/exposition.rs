@@ -213,10 +213,8 @@ pub fn get(address: SocketAddr, path: &str) -> (String, String) {
 /// If there is no answer.
 #[must_use]
 pub fn ask(address: SocketAddr, request: &str) -> (String, String) {
-    let mut stream = TcpStream::connect(address).expect("somebody listens");
-    stream
-        .write_all(request.as_bytes())
-        .expect("somebody reads");
+    let mut stream = TcpStream::connect(address).expect("a listener");
+    stream.write_all(request.as_bytes()).expect("a reader");
     let mut answer = String::new();
     stream.read_to_string(&mut answer).expect("an answer");
     let (head, body) = answer.split_once("\r\n\r\n").expect("a head");

@@ -21,7 +21,7 @@ use cairn_tests::harness::own_loopback_address;
 use libtest_mimic::{Arguments, Failed, Trial};
 use serde_json::Value;
 
-/// Which program this process shall be.
+/// Which program this process runs as.
 const PROGRAM: &str = "CAIRN_TEST_PROGRAM";
 /// What the examples of the help have.
 const EXAMPLE_ADDRESS: &str = "192.0.2.1";
@@ -42,7 +42,7 @@ fn main() -> ExitCode {
     let others: [(&str, Test); 7] = [
         ("the_guides_first_commands", guide),
         ("an_interrupted_benchmark_reports", interrupt),
-        ("one_of_two_ways_dies_under_a_benchmark", two_ways),
+        ("one_of_two_paths_dies_under_a_benchmark", two_paths),
         ("damage_is_found_and_named", damage),
         ("a_job_file_of_fio_runs", job_file),
         ("what_destroys_data_asks_first", asks_first),
@@ -120,7 +120,7 @@ export = "mem:32MiB"
         self.command(line).output().unwrap()
     }
 
-    /// As [`run`](Self::run), of a command that shall succeed; gives its stdout.
+    /// As [`run`](Self::run), of a command that must succeed; returns its stdout.
     fn succeed(&self, line: &str) -> Result<String, Failed> {
         let output = self.run(line);
         let (stdout, stderr) = texts(&output);
@@ -336,7 +336,7 @@ export = "DISK"
 shared = true
 "#;
 
-fn two_ways() -> Result<(), Failed> {
+fn two_paths() -> Result<(), Failed> {
     let bench = Bench::new();
     let disk = bench.folder.path().join("disk.img");
     fs::File::create(&disk)?.set_len(32 << 20)?;

@@ -1,5 +1,6 @@
-//! Words that plain English does not need, kept out of the pages, help texts, log lines and
-//! errors. CONTRIBUTING.md has the rules; the glossary of docs/architecture.md has the words to use.
+//! Words that plain English does not need, kept out of the pages, help texts, log lines, errors
+//! and comments. CONTRIBUTING.md has the rules; the glossary of docs/architecture.md has the words
+//! to use. What stands in backticks or double quotes is a name or a quotation, and is not read.
 
 mod common;
 
@@ -7,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What not to write, and what to write instead.
-const WORDS: [(&str, &str); 24] = [
+const WORDS: [(&str, &str); 26] = [
     ("whoever", "name the actor: a host, an attacker, a program"),
     ("nobody", "no host, no program, nothing"),
     ("somebody", "name the actor"),
@@ -25,6 +26,8 @@ const WORDS: [(&str, &str); 24] = [
     ("wants", "requires"),
     ("shall", "use the present tense"),
     ("remark", "report"),
+    ("news", "an event, a change"),
+    ("complaint", "an error, a report"),
     ("goodbye", "disconnect"),
     ("deaf", "does not receive"),
     ("another day", "give the date"),
@@ -92,6 +95,22 @@ fn printed(source: &str) -> Vec<(usize, String)> {
     lines
 }
 
+/// The comments, those behind code included, without what is quoted in them.
+fn comments(source: &str) -> Vec<(usize, String)> {
+    let comment = |line: &str| {
+        let ends = line.match_indices("//").map(|(at, _)| at);
+        // An even number of quotes before it: it is in no literal.
+        let outside = |at: &usize| line[..*at].matches('"').count().is_multiple_of(2);
+        let text = line[ends.into_iter().find(outside)?..].to_owned();
+        let unquoted: Vec<&str> = text.split(['`', '"']).step_by(2).collect();
+        Some(unquoted.join("x"))
+    };
+    let lines = source.lines().enumerate();
+    lines
+        .filter_map(|(at, line)| Some((at + 1, comment(line)?)))
+        .collect()
+}
+
 /// The pages under a folder. Decisions are as they were written.
 fn pages(folder: &Path) -> Vec<PathBuf> {
     let mut all = Vec::new();
@@ -148,6 +167,15 @@ fn programs_print_plain_english() {
 }
 
 #[test]
+fn comments_are_in_plain_english() {
+    let mut files = common::rust_files(&root());
+    // This file has the list.
+    files.retain(|file| !file.ends_with("xtask/tests/words.rs"));
+    assert!(files.len() > 400, "only {} files are found", files.len());
+    check(&files, comments);
+}
+
+#[test]
 fn words_are_found_as_words() {
     assert_eq!(found("Whoever comes").len(), 1);
     assert_eq!(found("a shallow heart, hearing").len(), 0);
@@ -161,4 +189,9 @@ fn words_are_found_as_words() {
             .count(),
         2
     );
+    let source = "f(\"// told\"); // told\n/// `told`, \"told\"\n//! told\nlet told = 1;\n";
+    let lines = comments(source);
+    let wrong = lines.iter().filter(|(_, line)| !found(line).is_empty());
+    let wrong: Vec<usize> = wrong.map(|(at, _)| *at).collect();
+    assert_eq!(wrong, [1, 3], "{lines:?}");
 }

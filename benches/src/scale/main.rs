@@ -67,7 +67,7 @@ enum Part {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    match run(&cli).and_then(|report| tell(&cli, &report)) {
+    match run(&cli).and_then(|report| print_report(&cli, &report)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             eprintln!("error: {error:#}");
@@ -76,7 +76,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn tell(cli: &Cli, report: &Report) -> anyhow::Result<()> {
+fn print_report(cli: &Cli, report: &Report) -> anyhow::Result<()> {
     print!("{}", report.table());
     if let Some(file) = &cli.json {
         fs::write(file, report.json()).with_context(|| file.display().to_string())?;

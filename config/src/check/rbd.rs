@@ -2,8 +2,9 @@
 
 use std::path::PathBuf;
 
+use cairn_rbd::Spec as ImageSpec;
+
 use super::Check;
-use crate::config::RbdImage;
 use crate::file::{CephTable, NamespaceTable};
 use crate::place::Place;
 
@@ -17,7 +18,7 @@ pub(super) fn image(
     place: &Place,
     text: &str,
     ceph: Option<&CephTable>,
-) -> Option<RbdImage> {
+) -> Option<ImageSpec> {
     let at = place.key("export");
     let (path, snapshot) = match text.split_once('@') {
         Some((path, snapshot)) => (path, Some(snapshot)),
@@ -51,7 +52,7 @@ pub(super) fn image(
         ceph.and_then(|it| it.keyring.as_deref()),
     );
     let user = user(check, &place, ceph.and_then(|it| it.id.as_deref()));
-    Some(RbdImage {
+    Some(ImageSpec {
         pool: pool.to_owned(),
         namespace: owned(namespace),
         image: image.to_owned(),

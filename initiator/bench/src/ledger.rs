@@ -238,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_tells_what_an_earlier_run_wrote() {
+    fn a_seed_gives_what_an_earlier_run_wrote() {
         let keys = [
             ("rw", "randwrite"),
             ("bs", "4k"),

@@ -16,7 +16,7 @@ use cairn_initiator::{
 
 /// The queue of a lane.
 const QUEUE: u16 = 1;
-/// How long the goodbye to a controller may take.
+/// How long the shutdown of a controller may take.
 const GOODBYE: Duration = Duration::from_secs(10);
 
 /// A namespace, and how to get to it: each lane is a controller with one queue.
@@ -168,7 +168,7 @@ impl NvmeLane {
     }
 
     /// Reports what happened to the connection.
-    fn tell_events(&mut self) -> Result<(), LaneError> {
+    fn print_events(&mut self) -> Result<(), LaneError> {
         while let Some(event) = self.host.take_event() {
             (self.on_event)(&event);
             if let Event::Gone(Some(error)) = event {
@@ -240,7 +240,7 @@ impl Lane for NvmeLane {
             }
             self.take(done);
         }
-        self.tell_events()
+        self.print_events()
     }
 
     fn close(mut self: Box<Self>) -> Result<(), LaneError> {

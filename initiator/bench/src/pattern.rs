@@ -56,7 +56,7 @@ pub fn fill(unit: &mut [u8], identity: Identity) {
     unit[CRC].copy_from_slice(&crc.to_le_bytes());
 }
 
-/// What a unit shall be.
+/// What a unit must be.
 #[derive(Debug, Clone, Copy)]
 pub struct Expected {
     /// Bytes from the start of the namespace.
@@ -131,10 +131,10 @@ fn stream(identity: Identity) -> Random {
     Random::new(identity.seed ^ place)
 }
 
-/// A unit is not what it shall be.
+/// A unit is not what it must be.
 #[derive(Debug, Clone, Copy)]
 pub struct Mismatch {
-    /// What it shall be.
+    /// What it must be.
     pub expected: Expected,
     /// What it is.
     pub wrong: Wrong,
@@ -237,7 +237,7 @@ mod tests {
         unit
     }
 
-    fn complaint(unit: &[u8]) -> String {
+    fn mismatch(unit: &[u8]) -> String {
         check(unit, expected()).unwrap_err().to_string()
     }
 
@@ -258,13 +258,13 @@ mod tests {
             generation: 2,
             ..AT
         });
-        assert!(complaint(&stale).contains("expected generation 3 of seed 0x2a, got a stale"));
+        assert!(mismatch(&stale).contains("expected generation 3 of seed 0x2a, got a stale"));
         let misplaced = unit(Identity { offset: 4096, ..AT });
-        assert!(complaint(&misplaced).contains("misplaced block (offset 4096"));
+        assert!(mismatch(&misplaced).contains("misplaced block (offset 4096"));
         let other = unit(Identity { seed: 43, ..AT });
-        assert!(complaint(&other).contains("another run"));
-        assert!(complaint(&[0; 512]).contains("zeroes"));
-        assert!(complaint(&[7; 512]).contains("something else"));
+        assert!(mismatch(&other).contains("another run"));
+        assert!(mismatch(&[0; 512]).contains("zeroes"));
+        assert!(mismatch(&[7; 512]).contains("something else"));
     }
 
     #[test]
@@ -277,7 +277,7 @@ mod tests {
         }
         let mut bad = good.clone();
         bad[300] = !good[300];
-        let text = complaint(&bad);
+        let text = mismatch(&bad);
         assert!(text.contains("first wrong byte 300"), "{text}");
     }
 

@@ -35,7 +35,7 @@ pub struct JobResult {
     /// Why it ended before its time.
     pub error: Option<JobError>,
     /// The first bad blocks, in words.
-    pub complaints: Vec<String>,
+    pub mismatches: Vec<String>,
     /// From its first command to its last.
     pub elapsed: Duration,
     /// What it cost this machine.
@@ -182,14 +182,14 @@ fn run_copy(
     let mut worker = Worker::new(plan, &mut *lane, stop, meter);
     let outcome = worker.run();
     let elapsed = begins.elapsed();
-    let (stats, complaints) = (std::mem::take(&mut worker.stats), worker.complaints);
+    let (stats, mismatches) = (std::mem::take(&mut worker.stats), worker.mismatches);
     // After an error there may be no connection to shut down.
     let outcome = outcome.and_then(|()| Ok(lane.close()?));
     Some(JobResult {
         plan: plan.clone(),
         stats,
         error: outcome.err(),
-        complaints,
+        mismatches,
         elapsed,
         cpu: CpuUse::of_this_thread(),
     })

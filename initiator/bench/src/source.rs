@@ -68,8 +68,8 @@ impl Source {
         }
     }
 
-    /// How many units the next command shall have.
-    fn units_wanted(&mut self) -> u64 {
+    /// How many units the next command has.
+    fn units_needed(&mut self) -> u64 {
         let job = &self.plan.job;
         let most = job.bs_max / job.bs_min;
         if most == 1 {
@@ -113,7 +113,7 @@ impl Source {
 impl Iterator for Source {
     type Item = Operation;
 
-    /// `None` when the job has moved what it shall move, which for one that is
+    /// `None` when the job has moved all that it is to move, which for one that is
     /// time-based never comes.
     fn next(&mut self) -> Option<Operation> {
         if self.flush_due {
@@ -125,7 +125,7 @@ impl Iterator for Source {
         }
         let direction = self.direction();
         let unit = self.plan.job.bs_min;
-        let units = self.units_wanted();
+        let units = self.units_needed();
         let start = self.place(direction);
         let length = units.min(self.plan.units() - start) * unit;
         if let Places::Sequential(next) = &mut self.places {

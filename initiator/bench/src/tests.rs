@@ -124,7 +124,7 @@ impl Lane for MemoryLane {
     }
 }
 
-/// Sets the stop flag at the first glimpse, if it is told to.
+/// Sets the stop flag at the first glimpse, if it has one.
 struct Watcher<'a>(Option<&'a AtomicBool>);
 
 impl Audience for Watcher<'_> {
@@ -162,7 +162,7 @@ const VERIFIED: [(&str, &str); 6] = [
     ("verify", "crc32c"),
 ];
 
-fn complaint(fault: Fault) -> String {
+fn mismatch(fault: Fault) -> String {
     let keys = [
         ("rw", "write"),
         ("bs", "4k"),
@@ -178,14 +178,14 @@ fn complaint(fault: Fault) -> String {
         "{:?}",
         job.error
     );
-    job.complaints.join("\n")
+    job.mismatches.join("\n")
 }
 
 #[test]
 fn what_is_right_is_found_right() {
     let result = bench_on(&Memory::new(Fault::None), &VERIFIED);
     let job = &result.jobs[0];
-    assert_eq!((job.error.as_ref(), &job.complaints), (None, &vec![]));
+    assert_eq!((job.error.as_ref(), &job.mismatches), (None, &vec![]));
     assert!(job.stats.verified >= 256, "{}", job.stats.verified);
     let bytes: u64 = Direction::ALL.iter().map(|&d| job.stats.of(d).bytes).sum();
     assert!(bytes >= 4 * (256 << 10));
@@ -197,15 +197,15 @@ fn what_is_right_is_found_right() {
 
 #[test]
 fn each_kind_of_damage_is_found_and_named() {
-    assert!(complaint(Fault::Lost).contains("offset 16384: expected generation 1"));
-    assert!(complaint(Fault::Lost).contains("got zeroes"));
-    assert!(complaint(Fault::Flipped).contains("first wrong byte 100"));
+    assert!(mismatch(Fault::Lost).contains("offset 16384: expected generation 1"));
+    assert!(mismatch(Fault::Lost).contains("got zeroes"));
+    assert!(mismatch(Fault::Flipped).contains("first wrong byte 100"));
     // The block behind is written later, and so right again.
-    assert!(complaint(Fault::Misplaced).contains("offset 16384"));
+    assert!(mismatch(Fault::Misplaced).contains("offset 16384"));
 }
 
 #[test]
-fn a_stale_block_is_told_from_a_missing_one() {
+fn a_stale_block_is_distinguished_from_a_missing_one() {
     let memory = Memory::new(Fault::Lost);
     let keys = [
         ("rw", "write"),
@@ -226,8 +226,8 @@ fn a_stale_block_is_told_from_a_missing_one() {
         ("verify", "crc32c"),
     ];
     let result = bench_on(&memory, &keys);
-    assert!(result.jobs[0].complaints[0].contains("expected generation 3"));
-    assert!(result.jobs[0].complaints[0].contains("got a stale block"));
+    assert!(result.jobs[0].mismatches[0].contains("expected generation 3"));
+    assert!(result.jobs[0].mismatches[0].contains("got a stale block"));
 }
 
 #[test]
@@ -253,7 +253,7 @@ fn a_later_run_finds_what_an_earlier_one_wrote() {
     only.extend([("randseed", "5"), ("verify_only", "1")]);
     assert_eq!(bench_on(&memory, &only).jobs[0].stats.verified, 16);
     only[4] = ("randseed", "6");
-    assert!(bench_on(&memory, &only).jobs[0].complaints[0].contains("another run"));
+    assert!(bench_on(&memory, &only).jobs[0].mismatches[0].contains("another run"));
     memory.disk.lock().unwrap()[5000] ^= 1;
     assert_eq!(bench_on(&memory, &read).jobs[0].stats.bad_blocks, 1);
 }

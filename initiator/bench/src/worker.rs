@@ -18,7 +18,7 @@ const GLANCE: Duration = Duration::from_millis(100);
 /// How long answers are waited for once someone has said stop.
 const LAST_CALL: Duration = Duration::from_secs(5);
 /// Bad blocks that are reported one by one; the rest are counted.
-const COMPLAINTS_MAX: usize = 10;
+const MISMATCHES_MAX: usize = 10;
 
 /// Why a job ended before its time.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -76,7 +76,7 @@ pub(super) struct Worker<'a> {
     ledger: Option<Ledger>,
     pacer: Pacer,
     pub(super) stats: JobStats,
-    pub(super) complaints: Vec<String>,
+    pub(super) mismatches: Vec<String>,
 }
 
 impl<'a> Worker<'a> {
@@ -99,7 +99,7 @@ impl<'a> Worker<'a> {
             ledger: plan.job.verify.then(|| Ledger::new(plan)),
             pacer: Pacer::new(plan.job.rate_iops),
             stats: JobStats::default(),
-            complaints: Vec::new(),
+            mismatches: Vec::new(),
         };
         worker.load_random_data();
         worker
@@ -316,7 +316,7 @@ impl<'a> Worker<'a> {
             return ControlFlow::Continue(());
         };
         let (lane, stats) = (&*self.lane, &mut self.stats);
-        let complaints = &mut self.complaints;
+        let mismatches = &mut self.mismatches;
         let mut first = None;
         let mut bad = 0;
         let checked = ledger.check(
@@ -326,8 +326,8 @@ impl<'a> Worker<'a> {
                 bad += 1;
                 let text = mismatch.to_string();
                 first.get_or_insert_with(|| text.clone());
-                if complaints.len() < COMPLAINTS_MAX {
-                    complaints.push(text);
+                if mismatches.len() < MISMATCHES_MAX {
+                    mismatches.push(text);
                 }
             },
         );

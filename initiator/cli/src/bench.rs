@@ -32,14 +32,14 @@ struct Where {
 
 impl Where {
     /// Connects once, to see what there is; says so if asked to.
-    fn lanes(&self, tell: bool) -> Result<(Session, NvmeLanes)> {
+    fn lanes(&self, prints: bool) -> Result<(Session, NvmeLanes)> {
         let session = Session::new(&self.address)?;
         let subsystem = session.subsystem()?;
         let mut host = session.connect_to(subsystem, 1)?;
         let namespace = namespace(&mut host, self.namespace_id)?;
         let format = namespace.format(&host)?;
         host.shutdown().map_err(text)?;
-        if tell {
+        if prints {
             eprintln!(
                 "namespace {} of {}: {} blocks of {} bytes, by {}",
                 namespace.nsid, subsystem, format.blocks, format.block_bytes, session.provided.name
@@ -51,14 +51,14 @@ impl Where {
             nsid: namespace.nsid,
             format,
             reset_interval: None,
-            on_event: tell_event,
+            on_event: print_event,
         };
         Ok((session, lanes))
     }
 }
 
 /// Says what happens to a connection while commands wait for it.
-fn tell_event(event: &Event) {
+fn print_event(event: &Event) {
     match event {
         Event::Lost(error) => eprintln!("connection lost: {error}"),
         Event::TryFailed { tries, error } => eprintln!("connecting again, try {tries}: {error}"),
@@ -417,8 +417,8 @@ impl Verify {
         let (_session, lanes) = self.place.lanes(true)?;
         let result = run_until_interrupted(&[job], &lanes, true)?;
         for job in &result.jobs {
-            for complaint in &job.complaints {
-                print(complaint);
+            for mismatch in &job.mismatches {
+                print(mismatch);
             }
             if let Some(error) = &job.error {
                 print(&format!("error: {error}"));

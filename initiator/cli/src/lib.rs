@@ -5,7 +5,6 @@
 //! to stderr.
 
 mod address;
-mod answering;
 mod bench;
 mod discover;
 mod features;
@@ -18,11 +17,13 @@ mod logs;
 mod output;
 mod ping;
 mod raw;
+mod responder;
 mod samples;
 mod session;
 
 use std::process::ExitCode;
 
+use cairn_fabric::{Caller, End};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
 
 use address::Address;
@@ -31,8 +32,15 @@ use output::Output;
 /// What went wrong, in words for the person who typed the command.
 type Result<T> = std::result::Result<T, String>;
 
+/// This program, and Cairn's own target.
+const CALLER: Caller = Caller {
+    end: End::Host,
+    host: "cairn-initiator",
+    target: "cairn-target",
+};
+
 /// The name that people type.
-const PROGRAM: &str = "cairn-initiator";
+const PROGRAM: &str = CALLER.host;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -217,7 +225,7 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::Verify(command) => return command.run(),
         Command::Ping(command) => command.run()?,
         Command::Link(command) => command.run()?,
-        Command::Fabric(args) => return Ok(cairn_fabric::cli::fabric(&args, PROGRAM)),
+        Command::Fabric(args) => return Ok(cairn_fabric::cli::fabric(&args, CALLER)),
         Command::Completions { shell } => {
             let mut text = Vec::new();
             clap_complete::generate(shell, &mut Cli::command(), PROGRAM, &mut text);
@@ -229,7 +237,7 @@ fn run(command: Command) -> Result<ExitCode> {
             written.map_err(|error| format!("{}: {error}", folder.display()))?;
         }
         Command::Doctor(args) => {
-            let intent = cairn_fabric::doctor::Intent::of(PROGRAM);
+            let intent = cairn_fabric::doctor::Intent::of(CALLER);
             return Ok(ExitCode::from(cairn_fabric::cli::doctor(&args, intent)));
         }
     }

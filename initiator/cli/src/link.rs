@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use clap::Args;
 
 use super::Result;
-use super::answering::Answering;
 use super::output::{Output, print, table};
 use super::raw::{DATA_BYTES, DEPTH, Link};
+use super::responder::Responder;
 use super::samples::{Effort, Samples};
 use cairn_bench::object::Object;
 use cairn_bench::report::decimal;
@@ -60,9 +60,9 @@ pub(super) fn parse_place(text: &str) -> Result<SocketAddr> {
 impl LinkArgs {
     pub(super) fn run(&self) -> Result<()> {
         if let Some(address) = self.listen {
-            let answering = Answering::open(self.rdma, address)?;
-            print(&format!("answering at {}", answering.address()));
-            return answering.run(self.once);
+            let responder = Responder::open(self.rdma, address)?;
+            print(&format!("answering at {}", responder.address()));
+            return responder.run(self.once);
         }
         let remote = self.traddr.expect("one of the two is given");
         let provided = Provided::choose(self.rdma, remote, self.host_traddr)?;

@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_fabric::trouble::{self, End};
+use cairn_fabric::trouble;
 use cairn_rdma::{
     Access, Completion, ConnectOptions, Device, Endpoint, EndpointOptions, Event, Mapping,
     Operation, PKey, QpId, QpOptions, RecvWork, Region, RemoteBuffer, SendWork, Sge,
@@ -19,8 +19,8 @@ use cairn_rdma::{
 use nvme_proto::wire::IntoBytes;
 use nvme_proto::wire::cm::RequestData;
 
-use super::Result;
 use super::session::text;
+use super::{CALLER, Result};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -129,7 +129,7 @@ impl Link {
             Event::Established { .. } => Some(Ok(())),
             Event::Rejected { reason, .. } => Some(Err(format!(
                 "{remote} rejects the connection: {}",
-                trouble::of_reject(*reason).line(End::Host, remote.ip())
+                trouble::of_reject(*reason).line(CALLER, remote.ip())
             ))),
             Event::ConnectFailed { reason, .. } => Some(Err(reason.clone())),
             _ => None,
@@ -240,7 +240,7 @@ impl Link {
             Ok(completion)
         } else {
             let trouble = trouble::of_completion(completion.status.code());
-            Err(trouble.line(End::Host, self.remote.ip()))
+            Err(trouble.line(CALLER, self.remote.ip()))
         }
     }
 

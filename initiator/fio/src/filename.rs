@@ -157,7 +157,7 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_an_example() {
         let rest = "traddr=192.0.2.1 subnqn=nqn.2026-01.org.example:disk";
-        for (text, complaint) in [
+        for (text, expected) in [
             ("/dev/nvme0n1", "not KEY=VALUE"),
             ("traddr=192.0.2.1", "subnqn is missing"),
             ("subnqn=nqn.2026-01.org.example:disk", "traddr is missing"),
@@ -170,7 +170,7 @@ mod tests {
         ] {
             let error = Filename::parse(text).unwrap_err();
             assert!(
-                error.contains(complaint) && error.contains(EXAMPLE),
+                error.contains(expected) && error.contains(EXAMPLE),
                 "{error}"
             );
         }

@@ -186,7 +186,7 @@ fn what_cannot_be_is_refused_with_a_reason() {
     }
     let (target, name) = target();
     let job = "--name=job --rw=read --bs=4k --size=1m";
-    let nobody = own_loopback_address();
+    let empty = own_loopback_address();
     for (filename, words, reason) in [
         (name.clone(), job.to_owned(), "add --thread"),
         (
@@ -206,11 +206,11 @@ fn what_cannot_be_is_refused_with_a_reason() {
         ),
         (
             format!(
-                "traddr={nobody} subnqn={} provider=soft",
+                "traddr={empty} subnqn={} provider=soft",
                 NQN.replace(':', "\\:")
             ),
             format!("{job} --thread"),
-            &nobody.to_string(),
+            &empty.to_string(),
         ),
     ] {
         let output = fio(&filename, &words);

@@ -28,7 +28,7 @@ impl Controller {
                 Action::Connect(spec) => self.connect_queue(&spec),
                 Action::Send(command) => self.send_own(command),
                 Action::Disconnect { qid } => self.let_go(qid),
-                Action::Report(report) => self.hear_report(report),
+                Action::Report(report) => self.handle_report(report),
             }
         }
     }
@@ -129,7 +129,7 @@ impl Controller {
         }
     }
 
-    fn hear_report(&mut self, report: Report) {
+    fn handle_report(&mut self, report: Report) {
         let event = match report {
             Report::Live { tries } => {
                 self.trouble = None;

@@ -464,10 +464,10 @@ impl Controller {
             }
             // The first event was a consequence: this is the cause.
             Link::Broken(_, known) if known.is_consequence() && loss.is_cause() => {
-                if let Some(HostError::Lost { loss: told, .. }) = &mut self.trouble
-                    && told == known
+                if let Some(HostError::Lost { loss: current, .. }) = &mut self.trouble
+                    && current == known
                 {
-                    *told = loss.clone();
+                    *current = loss.clone();
                 }
                 *known = loss;
             }

@@ -57,7 +57,7 @@ impl Discovery {
         Self::connect_with(provider, options, kato_ms)
     }
 
-    /// The log, as it is now. Blocks. From then on a change is news again.
+    /// The log, as it is now. Blocks. From then on a change is reported again.
     ///
     /// # Errors
     /// As for [`Host::run`], or the log keeps changing, or is absurd.
@@ -66,13 +66,13 @@ impl Discovery {
     }
 
     /// Blocks until the log has changed or the connection was lost and came back,
-    /// or patience ends. Says whether there may be news.
+    /// or the timeout is over. Returns whether the log may have changed.
     ///
     /// # Errors
     /// The controller is gone for good.
     pub fn wait_for_change(&mut self, patience: Duration) -> Result<bool, HostError> {
         self.host.set_timeout(patience);
-        let news = self
+        let result = self
             .host
             .wait_until("a change of the discovery log", |host| {
                 match host.take_event()? {
@@ -81,8 +81,8 @@ impl Discovery {
                     _ => None,
                 }
             });
-        match news {
-            Ok(news) => news.map(|()| true),
+        match result {
+            Ok(event) => event.map(|()| true),
             Err(HostError::Timeout { .. }) => Ok(false),
             Err(other) => Err(other),
         }

@@ -2,13 +2,21 @@
 
 use std::net::SocketAddr;
 
-use cairn_fabric::trouble::{self, End, Trouble};
+use cairn_fabric::trouble::{self, Trouble};
+use cairn_fabric::{Caller, End};
 use cairn_rdma::DisconnectReason;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::cm::RejectStatus;
 use nvme_proto::wire::fabrics::ConnectInvalidParameter as Parameter;
 
 use super::Loss;
+
+/// The command line that is built on this library, and Cairn's own target: advice names them.
+const CALLER: Caller = Caller {
+    end: End::Host,
+    host: "cairn-initiator",
+    target: "cairn-target",
+};
 
 /// For a command that was completed with an error: a leading colon, and the advice.
 pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static str {
@@ -47,17 +55,17 @@ pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static 
 
 /// For a connection that the target rejected.
 pub(super) fn on_reject(status: RejectStatus, remote: SocketAddr) -> String {
-    trouble::of_nvme_reject(status.0).line(End::Host, remote.ip())
+    trouble::of_nvme_reject(status.0).line(CALLER, remote.ip())
 }
 
 /// For a connection that the target's machine rejected.
 pub(super) fn on_refusal(reason: u16, remote: SocketAddr) -> String {
-    trouble::of_reject(reason).line(End::Host, remote.ip())
+    trouble::of_reject(reason).line(CALLER, remote.ip())
 }
 
 /// For a connection without an answer: the provider's words, and the next step.
 pub(super) fn on_silence(reason: &str, remote: SocketAddr) -> String {
-    let next = trouble::NO_ANSWER.next.command(End::Host, remote.ip());
+    let next = trouble::NO_ANSWER.next.command(CALLER, remote.ip());
     format!("{reason}; next: {next}")
 }
 
@@ -70,7 +78,7 @@ pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
             return loss.to_string();
         }
     };
-    trouble.line(End::Host, remote.ip())
+    trouble.line(CALLER, remote.ip())
 }
 
 /// Why a connection ended.

@@ -102,13 +102,13 @@ impl Path {
             Event::Notice(Notice::NamespacesChanged) => {
                 self.due = [true, true, true, true];
             }
-            Event::Notice(Notice::AnaChanged) => self.ask_for_ana(),
+            Event::Notice(Notice::AnaChanged) => self.request_ana_log(),
             _ => {}
         }
     }
 
     /// Has the ANA log read, again if that is under way.
-    pub(super) fn ask_for_ana(&mut self) {
+    pub(super) fn request_ana_log(&mut self) {
         self.due[3] = true;
     }
 
@@ -209,7 +209,7 @@ impl Path {
                 self.identity = Some(Identity::of_descriptors(&bytes));
                 None
             }
-            Question::Namespace => Some(self.hear_namespace()),
+            Question::Namespace => Some(self.read_namespace()),
             Question::AnaLog => {
                 let page = self.scratch.bytes(0, self.ana_log_bytes() as usize);
                 Some(match AnaLog::parse(&page) {
@@ -220,7 +220,7 @@ impl Path {
         }
     }
 
-    fn hear_namespace(&mut self) -> Answer {
+    fn read_namespace(&mut self) -> Answer {
         let bytes = self.scratch.bytes(0, IDENTIFY_BYTES);
         let id = IdentifyNamespace::read_from_bytes(&bytes).expect("4096 bytes");
         let identity = self.identity.take().unwrap_or_default();

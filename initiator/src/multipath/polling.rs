@@ -166,7 +166,7 @@ impl Multipath {
             Verdict::Elsewhere { doubt_ana } => {
                 if doubt_ana {
                     self.set.doubt_ana(index);
-                    self.paths[index].ask_for_ana();
+                    self.paths[index].request_ana_log();
                 }
                 self.ios.wait_again(slot, answer.is_ok() && !doubt_ana);
             }

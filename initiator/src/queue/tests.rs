@@ -114,7 +114,7 @@ fn answers_are_taken_by_ticket_or_oldest_first() {
 }
 
 #[test]
-fn answers_that_nobody_waits_for_are_told_from_others() {
+fn responses_without_a_command_are_distinguished_from_others() {
     for capsule in [
         Cqe::new(7, 0, Status::SUCCESS, 0).as_bytes(),
         Cqe::new(1, 0, Status::SUCCESS, 0).as_bytes(),

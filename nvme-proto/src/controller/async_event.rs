@@ -178,7 +178,7 @@ mod tests {
             Some((1, AsyncEvent::NOTICE_NAMESPACE_CHANGED))
         );
         events.clear(0x02);
-        assert_eq!(completed(&mut events), None, "the page read told of it");
+        assert_eq!(completed(&mut events), None, "the page read reported it");
         events.raise(AsyncEvent::SMART_TEMPERATURE);
         assert_eq!(
             completed(&mut events),

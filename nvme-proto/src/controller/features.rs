@@ -279,7 +279,7 @@ impl Controller {
             Feature::TEMPERATURE_THRESHOLD => {
                 self.features
                     .set_threshold(TemperatureThreshold(set.cdw11))?;
-                // A temperature that is beyond the new threshold is news.
+                // A temperature that is beyond the new threshold is an event.
                 let unknown = Health {
                     temperature_k: 0,
                     ..common.health

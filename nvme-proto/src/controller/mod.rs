@@ -303,7 +303,7 @@ impl Controller {
         !self.condemned && self.keep_alive.check(now, last) == Verdict::Expired && self.condemn()
     }
 
-    /// The association is to end for a reason of ours; whether that is news.
+    /// The association is to end for a reason of ours; returns whether that is a change.
     pub(crate) fn condemn(&mut self) -> bool {
         self.properties.set_fatal();
         !core::mem::replace(&mut self.condemned, true)

@@ -333,7 +333,7 @@ impl Association {
         self.get_property(PropertySize::Four, offset::CSTS, now);
     }
 
-    /// CSTS did not show what it shall: reads it again soon, unless that is overdue.
+    /// CSTS does not have the expected value yet: reads it again soon, unless that is overdue.
     pub(super) fn look_again(&mut self, now: Duration) -> Result<(), Cause> {
         if now >= self.reached_by {
             return Err(self.overdue());

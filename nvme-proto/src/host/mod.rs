@@ -11,7 +11,7 @@
 //!
 //! The commands of the host's users do not pass through here. Their driver needs
 //! to know three things of it: [`Association::state`] says when they may be sent,
-//! [`Association::command_timed_out`] is where it complains of one without an
+//! [`Association::command_timed_out`] is where it reports one without an
 //! answer, and [`requeue::is_safe`] says which may be sent again.
 //!
 //! Whatever a controller answers, nothing here panics: what makes no sense ends
@@ -139,7 +139,7 @@ pub enum Report {
         /// Why.
         cause: Cause,
     },
-    /// `fast_io_fail_tmo` is over: no command shall wait any longer.
+    /// `fast_io_fail_tmo` is over: commands wait no longer.
     FailFast,
     /// The end: nothing more will happen. `None`: as was asked for.
     Gone(Option<Cause>),
@@ -183,7 +183,7 @@ pub struct Association {
     /// Number of the last step's command, and when its answer is overdue.
     serial: u32,
     step_due: Option<Duration>,
-    /// When to read CSTS again, and when what it shall show is overdue.
+    /// When to read CSTS again, and when its expected value is overdue.
     look_at: Option<Duration>,
     reached_by: Duration,
     cntlid: u16,

@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn events_are_told_apart() {
+    fn events_are_distinguished() {
         let of = Notice::from;
         assert_eq!(
             of(AsyncEvent::NOTICE_NAMESPACE_CHANGED),

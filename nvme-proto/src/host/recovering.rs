@@ -62,7 +62,7 @@ impl Association {
         }
     }
 
-    /// Whether commands shall not wait for the controller any more.
+    /// Whether commands wait for the controller no longer.
     #[must_use]
     pub fn fails_fast(&self) -> bool {
         self.loss.is_some_and(|loss| loss.failed_fast)

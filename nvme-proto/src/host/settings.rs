@@ -40,7 +40,7 @@ pub struct Recovery {
     /// `--reconnect-delay`: the time before each try.
     pub reconnect_delay: Duration,
     /// `--fast_io_fail_tmo`: how long commands wait for a lost controller before
-    /// they fail, if that shall be sooner than it counts as gone.
+    /// they fail, if that is to be sooner than it counts as gone.
     pub fast_io_fail_tmo: Option<Duration>,
 }
 

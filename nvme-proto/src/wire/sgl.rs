@@ -28,7 +28,7 @@ codes! {
 pub const SUBTYPE_ADDRESS: u8 = 0x0;
 /// Subtype 1h: the address is an offset into the capsule, from the end of the SQE.
 pub const SUBTYPE_OFFSET: u8 = 0x1;
-/// Subtype Fh of a keyed descriptor: the response shall invalidate the key (RDMA, 3.2.1).
+/// Subtype Fh of a keyed descriptor: the response is to invalidate the key (RDMA, 3.2.1).
 pub const SUBTYPE_INVALIDATE: u8 = 0xf;
 
 /// The 16 bytes of a descriptor, not yet interpreted.
@@ -74,7 +74,7 @@ pub enum Sgl {
         length: u32,
         /// Remote key.
         rkey: u32,
-        /// Whether the response shall be a SEND with invalidate of `rkey`.
+        /// Whether the response is to be a SEND with invalidate of `rkey`.
         invalidate: bool,
     },
     /// Data of the controller that the host discards.

@@ -212,7 +212,7 @@ impl Status {
         self.0 as u8
     }
 
-    /// CRD: which of the controller's CRDT values the host shall wait, 0 for none.
+    /// CRD: which of the controller's CRDT values the host waits, 0 for none.
     #[must_use]
     pub const fn crd(self) -> u8 {
         (self.0 >> CRD_SHIFT) as u8 & 3

@@ -48,7 +48,7 @@ fn shown(rig: &mut Rig) -> Vec<Shown> {
     ana(rig, log(ANA_LOG, 1024)).1
 }
 
-/// Namespaces 1 and 3 in group 1, namespace 2 in group 5; the host wants ANA events.
+/// Namespaces 1 and 3 in group 1, namespace 2 in group 5; the host has enabled ANA events.
 fn rig() -> Rig {
     let mut subsystem = Subsystem::new(rig::settings());
     for (nsid, anagrpid) in [(1, 1), (2, 5), (3, 1)] {
@@ -164,7 +164,7 @@ fn what_the_log_does_not_show_is_no_event() {
 }
 
 #[test]
-fn a_host_that_did_not_ask_hears_nothing() {
+fn a_host_that_did_not_enable_events_receives_none() {
     let mut rig = rig();
     rig.succeed(set_features(0x0b, 0));
     rig.park_aer();

@@ -46,7 +46,7 @@ fn an_admin_connect_makes_a_controller() {
     assert_eq!((connected.qid, connected.sq_entries), (0, 32));
     assert!(!connected.flow_control);
     assert_eq!(connected.completion.cid, 77);
-    // CNTLID alone: AUTHREQ is 0, or Linux would want to authenticate.
+    // CNTLID alone: AUTHREQ is 0, or Linux would authenticate.
     assert_eq!(connected.completion.result, u64::from(connected.cntlid));
     let controller = subsystem.controller(connected.cntlid).unwrap();
     assert_eq!(controller.host().nqn, nqn(HOSTNQN));
@@ -93,7 +93,7 @@ fn each_parameter_of_an_admin_connect_is_checked() {
 }
 
 #[test]
-fn a_host_that_is_not_allowed_is_told_so() {
+fn a_host_that_is_not_allowed_receives_the_reason() {
     let hosts = HostAccess::Only(vec![nqn("nqn.2026-01.org.example:friend")]);
     let mut subsystem = Subsystem::new(Settings {
         hosts,

@@ -249,7 +249,7 @@ fn with_kato_it_stays_as_long_as_it_is_kept_alive() {
 }
 
 #[test]
-fn a_host_is_told_of_the_listeners_of_its_partition() {
+fn a_host_receives_the_listeners_of_its_partition() {
     let of = |portid, pkey| Listener {
         pkey,
         ..listener(portid, "192.0.2.1:4420")

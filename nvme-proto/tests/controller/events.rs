@@ -1,4 +1,4 @@
-//! Asynchronous events: who hears of what, once.
+//! Asynchronous events: which host receives which one, once.
 
 use nvme_proto::controller::{Action, Completion};
 use nvme_proto::subsystem::Health;
@@ -38,7 +38,7 @@ impl Rig {
 }
 
 #[test]
-fn a_change_of_a_namespace_is_told_until_the_list_was_read() {
+fn a_change_of_a_namespace_is_reported_until_the_list_was_read() {
     let mut rig = Rig::ready();
     rig.succeed(set_features(0x0b, NAMESPACE_NOTICES));
     let (first, second) = (rig.park_aer(), rig.park_aer());
@@ -53,7 +53,7 @@ fn a_change_of_a_namespace_is_told_until_the_list_was_read() {
     rig.resize(8);
     assert_eq!(rig.events(), [], "the event was retained, and still masks");
     rig.log(0x04, 4096);
-    assert_eq!(rig.events(), [], "the list had told of both");
+    assert_eq!(rig.events(), [], "the list reported both");
     rig.resize(7);
     assert_eq!(
         rig.events(),
@@ -72,7 +72,7 @@ fn an_event_waits_for_a_request() {
 }
 
 #[test]
-fn what_was_not_asked_for_is_not_told() {
+fn what_was_not_enabled_is_not_reported() {
     let mut rig = Rig::ready();
     rig.park_aer();
     rig.resize(5);
@@ -111,7 +111,7 @@ fn new_warnings_of_health_are_events() {
     assert_eq!(rig.events(), [(cid, AsyncEvent::SMART_SPARE)]);
     rig.log(0x02, 512);
     let cid = rig.park_aer();
-    assert_eq!(rig.events(), [], "the page told of the other warning too");
+    assert_eq!(rig.events(), [], "the page reported the other warning too");
     let hot = Health {
         temperature_k: 360,
         ..and_spare
@@ -140,7 +140,7 @@ fn a_threshold_that_is_already_crossed_is_an_event() {
 }
 
 #[test]
-fn internal_errors_are_always_told() {
+fn internal_errors_are_always_reported() {
     let mut rig = Rig::ready();
     let (first, second) = (rig.park_aer(), rig.park_aer());
     rig.subsystem.internal_error(false, &mut rig.actions);
@@ -157,7 +157,7 @@ fn internal_errors_are_always_told() {
 }
 
 #[test]
-fn every_host_hears_of_it_on_its_own_queue() {
+fn every_host_receives_it_on_its_own_queue() {
     let mut rig = Rig::ready();
     let first = rig.cntlid;
     rig.succeed(set_features(0x0b, NAMESPACE_NOTICES));
@@ -170,7 +170,7 @@ fn every_host_hears_of_it_on_its_own_queue() {
     rig.succeed(set_features(0x0b, NAMESPACE_NOTICES));
     let second_cid = rig.park_aer();
     rig.resize(5);
-    let told = |cntlid, cid| {
+    let event = |cntlid, cid| {
         let result = u64::from(AsyncEvent::NOTICE_NAMESPACE_CHANGED.0);
         Action::Complete {
             cntlid,
@@ -179,7 +179,7 @@ fn every_host_hears_of_it_on_its_own_queue() {
     };
     assert_eq!(
         rig.take_actions(),
-        [told(first, first_cid), told(rig.cntlid, second_cid)]
+        [event(first, first_cid), event(rig.cntlid, second_cid)]
     );
 }
 

@@ -40,7 +40,7 @@ fn get(rig: &mut Rig, fid: u8) -> u32 {
 }
 
 #[test]
-fn every_feature_tells_its_capabilities() {
+fn every_feature_reports_its_capabilities() {
     let mut rig = Rig::ready();
     for (fid, capabilities) in FEATURES {
         let (dw0, data) = rig.succeed(get_features(fid, CAPABILITIES, 0));

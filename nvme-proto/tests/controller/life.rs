@@ -152,7 +152,7 @@ fn a_reset_disconnects_io_queues_and_forgets_what_the_host_set() {
 }
 
 #[test]
-fn a_silent_host_expires_and_is_told_by_cfs() {
+fn a_silent_host_expires_and_reads_cfs() {
     let mut rig = Rig::ready();
     let cntlid = rig.cntlid;
     assert_eq!(

@@ -111,7 +111,7 @@ fn a_quiet_host_keeps_alive_and_a_busy_one_need_not() {
 }
 
 #[test]
-fn without_a_timer_nobody_keeps_alive() {
+fn without_a_timer_no_keep_alive_is_sent() {
     let mut rig = Rig::live(Settings {
         kato_ms: 0,
         ..settings()
@@ -126,18 +126,18 @@ fn without_a_timer_nobody_keeps_alive() {
 fn events_come_as_notices_and_are_asked_for_again() {
     let mut rig = Rig::live(settings());
     words(&mut rig);
-    rig.tell(|target, actions| target.add_namespace(namespace(2), actions).unwrap());
+    rig.change(|target, actions| target.add_namespace(namespace(2), actions).unwrap());
     let notice = Report::Notice(Notice::NamespacesChanged);
     assert_eq!(rig.take_reports(), [notice]);
     assert_eq!(words(&mut rig), ["Asynchronous Event Request"]);
 
-    let mut deaf = Rig::live(Settings {
+    let mut silent = Rig::live(Settings {
         events: AsyncEventConfig(0),
         ..settings()
     });
-    deaf.tell(|target, actions| target.add_namespace(namespace(2), actions).unwrap());
-    assert!(deaf.take_reports().is_empty());
-    assert!(!words(&mut deaf).contains(&"Asynchronous Event Request".to_owned()));
+    silent.change(|target, actions| target.add_namespace(namespace(2), actions).unwrap());
+    assert!(silent.take_reports().is_empty());
+    assert!(!words(&mut silent).contains(&"Asynchronous Event Request".to_owned()));
 }
 
 #[test]

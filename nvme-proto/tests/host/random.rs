@@ -69,7 +69,7 @@ fn identity(kind: u8, cntlid: u16) -> IdentifyController {
     identity
 }
 
-/// A driver with no sense: it checks what it is told to do.
+/// A driver that makes random choices and checks each action that it is given.
 struct Driver {
     host: Association,
     now: Duration,
@@ -156,7 +156,7 @@ impl Driver {
         self.obey();
     }
 
-    /// Whatever state it is in, it comes to an end if it is told to.
+    /// From every state, a disconnect leads to the end.
     fn finish(mut self) {
         self.happen(&Event::Disconnect);
         while let Some(&qid) = self.open.first() {

@@ -69,7 +69,7 @@ fn a_network_that_comes_back_in_time_is_enough() {
 }
 
 #[test]
-fn commands_are_told_when_to_stop_waiting() {
+fn commands_learn_when_to_stop_waiting() {
     let mut rig = Rig::live(with(Recovery {
         fast_io_fail_tmo: Some(15 * SECOND),
         ..Recovery::default()
@@ -81,9 +81,9 @@ fn commands_are_told_when_to_stop_waiting() {
     rig.pass(2 * SECOND);
     assert!(rig.host.fails_fast());
     rig.pass(30 * SECOND);
-    let told = rig.take_reports();
-    let told = told.iter().filter(|r| **r == Report::FailFast).count();
-    assert_eq!(told, 1);
+    let reports = rig.take_reports();
+    let reports = reports.iter().filter(|r| **r == Report::FailFast).count();
+    assert_eq!(reports, 1);
     rig.unreachable = false;
     rig.pass(20 * SECOND);
     assert!(rig.state() == State::Live && !rig.host.fails_fast());
@@ -114,7 +114,7 @@ fn a_controller_that_was_never_reached_is_not_waited_for() {
 #[test]
 fn do_not_retry_means_that() {
     let mut rig = Rig::live(settings());
-    rig.tell(|target, actions| target.set_hosts(HostAccess::Only(vec![]), actions));
+    rig.change(|target, actions| target.set_hosts(HostAccess::Only(vec![]), actions));
     assert!(matches!(rig.state(), State::Reconnecting { .. }));
     rig.pass(11 * SECOND);
     let reports = rig.take_reports();

@@ -188,8 +188,8 @@ impl Rig {
         self.host.state()
     }
 
-    /// Tells the subsystem something, and the host what comes of it.
-    pub(crate) fn tell(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
+    /// Changes the subsystem, and gives the host the events that follow.
+    pub(crate) fn change(&mut self, what: impl FnOnce(&mut Subsystem, &mut Vec<TargetAction>)) {
         let mut actions = Vec::new();
         what(&mut self.target, &mut actions);
         self.carry_out(actions);

@@ -14,6 +14,7 @@
 //! Nothing here is on the way of an I/O, and nothing needs an RDMA device.
 //! `unsafe` stands in `source::live::sys` alone.
 
+mod caller;
 #[cfg(feature = "cli")]
 pub mod cli;
 pub mod doctor;
@@ -24,3 +25,5 @@ pub mod priorities;
 pub mod source;
 pub mod tos;
 pub mod trouble;
+
+pub use caller::{Caller, End};

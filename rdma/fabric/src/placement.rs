@@ -7,7 +7,7 @@ use crate::facts::{Bond, NET, NumaNode, Vlan};
 use crate::source::{Address, Question, Source};
 
 /// The CPUs of each NUMA node that an adapter of these addresses hangs on, by the
-/// node's number. None, if the machine has but one node or does not tell: then all
+/// node's number. None, if the machine has but one node or does not report them: then all
 /// are as near. An unspecified address is every one of its family.
 #[must_use]
 pub fn near_cpus(source: &dyn Source, addresses: &[IpAddr]) -> Vec<BTreeSet<u32>> {

@@ -160,7 +160,7 @@ fn fix_runs_what_is_safe_and_leaves_the_rest() {
 }
 
 #[test]
-fn mending_is_not_for_programs() {
+fn fixing_is_not_for_programs() {
     let root = folder().join("vf.txt");
     let (out, result) = run(&format!(
         "{PROGRAM} doctor --fix --yes -o json --root {}",

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use cairn_fabric::doctor::RULES;
-use cairn_fabric::trouble::{self, End};
+use cairn_fabric::trouble;
 
 fn workspace() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -145,6 +145,26 @@ fn each_test_and_each_rule_in_the_table_is_there() {
     }
 }
 
+/// A library does not know by which program it is used: its caller names the programs.
+#[test]
+fn no_library_of_rdma_names_a_program() {
+    for folder in [
+        "src",
+        "fabric/src",
+        "roce/src",
+        "roce-proto/src",
+        "verbs/src",
+    ] {
+        let mut code = String::new();
+        sources(&workspace().join("rdma").join(folder), &mut code);
+        assert!(code.len() > 10_000, "{folder} has few sources");
+        for program in ["cairn-target", "cairn-initiator"] {
+            let line = code.lines().find(|line| line.contains(program));
+            assert_eq!(line, None, "in rdma/{folder}");
+        }
+    }
+}
+
 #[test]
 fn every_error_name_has_a_line_in_troubleshooting() {
     let (_, page) = pages()
@@ -179,7 +199,7 @@ fn error_tables() -> String {
                 trouble.code,
                 trouble.what,
                 trouble.causes.join("; "),
-                trouble.next.command(End::Target, "ADDR")
+                trouble.next.command(common::CALLER, "ADDR")
             ));
         }
     }

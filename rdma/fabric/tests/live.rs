@@ -22,8 +22,8 @@ fn leave_the_network() -> bool {
 fn ip(arguments: &str) {
     let done = Command::new("ip").args(arguments.split(' ')).output();
     let done = done.expect("the program `ip` is there (package iproute2)");
-    let complaint = String::from_utf8_lossy(&done.stderr);
-    assert!(done.status.success(), "ip {arguments}: {complaint}");
+    let stderr = String::from_utf8_lossy(&done.stderr);
+    assert!(done.status.success(), "ip {arguments}: {stderr}");
 }
 
 fn ask<T: serde::de::DeserializeOwned>(question: &Question) -> Result<T, Reason> {

@@ -1,5 +1,5 @@
-//! Eleven planted faults. Somebody says "it does not connect" or "it is slow", and
-//! knows no more; `doctor` names the cause first of all, shows the evidence and has
+//! Eleven planted faults. A user reports "it does not connect" or "it is slow", and
+//! no more; `doctor` names the cause first of all, shows the evidence and has
 //! the command that fixes it, and docs/roce/troubleshooting.md leads from the
 //! sentence to the rule.
 
@@ -8,7 +8,7 @@ mod common;
 use cairn_fabric::doctor::RULES;
 use common::{changed, findings, findings_with_peer, recorded, text};
 
-/// What somebody says who knows no more, as the page's headings have it.
+/// What a user reports, as the headings of the page have it.
 const DOES_NOT_CONNECT: &str = "It does not connect";
 const IS_SLOW: &str = "It is slow";
 
@@ -156,7 +156,7 @@ const FAULTS: [Fault; 11] = [
 ];
 
 #[test]
-fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_mends_it() {
+fn each_planted_fault_is_found_with_its_evidence_and_the_command_that_fixes_it() {
     for fault in &FAULTS {
         let findings = findings_with_peer(&changed(fault.machine, fault.change));
         let all: Vec<String> = findings.iter().map(text).collect();

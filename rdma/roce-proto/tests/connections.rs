@@ -183,16 +183,16 @@ fn connections_come_and_go() {
         };
         let now = pair.now;
         pair.managers[leaver].disconnect(now, id);
-        let goodbye = |pair: &Pair| {
+        let disconnected = |pair: &Pair| {
             let gone = |e: &CmEvent| matches!(e, CmEvent::Disconnected { .. });
             pair.events[1 - leaver].iter().any(gone)
         };
         assert!(
-            pair.run(Duration::from_secs(10), goodbye),
+            pair.run(Duration::from_secs(10), disconnected),
             "{:?}",
             pair.events
         );
-        // In the end nothing is left, and each piece of news came once.
+        // In the end nothing is left, and each event came once.
         pair.run(Duration::from_secs(60), |_| false);
         assert_eq!(pair.managers[HOST].poll_timeout(), None);
         assert_eq!(pair.managers[TARGET].poll_timeout(), None);
@@ -204,7 +204,7 @@ fn connections_come_and_go() {
 }
 
 #[test]
-fn a_refusal_is_told() {
+fn a_refusal_is_reported() {
     let mut pair = Pair::new(1, FAIR);
     pair.managers[HOST].connect(pair.now, &wish(5));
     pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
@@ -248,8 +248,8 @@ fn a_host_that_gives_up_is_withdrawn() {
 
 #[test]
 fn a_silent_target_times_out() {
-    let nobody = Weather { loss: 1000, ..FAIR };
-    let mut pair = Pair::new(3, nobody);
+    let no_network = Weather { loss: 1000, ..FAIR };
+    let mut pair = Pair::new(3, no_network);
     let start = pair.now;
     pair.managers[HOST].connect(start, &wish(5));
     pair.run(Duration::from_secs(100), |_| false);
@@ -302,7 +302,7 @@ fn answer_to(message: &Message) -> (Vec<Message>, Vec<CmEvent>) {
         let (header, message) = Message::parse(&transmit.mad).unwrap();
         assert_eq!((header.transaction_id, transmit.path), (77, path(TARGET)));
         let asked = match message {
-            // A REQ says which class it wants.
+            // A REQ has its own class in it.
             Message::Rej(_) => 96,
             _ => MIRRORED,
         };
@@ -441,8 +441,8 @@ fn a_flood_of_requests_is_bounded() {
     assert!(pair.managers[TARGET].dropped_requests() > 4000);
 }
 
-/// What a connection says carries what it was told to, from its first message to its
-/// last; a refusal, too.
+/// Each message of a connection carries its marking, from the first to the last; a
+/// refusal, too.
 #[test]
 fn all_messages_of_a_connection_carry_its_marking() {
     let ours = Marked {
@@ -514,11 +514,11 @@ fn strangers_change_nothing() {
             remote: "10.0.0.66".parse().unwrap(),
             ..path(TARGET)
         };
-        let mut goodbye = Pair::new(seed, FAIR);
-        let host = goodbye.managers[HOST].connect(goodbye.now, &wish(5));
-        goodbye.run(Duration::from_secs(1), |pair| pair.request().is_some());
-        goodbye.managers[HOST].disconnect(now, host);
-        while let Some(transmit) = goodbye.managers[HOST].poll_transmit() {
+        let mut leaving = Pair::new(seed, FAIR);
+        let host = leaving.managers[HOST].connect(leaving.now, &wish(5));
+        leaving.run(Duration::from_secs(1), |pair| pair.request().is_some());
+        leaving.managers[HOST].disconnect(now, host);
+        while let Some(transmit) = leaving.managers[HOST].poll_transmit() {
             assert!(Message::parse(&transmit.mad).is_some());
             pair.managers[TARGET].handle_mad(now, stranger, 0, &transmit.mad);
         }

@@ -104,16 +104,17 @@ fn main() {
     let _listener = provider.listen(&options, sink).expect("to listen");
     let device = provider.device_for(address, None).expect("a device");
     let stop = Arc::new(AtomicBool::new(false));
-    let (told, tell) = channel();
+    let (sender, receiver) = channel();
     let passive = {
         let (device, stop) = (Arc::clone(&device), Arc::clone(&stop));
         thread::spawn(move || {
             let (mut end, region) = open(&device);
-            told.send(RemoteBuffer {
-                addr: region.mapping().addr(),
-                rkey: region.rkey().expect("it is for peers"),
-            })
-            .expect("the other thread lives");
+            sender
+                .send(RemoteBuffer {
+                    addr: region.mapping().addr(),
+                    rkey: region.rkey().expect("it is for peers"),
+                })
+                .expect("the other thread lives");
             let Ok(ListenerEvent::Request(request)) = requests.recv() else {
                 panic!("no request came");
             };
@@ -128,7 +129,7 @@ fn main() {
             end.disconnect(qp);
         })
     };
-    let there = tell.recv().expect("the other thread lives");
+    let there = receiver.recv().expect("the other thread lives");
     let (mut end, region) = open(&device);
     let options = ConnectOptions {
         remote: address,

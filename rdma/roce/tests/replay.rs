@@ -137,7 +137,7 @@ fn replay(pcap: &[u8], mtu: u32) {
     let connections = connections(&packets);
     assert_eq!(connections.len(), 4, "discovery, admin, two I/O queues");
     for connection in &connections {
-        // Host and target count their queue pairs alike: the direction tells.
+        // Both ends may use the same queue pair numbers: the direction distinguishes them.
         let to_host = |p: &&Packet<'_>| {
             p.bth.dest_qpn == connection.host_qpn
                 && p.opcode == Opcode::Acknowledge

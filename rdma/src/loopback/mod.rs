@@ -154,15 +154,15 @@ impl Loopback {
 
     /// Has it answer the oldest such work of one of the queue pairs that have some: of
     /// the one with this number, counted from 0 and over again. Whether there was any.
-    pub fn answer_one(&self, address: IpAddr, number: usize) -> bool {
+    pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
-        self.shared.network().answer_one(device, number)
+        self.shared.network().release_one(device, number)
     }
 
     /// Has it answer everything again.
-    pub fn answer_all(&self, address: IpAddr) {
+    pub fn release_all(&self, address: IpAddr) {
         let device = self.shared.device_at(address).id;
-        self.shared.network().answer_all(device);
+        self.shared.network().release_all(device);
     }
 
     fn notify_listeners(&self, address: IpAddr, event: impl Fn() -> ListenerEvent) {

@@ -98,7 +98,7 @@ impl Network {
 
     /// The region's local key, and one for peers if they were given a right.
     pub(super) fn register(&mut self, entry: RegionEntry) -> (Key, Option<RemoteKey>) {
-        // Not from 0 and not in steps of 1: a consumer that guesses keys shall fail.
+        // Not from 0 and not in steps of 1: a consumer that guesses keys must fail.
         self.next_key += 1;
         let key = Key(self.next_key.wrapping_mul(0x9e37_79b1));
         let rkey = entry.access.is_remote().then(|| self.new_remote_key());
@@ -205,7 +205,7 @@ impl Network {
         Ok(passive.qp)
     }
 
-    /// Tells `active`, if it still waits, that the answer is no.
+    /// Sends `active` the refusal, if it still waits.
     pub(super) fn refuse(&mut self, active: QpAddress, private_data: PrivateData, reason: u16) {
         let Some(qp) = self.qp(active).filter(|qp| qp.phase == Phase::Connecting) else {
             return;
@@ -305,7 +305,7 @@ impl Network {
 
     /// It answers the oldest of that work that one of its queue pairs keeps waiting, the
     /// one with this number, counted from 0 and over again; whether there was any.
-    pub(super) fn answer_one(&mut self, device: u64, number: usize) -> bool {
+    pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;
         };
@@ -334,7 +334,7 @@ impl Network {
     }
 
     /// It answers everything again.
-    pub(super) fn answer_all(&mut self, device: u64) {
+    pub(super) fn release_all(&mut self, device: u64) {
         self.withheld.remove(&device);
         for at in self.peers_of(device) {
             self.pump(at);

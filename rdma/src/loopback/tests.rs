@@ -36,7 +36,7 @@ fn events(endpoint: &mut dyn Endpoint) -> Vec<Event> {
 }
 
 #[test]
-fn an_unplugged_device_tells_everyone() {
+fn an_unplugged_device_is_reported_to_each_owner() {
     let net = Loopback::new();
     let (tx, rx) = mpsc::channel();
     let at = address("10.0.0.1:4420");
@@ -77,10 +77,10 @@ fn an_unplugged_device_tells_everyone() {
 
     assert!(matches!(rx.try_recv(), Ok(ListenerEvent::Down { .. })));
     assert!(matches!(events(&mut *target)[..], [Event::DeviceRemoved]));
-    let told = events(&mut *host);
+    let seen = events(&mut *host);
     assert!(
-        matches!(told[..], [Event::Disconnected { qp, .. }] if qp == host_qp),
-        "{told:?}"
+        matches!(seen[..], [Event::Disconnected { qp, .. }] if qp == host_qp),
+        "{seen:?}"
     );
     let work = SendWork {
         id: 1,

@@ -1,6 +1,6 @@
 //! Socket addresses, between Rust's and C's spelling.
 //!
-//! Unsafe because C's `sockaddr` is a family of structures told apart by their
+//! Unsafe because C's `sockaddr` is a family of structures distinguished by their
 //! first field.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};

@@ -243,7 +243,7 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_disconnect(self.raw) })
     }
 
-    /// Tells the connection manager that traffic came in though the RTU has not.
+    /// Reports to the connection manager that traffic came in before the RTU.
     pub(crate) fn traffic_seen(&mut self) -> io::Result<()> {
         // SAFETY: a live identifier.
         outcome(unsafe {
@@ -381,7 +381,7 @@ pub(crate) struct Terms {
     pub(crate) retry_count: u8,
 }
 
-/// How often a peer shall try again when we have no receive for it: for ever. A
+/// How often a peer retries when we have no receive for it: for ever. A
 /// shared receive queue that is empty for a moment is no reason to lose a connection.
 const PEER_RNR_RETRY_COUNT: u8 = 7;
 

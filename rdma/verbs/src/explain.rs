@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn binding_tells_a_taken_port_from_a_missing_device() {
+    fn binding_distinguishes_a_taken_port_from_a_missing_device() {
         let at: SocketAddr = "192.0.2.7:4420".parse().unwrap();
         assert!(matches!(
             bind(at, errno(libc::EADDRINUSE)),

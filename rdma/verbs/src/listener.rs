@@ -48,7 +48,7 @@ impl VerbsListener {
     ) -> Result<Self, FabricError> {
         let channel = Channel::new(devices.library())?;
         let stop = Arc::new(Wake::new()?);
-        let mut desk = Desk {
+        let mut state = ListenerThread {
             devices,
             channel,
             address: options.address,
@@ -58,14 +58,14 @@ impl VerbsListener {
             peer_limit: RefCell::default(),
             sink,
         };
-        let first = desk.listen()?;
+        let first = state.listen()?;
         // Port 0 became a port of its own, which listening again must find.
-        desk.address.set_port(first.0.local_addr().port());
-        let address = desk.address;
+        state.address.set_port(first.0.local_addr().port());
+        let address = state.address;
         let stopped = Arc::clone(&stop);
         let thread = std::thread::Builder::new()
             .name(format!("verbs {address}"))
-            .spawn(move || desk.serve(first, &stopped))
+            .spawn(move || state.serve(first, &stopped))
             .map_err(|error| explain::os("pthread_create", error))?;
         Ok(Self {
             address,
@@ -103,7 +103,7 @@ fn listen(channel: &Arc<Channel>, address: SocketAddr, backlog: u32) -> Result<I
 }
 
 /// What the thread works with.
-struct Desk {
+struct ListenerThread {
     devices: Arc<Devices>,
     channel: Arc<Channel>,
     address: SocketAddr,
@@ -111,7 +111,7 @@ struct Desk {
     pkey: PKey,
     /// Requests that were handed on and are not answered yet.
     waiting: Arc<AtomicU32>,
-    /// A peer shall not fill the log.
+    /// A peer must not fill the log.
     peer_limit: RefCell<PeerLimit>,
     sink: Sink,
 }
@@ -119,7 +119,7 @@ struct Desk {
 /// A listening identifier, and its device if the address is of one device.
 type Listening = (Id, Option<Arc<VerbsDevice>>);
 
-impl Desk {
+impl ListenerThread {
     fn listen(&self) -> Result<Listening, FabricError> {
         let id = listen(&self.channel, self.address, self.backlog)?;
         let device = id.device().is_some().then(|| self.devices.of(&id));
@@ -201,7 +201,7 @@ impl Desk {
         }
     }
 
-    fn complain(&self, peer: SocketAddr, reason: &str) {
+    fn log_refused(&self, peer: SocketAddr, reason: &str) {
         let admitted =
             self.peer_limit
                 .borrow_mut()
@@ -221,7 +221,7 @@ impl Desk {
         };
         // The handle lowers the count again when it is answered or dropped.
         if self.waiting.fetch_add(1, Ordering::Relaxed) >= self.backlog {
-            self.complain(
+            self.log_refused(
                 peer,
                 &format!(
                     "{} connection requests wait for an answer already, which is the backlog; \
@@ -239,7 +239,7 @@ impl Desk {
         let device = match device {
             Ok(device) => device,
             Err(error) => {
-                self.complain(peer, &error.to_string());
+                self.log_refused(peer, &error.to_string());
                 return;
             }
         };

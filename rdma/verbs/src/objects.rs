@@ -34,7 +34,7 @@ unsafe impl Send for Context {}
 // SAFETY: as above.
 unsafe impl Sync for Context {}
 
-/// News of a device, by value: `ibv_async_event` without its pointers.
+/// An event of a device, by value: `ibv_async_event` without its pointers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum AsyncEvent {
     /// Of one queue pair, by its number.

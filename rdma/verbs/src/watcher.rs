@@ -115,7 +115,7 @@ impl Subscribers {
         self.removed.load(Ordering::Acquire)
     }
 
-    /// Tells every endpoint, once, that the device goes away.
+    /// Reports to every endpoint, once, that the device goes away.
     pub(crate) fn device_removed(&self) {
         let mailboxes = lock(&self.mailboxes);
         if !self.removed.swap(true, Ordering::AcqRel) {

@@ -17,10 +17,21 @@ const IDLE: Duration = Duration::from_secs(5);
 /// What a job returns, as an operation of a ring does: bytes, or an errno.
 pub(crate) type Ended = Result<u32, i32>;
 
+/// What became of a job that a worker took.
+#[derive(Debug)]
+pub(crate) enum Outcome<J> {
+    /// It has ended.
+    Ended(Ended),
+    /// It has begun, and another source reports its end.
+    Begun,
+    /// It was not begun: its owner has to decide again first.
+    Undone(J),
+}
+
 /// Something to do.
 pub(crate) trait Job: Send + Sized + 'static {
-    /// Does it, or returns it undone if it has to be looked at again first.
-    fn run(self) -> Result<Ended, Self>;
+    /// Does it.
+    fn run(self) -> Outcome<Self>;
 }
 
 /// The workers of one ring.
@@ -37,7 +48,7 @@ struct Shared<J> {
 
 struct State<J> {
     jobs: VecDeque<(u64, J)>,
-    ended: VecDeque<(u64, Result<Ended, J>)>,
+    ended: VecDeque<(u64, Outcome<J>)>,
     /// Workers that wait for a job.
     idle: usize,
     /// Jobs whose end was not popped.
@@ -85,7 +96,8 @@ impl<J: Job> Workers<J> {
             // A worker that has become idle may have it by now.
             if let Some(at) = state.jobs.iter().position(|(other, _)| *other == tag) {
                 state.jobs.remove(at);
-                self.0.end(&mut state, tag, Ok(Err(libc::EAGAIN)));
+                self.0
+                    .end(&mut state, tag, Outcome::Ended(Err(libc::EAGAIN)));
             }
         }
     }
@@ -100,8 +112,8 @@ impl<J: Job> Workers<J> {
         self.0.wake.clear();
     }
 
-    /// The end of a job, or a job that was returned undone.
-    pub(crate) fn pop(&self) -> Option<(u64, Result<Ended, J>)> {
+    /// What became of a job.
+    pub(crate) fn pop(&self) -> Option<(u64, Outcome<J>)> {
         let mut state = self.0.state();
         let ended = state.ended.pop_front()?;
         state.out -= 1;
@@ -117,7 +129,8 @@ impl<J: Job> Workers<J> {
     pub(crate) fn refuse_rest(&self) {
         let mut state = self.0.state();
         while let Some((tag, _)) = state.jobs.pop_front() {
-            self.0.end(&mut state, tag, Ok(Err(libc::ECANCELED)));
+            self.0
+                .end(&mut state, tag, Outcome::Ended(Err(libc::ECANCELED)));
         }
     }
 }
@@ -137,7 +150,7 @@ impl<J> Shared<J> {
 }
 
 impl<J: Job> Shared<J> {
-    fn end(&self, state: &mut State<J>, tag: u64, ended: Result<Ended, J>) {
+    fn end(&self, state: &mut State<J>, tag: u64, ended: Outcome<J>) {
         state.ended.push_back((tag, ended));
         self.wake.wake();
     }
@@ -150,7 +163,7 @@ impl<J: Job> Shared<J> {
                 drop(state);
                 // What it has done before a panic is unknown: that is an error of the disk.
                 let ended = confine_part(Part::Disk, || job.run());
-                let ended = ended.unwrap_or(Ok(Err(libc::EIO)));
+                let ended = ended.unwrap_or(Outcome::Ended(Err(libc::EIO)));
                 state = self.state();
                 self.end(&mut state, tag, ended);
                 continue;
@@ -178,8 +191,8 @@ mod tests {
     struct Call(Box<dyn FnOnce() -> Ended + Send>);
 
     impl Job for Call {
-        fn run(self) -> Result<Ended, Self> {
-            Ok((self.0)())
+        fn run(self) -> Outcome<Self> {
+            Outcome::Ended((self.0)())
         }
     }
 
@@ -190,8 +203,10 @@ mod tests {
     fn next(workers: &Workers<Call>) -> (u64, Ended) {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
-            if let Some((tag, ended)) = workers.pop() {
-                return (tag, ended.unwrap_or_else(|_| panic!("{tag} was not done")));
+            match workers.pop() {
+                Some((tag, Outcome::Ended(ended))) => return (tag, ended),
+                Some((tag, _)) => panic!("{tag} has not ended"),
+                None => {}
             }
             cairn_rdma::wake::wait_readable([workers.wake_fd()], Some(Duration::from_secs(1)));
             workers.clear();

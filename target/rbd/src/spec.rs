@@ -4,7 +4,7 @@ use std::fmt;
 use std::path::PathBuf;
 
 /// Which image, and the user who opens it.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Spec {
     /// Pool.
     pub pool: String,

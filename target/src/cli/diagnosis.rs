@@ -10,7 +10,8 @@ use cairn_fabric::tos::Tos;
 use clap::Args;
 use nvme_proto::limits::PAGE_BYTES;
 
-use super::{PROGRAM, probe};
+use super::probe;
+use crate::ending::CALLER;
 use crate::placement;
 
 /// Bytes of a submission queue entry, and of the memory that a receive takes
@@ -57,7 +58,7 @@ fn intent(config: Option<&Config>) -> Intent {
         };
         let defaults = Config::from_flags(&anywhere).expect("these are right");
         return Intent {
-            program: PROGRAM,
+            caller: CALLER,
             addresses: Vec::new(),
             tos: Vec::new(),
             partitions: Vec::new(),
@@ -68,7 +69,7 @@ fn intent(config: Option<&Config>) -> Intent {
     let mut listeners = config.listeners.iter();
     let addresses = listeners.clone().map(|listener| listener.address);
     Intent {
-        program: PROGRAM,
+        caller: CALLER,
         addresses: addresses
             .filter(|address| !address.is_unspecified())
             .collect(),

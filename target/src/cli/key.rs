@@ -1,13 +1,18 @@
 //! `cairn-target key`: secrets for DH-HMAC-CHAP.
 
-use std::fs::OpenOptions;
-use std::io::{Read, Write};
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use clap::Subcommand;
 use nvme_auth::{Hash, Secret};
+use zeroize::Zeroizing;
+
+/// Bytes of a file that may hold a secret: more than the longest secret has, with room for spaces.
+const FILE_BYTES_MAX: usize = 1024;
 
 /// What the command line asks for.
 #[derive(Debug, Subcommand)]
@@ -100,14 +105,34 @@ fn generate(hash: Option<Hash>, bytes: Option<usize>, output: Option<&Path>) -> 
     written.map_err(|error| format!("cannot write {}: {error}", path.display()))
 }
 
-fn check(path: &Path) -> Result<(), String> {
-    let mut text = String::new();
-    let read = if path == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text)
+/// The bytes of a file, or of standard input. They are wiped when they are dropped; a buffer that
+/// grows or that belongs to the library would keep a copy.
+fn read(path: &Path) -> io::Result<Zeroizing<Vec<u8>>> {
+    let mut file = if path == Path::new("-") {
+        File::from(io::stdin().as_fd().try_clone_to_owned()?)
     } else {
-        std::fs::File::open(path).and_then(|mut file| file.read_to_string(&mut text))
+        File::open(path)?
     };
-    read.map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let mut bytes = Zeroizing::new(vec![0; FILE_BYTES_MAX]);
+    let mut length = 0;
+    loop {
+        match file.read(&mut bytes[length..]) {
+            Ok(0) => break,
+            Ok(more) => length += more,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    if length == FILE_BYTES_MAX {
+        return Err(io::Error::other("it is too large for a secret"));
+    }
+    bytes.truncate(length);
+    Ok(bytes)
+}
+
+fn check(path: &Path) -> Result<(), String> {
+    let text = read(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?;
+    let text = std::str::from_utf8(&text).unwrap_or_default();
     let secret: Secret = text
         .parse()
         .map_err(|error| format!("{}: {error}", path.display()))?;
@@ -134,6 +159,9 @@ mod tests {
         let text = std::fs::read_to_string(&path).unwrap();
         assert!(text.starts_with("DHHC-1:02:"), "{}", &text[..10]);
         check(&path).unwrap();
+        std::fs::write(folder.path().join("large"), [b'D'; FILE_BYTES_MAX]).unwrap();
+        let large = check(&folder.path().join("large")).unwrap_err();
+        assert!(large.contains("too large"), "{large}");
         let again = generate(None, None, Some(&path)).unwrap_err();
         assert!(again.contains("exists"), "{again}");
         assert_eq!(std::fs::read_to_string(&path).unwrap(), text);

@@ -23,12 +23,13 @@ use cairn_fabric::doctor::Severity;
 use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
+use crate::ending::CALLER;
 use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
 
 /// The name that people type.
-const PROGRAM: &str = "cairn-target";
+const PROGRAM: &str = CALLER.target;
 
 #[derive(Debug, Parser)]
 #[command(
@@ -183,7 +184,7 @@ pub fn main() -> ExitCode {
         }
         Command::Manual { folder } => clap_mangen::generate_to(Cli::command(), &folder)
             .map_err(|error| format!("error: {}: {error}", folder.display())),
-        Command::Fabric(args) => return cairn_fabric::cli::fabric(&args, PROGRAM),
+        Command::Fabric(args) => return cairn_fabric::cli::fabric(&args, CALLER),
         Command::Doctor(doctor) => return ExitCode::from(diagnosis::run(&doctor)),
     };
     match result {

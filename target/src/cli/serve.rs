@@ -21,7 +21,7 @@ use crate::steering::{self, Steering};
 /// For a healthy target to show that it makes progress, on a machine that is busy.
 const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 
-/// Serves until told to stop.
+/// Serves until a signal to stop.
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut source = serve.source();
     let (text, config) = source.read().map_err(|error| error.to_string())?;
@@ -89,7 +89,7 @@ fn start(
     }
 }
 
-/// Reloads when it is told to, until it is told to stop.
+/// Reloads at each signal to reload, until the signal to stop.
 async fn follow(
     target: &Target,
     steering: &Steering,

@@ -36,7 +36,7 @@ use reporter::Reporter;
 /// How often to look whether reactors have made a round.
 const LOOK_INTERVAL: Duration = Duration::from_millis(2);
 
-/// All that there is to tell of. Nothing of it is changed by telling.
+/// What the metrics are read from. Reading changes none of it.
 #[derive(Debug)]
 pub(crate) struct Observed {
     registry: Arc<Registry>,

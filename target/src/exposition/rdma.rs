@@ -204,7 +204,7 @@ mod tests {
         page.write()
     }
 
-    fn assert_told(text: &str, lines: &[&str]) {
+    fn assert_reported(text: &str, lines: &[&str]) {
         for line in lines {
             let has = text.lines().any(|own| own == *line);
             assert!(has, "{line} is not in\n{text}");
@@ -219,7 +219,7 @@ mod tests {
              counters/port_rcv_packets = 7\nhw_counters/out_of_sequence = 3\n",
         );
         let text = reported("mlx5_0", true, &machine);
-        assert_told(
+        assert_reported(
             &text,
             &[
                 "cairn_rdma_device_info{device=\"mlx5_0\",provider=\"verbs\",\
@@ -247,7 +247,7 @@ mod tests {
         let changes = "[/sys/class/infiniband/rxe0/ports/1]\n\
                        hw_counters/sent_pkts = 11\nhw_counters/rcvd_seq_err = 2\n";
         let text = reported("rxe0", true, &recorded("rxe", changes));
-        assert_told(
+        assert_reported(
             &text,
             &[
                 "cairn_rdma_port_packets_total{device=\"rxe0\",port=\"1\",direction=\"transmit\"} 11",
@@ -266,12 +266,12 @@ mod tests {
         let text = reported("soft-192.0.2.1", true, &recorded("no-device", ""));
         let info = "cairn_rdma_device_info{device=\"soft-192.0.2.1\",provider=\"verbs\",\
                     driver=\"\",firmware=\"\"} 1";
-        assert_told(&text, &[info]);
+        assert_reported(&text, &[info]);
         assert!(!text.contains("cairn_rdma_port"));
     }
 
     #[test]
-    fn of_a_device_that_is_gone_only_what_was_seen_is_told() {
+    fn of_a_removed_device_only_what_was_seen_is_reported() {
         let text = reported("mlx5_0", false, &recorded("healthy", ""));
         assert!(text.contains("cairn_rdma_qp_events_total"));
         assert!(!text.contains("device_info") && !text.contains("hw_counter"));

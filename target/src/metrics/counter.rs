@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_counted_is_nothing_told() {
+    fn nothing_counted_is_nothing_reported() {
         assert_eq!(CodeCounts::<2>::default().each().count(), 0);
     }
 }

@@ -263,7 +263,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_recorder_hears_the_count_the_buckets_and_the_sum(
+        fn a_recorder_receives_the_count_the_buckets_and_the_sum(
             samples in proptest::collection::vec(0u64..1 << 36, 1..50)
         ) {
             let values = recorded(&samples);

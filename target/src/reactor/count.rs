@@ -85,7 +85,7 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
 
 /// The response of a command is acknowledged.
 #[inline]
-pub(super) fn count_way(
+pub(super) fn count_latency(
     request: &Request,
     association: Option<&Association>,
     disks: &Disks,

@@ -394,7 +394,7 @@ impl Disks {
         table.find(nsid)
     }
 
-    /// Nothing of a request is left: neither its disk nor its subsystem is busy with it.
+    /// Nothing of a request is left: neither its disk nor its subsystem counts it any longer.
     #[inline]
     pub(crate) fn end(&mut self, request: &mut Request, ring: &mut Ring) {
         if let Some(subsystem) = request.subsystem.take() {

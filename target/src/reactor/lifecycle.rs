@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cairn_fabric::trouble::{self, End};
+use cairn_fabric::trouble;
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Device, DisconnectReason, Event, QpOptions, WorkStatus, peer_detail, peer_line};
 use nvme_proto::wire::IntoBytes;
@@ -12,7 +12,7 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus};
 use super::port::{PORTS_MAX, Port};
 use super::queues::Broken;
 use super::{Reactor, fetch, overdue, receive, sent, shed};
-use crate::ending::Ending;
+use crate::ending::{CALLER, Ending};
 use crate::ids::QpairId;
 use crate::qpair::{Accepted, QueuePair, State};
 use crate::registry::{Admitted, ControlMessage, KEEP_ALIVE_EXPIRED};
@@ -62,7 +62,7 @@ impl Reactor {
             return;
         };
         let known = trouble::of_nvme_reject(RejectStatus::NO_RESOURCES.0);
-        let reason = format!("{reason}; {}", known.line(End::Target, address.ip()));
+        let reason = format!("{reason}; {}", known.line(CALLER, address.ip()));
         peer_line!(warn, line, %address, device, reason, "connection refused");
     }
 

@@ -3,7 +3,7 @@
 use cairn_rdma::WorkStatus;
 
 use super::command::Command;
-use super::count::count_way;
+use super::count::count_latency;
 use super::io::Io;
 use super::queues::{Broken, Queues};
 use super::time::Now;
@@ -33,7 +33,7 @@ pub(super) fn send_ended(
     queue.work_returned(now.at);
     let others_wait = queue.is_open() && queue.has_waiting();
     if status.is_success() && !close_after {
-        count_way(request, queue.association.as_ref(), &io.disks, now.ns);
+        count_latency(request, queue.association.as_ref(), &io.disks, now.ns);
     }
     free(command, io);
     if !status.is_success() {

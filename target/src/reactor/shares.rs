@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn with_plenty_everybody_is_within_its_share() {
+    fn with_plenty_each_host_is_within_its_share() {
         for (total, reserve) in [(1024, 64), (64, 8), (65, 8), (66, 8)] {
             let plenty = Stock::plenty(total, reserve);
             let held = total - plenty;

@@ -83,7 +83,7 @@ pub(crate) enum Message {
         /// Which.
         place: PlaceId,
     },
-    /// Abort a command if that is still possible, and tell the subsystem.
+    /// Abort a command if that is still possible, and report the result to the subsystem.
     Abort {
         /// The queue of the command.
         qpair: QpairId,

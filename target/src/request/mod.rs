@@ -500,7 +500,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "came too late")]
-    fn a_late_completion_finds_nobody() {
+    fn a_late_completion_finds_no_request() {
         let (mut table, first, second) = table_of_two();
         let late = WorkId::decode(table.work_id(first, WorkKind::Send));
         assert_eq!(table.find(late), first);

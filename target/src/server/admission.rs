@@ -6,7 +6,7 @@ use std::sync::Arc;
 use cairn_config::Roce;
 use cairn_fabric::priorities::Priorities;
 use cairn_fabric::source::Live;
-use cairn_fabric::trouble::{self, End};
+use cairn_fabric::trouble;
 use cairn_rdma::log::Topic;
 use cairn_rdma::{ConnRequest, peer_line};
 use nvme_proto::controller::connect;
@@ -15,6 +15,7 @@ use nvme_proto::wire::{IntoBytes, Nqn};
 
 use super::control::{Control, QUEUE_PAIRS_MAX, QUEUE_PAIRS_RESERVED};
 use crate::ana::ListenerShared;
+use crate::ending::CALLER;
 use crate::marking::MarkingPolicy;
 use crate::registry::{Admitted, Evicted, Full, Load, Mailbox, Message, Place};
 
@@ -52,7 +53,7 @@ impl Refused {
     /// What our log says.
     fn reason(&self, peer: IpAddr) -> String {
         match self {
-            Self::Status(status) => trouble::of_nvme_reject(status.0).line(End::Target, peer),
+            Self::Status(status) => trouble::of_nvme_reject(status.0).line(CALLER, peer),
             Self::Full(full) => full.to_string(),
             Self::Drained => "the listener is drained: cairn-target drain --undo ends that".into(),
         }

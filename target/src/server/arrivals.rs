@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files_of_the_folder_are_no_news() {
+    fn other_files_of_the_folder_are_ignored() {
         let folder = tempfile::tempdir().unwrap();
         let disk = folder.path().join("disk");
         let paths = Paths::of(&[disk]).unwrap();

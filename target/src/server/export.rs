@@ -17,7 +17,6 @@ use super::StartError;
 use super::control::Control;
 use super::opening::Place;
 use super::reactors::Task;
-use crate::image::{name_of, spec};
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::outlook::Thing;
 use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
@@ -406,7 +405,7 @@ fn open_backend(
                 // A control plane that has ended serves nothing.
                 let _ = control.send(ControlMessage::DiskChanged);
             });
-            Backend::open_image(&spec(image), block_bytes, claim, on_change)
+            Backend::open_image(image, block_bytes, claim, on_change)
         }
         Backing::Memory { bytes } => Backend::memory(*bytes, block_bytes),
         Backing::Null { bytes } => Backend::null(*bytes, block_bytes, transfer_bytes),
@@ -425,7 +424,7 @@ fn preferred(of_disk: cairn_disk::Preferred) -> Preferred {
 fn describe(backing: &Backing) -> String {
     match backing {
         Backing::Disk(path) => path.display().to_string(),
-        Backing::Rbd(image) => name_of(image),
+        Backing::Rbd(image) => image.to_string(),
         Backing::Memory { .. } => "memory".to_owned(),
         Backing::Null { .. } => "null".to_owned(),
     }

@@ -256,7 +256,7 @@ impl Target {
         self.started.outlook.clone()
     }
 
-    /// Where it told metrics when it started, if anywhere.
+    /// Where it served metrics when it started, if anywhere.
     #[must_use]
     pub fn metrics_address(&self) -> Option<SocketAddr> {
         self.started.metrics

@@ -17,7 +17,6 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::StartError;
 use super::control::Control;
-use crate::image::name_of;
 use crate::namespace::Namespace;
 use crate::panics::{Part, confine_part};
 
@@ -439,7 +438,7 @@ impl Control {
 fn path_of(backing: &Backing) -> Option<PathBuf> {
     match backing {
         Backing::Disk(path) => Some(path.clone()),
-        Backing::Rbd(image) => Some(PathBuf::from(name_of(image))),
+        Backing::Rbd(image) => Some(PathBuf::from(image.to_string())),
         Backing::Memory { .. } | Backing::Null { .. } => None,
     }
 }

@@ -12,7 +12,7 @@ const DRAIN_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) const STOP_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How often to look whether flushes have ended.
-const ERRAND_INTERVAL: Duration = Duration::from_millis(10);
+const FLUSH_INTERVAL: Duration = Duration::from_millis(10);
 
 impl Control {
     /// Stops listening, finishes what is in progress, disconnects, ends.
@@ -29,12 +29,12 @@ impl Control {
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
         let stopped = self.stop_reactors(deadline);
-        stopped.and(self.finish_errands(deadline).await)
+        stopped.and(self.finish_flushes(deadline).await)
     }
 
     /// Waits for flushes that hosts asked for as they shut down.
-    async fn finish_errands(&mut self, deadline: Instant) -> Result<(), String> {
-        while self.has_errands() {
+    async fn finish_flushes(&mut self, deadline: Instant) -> Result<(), String> {
+        while self.has_flushes() {
             if Instant::now() >= deadline {
                 return Err(format!(
                     "{} flushes have not ended: what hosts wrote last may not be durable; look \
@@ -42,13 +42,13 @@ impl Control {
                     self.reactors.tasks()
                 ));
             }
-            tokio::time::sleep(ERRAND_INTERVAL).await;
+            tokio::time::sleep(FLUSH_INTERVAL).await;
         }
         Ok(())
     }
 
     /// Whether a flush is under way, or begins after one that has just ended.
-    fn has_errands(&mut self) -> bool {
+    fn has_flushes(&mut self) -> bool {
         while let Ok(message) = self.messages.try_recv() {
             self.message(message);
         }

@@ -191,12 +191,12 @@ impl Methods {
                 self.log.set(&filter).map_err(Error::invalid)?;
                 Ok(json!(true))
             }
-            _ => self.own_ways(method, params).await,
+            _ => self.own_methods(method, params).await,
         }
     }
 
     /// Those about listeners and hosts.
-    async fn own_ways(&self, method: &str, params: Params) -> Answer {
+    async fn own_methods(&self, method: &str, params: Params) -> Answer {
         match method {
             "cairn_listener_list" => {
                 read::<Nothing>(params)?;

@@ -10,8 +10,6 @@ use cairn_config::{
     NewSubsystem, Reactors,
 };
 
-use crate::image::name_of;
-
 /// What errors call the configuration of a target without a file.
 const NO_FILE: &str = "the configuration";
 
@@ -147,7 +145,7 @@ impl Source {
 pub(super) fn export_of(backing: &Backing) -> String {
     match backing {
         Backing::Disk(path) => path.display().to_string(),
-        Backing::Rbd(image) => name_of(image),
+        Backing::Rbd(image) => image.to_string(),
         Backing::Memory { bytes } => format!("mem:{bytes}"),
         Backing::Null { bytes } => format!("null:{bytes}"),
     }

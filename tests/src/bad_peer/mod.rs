@@ -2,7 +2,7 @@
 //!
 //! Each case opens its own connections and speaks in raw capsules. While it
 //! does, a well-behaved bystander has an association with the same subsystem:
-//! its I/O must work before and after, and so must a newcomer's. The cases
+//! its I/O must work before and after, and so must that of a host that connects later. The cases
 //! write to the namespace: point them at an unused one.
 
 mod capsules;

@@ -203,7 +203,7 @@ impl Peer {
         self.wait_ready(admin, true)
     }
 
-    /// Waits until CSTS.RDY is as it shall be.
+    /// Waits until CSTS.RDY has the expected value.
     pub(super) fn wait_ready(&mut self, admin: QpId, ready: bool) -> Result<()> {
         let deadline = Instant::now() + self.setting.patience;
         loop {

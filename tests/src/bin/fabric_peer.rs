@@ -82,13 +82,13 @@ fn main() -> Result<ExitCode> {
     };
     match arguments.role {
         Role::Answer { at, invalidate } => {
-            let (news, events) = crossbeam_channel::unbounded();
+            let (sender, events) = crossbeam_channel::unbounded();
             let options = ListenOptions {
                 address: at,
                 backlog: 8,
                 pkey: arguments.pkey,
             };
-            let sink = Box::new(move |event| drop(news.send(event)));
+            let sink = Box::new(move |event| drop(sender.send(event)));
             let listener = provider.listen(&options, sink)?;
             println!("listening {}", listener.local_addr());
             answer(&events, &qp, invalidate)
@@ -250,7 +250,7 @@ impl End {
         landed
     }
 
-    /// News, said aloud.
+    /// Takes the events, and prints them.
     fn events(&mut self) -> Vec<Event> {
         let mut events = Vec::new();
         self.endpoint.poll_events(&mut events);

@@ -50,7 +50,7 @@ fn main() -> Result<()> {
         let end = Instant::now() + Duration::from_secs(1);
         let before: Vec<u64> = load.disk.paths().map(|path| path.commands).collect();
         load.run_until("a second", |load| {
-            tell_events(load);
+            print_events(load);
             Instant::now() >= end
         });
         for (path, before) in load.disk.paths().zip(before) {
@@ -69,7 +69,7 @@ fn main() -> Result<()> {
     Ok(())
 }
 
-fn tell_events(load: &mut Load) {
+fn print_events(load: &mut Load) {
     while let Some((path, event)) = load.disk.take_event() {
         println!("path {path}: {event:?}");
     }

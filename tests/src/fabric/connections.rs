@@ -24,12 +24,12 @@ suite! {
     dropped_listener_refuses: "a dropped listener refuses newcomers and spares its connections",
     taken_address_is_refused: "a second listener on an address is refused: it is in use",
     other_partitions_are_refused: "a listener accepts the members of its partition alone",
-    read_depths_are_told: "the target learns how many READs the host sends and answers",
+    read_depths_are_exchanged: "the target learns how many READs the host sends and answers",
     host_disconnects: "the host disconnects: the target gets the event, both close",
     target_disconnects: "the target disconnects: the host gets the event, both close",
-    both_disconnect: "both say goodbye at once: both close",
+    both_disconnect: "both disconnect at once: both close",
     disconnect_twice_is_harmless: "disconnecting a closing or closed queue pair does nothing",
-    silent_work_holds_nobody_up: "unsignaled work that has succeeded does not hold up its queue pair's end",
+    silent_work_holds_up_no_other: "unsignaled work that has succeeded does not hold up its queue pair's end",
     host_gives_up_early: "a host that leaves before it is accepted leaves nothing behind",
     host_vanishes: "a host that drops its endpoint is noticed by the target",
     closed_queue_pair_refuses_work: "posting on a closed queue pair is Broken",
@@ -122,11 +122,11 @@ fn dropped_request_rejects(setting: &Setting) -> Result<()> {
 
 fn no_listener_refuses(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
-    let nobody = {
+    let empty = {
         let other = super::pair::Door::open(setting)?;
         other.address()
     };
-    let options = connect_options(nobody, &QpOptions::default());
+    let options = connect_options(empty, &QpOptions::default());
     let host = pair.host.endpoint.connect(&options, &[])?;
     refused(&mut pair, host)
 }
@@ -204,7 +204,7 @@ fn other_partitions_are_refused(setting: &Setting) -> Result<()> {
     Ok(())
 }
 
-fn read_depths_are_told(setting: &Setting) -> Result<()> {
+fn read_depths_are_exchanged(setting: &Setting) -> Result<()> {
     let mut pair = Pair::open(setting)?;
     let limits = pair.host.endpoint.limits();
     for (initiator_depth, responder_resources) in [(4, 8), (0, 3), (2, 0)] {
@@ -277,7 +277,7 @@ fn disconnect_twice_is_harmless(setting: &Setting) -> Result<()> {
     pair.close(next)
 }
 
-fn silent_work_holds_nobody_up(setting: &Setting) -> Result<()> {
+fn silent_work_holds_up_no_other(setting: &Setting) -> Result<()> {
     // What a device may take to say that nothing comes any more. A machine may be as
     // slow, but hardly each time.
     const DEADLINE: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! What a bad key, a long message or a goodbye does to outstanding work.
+//! What a bad key, a long message or a disconnect does to outstanding work.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ suite! {
     work_behind_a_failure_is_flushed: "what was posted behind a failing work completes as Flushed, in order",
     failure_spares_the_others: "a broken connection does not disturb its endpoint's others",
     host_leaves_with_work_outstanding: "disconnecting flushes every outstanding work, then Closed",
-    peer_leaves_with_work_outstanding: "a peer's goodbye flushes every outstanding work, then Closed",
+    peer_leaves_with_work_outstanding: "a peer's disconnect flushes every outstanding work, then Closed",
     receives_outlive_connections: "receives of the shared queue serve the next connection",
 }
 

@@ -20,7 +20,7 @@ pub(super) const PATIENCE: Duration = Duration::from_secs(20);
 /// How long to watch for something that must not happen.
 pub(super) const QUIET: Duration = Duration::from_millis(30);
 
-/// A listener and its news.
+/// A listener and its events.
 pub(super) struct Door {
     listener: Box<dyn Listener>,
     events: Receiver<ListenerEvent>,

@@ -19,9 +19,9 @@ use crate::node::{DATA, Node};
 suite! {
     message_wakes: "a message makes an armed endpoint's descriptor readable",
     own_completion_wakes: "so does the completion of the sleeper's own work",
-    goodbye_wakes: "so does the peer's goodbye",
+    disconnect_wakes: "so does the peer's disconnect",
     arm_says_when_something_is_there: "arming says that there is something to poll already",
-    idle_endpoint_sleeps: "an endpoint without news lets its thread sleep",
+    idle_endpoint_sleeps: "an endpoint without events lets its thread sleep",
 }
 
 fn message_wakes(setting: &Setting) -> Result<()> {
@@ -47,11 +47,11 @@ fn own_completion_wakes(setting: &Setting) -> Result<()> {
     bed.finish()
 }
 
-fn goodbye_wakes(setting: &Setting) -> Result<()> {
+fn disconnect_wakes(setting: &Setting) -> Result<()> {
     let mut bed = Bed::make(setting)?;
     let qp = bed.qp;
     bed.order(Order::Leave)?;
-    let event = bed.sleep_until("news", |node| node.take_event(about(qp)))?;
+    let event = bed.sleep_until("an event", |node| node.take_event(about(qp)))?;
     ensure!(
         matches!(event, Event::Disconnected { .. }),
         "it was {event:?}"

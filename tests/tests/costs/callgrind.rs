@@ -144,7 +144,7 @@ fn a_dump_is_read() {
         system_calls: 9,
     };
     assert_eq!(sum(|name| name == "caller"), cost);
-    assert_eq!(sum(|name| name == "nobody"), Cost::default());
+    assert_eq!(sum(|name| name == "absent"), Cost::default());
     assert_eq!(profile.functions["caller"].instructions, 12);
     assert_eq!(profile.functions().count(), 2);
 }

@@ -204,8 +204,8 @@ impl Counted {
             panic!("{error}: is valgrind installed? \"apt-get install valgrind\" brings it")
         });
         let said = String::from_utf8_lossy(&output.stdout);
-        let complaints = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{valgrind:?}: {said}{complaints}");
+        let stderr = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{valgrind:?}: {said}{stderr}");
         let dump = std::fs::read(file.with_extension("2")).expect("the second dump");
         let figures: HashMap<&str, f64> = said
             .lines()

@@ -92,7 +92,7 @@ fn only_allowed_addresses_get_in() {
 
 /// IBTA 10.9.3: those of its own partition, but for limited members among themselves.
 #[test]
-fn a_listener_hears_the_members_of_its_partition_alone() {
+fn a_listener_accepts_the_members_of_its_partition_alone() {
     let disks = subsystem(NQN, &["mem:1MiB"]);
     let pkey = |bits| PKey::new(bits).unwrap();
     for (own, members, others) in [

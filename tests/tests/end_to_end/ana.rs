@@ -129,7 +129,7 @@ fn a_namespace_moves_to_another_group_under_its_users() {
 }
 
 #[test]
-fn a_reload_without_news_is_silent() {
+fn a_reload_without_changes_is_silent() {
     let target = TestTarget::start_as(&two_groups(), "");
     let mut host = listener(&target);
     let before = states(&mut host);

@@ -1,6 +1,6 @@
 //! The dashboard for Grafana, as far as it can be held to account without one: what Grafana's
 //! dashboard model demands, PromQL that Prometheus parses, and metrics and labels that a target
-//! tells.
+//! has.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
@@ -155,7 +155,7 @@ fn labels_of(series: &str, metrics: &BTreeMap<String, Documented>) -> Option<BTr
 }
 
 #[test]
-fn it_asks_for_metrics_and_labels_that_a_target_tells() {
+fn it_queries_metrics_and_labels_that_a_target_has() {
     let metrics = documented();
     assert!(queries().len() > 20);
     for query in queries() {

@@ -90,7 +90,7 @@ fn null_forgets() {
 }
 
 #[test]
-fn compare_tells_alike_from_different() {
+fn compare_distinguishes_alike_from_different() {
     let file = Scratch::new("compare", 8 << 20);
     let target = TestTarget::with_namespaces(&["mem:8MiB", &file.export(512)]);
     let mut host = target.connect("a");

@@ -11,7 +11,7 @@ use nvme_proto::wire::log::{
     AddressFamily, DiscoveryEntry, RdmaTsas, SubsystemType, TransportType,
 };
 
-/// Patience with news that there will be, and with such that there will not.
+/// How long to wait for an event that comes, and for one that must not come.
 const LONG: Duration = Duration::from_secs(20);
 const SHORT: Duration = Duration::from_millis(20);
 

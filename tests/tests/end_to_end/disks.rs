@@ -264,7 +264,7 @@ fn a_disk_behind_the_page_cache_is_not_shared() {
 
 /// The system reports a lost write to one flush. All hosts, all queues have to know.
 #[test]
-fn a_failed_flush_fails_for_everybody_until_the_disk_flushes_again() {
+fn a_failed_flush_fails_for_all_hosts_until_the_disk_flushes_again() {
     let disk = Scratch::in_memory("flush", SIZE);
     let simulated = SimulatedDisk::register(disk.path(), &Clock::default(), 1).unwrap();
     let toml = format!(

@@ -32,9 +32,9 @@ fn changed_namespaces(host: &mut Host) -> Vec<u32> {
 fn a_new_namespace_is_announced_to_all_who_listen() {
     let target = TestTarget::with_namespaces(&["mem:1MiB"]);
     let (mut a, mut b) = (listener(&target, "a"), listener(&target, "b"));
-    let mut options = target.options("deaf");
+    let mut options = target.options("without_events");
     options.events = AsyncEventConfig(0);
-    let mut deaf = target.try_connect(options).unwrap();
+    let mut without_events = target.try_connect(options).unwrap();
     Disk::new(&mut a, 1).write(0, &bytes(1, 4096), Transfer::Keyed);
 
     target.reload(&subsystem(NQN, &["mem:1MiB", "mem:2MiB"]));
@@ -50,9 +50,9 @@ fn a_new_namespace_is_announced_to_all_who_listen() {
         Disk::new(&mut a, 1).read(0, 4096, Transfer::Keyed),
         bytes(1, 4096)
     );
-    assert_eq!(deaf.active_namespaces().unwrap(), [1, 2]);
-    assert!(deaf.take_event().is_none());
-    for host in [a, b, deaf] {
+    assert_eq!(without_events.active_namespaces().unwrap(), [1, 2]);
+    assert!(without_events.take_event().is_none());
+    for host in [a, b, without_events] {
         host.shutdown().unwrap();
     }
     target.stop();

@@ -37,7 +37,7 @@ fn a_silent_host_is_let_go_and_others_stay() {
     target.stop();
 }
 
-/// Reads CSTS until it shows what it shall.
+/// Reads CSTS until it has the expected value.
 fn wait_for_csts(host: &mut Host, reached: impl Fn(Csts) -> bool) {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
@@ -129,12 +129,12 @@ fn an_abort_is_answered_and_so_is_what_it_aborts() {
 }
 
 #[test]
-fn a_target_that_stops_says_goodbye_to_its_hosts() {
+fn a_target_that_stops_disconnects_its_hosts() {
     let target = TestTarget::start(&subsystem(NQN, &["mem:1MiB"]));
     let mut hosts = [target.connect("a"), target.connect("b")];
     target.stop();
     for host in &mut hosts {
-        host.wait_until("the goodbye", |host| {
+        host.wait_until("the disconnect", |host| {
             (!host.is_up(0) && !host.is_up(1)).then_some(())
         })
         .unwrap();

@@ -311,7 +311,7 @@ fn waits_for_a_queue_pairs_own_work_are_counted() {
 }
 
 #[test]
-fn reading_metrics_disturbs_nobody() {
+fn reading_metrics_disturbs_no_host() {
     let target = target_with(&["mem:16MiB block_size = 512"]);
     let mut host = connect(&target, "undisturbed");
     let over = AtomicBool::new(false);
@@ -341,7 +341,7 @@ fn reading_metrics_disturbs_nobody() {
 }
 
 #[test]
-fn reactors_devices_and_the_process_are_told_of() {
+fn reactors_devices_and_the_process_are_reported() {
     let target = target_with(&["mem:1MiB block_size = 512"]);
     let mut host = connect(&target, "present");
     repeat(1, &mut host, 1, command::read(1, 0, 8), 4 * KIB);
@@ -402,7 +402,7 @@ fn the_port_answers_requests_and_nothing_else() {
 }
 
 #[test]
-fn whoever_says_nothing_keeps_nobody_else_out() {
+fn silent_clients_keep_no_other_out() {
     let target = target_with(&["mem:1MiB"]);
     let connect = || std::net::TcpStream::connect(target.metrics_address()).unwrap();
     // As many as there may be at a time: one more ends the oldest.
@@ -468,22 +468,24 @@ pub(crate) fn documented() -> BTreeMap<String, Documented> {
 }
 
 #[test]
-fn all_that_is_told_is_documented() {
-    let page = include_str!("../../../docs/metrics.md");
+fn all_metrics_are_documented() {
+    let manual = include_str!("../../../docs/metrics.md");
     let target = target_with(&["mem:1MiB block_size = 512"]);
-    let mut host = connect(&target, "told");
+    let mut host = connect(&target, "documented");
     repeat(1, &mut host, 1, command::read(1, 0, 8), 4 * KIB);
-    let told = target.scrape();
-    assert!(told.types().len() > 40);
-    for (name, of) in told.types() {
-        let row = page.lines().find(|row| row.contains(&format!("`{name}`")));
+    let page = target.scrape();
+    assert!(page.types().len() > 40);
+    for (name, of) in page.types() {
+        let row = manual
+            .lines()
+            .find(|row| row.contains(&format!("`{name}`")));
         let row = row.unwrap_or_else(|| panic!("{name} has no row"));
         assert!(row.contains(&format!("| {of}")), "{row} is not a {of}");
     }
     let documented = documented();
     let mut seen = BTreeSet::new();
-    for (series, labels) in told.labels() {
-        let known = |name: &str| told.types().contains_key(name);
+    for (series, labels) in page.labels() {
+        let known = |name: &str| page.types().contains_key(name);
         let parts = ["", "_bucket", "_sum", "_count"];
         let stems = parts.iter().filter_map(|part| series.strip_suffix(part));
         let name = { stems }.find(|stem| known(stem)).expect("it has a type");

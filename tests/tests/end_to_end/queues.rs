@@ -177,7 +177,7 @@ fn several_hosts_at_once() {
 }
 
 #[test]
-fn sqhd_is_told_unless_the_host_does_not_want_it() {
+fn sqhd_is_sent_unless_the_host_disables_it() {
     let target = TestTarget::with_namespaces(&["null:1GiB"]);
     for disable in [false, true] {
         let mut options = target.options("a");

@@ -136,7 +136,7 @@ struct Storm {
 
 #[derive(Clone, Copy, Default)]
 struct Lane {
-    /// What the block holds; with a write outstanding, what it shall.
+    /// What the block holds; with a write outstanding, what it will hold.
     seed: u64,
     write: bool,
     ticket: Option<Ticket>,
@@ -200,7 +200,7 @@ impl Storm {
     fn check(&mut self, ticket: Ticket, answer: Result<Response, HostError>) {
         let mine = |lane: &Lane| lane.ticket == Some(ticket);
         let at = self.lanes.iter().position(mine);
-        let at = at.expect("an answer is somebody's, and comes once");
+        let at = at.expect("each answer belongs to one command, and comes once");
         self.lanes[at].ticket = None;
         self.answered += 1;
         let lane = self.lanes[at];

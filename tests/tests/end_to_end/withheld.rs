@@ -60,7 +60,7 @@ fn a_host_that_takes_few_responses_has_no_longer() {
 /// One answer of each queue in five seconds, of the admin queue, too.
 fn seldom(bed: &Bed) {
     for queue in 0..=usize::from(QUEUES) {
-        bed.network.answer_one(STALLER, queue);
+        bed.network.release_one(STALLER, queue);
     }
 }
 
@@ -101,7 +101,7 @@ fn stall(name: &str, deadline: Duration, withheld: Withheld, sqe: &Sqe, answer: 
     assert!(took >= deadline, "given up after {took:?}");
     assert!(took < 3 * deadline, "held for {took:?}");
     bed.check_io(bystander, 1);
-    bed.network.answer_all(STALLER);
+    bed.network.release_all(STALLER);
     bed.quiet();
 }
 

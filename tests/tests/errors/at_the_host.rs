@@ -51,7 +51,7 @@ fn each_refusal_of_a_target_is_explained() {
 }
 
 #[test]
-fn a_port_where_nobody_listens_is_told_from_a_refusal() {
+fn a_port_without_a_listener_is_distinguished_from_a_refusal() {
     for place in Place::both() {
         // The address is in use, or the soft provider would have no answer.
         let fake = Fake::open(&place);

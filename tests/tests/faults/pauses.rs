@@ -81,7 +81,7 @@ fn stop_and_look(disk: &Scratch) {
 }
 
 #[test]
-fn a_short_stop_of_a_target_costs_nobody_an_error() {
+fn a_short_stop_of_a_target_costs_no_host_an_error() {
     let disk = Scratch::in_memory("short-stop", DISK_BYTES);
     let targets = two_targets(&disk);
     let mut load = load(&targets);

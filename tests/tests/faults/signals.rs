@@ -56,7 +56,7 @@ fn sigterm_ends_a_target_that_flushes_for_a_host_in_vain() {
 }
 
 #[test]
-fn sighup_with_a_disk_that_does_not_open_leaves_everybody_connected() {
+fn sighup_with_a_disk_that_does_not_open_leaves_all_hosts_connected() {
     let Some(disk) = FaultyDisk::mount("sighup", 1 << 20) else {
         return;
     };

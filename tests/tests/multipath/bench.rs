@@ -71,7 +71,7 @@ fn a_target_is_killed_during_a_verified_bench_and_no_error_is_seen() {
     let [job] = &result.jobs[..] else {
         panic!("one job")
     };
-    assert_eq!((job.error.as_ref(), &job.complaints), (None, &vec![]));
+    assert_eq!((job.error.as_ref(), &job.mismatches), (None, &vec![]));
     assert!(job.stats.verified > 0);
     let done: u64 = Direction::ALL.iter().map(|&d| job.stats.of(d).ios).sum();
     let back = killer.at_return.expect("I/O went on without the target");

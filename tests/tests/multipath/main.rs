@@ -323,7 +323,7 @@ fn a_path_to_another_namespace_is_not_used() {
     );
     let named =
         |disk| "uuid = \"00000000-0000-4000-8000-000000000001\"\n".to_owned() + &shared(disk);
-    for (one, two, complaint) in [
+    for (one, two, expected) in [
         (shared(&disk), named(&disk), "identifiers"),
         (shared(&disk), shared(&larger), "identifiers"),
         (named(&disk), named(&larger), "blocks"),
@@ -342,7 +342,7 @@ fn a_path_to_another_namespace_is_not_used() {
         let [(path, why)] = &refused[..] else {
             panic!("{refused:?}")
         };
-        assert!(why.contains(complaint), "{why}");
+        assert!(why.contains(expected), "{why}");
         let states: Vec<_> = multipath.paths().collect();
         assert!(
             !states[*path].usable && states[1 - path].usable,
@@ -398,8 +398,8 @@ fn without_any_usable_path_connecting_says_why() {
         timeout: Duration::from_secs(1),
         ..one.options()
     };
-    let nobody = connect(&[hasty], MultipathOptions::new(1)).unwrap_err();
+    let result = connect(&[hasty], MultipathOptions::new(1)).unwrap_err();
     // Whether the fabric gives up first or the association is a matter of luck.
-    let blames_a_path = !matches!(nobody, HostError::NoPath { .. });
-    assert!(blames_a_path, "{nobody}");
+    let blames_a_path = !matches!(result, HostError::NoPath { .. });
+    assert!(blames_a_path, "{result}");
 }

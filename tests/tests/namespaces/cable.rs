@@ -204,8 +204,8 @@ impl FarEnd {
         nsenter.arg(format!("--net=/proc/{process}/task/{tid}/ns/net"));
         nsenter.arg("ip").args(arguments.split(' '));
         let done = nsenter.output().expect("nsenter is there (util-linux)");
-        let complaint = String::from_utf8_lossy(&done.stderr).into_owned();
-        assert!(done.status.success(), "there: ip {arguments}: {complaint}");
+        let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert!(done.status.success(), "there: ip {arguments}: {stderr}");
     }
 }
 
@@ -224,12 +224,12 @@ fn thread_id() -> i32 {
 fn try_ip(arguments: &str) -> Result<(), String> {
     let done = Command::new("ip").args(arguments.split(' ')).output();
     let done = done.expect("the program `ip` is there (package iproute2)");
-    let complaint = String::from_utf8_lossy(&done.stderr).into_owned();
-    done.status.success().then_some(()).ok_or(complaint)
+    let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
+    done.status.success().then_some(()).ok_or(stderr)
 }
 
 pub(crate) fn ip(arguments: &str) {
-    try_ip(arguments).unwrap_or_else(|complaint| panic!("ip {arguments}: {complaint}"));
+    try_ip(arguments).unwrap_or_else(|stderr| panic!("ip {arguments}: {stderr}"));
 }
 
 /// Whether the kernel has VLANs. False: it does not, or we may not make any.

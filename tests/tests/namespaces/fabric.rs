@@ -142,7 +142,7 @@ fn qp_options() -> QpOptions {
     }
 }
 
-/// Accepts one host and echoes its messages until it says goodbye. `echoed` is
+/// Accepts one host and echoes its messages until it disconnects. `echoed` is
 /// reported when the last echo is acknowledged.
 fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sender<()>) {
     let provider = cable.provider();
@@ -181,7 +181,7 @@ fn target(cable: Cable, ready: &Sender<(SocketAddr, RemoteBuffer)>, echoed: &Sen
         end.run(qp, round, Operation::Send, 0, landed.byte_len as usize);
     }
     echoed.send(()).unwrap();
-    end.event("goodbye", |event| {
+    end.event("disconnect", |event| {
         matches!(event, Event::Disconnected { .. })
     });
     end.endpoint.disconnect(qp);
@@ -227,7 +227,7 @@ fn host(cable: Cable, ready: &Receiver<(SocketAddr, RemoteBuffer)>, echoed: &Rec
         end.post_receive();
     }
     // On a bad wire the acknowledgement of the last echo may be lost, and a
-    // goodbye that overtakes it flushes the echo.
+    // disconnect that overtakes it flushes the echo.
     let nap = Duration::from_millis(2);
     end.wait_napping("the last acknowledgement", nap, |_| echoed.try_recv().ok());
     end.endpoint.disconnect(qp);

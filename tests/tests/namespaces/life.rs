@@ -65,7 +65,7 @@ pub(crate) fn run(cable: Cable) {
             }
             seen.over.store(true, Ordering::Relaxed);
             // The host leaves while the cable is there.
-            seen.wait("the host's goodbye", &seen.lost, 1);
+            seen.wait("the host's disconnect", &seen.lost, 1);
             target.stop().unwrap();
         }
     };

@@ -68,7 +68,7 @@ pub(crate) fn end() {
 }
 
 /// Leaves this thread's world as it is, for ever: in one that has failed, commands
-/// are unanswered, which it must not complain about on top.
+/// are unanswered, which it must not report in addition.
 pub(crate) fn abandon() {
     std::mem::forget(WORLD.with(|slot| slot.borrow_mut().take()));
 }

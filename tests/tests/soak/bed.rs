@@ -11,7 +11,7 @@ use cairn_tests::harness::{Scratch, namespace};
 use cairn_tests::load::Load;
 use cairn_tests::process::TargetProcess;
 
-use crate::holdings::Holdings;
+use crate::resources::Resources;
 
 /// Of each disk; the load uses half of it.
 const DISK_BYTES: u64 = 4 << 20;
@@ -28,7 +28,7 @@ pub(crate) struct Bed {
     pub(crate) targets: [TargetProcess; 2],
     pub(crate) load: Load,
     /// What each process holds when only the load's host is connected, ours last.
-    quiet: [Holdings; 3],
+    quiet: [Resources; 3],
 }
 
 impl Bed {
@@ -57,7 +57,7 @@ impl Bed {
         load.run(500);
         load.drain();
         rest(&mut load);
-        let quiet = Self::holdings(&targets);
+        let quiet = Self::resources(&targets);
         Some(Self {
             shared,
             troubled,
@@ -68,11 +68,11 @@ impl Bed {
         })
     }
 
-    fn holdings(targets: &[TargetProcess; 2]) -> [Holdings; 3] {
+    fn resources(targets: &[TargetProcess; 2]) -> [Resources; 3] {
         [
-            Holdings::of_target(&targets[0]),
-            Holdings::of_target(&targets[1]),
-            Holdings::of_process("self"),
+            Resources::of_target(&targets[0]),
+            Resources::of_target(&targets[1]),
+            Resources::of_process("self"),
         ]
     }
 
@@ -106,7 +106,7 @@ impl Bed {
         rest(&mut self.load);
         let deadline = Instant::now() + PATIENCE;
         loop {
-            let now = Self::holdings(&self.targets);
+            let now = Self::resources(&self.targets);
             let mut pairs = now.iter().zip(&self.quiet);
             if pairs.all(|(now, before)| now.is_back_at(before)) {
                 return;

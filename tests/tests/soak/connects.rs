@@ -7,8 +7,8 @@ use cairn_roce::Soft;
 use cairn_tests::harness::namespace;
 use cairn_tests::process::TargetProcess;
 
-use crate::holdings::Holdings;
 use crate::number;
+use crate::resources::Resources;
 
 #[test]
 #[ignore = "it takes as long as it is given: cargo xtask soak"]
@@ -38,25 +38,25 @@ fn connects() {
     println!("{count} connects in {:.1?}", started.elapsed());
     let Some(before) = before else { return };
     let deadline = Instant::now() + Duration::from_secs(30);
-    while !Holdings::of_target(&target).is_back_at(&before) {
+    while !Resources::of_target(&target).is_back_at(&before) {
         assert!(
             Instant::now() < deadline,
             "{:?} is more than {before:?}",
-            Holdings::of_target(&target)
+            Resources::of_target(&target)
         );
         std::thread::sleep(Duration::from_millis(50));
     }
 }
 
 /// What the target holds without any host: the last one may still be leaving.
-fn quiet(target: &TargetProcess) -> Holdings {
+fn quiet(target: &TargetProcess) -> Resources {
     let deadline = Instant::now() + Duration::from_secs(30);
     loop {
-        let holdings = Holdings::of_target(target);
-        if holdings.is_idle() {
-            return holdings;
+        let resources = Resources::of_target(target);
+        if resources.is_idle() {
+            return resources;
         }
-        assert!(Instant::now() < deadline, "{holdings:?}");
+        assert!(Instant::now() < deadline, "{resources:?}");
         std::thread::sleep(Duration::from_millis(50));
     }
 }

@@ -13,7 +13,7 @@
 
 mod bed;
 mod connects;
-mod holdings;
+mod resources;
 mod round;
 
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};

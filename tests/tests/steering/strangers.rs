@@ -61,7 +61,7 @@ fn requests_may_follow_each_other_in_any_framing() {
 }
 
 #[test]
-fn strangers_cost_nobody_else_anything() {
+fn strangers_cost_other_clients_nothing() {
     let target = Steered::start();
     for nonsense in [
         "GET / HTTP/1.1\r\n\r\n".to_owned(),
@@ -88,11 +88,11 @@ fn strangers_cost_nobody_else_anything() {
     for half in &mut halves {
         half.write_all(b"{\"method\": \"cairn_sta").unwrap();
     }
-    let mut deaf = stream(&target);
-    deaf.set_write_timeout(Some(std::time::Duration::from_millis(200)))
+    let mut slow = stream(&target);
+    slow.set_write_timeout(Some(std::time::Duration::from_millis(200)))
         .unwrap();
     let request = json!({"id": 1, "method": "rpc_get_methods"}).to_string();
-    while deaf.write_all(request.as_bytes()).is_ok() {}
+    while slow.write_all(request.as_bytes()).is_ok() {}
     assert_eq!(target.done("cairn_status", json!({}))["namespaces"], 1);
     // Those in the middle of a request are closed.
     for half in halves {

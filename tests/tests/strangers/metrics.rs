@@ -9,7 +9,7 @@ use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
 /// More connections than there are places, each in the middle of its request: Prometheus
 /// is answered at once, and not when they have been given up, 5 s for each round of them.
 #[test]
-fn slow_readers_keep_nobody_from_the_metrics() {
+fn slow_readers_keep_no_other_from_the_metrics() {
     let exports = subsystem(NQN, &["mem:1MiB"]);
     let target = TestTarget::start(&format!("{exports}\n{METRICS}"));
     let address = target.metrics_address();

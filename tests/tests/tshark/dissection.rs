@@ -66,8 +66,8 @@ pub(crate) fn dissect(capture: &Path, fields: &'static [&'static str]) -> Vec<Ro
     ]);
     tshark.args(fields.iter().flat_map(|field| ["-e", field]));
     let output = tshark.arg("-r").arg(capture).output().expect("tshark runs");
-    let complaint = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "tshark: {complaint}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "tshark: {stderr}");
     let text = String::from_utf8(output.stdout).expect("fields are text");
     text.lines()
         .map(|line| {

@@ -25,7 +25,7 @@ fn tshark_finds_nothing_wrong() {
         return;
     }
     let session = session::record();
-    assert_eq!(complaints(session.capture.path()), [""; 0]);
+    assert_eq!(malformed(session.capture.path()), [""; 0]);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn roce_v1_is_as_good() {
         return;
     }
     let session = session::record_on(&Network::Ethernet { vlan: None }, "v1");
-    assert_eq!(complaints(session.capture.path()), [""; 0]);
+    assert_eq!(malformed(session.capture.path()), [""; 0]);
     let rows = dissect(session.capture.path(), &["eth.type", "infiniband.grh.dgid"]);
     assert!(rows.len() > 100, "{} frames", rows.len());
     for row in rows {
@@ -56,13 +56,9 @@ fn what_it_finds_wrong_would_be_seen() {
         return;
     }
     let captures = Path::new(env!("CARGO_MANIFEST_DIR")).join("captures");
-    let known = complaints(&captures.join("nvme-rdma-session-mtu1500.pcap"));
+    let known = malformed(&captures.join("nvme-rdma-session-mtu1500.pcap"));
     assert_eq!(known.len(), 3, "{known:?}");
-    assert!(
-        known
-            .iter()
-            .all(|complaint| complaint.contains("Malformed"))
-    );
+    assert!(known.iter().all(|report| report.contains("Malformed")));
 }
 
 #[test]
@@ -233,7 +229,7 @@ fn commands_of_queue_1(rows: &[Row]) -> Vec<Command> {
 }
 
 /// All that tshark has to say against a capture.
-fn complaints(capture: &Path) -> Vec<String> {
+fn malformed(capture: &Path) -> Vec<String> {
     dissect(capture, OPINION)
         .iter()
         .filter(|row| !row.text("_ws.expert.severity").is_empty())

@@ -108,7 +108,7 @@ struct Seen {
     opcode: Opcode,
     /// Of what it goes to; 1 is the connection manager.
     queue_pair: u32,
-    /// Of a REQ: which of the sender's queue pairs shall be which of its queues.
+    /// Of a REQ: the sender's queue pair, and which of its queues it becomes.
     asks: Option<(u32, u16)>,
 }
 

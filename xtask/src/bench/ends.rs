@@ -249,7 +249,7 @@ impl Target {
         let log = stage.folder.join("target.log");
         let errors = fs::File::create(&log)?;
         // Not pinned as a process: its reactor pins itself, and whatever else it
-        // does shall not take that core.
+        // does must not take that core.
         let mut child = Command::new(stage.programs.join("cairn-target"))
             .args(["serve", "--config"])
             .arg(&configuration)
@@ -331,7 +331,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verbs_want_a_device() {
+    fn verbs_require_a_device() {
         let sysfs = tempfile::tempdir().unwrap();
         let error = check_device(Provider::Verbs, sysfs.path()).unwrap_err();
         assert!(

@@ -62,7 +62,7 @@ const NODES: [Node; 16] = [
         "RoCE without I/O",
         (2, 4),
     ),
-    node("nvme-auth", "nvme-proto/auth", "DH-HMAC-CHAP", (10, 4)),
+    node("nvme-auth", "nvme-proto/auth", "DH-HMAC-CHAP", (8, 4)),
     node("cairn-rdma", "rdma", "the RDMA traits", (4, 5)),
     node("nvme-proto", "nvme-proto", "NVMe without I/O", (0, 5)),
 ];
@@ -82,7 +82,7 @@ const EDGES: [(&str, &str); 20] = [
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-fabric"),
     ("cairn-initiator", "nvme-proto"),
-    ("cairn-config", "cairn-rdma"),
+    ("cairn-config", "cairn-rbd"),
     ("cairn-config", "nvme-proto"),
     ("cairn-roce", "cairn-roce-proto"),
     ("cairn-roce-proto", "cairn-rdma"),
@@ -93,9 +93,8 @@ const EDGES: [(&str, &str); 20] = [
 ];
 
 /// Arrows that would run behind a box go straight down at this x instead.
-const BENDS: [(&str, &str, f64); 3] = [
+const BENDS: [(&str, &str, f64); 2] = [
     ("cairn-initiator", "nvme-proto", 463.0),
-    ("cairn-config", "cairn-rdma", 231.0),
     ("cairn-target", "nvme-auth", 1159.0),
 ];
 

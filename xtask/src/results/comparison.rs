@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn clear_differences_are_told_from_noise() {
+    fn clear_differences_are_distinguished_from_noise() {
         let base = [100.0, 101.0, 102.0, 99.0, 98.0];
         let twice = base.map(|sample| sample * 2.0);
         let shaken = [97.0, 103.0, 101.0, 100.0, 99.0];

@@ -53,17 +53,17 @@ pub(crate) fn enclose(
 
 /// Whether this machine lets us have such a network, and if not, what it takes.
 pub(crate) fn way_in() -> Result<&'static [&'static str]> {
-    let mut complaints = String::new();
+    let mut errors = String::new();
     for way in WAYS {
         let mut attempt = namespace(way);
         attempt.args(["ip", "tuntap", "add", "dev", TAP, "mode", "tap"]);
         match process::output(&mut attempt) {
             Ok(_) => return Ok(way),
-            Err(complaint) => complaints += &format!("\n    {complaint:#}"),
+            Err(error) => errors += &format!("\n    {error:#}"),
         }
     }
     bail!(
-        "this machine does not allow a network namespace with a tap:{complaints}\n   Run it as \
+        "this machine does not allow a network namespace with a tap:{errors}\n   Run it as \
          root, or allow unprivileged user namespaces (sysctl kernel.unprivileged_userns_clone=1, \
          kernel.apparmor_restrict_unprivileged_userns=0) and /dev/net/tun to be opened; in a \
          container, give it CAP_SYS_ADMIN, CAP_NET_ADMIN and --device /dev/net/tun"

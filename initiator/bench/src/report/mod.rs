@@ -27,7 +27,7 @@ pub(super) struct Entry<'a> {
     copies: usize,
     stats: JobStats,
     error: Option<&'a JobError>,
-    complaints: Vec<&'a str>,
+    mismatches: Vec<&'a str>,
     /// Sum of the copies' running times, in seconds.
     elapsed_s: f64,
     longest_s: f64,
@@ -57,7 +57,7 @@ impl<'a> Entry<'a> {
             copies: 1,
             stats: result.stats.clone(),
             error: result.error.as_ref(),
-            complaints: result.complaints.iter().map(String::as_str).collect(),
+            mismatches: result.mismatches.iter().map(String::as_str).collect(),
             elapsed_s: result.elapsed.as_secs_f64(),
             longest_s: result.elapsed.as_secs_f64(),
             cpu: result.cpu,
@@ -68,8 +68,8 @@ impl<'a> Entry<'a> {
         self.copies += 1;
         self.stats.merge(&result.stats);
         self.error = self.error.or(result.error.as_ref());
-        self.complaints
-            .extend(result.complaints.iter().map(String::as_str));
+        self.mismatches
+            .extend(result.mismatches.iter().map(String::as_str));
         self.elapsed_s += result.elapsed.as_secs_f64();
         self.longest_s = self.longest_s.max(result.elapsed.as_secs_f64());
         self.cpu.merge(&result.cpu);

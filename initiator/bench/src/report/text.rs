@@ -45,8 +45,8 @@ fn job(out: &mut String, entry: &Entry<'_>) {
         why.unwrap_or_default(),
         std::process::id()
     );
-    for complaint in &entry.complaints {
-        line!(out, "  {complaint}");
+    for mismatch in &entry.mismatches {
+        line!(out, "  {mismatch}");
     }
     let stats = &entry.stats;
     for direction in Direction::ALL {

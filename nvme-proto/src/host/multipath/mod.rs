@@ -155,7 +155,7 @@ impl PathSet {
         path.fails_fast &= link == Link::Reconnecting;
     }
 
-    /// Commands shall wait for this path no longer.
+    /// Commands wait for this path no longer.
     pub fn set_fails_fast(&mut self, path: usize) {
         self.paths[path].fails_fast = true;
     }

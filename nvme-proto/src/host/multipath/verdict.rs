@@ -13,7 +13,7 @@ pub const FAILOVERS_MAX: u8 = 5;
 pub enum Verdict {
     /// Its caller gets the answer.
     Caller,
-    /// Another path shall try. With `doubt_ana` this one is of no use until its ANA
+    /// Another path is to try. With `doubt_ana` this one is of no use until its ANA
     /// state is read anew.
     Elsewhere {
         /// Whether it was the ANA state.

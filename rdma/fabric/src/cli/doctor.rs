@@ -8,6 +8,7 @@ use clap::Parser;
 use serde::Serialize;
 
 use super::{DoctorArgs, FabricArgs, Failure, Format, output, run_fabric};
+use crate::caller::Caller;
 use crate::doctor::{Examination, Finding, Fix, Intent, RULES, Severity};
 
 /// Our own commands, as a finding gives them.
@@ -29,7 +30,7 @@ pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Res
     }
     let source = args.machine.source()?;
     let interval = Duration::from_secs_f64(args.interval);
-    let program = intent.program;
+    let caller = intent.caller;
     let examination = Examination::of(&*source, intent, args.peer, interval);
     let findings = examination.findings();
     let worst = findings.first().map(|finding| finding.severity);
@@ -44,7 +45,7 @@ pub(super) fn run(args: &DoctorArgs, intent: Intent, out: &mut dyn Write) -> Res
         Format::Table => output::text(&describe(&findings), out)?,
     }
     if args.fix {
-        fix(args, program, &findings, out)?;
+        fix(args, caller, &findings, out)?;
     }
     Ok(worst.map_or(0, Severity::exit_code))
 }
@@ -85,7 +86,7 @@ fn describe(findings: &[Finding]) -> String {
 /// Runs what is safe.
 fn fix(
     args: &DoctorArgs,
-    program: &str,
+    caller: Caller,
     findings: &[Finding],
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
@@ -104,7 +105,7 @@ fn fix(
                 continue;
             }
             output::text(&format!("running: {}\n", fix.command), out)?;
-            match run_words(args, program, words, out) {
+            match run_words(args, caller, words, out) {
                 Ok(()) => output::text("  done\n", out)?,
                 Err(failure) => output::text(&format!("  failed: {failure}\n"), out)?,
             }
@@ -126,17 +127,17 @@ fn agreed(command: &str, out: &mut dyn Write) -> Result<bool, Failure> {
 
 fn run_words(
     args: &DoctorArgs,
-    program: &str,
+    caller: Caller,
     words: &[String],
     out: &mut dyn Write,
 ) -> Result<(), Failure> {
     let (name, rest) = words.split_first().ok_or("an empty command")?;
     let root = args.machine.root.as_ref();
-    if name == program {
+    if name == caller.program() {
         // Ours: no need of another process, and it works below --root.
         let Own::Fabric(mut own) = Own::try_parse_from(words).map_err(|error| error.to_string())?;
         own.machine.root = root.cloned();
-        return run_fabric(&own, program, out);
+        return run_fabric(&own, caller, out);
     }
     if let Some(root) = root {
         return Err(format!("{} is not this machine", root.display()));

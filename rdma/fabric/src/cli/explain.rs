@@ -6,16 +6,8 @@ use std::net::IpAddr;
 use serde::Serialize;
 
 use super::{Failure, Format, output};
-use crate::trouble::{self, End, Trouble};
-
-/// Which end a program is.
-pub(super) fn end_of(program: &str) -> End {
-    if program == End::Host.program() {
-        End::Host
-    } else {
-        End::Target
-    }
-}
+use crate::caller::Caller;
+use crate::trouble::{self, Trouble};
 
 /// An error, for one end of one connection.
 #[derive(Serialize)]
@@ -31,7 +23,7 @@ struct Explained {
 /// Explains what goes by `word`, or all there is.
 pub(super) fn run(
     word: Option<&str>,
-    end: End,
+    caller: Caller,
     peer: Option<IpAddr>,
     format: Format,
     out: &mut dyn Write,
@@ -43,14 +35,14 @@ pub(super) fn run(
         name: trouble.name,
         what: trouble.what,
         causes: trouble.causes,
-        next: trouble.next.command(end, &peer),
+        next: trouble.next.command(caller, &peer),
     };
     let word = word.unwrap_or_default();
     let found: Vec<Explained> = trouble::search(word).into_iter().map(explain).collect();
     match (found.is_empty(), format) {
         (true, _) => Err(format!(
             "no error goes by {word:?}: `{} fabric explain` lists those there are",
-            end.program()
+            caller.program()
         )),
         (false, Format::Json) => output::json(&found, out),
         (false, Format::Table) => {

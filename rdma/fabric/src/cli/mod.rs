@@ -21,6 +21,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand, ValueEnum};
 
+use crate::caller::Caller;
 use crate::doctor::{Choice, Intent};
 use crate::facts::{Fabric, RoceVersion};
 use crate::source::{Live, Recorder, Recording, Source};
@@ -158,9 +159,9 @@ pub(crate) type Failure = String;
 
 /// Runs `fabric`.
 #[must_use]
-pub fn fabric(args: &FabricArgs, program: &str) -> ExitCode {
+pub fn fabric(args: &FabricArgs, caller: Caller) -> ExitCode {
     let mut stdout = std::io::stdout().lock();
-    ExitCode::from(exit(run_fabric(args, program, &mut stdout).map(|()| 0)))
+    ExitCode::from(exit(run_fabric(args, caller, &mut stdout).map(|()| 0)))
 }
 
 /// Runs `doctor`; returns the exit code.
@@ -178,7 +179,7 @@ fn exit(result: Result<u8, Failure>) -> u8 {
 }
 
 /// Runs `fabric`, and says it to a writer.
-pub fn run_fabric(args: &FabricArgs, program: &str, out: &mut dyn Write) -> Result<(), Failure> {
+pub fn run_fabric(args: &FabricArgs, caller: Caller, out: &mut dyn Write) -> Result<(), Failure> {
     let root = args.machine.root.as_deref();
     match &args.action {
         Some(Action::SetMode {
@@ -190,16 +191,15 @@ pub fn run_fabric(args: &FabricArgs, program: &str, out: &mut dyn Write) -> Resu
                 VersionArg::V1 => RoceVersion::V1,
                 VersionArg::V2 => RoceVersion::V2,
             };
-            let setting = set::Setting::mode(program, device, version);
+            let setting = set::Setting::mode(caller, device, version);
             setting.apply(root, *port, args.machine.output, out)
         }
         Some(Action::SetTos { device, tos, port }) => {
-            let setting = set::Setting::tos(program, device, *tos);
+            let setting = set::Setting::tos(caller, device, *tos);
             setting.apply(root, *port, args.machine.output, out)
         }
         Some(Action::Explain { error, peer }) => {
-            let end = explain::end_of(program);
-            explain::run(error.as_deref(), end, *peer, args.machine.output, out)
+            explain::run(error.as_deref(), caller, *peer, args.machine.output, out)
         }
         Some(Action::Watch { interval, count }) => {
             let source = args.machine.source()?;
@@ -234,7 +234,7 @@ pub fn run_doctor(
     if let Some(tos) = args.tos {
         intent.tos = vec![Choice {
             tos: crate::tos::Tos(tos),
-            by: format!("{} is configured to use it", intent.program),
+            by: format!("{} is configured to use it", intent.caller.program()),
             source: None,
         }];
     }

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Serialize;
 
 use super::{Failure, Format, output};
+use crate::caller::Caller;
 use crate::facts::{INFINIBAND, RDMA_CM, RoceVersion};
 use crate::tos::Tos;
 
@@ -34,7 +35,7 @@ struct Done<'a> {
 
 /// A value for a file of each port.
 pub(super) struct Setting<'a> {
-    program: &'a str,
+    caller: Caller,
     device: &'a str,
     file: &'static str,
     value: String,
@@ -45,9 +46,9 @@ pub(super) struct Setting<'a> {
 }
 
 impl<'a> Setting<'a> {
-    pub(super) fn mode(program: &'a str, device: &'a str, version: RoceVersion) -> Self {
+    pub(super) fn mode(caller: Caller, device: &'a str, version: RoceVersion) -> Self {
         Self {
-            program,
+            caller,
             device,
             file: MODE,
             value: version.configfs().to_owned(),
@@ -56,9 +57,9 @@ impl<'a> Setting<'a> {
         }
     }
 
-    pub(super) fn tos(program: &'a str, device: &'a str, tos: u8) -> Self {
+    pub(super) fn tos(caller: Caller, device: &'a str, tos: u8) -> Self {
         Self {
-            program,
+            caller,
             device,
             file: "default_roce_tos",
             value: tos.to_string(),
@@ -145,9 +146,7 @@ impl<'a> Setting<'a> {
 
     /// The command that sets what was set before.
     fn undo(&self, before: &str, port: u32) -> Option<String> {
-        let Self {
-            program, device, ..
-        } = self;
+        let (program, device) = (self.caller.program(), self.device);
         let words = if self.file == MODE {
             let version = RoceVersion::parse(before)?;
             format!("set-mode {device} {version}")
@@ -167,7 +166,8 @@ impl<'a> Setting<'a> {
         let Some(Ok(names)) = names else {
             return Err(format!(
                 "there is no RDMA device {:?}: `{} fabric` lists them",
-                self.device, self.program
+                self.device,
+                self.caller.program()
             ));
         };
         let mut ports: Vec<u32> = names
@@ -196,7 +196,7 @@ impl<'a> Setting<'a> {
              Description=RoCE on {device}: {meaning}\n\
              Wants=modprobe@rdma_cm.service\n\
              After=modprobe@rdma_cm.service sys-kernel-config.mount\n\
-             Before=cairn-target.service\n\n\
+             Before={target}.service\n\n\
              [Service]\n\
              Type=oneshot\n\
              ExecStart=/usr/bin/env {program} fabric {words}{port}\n\n\
@@ -204,7 +204,8 @@ impl<'a> Setting<'a> {
              WantedBy=multi-user.target\n",
             device = self.device,
             meaning = self.meaning,
-            program = self.program,
+            program = self.caller.program(),
+            target = self.caller.target,
             words = self.words,
         )
     }

@@ -22,12 +22,12 @@ pub(super) struct Class {
     pub(super) tos: Tos,
     /// Who decides it, in words.
     pub(super) by: String,
-    /// Whether the program was told to.
+    /// Whether the program is configured so.
     is_chosen: bool,
 }
 
 impl Examination {
-    /// What packets of a port go out with: several, if the program tells hosts apart.
+    /// What packets of a port go out with: several, if rules give hosts different classes.
     pub(super) fn classes_of(&self, device: &Device, port: &Port) -> Vec<Class> {
         let forced = port.forced_class.get().and_then(Option::as_ref);
         if let Some(global) = forced.and_then(|forced| forced.global) {
@@ -91,8 +91,8 @@ impl Examination {
             ));
         }
         finding
-            .safely_mended_by(&[
-                self.intent.program,
+            .safely_fixed_by(&[
+                self.intent.caller.program(),
                 "fabric",
                 "set-tos",
                 &device.name,

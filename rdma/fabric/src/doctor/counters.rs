@@ -282,10 +282,8 @@ impl Symptom {
             Severity::Note => " (not now)",
             _ => "",
         };
-        let command = self
-            .fix
-            .replace("NETDEV", netdev)
-            .replace("PROGRAM", examination.intent.program);
+        let command = self.fix.replace("NETDEV", netdev);
+        let command = examination.intent.caller.fill(&command);
         Finding::new(NAME, severity, subject, format!("{}{when}", self.what))
             .because(self.why)
             .seen(path, value)

@@ -73,7 +73,7 @@ fn congestion(examination: &Examination) -> Vec<Finding> {
         .seen(&grown.path, grown.text())
         .fixed_by(format!(
             "{} fabric watch  # rates of CNPs and marks",
-            examination.intent.program
+            examination.intent.caller.program()
         ))
     })
     .collect()

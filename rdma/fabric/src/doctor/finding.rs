@@ -110,7 +110,7 @@ impl Finding {
         self
     }
 
-    /// What somebody may do about it, having thought.
+    /// A command whose consequences a person must weigh first.
     pub(super) fn fixed_by(mut self, command: impl Into<String>) -> Self {
         self.fix.push(Fix {
             command: command.into(),
@@ -119,8 +119,8 @@ impl Finding {
         self
     }
 
-    /// What may be done without thinking twice.
-    pub(super) fn safely_mended_by(mut self, words: &[&str]) -> Self {
+    /// A command that is safe to run at once.
+    pub(super) fn safely_fixed_by(mut self, words: &[&str]) -> Self {
         self.fix.push(Fix {
             command: words.join(" "),
             safe: Some(words.iter().map(|word| (*word).to_owned()).collect()),

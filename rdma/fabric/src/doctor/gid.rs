@@ -88,8 +88,8 @@ fn gid_of_other_version(
                 format!("{}/gid_attrs/types/{}", port.path, gid.index),
                 version,
             )
-            .safely_mended_by(&[
-                examination.intent.program,
+            .safely_fixed_by(&[
+                examination.intent.caller.program(),
                 "fabric",
                 "set-mode",
                 &device.name,

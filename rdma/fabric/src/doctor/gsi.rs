@@ -12,11 +12,11 @@ pub(super) const NAME: &str = "gsi";
 pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     for device in examination.fabric.devices.each() {
         let broken = device.queue_pairs.each().filter(|one| one.is_broken_gsi());
-        findings.extend(broken.map(|gsi| finding(device, gsi)));
+        findings.extend(broken.map(|gsi| finding(examination, device, gsi)));
     }
 }
 
-fn finding(device: &Device, gsi: &QueuePairs) -> Finding {
+fn finding(examination: &Examination, device: &Device, gsi: &QueuePairs) -> Finding {
     let name = &device.name;
     let port = gsi
         .port
@@ -49,8 +49,9 @@ fn finding(device: &Device, gsi: &QueuePairs) -> Finding {
     finding
         .because(format!(
             "{why}. rdma_rxe does that when the kernel refuses a packet of it, as while the port \
-             is set down. cairn-target finds the new device by itself; connections that are still \
-             there end with the old one, and hosts connect again"
+             is set down. {target} finds the new device by itself; connections that are still \
+             there end with the old one, and hosts connect again",
+            target = examination.intent.caller.target
         ))
         .fixed_by(format!(
             "rdma link delete {name} && rdma link add {name} type rxe netdev {netdev}"

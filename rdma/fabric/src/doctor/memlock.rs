@@ -28,7 +28,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         .iter()
         .map(|(what, bytes)| format!("{what}: {}", size(*bytes)))
         .collect();
-    let program = examination.intent.program;
+    let program = examination.intent.caller.program();
     findings.push(
         Finding::new(
             NAME,

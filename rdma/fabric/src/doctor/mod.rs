@@ -34,6 +34,7 @@ pub use classes::Choice;
 pub use finding::{Evidence, Finding, Fix, Severity};
 pub use partition::Membership;
 
+use crate::caller::Caller;
 use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};
 use crate::source::Source;
 use crate::tos::Tos;
@@ -41,8 +42,8 @@ use crate::tos::Tos;
 /// What the program that asks is going to do with the fabric.
 #[derive(Clone, Debug)]
 pub struct Intent {
-    /// Its name on the command line.
-    pub program: &'static str,
+    /// Which program it is.
+    pub caller: Caller,
     /// Addresses that it uses; none named means every address of an RDMA netdev.
     pub addresses: Vec<IpAddr>,
     /// Each ToS that it sets; none means what the connection manager does.
@@ -56,11 +57,11 @@ pub struct Intent {
 }
 
 impl Intent {
-    /// Of a program that wants nothing special.
+    /// Of a program without special requirements.
     #[must_use]
-    pub fn of(program: &'static str) -> Self {
+    pub fn of(caller: Caller) -> Self {
         Self {
-            program,
+            caller,
             addresses: Vec::new(),
             tos: Vec::new(),
             partitions: Vec::new(),

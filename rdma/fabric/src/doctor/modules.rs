@@ -1,6 +1,7 @@
 //! Devices, their drivers, and the modules that programs reach them by.
 
 use super::{Examination, Finding, Severity};
+use crate::caller::End;
 use crate::facts::INFINIBAND;
 use crate::source::Known;
 
@@ -32,7 +33,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         findings.extend(missing_configfs(examination));
     }
     if fabric.host.has_module("nvmet_rdma") == Some(true)
-        && examination.intent.program == "cairn-target"
+        && examination.intent.caller.end == End::Target
     {
         findings.push(
             Finding::new(
@@ -103,7 +104,7 @@ fn adapters_without_rdma(examination: &Examination) -> Vec<Finding> {
                 "some adapters of this driver can do RDMA"
             })
             .seen("/sys/module", format!("no {module}"))
-            .safely_mended_by(&["modprobe", module]),
+            .safely_fixed_by(&["modprobe", module]),
         );
     }
     found
@@ -128,7 +129,7 @@ fn missing_nodes(examination: &Examination) -> Vec<Finding> {
             )
             .because("libibverbs does not find the device: programs see no RDMA at all")
             .seen("/dev/infiniband", "no uverbsN for it")
-            .safely_mended_by(&["modprobe", "ib_uverbs"])
+            .safely_fixed_by(&["modprobe", "ib_uverbs"])
             .fixed_by("docker run --device /dev/infiniband ...  # in a container"),
         );
     }
@@ -142,7 +143,7 @@ fn missing_nodes(examination: &Examination) -> Vec<Finding> {
             )
             .because("librdmacm can neither listen nor connect")
             .seen("/dev/infiniband/rdma_cm", "not there")
-            .safely_mended_by(&["modprobe", "rdma_ucm"])
+            .safely_fixed_by(&["modprobe", "rdma_ucm"])
             .fixed_by("echo rdma_ucm > /etc/modules-load.d/rdma.conf  # at every start"),
         );
     }
@@ -160,7 +161,7 @@ fn missing_configfs(examination: &Examination) -> Option<Finding> {
         )
         .because("whether connections use v1 or v2 by default is a guess then")
         .seen(crate::facts::RDMA_CM, "not there")
-        .safely_mended_by(&["modprobe", "rdma_cm"])
+        .safely_fixed_by(&["modprobe", "rdma_cm"])
         .fixed_by("mount -t configfs none /sys/kernel/config")
     })
 }

@@ -59,7 +59,7 @@ fn small(netdev: &Netdev, port: &Port, mtu: u32) -> Option<Finding> {
     )
 }
 
-/// The device takes a new MTU over when it hears of it; some want a restart.
+/// The device adopts a new MTU at the next event of its netdev; some require a restart.
 fn lagging_port(netdev: &Netdev, device: &Device, port: &Port, mtu: u32) -> Option<Finding> {
     let active = port.mtu.get()?.active;
     let fits = fitting(mtu)?;

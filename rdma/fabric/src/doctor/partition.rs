@@ -29,7 +29,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             findings.extend(port_outside(wanted, device, port));
         }
         if !wanted.pkey.is_same_partition_as(PKey::DEFAULT) {
-            findings.push(linux_stays_out(wanted));
+            findings.push(linux_stays_out(examination, wanted));
         }
     }
 }
@@ -82,7 +82,7 @@ fn port_outside(wanted: &Membership, device: &Device, port: &Port) -> Option<Fin
     )
 }
 
-fn linux_stays_out(wanted: &Membership) -> Finding {
+fn linux_stays_out(examination: &Examination, wanted: &Membership) -> Finding {
     let Membership { pkey, by, .. } = wanted;
     Finding::new(
         NAME,
@@ -95,7 +95,8 @@ fn linux_stays_out(wanted: &Membership) -> Finding {
     )
     .seen("pkey", pkey)
     .fixed_by(format!(
-        "cairn-initiator discover -a {} --pkey {}",
+        "{} discover -a {} --pkey {}",
+        examination.intent.caller.host,
         wanted.address,
         pkey.to_full()
     ))

@@ -1,4 +1,4 @@
-//! The way to the peer, as far as it can be told from this end.
+//! The path to the peer, as far as this end can see it.
 
 use super::{Examination, Finding, Severity};
 use crate::facts::{Peer, RoceVersion};
@@ -29,7 +29,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             return;
         }
     };
-    findings.push(the_way(examination, peer, route));
+    findings.push(route_finding(examination, peer, route));
     findings.extend(source_gid(examination, peer, route));
     findings.extend(routed_v1(examination, peer, route));
     findings.extend(other_subnet(examination, peer, route));
@@ -49,7 +49,7 @@ fn text(route: &Route) -> String {
 }
 
 /// What was found, whether or not anything is wrong.
-fn the_way(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
+fn route_finding(examination: &Examination, peer: &Peer, route: &Route) -> Finding {
     let mut ports = examination.fabric.ports_of(&route.netdev);
     let by = ports.next().map_or_else(
         || "no RDMA device: RoCE in user space".to_owned(),
@@ -121,7 +121,7 @@ fn source_gid(examination: &Examination, peer: &Peer, route: &Route) -> Option<F
         .seen(format!("{}/gids", port.path), format!("none for {source}"))
         .fixed_by(format!(
             "{} doctor --address {source}",
-            examination.intent.program
+            examination.intent.caller.program()
         ))
     })
 }
@@ -139,8 +139,8 @@ fn routed_v1(examination: &Examination, peer: &Peer, route: &Route) -> Option<Fi
         )
         .because("RoCE v1 has no IP header: no router can pass it on")
         .seen(format!("route {}", peer.address), text(route))
-        .safely_mended_by(&[
-            examination.intent.program,
+        .safely_fixed_by(&[
+            examination.intent.caller.program(),
             "fabric",
             "set-mode",
             &device.name,

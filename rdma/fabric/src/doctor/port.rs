@@ -66,7 +66,7 @@ fn down(subject: &str, device: &Device, port: &Port) -> Finding {
     .seen(format!("{}/phys_state", port.path), &port.physical_state);
     match netdev {
         Some(netdev) => finding
-            .safely_mended_by(&["ip", "link", "set", netdev, "up"])
+            .safely_fixed_by(&["ip", "link", "set", netdev, "up"])
             .fixed_by(format!(
                 "ethtool {netdev}  # if it is up: no link means cable, transceiver or switch port"
             )),

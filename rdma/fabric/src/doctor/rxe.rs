@@ -27,7 +27,8 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
             .seen(format!("{}/parent", device.path), netdev)
             .fixed_by(format!(
                 "{} ... --provider soft  # after: rdma link delete {} && rmmod rdma_rxe",
-                examination.intent.program, device.name
+                examination.intent.caller.program(),
+                device.name
             ))
             .fixed_by(format!(
                 "ip link set {netdev} mtu 4200  # fewer packets, less CPU time"

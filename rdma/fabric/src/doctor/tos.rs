@@ -28,7 +28,7 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
     }
 }
 
-/// The driver's value beats everybody else's.
+/// The driver's value beats all others.
 fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Option<Finding> {
     let forced = port.forced_class.get()?.as_ref()?;
     if forced.is_empty() {
@@ -55,7 +55,7 @@ fn forced_class(examination: &Examination, device: &Device, port: &Port) -> Opti
                 format!(
                     ", and not {} as {} is configured",
                     beaten.join(" or "),
-                    examination.intent.program
+                    examination.intent.caller.program()
                 )
             };
             let what = format!("the driver forces {global} on every queue pair{instead}");
@@ -170,7 +170,9 @@ fn vlan_priority(
     Some(match tos {
         Tos(0) => finding.fixed_by(format!(
             "{} fabric set-tos {} 96 --port {}  # DSCP 24, priority 3, if that is the lossless one",
-            examination.intent.program, device.name, port.number
+            examination.intent.caller.program(),
+            device.name,
+            port.number
         )),
         _ => finding,
     })

@@ -31,7 +31,10 @@ pub(super) fn check(examination: &Examination, findings: &mut Vec<Finding>) {
         ),
     )
     .because("what is not seen is not checked: the absence of a finding says nothing about it")
-    .fixed_by(format!("sudo {} doctor", examination.intent.program));
+    .fixed_by(format!(
+        "sudo {} doctor",
+        examination.intent.caller.program()
+    ));
     for text in denied.iter().take(EXAMPLES) {
         let (path, reason) = text.rsplit_once(": ").unwrap_or((text, ""));
         finding = finding.seen(path.trim_start_matches("because "), reason);

@@ -61,8 +61,8 @@ fn v1(examination: &Examination, device: &Device, port: &Port, cannot_v2: bool) 
     let mode = port.defaults.get().map(|defaults| defaults.mode.as_str());
     finding
         .seen(path, mode.unwrap_or("IB/RoCE v1"))
-        .safely_mended_by(&[
-            examination.intent.program,
+        .safely_fixed_by(&[
+            examination.intent.caller.program(),
             "fabric",
             "set-mode",
             &device.name,

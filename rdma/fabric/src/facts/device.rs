@@ -183,7 +183,7 @@ fn netdevs(
     Ok(unless_absent(source.list(&format!("{device}/device/net")))?.unwrap_or_default())
 }
 
-/// ConnectX-3 has two ports on one PCI function: `dev_port` tells their netdevs apart.
+/// ConnectX-3 has two ports on one PCI function: `dev_port` distinguishes their netdevs.
 fn port_netdevs(source: &dyn Source, device: &str, netdevs: &[String]) -> BTreeMap<u32, String> {
     let ports = numbers(source, &format!("{device}/ports")).unwrap_or_default();
     if ports.len() < 2 {

@@ -30,7 +30,7 @@ impl RoceVersion {
         }
     }
 
-    /// As configfs wants it.
+    /// As configfs requires it.
     #[must_use]
     pub fn configfs(self) -> &'static str {
         match self {

@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn owner_group_and_others_are_told_apart() {
+    fn owner_group_and_others_are_distinguished() {
         let user = |uid, gids: &[u32]| User {
             uid,
             gids: gids.to_vec(),

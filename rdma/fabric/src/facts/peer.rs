@@ -1,4 +1,4 @@
-//! The way to another machine, as far as it can be told from here.
+//! The path to another machine, as far as this one can see it.
 
 use std::net::IpAddr;
 

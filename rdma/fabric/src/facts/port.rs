@@ -179,7 +179,7 @@ fn pkeys(source: &dyn Source, port: &str) -> Result<Vec<String>, Unknown> {
     Ok(keys.filter(|key| key != "0x0000").collect())
 }
 
-/// A directory that somebody made in configfs; or else the kernel is asked.
+/// From the directory in configfs, if an administrator made one; otherwise from the kernel.
 fn defaults(source: &dyn Source, device: &str, port: u32) -> Result<Defaults, Unknown> {
     let directory = format!("{RDMA_CM}/{device}/ports/{port}");
     let Some(mode) = unless_absent(source.text(&format!("{directory}/default_roce_mode")))? else {

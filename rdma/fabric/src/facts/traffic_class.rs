@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_global_value_and_rules_are_told_apart() {
+    fn a_global_value_and_rules_are_distinguished() {
         let class = ForcedClass::parse("Global tclass=106\n");
         assert_eq!(class.global, Some(Tos(106)));
         assert!(class.rules.is_empty());

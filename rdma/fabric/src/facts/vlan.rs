@@ -30,7 +30,7 @@ impl Vlan {
         Ok(Some(parsed))
     }
 
-    /// The VLAN whose netdev has an address. None: there is none, or it cannot be told.
+    /// The VLAN whose netdev has an address. None: there is none, or it is unknown.
     #[must_use]
     pub fn of_address(source: &dyn Source, address: IpAddr) -> Option<Self> {
         // Absent without the module, and then there is nothing to ask for.

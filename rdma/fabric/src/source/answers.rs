@@ -129,7 +129,7 @@ pub enum Echo {
     Answered,
     /// It did not come back in time.
     Silent,
-    /// Somebody said that it is too big.
+    /// A router or the peer reported that it is too big.
     TooBig,
 }
 
@@ -137,7 +137,7 @@ pub enum Echo {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Reached {
-    /// Nothing came back: somebody listens, an adapter took it, or it was filtered.
+    /// Nothing came back: a program or an adapter took it, or it was filtered.
     Silent,
     /// The peer says that no program listens (ICMP port unreachable).
     Refused,

@@ -1,7 +1,7 @@
 //! Where facts come from: files, and answers of the kernel that no file has.
 //!
 //! A machine is read through [`Source`] and nothing else, so that a recording
-//! of another machine can stand in for this one: in tests, and when somebody
+//! of another machine can stand in for this one: in tests, and when a user
 //! sends in what `fabric --record` wrote.
 
 mod answers;

@@ -22,7 +22,7 @@ pub enum Question {
     PortMtu(String, u32),
     /// The queue pairs of an RDMA device: a list of [`super::QueuePairs`].
     QueuePairs(String),
-    /// RoCE mode and ToS that the connection manager uses unless told otherwise:
+    /// RoCE mode and ToS that the connection manager uses by default:
     /// [`super::Defaults`].
     Defaults(String, u32),
     /// The way to a peer: [`super::Route`].

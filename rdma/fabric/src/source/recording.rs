@@ -1,4 +1,4 @@
-//! A machine as a text: what it was when somebody recorded it.
+//! A machine as a text, as it was when it was recorded.
 //!
 //! ```text
 //! # A comment

@@ -44,10 +44,7 @@ pub const COMPLETIONS: [Trouble; 24] = [
             "a limit of the adapter was passed (READs outstanding, gather elements)",
             "a bug in this program",
         ],
-        next: Next::Own {
-            host: "dmesg | tail -50, and cairn-initiator doctor",
-            target: "dmesg | tail -50, and cairn-target doctor",
-        },
+        next: Next::KernelLog,
     },
     Trouble {
         code: 3,
@@ -203,10 +200,7 @@ pub const COMPLETIONS: [Trouble; 24] = [
             "the adapter's firmware has stopped, which the kernel's log says",
             "the adapter overheats or sits badly in its slot",
         ],
-        next: Next::Own {
-            host: "dmesg | tail -50, and cairn-initiator doctor",
-            target: "dmesg | tail -50, and cairn-target doctor",
-        },
+        next: Next::KernelLog,
     },
     Trouble {
         code: 20,
@@ -226,10 +220,7 @@ pub const COMPLETIONS: [Trouble; 24] = [
             "the adapter or its driver is in trouble, which the kernel's log says",
             "the device is going away",
         ],
-        next: Next::Own {
-            host: "dmesg | tail -50, and cairn-initiator doctor",
-            target: "dmesg | tail -50, and cairn-target doctor",
-        },
+        next: Next::KernelLog,
     },
     Trouble {
         code: 22,

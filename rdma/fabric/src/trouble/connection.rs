@@ -29,7 +29,7 @@ pub const TRANSPORT_GAVE_UP: Trouble = Trouble {
     next: Next::Path,
 };
 
-/// The other end said goodbye.
+/// The other end disconnected.
 pub const PEER_LEFT: Trouble = Trouble {
     code: 3,
     name: "peer",
@@ -52,9 +52,9 @@ pub const ADDRESS_CHANGED: Trouble = Trouble {
         "the address was taken from one netdev and given to another",
     ],
     next: Next::Own {
-        host: "nothing if it connects again by itself; cairn-initiator fabric shows which device \
+        host: "nothing if it connects again by itself; PROGRAM fabric shows which device \
                has the address now",
-        target: "nothing: hosts connect again; cairn-target fabric shows which device has the \
+        target: "nothing: hosts connect again; PROGRAM fabric shows which device has the \
                  address now",
     },
 };

@@ -20,25 +20,7 @@ pub use connection::{
 pub use nvme::NVME_REJECTS;
 pub use reject::CM_REJECTS;
 
-/// Which end of a connection has the trouble.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
-    /// cairn-initiator, or a program that is built on it.
-    Host,
-    /// cairn-target.
-    Target,
-}
-
-impl End {
-    /// The program that has `doctor` there.
-    #[must_use]
-    pub fn program(self) -> &'static str {
-        match self {
-            Self::Host => "cairn-initiator",
-            Self::Target => "cairn-target",
-        }
-    }
-}
+use crate::caller::{Caller, End};
 
 /// An error, and what there is to say about it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -55,20 +37,23 @@ pub struct Trouble {
     pub next: Next,
 }
 
-/// The command that tells more.
+/// The command to run next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Next {
     /// Examine the way to the other end.
     Path,
     /// Examine this machine.
     Here,
+    /// Read the kernel's log, and examine this machine.
+    KernelLog,
     /// Watch the counters.
     Counters,
     /// Read what the other end says of it.
     OtherLog,
     /// It is a bug: write down what is needed to find it.
     Report,
-    /// Something of its own for each end.
+    /// Something of its own for each end, with PROGRAM for the caller and TARGET for the
+    /// target's program.
     Own {
         /// At the host.
         host: &'static str,
@@ -78,16 +63,17 @@ pub enum Next {
 }
 
 impl Next {
-    /// The command, for one end of a connection to `peer`.
+    /// The command, for the caller's end of a connection to `peer`.
     #[must_use]
-    pub fn command(self, end: End, peer: impl fmt::Display) -> String {
-        let program = end.program();
-        match (self, end) {
+    pub fn command(self, caller: Caller, peer: impl fmt::Display) -> String {
+        let (program, target) = (caller.program(), caller.target);
+        match (self, caller.end) {
             (Self::Path, _) => format!("{program} doctor --peer {peer}"),
             (Self::Here, _) => format!("{program} doctor"),
+            (Self::KernelLog, _) => format!("dmesg | tail -50, and {program} doctor"),
             (Self::Counters, _) => format!("{program} fabric watch"),
             (Self::OtherLog, End::Host) => {
-                format!("read the target's log at {peer}: journalctl -u cairn-target")
+                format!("read the target's log at {peer}: journalctl -u {target}")
             }
             (Self::OtherLog, End::Target) => {
                 format!("read the host's log at {peer}: journalctl -k -g nvme")
@@ -95,8 +81,8 @@ impl Next {
             (Self::Report, _) => format!(
                 "{program} fabric --record fabric.txt, and report that file with both ends' logs"
             ),
-            (Self::Own { host, .. }, End::Host) => host.to_owned(),
-            (Self::Own { target, .. }, End::Target) => target.to_owned(),
+            (Self::Own { host, .. }, End::Host) => caller.fill(host),
+            (Self::Own { target, .. }, End::Target) => caller.fill(target),
         }
     }
 }
@@ -104,11 +90,11 @@ impl Next {
 impl Trouble {
     /// All that there is to say, for a log: what, the causes in their order, the command.
     #[must_use]
-    pub fn line(&self, end: End, peer: IpAddr) -> String {
+    pub fn line(&self, caller: Caller, peer: IpAddr) -> String {
         format!(
             "{self}; likely {}; next: {}",
             Causes(self.causes),
-            self.next.command(end, peer)
+            self.next.command(caller, peer)
         )
     }
 }
@@ -192,15 +178,23 @@ mod tests {
 
     const PEER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 9));
 
+    fn caller(end: End) -> Caller {
+        Caller {
+            end,
+            host: "a-host",
+            target: "a-target",
+        }
+    }
+
     #[test]
     fn a_line_has_what_causes_in_order_and_a_command() {
-        let line = of_completion(12).line(End::Target, PEER);
+        let line = of_completion(12).line(caller(End::Target), PEER);
         let parts = [
             "transport retry counter exceeded",
             "(IBV_WC_RETRY_EXC_ERR)",
             "; likely (1) the peer is down",
             ", (2) ",
-            "; next: cairn-target doctor --peer 192.0.2.9",
+            "; next: a-target doctor --peer 192.0.2.9",
         ];
         let mut rest = line.as_str();
         for part in parts {
@@ -209,8 +203,8 @@ mod tests {
                 .unwrap_or_else(|| panic!("no {part:?} (there) in {line}"));
             rest = after;
         }
-        let at_host = of_completion(12).line(End::Host, PEER);
-        assert!(at_host.ends_with("next: cairn-initiator doctor --peer 192.0.2.9"));
+        let at_host = of_completion(12).line(caller(End::Host), PEER);
+        assert!(at_host.ends_with("next: a-host doctor --peer 192.0.2.9"));
     }
 
     #[test]
@@ -238,10 +232,14 @@ mod tests {
             for trouble in table {
                 assert!(!trouble.what.is_empty() && !trouble.causes.is_empty());
                 for end in [End::Host, End::Target] {
-                    let line = trouble.line(end, PEER);
+                    let line = trouble.line(caller(end), PEER);
                     assert!(!line.contains('\n') && line.is_ascii(), "{line}");
+                    assert!(
+                        !line.contains("PROGRAM") && !line.contains("TARGET"),
+                        "{line}"
+                    );
                     assert!(line.len() < 900, "{title}: {line}");
-                    assert!(!trouble.next.command(end, PEER).is_empty());
+                    assert!(!trouble.next.command(caller(end), PEER).is_empty());
                 }
                 assert!(!seen.contains(&trouble.what), "{}", trouble.what);
                 seen.push(trouble.what);

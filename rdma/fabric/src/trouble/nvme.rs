@@ -72,9 +72,9 @@ pub const NVME_REJECTS: [Trouble; 9] = [
             "memory cannot be locked for one more RDMA device (memlock)",
         ],
         next: Next::Own {
-            host: "read the target's log: journalctl -u cairn-target; connect with fewer I/O \
+            host: "read the target's log: journalctl -u TARGET; connect with fewer I/O \
                    queues: --nr-io-queues=1",
-            target: "cairn-target doctor",
+            target: "PROGRAM doctor",
         },
     },
     Trouble {

@@ -120,9 +120,9 @@ pub const CM_REJECTS: [Trouble; 34] = [
             "the target listens by TCP, or by another of the machine's RDMA devices",
         ],
         next: Next::Own {
-            host: "on the target: systemctl status cairn-target, and `cairn-target check` of its \
+            host: "on the target: systemctl status TARGET, and `TARGET check` of its \
                    configuration shows its listeners",
-            target: "systemctl status cairn-target, and `cairn-target check` of its configuration \
+            target: "systemctl status TARGET, and `TARGET check` of its configuration \
                      shows its listeners",
         },
     },

@@ -8,10 +8,17 @@ use std::time::Duration;
 use cairn_fabric::cli::{DoctorArgs, FabricArgs, run_doctor, run_fabric};
 use cairn_fabric::doctor::{Examination, Finding, Intent};
 use cairn_fabric::source::{Recording, Source};
+use cairn_fabric::{Caller, End};
 use clap::Parser;
 
 /// The program that findings name.
 pub(crate) const PROGRAM: &str = "cairn-target";
+/// That program, and the one at the other end.
+pub(crate) const CALLER: Caller = Caller {
+    end: End::Target,
+    host: "cairn-initiator",
+    target: PROGRAM,
+};
 /// A neighbour of the recorded machines.
 pub(crate) const PEER: &str = "192.0.2.9";
 
@@ -31,10 +38,10 @@ pub(crate) fn changed(name: &str, changes: &str) -> Recording {
     recording
 }
 
-/// What a target of 40 MiB wants.
+/// What a target of 40 MiB requires.
 pub(crate) fn intent() -> Intent {
     Intent {
-        program: PROGRAM,
+        caller: CALLER,
         addresses: Vec::new(),
         tos: Vec::new(),
         partitions: Vec::new(),
@@ -114,12 +121,11 @@ pub(crate) fn parses(command: &str) -> bool {
 pub(crate) fn run(command: &str) -> (String, Result<u8, String>) {
     let mut out = Vec::new();
     let mut intent = intent();
-    intent.program = match command.split(' ').next() {
-        Some("cairn-initiator") => "cairn-initiator",
-        _ => PROGRAM,
-    };
+    if command.split(' ').next() == Some(CALLER.host) {
+        intent.caller.end = End::Host;
+    }
     let result = match Cli::try_parse_from(command.split_whitespace()) {
-        Ok(Cli::Fabric(args)) => run_fabric(&args, intent.program, &mut out).map(|()| 0),
+        Ok(Cli::Fabric(args)) => run_fabric(&args, intent.caller, &mut out).map(|()| 0),
         Ok(Cli::Doctor(args)) => run_doctor(&args, intent, &mut out),
         Err(error) => panic!("{command}: {error}"),
     };

@@ -7,7 +7,7 @@ use cairn_rdma::PKey;
 use crate::common::{assert_found, changed, findings, findings_with, intent, recorded, text};
 
 #[test]
-fn soft_roce_is_named_before_somebody_asks_why_the_cpu_is_busy() {
+fn soft_roce_is_named_as_the_cause_of_cpu_load() {
     let findings = findings(&recorded("rxe"));
     let parts = ["note", "rxe0", "rdma_rxe", "CPU", "--provider soft"];
     assert_found(&findings, "rxe", &parts);
@@ -103,7 +103,7 @@ fn memlock_is_summed_up_and_root_is_exempt() {
 }
 
 #[test]
-fn device_nodes_open_to_everybody_are_a_note() {
+fn device_nodes_open_to_all_users_are_a_note() {
     let open = "[/dev/infiniband]\nuverbs0 @ 0666 0 0";
     let findings = findings(&changed("healthy", open));
     assert_found(
@@ -226,7 +226,7 @@ fn a_partition_that_the_port_is_not_in_is_an_error_with_its_table() {
     };
     assert_eq!(errors(of_partition("192.0.2.1", 0x8001, false)), 0);
     assert_eq!(errors(of_partition("192.0.2.1", 0x0001, false)), 1);
-    // RoCE in user space has no table, and the default partition is everybody's.
+    // RoCE in user space has no table, and every port is in the default partition.
     assert_eq!(errors(of_partition("192.0.2.1", 0x8002, true)), 0);
     assert!(of(&healthy, of_partition("192.0.2.1", 0xffff, false)).is_empty());
 }

@@ -16,7 +16,7 @@ fn the_way_to_a_peer_names_device_and_gid() {
 }
 
 #[test]
-fn a_peer_that_cannot_be_found_is_told_from_one_that_is_silent() {
+fn a_peer_that_cannot_be_found_is_distinguished_from_a_silent_one() {
     let gone = "- route 192.0.2.9\n[?]\nroute 192.0.2.9 ! Network is unreachable";
     let found = findings_with_peer(&changed("healthy", gone));
     assert_found(

@@ -28,7 +28,7 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
     let mut intent = intent();
     intent.is_soft = true;
     intent.addresses = vec!["198.51.100.1".parse().unwrap()];
-    intent.tos = vec![told(104)];
+    intent.tos = vec![option(104)];
     // The recorded map has priority 0 alone.
     let of = |intent: &Intent, machine: &Recording| findings_with(machine, intent.clone(), None);
     let parts = [
@@ -48,7 +48,7 @@ fn a_vlan_without_a_map_loses_the_priority_of_roce_in_user_space() {
         )
     };
     assert_eq!(of_tos(&of(&intent, &with_map("3:3"))), 0);
-    // Somebody wants it so.
+    // An administrator has set it so.
     assert_eq!(of_tos(&of(&intent, &with_map("3:6"))), 0);
     // An address that is on no VLAN.
     intent.addresses = vec!["192.0.2.1".parse().unwrap()];
@@ -69,7 +69,7 @@ fn an_address_leads_to_its_vlan() {
     let vlan = of("vlan", "198.51.100.1").expect("it is eth2.100's");
     assert_eq!((vlan.parent.as_str(), vlan.id), ("eth2", 100));
     assert_eq!(vlan.egress, [(0, 3)].into());
-    // Of the same machine and adapter, and on no VLAN; of nobody; without the module.
+    // Of the same machine and adapter, and on no VLAN; of no machine; without the module.
     assert_eq!(of("vlan", "192.0.2.1"), None);
     assert_eq!(of("vlan", "203.0.113.1"), None);
     assert_eq!(of("healthy", "192.0.2.1"), None);
@@ -78,7 +78,7 @@ fn an_address_leads_to_its_vlan() {
 #[test]
 fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
     let mut intent = intent();
-    intent.tos = vec![told(32)];
+    intent.tos = vec![option(32)];
     let findings = findings_with(&recorded("healthy"), intent, None);
     let parts = [
         "warning",
@@ -88,8 +88,8 @@ fn an_applications_tos_beats_configfs_and_is_held_against_pfc() {
     assert_found(&findings, "pfc", &parts);
 }
 
-/// What is told on the command line, and in no configuration.
-fn told(tos: u8) -> Choice {
+/// An option of the command line, in no configuration.
+fn option(tos: u8) -> Choice {
     Choice {
         tos: Tos(tos),
         by: "cairn-target is configured to use it".to_owned(),
@@ -139,7 +139,7 @@ fn every_class_in_use_is_held_against_pfc() {
 #[test]
 fn a_tos_that_claims_congestion_is_refused() {
     let mut intent = intent();
-    intent.tos = vec![told(99)];
+    intent.tos = vec![option(99)];
     let findings = findings_with(&recorded("healthy"), intent, None);
     assert_found(
         &findings,
@@ -151,7 +151,7 @@ fn a_tos_that_claims_congestion_is_refused() {
 #[test]
 fn a_forced_traffic_class_is_shown_and_beats_ours() {
     let mut intent = intent();
-    intent.tos = vec![told(96)];
+    intent.tos = vec![option(96)];
     let findings = findings_with(&recorded("forced-class"), intent, None);
     let path = "/sys/class/infiniband/mlx5_0/tc/1/traffic_class";
     let parts = [

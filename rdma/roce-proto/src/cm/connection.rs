@@ -35,7 +35,7 @@ pub struct QpTerms {
     pub responder_resources: u8,
     /// READs and atomics that it sends at a time.
     pub initiator_depth: u8,
-    /// How often the other end shall retry when there is no receive.
+    /// How often the other end retries when there is no receive.
     pub rnr_retry_count: u8,
 }
 
@@ -50,7 +50,7 @@ pub struct Connect {
     pub remote_port: u16,
     /// Our queue pair.
     pub terms: QpTerms,
-    /// How often the other end shall retry.
+    /// How often the other end retries.
     pub retry_count: u8,
     /// Path MTU, as a code.
     pub path_mtu: u8,
@@ -77,7 +77,7 @@ pub struct Request {
     pub peer: SocketAddr,
     /// The peer's queue pair.
     pub terms: QpTerms,
-    /// How often we shall retry.
+    /// How often we retry.
     pub retry_count: u8,
     /// Path MTU, as a code.
     pub path_mtu: u8,

@@ -108,7 +108,7 @@ impl Manager {
             }
             return;
         }
-        if self.guessers.holds(now, path.remote) {
+        if self.penalties.holds(now, path.remote) {
             self.held_requests += 1;
             return;
         }

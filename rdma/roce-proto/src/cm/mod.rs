@@ -11,9 +11,9 @@
 //! addresses that have not shown to be there: see `waiting`.
 
 mod connection;
-mod guessing;
 mod identity;
 mod inbound;
+mod penalties;
 mod waiting;
 
 pub use connection::{CmEvent, ConnId, Connect, Path, QpTerms, Request, Transmit};
@@ -28,7 +28,7 @@ use core::time::Duration;
 
 use cairn_rdma::Marked;
 use connection::{Connection, RemoteQp, State};
-use guessing::Guessers;
+use penalties::Penalties;
 use waiting::Waiting;
 
 use crate::wire::cm::{
@@ -56,7 +56,7 @@ const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// How long to wait for a peer to confirm an acceptance.
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
 /// How long a DREQ is repeated.
-const GOODBYE_TIME: Duration = Duration::from_secs(4);
+const DISCONNECT_TIME: Duration = Duration::from_secs(4);
 /// How long a queue pair's last packets may still travel: twice the packet
 /// lifetime that Linux assumes (code 16).
 const TIME_WAIT: Duration = Duration::from_millis(540);
@@ -82,7 +82,7 @@ pub struct Manager {
     transmits: VecDeque<Transmit>,
     events: VecDeque<CmEvent>,
     dropped_requests: u64,
-    guessers: Guessers,
+    penalties: Penalties,
     held_requests: u64,
 }
 
@@ -103,7 +103,7 @@ impl Manager {
             transmits: VecDeque::new(),
             events: VecDeque::new(),
             dropped_requests: 0,
-            guessers: Guessers::default(),
+            penalties: Penalties::default(),
             held_requests: 0,
         }
     }
@@ -128,8 +128,8 @@ impl Manager {
 
     /// A packet of `address` named a key that it was not given: that costs it time.
     /// Says whether from now on its requests are held.
-    pub fn guessed(&mut self, now: Instant, address: IpAddr) -> bool {
-        self.guessers.guessed(now, address)
+    pub fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
+        self.penalties.penalize(now, address)
     }
 
     /// Sends a REQ. [`CmEvent::Accepted`], [`CmEvent::Rejected`] or
@@ -194,7 +194,7 @@ impl Manager {
             gives_up_at: now + options.timeout,
         };
         self.connections.insert(local, connection);
-        self.say(local, &message, Some(now));
+        self.send(local, &message, Some(now));
         ConnId(local)
     }
 
@@ -237,7 +237,7 @@ impl Manager {
             local_ca_guid: guid,
             private_data: padded::<{ rep::PRIVATE_LEN }>(private_data),
         });
-        self.say(id.0, &message, Some(now));
+        self.send(id.0, &message, Some(now));
         self.waiting.answered(id.0);
         let connection = self.in_state(id, State::RepSent)?;
         if connection.quiet {
@@ -276,7 +276,7 @@ impl Manager {
             return self.ignore(id);
         }
         let message = rejection(ids, Answered::Req, reason, info, private_data);
-        self.say(id.0, &message, None);
+        self.send(id.0, &message, None);
         self.forget(id.0);
         Ok(())
     }
@@ -307,7 +307,7 @@ impl Manager {
                 let half_open = connection.state == State::RepSent;
                 connection.state = State::DreqSent;
                 connection.interval = FIRST_INTERVAL;
-                connection.gives_up_at = now + GOODBYE_TIME;
+                connection.gives_up_at = now + DISCONNECT_TIME;
                 let message = Message::Dreq(Dreq {
                     ids,
                     remote_qpn: connection.remote_qp.map_or(0, |qp| qp.qpn),
@@ -316,17 +316,17 @@ impl Manager {
                 if half_open {
                     self.opened(id.0);
                 }
-                self.say(id.0, &message, Some(now));
+                self.send(id.0, &message, Some(now));
             }
             State::ReqSent => {
                 // The peer gives the connection up (IBTA 12.9.8.3.1).
                 let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
-                self.say(id.0, &message, None);
+                self.send(id.0, &message, None);
                 self.forget(id.0);
             }
             State::ReqReceived => {
                 let message = rejection(ids, Answered::Req, RejReason::Consumer, &[], &[]);
-                self.say(id.0, &message, None);
+                self.send(id.0, &message, None);
                 self.forget(id.0);
             }
             State::DreqSent | State::TimeWait => {}
@@ -370,7 +370,7 @@ impl Manager {
                 State::ReqSent => {
                     let ids = connection.ids;
                     let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
-                    self.say(id, &message, None);
+                    self.send(id, &message, None);
                     self.forget(id);
                     self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
                 }
@@ -378,7 +378,7 @@ impl Manager {
                 State::RepSent => {
                     let ids = connection.ids;
                     let message = rejection(ids, Answered::Rep, RejReason::Timeout, &[], &[]);
-                    self.say(id, &message, None);
+                    self.send(id, &message, None);
                     self.forget(id);
                     self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
                 }
@@ -411,7 +411,7 @@ impl Manager {
     }
 
     /// Sends a message of a connection, and with `again` keeps it to repeat.
-    fn say(&mut self, id: u32, message: &Message, again: Option<Instant>) {
+    fn send(&mut self, id: u32, message: &Message, again: Option<Instant>) {
         let connection = self
             .connections
             .get_mut(&id)
@@ -454,7 +454,7 @@ impl Manager {
             .expect("callers have looked it up");
         let ids = connection.ids;
         let private_data = padded(&[]);
-        self.say(id, &Message::Rtu(Rtu { ids, private_data }), None);
+        self.send(id, &Message::Rtu(Rtu { ids, private_data }), None);
     }
 
     /// A request has been decided.

@@ -18,7 +18,7 @@ use core::time::Duration;
 /// Packets under way at first: what rdma_rxe allows itself.
 const INITIAL: u64 = 128;
 const MIN: u64 = 8;
-/// Well below the 2^23 that sequence numbers could tell apart.
+/// Well below the 2^23 that sequence numbers distinguish.
 const MAX: u64 = 512;
 /// A window is halved once for all that was lost together.
 const ONE_LOSS: Duration = Duration::from_millis(2);

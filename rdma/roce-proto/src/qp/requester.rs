@@ -46,7 +46,7 @@ pub(super) struct Requester {
     /// What the next posted work starts with.
     end: u64,
     /// One past the last packet that asked for an acknowledgement.
-    asked: u64,
+    ack_requested: u64,
     /// Work whose end its owner waits for has left since.
     awaited: bool,
     /// READ requests whose responses are not all there: where each ends.
@@ -117,7 +117,7 @@ impl Requester {
             unacked: start,
             sent: start,
             end: start,
-            asked: start,
+            ack_requested: start,
             awaited: false,
             requests: VecDeque::with_capacity(usize::from(config.initiator_depth)),
             refetched: None,

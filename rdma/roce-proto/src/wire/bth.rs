@@ -17,7 +17,7 @@ pub fn set_pkey(packet: &mut [u8], pkey: PKey) {
 pub struct Bth {
     /// OpCode, as it came: it may be undefined.
     pub opcode: u8,
-    /// SE: the receiver shall raise an event.
+    /// SE: asks the receiver to raise an event.
     pub solicited: bool,
     /// M: migration state. ConnectX sends 1, rdma_rxe 0; it means nothing here.
     pub mig_req: bool,
@@ -33,7 +33,7 @@ pub struct Bth {
     pub becn: bool,
     /// DestQP.
     pub dest_qpn: u32,
-    /// A: the responder shall answer.
+    /// A: requests an acknowledgement.
     pub ack_req: bool,
     /// PSN.
     pub psn: u32,

@@ -113,7 +113,7 @@ impl<'a> Packet<'a> {
     }
 
     /// Writes the headers alone, for a payload of `payload_len` bytes that
-    /// somebody else puts behind them; returns where it goes.
+    /// the caller writes behind them; returns where it goes.
     ///
     /// # Panics
     /// If `out` is too short.

@@ -147,7 +147,7 @@ impl Responder {
             _ => None,
         };
         let Some(connection) = self.conversations.get_mut(&qp) else {
-            return Ok(()); // flushed, after the goodbye
+            return Ok(()); // flushed, after the disconnect
         };
         if !completion.status.is_success() {
             println!("{}: {:?}", connection.peer, completion.status);
@@ -155,17 +155,17 @@ impl Responder {
             return Ok(());
         }
         let step = match (&mut connection.conversation, message) {
-            (Conversation::Rping(rping), Some(message)) => rping.heard(&message),
+            (Conversation::Rping(rping), Some(message)) => rping.receive(&message),
             (Conversation::Rping(rping), None) => rping.completed(completion.kind),
-            (Conversation::Control(control), Some(message)) => Ok(control.heard(message)),
-            (Conversation::Traffic(traffic), Some(message)) => Ok(traffic.heard(&message)),
+            (Conversation::Control(control), Some(message)) => Ok(control.receive(message)),
+            (Conversation::Traffic(traffic), Some(message)) => Ok(traffic.receive(&message)),
             (_, None) => Ok(station::Step::Wait),
         };
         match step.map(|step| self.station.take(qp, step)) {
             Ok(Ok(())) => {}
             Ok(Err(error)) => println!("{}: {error:?}", connection.peer),
-            Err(complaint) => {
-                println!("{}: {complaint}", connection.peer);
+            Err(error) => {
+                println!("{}: {error}", connection.peer);
                 self.station.disconnect(qp);
             }
         }

@@ -3,8 +3,8 @@
 //! A client opens one connection to talk and then, to the same port, those that
 //! carry its traffic. On the first, client and server speak in turn, the client
 //! always first, each time in messages of one length: versions, settings, the
-//! path MTU, "I am here", results at the end. A server that wants what its client
-//! wants sends each message back. One kind has content: where the other side's
+//! path MTU, "I am here", results at the end. A server that agrees to its
+//! client's settings sends each message back. One kind has content: where the other side's
 //! memory is. It has 56 bytes, a C structure with big endian fields.
 //!
 //! A server has nothing to do in a test by WRITE or READ. In a test by SEND it
@@ -14,7 +14,7 @@ use cairn_rdma::RemoteBuffer;
 
 use crate::station::Step;
 
-/// Of the message that tells of a queue pair and memory: LID, outstanding READs,
+/// Of the message that names a queue pair and memory: LID, outstanding READs,
 /// queue pair number, PSN, key (4 bytes each), 4 bytes of nothing, address (8),
 /// GID (16), SRQ number, GID index (4 each).
 const DESTINATION_BYTES: usize = 56;
@@ -43,7 +43,7 @@ impl Control {
     }
 
     /// The client said something.
-    pub(crate) fn heard(&mut self, mut message: Vec<u8>) -> Step {
+    pub(crate) fn receive(&mut self, mut message: Vec<u8>) -> Step {
         self.messages += 1;
         if message.len() == DESTINATION_BYTES {
             let mut put = |at: usize, bytes: &[u8]| {
@@ -70,7 +70,7 @@ pub(crate) struct Traffic {
 
 impl Traffic {
     /// A SEND has landed.
-    pub(crate) fn heard(&mut self, message: &[u8]) -> Step {
+    pub(crate) fn receive(&mut self, message: &[u8]) -> Step {
         self.messages += 1;
         self.bytes += message.len() as u64;
         Step::Wait

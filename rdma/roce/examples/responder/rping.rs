@@ -2,7 +2,7 @@
 //!
 //! A ping is four messages of 16 bytes and two transfers, all on one connection:
 //! the client says where its data is, and the server READs it and says so; the
-//! client says where it wants the echo, and the server WRITEs it and says so.
+//! client says where the echo goes, and the server WRITEs it and says so.
 //! What the client says is big endian: address (8 bytes), key (4), length (4).
 //! What the server says back has the same size, and no content that matters.
 
@@ -20,7 +20,7 @@ enum Turn {
     Source,
     /// Ours: the data is on its way here.
     Fetching,
-    /// The client's, to say where it wants the echo.
+    /// The client's, to say where the echo goes.
     Sink,
 }
 
@@ -47,7 +47,7 @@ impl Rping {
     }
 
     /// The client said something.
-    pub(crate) fn heard(&mut self, message: &[u8]) -> Result<Step, String> {
+    pub(crate) fn receive(&mut self, message: &[u8]) -> Result<Step, String> {
         let (buffer, length) = advertised(message)
             .ok_or_else(|| format!("an rping says {MESSAGE_BYTES} bytes, not {}", message.len()))?;
         match self.turn {

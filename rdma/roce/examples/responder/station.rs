@@ -11,7 +11,7 @@ use cairn_rdma::{
 };
 
 /// Messages that may arrive before the first of them is looked at, and their
-/// longest length: `ib_send_bw` sends 64 KiB if not told otherwise.
+/// longest length: `ib_send_bw` sends 64 KiB by default.
 const RECEIVES: usize = 128;
 const RECEIVE_BYTES: usize = 128 << 10;
 
@@ -29,7 +29,7 @@ const WINDOW_BYTES: usize = 16 << 20;
 /// RDMA READs of a peer that may be under way.
 const READS: u8 = 128;
 
-/// What a conversation wants done next.
+/// What a conversation does next.
 #[derive(Debug)]
 pub(crate) enum Step {
     /// Nothing, until the peer says more.
@@ -130,7 +130,7 @@ impl Station {
         Ok(message)
     }
 
-    /// Does what a conversation wants.
+    /// Does the next step of a conversation.
     pub(crate) fn take(&mut self, qp: QpId, step: Step) -> Result<(), PostError> {
         let work = |op, sge: Sge| SendWork {
             id: 0,

@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn packets_of_one_size_travel_together_whoever_sends_them() {
+    fn packets_of_one_size_travel_together() {
         let mut batch = Batch::new();
         let mut queue_pairs = [1, 2, 3].map(|name| Sends::new(name, 7));
         for queue_pair in &mut queue_pairs {

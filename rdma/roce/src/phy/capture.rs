@@ -32,7 +32,7 @@ use cairn_roce_proto::wire::udp::{ROCE_PORT, Udp};
 
 /// Headers below the BTH: Ethernet, IPv6, UDP.
 const HEADERS: usize = 14 + 40 + 8;
-/// Locally administered, and told apart by their last byte.
+/// Locally administered; they differ in their last byte.
 const OUR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const PEER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 

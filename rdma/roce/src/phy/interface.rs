@@ -127,8 +127,8 @@ mod tests {
         assert_eq!(path_mtu_code("127.0.0.1".parse().unwrap()).unwrap(), 5);
         assert_eq!(path_mtu_code("127.1.2.3".parse().unwrap()).unwrap(), 5);
         assert_eq!(mtu_of_code(5), 4096);
-        let nobody = path_mtu_code("192.0.2.1".parse().unwrap());
-        assert_eq!(nobody.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
+        let missing = path_mtu_code("192.0.2.1".parse().unwrap());
+        assert_eq!(missing.unwrap_err().kind(), io::ErrorKind::AddrNotAvailable);
     }
 
     #[test]

@@ -90,7 +90,7 @@ impl Network {
     /// `qpn_low_bits` low bits of a queue pair number do not select one.
     ///
     /// # Errors
-    /// The address is not ours, or somebody has it.
+    /// The address is not ours, or another process uses its port.
     pub fn first_inlet(&self, address: IpAddr, qpn_low_bits: u32) -> io::Result<Inlet> {
         match self {
             Self::System => {

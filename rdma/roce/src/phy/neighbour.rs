@@ -149,7 +149,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_link_local_gid_tells_its_mac() {
+    fn a_link_local_gid_contains_its_mac() {
         let of = |text: &str| mac_of_link_local(text.parse().unwrap());
         let mac = Some([0x52, 0x54, 0x00, 0x12, 0x34, 0x56]);
         assert_eq!(of("fe80::5054:ff:fe12:3456"), mac);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn on_loopback_nobody_has_a_mac() {
+    fn on_loopback_no_address_has_a_mac() {
         let interface = Interface::of(Ipv4Addr::LOCALHOST.into()).unwrap();
         let mut neighbours = Neighbours::new(interface).unwrap();
         let mac = neighbours.mac_of(Ipv4Addr::new(127, 1, 2, 3).into(), Instant::now());

@@ -228,7 +228,7 @@ impl Outlets {
             }
             match Socket::bind_sender(SocketAddr::new(self.address, number)) {
                 Ok(socket) => break (Some(socket), number),
-                // Somebody has that port.
+                // Another socket has that port.
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < TRIES => {
                     tries += 1;
                 }

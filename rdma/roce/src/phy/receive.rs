@@ -22,7 +22,7 @@ use cairn_roce_proto::wire::icrc::Route;
 pub const BATCH: usize = 16;
 /// The largest datagram, and the largest that GRO makes.
 const BUFFER: usize = 65_536;
-/// Bytes that a call shall take, about. They are worked on while they are in the
+/// About how many bytes a call takes. They are worked on while they are in the
 /// cache, and their sender gets acknowledgements before the next are taken.
 pub const ENOUGH: usize = 128 << 10;
 /// ECN's "congestion experienced" (RFC 3168, 5).

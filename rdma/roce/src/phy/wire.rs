@@ -1,7 +1,7 @@
-//! A wire in memory, for endpoints that shall not touch the system's network.
+//! A wire in memory, for endpoints that must not use the system's network.
 //!
 //! What is sent stays on the wire until its owner takes it, and arrives when the
-//! owner says so: late, twice, damaged, or never. So a simulation is the weather.
+//! owner says so: late, twice, damaged, or never. So a simulation decides what the network does.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::io;
@@ -82,7 +82,7 @@ impl Wire {
         self.lock().sent.pop_front()
     }
 
-    /// Has a packet arrive, if there is somebody at its destination.
+    /// Delivers a packet, if its destination has joined.
     pub fn deliver(&self, frame: Frame) {
         let mut state = self.lock();
         let Some(sockets) = state.sockets.get_mut(&frame.destination) else {
@@ -102,7 +102,7 @@ impl Wire {
     /// queue pair number its packets are spread over all that follow.
     ///
     /// # Errors
-    /// The first one of an address that somebody has already.
+    /// It is to be the first one of an address, and the address has one.
     pub(crate) fn join(
         &self,
         address: IpAddr,

@@ -17,8 +17,8 @@ use crate::phy::Inlet;
 use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
-/// Endpoints of a device at a time: what the top bits of a queue pair number can
-/// tell apart, less the one of connection management.
+/// Endpoints of a device at a time: the values of the top bits of a queue pair
+/// number, less the one of connection management.
 const MAX_ENDPOINTS: usize = (1 << INDEX_BITS) - 1;
 /// Where the top bits of a queue pair number begin.
 pub(super) const INDEX_SHIFT: u32 = 24 - INDEX_BITS;
@@ -34,7 +34,7 @@ pub(super) struct SoftDevice {
     thread: Mutex<Option<JoinHandle<()>>>,
     /// In the order in which they joined, the first one's left out. They are kept
     /// until the device goes: the kernel knows them by their turn.
-    inlets: Mutex<Vec<Leased>>,
+    inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
 }
 
@@ -48,7 +48,7 @@ struct Counted {
 }
 
 /// An inlet that endpoints have, one after the other.
-struct Leased {
+struct Slot {
     inlet: Arc<Inlet>,
     taken: bool,
     /// That its endpoints' queue pairs have had; the endpoint that has it, has these.
@@ -56,7 +56,7 @@ struct Leased {
 }
 
 /// What an endpoint gets of its device.
-pub(super) struct Lease {
+pub(super) struct EndpointSlot {
     /// The top bits of its queue pair numbers.
     pub(super) index: u32,
     pub(super) inlet: Arc<Inlet>,
@@ -118,12 +118,12 @@ impl SoftDevice {
     }
 
     /// An inlet for an endpoint.
-    pub(super) fn lease(&self) -> Result<Lease, FabricError> {
+    pub(super) fn take_slot(&self) -> Result<EndpointSlot, FabricError> {
         let mut inlets = lock(&self.inlets);
-        if let Some(index) = inlets.iter().position(|leased| !leased.taken) {
-            let leased = &mut inlets[index];
-            leased.taken = true;
-            return Ok(leased.lease(index));
+        if let Some(index) = inlets.iter().position(|slot| !slot.taken) {
+            let slot = &mut inlets[index];
+            slot.taken = true;
+            return Ok(slot.take(index));
         }
         if inlets.len() == MAX_ENDPOINTS {
             return Err(FabricError::Limit {
@@ -135,13 +135,13 @@ impl SoftDevice {
         let turn = inlets.len() as u32 + 1;
         let inlet = network.next_inlet(self.address, turn, INDEX_SHIFT);
         let inlet = inlet.map_err(|error| network.explain(self.address, error))?;
-        inlets.push(Leased {
+        inlets.push(Slot {
             inlet: Arc::new(inlet),
             taken: true,
             numbers: Numbers::default(),
         });
         let index = inlets.len() - 1;
-        Ok(inlets[index].lease(index))
+        Ok(inlets[index].take(index))
     }
 
     /// An endpoint says what it has counted so far.
@@ -165,15 +165,15 @@ impl SoftDevice {
             counted.past.add(&last);
         }
         drop(counted);
-        let leased = &mut lock(&self.inlets)[index as usize - 1];
-        leased.taken = false;
-        leased.numbers = numbers;
+        let slot = &mut lock(&self.inlets)[index as usize - 1];
+        slot.taken = false;
+        slot.numbers = numbers;
     }
 }
 
-impl Leased {
-    fn lease(&mut self, at: usize) -> Lease {
-        Lease {
+impl Slot {
+    fn take(&mut self, at: usize) -> EndpointSlot {
+        EndpointSlot {
             index: at as u32 + 1,
             inlet: Arc::clone(&self.inlet),
             numbers: std::mem::take(&mut self.numbers),

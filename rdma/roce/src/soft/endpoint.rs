@@ -1,6 +1,6 @@
 //! One reactor's queue pairs, on a socket of its own.
 
-mod connecting;
+mod connect;
 mod data_path;
 
 use std::cmp::Reverse;
@@ -15,7 +15,7 @@ use cairn_rdma::{
 };
 use crossbeam_channel::Receiver as MailboxReceiver;
 
-use super::device::{Lease, SoftDevice};
+use super::device::{EndpointSlot, SoftDevice};
 use super::manager::{ConnectionEvent, Inbox};
 use super::slots::{Phase, SLOTS, Slots};
 use crate::memory::{Regions, View};
@@ -85,11 +85,11 @@ impl SoftEndpoint {
         }
         let wake = Wake::new()?;
         let wake = Arc::new(wake);
-        let Lease {
+        let EndpointSlot {
             index,
             inlet,
             numbers,
-        } = device.lease()?;
+        } = device.take_slot()?;
         let (mailbox, connection_events) = crossbeam_channel::unbounded();
         let count = usize::from(options.queue_pairs);
         let entropy = device.options.entropy.clone();
@@ -179,7 +179,7 @@ impl Endpoint for SoftEndpoint {
         options: &QpOptions,
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
-        self.answer(request, options, private_data)
+        self.accept_request(request, options, private_data)
     }
 
     fn connect(
@@ -187,7 +187,7 @@ impl Endpoint for SoftEndpoint {
         options: &ConnectOptions,
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
-        self.ask(options, private_data)
+        self.send_request(options, private_data)
     }
 
     fn marked(&mut self, id: QpId) -> Option<Marked> {
@@ -282,7 +282,7 @@ impl SoftEndpoint {
         let now = self.clock.now();
         self.memory.refresh();
         self.take_connection_events(now);
-        // What was posted since leaves first: somebody waits for it.
+        // What was posted since leaves first: a peer waits for it.
         self.transmit(now);
         self.receive(now);
         self.end_disconnected();

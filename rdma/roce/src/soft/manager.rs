@@ -19,7 +19,7 @@ use cairn_rdma::{FabricError, Marked, PKey, QpId, peer_line};
 use crossbeam_channel::Sender as Mailbox;
 
 use super::device::SoftDevice;
-use super::{Shared, SoftOptions, listening};
+use super::{Shared, SoftOptions, listener};
 use crate::phy::batch::{Place, Sharing};
 use crate::phy::capture::Capture;
 use crate::phy::receive::{Received, Receiver};
@@ -215,12 +215,12 @@ impl ConnectionManager {
     }
 
     /// A packet of `address` named a key that it was not given.
-    pub(super) fn guessed(&self, address: IpAddr) {
+    pub(super) fn penalize(&self, address: IpAddr) {
         let begins = self
             .state()
             .inner
             .manager
-            .guessed(self.clock.now(), address);
+            .penalize(self.clock.now(), address);
         if begins && let Some(line) = Line::about(Topic::Fault) {
             peer_line!(
                 warn, line, %address,
@@ -285,7 +285,7 @@ impl ConnectionManager {
         for (id, request) in requests {
             // A listener keeps the device alive.
             match device.upgrade() {
-                Some(device) => listening::deliver(shared, &device, id, request),
+                Some(device) => listener::deliver(shared, &device, id, request),
                 None => self.reject(id, RejReason::InvalidServiceId, &[], &[]),
             }
         }

@@ -9,7 +9,7 @@
 
 mod device;
 mod endpoint;
-mod listening;
+mod listener;
 mod manager;
 mod slots;
 
@@ -31,7 +31,7 @@ use cairn_rdma::entropy::Entropy;
 use cairn_roce_proto::counters::Counters;
 
 use device::SoftDevice;
-use listening::{Listening, SoftListener};
+use listener::{ListenerState, SoftListener};
 use manager::Rest;
 
 /// Ports chosen for a listener that asked for port 0.
@@ -76,7 +76,7 @@ pub struct Soft {
 struct Shared {
     options: SoftOptions,
     devices: Mutex<BTreeMap<IpAddr, Weak<SoftDevice>>>,
-    listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
+    listeners: Mutex<HashMap<SocketAddr, Arc<ListenerState>>>,
     next_device: AtomicU64,
 }
 
@@ -171,7 +171,7 @@ impl Shared {
     }
 
     /// Who listens at `address`, or at its port on all addresses.
-    fn listening_at(&self, address: SocketAddr) -> Option<Arc<Listening>> {
+    fn listener_at(&self, address: SocketAddr) -> Option<Arc<ListenerState>> {
         let listeners = lock(&self.listeners);
         let any: IpAddr = match address {
             SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
@@ -217,7 +217,7 @@ impl Provider for Soft {
         if listeners.contains_key(&address) {
             return Err(FabricError::AddressInUse { address });
         }
-        let listening = Arc::new(Listening {
+        let listening = Arc::new(ListenerState {
             sink,
             backlog: options.backlog,
             pkey: options.pkey,

@@ -86,7 +86,7 @@ impl VerbsEndpoint {
         let alive = matches!(qp.phase, Phase::Accepted | Phase::Established);
         if alive && !qp.down {
             qp.down = true;
-            self.say(Event::Disconnected { qp: id, reason });
+            self.push_event(Event::Disconnected { qp: id, reason });
         }
     }
 
@@ -150,13 +150,13 @@ impl VerbsEndpoint {
     fn finish(&mut self, id: QpId) {
         self.settling.retain(|settling| *settling != id);
         if self.table.remove(id).is_some() {
-            self.say(Event::Closed { qp: id });
+            self.push_event(Event::Closed { qp: id });
         }
     }
 
     /// A connect came to nothing.
     pub(super) fn fail_connect(&mut self, id: QpId, reason: String) {
-        self.say(Event::ConnectFailed { qp: id, reason });
+        self.push_event(Event::ConnectFailed { qp: id, reason });
         self.finish(id);
     }
 }

@@ -170,10 +170,10 @@ impl VerbsEndpoint {
             DeviceEvent::Removed => {
                 if !self.removed {
                     self.removed = true;
-                    self.say(Event::DeviceRemoved);
+                    self.push_event(Event::DeviceRemoved);
                 }
             }
-            DeviceEvent::Notice(message) => self.say(Event::Notice { message }),
+            DeviceEvent::Notice(message) => self.push_event(Event::Notice { message }),
             DeviceEvent::QueuePair(kind, number) => {
                 let Some(id) = self.table.by_number(number) else {
                     return; // Another endpoint's.
@@ -215,7 +215,7 @@ impl VerbsEndpoint {
                 if matches!(qp.phase, Phase::Accepted) {
                     qp.phase = Phase::Established;
                     let private_data = event.private_data;
-                    self.say(Event::Established {
+                    self.push_event(Event::Established {
                         qp: id,
                         private_data,
                     });
@@ -225,7 +225,7 @@ impl VerbsEndpoint {
             sys::RDMA_CM_EVENT_ADDR_ERROR
             | sys::RDMA_CM_EVENT_ROUTE_ERROR
             | sys::RDMA_CM_EVENT_CONNECT_ERROR => self.unreachable(id, event),
-            // Of a connection that there is, it tells of a neighbour with another MAC.
+            // On an established connection it means that the neighbour has another MAC.
             sys::RDMA_CM_EVENT_UNREACHABLE => match qp.phase {
                 Phase::Established => self.end_connection(id, DisconnectReason::PeerMoved),
                 Phase::Connecting(_) | Phase::Accepted => self.unreachable(id, event),
@@ -308,7 +308,7 @@ impl VerbsEndpoint {
         self.settling.retain(|settling| *settling != id);
         self.check_hop_limit(id, &options);
         let private_data = event.private_data;
-        self.say(Event::Established {
+        self.push_event(Event::Established {
             qp: id,
             private_data,
         });
@@ -333,12 +333,12 @@ impl VerbsEndpoint {
                  route; `ip route change ... hoplimit {wanted}` sets it",
                 peer = qp.cm.peer_addr().ip()
             );
-            self.say(Event::Notice { message });
+            self.push_event(Event::Notice { message });
         }
     }
 
     fn rejected(&mut self, id: QpId, event: &CmEvent) {
-        self.say(Event::Rejected {
+        self.push_event(Event::Rejected {
             qp: id,
             private_data: event.private_data,
             reason: u16::try_from(event.status).unwrap_or(0),
@@ -363,7 +363,7 @@ impl VerbsEndpoint {
                 qp.cm.peer_addr()
             ),
         };
-        self.say(Event::ConnectFailed { qp: id, reason });
+        self.push_event(Event::ConnectFailed { qp: id, reason });
         self.give_up(id);
     }
 

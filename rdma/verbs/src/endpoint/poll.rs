@@ -201,7 +201,7 @@ impl VerbsEndpoint {
         self.end_connection(id, cairn_rdma::DisconnectReason::Transport);
     }
 
-    pub(super) fn say(&mut self, event: Event) {
+    pub(super) fn push_event(&mut self, event: Event) {
         self.events.push_back(event);
     }
 }

@@ -367,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn what_somebody_else_wrote_there_is_no_identity() {
+    fn what_another_program_wrote_there_is_no_identity() {
         let folder = tempfile::tempdir_in(FOLDERS[0]).unwrap();
         let mut identities = Vec::new();
         for (number, value) in ["", "nonsense", "nonsense inode 1", "\u{7f}\0"]

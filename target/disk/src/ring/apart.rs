@@ -23,14 +23,10 @@ use std::time::Duration;
 use super::aio::{Aio, last_errno};
 use super::outgoing::Lease;
 use crate::simulated_disk::Memory;
-use crate::workers::{self, Ended, Workers};
+use crate::workers::{self, Ended, Outcome, Workers};
 
 /// Changes of one file that are with workers at a time.
 pub(super) const WITH_WORKERS_MAX: usize = 8;
-
-/// How a worker reports that it has brought a write to the file's system, which goes on with it:
-/// EIOCBQUEUED, which no system call returns.
-const UNDER_WAY: i32 = 529;
 
 /// Empty queues that are kept for the next file: a write must not cost an allocation.
 const SPARE_MAX: usize = 16;
@@ -75,20 +71,22 @@ pub(super) struct Job {
 }
 
 impl workers::Job for Job {
-    fn run(self) -> Result<Ended, Self> {
+    fn run(self) -> Outcome<Self> {
         let now_ns = self.lease.now_ns();
         if self.lease.is_over(now_ns) {
-            return Ok(Err(libc::ECANCELED));
+            return Outcome::Ended(Err(libc::ECANCELED));
         }
         if now_ns.saturating_sub(self.seen_ns) >= GAP.as_nanos() as u64 {
-            return Err(self);
+            return Outcome::Undone(self);
         }
         if let (Some((aio, tag)), Some(begun)) = (&self.aio, self.change.as_write()) {
             let (offset, memory, durable) = begun;
-            let begun = aio.write(*tag, self.file.as_raw_fd(), offset, memory, durable);
-            return Ok(Err(begun.err().unwrap_or(UNDER_WAY)));
+            return match aio.write(*tag, self.file.as_raw_fd(), offset, memory, durable) {
+                Ok(()) => Outcome::Begun,
+                Err(errno) => Outcome::Ended(Err(errno)),
+            };
         }
-        Ok(self.change.make(self.file.as_raw_fd()))
+        Outcome::Ended(self.change.make(self.file.as_raw_fd()))
     }
 }
 
@@ -267,21 +265,19 @@ impl Apart {
     /// Takes what workers have ended.
     pub(super) fn collect(&mut self, mut each: impl FnMut(u64, Ended)) {
         let Some(workers) = &self.workers else { return };
-        while let Some((tag, ended)) = workers.pop() {
+        while let Some((tag, outcome)) = workers.pop() {
             self.dirty = true;
             let is_its = |queue: &&mut Queue| queue.begun.contains(&tag);
             let queue = self.queues.iter_mut().find(is_its);
             let queue = queue.expect("a queue stays while workers have something of it");
             queue.begun.retain(|begun| *begun != tag);
-            match ended {
-                Ok(Err(UNDER_WAY)) => {
-                    match self.early.iter().position(|(early, _)| *early == tag) {
-                        Some(at) => each(tag, self.early.swap_remove(at).1),
-                        None => self.under_way.push(tag),
-                    }
-                }
-                Ok(ended) => each(tag, ended),
-                Err(undone) => queue.waiting.push_front((tag, undone)),
+            match outcome {
+                Outcome::Ended(ended) => each(tag, ended),
+                Outcome::Begun => match self.early.iter().position(|(early, _)| *early == tag) {
+                    Some(at) => each(tag, self.early.swap_remove(at).1),
+                    None => self.under_way.push(tag),
+                },
+                Outcome::Undone(undone) => queue.waiting.push_front((tag, undone)),
             }
         }
         let Some(Some(aio)) = self.aio.get() else {

@@ -510,7 +510,7 @@ fn cancelled(tag: u64) -> Finished {
 
 /// How an entry goes that is handed over, or is not.
 #[inline(always)]
-fn way_of(handed_over: bool) -> squeue::Flags {
+fn async_flag(handed_over: bool) -> squeue::Flags {
     if handed_over {
         squeue::Flags::ASYNC
     } else {

@@ -21,7 +21,7 @@ impl Ring {
                 .offset(offset)
                 .build()
         };
-        self.push_operation(tag, entry.flags(way_of(file.handover.reads)));
+        self.push_operation(tag, entry.flags(async_flag(file.handover.reads)));
     }
 
     /// Writes `span` to `offset` of the file; `durable` waits for stable storage. `at_once`
@@ -58,7 +58,7 @@ impl Ring {
                 .rw_flags(durable | at_once)
                 .build()
         };
-        self.push_change(tag, entry.flags(way_of(file.handover.writes)));
+        self.push_change(tag, entry.flags(async_flag(file.handover.writes)));
     }
 
     /// The same by a worker, where it may have to wait. `open` is the same file. `submits`: the

@@ -110,7 +110,7 @@ fn value_of(bytes: &[u8]) -> Value {
 }
 
 #[test]
-fn a_block_tells_its_value_or_that_it_is_torn() {
+fn a_block_shows_its_value_or_that_it_is_torn() {
     for value in [ZEROES, 1, 0x0123_4567_89ab_cdef] {
         let bytes = bytes_of(value, 512);
         assert_eq!(value_of(&bytes), value);

@@ -173,7 +173,9 @@ impl History {
             register.crash_ahead = last_crash.is_some_and(|crash| at < crash);
             self.apply(&mut register, event, block);
             if register.is_impossible() {
-                let story = events[..=at].iter().map(|event| self.tell(*event, block));
+                let story = events[..=at]
+                    .iter()
+                    .map(|event| self.describe(*event, block));
                 return Err(Violation {
                     block,
                     story: story.collect(),
@@ -232,7 +234,7 @@ impl History {
         }
     }
 
-    fn tell(&self, event: Event, block: usize) -> String {
+    fn describe(&self, event: Event, block: usize) -> String {
         let of = |id: Id| {
             let operation = &self.operations[id.0];
             let value = match operation.kind {

@@ -256,9 +256,9 @@ fn blocks_are_by_themselves_and_a_violation_names_its_own() {
     history.end(read, End::Read(vec![11, GARBAGE]));
     let violation = history.check(5).unwrap_err();
     assert_eq!(violation.block, 3);
-    let told = violation.to_string();
-    assert!(told.contains("write of 0xc"), "{told}");
-    assert!(told.contains("another"), "{told}");
+    let text = violation.to_string();
+    assert!(text.contains("write of 0xc"), "{text}");
+    assert!(text.contains("another"), "{text}");
 }
 
 #[test]

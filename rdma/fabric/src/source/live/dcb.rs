@@ -5,7 +5,7 @@ use std::io;
 
 use cairn_rdma::netlink::{attribute, attributes, u16_at};
 
-use super::netlink::talk;
+use super::netlink::request;
 use crate::source::Dcb;
 
 const CMD_IEEE_GET: u8 = 21;
@@ -21,7 +21,7 @@ pub(super) fn ask(netdev: &str) -> io::Result<Dcb> {
     // struct dcbmsg: family, cmd, padding.
     let mut body = vec![0, CMD_IEEE_GET, 0, 0];
     attribute(&mut body, ATTR_IFNAME, format!("{netdev}\0").as_bytes());
-    let messages = talk(libc::RTM_GETDCB, 0, &body)?;
+    let messages = request(libc::RTM_GETDCB, 0, &body)?;
     let unsupported = || io::Error::from_raw_os_error(libc::EOPNOTSUPP);
     let answer = messages.first().ok_or_else(unsupported)?;
     Ok(parse(answer.get(4..).unwrap_or_default()))

@@ -38,7 +38,7 @@ impl Live {
     }
 
     /// The files below a directory; the kernel is not asked then, since it would
-    /// tell of this machine.
+    /// describe this machine.
     #[must_use]
     pub fn tree(root: &Path) -> Self {
         Self {

@@ -36,12 +36,17 @@ const NEIGHBOUR_STATES: [(u16, &str); 8] = [
 type Body = Vec<u8>;
 
 /// Sends the kernel a request about routing, and returns all of its answer.
-pub(super) fn talk(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Body>> {
-    talk_of(libc::NETLINK_ROUTE, kind, flags, body)
+pub(super) fn request(kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Body>> {
+    request_of(libc::NETLINK_ROUTE, kind, flags, body)
 }
 
 /// Sends the kernel a request of a netlink protocol, and returns all of its answer.
-pub(super) fn talk_of(protocol: i32, kind: u16, flags: i32, body: &[u8]) -> io::Result<Vec<Body>> {
+pub(super) fn request_of(
+    protocol: i32,
+    kind: u16,
+    flags: i32,
+    body: &[u8],
+) -> io::Result<Vec<Body>> {
     let messages = Netlink::open(protocol)?.request(kind, flags, body)?;
     Ok(messages.into_iter().map(|message| message.body).collect())
 }
@@ -49,7 +54,7 @@ pub(super) fn talk_of(protocol: i32, kind: u16, flags: i32, body: &[u8]) -> io::
 /// `ip address`.
 pub(super) fn addresses() -> io::Result<Vec<Address>> {
     // struct ifaddrmsg: family, prefix length, flags, scope, index.
-    let messages = talk(libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; 8])?;
+    let messages = request(libc::RTM_GETADDR, libc::NLM_F_DUMP, &[0; 8])?;
     Ok(messages.iter().filter_map(|body| address(body)).collect())
 }
 
@@ -72,7 +77,7 @@ pub(super) fn route(peer: IpAddr) -> io::Result<Route> {
     body[0] = family;
     body[1] = (address.len() * 8) as u8;
     attribute(&mut body, RTA_DST, &address);
-    let messages = talk(libc::RTM_GETROUTE, 0, &body)?;
+    let messages = request(libc::RTM_GETROUTE, 0, &body)?;
     let unreachable = || io::Error::from_raw_os_error(libc::ENETUNREACH);
     let answer = messages.first().ok_or_else(unreachable)?;
     let attributes = attributes(answer.get(12..).unwrap_or_default());
@@ -93,7 +98,7 @@ pub(super) fn neighbour(netdev: &str, peer: IpAddr) -> io::Result<Neighbour> {
     // struct ndmsg: family, padding, ifindex, state, flags, type.
     let mut body = [0; 12];
     body[0] = octets(peer).0;
-    let messages = talk(libc::RTM_GETNEIGH, libc::NLM_F_DUMP, &body)?;
+    let messages = request(libc::RTM_GETNEIGH, libc::NLM_F_DUMP, &body)?;
     let found = messages.iter().find_map(|body| {
         let attributes = attributes(body.get(12..)?);
         let is_peer = find(&attributes, NDA_DST).and_then(ip) == Some(peer);
@@ -141,7 +146,7 @@ mod tests {
         let own = all.iter().find(|address| address.address == lo).unwrap();
         assert_eq!((own.netdev.as_str(), own.prefix), ("lo", 8));
         assert_eq!(route(lo).unwrap().netdev, "lo");
-        let nobody = neighbour("lo", "192.0.2.1".parse().unwrap()).unwrap_err();
-        assert_eq!(nobody.raw_os_error(), Some(libc::ENOENT));
+        let missing = neighbour("lo", "192.0.2.1".parse().unwrap()).unwrap_err();
+        assert_eq!(missing.raw_os_error(), Some(libc::ENOENT));
     }
 }

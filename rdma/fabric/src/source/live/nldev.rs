@@ -10,7 +10,7 @@
 //!                                              ...
 //! ```
 //!
-//! Everybody may ask. Attributes that the kernel adds with time are passed over, and so
+//! Every user may send it. Attributes that the kernel adds with time are passed over, and so
 //! is an entry that lacks its type or state.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use std::io;
 
 use cairn_rdma::netlink::{attribute, attributes, find, u32_at};
 
-use super::netlink::talk_of;
+use super::netlink::request_of;
 use crate::source::QueuePairs;
 
 /// The protocol, from linux/netlink.h.
@@ -72,7 +72,7 @@ pub(super) fn queue_pairs(device: &str) -> io::Result<Vec<QueuePairs>> {
 }
 
 fn dump(command: u16, body: &[u8]) -> io::Result<Vec<Vec<u8>>> {
-    talk_of(NETLINK_RDMA, command, libc::NLM_F_DUMP, body)
+    request_of(NETLINK_RDMA, command, libc::NLM_F_DUMP, body)
 }
 
 /// The device's index, if this answer is about it.

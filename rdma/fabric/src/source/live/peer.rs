@@ -9,7 +9,7 @@ use super::sys;
 use crate::source::{Echo, Reached};
 
 /// How long a peer has to answer: far more than any data center takes.
-const PATIENCE: Duration = Duration::from_millis(700);
+const TIMEOUT: Duration = Duration::from_millis(700);
 
 // ICMP types, RFC 792 and RFC 4443.
 const ECHO_REQUEST_V4: u8 = 8;
@@ -29,7 +29,7 @@ pub(super) fn echo(peer: IpAddr, packet_bytes: u32) -> io::Result<Echo> {
         Err(error) if is_too_big(&error) => return Ok(Echo::TooBig),
         Err(error) => return Err(error),
     }
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     let mut buffer = vec![0; packet_bytes as usize + 128];
     while let Some(left) = deadline.checked_duration_since(Instant::now()) {
         socket.set_read_timeout(Some(left.max(Duration::from_millis(1))))?;
@@ -81,8 +81,8 @@ fn request(peer: IpAddr, length: usize) -> Vec<u8> {
     } else {
         ECHO_REQUEST_V6
     };
-    // The identifier tells our replies from another program's. The kernel puts
-    // its own on a ping socket.
+    // The identifier distinguishes our replies from another program's. The kernel
+    // puts its own on a ping socket.
     message[4..6].copy_from_slice(&(std::process::id() as u16).to_be_bytes());
     message[6..8].copy_from_slice(&(length as u16).to_be_bytes());
     if peer.is_ipv4() {
@@ -123,14 +123,14 @@ fn is_reply(peer: IpAddr, is_raw: bool, packet: &[u8], request: &[u8]) -> bool {
     message.first() == Some(&kind) && message.len() == request.len() && is_ours
 }
 
-/// Sends a datagram of no meaning to a port, and listens for ICMP's complaint.
+/// Sends a datagram of no meaning to a port, and waits for an ICMP error.
 pub(super) fn udp(peer: IpAddr, port: u16) -> io::Result<Reached> {
     let any: SocketAddr = match peer {
         IpAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         IpAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
     };
     let socket = UdpSocket::bind(any)?;
-    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.set_read_timeout(Some(TIMEOUT))?;
     // Too short for a BTH: an endpoint of RoCE drops it without an answer.
     let outcome = socket
         .connect(SocketAddr::new(peer, port))
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_refuses_a_port_where_nobody_listens() {
+    fn loopback_refuses_a_port_without_a_listener() {
         let free = UdpSocket::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         assert_eq!(
@@ -194,7 +194,7 @@ mod tests {
         raw.extend(&reply);
         assert!(is_reply(peer, true, &raw, &request));
         raw[24] ^= 1;
-        assert!(!is_reply(peer, true, &raw, &request), "somebody else's");
+        assert!(!is_reply(peer, true, &raw, &request), "for another socket");
         assert!(!is_reply(peer, true, &[0x4f], &request));
     }
 }

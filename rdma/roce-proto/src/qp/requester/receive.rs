@@ -147,8 +147,8 @@ impl Requester {
     }
 
     /// The peer has everything before `sequence`. Completes what that ends; if
-    /// READ data is missing before it, asks for it again: a later response tells
-    /// that an earlier one was lost (IBTA 9.7.5.1.5).
+    /// READ data is missing before it, requests it again: a later response
+    /// implies that an earlier one was lost (IBTA 9.7.5.1.5).
     fn account(&mut self, sequence: u64, now: Instant, cx: &mut Context<'_>) {
         let mut accounted = sequence;
         let before = self.queue.iter().take_while(|entry| entry.first < sequence);
@@ -191,7 +191,7 @@ impl Requester {
             self.cursor = self.cursor.saturating_sub(1);
         }
         if self.queue.is_empty() {
-            // From its beginning again: what is seldom full shall not pass through
+            // From its beginning again: a ring that is seldom full must not pass through
             // the cache from end to end, which many queue pairs share.
             self.queue.clear();
         }
@@ -237,7 +237,7 @@ impl Requester {
         if self.deadline.is_none_or(|deadline| deadline > now) {
             return;
         }
-        if self.asked <= self.unacked && self.next == self.sent {
+        if self.ack_requested <= self.unacked && self.next == self.sent {
             // No acknowledgement was requested. Sends the last packet again, with AckReq: a
             // peer that has it acknowledges it again, one that missed something
             // says so (IBTA 9.7.5.1.2, 9.7.5.1.3).

@@ -85,7 +85,7 @@ impl Requester {
             self.round_trip.sent(sequence, now);
         }
         self.advance(end);
-        self.note_asked(end, now);
+        self.note_ack_requested(end, now);
         packet.emit(out)
     }
 
@@ -97,7 +97,7 @@ impl Requester {
         cx: &mut Context<'_>,
     ) -> Option<usize> {
         let sequence = self.next;
-        let ask = self.shall_ask(sequence);
+        let ack_req = self.requests_ack(sequence);
         let entry = &mut self.queue[self.cursor];
         let offset = ((sequence - entry.first) * u64::from(self.mtu)) as u32;
         let payload = (entry.length - offset).min(self.mtu) as usize;
@@ -105,7 +105,7 @@ impl Requester {
         let last = sequence + 1 == entry.end();
         let opcode = segment_opcode(&entry.work.op, first, last);
         let mut packet = Packet::new(opcode, self.dest_qpn, psn::to_wire(sequence));
-        packet.bth.ack_req = ask;
+        packet.bth.ack_req = ack_req;
         match entry.work.op {
             Operation::SendWithInvalidate { rkey } if last => packet.ieth = Some(Ieth { rkey }),
             Operation::Write(remote) if first => {
@@ -136,20 +136,20 @@ impl Requester {
         let pad = usize::from(out[1] >> 4 & 3);
         out[end..end + pad].fill(0);
         self.awaited |= last && entry.work.signaled;
-        if ask {
+        if ack_req {
             if sequence >= self.sent {
                 self.round_trip.sent(sequence, now);
             }
-            self.note_asked(sequence + 1, now);
+            self.note_ack_requested(sequence + 1, now);
         }
         self.advance(sequence + 1);
         Some(end + pad)
     }
 
-    /// Whether to set AckReq: where sending pauses and somebody waits for its end,
-    /// or sending for its acknowledgement; and now and then before. Not on every
-    /// message: each one that is set costs a packet (IBTA 9.7.5.1).
-    fn shall_ask(&self, sequence: u64) -> bool {
+    /// Whether to set AckReq: where sending pauses and work waits for its completion,
+    /// or sending for an acknowledgement; and every so many packets before. Not on
+    /// every message: each one that is set costs a packet (IBTA 9.7.5.1).
+    fn requests_ack(&self, sequence: u64) -> bool {
         let entry = &self.queue[self.cursor];
         let last = sequence + 1 == entry.end();
         let next = if last { self.cursor + 1 } else { self.cursor };
@@ -158,16 +158,16 @@ impl Requester {
         } else {
             self.queue[next].fault.is_some() || !self.may_send(next, sequence + 1)
         };
-        pauses || self.window.is_paced() || sequence + 1 >= self.asked + ACK_EVERY
+        pauses || self.window.is_paced() || sequence + 1 >= self.ack_requested + ACK_EVERY
     }
 
     /// An acknowledgement of everything before `end` has been requested. Only from now
     /// on does the peer's silence mean loss.
-    fn note_asked(&mut self, end: u64, now: Instant) {
-        if self.asked <= self.unacked {
+    fn note_ack_requested(&mut self, end: u64, now: Instant) {
+        if self.ack_requested <= self.unacked {
             self.deadline = Some(now + self.round_trip.timeout());
         }
-        self.asked = end;
+        self.ack_requested = end;
         self.awaited = false;
     }
 
@@ -184,7 +184,7 @@ impl Requester {
         let at = self.queue.iter().position(|entry| sequence < entry.end());
         self.cursor = at.unwrap_or(self.queue.len());
         self.next = sequence;
-        self.asked = sequence;
+        self.ack_requested = sequence;
         self.awaited = true;
         while self.requests.back().is_some_and(|end| *end > sequence) {
             self.requests.pop_back();

@@ -180,7 +180,7 @@ impl SoftEndpoint {
         if qp.is_broken() && matches!(entry.phase, Phase::Accepted | Phase::Established) {
             entry.phase = Phase::Broken;
             if qp.met_wrong_key() {
-                self.device.manager.guessed(entry.flow.remote);
+                self.device.manager.penalize(entry.flow.remote);
             }
             let reason = DisconnectReason::Transport;
             self.events

@@ -1,4 +1,4 @@
-//! Listening, and requests that wait for an answer.
+//! ListenerState, and requests that wait for an answer.
 
 use std::any::Any;
 use std::fmt;
@@ -19,24 +19,24 @@ use cairn_roce_proto::cm::{ConnId, DEFAULT_HOP_LIMIT, Request};
 use cairn_roce_proto::wire::cm::RejReason;
 
 /// Where requests for an address go.
-pub(super) struct Listening {
+pub(super) struct ListenerState {
     pub(super) sink: Sink,
     pub(super) backlog: u32,
     /// It accepts requests of this partition, and its queue pairs have this membership.
     pub(super) pkey: PKey,
     /// Requests that have not been answered.
     pub(super) waiting: AtomicU32,
-    /// A peer shall not fill the log.
+    /// A peer must not fill the log.
     pub(super) peer_limit: Mutex<PeerLimit>,
 }
 
-impl fmt::Debug for Listening {
+impl fmt::Debug for ListenerState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Listening(backlog {})", self.backlog)
+        write!(f, "ListenerState(backlog {})", self.backlog)
     }
 }
 
-impl Listening {
+impl ListenerState {
     /// The REJ does not name this partition, since that would show an attacker how to
     /// get in. Our own log does.
     fn log_partition(&self, request: &Request, now: Instant) {
@@ -60,7 +60,7 @@ impl Listening {
 
 pub(super) struct SoftListener {
     pub(super) shared: Arc<Shared>,
-    /// Kept open as long as somebody listens.
+    /// Kept open as long as there is a listener.
     pub(super) _device: Arc<SoftDevice>,
     pub(super) address: SocketAddr,
 }
@@ -88,7 +88,7 @@ pub(super) struct SoftRequest {
     pub(super) device: Arc<SoftDevice>,
     pub(super) id: ConnId,
     pub(super) request: Box<Request>,
-    pub(super) listening: Arc<Listening>,
+    pub(super) listening: Arc<ListenerState>,
     pub(super) answered: bool,
 }
 
@@ -143,7 +143,7 @@ pub(super) fn deliver(
     request: Box<Request>,
 ) {
     let manager = &device.manager;
-    let Some(listening) = shared.listening_at(request.local) else {
+    let Some(listening) = shared.listener_at(request.local) else {
         manager.reject(id, RejReason::InvalidServiceId, &[], &[]);
         return;
     };

@@ -13,7 +13,7 @@ const IDLE_THREADS: usize = 4;
 
 /// What a process holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Holdings {
+pub(crate) struct Resources {
     descriptors: usize,
     threads: usize,
     /// Gauges of a target's reactors and subsystems.
@@ -29,7 +29,7 @@ const GAUGES: [&str; 4] = [
     "cairn_subsystem_controllers",
 ];
 
-impl Holdings {
+impl Resources {
     pub(crate) fn of_target(target: &TargetProcess) -> Self {
         let page = target.scrape();
         let gauges = GAUGES.map(|name| (name, page.count(name, &[])));

@@ -22,14 +22,14 @@ const ADDRESSES_MAX: usize = 1024;
 
 /// Who has guessed lately, and until when it owes.
 #[derive(Debug, Default)]
-pub(super) struct Guessers {
+pub(super) struct Penalties {
     until: BTreeMap<IpAddr, Instant>,
 }
 
-impl Guessers {
+impl Penalties {
     /// A packet of `address` named a wrong key. Says whether this is the one by which
     /// its credit is spent.
-    pub(super) fn guessed(&mut self, now: Instant, address: IpAddr) -> bool {
+    pub(super) fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
         let key = host_of(address);
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {
             let least = self.until.iter().min_by_key(|(_, until)| **until);
@@ -57,40 +57,40 @@ mod tests {
 
     #[test]
     fn beyond_its_credit_an_address_waits() {
-        let mut guessers = Guessers::default();
+        let mut penalties = Penalties::default();
         let now = Instant::START;
-        let guesser: IpAddr = "2001:db8::1".parse().unwrap();
+        let guilty: IpAddr = "2001:db8::1".parse().unwrap();
         let neighbour: IpAddr = "2001:db8::2".parse().unwrap();
         let other: IpAddr = "2001:db8:0:1::1".parse().unwrap();
         for _ in 0..FREE {
-            assert!(!guessers.guessed(now, guesser));
-            assert!(!guessers.holds(now, guesser));
+            assert!(!penalties.penalize(now, guilty));
+            assert!(!penalties.holds(now, guilty));
         }
-        assert!(guessers.guessed(now, guesser), "the credit is spent");
-        assert!(!guessers.guessed(now, guesser), "it was before");
-        assert!(guessers.holds(now, guesser) && guessers.holds(now, neighbour));
-        assert!(!guessers.holds(now, other));
+        assert!(penalties.penalize(now, guilty), "the credit is spent");
+        assert!(!penalties.penalize(now, guilty), "it was before");
+        assert!(penalties.holds(now, guilty) && penalties.holds(now, neighbour));
+        assert!(!penalties.holds(now, other));
         let later = now + 2 * COST;
-        assert!(!guessers.holds(later, guesser));
-        assert!(guessers.guessed(later, guesser));
+        assert!(!penalties.holds(later, guilty));
+        assert!(penalties.penalize(later, guilty));
     }
 
     #[test]
     fn debts_and_debtors_are_bounded() {
-        let mut guessers = Guessers::default();
+        let mut penalties = Penalties::default();
         let now = Instant::START;
         let address = |number: u32| IpAddr::from(core::net::Ipv4Addr::from_bits(number));
         for _ in 0..10_000 {
-            guessers.guessed(now, address(0));
+            penalties.penalize(now, address(0));
         }
         for number in 1..2 * ADDRESSES_MAX as u32 {
-            guessers.guessed(now, address(number));
+            penalties.penalize(now, address(number));
         }
-        assert_eq!(guessers.until.len(), ADDRESSES_MAX);
+        assert_eq!(penalties.until.len(), ADDRESSES_MAX);
         assert!(
-            guessers.holds(now, address(0)),
+            penalties.holds(now, address(0)),
             "who owes most is remembered"
         );
-        assert!(!guessers.holds(now + (DEBT_MAX - CREDIT), address(0)));
+        assert!(!penalties.holds(now + (DEBT_MAX - CREDIT), address(0)));
     }
 }

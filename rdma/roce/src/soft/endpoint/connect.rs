@@ -9,7 +9,7 @@ use cairn_rdma::{
 };
 
 use super::super::device::INDEX_SHIFT;
-use super::super::listening::SoftRequest;
+use super::super::listener::SoftRequest;
 use super::super::manager::Acceptance;
 use super::super::slots::{Entry, Phase};
 use super::{Context, MAX_DEPTH, SoftEndpoint, context};
@@ -38,7 +38,7 @@ const ECN_CAPABLE: u8 = 2;
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
-    pub(super) fn answer(
+    pub(super) fn accept_request(
         &mut self,
         request: ConnRequest,
         options: &QpOptions,
@@ -96,7 +96,7 @@ impl SoftEndpoint {
         Ok(id)
     }
 
-    pub(super) fn ask(
+    pub(super) fn send_request(
         &mut self,
         options: &ConnectOptions,
         private_data: &[u8],
@@ -154,12 +154,12 @@ impl SoftEndpoint {
         Ok(id)
     }
 
-    fn local_for(&self, remote: SocketAddr, asked: Option<IpAddr>) -> Result<IpAddr, FabricError> {
+    fn local_for(&self, remote: SocketAddr, chosen: Option<IpAddr>) -> Result<IpAddr, FabricError> {
         let ours = self.device.address;
         if !ours.is_unspecified() {
             return Ok(ours);
         }
-        let found = asked.map_or_else(|| source_for(remote), Ok);
+        let found = chosen.map_or_else(|| source_for(remote), Ok);
         found.map_err(|source| FabricError::Os {
             call: "looking up the route",
             source,
@@ -213,7 +213,7 @@ impl SoftEndpoint {
         entry.qp = Some(qp);
     }
 
-    /// Hears what the connection manager has to say.
+    /// Handles the events of the connection manager.
     pub(super) fn take_connection_events(&mut self, now: Instant) {
         while let Ok(received) = self.connection_events.try_recv() {
             let id = received.qp;

@@ -34,14 +34,14 @@ const NAP: Duration = Duration::from_millis(100);
 const RECEIVE: u64 = 1 << 63;
 
 /// It listens as long as it is there.
-pub(super) struct Answering {
+pub(super) struct Responder {
     listener: Box<dyn Listener>,
     requests: Receiver<ConnRequest>,
     /// A request has come.
     wake: Arc<Wake>,
 }
 
-impl Answering {
+impl Responder {
     pub(super) fn open(rdma: RdmaOptions, address: SocketAddr) -> Result<Self> {
         let wake = Arc::new(Wake::new().map_err(text)?);
         let (sender, requests) = channel();
