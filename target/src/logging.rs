@@ -77,7 +77,7 @@ pub(crate) fn print_failure(message: &str) {
     let mut line = Line {
         priority: is_journal().then_some(priority(Level::ERROR)),
     };
-    // Without stderr nobody reads it.
+    // Without stderr there is no place to report this.
     let _ = line.write_all(format!("{message}\n").as_bytes());
 }
 

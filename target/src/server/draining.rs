@@ -1,5 +1,5 @@
 //! Listeners that an administrator drains: the hosts go on by other paths and are disconnected, and
-//! nobody can connect until that is undone.
+//! no host can connect until that is undone.
 //!
 //! The configuration stays as it is: a target that starts anew drains nothing.
 
