@@ -49,13 +49,13 @@ pub(crate) enum NamespaceAction {
     Add {
         /// The subsystem
         nqn: String,
-        /// A file or block device, memory, or nothing at all
+        /// A file, a block device, a Ceph image, memory, or a null disk
         #[arg(value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
         export: String,
         /// Its number; the lowest that is free if not given
         #[arg(long)]
         nsid: Option<u32>,
-        /// What to call the disk
+        /// Name of the disk at the control socket
         #[arg(long)]
         name: Option<String>,
         /// Its UUID
@@ -67,7 +67,7 @@ pub(crate) enum NamespaceAction {
         /// Refuse writes
         #[arg(long)]
         read_only: bool,
-        /// Others export the disk, too
+        /// Other targets export the disk, too
         #[arg(long)]
         shared: bool,
         /// Its ANA group
@@ -98,16 +98,16 @@ pub(crate) enum ListenerAction {
         /// Port; 4420 if not given
         #[arg(long)]
         port: Option<u16>,
-        /// What speaks RDMA there
+        /// The RDMA provider there
         #[arg(long, value_name = "auto|verbs|soft")]
         provider: Option<String>,
-        /// How good a way it is
+        /// The ANA state of its paths
         #[arg(long, value_name = "STATE")]
         ana: Option<String>,
         #[command(flatten)]
         at: At,
     },
-    /// Listens no longer, and disconnects the hosts that came by it
+    /// Stops listening at an address, and disconnects the hosts that connected there
     Remove {
         /// The address
         address: IpAddr,
@@ -117,7 +117,7 @@ pub(crate) enum ListenerAction {
         #[command(flatten)]
         at: At,
     },
-    /// Sets how good a way it is: optimized, non-optimized, inaccessible, ...
+    /// Sets the ANA state of its paths: optimized, non-optimized, inaccessible, ...
     Set {
         /// The address
         address: IpAddr,
@@ -146,7 +146,7 @@ pub(crate) enum HostAction {
         #[command(flatten)]
         at: At,
     },
-    /// Lets a host connect no longer, and disconnects it
+    /// Removes a host from those that may connect, and disconnects it
     Remove {
         /// The subsystem
         nqn: String,
@@ -184,7 +184,7 @@ pub(crate) enum ConnectionsAction {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum ConfigAction {
-    /// Prints the text that is in force
+    /// Prints the configuration that is in force
     Show(At),
 }
 

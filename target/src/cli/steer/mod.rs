@@ -21,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Commands that need a running target.
 #[derive(Debug, Subcommand)]
 pub(super) enum Steer {
-    /// Shows how a running target does
+    /// Shows the state of a running target
     Status(At),
-    /// Has a running target read its configuration again, and waits for what comes of it
+    /// Has a running target read its configuration again, and reports the result
     Reload(At),
     /// Shows, adds and removes subsystems of a running target
     Subsystem {
@@ -45,7 +45,7 @@ pub(super) enum Steer {
         #[command(subcommand)]
         action: HostAction,
     },
-    /// Shows who is connected to a running target, and disconnects
+    /// Lists the hosts that are connected to a running target, and disconnects them
     Connections {
         #[command(subcommand)]
         action: ConnectionsAction,
