@@ -24,6 +24,7 @@ use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::ending::CALLER;
+use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
 
@@ -190,7 +191,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            logging::print_failure(&error);
             ExitCode::FAILURE
         }
     }

@@ -7,6 +7,7 @@
 mod admission;
 mod arrivals;
 mod control;
+mod draining;
 mod export;
 mod flushing;
 mod listeners;
@@ -38,6 +39,7 @@ use reactors::Reactors;
 
 use reload::Reloading;
 
+pub(crate) use draining::{Drained, Which};
 pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Handle, Picture};
 pub use stepped::SteppedTarget;

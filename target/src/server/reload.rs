@@ -17,6 +17,7 @@ use super::export::Export;
 use super::listeners::OpenListener;
 use super::missing::MissingParts;
 use super::opening::{Found, Place};
+use super::retiring::RETIRE_TIMEOUT;
 use crate::namespace::Namespace;
 use crate::outlook::Thing;
 
@@ -240,7 +241,7 @@ impl Control {
         });
         self.listeners.extend(new);
         for (address, listener) in gone {
-            self.retire(address, listener);
+            self.retire(address, listener, RETIRE_TIMEOUT);
         }
     }
 
@@ -252,7 +253,7 @@ impl Control {
             let config = config.listeners.iter().find(same);
             listener.config = config.expect("the others were closed").clone();
             let (shared, states) = (&listener.shared, &listener.config.ana);
-            if shared.ana.load() == *states {
+            if listener.drained || shared.ana.load() == *states {
                 continue;
             }
             shared.ana.store(states);
