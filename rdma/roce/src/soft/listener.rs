@@ -49,7 +49,7 @@ impl ListenerState {
                  the listener, P_Key {own}: one of both has to be a full one"
             )
         } else {
-            format!("it asks by P_Key {other}, and this listener is of partition {own}")
+            format!("its P_Key is {other}, and this listener is of partition {own}")
         };
         peer_line!(
             warn, line, address = %request.peer, local = %request.local, reason,
