@@ -104,7 +104,7 @@ impl AsyncHost {
     /// Memory that the controller may read and write.
     ///
     /// # Errors
-    /// It cannot be had, or not be locked.
+    /// The system has no such memory, or cannot lock it.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         Ok(Buffer::new(&*self.device, length)?)
     }

@@ -323,7 +323,7 @@ fn requested_marking(req: &Req) -> Marked {
     }
 }
 
-/// What a REQ asks for, if it is something that can be had here.
+/// The request in a REQ, if this end supports it.
 fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
     if req.transport_type != 0 {
         return Err(RejReason::InvalidTransportType);
