@@ -204,6 +204,8 @@ pub struct Subsystem {
     pub controller_ids: RangeInclusive<u16>,
     /// Who may connect.
     pub access: Access,
+    /// How hosts authenticate.
+    pub authentication: Authentication,
     /// Its disks, by ascending NSID; no two with one NSID.
     pub namespaces: Vec<Namespace>,
 }
@@ -215,6 +217,49 @@ pub enum Access {
     AnyHost,
     /// These.
     Hosts(Vec<Nqn>),
+}
+
+/// How the hosts of a subsystem authenticate (DH-HMAC-CHAP).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Authentication {
+    /// The keys of hosts that are not in `hosts`; without, they do not authenticate.
+    pub others: Option<Keys>,
+    /// The keys of single hosts; each is one that may connect, no two are alike.
+    pub hosts: Vec<(Nqn, Keys)>,
+    /// Hash functions, the best first: of [`DHCHAP_HASHES`], no two alike.
+    pub hashes: Vec<&'static str>,
+    /// Diffie-Hellman groups, the best first: of [`DHCHAP_GROUPS`], no two alike.
+    pub groups: Vec<&'static str>,
+}
+
+/// Hash functions of DH-HMAC-CHAP, the best first.
+pub const DHCHAP_HASHES: [&str; 3] = ["sha512", "sha384", "sha256"];
+/// Groups of DH-HMAC-CHAP, the best first.
+pub const DHCHAP_GROUPS: [&str; 6] = [
+    "ffdhe8192",
+    "ffdhe6144",
+    "ffdhe4096",
+    "ffdhe3072",
+    "ffdhe2048",
+    "null",
+];
+
+/// The keys of a host and of the controllers that it has.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keys {
+    /// By which the host authenticates.
+    pub host: KeySource,
+    /// By which the controller does, where the host asks for it.
+    pub controller: Option<KeySource>,
+}
+
+/// Where a key is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KeySource {
+    /// In this file, by absolute path.
+    File(PathBuf),
+    /// In the credential of this name that systemd passes on.
+    Credential(String),
 }
 
 /// A disk.

@@ -334,6 +334,13 @@ impl Draft {
         if hosts.is_empty() {
             subsystem["allow_any_host"] = value(false);
         }
+        // Keys of a host that may not connect are refused.
+        if let Some(tables) = subsystem
+            .get_mut("host")
+            .and_then(Item::as_array_of_tables_mut)
+        {
+            tables.retain(|table| table.get("nqn").and_then(Item::as_str) != Some(host));
+        }
         Ok(())
     }
 

@@ -232,8 +232,40 @@ pub(crate) struct SubsystemTable {
     /// NQNs of the hosts that may connect (a Linux host has its own in
     /// /etc/nvme/hostnqn).
     pub(crate) allowed_hosts: Option<Vec<String>>,
+    /// The key by which each host has to authenticate (DH-HMAC-CHAP) that has none of its own
+    /// in `host`: the absolute path of a file that only its owner can read, or
+    /// "credential:NAME" for a credential of systemd (LoadCredential=). Without a key, hosts do
+    /// not authenticate. `cairn-target key generate` makes keys.
+    pub(crate) dhchap_key: Option<String>,
+    /// The key by which the target authenticates to these hosts, where they ask for it. Written
+    /// as `dhchap_key`.
+    pub(crate) dhchap_ctrl_key: Option<String>,
+    /// Hash functions that hosts may authenticate with, the best first.
+    #[schemars(extend("default" = ["sha512", "sha384", "sha256"]))]
+    pub(crate) dhchap_hashes: Option<Vec<String>>,
+    /// Diffie-Hellman groups that hosts may authenticate with, the best first. "null" is none:
+    /// a recorded exchange then lets its listener try out keys.
+    #[schemars(extend("default" = [
+        "ffdhe8192", "ffdhe6144", "ffdhe4096", "ffdhe3072", "ffdhe2048", "null"
+    ]))]
+    pub(crate) dhchap_groups: Option<Vec<String>>,
+    /// Keys of single hosts of `allowed_hosts`.
+    pub(crate) host: Vec<HostTable>,
     /// Its disks.
     pub(crate) namespace: Vec<NamespaceTable>,
+}
+
+/// The keys of one host.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["nqn", "dhchap_key"]))]
+pub(crate) struct HostTable {
+    /// The host's NQN, as in `allowed_hosts`. Required.
+    pub(crate) nqn: Option<String>,
+    /// The key by which it has to authenticate, as the subsystem's `dhchap_key`. Required.
+    pub(crate) dhchap_key: Option<String>,
+    /// The key by which the target authenticates to it, where it asks for that.
+    pub(crate) dhchap_ctrl_key: Option<String>,
 }
 
 /// A disk.

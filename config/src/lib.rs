@@ -58,10 +58,11 @@ use serde::Deserialize;
 
 pub use cairn_rbd::Spec as ImageSpec;
 pub use config::{
-    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Backing, BlockSize, Config, Control,
-    ControlSocket, LISTENERS_MAX, Listener, Log, LogFormat, MARKING_RULES_MAX,
-    METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT,
-    Provider, REACTORS_MAX, Reactors, Roce, SUBSYSTEMS_MAX, Subsystem, Target,
+    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Authentication, Backing, BlockSize, Config,
+    Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, KeySource, Keys, LISTENERS_MAX, Listener,
+    Log, LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace,
+    POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, Reactors, Roce, SUBSYSTEMS_MAX,
+    Subsystem, Target,
 };
 pub use edit::{Draft, EditError, NewListener, NewNamespace, NewSubsystem};
 pub use flags::Flags;

@@ -64,7 +64,11 @@
 //! [`discover_all`] follows its referrals, and a [`Discovery`] stays connected and
 //! reports changes.
 //!
-//! There is no authentication, no metadata, one SGL descriptor a command.
+//! [`HostOptions::authentication`] has the secrets for DH-HMAC-CHAP, which runs on every queue whose
+//! target requires it. Its arithmetic takes place within [`Controller::poll`]: some milliseconds
+//! with the larger groups.
+//!
+//! There is no metadata, one SGL descriptor a command.
 //!
 //! [`Sqe`]: nvme_proto::wire::Sqe
 
@@ -96,6 +100,7 @@ pub use event::Event;
 pub use futures::{Answer, AsyncHost, Part};
 pub use host::Host;
 pub use namespace::Namespace;
+pub use nvme_auth::{Secret, SecretError, Secrets};
 pub use nvme_proto::host::{Cause, Notice, Recovery, State, all_notices};
 pub use options::HostOptions;
 pub use queue::{Response, Ticket};

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use cairn_rdma::PKey;
 use cairn_rdma::marking::{Marking, Rules};
+use nvme_auth::Secrets;
 use nvme_proto::host::{Recovery, Settings, all_notices};
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::feature::AsyncEventConfig;
@@ -34,6 +35,9 @@ pub struct HostOptions {
     /// KATO: keep alive timeout in milliseconds; 0 for none. Polling sends the
     /// Keep Alives.
     pub kato_ms: u32,
+    /// The secrets for DH-HMAC-CHAP, where the target requires it on every queue. With one of
+    /// the controller, the target has to prove that it has that.
+    pub authentication: Option<Secrets>,
     /// Whether to ask for SQ flow control to be disabled.
     pub disable_sq_flow_control: bool,
     /// Traffic class (ToS) of our packets. `None`: the fabric's default.
@@ -78,6 +82,7 @@ impl HostOptions {
             io_queues: 1,
             queue_entries: 128,
             kato_ms: 0,
+            authentication: None,
             disable_sq_flow_control: false,
             traffic_class: None,
             hop_limit: None,
@@ -120,6 +125,10 @@ impl HostOptions {
             queue_entries: self.queue_entries,
             kato_ms: self.kato_ms,
             disable_sq_flow_control: self.disable_sq_flow_control,
+            expects_proof: self
+                .authentication
+                .as_ref()
+                .is_some_and(|secrets| secrets.controller.is_some()),
             events: self.events,
             step_timeout: self.timeout,
             recovery: self.recovery,

@@ -26,5 +26,5 @@ use cairn_rdma::panics;
 
 pub use cairn_disk::OpenError;
 pub use cairn_rdma::panics::end_process_on_panic;
-pub use server::{ReloadError, StartError, Starting, SteppedTarget, Target};
+pub use server::{KeyError, ReloadError, StartError, Starting, SteppedTarget, Target};
 pub use usage::Usage;

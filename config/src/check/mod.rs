@@ -3,6 +3,7 @@
 //! with the default, so that one run shows them all.
 
 mod ana;
+mod authentication;
 mod control;
 mod listener;
 mod marking;

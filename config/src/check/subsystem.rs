@@ -5,7 +5,7 @@ use std::ops::RangeInclusive;
 use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
-use super::{Check, namespace};
+use super::{Check, authentication, namespace};
 use crate::config::{ALLOWED_HOSTS_MAX, Access, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::SubsystemTable;
 use crate::identity;
@@ -47,6 +47,7 @@ pub(super) fn check(
 
 fn subsystem(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Option<Subsystem> {
     let access = access(check, place, table);
+    let authentication = authentication::check(check, place, table, &access);
     let serial = text(
         check,
         &place.key("serial"),
@@ -69,6 +70,7 @@ fn subsystem(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Op
         model: model.unwrap_or_else(|| MODEL_DEFAULT.to_owned()),
         controller_ids,
         access,
+        authentication,
         namespaces,
     })
 }
@@ -128,7 +130,7 @@ fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> 
     Some(nqn)
 }
 
-fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
+pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
     match Nqn::parse(name) {
         Ok(nqn) => Some(nqn),
         Err(error) => {

@@ -1,6 +1,7 @@
 //! Which controller, as whom, and how: the options of `nvme connect`.
 
 use std::net::{IpAddr, SocketAddr, ToSocketAddrs};
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,7 +15,8 @@ use nvme_proto::wire::{Escaped, Nqn};
 use super::Result;
 use cairn_initiator::identity::{self, Identity};
 use cairn_initiator::providers::{Provided, RdmaOptions};
-use cairn_initiator::{HostOptions, Recovery};
+use cairn_initiator::{HostOptions, Recovery, Secret, SecretError, Secrets};
+use zeroize::Zeroizing;
 
 /// The port of NVMe over RDMA, registered with IANA.
 const PORT: u16 = 4420;
@@ -44,6 +46,23 @@ pub(super) struct Address {
     /// UUID of this host [default: /etc/nvme/hostid, else that of the host's name]
     #[arg(short = 'I', long, value_name = "UUID")]
     hostid: Option<String>,
+    /// Secret by which this host authenticates, DHHC-1:...; others on this machine can read it in
+    /// the list of processes
+    #[arg(long, value_name = "SECRET", conflicts_with = "dhchap_secret_file")]
+    dhchap_secret: Option<Hidden>,
+    /// File with that secret
+    #[arg(long, value_name = "FILE")]
+    dhchap_secret_file: Option<PathBuf>,
+    /// Secret by which the target has to authenticate, DHHC-1:...
+    #[arg(
+        long,
+        value_name = "SECRET",
+        conflicts_with = "dhchap_ctrl_secret_file"
+    )]
+    dhchap_ctrl_secret: Option<Hidden>,
+    /// File with that secret
+    #[arg(long, value_name = "FILE")]
+    dhchap_ctrl_secret_file: Option<PathBuf>,
     /// Address of this machine to connect from
     #[arg(short = 'w', long, value_name = "ADDR")]
     host_traddr: Option<IpAddr>,
@@ -82,6 +101,24 @@ pub(super) struct Address {
     mark: Vec<String>,
     #[command(flatten)]
     rdma: RdmaOptions,
+}
+
+/// A secret's text, which no `Debug` shows.
+#[derive(Clone)]
+struct Hidden(Zeroizing<String>);
+
+impl std::fmt::Debug for Hidden {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hidden")
+    }
+}
+
+impl std::str::FromStr for Hidden {
+    type Err = std::convert::Infallible;
+
+    fn from_str(text: &str) -> std::result::Result<Self, Self::Err> {
+        Ok(Self(Zeroizing::new(text.to_owned())))
+    }
 }
 
 /// Fabrics.
@@ -142,6 +179,7 @@ impl Address {
             ..Recovery::default()
         };
         Ok(HostOptions {
+            authentication: self.secrets()?,
             local: self.host_traddr,
             pkey: self.pkey,
             hostid: id,
@@ -156,6 +194,23 @@ impl Address {
         })
     }
 
+    /// The secrets of both ends, if any.
+    fn secrets(&self) -> Result<Option<Secrets>> {
+        let (text, file) = (&self.dhchap_secret, &self.dhchap_secret_file);
+        let host = secret("--dhchap-secret", text.as_ref(), file.as_deref())?;
+        let (text, file) = (&self.dhchap_ctrl_secret, &self.dhchap_ctrl_secret_file);
+        let controller = secret("--dhchap-ctrl-secret", text.as_ref(), file.as_deref())?;
+        match (host, controller) {
+            (Some(host), controller) => Ok(Some(Secrets { host, controller })),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(
+                "--dhchap-ctrl-secret: a target authenticates only to a host that does, too: give \
+                 --dhchap-secret"
+                    .to_owned(),
+            ),
+        }
+    }
+
     fn remote(&self) -> Result<SocketAddr> {
         resolve("-a", &self.traddr, self.trsvcid)
     }
@@ -167,6 +222,24 @@ impl Address {
         }
         resolve("--path", text, self.trsvcid)
     }
+}
+
+/// The secret of an option, or of the file of its sibling.
+fn secret(option: &str, text: Option<&Hidden>, file: Option<&Path>) -> Result<Option<Secret>> {
+    let parsed = match (text, file) {
+        (Some(Hidden(text)), _) => text.parse(),
+        (None, Some(path)) => {
+            let read = std::fs::read_to_string(path).map(Zeroizing::new);
+            let text =
+                read.map_err(|error| format!("{option}-file {}: {error}", path.display()))?;
+            text.parse()
+        }
+        (None, None) => return Ok(None),
+    };
+    let parsed: std::result::Result<Secret, SecretError> = parsed;
+    parsed
+        .map(Some)
+        .map_err(|error| format!("{option}: {error}"))
 }
 
 /// The first address of a name.

@@ -28,12 +28,17 @@ impl Controller {
                 Action::Connect(spec) => self.connect_queue(&spec),
                 Action::Send(command) => self.send_own(command),
                 Action::Disconnect { qid } => self.let_go(qid),
+                Action::Authenticate { answer, .. } => {
+                    let next = self.dialogue.next(&self.options, &answer);
+                    self.association.authenticate(next, self.time());
+                }
                 Action::Report(report) => self.handle_report(report),
             }
         }
     }
 
     fn connect_queue(&mut self, spec: &QueueSpec) {
+        self.dialogue.begin();
         if let Err(error) = self.try_connect_queue(spec) {
             self.trouble = Some(error);
             self.association.queue_lost(spec.qid, self.time());
@@ -227,6 +232,10 @@ impl Controller {
             Cause::CommandTimeout { qid, cid } => HostError::Timeout {
                 what: format!("an answer to command {cid:#x} of queue {qid}, or to its Abort,"),
                 timeout: self.options.command_timeout,
+            },
+            Cause::NotAuthenticated(why) => HostError::NotAuthenticated {
+                remote: self.options.remote,
+                why,
             },
             Cause::Fatal | Cause::Unusable(_) => HostError::Unsupported(cause.to_string()),
         }

@@ -103,6 +103,10 @@ impl Controller {
             let mut data = [0; IDENTIFY_BYTES];
             self.scratch.read(0, &mut data);
             self.association.completed(duty, cqe, &data, now);
+            // Before the events: a target that refuses to authenticate disconnects next.
+            if self.association.is_authenticating() {
+                self.act();
+            }
         } else {
             self.association.completed(duty, cqe, &[], now);
         }
@@ -126,6 +130,10 @@ impl Controller {
                 });
             }
             Event::Disconnected { qp, reason } => {
+                // The answer that says why may have come after completions were taken last.
+                if self.association.is_authenticating() {
+                    self.poll_completions();
+                }
                 if let Some(qid) = self.queue_of(qp) {
                     self.broken(qid, Loss::Disconnected(reason));
                 }

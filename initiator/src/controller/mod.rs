@@ -1,6 +1,7 @@
 //! A controller, driven by polling and by nothing else.
 
 mod actions;
+mod authentication;
 mod completions;
 mod guard;
 mod guarding;
@@ -23,6 +24,7 @@ use crate::event::{Event, Events};
 use crate::options::HostOptions;
 use crate::queue::{Link, Owner, Queue, Response, Ticket};
 
+use authentication::Dialogue;
 use guard::Guard;
 
 /// Bytes of a receive for a response capsule: a CQE, and a cache line to itself.
@@ -65,6 +67,8 @@ pub struct Controller {
     /// When the ages of commands are counted next.
     sweep_at: Instant,
     endpoint_events: Vec<cairn_rdma::Event>,
+    /// The authentication of the queue that is being connected.
+    dialogue: Dialogue,
     /// What is held back of its commands.
     guard: Guard,
     /// What namespaces say of who they are, if any was opened.
@@ -137,6 +141,7 @@ impl Controller {
             now,
             sweep_at: now + options.command_timeout / SWEEPS.into(),
             endpoint_events: Vec::new(),
+            dialogue: Dialogue::default(),
             guard: Guard::new(),
             answers: None,
             options,

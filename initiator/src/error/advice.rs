@@ -47,7 +47,8 @@ pub(super) fn on_status(command: &str, status: Status, result: u64) -> &'static 
              raise the target's limit"
         }
         Status::AUTHENTICATION_REQUIRED => {
-            ": the subsystem demands authentication, which this host does not speak"
+            ": the subsystem requires that this host authenticates; give it a secret \
+             (--dhchap-secret)"
         }
         _ => "",
     }

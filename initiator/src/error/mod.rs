@@ -57,6 +57,14 @@ pub enum HostError {
         /// Its result: for Connect, which parameter is invalid.
         result: u64,
     },
+    /// The target requires authentication and this host's fails, or the target's own does.
+    #[error("cannot authenticate with {remote}: {why}")]
+    NotAuthenticated {
+        /// The target's address.
+        remote: SocketAddr,
+        /// Why, and the remedy.
+        why: &'static str,
+    },
     /// A queue is gone, and the command with it: whether it was carried out is
     /// not known. Its buffers are its caller's again.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]

@@ -22,6 +22,7 @@
 pub mod abort;
 mod arrival;
 pub mod async_event;
+mod authentication;
 pub mod command;
 pub mod connect;
 pub mod error_log;
@@ -52,6 +53,7 @@ use properties::{Properties, Transition};
 
 pub use crate::access::Host;
 pub use arrival::Arrival;
+pub use authentication::{AUTHENTICATION_BYTES_MAX, AuthenticationRequest};
 pub use command::{AdminCommand, Transfer};
 pub use connect::ConnectRequest;
 pub use log_page::SmartCounters;

@@ -38,7 +38,7 @@ const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
 
 /// A step on the way up. The order of the variants is the order of the way, but
-/// that [`Step::Link`] and [`Step::Connect`] come back for each I/O queue after
+/// that those up to [`Step::Authenticate`] come back for each I/O queue after
 /// [`Step::QueueCount`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Step {
@@ -46,6 +46,8 @@ pub(super) enum Step {
     Link(u16),
     /// The Connect command of a queue.
     Connect(u16),
+    /// The authentication of a queue, after its Connect.
+    Authenticate(u16),
     /// Property Get CAP.
     Capabilities,
     /// Property Set CC: all but EN.
@@ -81,6 +83,7 @@ impl Step {
         match self {
             Self::Link(_) => "a connection",
             Self::Connect(_) => "Connect",
+            Self::Authenticate(_) => "authentication",
             Self::Capabilities | Self::CapabilitiesAgain => "Property Get (CAP)",
             Self::ReadyTimeouts => "Property Get (CRTO)",
             Self::Configure | Self::Enable => "Property Set (CC)",
@@ -105,6 +108,7 @@ impl Association {
         match step {
             Step::Link(qid) => self.link(qid, now),
             Step::Connect(qid) => self.send_connect(qid, now),
+            Step::Authenticate(qid) => self.ask_for_authentication(qid, &[]),
             Step::Capabilities | Step::CapabilitiesAgain => {
                 self.get_property(PropertySize::Eight, offset::CAP, now);
             }
@@ -157,9 +161,9 @@ impl Association {
             return self.fail(cause, now);
         }
         match self.phase {
+            Phase::BringUp(Step::Authenticate(qid)) => self.ask_for_authentication(qid, data),
             Phase::BringUp(step) => match self.learn(step, cqe, data, now) {
-                Ok(Some(next)) => self.go_on(next, now),
-                Ok(None) => self.go_live(now),
+                Ok(next) => self.step_ended(next, now),
                 Err(cause) => self.fail(cause, now),
             },
             Phase::TearingDown(teardown) => self.left(teardown, cqe, now),
@@ -178,19 +182,8 @@ impl Association {
     ) -> Result<Option<Step>, Cause> {
         Ok(Some(match step {
             Step::Link(qid) => Step::Connect(qid),
-            Step::Connect(qid) => {
-                let result = ConnectResult(cqe.dw0.get());
-                if result.atr() || result.ascr() {
-                    return Err(Cause::Unusable(
-                        "it demands authentication, which this host does not speak",
-                    ));
-                }
-                if qid != 0 {
-                    return Ok(self.after_queue(qid));
-                }
-                self.cntlid = result.cntlid();
-                Step::Capabilities
-            }
+            Step::Connect(qid) => return self.after_connect_command(qid, cqe),
+            Step::Authenticate(qid) => return Ok(self.after_connect(qid)),
             Step::Capabilities => {
                 self.cap = Cap(cqe.result());
                 if self.cap.mpsmin() > 0 {
@@ -250,6 +243,46 @@ impl Association {
     fn go_on(&mut self, next: Step, now: Duration) {
         if self.look_at.is_none() {
             self.step(next, now);
+        }
+    }
+
+    /// What a Connect's answer asks for next.
+    fn after_connect_command(&mut self, qid: u16, cqe: &Cqe) -> Result<Option<Step>, Cause> {
+        let result = ConnectResult(cqe.dw0.get());
+        if result.ascr() {
+            return Err(Cause::Unusable(
+                "it requires a secure channel, which RDMA does not have",
+            ));
+        }
+        if qid == 0 {
+            self.cntlid = result.cntlid();
+        }
+        if result.atr() {
+            return Ok(Some(Step::Authenticate(qid)));
+        }
+        if self.settings.expects_proof && !self.settings.subnqn.is_discovery() {
+            return Err(Cause::NotAuthenticated(
+                "the target does not ask for it, and so does not prove who it is; give it this \
+                 host's key, or connect without the controller's secret",
+            ));
+        }
+        Ok(self.after_connect(qid))
+    }
+
+    /// The step after a queue's Connect, with its authentication if there is one.
+    pub(super) fn after_connect(&self, qid: u16) -> Option<Step> {
+        if qid == 0 {
+            Some(Step::Capabilities)
+        } else {
+            self.after_queue(qid)
+        }
+    }
+
+    /// The step that is under way has ended well.
+    pub(super) fn step_ended(&mut self, next: Option<Step>, now: Duration) {
+        match next {
+            Some(next) => self.go_on(next, now),
+            None => self.go_live(now),
         }
     }
 

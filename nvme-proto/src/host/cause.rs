@@ -40,14 +40,21 @@ pub enum Cause {
     },
     /// CSTS.CFS is set: the controller reports a fatal error.
     Fatal,
+    /// A queue could not authenticate, or the controller could not.
+    NotAuthenticated(&'static str),
     /// The controller is not one that this host can drive.
     Unusable(&'static str),
 }
 
 impl Cause {
-    /// Whether the same would happen again: the controller said "do not retry".
+    /// Whether the same would happen again: the controller said "do not retry", or a secret is
+    /// wrong.
     pub(super) fn is_final(&self) -> bool {
-        matches!(self, Self::Status { status, .. } if status.dnr())
+        match self {
+            Self::Status { status, .. } => status.dnr(),
+            Self::NotAuthenticated(_) => true,
+            _ => false,
+        }
     }
 }
 
@@ -64,6 +71,7 @@ impl fmt::Display for Cause {
                 write!(f, "command {cid:#x} of queue {qid} got no answer")
             }
             Self::Fatal => f.write_str("the controller reports a fatal error (CSTS.CFS)"),
+            Self::NotAuthenticated(why) => write!(f, "authentication failed: {why}"),
             Self::Unusable(why) => write!(f, "the controller cannot be used: {why}"),
         }
     }

@@ -17,6 +17,7 @@
 //! Whatever a controller answers, nothing here panics: what makes no sense ends
 //! the association with a [`Cause`].
 
+mod authentication;
 mod bring_up;
 mod cause;
 mod duties;
@@ -41,6 +42,7 @@ use duties::{Aborts, KeepAlive};
 use recovering::Loss;
 use teardown::Teardown;
 
+pub use authentication::AuthenticationStep;
 pub use bring_up::{ADMIN_ENTRIES, IN_CAPSULE_BYTES_MAX};
 pub use cause::Cause;
 pub use notice::{Notice, all_notices};
@@ -65,6 +67,14 @@ pub enum Action {
     Disconnect {
         /// QID.
         qid: u16,
+    },
+    /// The controller requires that this queue authenticates, or answered a step of that.
+    /// [`Association::authenticate`] says what is next.
+    Authenticate {
+        /// QID.
+        qid: u16,
+        /// What the last [`AuthenticationStep::Receive`] brought.
+        answer: Box<[u8]>,
     },
     /// Report to the host's user.
     Report(Report),

@@ -22,6 +22,9 @@ pub struct Settings {
     pub kato_ms: u32,
     /// Whether to ask for SQ flow control to be disabled.
     pub disable_sq_flow_control: bool,
+    /// Whether the controller of a subsystem must prove who it is: one that does not ask this
+    /// host to authenticate cannot.
+    pub expects_proof: bool,
     /// Events to enable, as far as the controller offers them (OAES).
     pub events: AsyncEventConfig,
     /// Patience with each step of the host's own.

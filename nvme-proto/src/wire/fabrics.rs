@@ -346,6 +346,12 @@ impl From<Sqe> for AuthenticationCommand {
     }
 }
 
+impl From<AuthenticationCommand> for Sqe {
+    fn from(command: AuthenticationCommand) -> Self {
+        zerocopy::transmute!(command)
+    }
+}
+
 impl Sqe {
     /// A Fabrics command of this type without data, all else 0.
     #[must_use]

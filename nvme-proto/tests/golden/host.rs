@@ -44,6 +44,7 @@ impl<'a> Replay<'a> {
             queue_entries: 128,
             kato_ms: ConnectCommand::from(*sqe).kato.get(),
             disable_sq_flow_control: false,
+            expects_proof: false,
             events: all_notices(),
             step_timeout: Duration::from_secs(1),
             recovery: Recovery::NONE,

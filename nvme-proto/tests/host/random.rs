@@ -102,6 +102,7 @@ impl Driver {
                     self.gone = true;
                     assert_eq!(self.host.state(), State::Gone);
                 }
+                Action::Authenticate { .. } => {}
                 Action::Report(_) => {}
             }
         }

@@ -28,6 +28,7 @@ pub(crate) fn settings() -> Settings {
         queue_entries: 128,
         kato_ms: 5000,
         disable_sq_flow_control: false,
+        expects_proof: false,
         events: all_notices(),
         step_timeout: Duration::from_secs(10),
         recovery: Recovery::default(),
@@ -140,6 +141,7 @@ impl Rig {
                     self.unlink(qid);
                     self.host.queue_closed(qid, self.now);
                 }
+                Action::Authenticate { .. } => panic!("nobody requires it"),
                 Action::Report(report) => self.reports.push(report),
             }
         }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_rdma::{Marking, QpId};
+use nvme_auth::controller::Authentication;
 use nvme_proto::wire::Cqe;
 use nvme_proto::wire::cm::RequestData;
 
@@ -20,7 +21,8 @@ use crate::marking::MarkingPolicy;
 use crate::registry::{ControllerShared, Place, QueueShared, SubsystemShared};
 use crate::request::List;
 
-/// From the connection request to a finished Connect command.
+/// From the connection request to a finished Connect command, or to the end of the host's
+/// authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// From posting work to its completion: a host that takes longer to read its
@@ -59,6 +61,15 @@ pub(crate) struct Association {
     pub(crate) queue: Arc<QueueShared>,
 }
 
+/// A queue whose Connect succeeded and whose host has yet to authenticate.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    /// What it becomes a queue of then.
+    pub(crate) association: Association,
+    /// `None` while another thread has it.
+    pub(crate) exchange: Option<Box<Authentication>>,
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
@@ -84,7 +95,9 @@ pub(crate) struct QueuePair {
     pub(crate) state: State,
     /// Whether its one Connect command has come.
     pub(crate) connect_begun: bool,
-    /// Since Connect.
+    /// Since Connect, until its host is authenticated, where that is required.
+    pub(crate) guest: Option<Box<Guest>>,
+    /// Since Connect, or since its host is authenticated.
     pub(crate) association: Option<Association>,
     /// Its controller's share of the data buffers, since Connect.
     pub(crate) share: Option<ShareId>,
@@ -129,6 +142,7 @@ impl QueuePair {
                 deadline: now + CONNECT_TIMEOUT,
             },
             connect_begun: false,
+            guest: None,
             association: None,
             share: None,
             // HSQSIZE is 0-based.
@@ -147,18 +161,22 @@ impl QueuePair {
     }
 
     /// Connect succeeded.
-    pub(crate) fn connected(
-        &mut self,
-        association: Association,
-        share: ShareId,
-        entries: u16,
-        flow_control: bool,
-    ) {
-        self.association = Some(association);
-        self.share = Some(share);
+    pub(crate) fn connected(&mut self, entries: u16, flow_control: bool) {
         self.entries = entries;
         self.sqhd = flow_control.then_some(0);
+    }
+
+    /// It is a queue of an association from now on.
+    pub(crate) fn associated(&mut self, association: Association, share: ShareId) {
+        self.association = Some(association);
+        self.share = Some(share);
         self.state = State::Live;
+    }
+
+    /// What it is a queue of, or would be once its host is authenticated.
+    fn claimed(&self) -> Option<&Association> {
+        let guest = self.guest.as_deref().map(|guest| &guest.association);
+        self.association.as_ref().or(guest)
     }
 
     /// Whether it still takes commands and gives answers.
@@ -212,21 +230,18 @@ impl QueuePair {
 
     /// QID: as the Connect said, and before it as the connection request did.
     pub(crate) fn qid(&self) -> u16 {
-        self.association
-            .as_ref()
+        self.claimed()
             .map_or(self.cm.qid.get(), |association| association.qid)
     }
 
     /// The host's NQN, for log lines; known since Connect.
     pub(crate) fn host_nqn(&self) -> &str {
-        self.association
-            .as_ref()
-            .map_or("?", |a| a.controller.host_nqn())
+        self.claimed().map_or("?", |a| a.controller.host_nqn())
     }
 
     /// The subsystem's NQN, for log lines; known since Connect.
     pub(crate) fn subsystem_nqn(&self) -> &str {
-        self.association.as_ref().map_or("?", |a| a.subsystem.nqn())
+        self.claimed().map_or("?", |a| a.subsystem.nqn())
     }
 
     /// SQHD of the next response: one more command is consumed.
@@ -279,6 +294,9 @@ impl QueuePair {
     /// Why it must be closed by now, if it must.
     pub(crate) fn overdue(&self, now: Instant) -> Option<&'static str> {
         match self.state {
+            State::Connecting { deadline } if now >= deadline && self.guest.is_some() => {
+                Some("the host did not authenticate in time")
+            }
             State::Connecting { deadline } if now >= deadline => {
                 Some("the host sent no valid Connect in time")
             }

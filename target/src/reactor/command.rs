@@ -64,12 +64,12 @@ impl Command<'_> {
         }
     }
 
-    /// The share that its buffers count for. A Connect has none yet; what it was promised is
-    /// given back before it has.
+    /// The share that its buffers count for. A Connect and an authentication have none yet; what
+    /// they were promised is given back before they have.
     #[inline(always)]
     pub(super) fn share(&self) -> Option<ShareId> {
         let share = self.queue.share;
-        share.filter(|_| !matches!(self.request.task, Task::Connect))
+        share.filter(|_| !matches!(self.request.task, Task::Connect | Task::Authenticate(_)))
     }
 
     /// Gives its buffers back, if it has any.

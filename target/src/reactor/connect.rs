@@ -6,7 +6,7 @@ use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
-use nvme_proto::wire::fabrics::ConnectData;
+use nvme_proto::wire::fabrics::{ConnectData, ConnectResult};
 use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Status};
 
 use super::{Reactor, buffers, disk};
@@ -14,7 +14,7 @@ use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
-use crate::qpair::Association;
+use crate::qpair::{Association, Guest};
 use crate::registry::{Origin, PlaceId, QueueShared};
 use crate::request::{RequestId, Task};
 
@@ -69,29 +69,9 @@ impl Reactor {
             peer: queue.peer.ip(),
             listener: &queue.listener,
         };
-        let (connected, controller) = subsystem.connect(&request, &origin)?;
+        let (connected, controller, exchange) = subsystem.connect(&request, &origin)?;
         let marked = self.settle_marking(qpair, controller.host());
         let queue = &mut self.queues.qpairs[qpair];
-        if let Some(line) = Line::about(Topic::Connection) {
-            peer_line!(
-                info,
-                line,
-                host = controller.host_nqn(),
-                address = %queue.peer,
-                subsystem = subsystem.nqn(),
-                cntlid = connected.cntlid,
-                qid = connected.qid,
-                entries = connected.sq_entries,
-                reactor = self.control.index,
-                tos = marked.tos,
-                dscp = marked.dscp,
-                sl = marked.sl,
-                pcp = marked.pcp,
-                hop_limit = marked.hop_limit,
-                pkey = %queue.listener.pkey,
-                "connected"
-            );
-        }
         let shown = Arc::new(QueueShared {
             peer: queue.peer,
             local: queue.local,
@@ -103,27 +83,62 @@ impl Reactor {
             marked,
             counters: QueueCounters::default(),
         });
-        subsystem.show(connected.cntlid, connected.qid, Arc::clone(&shown));
         let association = Association {
             subsystem,
             controller,
             qid: connected.qid,
             queue: shown,
         };
-        if !request.subnqn.is_discovery() {
+        queue.connected(connected.sq_entries, connected.flow_control);
+        let result = connected.completion.result;
+        let Some(exchange) = exchange else {
+            self.associate(qpair, association);
+            return Ok(result);
+        };
+        queue.guest = Some(Box::new(Guest {
+            association,
+            exchange: Some(Box::new(exchange)),
+        }));
+        Ok(result | u64::from(ConnectResult(0).with_atr(true).0))
+    }
+
+    /// Makes a queue one of its association: after its Connect, or once its host is
+    /// authenticated.
+    pub(super) fn associate(&mut self, qpair: QpairId, association: Association) {
+        let queue = &mut self.queues.qpairs[qpair];
+        let Association {
+            subsystem,
+            controller,
+            qid,
+            queue: shown,
+        } = &association;
+        if let Some(line) = Line::about(Topic::Connection) {
+            let marked = &shown.marked;
+            peer_line!(
+                info,
+                line,
+                host = controller.host_nqn(),
+                address = %queue.peer,
+                subsystem = subsystem.nqn(),
+                cntlid = controller.cntlid(),
+                qid,
+                entries = queue.entries,
+                reactor = self.control.index,
+                tos = marked.tos,
+                dscp = marked.dscp,
+                sl = marked.sl,
+                pcp = marked.pcp,
+                hop_limit = marked.hop_limit,
+                pkey = %queue.listener.pkey,
+                "connected"
+            );
+        }
+        subsystem.show(controller.cntlid(), *qid, Arc::clone(shown));
+        if subsystem.nqn() != Nqn::discovery().raw() {
             queue.place.associate();
         }
-        let share = self
-            .io
-            .shares
-            .join(association.controller.host_nqn(), qpair);
-        queue.connected(
-            association,
-            share,
-            connected.sq_entries,
-            connected.flow_control,
-        );
-        Ok(connected.completion.result)
+        let share = self.io.shares.join(controller.host_nqn(), qpair);
+        queue.associated(association, share);
     }
 
     /// Has a queue's packets carry what rules say of its host, which is known by name
@@ -141,14 +156,15 @@ impl Reactor {
     }
 
     /// Ends the connection that has this place, which another one takes. One whose Connect
-    /// is being carried out stays, and so does an association with namespaces.
+    /// is being carried out stays, and so does an association with namespaces. One whose host has
+    /// yet to authenticate ends.
     pub(super) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {
             return;
         };
         let queue = &self.queues.qpairs[qpair];
-        let connects = queue.connect_begun && queue.association.is_none();
+        let connects = queue.connect_begun && queue.association.is_none() && queue.guest.is_none();
         if !queue.place.is_associated() && !connects {
             self.close(
                 qpair,

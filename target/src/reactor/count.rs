@@ -69,7 +69,7 @@ fn count_success(request: &Request, op: Op, association: &Association, disks: &D
 fn count_other(request: &Request, status: Status, association: &Association, disks: &Disks) {
     match request.task {
         // It made the queue, or did not; that is reported elsewhere.
-        Task::Connect => {}
+        Task::Connect | Task::Authenticate(_) => {}
         _ if status.is_success() => association.queue.counters.succeeded_admin(),
         _ => {
             association.queue.counters.failed(status);

@@ -364,6 +364,7 @@ impl Reactor {
             &mut io.awaiting_buffer,
             &mut queues.commands,
             &mut queues.awaiting_predecessors,
+            &mut queues.awaiting_authentication,
         ] {
             requests.take_out(list, of_qpair, &mut take);
         }
@@ -412,7 +413,8 @@ impl Reactor {
         if let Some(share) = queue.share {
             self.io.shares.leave(share, qpair);
         }
-        if let Some(association) = queue.association {
+        let guest = queue.guest.map(|guest| guest.association);
+        if let Some(association) = queue.association.or(guest) {
             let cntlid = association.controller.cntlid();
             association.subsystem.disconnected(cntlid, association.qid);
         }

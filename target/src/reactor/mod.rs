@@ -12,12 +12,13 @@
 //! An I/O command goes through seven rooms, in one direction: [`receive`] (a capsule, a
 //! permit), [`plan`] (parsed, with its disk), [`buffers`], [`fetch`] (RDMA READ, for the data
 //! of writes), [`disk`] (done, pending or waiting), [`respond`] (RDMA WRITE, SEND) and
-//! [`sent`]. docs/walk.md walks through them. [`connect`] and [`admin`] have the commands
+//! [`sent`]. docs/walk.md walks through them. [`connect`], [`authenticate`] and [`admin`] have the commands
 //! that are for no disk, [`lifecycle`] has the life of queue pairs.
 
 mod aborts;
 mod admin;
 mod admission;
+mod authenticate;
 mod buffers;
 mod command;
 mod connect;
@@ -333,11 +334,15 @@ impl Reactor {
         while let Some(id) = self.queues.requests.pop_front(&mut self.queues.commands) {
             let request = &self.queues.requests[id];
             match request.task {
+                Task::Unparsed if self.queues.qpairs[request.qpair].guest.is_some() => {
+                    self.begin_authenticate(id);
+                }
                 Task::Unparsed if self.queues.qpairs[request.qpair].association.is_none() => {
                     self.begin_connect(id);
                 }
                 Task::Unparsed => self.begin_admin(id),
                 Task::Connect => self.execute_connect(id),
+                Task::Authenticate(step) => self.execute_authenticate(id, step),
                 Task::Admin(command) => self.execute_admin(id, &command),
                 Task::Io(_) | Task::LateCompletion => unreachable!("not the reactor's to execute"),
             }
@@ -419,6 +424,7 @@ impl Reactor {
             }
             Message::Census { qpair, ward, claim } => self.claim(qpair, ward, claim),
             Message::Settled => self.serve_connects(),
+            Message::Computed(computed) => self.go_on_authenticating(*computed),
             Message::Drain => self.drain(),
             Message::Stop => self.stop(),
         }

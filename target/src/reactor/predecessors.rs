@@ -48,6 +48,7 @@ fn may_change(request: &Request, open: bool) -> bool {
             | Stage::AwaitingRead
             | Stage::AwaitingReactor
             | Stage::AwaitingPredecessors
+            | Stage::AwaitingAuthentication
             | Stage::AwaitingSend
             | Stage::Sending => false,
         }

@@ -41,6 +41,8 @@ pub(super) struct Queues {
     pub(super) late: VecDeque<(QpairId, CommandEnd)>,
     /// Connects whose host has older commands at the disks.
     pub(super) awaiting_predecessors: List,
+    /// Authentication commands that another thread works on, at most one of a queue pair.
+    pub(super) awaiting_authentication: List,
     /// Queue pairs with something in their outbox.
     pub(super) dirty: Vec<QpairId>,
     /// Work that a broken queue pair did not take. It ends at the end of the round.
@@ -89,6 +91,7 @@ impl Queues {
             commands: List::default(),
             late: VecDeque::new(),
             awaiting_predecessors: List::default(),
+            awaiting_authentication: List::default(),
             dirty: Vec::new(),
             lost: Vec::new(),
             ended: Vec::new(),

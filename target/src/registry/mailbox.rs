@@ -15,6 +15,7 @@ use nvme_proto::controller::Completion;
 use nvme_proto::wire::cm::{ReplyData, RequestData};
 use rustix::event::EventfdFlags;
 
+use super::authenticator::Computed;
 use super::{IoCounters, Place, PlaceId, Ward};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
@@ -104,6 +105,8 @@ pub(crate) enum Message {
     },
     /// Nothing is left of what a Connect waits for.
     Settled,
+    /// A step of a queue's authentication is computed.
+    Computed(Box<Computed>),
     /// Take no more commands; close each queue when its last is answered.
     Drain,
     /// End, once all queues are closed.

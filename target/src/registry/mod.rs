@@ -1,6 +1,7 @@
 //! Who is there: subsystems, their controllers and queues, and the mailboxes by
 //! which threads reach them. For connects and the admin path; no I/O comes here.
 
+mod authenticator;
 mod controller;
 mod counters;
 mod failures;
@@ -16,6 +17,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 
 use nvme_proto::wire::Nqn;
 
+pub(crate) use authenticator::{Authenticator, Computed, HostKeys, Step};
 pub(crate) use controller::ControllerShared;
 pub(crate) use counters::IoCounters;
 pub(crate) use mailbox::{Admitted, Inbox, Load, Mailbox, Message, QueueAddress};

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 use cairn_rdma::Clock;
+use nvme_auth::controller::Authentication;
 use nvme_proto::controller::{
     Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, Termination,
 };
@@ -18,6 +19,7 @@ use nvme_proto::subsystem::{Arrival, Connected, Health, Subsystem};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::{Nqn, Status};
 
+use super::authenticator::{Authenticator, HostKeys};
 use super::controller::ControllerShared;
 use super::counters::{self, IoCounters};
 use super::failures::Failures;
@@ -61,10 +63,12 @@ struct Controller {
 }
 
 /// What the lock guards.
-struct State {
+pub(super) struct State {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
+    /// The keys by which hosts authenticate, from their next connect on.
+    pub(super) keys: HostKeys,
     /// When the control plane looks at the keep alive timers, as far as a message reported.
     armed: Option<Duration>,
     /// Taken away: a host that found it just before comes too late.
@@ -79,7 +83,8 @@ pub(crate) struct SubsystemShared {
     io_limits: IoLimits,
     clock: Clock,
     started: Instant,
-    reactors: Arc<[Mailbox]>,
+    pub(super) reactors: Arc<[Mailbox]>,
+    pub(super) authenticator: Authenticator,
     control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
     /// By reactor.
     counters: Box<[Arc<IoCounters>]>,
@@ -112,6 +117,7 @@ impl SubsystemShared {
         clock: Clock,
         started: Instant,
         reactors: Arc<[Mailbox]>,
+        authenticator: Authenticator,
         control: tokio::sync::mpsc::UnboundedSender<ControlMessage>,
     ) -> Self {
         Self {
@@ -122,11 +128,13 @@ impl SubsystemShared {
             started,
             counters: reactors.iter().map(|_| Arc::default()).collect(),
             reactors,
+            authenticator,
             control,
             state: Mutex::new(State {
                 subsystem,
                 controllers: HashMap::new(),
                 namespaces: Arc::default(),
+                keys: HostKeys::default(),
                 armed: None,
                 removed: false,
             }),
@@ -153,7 +161,7 @@ impl SubsystemShared {
         &self.counters
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
         panics::intact(self.state.lock(), "the state of a subsystem")
     }
 
@@ -205,12 +213,13 @@ impl SubsystemShared {
         }
     }
 
-    /// Connects a queue, which from now on receives what concerns it.
+    /// Connects a queue, which from now on receives what concerns it; with the authentication
+    /// that it has to go through, if its host has a key.
     pub(crate) fn connect(
         &self,
         request: &ConnectRequest,
         origin: &Origin<'_>,
-    ) -> Result<(Connected, Arc<ControllerShared>), Refusal> {
+    ) -> Result<(Connected, Arc<ControllerShared>, Option<Authentication>), Refusal> {
         let mut state = self.lock();
         if state.removed {
             return Err(ConnectRequest::unknown_subsystem());
@@ -270,7 +279,8 @@ impl SubsystemShared {
             let ward = Arc::clone(ward);
             self.send(Some(queue), |qpair| Message::Census { qpair, ward, claim });
         }
-        Ok((connected, shared))
+        let exchange = state.keys.exchange(&request.hostnqn, &request.subnqn);
+        Ok((connected, shared, exchange))
     }
 
     /// The I/O queues of older associations of a host that makes a new one, and where

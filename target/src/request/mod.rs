@@ -12,7 +12,7 @@ pub(crate) use permit::Permit;
 
 use cairn_disk::{Arena, BlockIo, Buffer};
 use cairn_rdma::Sge;
-use nvme_proto::controller::{AdminCommand, Completion};
+use nvme_proto::controller::{AdminCommand, AuthenticationRequest, Completion};
 use nvme_proto::io::OperationKind;
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FromZeros, Sqe, Status};
@@ -47,6 +47,8 @@ pub(crate) enum Stage {
     AwaitingReactor,
     /// The Connects whose host has older commands at the disks.
     AwaitingPredecessors,
+    /// The thread that computes what authentication takes.
+    AwaitingAuthentication,
     /// The device: its RDMA READ is posted, or about to be.
     Reading,
     /// The backend.
@@ -68,6 +70,8 @@ pub(crate) enum Task {
     Unparsed,
     /// The Connect of its queue.
     Connect,
+    /// A step of the authentication of its queue.
+    Authenticate(AuthenticationRequest),
     /// A command of an admin queue.
     Admin(AdminCommand),
     /// A command of an I/O queue.

@@ -31,7 +31,9 @@ use crate::outlook::Thing;
 use crate::panics::{Panics, Part};
 use crate::placement;
 use crate::reactor::{self, Sizes};
-use crate::registry::{ControlMessage, Mailbox, Places, Registry, SubsystemShared};
+use crate::registry::{
+    Authenticator, ControlMessage, HostKeys, Mailbox, Places, Registry, SubsystemShared,
+};
 
 /// Queue pairs of one reactor on one device.
 pub(super) const QUEUE_PAIRS_MAX: u16 = 1024;
@@ -67,6 +69,9 @@ pub(super) struct Control {
     /// The server of the metrics page, if one is configured.
     pub(super) metrics: Option<MetricsServer>,
     pub(super) reactors: Reactors,
+    pub(super) authenticator: Authenticator,
+    /// The keys of hosts, by subsystem.
+    pub(super) keys: HashMap<Nqn, HostKeys>,
     pub(super) discovery: Arc<SubsystemShared>,
     pub(super) exports: HashMap<Nqn, Export>,
     pub(super) next_subsystem_id: u32,
@@ -109,6 +114,8 @@ impl Control {
         is_patient: bool,
     ) -> Result<Self, StartError> {
         super::export::check_count(&config)?;
+        let authenticator = Authenticator::default();
+        let keys = super::keys::load(&config)?;
         let started = clock.now();
         let limits = limits(&config);
         let registry = Arc::new(Registry::default());
@@ -127,6 +134,7 @@ impl Control {
             clock: clock.clone(),
             started,
             reactors: Arc::clone(&mailboxes),
+            authenticator: authenticator.clone(),
             control: messages_out.clone(),
         };
         let openings = Openings::new(matches!(reactors, Reactors::Threads { .. }));
@@ -136,7 +144,7 @@ impl Control {
         let observed = Observed::new(
             &registry, counters, &providers, &panics, outlook, &mailboxes,
         );
-        let mut control = Self {
+        let control = Self {
             limits,
             places: Arc::new(Places::new(clock.clone())),
             clock,
@@ -147,6 +155,8 @@ impl Control {
             registry,
             mailboxes,
             reactors,
+            authenticator,
+            keys,
             discovery,
             exports: HashMap::new(),
             next_subsystem_id: 1,
@@ -170,19 +180,34 @@ impl Control {
             arrivals: Arrivals::default(),
             config,
         };
-        match control.open_all() {
-            Ok(()) => Ok(control),
+        control.opened()
+    }
+
+    /// Opens all that it was configured with, or ends what runs already.
+    fn opened(mut self) -> Result<Self, StartError> {
+        match self.open_all() {
+            Ok(()) => Ok(self),
             Err(error) => {
-                control.listeners.clear();
-                let _ = control.stop_reactors(Instant::now() + STOP_TIMEOUT);
+                self.listeners.clear();
+                let _ = self.stop_reactors(Instant::now() + STOP_TIMEOUT);
                 Err(error)
             }
         }
     }
 
+    /// Starts it once there are keys.
+    pub(super) fn start_authenticator(&self) -> Result<(), StartError> {
+        if self.keys.is_empty() {
+            return Ok(());
+        }
+        let started = self.authenticator.start();
+        started.map_err(StartError::Authenticator)
+    }
+
     fn open_all(&mut self) -> Result<(), StartError> {
         self.registry
             .add(Nqn::discovery(), Arc::clone(&self.discovery));
+        self.start_authenticator()?;
         let config = self.config.clone();
         let is_patient = self.is_patient;
         self.begin_opening(&config, |_| is_patient);
@@ -259,6 +284,7 @@ impl Control {
             clock: self.clock.clone(),
             started: self.started,
             reactors: Arc::clone(&self.mailboxes),
+            authenticator: self.authenticator.clone(),
             control: self.messages_out.clone(),
         }
     }

@@ -19,7 +19,7 @@ use super::opening::Place;
 use super::reactors::Task;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::outlook::Thing;
-use crate::registry::{ControlMessage, Mailbox, SubsystemShared};
+use crate::registry::{Authenticator, ControlMessage, Mailbox, SubsystemShared};
 
 /// FR: 8 ASCII characters.
 const FIRMWARE: &str = env!("CARGO_PKG_VERSION");
@@ -51,6 +51,7 @@ pub(super) struct Parts {
     pub(super) clock: Clock,
     pub(super) started: Instant,
     pub(super) reactors: Arc<[Mailbox]>,
+    pub(super) authenticator: Authenticator,
     pub(super) control: UnboundedSender<ControlMessage>,
 }
 
@@ -93,6 +94,7 @@ impl Parts {
             self.clock.clone(),
             self.started,
             Arc::clone(&self.reactors),
+            self.authenticator.clone(),
             self.control.clone(),
         )
     }
@@ -168,6 +170,8 @@ impl Control {
         let id = self.next_subsystem_id;
         self.next_subsystem_id += 1;
         let subsystem = Arc::new(self.parts().nvm(id, config));
+        // Before the first host finds it.
+        subsystem.set_keys(self.keys.get(&config.nqn).cloned().unwrap_or_default());
         let export = Export {
             subsystem,
             namespaces: BTreeMap::new(),

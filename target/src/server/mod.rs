@@ -10,6 +10,7 @@ mod control;
 mod draining;
 mod export;
 mod flushing;
+mod keys;
 mod listeners;
 mod metrics_port;
 mod missing;
@@ -40,6 +41,7 @@ use reactors::Reactors;
 use reload::Reloading;
 
 pub(crate) use draining::{Drained, Which};
+pub use keys::KeyError;
 pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Handle, Picture};
 pub use stepped::SteppedTarget;
@@ -73,6 +75,17 @@ pub enum StartError {
         /// Why.
         source: OpenError,
     },
+    /// A key cannot be used.
+    #[error("the hosts of {nqn} cannot authenticate: {source}")]
+    Key {
+        /// SUBNQN.
+        nqn: String,
+        /// Why.
+        source: KeyError,
+    },
+    /// The thread that computes authentications cannot start.
+    #[error("cannot start the thread of authentications: {0}")]
+    Authenticator(io::Error),
     /// Hosts would take two namespaces for one.
     #[error(
         "namespace {nsid} of {nqn} shows the UUID {uuid}, which namespace {other_nsid} of \

@@ -20,6 +20,7 @@ use super::opening::{Found, Place};
 use super::retiring::RETIRE_TIMEOUT;
 use crate::namespace::Namespace;
 use crate::outlook::Thing;
+use crate::registry::HostKeys;
 
 /// Why a configuration was not taken on. The old one stays.
 #[derive(Debug, thiserror::Error)]
@@ -126,7 +127,14 @@ impl Control {
         }
         let failed = std::mem::take(&mut found.missing).into_iter();
         missing.extend(failed.map(|(place, error)| (Thing::Namespace(place), error)));
+        let keys = super::keys::load(&config)?;
+        if !keys.is_empty() {
+            self.authenticator
+                .start()
+                .map_err(StartError::Authenticator)?;
+        }
         let prepared = self.prepare(&config, found.opened, &mut missing)?;
+        self.change_keys(keys);
         self.warn_of_what_stays(&config);
         self.replace_missing(missing);
         self.change_listeners(&config, prepared.listeners);
@@ -222,6 +230,15 @@ impl Control {
         match other {
             Some(address) => Err(ReloadError::ListenerChanged { address }),
             None => Ok(()),
+        }
+    }
+
+    /// For connects to come: queues that are connected stay.
+    fn change_keys(&mut self, keys: HashMap<Nqn, HostKeys>) {
+        self.keys = keys;
+        for (nqn, export) in &self.exports {
+            let keys = self.keys.get(nqn).cloned();
+            export.subsystem.set_keys(keys.unwrap_or_default());
         }
     }
 

@@ -10,7 +10,10 @@ mod connecting;
 mod flooding;
 mod peer;
 mod sgls;
+mod unauthenticated;
 mod vanishing;
+
+pub use unauthenticated::{HalfDone, knock};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -2,6 +2,7 @@
 
 mod access;
 mod ana;
+mod authentication;
 mod dashboard;
 mod data;
 mod disconnecting;

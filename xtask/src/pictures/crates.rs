@@ -69,7 +69,7 @@ const NODES: [Node; 16] = [
 
 /// User and used. What a crate reaches by way of another it may use directly, too: those arrows
 /// are left out.
-const EDGES: [(&str, &str); 20] = [
+const EDGES: [(&str, &str); 21] = [
     ("cairn-initiator-cli", "cairn-bench"),
     ("cairn-bench", "cairn-initiator"),
     ("cairn-fio", "cairn-initiator"),
@@ -82,6 +82,7 @@ const EDGES: [(&str, &str); 20] = [
     ("cairn-initiator", "cairn-roce"),
     ("cairn-initiator", "cairn-fabric"),
     ("cairn-initiator", "nvme-proto"),
+    ("cairn-initiator", "nvme-auth"),
     ("cairn-config", "cairn-rbd"),
     ("cairn-config", "nvme-proto"),
     ("cairn-roce", "cairn-roce-proto"),

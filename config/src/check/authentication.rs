@@ -1,0 +1,198 @@
+//! The keys of a subsystem's hosts.
+
+use std::path::{Component, Path, PathBuf};
+
+use nvme_proto::wire::Nqn;
+
+use super::Check;
+use super::subsystem::parse_nqn;
+use crate::config::{Access, Authentication, DHCHAP_GROUPS, DHCHAP_HASHES, KeySource, Keys};
+use crate::file::{HostTable, SubsystemTable};
+use crate::place::Place;
+
+const CREDENTIAL: &str = "credential:";
+const HELP: &str = "write the absolute path of a file with the key, as `cairn-target key generate \
+                    --output FILE` makes it, or \"credential:NAME\"";
+
+pub(super) fn check(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &SubsystemTable,
+    access: &Access,
+) -> Authentication {
+    let others = keys(
+        check,
+        place,
+        table.dhchap_key.as_deref(),
+        table.dhchap_ctrl_key.as_deref(),
+    );
+    let hosts = hosts(check, &place.key("host"), &table.host, access);
+    let any = table.dhchap_key.is_some() || !table.host.is_empty();
+    let mut words = |key: &str, value: Option<&[String]>, all: &[&'static str]| {
+        let place = place.key(key);
+        if !any && value.is_some() {
+            let message = format!("\"{key}\" has no effect without a key");
+            check
+                .wrong(&place, message)
+                .help("set dhchap_key, or remove it");
+        }
+        policy(check, &place, value, all)
+    };
+    let hashes = words(
+        "dhchap_hashes",
+        table.dhchap_hashes.as_deref(),
+        &DHCHAP_HASHES,
+    );
+    let groups = words(
+        "dhchap_groups",
+        table.dhchap_groups.as_deref(),
+        &DHCHAP_GROUPS,
+    );
+    Authentication {
+        others,
+        hosts,
+        hashes,
+        groups,
+    }
+}
+
+fn policy(
+    check: &mut Check<'_>,
+    place: &Place,
+    words: Option<&[String]>,
+    all: &[&'static str],
+) -> Vec<&'static str> {
+    let Some(words) = words else {
+        return all.to_vec();
+    };
+    if words.is_empty() {
+        let message = "an empty list lets no host authenticate";
+        check
+            .wrong(place, message)
+            .help("remove it, or list one at least");
+    }
+    let known: Vec<(&str, &'static str)> = all.iter().map(|word| (*word, *word)).collect();
+    let mut found = Vec::new();
+    for (index, word) in words.iter().enumerate() {
+        let at = place.index(index);
+        let Some(word) = check.word(&at, Some(word), &known) else {
+            continue;
+        };
+        match found.iter().position(|other| *other == word) {
+            Some(first) => {
+                let first = place.index(first);
+                check.repeated(&at, &first, word).help("remove one of them");
+            }
+            None => found.push(word),
+        }
+    }
+    found
+}
+
+fn hosts(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[HostTable],
+    access: &Access,
+) -> Vec<(Nqn, Keys)> {
+    let mut hosts: Vec<(Nqn, Keys)> = Vec::new();
+    for (index, table) in tables.iter().enumerate() {
+        let place = place.index(index);
+        let keys = keys(
+            check,
+            &place,
+            table.dhchap_key.as_deref(),
+            table.dhchap_ctrl_key.as_deref(),
+        );
+        if table.dhchap_key.is_none() {
+            check.missing(&place, "dhchap_key", HELP);
+        }
+        let Some(name) = &table.nqn else {
+            check.missing(&place, "nqn", "name the host, as allowed_hosts does");
+            continue;
+        };
+        let at = place.key("nqn");
+        let Some(nqn) = parse_nqn(check, &at, name) else {
+            continue;
+        };
+        match access {
+            // A host without the key would connect under another name.
+            Access::AnyHost => {
+                check
+                    .wrong(&at, "the key of one host keeps no other out")
+                    .help(
+                        "list the hosts in allowed_hosts, or set dhchap_key of the subsystem for \
+                         every host",
+                    );
+            }
+            Access::Hosts(allowed) if !allowed.contains(&nqn) => {
+                check
+                    .wrong(&at, format!("the host {nqn} may not connect"))
+                    .help("add it to allowed_hosts, or remove its keys");
+            }
+            Access::Hosts(_) => {}
+        }
+        if hosts.iter().any(|(other, _)| *other == nqn) {
+            check
+                .wrong(&at, format!("the host {nqn} has two tables of keys"))
+                .help("remove one of them");
+        } else if let Some(keys) = keys {
+            hosts.push((nqn, keys));
+        }
+    }
+    hosts
+}
+
+fn keys(
+    check: &mut Check<'_>,
+    place: &Place,
+    host: Option<&str>,
+    controller: Option<&str>,
+) -> Option<Keys> {
+    let at = place.key("dhchap_ctrl_key");
+    if host.is_none() && controller.is_some() {
+        check
+            .wrong(&at, "a target authenticates only to hosts that do, too")
+            .help("set dhchap_key beside it");
+    }
+    let controller = controller.and_then(|text| source(check, &at, text));
+    let host = source(check, &place.key("dhchap_key"), host?)?;
+    Some(Keys { host, controller })
+}
+
+fn source(check: &mut Check<'_>, place: &Place, text: &str) -> Option<KeySource> {
+    if let Some(name) = text.strip_prefix(CREDENTIAL) {
+        let mut parts = Path::new(name).components();
+        if matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)
+        {
+            return Some(KeySource::Credential(name.to_owned()));
+        }
+        check
+            .wrong(
+                place,
+                format!("\"{}\" names no credential", name.escape_debug()),
+            )
+            .help("write its name in the service's LoadCredential=, such as \"credential:db1\"");
+        return None;
+    }
+    let path = Path::new(text);
+    if path.is_absolute() && !text.contains('\0') {
+        return Some(KeySource::File(PathBuf::from(text)));
+    }
+    // The message of a place shows the line, and this one has a secret.
+    if text.trim_start().starts_with("DHHC-") {
+        let mut problem = crate::problem::Problem::new(
+            "a key in the configuration file: every reader of the file has it",
+        );
+        problem.help(HELP);
+        check.problems.push(problem);
+        return None;
+    }
+    check
+        .wrong(
+            place,
+            format!("\"{}\" is not an absolute path", text.escape_debug()),
+        )
+        .help(HELP);
+    None
+}

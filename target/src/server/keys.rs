@@ -1,0 +1,183 @@
+//! The keys of hosts: read when the target starts and at each reload, from files and from
+//! credentials of systemd.
+
+use std::collections::HashMap;
+use std::fs::File;
+use std::io::{self, Read};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use cairn_config::{Authentication, Config, KeySource, Keys};
+use nvme_auth::{Policy, Secret, SecretError, Secrets};
+use nvme_proto::wire::Nqn;
+use zeroize::Zeroizing;
+
+use super::StartError;
+use crate::registry::HostKeys;
+
+/// Bytes of a file that may hold a secret: more than the longest secret has, with room for spaces.
+const FILE_BYTES_MAX: usize = 1024;
+
+/// Where systemd puts the credentials of a service.
+const CREDENTIALS_DIRECTORY: &str = "CREDENTIALS_DIRECTORY";
+
+/// Why a key cannot be used. No message has a part of it.
+#[derive(Debug, thiserror::Error)]
+pub enum KeyError {
+    /// The file cannot be read.
+    #[error("cannot read the key {path}: {source}")]
+    Read {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Others can read the file.
+    #[error(
+        "users other than its owner can read or write the key {path} (mode {mode:04o}): \
+         `chmod 600 {path}`, and make another key if one of them may have read it"
+    )]
+    Open {
+        /// Which.
+        path: PathBuf,
+        /// Its mode.
+        mode: u32,
+    },
+    /// It holds no secret.
+    #[error("the key {path}: {source}")]
+    Secret {
+        /// Which.
+        path: PathBuf,
+        /// Why.
+        source: SecretError,
+    },
+    /// There are no credentials.
+    #[error(
+        "the key credential:{0} cannot be used: $CREDENTIALS_DIRECTORY is not set; run the target \
+         by systemd with LoadCredential={0}:FILE in its unit, or name the file itself"
+    )]
+    NoCredentials(String),
+}
+
+/// The keys of every subsystem of a configuration that has any.
+pub(crate) fn load(config: &Config) -> Result<HashMap<Nqn, HostKeys>, StartError> {
+    let mut all = HashMap::new();
+    for subsystem in &config.subsystems {
+        let keys = of_subsystem(&subsystem.authentication).map_err(|source| StartError::Key {
+            nqn: subsystem.nqn.to_string(),
+            source,
+        })?;
+        if !keys.is_empty() {
+            all.insert(subsystem.nqn, keys);
+        }
+    }
+    Ok(all)
+}
+
+fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
+    let mut hosts = HashMap::new();
+    for (nqn, keys) in &config.hosts {
+        hosts.insert(*nqn, secrets(keys)?);
+    }
+    Ok(HostKeys {
+        others: config.others.as_ref().map(secrets).transpose()?,
+        hosts,
+        policy: Policy {
+            hashes: parsed(&config.hashes),
+            groups: parsed(&config.groups),
+        },
+    })
+}
+
+/// What the configuration has checked.
+fn parsed<T: std::str::FromStr>(words: &[&str]) -> Vec<T> {
+    let known = |word: &&str| word.parse().ok();
+    let parsed: Vec<T> = words.iter().filter_map(known).collect();
+    assert_eq!(parsed.len(), words.len(), "{words:?} are all known");
+    parsed
+}
+
+fn secrets(keys: &Keys) -> Result<Secrets, KeyError> {
+    Ok(Secrets {
+        host: secret(&keys.host)?,
+        controller: keys.controller.as_ref().map(secret).transpose()?,
+    })
+}
+
+fn secret(source: &KeySource) -> Result<Secret, KeyError> {
+    let (path, is_credential) = match source {
+        KeySource::File(path) => (path.clone(), false),
+        KeySource::Credential(name) => {
+            let folder = std::env::var_os(CREDENTIALS_DIRECTORY);
+            let folder = folder.ok_or_else(|| KeyError::NoCredentials(name.clone()))?;
+            (PathBuf::from(folder).join(name), true)
+        }
+    };
+    let text = read(&path, is_credential)?;
+    let text = std::str::from_utf8(&text).unwrap_or_default();
+    text.parse()
+        .map_err(|source| KeyError::Secret { path, source })
+}
+
+/// The bytes of a file, in a buffer that does not grow: it is wiped when it is dropped.
+fn read(path: &Path, is_credential: bool) -> Result<Zeroizing<Vec<u8>>, KeyError> {
+    let fail = |source| KeyError::Read {
+        path: path.to_owned(),
+        source,
+    };
+    let mut options = File::options();
+    // A FIFO would hold the target up.
+    let options = options.read(true).custom_flags(libc::O_NONBLOCK);
+    let file = options.open(path).map_err(fail)?;
+    let metadata = file.metadata().map_err(fail)?;
+    if !metadata.is_file() {
+        return Err(fail(io::Error::other("it is not a regular file")));
+    }
+    let mode = metadata.permissions().mode() & 0o7777;
+    // systemd keeps credentials from others by the folder, and shows the group of an ACL.
+    if !is_credential && mode & 0o077 != 0 {
+        let path = path.to_owned();
+        return Err(KeyError::Open { path, mode });
+    }
+    let mut bytes = Zeroizing::new(Vec::with_capacity(FILE_BYTES_MAX));
+    let mut limited = file.take(FILE_BYTES_MAX as u64);
+    limited.read_to_end(&mut bytes).map_err(fail)?;
+    if bytes.len() == FILE_BYTES_MAX {
+        return Err(fail(io::Error::other("it is too large for a secret")));
+    }
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, mode: u32, text: &str) {
+        std::fs::write(path, text).unwrap();
+        std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn keys_that_others_can_read_are_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("host.key");
+        let text = Secret::generate(32, None, &mut |bytes| bytes.fill(7)).to_text();
+        for mode in [0o640, 0o604, 0o620] {
+            write(&path, mode, &text);
+            let error = secret(&KeySource::File(path.clone())).unwrap_err();
+            assert!(error.to_string().contains("chmod 600"), "{error}");
+        }
+        write(&path, 0o600, &text);
+        secret(&KeySource::File(path.clone())).unwrap();
+        write(&path, 0o600, "DHHC-1:00:secret!:");
+        let error = secret(&KeySource::File(path)).unwrap_err().to_string();
+        assert!(!error.contains("secret!"), "{error}");
+    }
+
+    #[test]
+    fn what_is_no_file_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = secret(&KeySource::File(folder.path().to_owned())).unwrap_err();
+        assert!(error.to_string().contains("regular file"), "{error}");
+    }
+}

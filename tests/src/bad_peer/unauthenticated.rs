@@ -1,0 +1,122 @@
+//! Peers that may connect, and have no secret to authenticate with.
+
+use anyhow::{Result, ensure};
+use cairn_initiator::Secrets;
+use cairn_rdma::QpId;
+use nvme_auth::host::Negotiating;
+use nvme_auth::message::MESSAGE_BYTES_MAX;
+use nvme_auth::{Names, Policy, Secret};
+use nvme_proto::wire::fabrics::{AuthenticationCommand, PropertyGetCommand, PropertySize};
+use nvme_proto::wire::property::offset;
+use nvme_proto::wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe, Status};
+
+use super::Setting;
+use super::peer::{BUFFER, ENTRIES, Peer};
+
+/// AUTH_Failure1 begins so, and DH-HMAC-CHAP_Challenge so.
+const FAILURE: [u8; 2] = [0x00, 0xf1];
+const CHALLENGE: [u8; 2] = [0x01, 0x01];
+
+/// A connected queue must refuse every command until its host has authenticated, and close when
+/// that fails.
+///
+/// # Errors
+/// It does not.
+pub fn knock(setting: &Setting) -> Result<()> {
+    let mut peer = Peer::open(setting)?;
+    let admin = peer.connect_queue(0, ENTRIES)?;
+    let required = Status::AUTHENTICATION_REQUIRED;
+    let get = PropertyGetCommand::new(peer.new_cid(), PropertySize::Eight, offset::CAP);
+    peer.expect(admin, get.into(), required)?;
+    for opcode in [AdminOpcode::IDENTIFY, AdminOpcode::KEEP_ALIVE] {
+        let mut sqe = Sqe::fabrics(peer.new_cid(), FabricsType::CONNECT);
+        sqe.opc = opcode.0;
+        peer.expect(admin, sqe, required)?;
+    }
+    let mut connect = Sqe::fabrics(peer.new_cid(), FabricsType::CONNECT);
+    connect.dptr = SglDescriptor::none();
+    let again = Status::COMMAND_SEQUENCE_ERROR;
+    peer.expect(admin, connect, again)?;
+    // No I/O queue either: its controller is not enabled.
+    let mut other = Peer::open(setting)?;
+    let io = other.dial_queue(1, ENTRIES)?;
+    let connect = other.connect_command(1, ENTRIES - 1);
+    let data = other.connect_data();
+    let refused = other.run_connect(io, connect, &data)?;
+    ensure!(
+        !refused.status().is_success(),
+        "an I/O queue without a host"
+    );
+    // What makes no sense fails, and that ends the connection.
+    exchange(
+        &mut peer,
+        admin,
+        FabricsType::AUTHENTICATION_SEND,
+        Some(&[0xff; 64]),
+    )?;
+    let answer = exchange(&mut peer, admin, FabricsType::AUTHENTICATION_RECEIVE, None)?;
+    ensure!(
+        answer.starts_with(&FAILURE),
+        "not AUTH_Failure1: {answer:x?}"
+    );
+    peer.expect_closed(admin)
+}
+
+/// A peer that has its challenge, and does not answer.
+pub struct HalfDone {
+    /// Its connection lives as long.
+    _peer: Peer,
+}
+
+impl std::fmt::Debug for HalfDone {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("HalfDone")
+    }
+}
+
+impl HalfDone {
+    /// Goes as far as that.
+    ///
+    /// # Errors
+    /// The target gives no challenge.
+    pub fn new(setting: &Setting) -> Result<Self> {
+        let mut peer = Peer::open(setting)?;
+        let admin = peer.connect_queue(0, ENTRIES)?;
+        let names = Names {
+            host: String::new(),
+            subsystem: String::new(),
+        };
+        let secrets = Secrets {
+            host: Secret::generate(32, None, &mut |bytes| bytes.fill(1)),
+            controller: None,
+        };
+        let begun = Negotiating::new(names, secrets, Policy::default(), 1).message();
+        exchange(
+            &mut peer,
+            admin,
+            FabricsType::AUTHENTICATION_SEND,
+            Some(&begun),
+        )?;
+        let answer = exchange(&mut peer, admin, FabricsType::AUTHENTICATION_RECEIVE, None)?;
+        ensure!(answer.starts_with(&CHALLENGE), "no challenge: {answer:x?}");
+        Ok(Self { _peer: peer })
+    }
+}
+
+/// One command of an authentication; returns what the peer's buffer has after it.
+fn exchange(
+    peer: &mut Peer,
+    admin: QpId,
+    fctype: FabricsType,
+    message: Option<&[u8]>,
+) -> Result<Vec<u8>> {
+    let length = message.map_or(MESSAGE_BYTES_MAX, <[u8]>::len);
+    let bytes = message.map_or_else(|| vec![0; length], <[u8]>::to_vec);
+    peer.node.fill(BUFFER, &bytes);
+    let mut command = AuthenticationCommand::from(Sqe::fabrics(peer.new_cid(), fctype));
+    (command.secp, command.spsp0, command.spsp1) = (0xe9, 1, 1);
+    command.length.set(length as u32);
+    command.sgl1 = peer.keyed(length as u32);
+    peer.expect(admin, command.into(), Status::SUCCESS)?;
+    Ok(peer.node.bytes(BUFFER, length))
+}

@@ -1,0 +1,213 @@
+//! DH-HMAC-CHAP, on every queue of target and host.
+
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::verified::{Disk, Transfer, bytes};
+use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
+use cairn_tests::bad_peer::{HalfDone, Setting, knock};
+use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, nqn};
+
+/// A folder of keys, and what is in them.
+struct Keys(tempfile::TempDir);
+
+impl Keys {
+    fn new() -> Self {
+        Self(tempfile::tempdir().unwrap())
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.0.path().join(name)
+    }
+
+    /// The secret of this name, which is made of `seed` and lies in its file.
+    fn write(&self, name: &str, seed: u8) -> Secret {
+        let secret = secret(seed);
+        let mut options = std::fs::File::options();
+        let options = options.write(true).create(true).truncate(true).mode(0o600);
+        let mut file = options.open(self.path(name)).unwrap();
+        std::io::Write::write_all(&mut file, secret.to_text().as_bytes()).unwrap();
+        secret
+    }
+}
+
+fn secret(seed: u8) -> Secret {
+    Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
+}
+
+/// A subsystem that host "a" may use, with more lines.
+fn subsystem(lines: &str) -> String {
+    let host = host_nqn("a");
+    let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallowed_hosts = [\"{host}\"]\n");
+    table + lines + &namespace(1, "mem:1MiB")
+}
+
+fn key(name: &str, path: &Path) -> String {
+    format!("{name} = \"{}\"\n", path.display())
+}
+
+/// Host "a" with these secrets, and two I/O queues.
+fn connect(
+    target: &TestTarget,
+    host: Option<Secret>,
+    controller: Option<Secret>,
+) -> Result<Host, HostError> {
+    target.try_connect(HostOptions {
+        authentication: host.map(|host| Secrets { host, controller }),
+        io_queues: 2,
+        ..target.options("a")
+    })
+}
+
+fn check_io(host: &mut Host) {
+    let mut disk = Disk::new(host, 1);
+    let data = bytes(7, 4096);
+    disk.write(0, &data, Transfer::Keyed);
+    assert!(disk.read(0, 4096, Transfer::Keyed) == data);
+}
+
+fn refused(result: Result<Host, HostError>) -> String {
+    match result {
+        Err(error @ HostError::NotAuthenticated { .. }) => error.to_string(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn every_hash_and_group_authenticates_both_ends() {
+    let keys = Keys::new();
+    let (host, controller) = (keys.write("host", 1), keys.write("controller", 2));
+    let config = |hash: &str, group: &str| {
+        subsystem(
+            &(key("dhchap_key", &keys.path("host"))
+                + &key("dhchap_ctrl_key", &keys.path("controller"))
+                + &format!("dhchap_hashes = [\"{hash}\"]\ndhchap_groups = [\"{group}\"]\n")),
+        )
+    };
+    let target = TestTarget::start(&config("sha256", "null"));
+    for hash in cairn_config::DHCHAP_HASHES {
+        for group in cairn_config::DHCHAP_GROUPS {
+            target.reload(&config(hash, group));
+            for expected in [None, Some(controller.clone())] {
+                let connected = connect(&target, Some(host.clone()), expected);
+                let mut connected =
+                    connected.unwrap_or_else(|error| panic!("{hash}, {group}: {error}"));
+                check_io(&mut connected);
+                connected.shutdown().unwrap();
+            }
+        }
+    }
+    target.stop();
+}
+
+#[test]
+fn whoever_has_another_secret_or_none_is_refused() {
+    let keys = Keys::new();
+    let (host, controller) = (keys.write("host", 1), keys.write("controller", 2));
+    let of_host = format!("[[subsystem.host]]\nnqn = \"{}\"\n", host_nqn("a"));
+    let one_way = subsystem(&(of_host.clone() + &key("dhchap_key", &keys.path("host"))));
+    let target = TestTarget::start(&one_way);
+    let error = refused(connect(&target, None, None));
+    assert!(error.contains("--dhchap-secret"), "{error}");
+    let error = refused(connect(&target, Some(secret(9)), None));
+    assert!(error.contains("dhchap-secret"), "{error}");
+    // The controller has no secret to prove.
+    let error = refused(connect(
+        &target,
+        Some(host.clone()),
+        Some(controller.clone()),
+    ));
+    assert!(error.contains("controller's key"), "{error}");
+    let both = key("dhchap_ctrl_key", &keys.path("controller"));
+    let both = of_host + &key("dhchap_key", &keys.path("host")) + &both;
+    target.reload(&subsystem(&both));
+    let error = refused(connect(&target, Some(host.clone()), Some(secret(9))));
+    assert!(error.contains("dhchap-ctrl-secret"), "{error}");
+    let mut connected = connect(&target, Some(host.clone()), Some(controller.clone())).unwrap();
+    check_io(&mut connected);
+    connected.shutdown().unwrap();
+    // A target that asks for nothing proves nothing.
+    target.reload(&subsystem(""));
+    let error = refused(connect(&target, Some(host.clone()), Some(controller)));
+    assert!(error.contains("does not ask"), "{error}");
+    connect(&target, Some(host), None)
+        .unwrap()
+        .shutdown()
+        .unwrap();
+    target.stop();
+}
+
+#[test]
+fn another_key_counts_for_the_next_connect_and_ends_no_association() {
+    let keys = Keys::new();
+    let old = keys.write("host", 1);
+    let config = subsystem(&key("dhchap_key", &keys.path("host")));
+    let target = TestTarget::start(&config);
+    let mut first = connect(&target, Some(old.clone()), None).unwrap();
+    let new = keys.write("host", 2);
+    target.reload(&config);
+    check_io(&mut first);
+    refused(connect(&target, Some(old), None));
+    let mut second = connect(&target, Some(new.clone()), None).unwrap();
+    check_io(&mut second);
+    // A key that cannot be used leaves the others as they are.
+    let path = keys.path("host");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+    let error = target.try_reload_as(&config, "").unwrap_err().to_string();
+    assert!(error.contains("chmod 600"), "{error}");
+    let third = connect(&target, Some(new), None).unwrap();
+    check_io(&mut first);
+    for host in [first, second, third] {
+        host.shutdown().unwrap();
+    }
+    target.stop();
+}
+
+fn setting(target: &TestTarget) -> Setting {
+    Setting {
+        provider: target.provider(),
+        remote: target.remote(),
+        subnqn: nqn(NQN),
+        nsid: 1,
+        patience: Duration::from_secs(60),
+        seed: 1,
+        random_capsules: 0,
+        dials: Arc::default(),
+    }
+}
+
+/// Every host may connect that has the key.
+fn for_everyone(keys: &Keys) -> String {
+    let path = keys.path("host");
+    let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
+    table + &key("dhchap_key", &path) + &namespace(1, "mem:1MiB")
+}
+
+#[test]
+fn an_unauthenticated_queue_takes_no_command() {
+    let keys = Keys::new();
+    keys.write("host", 1);
+    let target = TestTarget::start(&for_everyone(&keys));
+    knock(&setting(&target)).unwrap();
+    target.stop();
+}
+
+#[test]
+fn half_done_authentications_hold_up_nobody() {
+    let keys = Keys::new();
+    let host = keys.write("host", 1);
+    let target = TestTarget::start(&for_everyone(&keys));
+    let mut first = connect(&target, Some(host.clone()), None).unwrap();
+    let setting = setting(&target);
+    let half_done: Vec<HalfDone> = (0..6).map(|_| HalfDone::new(&setting).unwrap()).collect();
+    check_io(&mut first);
+    let mut second = connect(&target, Some(host), None).unwrap();
+    check_io(&mut second);
+    drop(half_done);
+    for host in [first, second] {
+        host.shutdown().unwrap();
+    }
+    target.stop();
+}
