@@ -16,6 +16,8 @@ OUT=${OUT:-/cairn/out}
 . "$LIB/disk.sh"
 # shellcheck source=nvmet.sh
 . "$LIB/nvmet.sh"
+# shellcheck source=nfs.sh
+. "$LIB/nfs.sh"
 
 begin_scenario() {
     set -Eeuo pipefail

@@ -13,7 +13,7 @@ const SYNC_FAILED: u8 = 1;
 /// longer again, with zeroes where data was.
 const CUT_SHORT: u8 = 2;
 
-/// A thread of the target panicked in a change: nobody knows what the disk has of it.
+/// A thread of the target panicked in a change: what the disk has of it is unknown.
 const CHANGE_UNKNOWN: u8 = 4;
 
 /// The losses of one disk. All reactors and all hosts share them.
