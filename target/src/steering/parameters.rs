@@ -99,3 +99,19 @@ pub(super) struct ControllerOf {
     pub(super) nqn: String,
     pub(super) cntlid: u16,
 }
+
+/// Listeners to drain: one, or all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Drain {
+    pub(super) address: Option<IpAddr>,
+    pub(super) port: Option<u16>,
+    pub(super) timeout_s: Option<u16>,
+}
+
+/// What is logged.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogSet {
+    pub(super) filter: String,
+}

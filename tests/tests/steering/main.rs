@@ -3,6 +3,8 @@
 
 mod changes;
 mod crowd;
+mod drain;
+mod log;
 mod missing;
 mod spdk;
 mod strangers;
