@@ -271,9 +271,7 @@ pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> 
 
 #[cfg(test)]
 mod tests {
-    use super::{
-        Network, Options, Profile, Program, Scenario, Share, Variable, choose, programs,
-    };
+    use super::{Network, Options, Profile, Program, Scenario, Share, Variable, choose, programs};
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
