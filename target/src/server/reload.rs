@@ -1,7 +1,7 @@
 //! Changing to another configuration while hosts are connected.
 //!
 //! All that can fail is done first; only then does anything change. So a
-//! configuration that cannot be had leaves the old one as it was. A disk that hangs, and what
+//! configuration that cannot be applied leaves the old one as it was. A disk that hangs, and what
 //! was missing before, is left out until it is there: the others do not wait for it.
 
 use std::collections::{HashMap, HashSet};
@@ -24,7 +24,7 @@ use crate::outlook::Thing;
 /// Why a configuration was not taken on. The old one stays.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// Something of it cannot be had.
+    /// Something in it is not available.
     #[error("{0}")]
     Unavailable(#[from] StartError),
     /// A namespace would change under its users.

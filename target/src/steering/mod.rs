@@ -82,7 +82,7 @@ async fn serve(socket: Bound, methods: impl Handler) {
 }
 
 /// The control socket that the configuration asks for. Without a path of its own, a socket
-/// that cannot be had does not stop the target.
+/// that cannot be opened does not stop the target.
 pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, BindError> {
     use cairn_config::ControlSocket;
     let group = control.group.as_deref();
