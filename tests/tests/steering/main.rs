@@ -7,5 +7,6 @@ mod drain;
 mod log;
 mod missing;
 mod spdk;
+mod spdk_saved;
 mod strangers;
 mod target;
