@@ -57,7 +57,7 @@ impl Buffer {
         self.0.mapping().len()
     }
 
-    /// Never: an empty mapping cannot be had.
+    /// Never: no mapping is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.mapping().is_empty()

@@ -46,7 +46,7 @@ impl Host {
     /// and connects the I/O queues. Blocks.
     ///
     /// # Errors
-    /// The first thing that goes wrong; nothing is left behind.
+    /// The first failure; then nothing stays connected.
     pub fn connect(provider: &dyn Provider, options: HostOptions) -> Result<Self, HostError> {
         let device = provider.device_for(options.remote, options.local)?;
         Self::connect_on(&device, options)
@@ -81,13 +81,13 @@ impl Host {
         self.controller
     }
 
-    /// Changes the patience of what blocks.
+    /// Changes the timeout of blocking calls.
     pub fn set_timeout(&mut self, timeout: Duration) {
         self.timeout = timeout;
     }
 
-    /// Moves everything along that can be moved without waiting. Says whether
-    /// anything was.
+    /// Does all work that is due, without waiting. Returns whether there
+    /// was any.
     pub fn poll(&mut self) -> bool {
         self.controller.poll(Instant::now())
     }
@@ -95,8 +95,8 @@ impl Host {
     /// Blocks until a command is answered.
     ///
     /// # Errors
-    /// The queue is lost, or patience ends; then the command counts as
-    /// outstanding until it is answered after all.
+    /// The queue is lost, or the timeout is over; then the command counts as
+    /// outstanding until its response comes.
     ///
     /// # Panics
     /// If the ticket is void.
@@ -150,7 +150,7 @@ impl Host {
     }
 
     /// The next command of queue `qid` that ends, or `None` if none does in time. For
-    /// callers who poll again before long: what is owed to the target leaves with what they
+    /// callers who poll again before long: acknowledgements that are due leave with what they
     /// send next.
     ///
     /// # Errors
@@ -191,7 +191,7 @@ impl Host {
         self.wait_gone()
     }
 
-    /// Lets go of one I/O queue, as a host does that has too many.
+    /// Disconnects one I/O queue, as a host with too many of them does.
     ///
     /// # Errors
     /// Its connection does not close in time.
@@ -261,7 +261,7 @@ impl Waiting for Host {
     }
 
     fn settle(&mut self) {
-        // A device that is gone owes nothing.
+        // A device that is gone has no acknowledgement to send.
         let _ = self.endpoint().arm();
     }
 }

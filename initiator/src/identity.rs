@@ -24,7 +24,7 @@ const NAMESPACE: Uuid = Uuid::from_u128(0x8c1b_3f6e_52a4_4d0f_9d7e_1f0a_63c2_b5d
 /// machine's id makes.
 ///
 /// # Errors
-/// A name or an identifier is none, or there is nothing to make one of.
+/// A name or an identifier is invalid, or the machine has no id.
 pub fn of_this_host(nqn: Option<Nqn>, id: Option<&str>) -> Result<Identity, String> {
     decide(nqn, id, Path::new("/etc"))
 }

@@ -1,4 +1,4 @@
-//! A namespace, as much of it as it takes to use it.
+//! A namespace, as far as a host needs it.
 
 use nvme_proto::wire::Sqe;
 use nvme_proto::wire::identify::{IdentifyNamespace, NamespaceDescriptor, namespace_descriptors};
@@ -69,7 +69,7 @@ impl DiskIdentity {
 }
 
 impl Namespace {
-    /// Makes sense of Identify Namespace and of the namespace's identification
+    /// Parses Identify Namespace and of the namespace's identification
     /// descriptors (CNS 03h), which may be empty.
     ///
     /// # Errors
@@ -121,7 +121,7 @@ impl Namespace {
         u128::from(self.blocks) * u128::from(self.block_bytes)
     }
 
-    /// Whether both are one namespace, seen by two ways.
+    /// Whether both are one namespace, seen on two paths.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         let alike = match (self.uuid, other.uuid) {

@@ -1,4 +1,4 @@
-//! Blocking until something is so: the same for a host by one path and by several.
+//! Blocking until a condition holds, for hosts with one path and with several.
 
 use std::time::{Duration, Instant};
 
@@ -7,21 +7,21 @@ use crate::error::HostError;
 /// How long a wait spins before it sleeps: about what a local target takes.
 pub(crate) const SPIN: Duration = Duration::from_micros(50);
 
-/// What can be polled, and slept with.
+/// A host that can be polled, and that can sleep.
 pub(crate) trait Waiting {
-    /// Moves everything along that can be; whether anything was.
+    /// Does all work that is due; returns whether there was any.
     fn poll_now(&mut self) -> bool;
 
     /// Sleeps until there is something to poll, or until `latest`. It may return
     /// early.
     fn sleep_until(&mut self, latest: Instant) -> Result<(), HostError>;
 
-    /// Sends what is owed to targets: the caller may not poll for a while.
+    /// Sends the acknowledgements that are due: the caller may not poll for a while.
     fn settle(&mut self);
 }
 
-/// Polls until `ready` gives something, and sleeps where polling is in vain. Then
-/// sends what is owed.
+/// Polls until `ready` returns something, and sleeps if polling finds no work. Then
+/// sends the acknowledgements that are due.
 pub(crate) fn wait_until<H: Waiting, T>(
     host: &mut H,
     what: impl Into<String>,
@@ -33,7 +33,7 @@ pub(crate) fn wait_until<H: Waiting, T>(
     Ok(value)
 }
 
-/// As [`wait_until`], for callers who poll again before long: what is owed leaves
+/// As [`wait_until`], for callers that poll again soon: acknowledgements leave
 /// with what they send next.
 pub(crate) fn poll_until<H: Waiting, T>(
     host: &mut H,

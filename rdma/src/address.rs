@@ -1,4 +1,4 @@
-//! Addresses of peers, as those who count them see them.
+//! Addresses of peers, as limits and counters group them.
 
 use core::net::IpAddr;
 

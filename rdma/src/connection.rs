@@ -62,7 +62,7 @@ pub trait ConnHandle: Any + Send + fmt::Debug {
     fn mark(&mut self, marking: Marking);
     /// Sends the REJ.
     fn reject(self: Box<Self>, private_data: &[u8]);
-    /// Forgets the request, if the provider can, without an answer: the peer asks again.
+    /// Drops the request without an answer, if the provider can: the peer repeats it.
     fn ignore(self: Box<Self>) {
         self.reject(&[]);
     }

@@ -108,7 +108,7 @@ mod tests {
 
     /// The table of IBTA 10.9.3: one partition, and not both limited.
     #[test]
-    fn members_of_one_partition_hear_each_other_but_for_two_limited_ones() {
+    fn members_of_one_partition_accept_each_other_but_for_two_limited_ones() {
         for (own, other, accepts) in [
             (0xffff, 0xffff, true),
             (0xffff, 0x7fff, true),

@@ -203,7 +203,7 @@ pub trait Endpoint {
     /// [`Event::ConnectFailed`] follows.
     ///
     /// # Errors
-    /// There is no way to even try.
+    /// Connecting cannot even begin.
     fn connect(
         &mut self,
         options: &ConnectOptions,
@@ -228,9 +228,9 @@ pub trait Endpoint {
     /// Takes completions, as many as `out` has room for, and says how many.
     /// Entries past that count are stale.
     ///
-    /// An endpoint in software lives by this call: what it owes to a peer may
-    /// leave with the next one, so that an answer can travel along. Who does not
-    /// mean to poll on calls [`arm`](Self::arm), which sends it.
+    /// An endpoint in software does its work in this call: an acknowledgement that is due
+    /// may leave with the next call, so that a response can travel with it. A caller that
+    /// stops polling calls [`arm`](Self::arm), which sends it.
     fn poll(&mut self, out: &mut [Completion]) -> usize;
 
     /// Takes connection events, appending to `out`.

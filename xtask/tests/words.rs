@@ -8,7 +8,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// What not to write, and what to write instead.
-const WORDS: [(&str, &str); 26] = [
+const WORDS: [(&str, &str); 27] = [
     ("whoever", "name the actor: a host, an attacker, a program"),
     ("nobody", "no host, no program, nothing"),
     ("somebody", "name the actor"),
@@ -28,6 +28,7 @@ const WORDS: [(&str, &str); 26] = [
     ("remark", "report"),
     ("news", "an event, a change"),
     ("complaint", "an error, a report"),
+    ("be had", "is available, can be used"),
     ("goodbye", "disconnect"),
     ("deaf", "does not receive"),
     ("another day", "give the date"),

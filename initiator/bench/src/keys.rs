@@ -107,7 +107,7 @@ pub const KEYS: &[Key] = &[
         "io_size",
         "io_limit",
         Some("SIZE"),
-        "How much it moves, if not as much as size",
+        "Bytes to move, if other than size",
         |job, v| {
             job.io_size = Some(positive(parse_bytes(v)?)?);
             Ok(())
@@ -127,7 +127,7 @@ pub const KEYS: &[Key] = &[
         "offset_increment",
         "",
         Some("SIZE|%"),
-        "How much further each copy begins",
+        "Bytes from where one copy begins to where the next one begins",
         |job, v| {
             job.offset_increment = Size::parse(v)?;
             Ok(())
@@ -137,7 +137,7 @@ pub const KEYS: &[Key] = &[
         "runtime",
         "timeout",
         Some("TIME"),
-        "Ends after that long",
+        "Time after which the job ends",
         |job, v| {
             job.runtime = Some(parse_time(v)?);
             Ok(())
@@ -157,7 +157,7 @@ pub const KEYS: &[Key] = &[
         "ramp_time",
         "",
         Some("TIME"),
-        "Runs that long before it counts",
+        "Time to run before the measurement begins",
         |job, v| {
             job.ramp_time = parse_time(v)?;
             Ok(())
@@ -167,7 +167,7 @@ pub const KEYS: &[Key] = &[
         "startdelay",
         "",
         Some("TIME"),
-        "Begins that late",
+        "Time to wait before the job begins",
         |job, v| {
             job.startdelay = parse_time(v)?;
             Ok(())
@@ -207,7 +207,7 @@ pub const KEYS: &[Key] = &[
         "loops",
         "",
         Some("N"),
-        "How often it goes over its region",
+        "How many times the job goes over its region",
         |job, v| {
             job.loops = v
                 .parse()
@@ -221,7 +221,7 @@ pub const KEYS: &[Key] = &[
         "verify",
         "",
         Some("METHOD"),
-        "crc32c: what is written can be checked, and is; 0: not",
+        "crc32c: blocks have a checksum and are verified; 0: they are not",
         |job, v| {
             job.verify = match v {
                 "crc32c" | "crc32c-intel" => true,
@@ -265,7 +265,7 @@ pub const KEYS: &[Key] = &[
         "randseed",
         "",
         Some("N"),
-        "Seed of places, directions and data",
+        "Seed of offsets, directions and data",
         |job, v| {
             job.randseed = Some(parse_bytes(v).map_err(|_| format!("{v:?} is not a number"))?);
             Ok(())
@@ -275,7 +275,7 @@ pub const KEYS: &[Key] = &[
         "norandommap",
         "",
         None,
-        "Random places may repeat before all have had their turn",
+        "Random offsets may repeat before each has been used once",
         |job, v| {
             job.norandommap = switch(v)?;
             Ok(())
@@ -285,7 +285,7 @@ pub const KEYS: &[Key] = &[
         "fsync",
         "",
         Some("N"),
-        "A Flush after that many writes",
+        "Sends a Flush after that many writes",
         |job, v| {
             job.fsync = v
                 .parse()
@@ -293,10 +293,16 @@ pub const KEYS: &[Key] = &[
             Ok(())
         },
     ),
-    key("end_fsync", "", None, "A Flush at the end", |job, v| {
-        job.end_fsync = switch(v)?;
-        Ok(())
-    }),
+    key(
+        "end_fsync",
+        "",
+        None,
+        "Sends a Flush at the end",
+        |job, v| {
+            job.end_fsync = switch(v)?;
+            Ok(())
+        },
+    ),
     key(
         "group_reporting",
         "",

@@ -83,7 +83,7 @@ pub trait Audience {
 /// Runs jobs until they are through, or `stop` is set.
 ///
 /// # Errors
-/// A job does not fit the namespace, or a lane cannot be had; then nothing was
+/// A job does not fit the namespace, or a lane cannot be opened; then nothing was
 /// read or written by the stage that it belongs to.
 pub fn run(
     jobs: &[Job],

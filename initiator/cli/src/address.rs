@@ -77,7 +77,7 @@ pub(super) struct Address {
     /// Partition key of this host, such as 0x8001: the target's listener has to be in that partition
     #[arg(long, value_name = "KEY", default_value_t = PKey::DEFAULT)]
     pkey: PKey,
-    /// Traffic class and hop limit of packets, by rules such as tclass=104,dst_ip=192.0.2.0/24; they come before -T
+    /// Traffic class and hop limit of packets, by rules such as tclass=104,dst_ip=192.0.2.0/24; a rule beats -T
     #[arg(long, value_name = "RULE")]
     mark: Vec<String>,
     #[command(flatten)]

@@ -390,7 +390,7 @@ pub(super) struct Verify {
     /// Reads outstanding at a time
     #[arg(long, value_name = "N", default_value = "16")]
     iodepth: String,
-    /// Seed of the run that wrote them: finds blocks that other runs have left
+    /// Seed of the run that wrote them: reports blocks that another run wrote
     #[arg(long, value_name = "N")]
     randseed: Option<String>,
     #[command(flatten)]

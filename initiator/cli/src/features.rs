@@ -15,7 +15,7 @@ struct Which {
     /// Feature identifier: 0x06, 7, ...
     #[arg(short = 'f', long, value_name = "FID", value_parser = parse_fid)]
     feature_id: Feature,
-    /// For features of namespaces, which
+    /// The namespace, for a feature of namespaces
     #[arg(short = 'N', long, value_name = "NSID", default_value_t = 0)]
     namespace_id: u32,
 }
@@ -43,7 +43,7 @@ pub(super) struct GetFeature {
     /// Which of its values: 0 current, 1 default, 2 saved, 3 capabilities
     #[arg(short = 'S', long, value_name = "SEL", default_value_t = 0, value_parser = clap::value_parser!(u8).range(0..=3))]
     sel: u8,
-    /// What else the feature requires
+    /// Command dword 11, for a feature that requires it
     #[arg(short = 'c', long, value_name = "DWORD", default_value = "0", value_parser = number)]
     cdw11: u32,
     /// Length of the data of features that have data
@@ -100,7 +100,7 @@ pub(super) struct SetFeature {
     /// The value
     #[arg(short = 'V', long, value_name = "DWORD", value_parser = number)]
     value: u32,
-    /// Keep it over resets
+    /// Save the value, so that it survives resets
     #[arg(long)]
     save: bool,
     #[command(flatten)]

@@ -201,7 +201,7 @@ pub(super) struct Read {
     /// Bytes to read; the rest of the last block is left out
     #[arg(short = 'z', long, value_name = "BYTES")]
     data_size: Option<u64>,
-    /// File to write them to; else they go to stdout
+    /// File for the data [default: stdout]
     #[arg(short = 'd', long, value_name = "FILE")]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -250,7 +250,7 @@ pub(super) struct Write {
     /// Bytes to write; the rest of the last block becomes zero
     #[arg(short = 'z', long, value_name = "BYTES")]
     data_size: Option<u64>,
-    /// File that has them; else they come from stdin
+    /// File with the data [default: stdin]
     #[arg(short = 'd', long, value_name = "FILE")]
     data: Option<PathBuf>,
     #[command(flatten)]
@@ -278,7 +278,7 @@ pub(super) struct Compare {
     /// Bytes to compare; the rest of the last block must be zero
     #[arg(short = 'z', long, value_name = "BYTES")]
     data_size: Option<u64>,
-    /// File that has them; else they come from stdin
+    /// File with the data [default: stdin]
     #[arg(short = 'd', long, value_name = "FILE")]
     data: Option<PathBuf>,
     #[command(flatten)]

@@ -46,8 +46,8 @@ const PROGRAM: &str = CALLER.host;
 #[command(
     name = PROGRAM,
     version,
-    about = "A host of NVMe over Fabrics on RDMA, in user space: looks at controllers, moves \
-             blocks, measures and verifies",
+    about = "A host of NVMe over Fabrics on RDMA, in user space: inspects controllers, \
+             reads and writes blocks, measures and verifies",
     after_help = "Each command's --help has an example. Options that address a controller are \
                   those of nvme-cli; those of bench are fio's."
 )]
@@ -58,10 +58,10 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Shows what subsystems there are, and how to reach them
+    /// Lists the subsystems of a target, and how to reach them
     #[command(after_help = "EXAMPLE:\n  cairn-initiator discover -t rdma -a 192.0.2.1 -s 4420")]
     Discover(discover::Discover),
-    /// Connects all queues, says what was negotiated, and disconnects
+    /// Connects all queues, shows what was negotiated, and disconnects
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator connect-check -t rdma -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --nr-io-queues 2"
@@ -70,11 +70,11 @@ enum Command {
     /// Lists the namespaces of all subsystems, or of one
     #[command(after_help = "EXAMPLE:\n  cairn-initiator list -a 192.0.2.1")]
     List(list::List),
-    /// Shows what a controller says of itself
+    /// Shows a controller's Identify data
     #[command(after_help = "EXAMPLE:\n  cairn-initiator id-ctrl -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk -o json")]
     IdCtrl(identify::IdCtrl),
-    /// Shows what a controller says of a namespace
+    /// Shows a namespace's Identify data
     #[command(after_help = "EXAMPLE:\n  cairn-initiator id-ns -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk -N 1")]
     IdNs(identify::IdNs),
@@ -111,7 +111,7 @@ enum Command {
                             --destroy-data"
     )]
     Write(io::Write),
-    /// Says whether blocks hold what a file, or stdin, does
+    /// Compares blocks with a file, or with stdin
     #[command(
         after_help = "EXAMPLE:\n  head -c 4096 /dev/zero | cairn-initiator compare -a \
                             192.0.2.1 -n nqn.2024-01.com.example:disk --start-block 64 -z 4096"
@@ -140,7 +140,7 @@ enum Command {
     #[command(after_help = "EXAMPLE:\n  cairn-initiator verify -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk --bs=4k --size=16m")]
     Verify(bench::Verify),
-    /// Wire or disk? Measures what a read's time goes into
+    /// Measures how much of a read's time network, target and disk take
     #[command(after_help = "EXAMPLE:\n  cairn-initiator ping -a 192.0.2.1 -n \
                             nqn.2024-01.com.example:disk")]
     Ping(ping::Ping),
@@ -151,7 +151,7 @@ enum Command {
                             cairn-initiator link -a 127.4.18.2 --provider soft --time 100"
     )]
     Link(link::LinkArgs),
-    /// Shows what RoCE looks like on this machine, and sets what may be set
+    /// Shows the RoCE devices and settings of this machine, and changes some of them
     #[command(
         after_help = "EXAMPLES:\n  cairn-initiator fabric --all\n  cairn-initiator fabric \
                             -o json"
@@ -163,7 +163,7 @@ enum Command {
                             code $?: 1 is a warning, 2 an error\""
     )]
     Doctor(Box<cairn_fabric::cli::DoctorArgs>),
-    /// Prints what makes a shell complete this command line
+    /// Prints the completion script for a shell
     #[command(after_help = "EXAMPLE:\n  cairn-initiator completions bash")]
     Completions {
         /// The shell

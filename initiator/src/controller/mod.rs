@@ -421,7 +421,7 @@ impl Controller {
     /// Memory that the controller may read and write.
     ///
     /// # Errors
-    /// It cannot be had, or not be locked.
+    /// The system has no such memory, or cannot lock it.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         Ok(Buffer::new(&*self.device, length)?)
     }

@@ -88,7 +88,7 @@ impl Discovery {
         }
     }
 
-    /// Leaves.
+    /// Disconnects.
     ///
     /// # Errors
     /// As for [`Host::shutdown`].
@@ -112,8 +112,8 @@ impl Discovery {
     }
 }
 
-/// Asks the discovery controller at `options.remote`, and leaves. Of the
-/// options, subsystem, queues and keep alive are not looked at.
+/// Asks the discovery controller at `options.remote`, and disconnects. It
+/// ignores subsystem, queues and keep alive of the options.
 ///
 /// # Errors
 /// As for [`Host::connect`] and [`Host::run`].
@@ -124,7 +124,7 @@ pub fn discover(provider: &dyn Provider, options: &HostOptions) -> Result<Discov
     Ok(log)
 }
 
-/// What a discovery service knows, and all those that it refers to.
+/// The logs of a discovery service, and of all that it refers to.
 #[derive(Debug)]
 pub struct Discovered {
     /// The logs, in the order in which they were read.

@@ -20,7 +20,7 @@ pub enum HostError {
     /// The target rejected the connection and said why.
     #[error("{remote} rejects queue {qid}: {}", advice::on_reject(*status, *remote))]
     Rejected {
-        /// Whom we asked.
+        /// The target's address.
         remote: SocketAddr,
         /// For which queue.
         qid: u16,
@@ -30,17 +30,17 @@ pub enum HostError {
     /// The target's machine, or its program without NVMe's words, rejected the connection.
     #[error("{remote} rejects queue {qid}: {}", advice::on_refusal(*reason, *remote))]
     Refused {
-        /// Whom we asked.
+        /// The target's address.
         remote: SocketAddr,
         /// For which queue.
         qid: u16,
         /// The connection manager's reason (IBTA 12.6.7.2).
         reason: u16,
     },
-    /// The connection did not come about, for an unknown reason.
+    /// The connection was not established, for an unknown reason.
     #[error("cannot connect queue {qid} to {remote}: {}", advice::on_silence(reason, *remote))]
     Unreachable {
-        /// Whom we asked.
+        /// The target's address.
         remote: SocketAddr,
         /// For which queue.
         qid: u16,
@@ -61,7 +61,7 @@ pub enum HostError {
     /// not known. Its buffers are its caller's again.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]
     Lost {
-        /// Whom it led to.
+        /// The target's address.
         remote: SocketAddr,
         /// Which queue.
         qid: u16,
@@ -77,7 +77,7 @@ pub enum HostError {
          configuration, and open the namespace anew to use the disk that is there"
     )]
     Replaced {
-        /// Whom it leads to.
+        /// The target's address.
         remote: SocketAddr,
         /// NSID.
         nsid: u32,
@@ -136,7 +136,7 @@ pub enum Loss {
     /// The host gave its controller up.
     #[error("{0}")]
     GivenUp(Cause),
-    /// This end let go of it.
+    /// This end closed it.
     #[error("closed by this host")]
     Closed,
     /// The namespace is another disk than was opened.

@@ -13,7 +13,7 @@ use crate::error::HostError;
 #[derive(Debug)]
 pub struct Answer<T>(Arc<Cell<T>>);
 
-/// The duty to give it. Dropped without, it says that the host is gone.
+/// The duty to give the answer. Dropped without one, it reports that the host is gone.
 #[derive(Debug)]
 pub(super) struct Promise<T>(Option<Arc<Cell<T>>>);
 

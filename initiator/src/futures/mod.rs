@@ -1,6 +1,6 @@
 //! A host for programs of many tasks: commands as futures, for any executor.
 //!
-//! One thread owns the [`Host`] and moves it along; it sleeps while there is
+//! One thread owns and polls the [`Host`]; it sleeps while there is
 //! nothing to do. Tasks hand it commands by a channel and await small cells that
 //! it fills. That costs an allocation and two thread switches a command: a program
 //! that needs every microsecond polls a [`Controller`](crate::Controller) instead.
@@ -104,7 +104,7 @@ impl AsyncHost {
     /// Memory that the controller may read and write.
     ///
     /// # Errors
-    /// It cannot be had, or not be locked.
+    /// The system has no such memory, or cannot lock it.
     pub fn buffer(&self, length: usize) -> Result<Buffer, HostError> {
         Ok(Buffer::new(&*self.device, length)?)
     }
@@ -206,5 +206,5 @@ impl Drop for AsyncHost {
     }
 }
 
-/// The promise of the thread to say how connecting went.
+/// The promise of the thread to report the result of connecting.
 type Ready = Promise<(u16, Arc<dyn Device>)>;

@@ -30,7 +30,7 @@ pub(super) enum Order {
     Leave,
 }
 
-/// A command and who waits for its answer.
+/// A command, and the task that waits for its answer.
 pub(super) struct Submission {
     pub(super) qid: u16,
     pub(super) sqe: Sqe,
@@ -43,7 +43,7 @@ pub(super) struct Worker {
     wake: Arc<Wake>,
     /// Commands for queues that are full, oldest first.
     backlog: VecDeque<Submission>,
-    /// By queue and CID: who waits.
+    /// The tasks that wait, by queue and CID.
     waiting: Vec<Vec<Option<Promise<Response>>>>,
 }
 

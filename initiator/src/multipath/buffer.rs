@@ -29,7 +29,7 @@ impl PathBuffer {
         self.0[0].len()
     }
 
-    /// Never: an empty mapping cannot be had.
+    /// Never: no mapping is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0[0].is_empty()

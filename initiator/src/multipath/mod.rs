@@ -252,7 +252,7 @@ impl Multipath {
     /// Memory that every path's controller may read and write.
     ///
     /// # Errors
-    /// It cannot be had, or not be locked.
+    /// The system has no such memory, or cannot lock it.
     pub fn buffer(&self, length: usize) -> Result<PathBuffer, HostError> {
         let devices = self.paths.iter().map(|path| path.controller.device());
         Ok(PathBuffer::new(devices, length)?)

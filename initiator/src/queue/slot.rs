@@ -1,4 +1,4 @@
-//! A place for one command, and what its caller holds to it.
+//! A slot for one command, and the ticket of its caller.
 
 use std::sync::Arc;
 
@@ -49,7 +49,7 @@ pub(crate) enum Owner {
     Caller,
     /// The association's.
     Duty(Duty),
-    /// The controller's own, which asks who a namespace is.
+    /// The controller's own, which identifies a namespace.
     Guard,
     /// Its owner has given up; the response frees it.
     Abandoned,

@@ -2,7 +2,7 @@
 //!
 //! * [`source`] is the machine: its files, and the kernel's answers to questions
 //!   that no file answers. A recording can stand in for it.
-//! * [`facts`] are what was read, typed. A fact that cannot be had says why, and
+//! * [`facts`] are what was read, typed. An unavailable fact has its reason, and
 //!   stops nothing.
 //! * [`doctor`] applies rules to the facts, one family of them in each module,
 //!   and has findings: what, why it matters, the evidence, the command that fixes.

@@ -22,7 +22,7 @@ use cairn_rdma::entropy::Entropy;
 pub const MAX_REGIONS: usize = 4096;
 
 /// Bits of a local key that say where its region stands; the others count, so that
-/// the key of a region that is gone is not another's soon.
+/// a new region does not soon get the key of an old one.
 const INDEX_BITS: u32 = MAX_REGIONS.trailing_zeros();
 
 /// Entries that the table of remote keys begins with.
@@ -232,7 +232,7 @@ impl Region {
 }
 
 impl View {
-    /// Takes note of what was registered since. One load when nothing was.
+    /// Adopts regions that were registered since. It costs one load if there are none.
     pub fn refresh(&mut self) {
         if self.regions.version.load(Ordering::Acquire) != self.version {
             *self = self.regions.reader();

@@ -1,4 +1,4 @@
-//! One thread's door to the network.
+//! An endpoint: one thread's queue pairs.
 
 use std::net::SocketAddr;
 use std::os::fd::RawFd;

@@ -145,15 +145,15 @@ impl Loopback {
         self.notify_listeners(address, || ListenerEvent::Up);
     }
 
-    /// Has the device that owns `address` answer no more work of a kind. What is
-    /// posted after such work waits behind it.
+    /// Has the device that owns `address` stop answering work of a kind. Work that is
+    /// posted after it waits behind it.
     pub fn withhold(&self, address: IpAddr, withheld: Withheld) {
         let device = self.shared.device_at(address).id;
         self.shared.network().withhold(device, withheld);
     }
 
     /// Has it answer the oldest such work of one of the queue pairs that have some: of
-    /// the one with this number, counted from 0 and over again. Whether there was any.
+    /// the one with this number, modulo how many there are. Returns whether there was any.
     pub fn release_one(&self, address: IpAddr, number: usize) -> bool {
         let device = self.shared.device_at(address).id;
         self.shared.network().release_one(device, number)
@@ -312,7 +312,7 @@ impl Drop for Registration {
     }
 }
 
-/// The passive side's hold on a peer that waits for an answer.
+/// A connection request of a peer, until it is answered.
 struct LoopbackRequest {
     shared: Arc<Shared>,
     from: QpAddress,
@@ -327,7 +327,7 @@ impl fmt::Debug for LoopbackRequest {
 
 impl LoopbackRequest {
     fn refuse(&mut self, private_data: &[u8]) {
-        /// IBTA 12.6.7.2: the consumer said no.
+        /// IBTA 12.6.7.2: the consumer refused.
         const REASON_CONSUMER: u16 = 28;
         self.answered = true;
         let data = padded::<REJ_PRIVATE_DATA>(private_data);

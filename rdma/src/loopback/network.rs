@@ -298,13 +298,13 @@ impl Network {
         ready
     }
 
-    /// A device answers no more work of a kind.
+    /// A device stops answering work of a kind.
     pub(super) fn withhold(&mut self, device: u64, withheld: Withheld) {
         self.withheld.insert(device, withheld);
     }
 
-    /// It answers the oldest of that work that one of its queue pairs keeps waiting, the
-    /// one with this number, counted from 0 and over again; whether there was any.
+    /// It answers the oldest such work of one of the queue pairs that have some: of
+    /// the one with this number, modulo how many there are. Returns whether there was any.
     pub(super) fn release_one(&mut self, device: u64, number: usize) -> bool {
         let Some(withheld) = self.withheld.get(&device).copied() else {
             return false;
@@ -547,7 +547,7 @@ impl Network {
         (&region.mapping, (sge.addr - region.mapping.addr()) as usize)
     }
 
-    /// Flushes the queue pair and notifies its owner, if the owner has not let go.
+    /// Flushes the queue pair and notifies its owner, if the owner has not closed it.
     fn break_qp(&mut self, at: QpAddress, reason: DisconnectReason) {
         let Some(qp) = self.qp(at) else { return };
         match qp.phase {

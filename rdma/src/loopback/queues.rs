@@ -50,9 +50,9 @@ pub(super) enum Phase {
     /// Waits for the peer's answer.
     Connecting,
     Established,
-    /// It has ended: the owner has the event, or is about to get it.
+    /// It has ended: the owner has the event, or gets it next.
     Broken,
-    /// The owner has let go.
+    /// The owner has closed it.
     Closing,
     /// All its work has been polled, and `Closed` waits to be.
     Closed,

@@ -221,7 +221,7 @@ impl Id {
         outcome(unsafe { self.symbols().rdma_accept(self.raw, &mut param) })
     }
 
-    /// Sends the RTU: the connecting side's last word.
+    /// Sends the RTU, the connecting side's last message.
     pub(crate) fn establish(&mut self) -> io::Result<()> {
         // SAFETY: a live identifier without a queue pair of librdmacm's.
         outcome(unsafe { self.symbols().rdma_establish(self.raw) })
@@ -295,13 +295,13 @@ impl Id {
         Ok((attributes, mask as sys::ibv_qp_attr_mask))
     }
 
-    /// Lets go of a device that is being removed, on librdmacm's behalf.
+    /// Releases a device that is being removed, on librdmacm's behalf.
     ///
     /// librdmacm opens each device for itself and closes it only when it next
     /// looks for devices and finds some, which may be never. Drivers that
-    /// cannot part from their users (rdma_rxe among them) make the removal wait
-    /// for that: `rdma link delete` would hang until this process ends. So the
-    /// descriptors, of no use to anyone now, are made to mean /dev/null.
+    /// require this first (rdma_rxe among them) make the removal wait
+    /// for it: `rdma link delete` would hang until this process ends. So the
+    /// descriptors, which nothing uses any more, are replaced by /dev/null.
     pub(crate) fn release_removed_device(&self) {
         // SAFETY: `raw` is live, so its context is, with descriptors that stay
         // librdmacm's: it may use them (and fail) or close them as before.

@@ -3,7 +3,7 @@
 //! Every buffer is one contiguous stretch, because an RDMA work request and a
 //! block I/O each name exactly one. Sizes are powers of two from a page to the
 //! largest transfer, so a free pair of neighbours always merges back: once all
-//! requests have ended, the largest buffer can be had again.
+//! requests have ended, the largest buffer is available again.
 
 /// Bytes of the smallest buffer: a page, which suits any disk's direct I/O.
 pub const UNIT: usize = 4096;

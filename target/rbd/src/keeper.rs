@@ -93,7 +93,7 @@ pub(crate) fn start(
     let thread = std::thread::Builder::new().name("rbd-keeper".into());
     thread
         .spawn(move || keeper.run(&notes))
-        .map_err(|error| OpenError::new(format!("no thread can be had for an image: {error}")))?;
+        .map_err(|error| OpenError::new(format!("cannot start a thread for an image: {error}")))?;
     Ok(sender)
 }
 

@@ -19,21 +19,21 @@ const FILE_BYTES_MAX: usize = 1024;
 pub(super) enum Key {
     /// Makes a secret for nvme-cli, nvmet, SPDK and Cairn: DHHC-1:01:...
     Generate {
-        /// The hash that makes a key of the secret and a host's NQN; none: every NQN has the same key
+        /// The hash that derives the key from the secret and an NQN; none: the secret itself is the key
         #[arg(
             long,
             value_name = "sha256|sha384|sha512|none",
             default_value = "sha256"
         )]
         hash: Transformation,
-        /// Bytes of the secret; those of the hash unless given, and 32 without one
+        /// Bytes of the secret [default: those of the hash, and 32 with --hash none]
         #[arg(long, value_name = "32|48|64")]
         bytes: Option<usize>,
-        /// Writes it into this new file, which its owner alone can read, and not to stdout
+        /// Writes the secret into this new file, which only its owner can read, instead of stdout
         #[arg(long, value_name = "FILE")]
         output: Option<PathBuf>,
     },
-    /// Reports whether a secret is whole, and what it is, without showing it
+    /// Reports whether a secret is valid, its length and its hash, without showing it
     Check {
         /// The file with the secret; -: standard input
         file: PathBuf,

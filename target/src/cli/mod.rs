@@ -24,6 +24,7 @@ use cairn_rdma::PKey;
 use clap::{Args, CommandFactory, Parser, Subcommand};
 
 use crate::ending::CALLER;
+use crate::logging;
 use crate::steering::Source;
 use crate::top::{self, Top};
 
@@ -45,8 +46,9 @@ struct Cli {
 enum Command {
     /// Exports disks until SIGTERM; SIGHUP reads the configuration again
     Serve(Box<Serve>),
-    /// Checks a configuration file, and whether this machine has what it names. Exits with 0, or
-    /// 1 if serve starts without something, or 2 if serve refuses the file
+    /// Checks a configuration file, and whether this machine has the disks and addresses in it.
+    /// Exit code: 0 if all is there, 1 if serve would start without something, 2 if serve would
+    /// refuse the file
     Check {
         /// The configuration file
         file: PathBuf,
@@ -63,7 +65,7 @@ enum Command {
     Key(key::Key),
     /// Prints the JSON schema of configuration files
     Schema,
-    /// Prints what makes a shell complete this command line
+    /// Prints the completion script for a shell
     Completions {
         /// The shell
         shell: clap_complete::Shell,
@@ -82,7 +84,7 @@ enum Command {
 
 #[derive(Debug, Clone, Args)]
 struct Serve {
-    /// Listens for hosts at this address; the port is 4420 unless given: 192.0.2.1:4421, [2001:db8::1]:4421
+    /// Listens for hosts at this address, at port 4420 or the one given: 192.0.2.1:4421, [2001:db8::1]:4421
     #[arg(long, value_name = "ADDR[:PORT]")]
     listen: Vec<String>,
     /// A file or block device, a Ceph image, memory, or a null disk; each becomes the next namespace
@@ -100,7 +102,7 @@ struct Serve {
     /// Whether congestion notifications slow RoCE v2 in user space down
     #[arg(long, value_name = "on|off")]
     congestion_control: Option<String>,
-    /// RoCE v1 writes VLAN tags with this VID, on an interface that is no VLAN's; 0: priority alone
+    /// VID of the VLAN tags that RoCE v1 writes, on an interface that is no VLAN interface; 0: a priority and no VLAN
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
     /// Partition key of each --listen, such as 0x8001: hosts of other partitions are ignored
@@ -124,7 +126,7 @@ struct Serve {
     /// Serves metrics to Prometheus over HTTP at this address; the port is 9464 unless given
     #[arg(long, value_name = "ADDR[:PORT]")]
     metrics: Option<String>,
-    /// The control socket of the target; in /run/cairn, or the user's folder, if not given
+    /// Path of the control socket, or off [default: in /run/cairn for root, in the user's folder for others]
     #[arg(long, value_name = "PATH|off")]
     control: Option<String>,
     /// Log filter, as in tracing: info, cairn_target=debug, ...
@@ -189,7 +191,7 @@ pub fn main() -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{error}");
+            logging::print_failure(&error);
             ExitCode::FAILURE
         }
     }

@@ -1,18 +1,18 @@
 //! `cairn-target serve`: from start to SIGTERM.
 
-use std::io::{self, IsTerminal};
+use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
-use cairn_config::{Config, LogFormat};
+use cairn_config::Config;
 use cairn_roce::Soft;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{oneshot, watch};
-use tracing_subscriber::EnvFilter;
 
 use super::{Serve, announce, notify, print_line, providers};
+use crate::logging;
 use crate::outlook::Outlook;
 use crate::panics;
 use crate::server::{StartError, Starting, Target};
@@ -25,7 +25,7 @@ const ALIVE_WITHIN: Duration = Duration::from_secs(5);
 pub(super) fn run(serve: &Serve) -> Result<(), String> {
     let mut source = serve.source();
     let (text, config) = source.read().map_err(|error| error.to_string())?;
-    start_logging(&config)?;
+    let log = logging::start(&config.target.log)?;
     warn_of(&config);
     panics::end_process_on_panic();
     raise_file_limit();
@@ -46,7 +46,7 @@ pub(super) fn run(serve: &Serve) -> Result<(), String> {
             .spell_out(&config)
             .map_err(|error| error.to_string())?,
     };
-    let (steering, companion) = steering::companion(source, text, socket);
+    let (steering, companion) = steering::companion(source, text, socket, log);
     // A person waits for what options name; at boot what a file names may come later.
     let is_patient = serve.config.is_some();
     let begun = Target::begin_with(config.clone(), providers, is_patient, companion);
@@ -205,27 +205,6 @@ impl Signals {
             _ = self.interrupt.recv() => {}
         }
     }
-}
-
-fn start_logging(config: &Config) -> Result<(), String> {
-    let log = &config.target.log;
-    let filter = EnvFilter::try_new(&log.filter).map_err(|error| format!("log filter: {error}"))?;
-    let builder = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(io::stderr)
-        .with_target(false)
-        .with_ansi(is_colored());
-    match log.format {
-        LogFormat::Text => builder.init(),
-        LogFormat::Json => builder.json().flatten_event(true).init(),
-    }
-    Ok(())
-}
-
-/// Colors are for terminals whose user has not refused them (no-color.org).
-fn is_colored() -> bool {
-    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    io::stderr().is_terminal() && !refused
 }
 
 /// Disks and connections take a file each, and the limit that a shell sets is for programs that

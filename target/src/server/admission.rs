@@ -31,6 +31,8 @@ struct Admission {
 enum Refused {
     Status(RejectStatus),
     Full(Full),
+    /// By an administrator.
+    Drained,
 }
 
 impl From<RejectStatus> for Refused {
@@ -44,7 +46,7 @@ impl Refused {
     fn status(&self) -> RejectStatus {
         match self {
             Self::Status(status) => *status,
-            Self::Full(_) => RejectStatus::NO_RESOURCES,
+            Self::Full(_) | Self::Drained => RejectStatus::NO_RESOURCES,
         }
     }
 
@@ -53,6 +55,7 @@ impl Refused {
         match self {
             Self::Status(status) => trouble::of_nvme_reject(status.0).line(CALLER, peer),
             Self::Full(full) => full.to_string(),
+            Self::Drained => "the listener is drained: cairn-target drain --undo ends that".into(),
         }
     }
 }
@@ -95,6 +98,11 @@ impl Control {
             }
             Err(refused) => self.refuse(request, &refused),
         }
+    }
+
+    /// Refuses a host that may come back once the listener is drained no longer.
+    pub(super) fn refuse_drained(&mut self, request: ConnRequest) {
+        self.refuse(request, &Refused::Drained);
     }
 
     fn refuse(&mut self, request: ConnRequest, refused: &Refused) {

@@ -22,6 +22,10 @@ pub(super) type ListenerId = u64;
 pub(super) struct OpenListener {
     pub(super) config: cairn_config::Listener,
     pub(super) shared: Arc<ListenerShared>,
+    /// Whether an administrator has sent its hosts away: it refuses connections.
+    pub(super) drained: bool,
+    /// Commands that were under way when its hosts were disconnected.
+    pub(super) cut_off: u64,
     listener: Box<dyn Listener>,
 }
 
@@ -79,6 +83,8 @@ impl Control {
                             ana: AnaShared::new(&config.ana),
                             removed: AtomicBool::new(false),
                         }),
+                        drained: false,
+                        cut_off: 0,
                         listener,
                     });
                 }
@@ -127,6 +133,7 @@ impl Control {
             return;
         };
         match event {
+            ListenerEvent::Request(request) if listener.drained => self.refuse_drained(*request),
             ListenerEvent::Request(request) => {
                 let config = listener.config.clone();
                 let shared = Arc::clone(&listener.shared);
@@ -147,7 +154,8 @@ impl Control {
 
     /// Has the discovery log show what there is now.
     pub(super) fn update_discovery(&self) {
-        let listeners = self.listeners.iter().map(|listener| discovery::Listener {
+        let open = self.listeners.iter().filter(|listener| !listener.drained);
+        let listeners = open.map(|listener| discovery::Listener {
             portid: listener.config.port_id,
             address: listener.address(),
             provider: RdmaProvider::NONE,
@@ -162,8 +170,15 @@ impl Control {
                 hosts: super::export::hosts(&subsystem.access),
             });
         let (listeners, exported) = (listeners.collect(), exported.collect());
+        let referrals = self.config.referrals.iter();
+        let referrals = referrals.map(|referral| discovery::Referral {
+            address: referral.address,
+            nqn: referral.nqn,
+        });
+        let referrals = referrals.collect();
         self.discovery.administer(|subsystem, actions| {
             subsystem.set_discovery(listeners, exported, actions);
+            subsystem.set_referrals(referrals, actions);
         });
     }
 }

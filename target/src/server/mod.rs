@@ -7,6 +7,7 @@
 mod admission;
 mod arrivals;
 mod control;
+mod draining;
 mod export;
 mod flushing;
 mod listeners;
@@ -38,6 +39,7 @@ use reactors::Reactors;
 
 use reload::Reloading;
 
+pub(crate) use draining::{Drained, Which};
 pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Handle, Picture};
 pub use stepped::SteppedTarget;
@@ -169,8 +171,8 @@ impl Target {
     /// first of `providers` that can listen there.
     ///
     /// # Errors
-    /// What of the configuration cannot be had, and the remedy. Nothing of the
-    /// target is left then, but threads that wait for disks that hang.
+    /// What is not available, and the remedy. Then nothing of the target is left, except
+    /// threads that wait for disks that hang.
     pub fn start(config: Config, providers: Vec<Arc<dyn Provider>>) -> Result<Self, StartError> {
         Self::begin(config, providers)?.finish()
     }
@@ -270,7 +272,7 @@ impl Target {
     /// Changes to another configuration; connections of what stays are untouched.
     ///
     /// # Errors
-    /// What of the new configuration cannot be had. The old one stays.
+    /// What the new configuration names and is not available. The old one stays.
     pub fn reload(&self, config: Config) -> Result<(), ReloadError> {
         let answered = self.begin_reload(config).blocking_recv();
         answered.unwrap_or(Err(ReloadError::Stopped))

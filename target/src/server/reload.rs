@@ -1,7 +1,7 @@
 //! Changing to another configuration while hosts are connected.
 //!
 //! All that can fail is done first; only then does anything change. So a
-//! configuration that cannot be had leaves the old one as it was. A disk that hangs, and what
+//! configuration that cannot be applied leaves the old one as it was. A disk that hangs, and what
 //! was missing before, is left out until it is there: the others do not wait for it.
 
 use std::collections::{HashMap, HashSet};
@@ -17,13 +17,14 @@ use super::export::Export;
 use super::listeners::OpenListener;
 use super::missing::MissingParts;
 use super::opening::{Found, Place};
+use super::retiring::RETIRE_TIMEOUT;
 use crate::namespace::Namespace;
 use crate::outlook::Thing;
 
 /// Why a configuration was not taken on. The old one stays.
 #[derive(Debug, thiserror::Error)]
 pub enum ReloadError {
-    /// Something of it cannot be had.
+    /// Something in it is not available.
     #[error("{0}")]
     Unavailable(#[from] StartError),
     /// A namespace would change under its users.
@@ -240,7 +241,7 @@ impl Control {
         });
         self.listeners.extend(new);
         for (address, listener) in gone {
-            self.retire(address, listener);
+            self.retire(address, listener, RETIRE_TIMEOUT);
         }
     }
 
@@ -252,7 +253,7 @@ impl Control {
             let config = config.listeners.iter().find(same);
             listener.config = config.expect("the others were closed").clone();
             let (shared, states) = (&listener.shared, &listener.config.ana);
-            if shared.ana.load() == *states {
+            if listener.drained || shared.ana.load() == *states {
                 continue;
             }
             shared.ana.store(states);

@@ -1,5 +1,5 @@
-//! Listeners that a reload has removed: their hosts are sent to other paths before they are
-//! disconnected.
+//! Listeners that a reload has removed, or an administrator drains: their hosts are sent to other
+//! paths before they are disconnected.
 //!
 //! Every ANA group becomes inaccessible there, which hosts learn by an event or by the answer to
 //! their next command. What is under way is answered. When their I/O queues have been silent for
@@ -17,8 +17,8 @@ use super::control::Control;
 use crate::ana::ListenerShared;
 use crate::registry::Activity;
 
-/// How long hosts have to go on by other paths.
-const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long hosts of a listener that was removed have to go on by other paths.
+pub(super) const RETIRE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Hosts whose I/O queues are silent for so long have gone on.
 const SILENCE: Duration = Duration::from_millis(500);
@@ -26,7 +26,7 @@ const SILENCE: Duration = Duration::from_millis(500);
 /// How often to look whether they are.
 const LOOK_INTERVAL: Duration = Duration::from_millis(50);
 
-/// A listener that was removed and still has hosts.
+/// A listener that was removed or is drained, and still has hosts.
 pub(super) struct Retiring {
     listener: Arc<ListenerShared>,
     address: SocketAddr,
@@ -53,8 +53,16 @@ impl Retiring {
 }
 
 impl Control {
-    /// Begins to end the associations that came by a listener that is closed.
-    pub(super) fn retire(&mut self, address: SocketAddr, listener: Arc<ListenerShared>) {
+    /// Begins to end the associations that came by a listener that takes no more, `within` that
+    /// time.
+    pub(super) fn retire(
+        &mut self,
+        address: SocketAddr,
+        listener: Arc<ListenerShared>,
+        within: Duration,
+    ) {
+        // A listener that is drained may be removed.
+        self.forget_retiring(listener.id);
         // A host whose Connect is under way finds this, or is found below.
         listener.removed.store(true, Ordering::Relaxed);
         let states = AnaStates::all(AnaState::INACCESSIBLE);
@@ -69,7 +77,7 @@ impl Control {
             activity: self.activity(&listener),
             listener,
             address,
-            deadline: now + RETIRE_TIMEOUT,
+            deadline: now + within,
             next_look: now,
             silent_since: now,
         });
@@ -93,18 +101,32 @@ impl Control {
                     subsystem.terminate_port(retiring.listener.id, actions);
                 });
             }
+            let mut open = self.listeners.iter_mut();
+            if let Some(open) = open.find(|open| open.shared.id == retiring.listener.id) {
+                open.cut_off = activity.outstanding;
+            }
             if activity.outstanding > 0 {
-                // Cause: a reload.
+                // Cause: a reload, or a request of the control socket.
                 tracing::warn!(
                     address = %retiring.address, commands = activity.outstanding,
-                    "hosts of a listener that was removed are disconnected with commands under \
-                     way: look for a disk that hangs"
+                    "hosts of a listener that was removed or drained are disconnected with \
+                     commands under way: look for a disk that hangs"
                 );
             }
         }
     }
 
-    fn activity(&self, listener: &ListenerShared) -> Activity {
+    /// Whether hosts of this listener are still to be disconnected.
+    pub(super) fn is_retiring(&self, listener: u64) -> bool {
+        self.retiring.iter().any(|one| one.listener.id == listener)
+    }
+
+    /// Disconnects the hosts of this listener no more.
+    pub(super) fn forget_retiring(&mut self, listener: u64) {
+        self.retiring.retain(|one| one.listener.id != listener);
+    }
+
+    pub(super) fn activity(&self, listener: &ListenerShared) -> Activity {
         let subsystems = self.registry.all();
         let all = subsystems.iter().map(|all| all.activity_by(listener.id));
         all.fold(Activity::default(), |one, other| one + other)

@@ -11,6 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
 use super::control::Control;
+use super::draining::{Drained, Which};
 use super::reload::Reloading;
 use super::{Order, ReloadError};
 use crate::namespace::Entry;
@@ -76,6 +77,8 @@ pub(crate) struct Listening {
     pub(crate) address: SocketAddr,
     /// What speaks RDMA there.
     pub(crate) provider: &'static str,
+    /// Whether an administrator has sent its hosts away.
+    pub(crate) drained: bool,
 }
 
 /// A way to the control plane.
@@ -130,6 +133,23 @@ impl Handle {
         .await
     }
 
+    /// Begins to drain listeners. Empty: there are none such.
+    pub(crate) async fn drain(&self, which: Which, within: Duration) -> Option<Vec<Drained>> {
+        self.with(move |control| control.drain_listeners(which, within))
+            .await
+    }
+
+    /// How far listeners that are drained have come. One that is drained no longer is left out.
+    pub(crate) async fn look_at_drained(&self, before: Vec<Drained>) -> Option<Vec<Drained>> {
+        self.with(move |control| control.look_at_drained(&before))
+            .await
+    }
+
+    /// Lets hosts connect again; how many listeners there are.
+    pub(crate) async fn undo_drain(&self, which: Which) -> Option<usize> {
+        self.with(move |control| control.undo_drain(which)).await
+    }
+
     async fn with<T: Send + 'static>(
         &self,
         action: impl FnOnce(&mut Control) -> T + Send + 'static,
@@ -162,6 +182,7 @@ impl Control {
         let listeners = listeners.into_iter().map(|listener| Listening {
             address: listener.address(),
             provider: listener.shared.provider,
+            drained: listener.drained,
         });
         let now = self.clock.now();
         let missing = self.missing.all().iter().map(|one| {

@@ -31,7 +31,7 @@ impl SteppedTarget {
     /// As [`Target::start`](super::Target::start).
     ///
     /// # Errors
-    /// What of the configuration cannot be had.
+    /// What the configuration names and is not available.
     pub fn start(
         config: Config,
         providers: Vec<Arc<dyn Provider>>,

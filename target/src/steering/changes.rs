@@ -250,7 +250,7 @@ impl ChangeQueue {
                 .await
                 .map_err(of_reload)?;
             if let Err(error) = self.finish(&config, before, prepared).await {
-                // What was in force can be had.
+                // The former configuration can be applied.
                 let back = self.handle.reload(before.clone()).await;
                 if let Err(back) = back {
                     // Cause: a request of the control socket.

@@ -10,20 +10,23 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Facts, Job, Kind, Known, Pending, of_edit, stopped};
 use super::parameters::{
-    AnyHost, ControllerOf, HostOf, ListenerAt, Named, NamespaceAdd, NamespaceOf, Nothing,
-    SubsystemAdd, read,
+    AnyHost, ControllerOf, HostOf, ListenerAt, LogSet, MethodsOf, Named, NamespaceAdd, NamespaceOf,
+    Nothing, SubsystemAdd, read,
 };
 use super::source::Source;
 use super::spdk;
 use super::views;
+use crate::logging::LogFilter;
 use crate::panics::{Part, confine_future};
 use crate::server::{Handle, Picture};
 
 /// All methods of this page, sorted.
-pub(super) const NAMES: [&str; 19] = [
+pub(super) const NAMES: [&str; 23] = [
     "cairn_config_get",
     "cairn_connection_list",
     "cairn_connection_remove",
+    "cairn_drain",
+    "cairn_drain_undo",
     "cairn_host_add",
     "cairn_host_any",
     "cairn_host_remove",
@@ -31,6 +34,8 @@ pub(super) const NAMES: [&str; 19] = [
     "cairn_listener_list",
     "cairn_listener_remove",
     "cairn_listener_set",
+    "cairn_log_get",
+    "cairn_log_set",
     "cairn_namespace_add",
     "cairn_namespace_list",
     "cairn_namespace_remove",
@@ -48,6 +53,7 @@ pub(super) struct Methods {
     jobs: mpsc::Sender<Job>,
     known: Arc<Known>,
     pub(super) source: Arc<Source>,
+    pub(super) log: LogFilter,
 }
 
 type Params = Map<String, Value>;
@@ -115,12 +121,14 @@ impl Methods {
         jobs: mpsc::Sender<Job>,
         known: Arc<Known>,
         source: Arc<Source>,
+        log: LogFilter,
     ) -> Self {
         Self {
             handle,
             jobs,
             known,
             source,
+            log,
         }
     }
 
@@ -132,7 +140,10 @@ impl Methods {
                 Ok(views::status(&picture, &self.facts(), &self.source))
             }
             "rpc_get_methods" => {
-                let all = NAMES.iter().chain(&spdk::NAMES).chain(&spdk::MORE_NAMES);
+                let MethodsOf { current, .. } = read(params)?;
+                let all = NAMES.iter().chain(spdk::NAMES);
+                // What loads a saved configuration starts the target as long as it can.
+                let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.copied().collect())
             }
             "cairn_reload" => self.reload(params).await,
@@ -172,6 +183,17 @@ impl Methods {
                 Ok(views::connections(&self.picture().await?))
             }
             "cairn_connection_remove" => self.disconnect(params).await,
+            "cairn_drain" => self.drain(params).await,
+            "cairn_drain_undo" => self.undo_drain(params).await,
+            "cairn_log_get" => {
+                read::<Nothing>(params)?;
+                Ok(json!(self.log.directives()))
+            }
+            "cairn_log_set" => {
+                let LogSet { filter } = read(params)?;
+                self.log.set(&filter).map_err(Error::invalid)?;
+                Ok(json!(true))
+            }
             _ => self.own_methods(method, params).await,
         }
     }

@@ -6,6 +6,7 @@
 //! ([`changes`]). Requests come by JSON-RPC ([`cairn_control`]).
 
 mod changes;
+mod draining;
 mod methods;
 mod parameters;
 mod source;
@@ -19,6 +20,7 @@ use tokio::sync::{mpsc, oneshot};
 
 pub(crate) use source::Source;
 
+use crate::logging::LogFilter;
 use crate::server::Companion;
 use changes::{ChangeQueue, JOBS_MAX, Job};
 use methods::Methods;
@@ -45,13 +47,14 @@ pub(crate) fn companion(
     source: Source,
     text: String,
     socket: Option<Bound>,
+    log: LogFilter,
 ) -> (Steering, Companion) {
     let (jobs, waiting) = mpsc::channel(JOBS_MAX);
     let steering = Steering { jobs: jobs.clone() };
     let companion: Companion = Box::new(move |handle| {
         let source = Arc::new(source);
         let (changes, known) = ChangeQueue::new(handle.clone(), Arc::clone(&source), text);
-        let methods = Methods::new(handle, jobs, known, source);
+        let methods = Methods::new(handle, jobs, known, source, log);
         Box::pin(async move {
             let changes = changes.run(waiting);
             match socket {
@@ -79,7 +82,7 @@ async fn serve(socket: Bound, methods: impl Handler) {
 }
 
 /// The control socket that the configuration asks for. Without a path of its own, a socket
-/// that cannot be had does not stop the target.
+/// that cannot be opened does not stop the target.
 pub(crate) fn bind(control: &cairn_config::Control) -> Result<Option<Bound>, BindError> {
     use cairn_config::ControlSocket;
     let group = control.group.as_deref();

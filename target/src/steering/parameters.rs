@@ -99,3 +99,30 @@ pub(super) struct ControllerOf {
     pub(super) nqn: String,
     pub(super) cntlid: u16,
 }
+
+/// Listeners to drain: one, or all.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Drain {
+    pub(super) address: Option<IpAddr>,
+    pub(super) port: Option<u16>,
+    pub(super) timeout_s: Option<u16>,
+}
+
+/// What is logged.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogSet {
+    pub(super) filter: String,
+}
+
+/// Which methods.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MethodsOf {
+    /// Only those that can be called now.
+    #[serde(default)]
+    pub(super) current: bool,
+    #[serde(rename = "include_aliases")]
+    pub(super) _include_aliases: Option<bool>,
+}

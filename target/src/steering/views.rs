@@ -70,6 +70,7 @@ pub(super) fn listeners(picture: &Picture) -> Value {
             "address": listener.address.ip(),
             "port": listener.address.port(),
             "provider": listener.provider,
+            "drained": listener.drained,
         })
     });
     listeners.collect()

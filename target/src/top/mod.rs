@@ -25,7 +25,7 @@ use clap::{Args, ValueEnum};
 use page::Page;
 use rates::Rates;
 
-/// What a running target does, as it does it: by host, namespace, reactor and device.
+/// Shows the live activity of a running target: by host, namespace, reactor and device.
 ///
 /// The target must have been started with `--metrics ADDR:PORT` (or `[metrics]` in its
 /// configuration). On a terminal, keys choose the table (Tab, 1 to 4) and the column to sort by
@@ -35,7 +35,7 @@ pub(crate) struct Top {
     /// Where the target serves its metrics
     #[arg(long, value_name = "ADDR:PORT", default_value = "127.0.0.1:9464")]
     metrics: SocketAddr,
-    /// Take that address from the configuration that the target runs with
+    /// Configuration file of the target, which has that address
     #[arg(long, value_name = "FILE", conflicts_with = "metrics")]
     config: Option<PathBuf>,
     /// Seconds between two readings

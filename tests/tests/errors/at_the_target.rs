@@ -120,7 +120,7 @@ fn a_host_of_another_partition_is_a_line_with_both_keys() {
         (
             "0x8001",
             "0xffff",
-            "it asks by P_Key 0xffff, and this listener is of partition 0x8001",
+            "its P_Key is 0xffff, and this listener is of partition 0x8001",
         ),
         (
             "0x0002",

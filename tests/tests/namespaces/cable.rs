@@ -94,7 +94,7 @@ impl Cable {
 
     /// Runs a target and a host, each in a namespace of its own at its end of the
     /// cable, and then looks at what has crossed it. Where namespaces, or VLANs if
-    /// they are needed, cannot be had, it says so and returns.
+    /// they are needed, are not available, it reports that and returns.
     pub(crate) fn join(
         self,
         target: impl FnOnce() + Send + 'static,

@@ -3,7 +3,10 @@
 
 mod changes;
 mod crowd;
+mod drain;
+mod log;
 mod missing;
 mod spdk;
+mod spdk_saved;
 mod strangers;
 mod target;

@@ -51,6 +51,25 @@ impl Steered {
         Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)
     }
 
+    /// The same, with a file for what it logs. `journal`: whether `JOURNAL_STREAM` names that file,
+    /// or another.
+    pub(crate) fn start_logged(journal: Option<bool>) -> Self {
+        let stream = match journal {
+            None => "",
+            Some(true) => "export JOURNAL_STREAM=$(stat -c %d:%i \"$log\");",
+            Some(false) => "export JOURNAL_STREAM=1:1;",
+        };
+        let script = format!(
+            "for last; do log=$last.log; done; exec 2>\"$log\"; {stream} exec \"$0\" \"$@\""
+        );
+        Self::start_as("", &["sh", "-c", &script], |_, _| String::new())
+    }
+
+    /// What it has logged into its file.
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("target.toml.log")).unwrap()
+    }
+
     fn start_as(
         more: &str,
         wrapper: &[&str],

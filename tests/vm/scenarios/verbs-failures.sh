@@ -3,7 +3,7 @@
 # vm: timeout=120 programs=cairn-fabric-peer
 
 log=$OUT/answer.log
-# heard TIMES LINE: the target said so that often.
+# heard TIMES LINE: the log of the target has the line that often.
 heard() { [ "$(grep -cE "^$2" "$log")" -ge "$1" ]; }
 
 setup_rxe

@@ -173,7 +173,7 @@ fn own_chore(name: &'static str, arguments: &str) -> Result<Step> {
     Ok(Step::program(name, program, arguments))
 }
 
-/// What [`FUSE_VARIABLE`] is set to: required where it can be had.
+/// What [`FUSE_VARIABLE`] is set to: required where it is available.
 fn fuse_demand() -> &'static str {
     let root = rustix::process::geteuid().is_root();
     if root && std::path::Path::new("/dev/fuse").exists() {

@@ -65,7 +65,7 @@ enum Action {
         #[arg(long, value_name = "ADDR")]
         peer: Option<IpAddr>,
     },
-    /// Set the RoCE version of connections that do not choose
+    /// Set the default RoCE version of connections
     SetMode {
         /// The RDMA device
         device: String,
@@ -75,7 +75,7 @@ enum Action {
         #[arg(long, value_name = "N")]
         port: Option<u32>,
     },
-    /// Set the ToS of connections that do not choose
+    /// Set the default ToS of connections
     SetTos {
         /// The RDMA device
         device: String,
@@ -125,7 +125,7 @@ pub struct DoctorArgs {
     /// Check the route to this machine, too; that sends packets to it
     #[arg(long, value_name = "ADDR")]
     peer: Option<IpAddr>,
-    /// An address to listen on or to connect from; all of RDMA's, if none is given
+    /// An address to listen on or to connect from [default: each address of an RDMA device]
     #[arg(long, value_name = "ADDR")]
     address: Vec<IpAddr>,
     /// The ToS that connections will have
@@ -137,10 +137,10 @@ pub struct DoctorArgs {
     /// Seconds to watch the counters for; 0 reads them once
     #[arg(long, value_name = "SECONDS", default_value_t = 1.0, value_parser = seconds)]
     interval: f64,
-    /// Run those commands that are safe, after asking
+    /// Run the commands that are safe, each after a question
     #[arg(long)]
     fix: bool,
-    /// Do not ask
+    /// Run them without the questions
     #[arg(long, requires = "fix")]
     yes: bool,
     #[command(flatten)]

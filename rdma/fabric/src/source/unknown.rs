@@ -1,11 +1,11 @@
-//! A fact that could not be had, and why.
+//! A fact that is unavailable, and why.
 
 use std::fmt;
 use std::io;
 
 use serde::{Serialize, Serializer};
 
-/// Why a fact could not be had.
+/// Why a fact is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reason {
     /// There is no such file, device or feature.
@@ -16,7 +16,7 @@ pub enum Reason {
     Other(String),
 }
 
-/// A fact that could not be had.
+/// A fact that is unavailable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unknown {
     /// The file, or the question.
@@ -86,7 +86,7 @@ pub enum Known<T> {
 }
 
 impl<T> Known<T> {
-    /// The fact, if it could be had.
+    /// The fact, if it is available.
     pub fn get(&self) -> Option<&T> {
         match self {
             Self::Is(value) => Some(value),
@@ -99,7 +99,7 @@ impl<T: IntoIterator> Known<T>
 where
     for<'a> &'a T: IntoIterator,
 {
-    /// The parts of the fact; none, if it could not be had.
+    /// The parts of the fact; none, if it is unavailable.
     pub fn each(&self) -> impl Iterator<Item = <&T as IntoIterator>::Item> {
         self.get().into_iter().flatten()
     }

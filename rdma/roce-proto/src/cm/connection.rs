@@ -1,4 +1,4 @@
-//! One connection, as its manager remembers it, and what goes in and out.
+//! The state of one connection, and what goes in and out.
 
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -39,12 +39,12 @@ pub struct QpTerms {
     pub rnr_retry_count: u8,
 }
 
-/// What to ask for.
+/// What a connection request contains.
 #[derive(Debug, Clone)]
 pub struct Connect {
     /// Addresses.
     pub path: Path,
-    /// Port to show as ours.
+    /// Our port, as the request names it.
     pub local_port: u16,
     /// Port of the peer's listener.
     pub remote_port: u16,
@@ -62,11 +62,11 @@ pub struct Connect {
     pub marked: Marked,
     /// For the peer's consumer.
     pub private_data: [u8; CONSUMER_LEN],
-    /// How long all of it may take.
+    /// How long connecting may take.
     pub timeout: Duration,
 }
 
-/// What a peer asks for.
+/// A peer's connection request.
 #[derive(Debug, Clone)]
 pub struct Request {
     /// Addresses.
@@ -178,19 +178,19 @@ pub(super) struct Connection {
     pub(super) local_qpn: u32,
     /// The peer's GUID and queue pair: together they name it for ever.
     pub(super) remote_qp: Option<RemoteQp>,
-    /// The latest message, to say again.
+    /// The latest message, to send again.
     pub(super) last: Option<Box<[u8; MAD_LEN]>>,
-    /// When to say it again, or when the state ends.
+    /// When to send it again, or when the state ends.
     pub(super) deadline: Option<Instant>,
     /// Until the next repetition.
     pub(super) interval: Duration,
-    /// The peer's address is a claim still: nothing is said that it did not ask for.
+    /// The peer's address is not proven yet: each message to it answers one from it.
     pub(super) quiet: bool,
-    /// Until when it is worth repeating.
+    /// Until when it is repeated.
     pub(super) gives_up_at: Instant,
 }
 
-/// A queue pair of the world.
+/// A queue pair of any machine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(super) struct RemoteQp {
     pub(super) address: IpAddr,

@@ -1,5 +1,5 @@
 //! Numbers that must not repeat from one start to the next, and that an attacker must
-//! not prefetch.
+//! not predict.
 //!
 //! A Linux host remembers the GUID and queue pair number of each connection. A
 //! target that came back with the same ones would be refused as a stale

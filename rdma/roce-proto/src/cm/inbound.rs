@@ -1,4 +1,4 @@
-//! What the peers say.
+//! Messages from peers.
 
 use crate::time::Instant;
 use alloc::boxed::Box;
@@ -63,7 +63,7 @@ impl Manager {
                         private_data: padded(&[]),
                     });
                     let marked = self.connections[&id].marked;
-                    self.answer(path, marked, header.transaction_id, &answer);
+                    self.reply(path, marked, header.transaction_id, &answer);
                 }
             }
             Message::SidrReq(sidr) => {
@@ -74,7 +74,7 @@ impl Manager {
     }
 
     /// The connection that a message belongs to: it comes from the peer's address
-    /// and knows both numbers.
+    /// and names both numbers.
     fn find(&self, path: Path, ids: CommIds) -> Option<u32> {
         let connection = self.connections.get(&ids.remote)?;
         let known = connection.path == path && connection.ids.remote == ids.local;
@@ -86,7 +86,7 @@ impl Manager {
     }
 
     /// Answers a message without a connection.
-    fn answer(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
+    fn reply(&mut self, path: Path, marked: Marked, transaction_id: u64, message: &Message) {
         if !self.waiting.may_answer(path.remote) {
             return;
         }
@@ -148,7 +148,7 @@ impl Manager {
         let connection = Connection {
             state: State::ReqReceived,
             path,
-            marked: marked_as_asked(req),
+            marked: requested_marking(req),
             ids: CommIds { local, remote },
             transaction_id,
             local_qpn: 0,
@@ -180,7 +180,7 @@ impl Manager {
             info: padded(&[]),
             private_data: padded(&[]),
         });
-        self.answer(path, marked, transaction_id, &answer);
+        self.reply(path, marked, transaction_id, &answer);
     }
 
     fn refuse(&mut self, path: Path, transaction_id: u64, req: &Req, reason: RejReason) {
@@ -189,7 +189,7 @@ impl Manager {
             remote: req.local_comm_id,
         };
         let message = rejection(ids, Answered::Req, reason, &[], &[]);
-        self.answer(path, marked_as_asked(req), transaction_id, &message);
+        self.reply(path, requested_marking(req), transaction_id, &message);
     }
 
     fn handle_rep(&mut self, path: Path, rep: &Rep) {
@@ -294,7 +294,7 @@ impl Manager {
             ids: answering(dreq.ids),
             private_data: padded(&[]),
         });
-        self.answer(path, marked, transaction_id, &answer);
+        self.reply(path, marked, transaction_id, &answer);
         let Some(id) = ours else { return };
         match self.state(id) {
             State::Established => {}
@@ -316,14 +316,14 @@ fn answering(ids: CommIds) -> CommIds {
 }
 
 /// What a peer asks the answers to its REQ to carry.
-fn marked_as_asked(req: &Req) -> Marked {
+fn requested_marking(req: &Req) -> Marked {
     Marked {
         traffic_class: req.primary.traffic_class,
         hop_limit: DEFAULT_HOP_LIMIT,
     }
 }
 
-/// What a REQ asks for, if it is something that can be had here.
+/// The request in a REQ, if this end supports it.
 fn read_request(path: Path, req: &Req) -> Result<Request, RejReason> {
     if req.transport_type != 0 {
         return Err(RejReason::InvalidTransportType);

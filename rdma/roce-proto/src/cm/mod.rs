@@ -1,14 +1,14 @@
 //! The connection manager: both roles of IBTA chapter 12, as a state machine
 //! without I/O.
 //!
-//! Datagrams, the consumer's wishes and the time go in; datagrams
+//! Datagrams, the consumer's calls and the time go in; datagrams
 //! ([`Manager::poll_transmit`]), events ([`Manager::poll_event`]) and the time to
 //! call again ([`Manager::poll_timeout`]) come out.
 //!
-//! A message counts only if it comes from the address that the connection is
-//! with and names both ends' communication ids; those begin at random. What
-//! no one has accepted or confirmed yet is limited in number, and what is said to
-//! addresses that have not shown to be there: see `waiting`.
+//! A message counts only if it comes from the address of the connection's peer
+//! and names both ends' communication ids, which begin at random. Requests that are not
+//! accepted or confirmed yet are limited in number, and so are answers to addresses
+//! that are not proven: see `waiting`.
 
 mod connection;
 mod identity;
@@ -48,10 +48,10 @@ const FIRST_INTERVAL: Duration = Duration::from_millis(250);
 const MAX_INTERVAL: Duration = Duration::from_micros(4_294_967);
 const RESPONSE_TIMEOUT: u8 = 20;
 const MAX_CM_RETRIES: u8 = 15;
-/// How long a consumer may think about a request.
+/// How long a consumer may take to answer a request.
 const DECISION_TIME: Duration = Duration::from_secs(60);
-/// An acceptance is repeated by itself until the interval is longer than this: twice,
-/// and only to peers that were there before.
+/// A REP is repeated by timer until the interval is longer than this: twice, and only to
+/// proven addresses.
 const REP_INTERVAL_MAX: Duration = Duration::from_secs(1);
 /// How long to wait for a peer to confirm an acceptance.
 const CONFIRMATION_TIME: Duration = Duration::from_secs(20);
@@ -73,7 +73,7 @@ pub const DEFAULT_HOP_LIMIT: u8 = 64;
 #[derive(Debug)]
 pub struct Manager {
     identity: Identity,
-    /// By communication id, in order: what a timeout does is the same each time.
+    /// By communication id, in order: so timeouts act in the same order in each run.
     connections: BTreeMap<u32, Connection>,
     /// The peer's address and communication id, to ours.
     by_peer: BTreeMap<(IpAddr, u32), u32>,
@@ -108,7 +108,7 @@ impl Manager {
         }
     }
 
-    /// Connections that are there, coming or going.
+    /// Connections, those that begin or end included.
     #[must_use]
     pub fn connections(&self) -> usize {
         self.connections.len()
@@ -127,7 +127,7 @@ impl Manager {
     }
 
     /// A packet of `address` named a key that it was not given: that costs it time.
-    /// Says whether from now on its requests are held.
+    /// Returns whether its requests are held from now on.
     pub fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
         self.penalties.penalize(now, address)
     }
@@ -198,7 +198,7 @@ impl Manager {
         ConnId(local)
     }
 
-    /// Has all further messages of a connection carry this.
+    /// Sets the marking of all further messages of a connection.
     pub fn mark(&mut self, id: ConnId, marked: Marked) {
         if let Some(connection) = self.connections.get_mut(&id.0) {
             connection.marked = marked;
@@ -241,14 +241,14 @@ impl Manager {
         self.waiting.answered(id.0);
         let connection = self.in_state(id, State::RepSent)?;
         if connection.quiet {
-            // Said again when the peer asks again, and not before: the address may
-            // be another machine's.
+            // Repeated only when the peer repeats its request: the address may be
+            // another machine's.
             connection.deadline = Some(connection.gives_up_at);
         }
         Ok(())
     }
 
-    /// Forgets a request without an answer. A peer that means it asks again.
+    /// Drops a request without an answer. A real peer repeats it.
     ///
     /// # Errors
     /// The peer has given up meanwhile.
@@ -281,7 +281,7 @@ impl Manager {
         Ok(())
     }
 
-    /// The queue pair has received a packet of its peer: as good as an RTU, which may have
+    /// The queue pair has received a packet of its peer: that stands for the RTU, which may have
     /// been lost (IBTA 12.9.7.1, "communication established").
     pub fn received_packet(&mut self, id: ConnId) {
         if let Ok(connection) = self.in_state(id, State::RepSent) {
@@ -295,7 +295,7 @@ impl Manager {
         }
     }
 
-    /// Ends a connection, in whatever state it is. Nothing more is said of it.
+    /// Ends a connection in any state. No event of it follows.
     pub fn disconnect(&mut self, now: Instant, id: ConnId) {
         let Some(connection) = self.connections.get_mut(&id.0) else {
             return;
@@ -349,7 +349,7 @@ impl Manager {
         self.connections.values().filter_map(|c| c.deadline).min()
     }
 
-    /// Repeats what has not been answered, and gives up what never was.
+    /// Repeats messages without an answer, and gives up connections whose time is over.
     pub fn handle_timeout(&mut self, now: Instant) {
         let due = self.connections.iter();
         let due: Vec<u32> = due
@@ -462,7 +462,7 @@ impl Manager {
         self.waiting.remove(id);
     }
 
-    /// Gives up, without a word, a peer that has not shown that it is there.
+    /// Gives up a peer whose address is not proven, without a message to it.
     fn time_out(&mut self, id: u32) {
         self.forget(id);
         self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });

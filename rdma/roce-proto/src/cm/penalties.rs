@@ -13,22 +13,22 @@ use cairn_rdma::address::host_of;
 
 /// What one wrong key costs.
 const COST: Duration = Duration::from_secs(10);
-/// What an address may owe and still connect: a peer with a bug can be looked at.
+/// What an address may owe and still connect, so that a peer with a bug can be examined.
 const CREDIT: Duration = Duration::from_secs(80);
 /// The most that an address owes.
 const DEBT_MAX: Duration = Duration::from_secs(600);
 /// Addresses that are remembered. Beyond them, the one that owes least is forgotten.
 const ADDRESSES_MAX: usize = 1024;
 
-/// Who has guessed lately, and until when it owes.
+/// Addresses that used wrong keys, and until when each owes.
 #[derive(Debug, Default)]
 pub(super) struct Penalties {
     until: BTreeMap<IpAddr, Instant>,
 }
 
 impl Penalties {
-    /// A packet of `address` named a wrong key. Says whether this is the one by which
-    /// its credit is spent.
+    /// A packet of `address` named a wrong key. Returns whether that spent the rest of
+    /// its credit.
     pub(super) fn penalize(&mut self, now: Instant, address: IpAddr) -> bool {
         let key = host_of(address);
         if self.until.len() == ADDRESSES_MAX && !self.until.contains_key(&key) {

@@ -1,11 +1,11 @@
-//! Requests that wait for our consumer, or for their peers to show that they are there.
+//! Requests that wait for our consumer, or for proof of their peers' addresses.
 //!
 //! A datagram's source address is a claim. It is proven when the peer answers what was
 //! sent there: by an RTU, or a packet for the queue pair that the REP named. Until then
 //! a request takes a place here, and places are few. So that strangers who claim many
 //! addresses keep no host out, a new request takes the place of the oldest one of the
-//! most crowded network, the oldest of all where several are equally crowded: a peer that
-//! is there answers within a round trip, long before as many others have come as there are
+//! network with most places, the oldest of all where several have as many. A real peer
+//! answers within a round trip, long before as many requests have come as there are
 //! places. Proven addresses have places of their own, so they take none of the others.
 
 use crate::time::Instant;
@@ -73,7 +73,7 @@ impl Waiting {
         self.now = Some(now);
     }
 
-    /// Whether a peer at this address, or a neighbour with IPv6, has been there before.
+    /// Whether this address, or with IPv6 its network, is proven.
     pub(super) fn knows(&self, address: IpAddr) -> bool {
         self.proven.contains_key(&host_of(address))
     }
@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn those_who_are_known_have_places_of_their_own() {
+    fn proven_addresses_have_places_of_their_own() {
         let mut waiting = Waiting::default();
         waiting.prove(address(2, 200));
         for id in 0..1000 {

@@ -20,7 +20,7 @@ use super::rtt::RoundTrip;
 use super::{Context, QpConfig, psn};
 
 /// Round trips for which a notification may be of packets that were acknowledged.
-const BELIEVED_FOR: u32 = 4;
+const VALID_ROUND_TRIPS: u32 = 4;
 /// The longest message (IBTA 9.2.10).
 const MAX_MESSAGE: u64 = 1 << 31;
 
@@ -149,7 +149,7 @@ impl Requester {
             return false;
         };
         let idle = now.saturating_duration_since(self.progress_at);
-        let is_of_ours = self.unacked < self.sent || idle < BELIEVED_FOR * round_trip;
+        let is_of_ours = self.unacked < self.sent || idle < VALID_ROUND_TRIPS * round_trip;
         self.heeds_congestion && is_of_ours && self.window.notified(round_trip, self.mtu, now)
     }
 

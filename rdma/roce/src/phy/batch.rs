@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn one_who_is_alone_ends_a_super_packet_with_what_is_shorter() {
+    fn a_lone_queue_pair_ends_a_super_packet_with_a_shorter_packet() {
         let mut batch = Batch::new();
         let mut queue_pair = Sends::new(1, 7);
         for length in [4096, 28, 28] {

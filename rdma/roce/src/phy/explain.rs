@@ -1,4 +1,4 @@
-//! Why an address cannot be had, and what to do about it.
+//! Why an address cannot be used, and the remedy.
 
 use std::io;
 use std::net::IpAddr;
@@ -93,7 +93,7 @@ mod tests {
             text.contains("UDP port 4791 of 127.83.12.7 is taken"),
             "{text}"
         );
-        // Both ways out: an end to what has it, or another address or RoCE.
+        // Both remedies: stop what uses it, or take another address or RoCE version.
         assert!(
             text.contains("stop it") || text.contains("unload it"),
             "{text}"

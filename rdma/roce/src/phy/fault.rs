@@ -1,5 +1,5 @@
 //! A bad network on purpose: packets that have arrived are lost, repeated, reordered or
-//! damaged, by a seed. It stands around an inlet, which knows nothing of it.
+//! damaged, by a seed. It wraps an inlet, which has no code for it.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,7 +24,7 @@ pub struct FaultOptions {
     pub seed: u64,
 }
 
-/// A packet that has arrived, whatever it arrived by.
+/// A packet that has arrived.
 #[derive(Debug, Clone)]
 pub(super) struct Arrival {
     pub(super) version: Version,
@@ -98,11 +98,12 @@ impl State {
                 bytes: received.bytes.to_vec(),
             }));
         }
-        came.into_iter().for_each(|packet| self.judge(packet));
+        came.into_iter()
+            .for_each(|packet| self.apply_faults(packet));
         Ok(())
     }
 
-    fn judge(&mut self, mut packet: Arrival) {
+    fn apply_faults(&mut self, mut packet: Arrival) {
         let options = self.options;
         let mut at = self.random.u16(..1000);
         let mut is_in = |share: u16| {

@@ -154,7 +154,7 @@ impl Network {
         }
     }
 
-    /// Which RoCE is spoken here.
+    /// The RoCE version of this network.
     #[must_use]
     pub fn version(&self) -> Version {
         match self.good() {
@@ -163,7 +163,7 @@ impl Network {
         }
     }
 
-    /// Whether its owner moves it along, and no thread does.
+    /// Whether its owner calls it, and no thread serves it.
     #[must_use]
     pub fn is_moved_by_hand(&self) -> bool {
         matches!(self.good(), Self::Wire(_))

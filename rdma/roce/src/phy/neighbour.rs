@@ -1,9 +1,9 @@
-//! Whose MAC address an IP address is: RoCE v1 frames bear no IP header, but
+//! The MAC address of an IP address. RoCE v1 frames have no IP header, but
 //! their GIDs are IP addresses (annex A16.3, as Linux fills it), so the kernel's
-//! neighbour table knows.
+//! neighbour table has them.
 //!
-//! Nothing here waits. An address that the kernel does not know yet is asked for
-//! on the link, and the frame is lost, as frames may be: it will be sent again.
+//! Nothing here waits. For an unknown address the kernel sends a query on the link, and
+//! the frame is lost, as frames may be: it is sent again.
 
 use std::collections::HashMap;
 use std::io;
@@ -17,9 +17,9 @@ use super::interface::Interface;
 /// An Ethernet address.
 pub type Mac = [u8; 6];
 
-/// How long an answer of the kernel's is believed: a peer may move.
-const BELIEVED: Duration = Duration::from_secs(5);
-/// Neighbours that are remembered. Peers choose what stands here, by asking.
+/// How long an answer of the kernel is used: a peer may move.
+const CACHED_FOR: Duration = Duration::from_secs(5);
+/// Neighbours that are kept. Peers can fill this table with requests.
 const MAX_KNOWN: usize = 4096;
 /// A port without a listener (RFC 863, "discard"): what goes there only has
 /// the kernel ask for the MAC address.
@@ -28,7 +28,7 @@ const DISCARD_PORT: u16 = 9;
 /// `NDA_DST` and `NDA_LLADDR` (linux/neighbour.h).
 const NDA_DST: u16 = 1;
 const NDA_LLADDR: u16 = 2;
-/// The states of an entry whose address is worth something: reachable, stale,
+/// The states of an entry with a usable address: reachable, stale,
 /// delay, probe, noarp, permanent.
 const NUD_VALID: u16 = 0x02 | 0x04 | 0x08 | 0x10 | 0x40 | 0x80;
 /// Bytes of a neighbour message's fixed part (struct ndmsg).
@@ -71,7 +71,7 @@ impl Neighbours {
         }
         let before = self.known.get(&address).copied();
         if let Some((mac, asked_at)) = before
-            && now.saturating_duration_since(asked_at) < BELIEVED
+            && now.saturating_duration_since(asked_at) < CACHED_FOR
         {
             return Some(mac);
         }
@@ -98,13 +98,13 @@ impl Neighbours {
     }
 }
 
-/// Has the kernel find out who has this address, without waiting for it.
+/// Has the kernel resolve this address, without waiting for it.
 pub fn solicit(address: IpAddr) {
     let any: IpAddr = match address {
         IpAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
         IpAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    // Where this fails the peer stays unknown, and the connection says so.
+    // If this fails the peer stays unknown, and connecting fails with that reason.
     if let Ok(socket) = UdpSocket::bind((any, 0)) {
         let _ = socket.send_to(&[], (address, DISCARD_PORT));
     }

@@ -1,20 +1,19 @@
-//! Where an endpoint's queue pairs send from.
+//! The sockets that an endpoint's queue pairs send from.
 //!
 //! RoCE v2's flow label is the UDP source port (annex A17.3), by which routers spread
 //! flows over their paths, and adapters over their queues. Only a socket of its own
 //! gives a flow a port of its own: there is no control message for it. But packets of
 //! one flow travel together at the price of one ([`super::batch`]), whichever queue
 //! pairs they belong to. So the queue pairs towards one endpoint of a peer share a
-//! flow. It is one thread at either end that handles what is in it; hosts and reactors
-//! are what spreads over paths.
+//! flow. One thread at each end handles it; traffic spreads over paths by hosts and
+//! reactors.
 //!
-//! What comes back together is handed to one of the peer's endpoints, by the first
-//! packet's queue pair. So a flow leads to no other endpoint of that peer; towards
-//! other peers, other flows may have the same port.
+//! The peer's kernel gives a super-packet to one endpoint, by the first packet's queue
+//! pair. So a flow leads to one endpoint of a peer; flows to other peers may have the
+//! same port.
 //!
-//! A flow is of one traffic class, too, for the priority by which a VLAN's interface
-//! chooses the PCP is a socket's: Linux gives one of its own choice to a message
-//! that names its class (`service_level` in `socket.rs`).
+//! A flow has one traffic class, too. A VLAN's interface chooses the PCP by the socket's
+//! priority, and Linux chooses another priority for a message that names its class (`service_level` in `socket.rs`).
 //!
 //! Sockets are opened while connecting, and kept for the next queue pair. Where
 //! there can be no more of them, queue pairs share those of another class, and
@@ -37,7 +36,7 @@ use cairn_rdma::entropy::Entropy;
 const MAX_SOCKETS: usize = 256;
 /// Source ports begin here, as rdma_rxe's and most adapters' do.
 const FIRST_PORT: u16 = 0xc000;
-/// Ports that are tried before an endpoint is content with those that it has.
+/// Ports that are tried before an endpoint shares those that it has.
 const TRIES: u32 = 100;
 
 /// Where a queue pair sends from.
@@ -50,11 +49,11 @@ pub struct Outlet {
     /// Whether the socket is of the traffic class that was asked for.
     pub is_of_class: bool,
     /// Which of the ports it is, and for whom.
-    place: Option<(usize, Toward)>,
+    place: Option<(usize, Destination)>,
 }
 
 impl Outlet {
-    /// Of a queue pair that does not send yet.
+    /// For a queue pair that does not send yet.
     pub const UNDECIDED: Self = Self {
         fd: -1,
         flow: 0,
@@ -63,9 +62,9 @@ impl Outlet {
     };
 }
 
-/// Whom a flow is for: an endpoint of a peer.
+/// The destination of a flow: an endpoint of a peer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Toward {
+pub struct Destination {
     /// The peer's address.
     pub remote: IpAddr,
     /// Which of the peer's endpoints: the top bits of its queue pairs' numbers.
@@ -79,7 +78,7 @@ pub struct Outlets {
     address: IpAddr,
     entropy: Entropy,
     ports: Vec<Port>,
-    /// What the ports are used for: queue pairs that send so.
+    /// The queue pairs of each port and peer.
     uses: HashMap<(usize, IpAddr), Use>,
     /// By service level.
     levels: Vec<(u8, PacketSocket)>,
@@ -119,7 +118,7 @@ impl Outlets {
     ///
     /// # Errors
     /// The system has no socket, and there is none that could be shared.
-    pub fn take(&mut self, toward: Toward, traffic_class: u8) -> io::Result<Outlet> {
+    pub fn take(&mut self, destination: Destination, traffic_class: u8) -> io::Result<Outlet> {
         if matches!(self.network.good(), Network::Ethernet { .. }) {
             return Ok(Outlet {
                 fd: self.of_level(traffic_class)?,
@@ -128,9 +127,9 @@ impl Outlets {
                 place: None,
             });
         }
-        let place = self.choose(toward, traffic_class)?;
-        let begun = self.uses.entry((place, toward.remote)).or_insert(Use {
-            endpoint: toward.endpoint,
+        let place = self.choose(destination, traffic_class)?;
+        let begun = self.uses.entry((place, destination.remote)).or_insert(Use {
+            endpoint: destination.endpoint,
             queue_pairs: 0,
         });
         begun.queue_pairs += 1;
@@ -139,7 +138,7 @@ impl Outlets {
             fd: port.socket.as_ref().map_or(-1, Socket::raw),
             flow: port.number,
             is_of_class: port.class == traffic_class,
-            place: Some((place, toward)),
+            place: Some((place, destination)),
         })
     }
 
@@ -153,8 +152,8 @@ impl Outlets {
                 fd: self.of_level(traffic_class)?,
                 ..outlet
             }),
-            Some((_, toward)) => {
-                let other = self.take(toward, traffic_class)?;
+            Some((_, destination)) => {
+                let other = self.take(destination, traffic_class)?;
                 self.give_back(outlet);
                 Ok(other)
             }
@@ -163,10 +162,10 @@ impl Outlets {
 
     /// A queue pair needs its outlet no more.
     pub fn give_back(&mut self, outlet: Outlet) {
-        let Some((place, toward)) = outlet.place else {
+        let Some((place, destination)) = outlet.place else {
             return;
         };
-        let key = (place, toward.remote);
+        let key = (place, destination.remote);
         let used = self.uses.get_mut(&key).expect("it was taken");
         used.queue_pairs -= 1;
         if used.queue_pairs == 0 {
@@ -175,10 +174,10 @@ impl Outlets {
     }
 
     /// The port of the flow that is to have one queue pair more.
-    fn choose(&mut self, toward: Toward, class: u8) -> io::Result<usize> {
+    fn choose(&mut self, destination: Destination, class: u8) -> io::Result<usize> {
         let of_class = |port: &Port| port.class == class;
-        let place = self.leading(toward, of_class);
-        if let Some(place) = place.or_else(|| self.unused(toward, of_class)) {
+        let place = self.leading(destination, of_class);
+        if let Some(place) = place.or_else(|| self.unused(destination, of_class)) {
             return Ok(place);
         }
         if let Some(place) = self.idle() {
@@ -186,17 +185,17 @@ impl Outlets {
             return Ok(place);
         }
         self.open(class).or_else(|error| {
-            self.unused(toward, |_| true)
-                .or_else(|| self.leading(toward, |_| true))
+            self.unused(destination, |_| true)
+                .or_else(|| self.leading(destination, |_| true))
                 .ok_or(error)
         })
     }
 
     /// A port that leads there.
-    fn leading(&self, toward: Toward, of: impl Fn(&Port) -> bool) -> Option<usize> {
+    fn leading(&self, destination: Destination, of: impl Fn(&Port) -> bool) -> Option<usize> {
         let leads = |place: usize| {
-            let flow = self.uses.get(&(place, toward.remote));
-            flow.is_some_and(|flow| flow.endpoint == toward.endpoint)
+            let flow = self.uses.get(&(place, destination.remote));
+            flow.is_some_and(|flow| flow.endpoint == destination.endpoint)
         };
         let mut ports = self.ports.iter().enumerate();
         let found = ports.find(|&(place, port)| of(port) && leads(place));
@@ -204,10 +203,11 @@ impl Outlets {
     }
 
     /// One of the ports that lead to none of this peer's endpoints.
-    fn unused(&self, toward: Toward, of: impl Fn(&Port) -> bool) -> Option<usize> {
+    fn unused(&self, destination: Destination, of: impl Fn(&Port) -> bool) -> Option<usize> {
         let mut ports = self.ports.iter().enumerate();
-        let found = ports
-            .find(|&(place, port)| of(port) && !self.uses.contains_key(&(place, toward.remote)));
+        let found = ports.find(|&(place, port)| {
+            of(port) && !self.uses.contains_key(&(place, destination.remote))
+        });
         found.map(|(place, _)| place)
     }
 
@@ -279,8 +279,8 @@ mod tests {
         Outlets::new(Network::System, address, Entropy::default())
     }
 
-    fn toward(host: u8, endpoint: u32) -> Toward {
-        Toward {
+    fn destination(host: u8, endpoint: u32) -> Destination {
+        Destination {
             remote: Ipv4Addr::new(192, 0, 2, host).into(),
             endpoint,
         }
@@ -290,20 +290,21 @@ mod tests {
     fn queue_pairs_towards_an_endpoint_share_its_flow() {
         let mut outlets = outlets();
         let taken: Vec<_> = (0..10)
-            .map(|_| outlets.take(toward(1, 1), 0).unwrap())
+            .map(|_| outlets.take(destination(1, 1), 0).unwrap())
             .collect();
         assert!(taken[0].flow >= FIRST_PORT);
         assert!(taken.iter().all(|outlet| outlet.flow == taken[0].flow));
         taken.iter().for_each(|&outlet| outlets.give_back(outlet));
         assert!(outlets.uses.is_empty());
-        outlets.take(toward(1, 2), 0).unwrap();
+        outlets.take(destination(1, 2), 0).unwrap();
         assert_eq!(outlets.ports.len(), 1, "sockets are kept");
     }
 
     #[test]
     fn a_port_leads_to_one_endpoint_of_a_peer_and_to_many_peers() {
         let mut outlets = outlets();
-        let mut port_to = |host, endpoint| outlets.take(toward(host, endpoint), 0).unwrap().flow;
+        let mut port_to =
+            |host, endpoint| outlets.take(destination(host, endpoint), 0).unwrap().flow;
         let (one, other) = (port_to(1, 1), port_to(1, 2));
         assert_ne!(one, other);
         assert_eq!(port_to(2, 1), one);
@@ -314,19 +315,19 @@ mod tests {
         let mut outlets = outlets();
         let endpoints = MAX_SOCKETS as u32;
         for endpoint in 0..endpoints {
-            outlets.take(toward(1, endpoint), 0).unwrap();
+            outlets.take(destination(1, endpoint), 0).unwrap();
         }
         assert_eq!(outlets.ports.len(), MAX_SOCKETS);
-        assert!(outlets.take(toward(1, endpoints), 0).is_err());
-        assert!(outlets.take(toward(2, endpoints), 0).is_ok());
-        assert!(outlets.take(toward(1, 0), 0).is_ok());
+        assert!(outlets.take(destination(1, endpoints), 0).is_err());
+        assert!(outlets.take(destination(2, endpoints), 0).is_ok());
+        assert!(outlets.take(destination(1, 0), 0).is_ok());
     }
 
     #[test]
     fn a_flow_is_of_one_class() {
         let mut outlets = outlets();
         let mut port_of = |class| {
-            let outlet = outlets.take(toward(1, 1), class).unwrap();
+            let outlet = outlets.take(destination(1, 1), class).unwrap();
             assert!(outlet.is_of_class);
             outlet.flow
         };
@@ -338,12 +339,12 @@ mod tests {
     #[test]
     fn a_queue_pair_of_another_class_moves_and_leaves_its_port_to_others() {
         let mut outlets = outlets();
-        let before = outlets.take(toward(1, 1), 0).unwrap();
+        let before = outlets.take(destination(1, 1), 0).unwrap();
         let after = outlets.retake(before, 96).unwrap();
         assert_ne!(after.flow, before.flow);
         assert!(after.is_of_class);
         // No queue pair uses the port any more, so it is of any class.
-        let next = outlets.take(toward(2, 1), 32).unwrap();
+        let next = outlets.take(destination(2, 1), 32).unwrap();
         assert_eq!((next.flow, next.is_of_class), (before.flow, true));
         assert_eq!(outlets.ports.len(), 2);
     }
@@ -353,12 +354,12 @@ mod tests {
         let mut outlets = outlets();
         for endpoint in 0..MAX_SOCKETS as u32 / 64 {
             for dscp in 0..64 {
-                outlets.take(toward(1, endpoint), dscp << 2).unwrap();
+                outlets.take(destination(1, endpoint), dscp << 2).unwrap();
             }
         }
         assert_eq!(outlets.ports.len(), MAX_SOCKETS);
         for host in [1, 2] {
-            let outlet = outlets.take(toward(host, 1), 1).unwrap();
+            let outlet = outlets.take(destination(host, 1), 1).unwrap();
             assert!(!outlet.is_of_class);
         }
     }

@@ -4,11 +4,11 @@
 //! A socket is bound to the interface that has the address. The kernel writes
 //! and strips the Ethernet header, and, where that interface is a VLAN's, the
 //! 802.1Q tag: its VID is the VLAN's, its PCP what the VLAN's `egress-qos-map`
-//! makes of the socket's priority. So a VLAN is chosen as for the kernel's own
-//! RoCE, by an address on its interface, and nothing here knows of it.
+//! makes of the socket's priority. So an address on a VLAN's interface
+//! chooses the VLAN, as for the kernel's own RoCE, without code here.
 //!
-//! On an interface that is no VLAN's a tag can be asked for: of VID 0, which says
-//! nothing but the priority (802.1Q, 9.6), or of another VID, where the kernel
+//! On an interface that is no VLAN interface a tag can be configured: with VID 0, which carries
+//! only the priority (802.1Q, 9.6), or with another VID, where the kernel
 //! has no VLANs. It is written in front of the GRH. On receipt the kernel takes
 //! tags off before it looks for sockets of this frame type, and forgets them; so
 //! such a socket takes all types, and has its filter choose.

@@ -288,8 +288,8 @@ impl Sender {
     }
 }
 
-/// Waits a moment for the adapter to take more: that is what slows a sender down
-/// to the speed of its link.
+/// Waits a moment for the adapter to take more: that slows a sender down to the
+/// speed of its link.
 fn wait_writable(fd: RawFd) {
     let mut polled = libc::pollfd {
         fd,

@@ -32,13 +32,13 @@ pub(super) struct SoftDevice {
     pub(super) manager: Arc<ConnectionManager>,
     /// Of the manager; a simulation's has none.
     thread: Mutex<Option<JoinHandle<()>>>,
-    /// In the order in which they joined, the first one's left out. They are kept
-    /// until the device goes: the kernel knows them by their turn.
+    /// In the order in which they joined, without the first. They stay until the device
+    /// is dropped: the kernel selects them by their turn.
     inlets: Mutex<Vec<Slot>>,
     counted: Mutex<Counted>,
 }
 
-/// What the endpoints have counted, as they last said.
+/// The counters of the endpoints, as last published.
 #[derive(Default)]
 struct Counted {
     /// By turn.
@@ -47,11 +47,12 @@ struct Counted {
     past: Counters,
 }
 
-/// An inlet that endpoints have, one after the other.
+/// An inlet, which one endpoint after another uses.
 struct Slot {
     inlet: Arc<Inlet>,
     taken: bool,
-    /// That its endpoints' queue pairs have had; the endpoint that has it, has these.
+    /// Those that queue pairs of its endpoints have had. While an endpoint uses the inlet, it
+    /// has these.
     numbers: Numbers,
 }
 
@@ -144,7 +145,7 @@ impl SoftDevice {
         Ok(inlets[index].take(index))
     }
 
-    /// An endpoint says what it has counted so far.
+    /// An endpoint publishes its counters.
     pub(super) fn publish(&self, index: u32, counters: &Counters) {
         lock(&self.counted).open.insert(index, *counters);
     }
@@ -186,7 +187,7 @@ impl Drop for SoftDevice {
         self.manager.stop();
         let thread = lock(&self.thread).take();
         if let Some(thread) = thread.filter(|t| t.thread().id() != std::thread::current().id()) {
-            // The thread ends without a panic or has said why.
+            // The thread ends without a panic, or has logged it.
             let _ = thread.join();
         }
     }

@@ -94,7 +94,7 @@ impl SoftEndpoint {
         let count = usize::from(options.queue_pairs);
         let entropy = device.options.entropy.clone();
         let mut receiver = Box::new(Receiver::new());
-        // What came for the socket's last owner.
+        // Packets for the socket's last owner.
         while matches!(receiver.receive(&inlet), Ok(1..)) {}
         Ok(Self {
             wait_fds: inlet.fd().into_iter().chain([wake.fd()]).collect(),
@@ -234,7 +234,7 @@ impl Endpoint for SoftEndpoint {
     }
 
     fn disconnect(&mut self, id: QpId) {
-        // The refusal of a peer's packet says why it ends, if it leaves before the DREQ.
+        // The NAK of a peer's packet says why the connection ends, if it leaves before the DREQ.
         let broken = self.slots.get(id).map(|entry| entry.phase) == Some(Phase::Broken);
         if broken {
             self.transmit(self.clock.now());
@@ -277,7 +277,7 @@ impl Endpoint for SoftEndpoint {
 }
 
 impl SoftEndpoint {
-    /// Does all there is to do: handles events and packets, runs timers, sends.
+    /// Handles events and packets, runs timers, and sends.
     fn progress(&mut self) {
         let now = self.clock.now();
         self.memory.refresh();
@@ -298,7 +298,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// Once nothing of a queue pair that its owner has let go is left, it is gone.
+    /// Removes a queue pair that its owner has closed, once none of its work is left.
     fn close_if_drained(&mut self, id: QpId) {
         let closing = self.slots.get(id);
         let closing = closing.filter(|entry| entry.phase == Phase::Closing);

@@ -1,4 +1,4 @@
-//! ListenerState, and requests that wait for an answer.
+//! The state of listeners, and requests that wait for an answer.
 
 use std::any::Any;
 use std::fmt;
@@ -49,7 +49,7 @@ impl ListenerState {
                  the listener, P_Key {own}: one of both has to be a full one"
             )
         } else {
-            format!("it asks by P_Key {other}, and this listener is of partition {own}")
+            format!("its P_Key is {other}, and this listener is of partition {own}")
         };
         peer_line!(
             warn, line, address = %request.peer, local = %request.local, reason,
@@ -83,7 +83,7 @@ impl Drop for SoftListener {
     }
 }
 
-/// The passive side's hold on a peer that waits for an answer.
+/// A connection request of a peer, until it is answered.
 pub(super) struct SoftRequest {
     pub(super) device: Arc<SoftDevice>,
     pub(super) id: ConnId,
@@ -161,7 +161,7 @@ pub(super) fn deliver(
     }
     if listening.waiting.fetch_add(1, Ordering::Relaxed) >= listening.backlog {
         listening.waiting.fetch_sub(1, Ordering::Relaxed);
-        // Under a flood a refusal would turn a host away that only has to ask again.
+        // Under a flood a refusal would turn away a host whose next request can succeed.
         manager.ignore(id);
         return;
     }

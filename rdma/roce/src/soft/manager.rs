@@ -44,7 +44,7 @@ use cairn_roce_proto::wire::{Deth, Opcode, Packet};
 #[derive(Debug)]
 pub(super) struct ConnectionEvent {
     pub(super) qp: QpId,
-    /// `None`: connection management panicked, and knows the connection no more.
+    /// `None`: connection management panicked, and has lost the connection.
     pub(super) event: Option<CmEvent>,
 }
 
@@ -52,7 +52,7 @@ pub(super) struct ConnectionEvent {
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Acceptance<'a> {
     pub(super) terms: &'a QpTerms,
-    /// What it and all that follows carries.
+    /// The marking of the answer and of all later packets.
     pub(super) marked: Marked,
     pub(super) private_data: &'a [u8],
 }
@@ -81,7 +81,7 @@ struct State {
     receiver: Receiver,
 }
 
-/// What packets are worked on by.
+/// What handles packets.
 #[derive(Debug)]
 struct Inner {
     manager: Manager,
@@ -91,7 +91,7 @@ struct Inner {
     sender: Sender,
     /// PSN of the next datagram; receivers ignore it.
     psn: u32,
-    /// The traffic class that the socket is of, if the system set it.
+    /// The socket's traffic class, if the system has set it.
     class: Option<u8>,
     capture: Option<Arc<Capture>>,
     counters: Counters,
@@ -132,7 +132,7 @@ impl ConnectionManager {
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(|poisoned| {
             let mut state = poisoned.into_inner();
-            // Made first: a panic on the way leaves the lock as it was.
+            // Made first: if this panics, the lock stays poisoned.
             let manager = Manager::new(Identity::new(self.entropy.to_draw()));
             let receiver = Receiver::new();
             let sender = Sender::new(&self.network, state.inner.capture.clone());
@@ -143,7 +143,7 @@ impl ConnectionManager {
         })
     }
 
-    /// Runs `call`, sends what it gave rise to, and has the thread look at its
+    /// Runs `call`, sends the messages that it queued, and has the thread check its
     /// timers again.
     fn with<T>(&self, call: impl FnOnce(&mut Inner, Instant) -> T) -> T {
         let mut state = self.state();
@@ -202,7 +202,7 @@ impl ConnectionManager {
     pub(super) fn received_packet(&self, id: ConnId) {
         self.with(|inner, _| {
             inner.manager.received_packet(id);
-            // The queue pair knows: it is where this comes from.
+            // The queue pair needs no event: it made this call.
             while inner.manager.poll_event().is_some() {}
         });
     }
@@ -293,7 +293,7 @@ impl ConnectionManager {
     }
 }
 
-/// Whether there is time to sleep.
+/// Whether the thread may sleep.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Rest {
     /// There may be more to do.
@@ -333,8 +333,8 @@ impl State {
 
 impl Inner {
     /// A packet for QP1, if it is one (IBTA 9.8.3, 13.5.3). Connection management is
-    /// in the default partition, as rdma_cm has it: of which partition a connection
-    /// is going to be, its REQ says.
+    /// in the default partition, as with rdma_cm: the REQ names the partition of the
+    /// connection.
     fn handle(&mut self, received: &Received<'_>, now: Instant) {
         let headers = received.headers;
         let opened = self
@@ -377,7 +377,7 @@ impl Inner {
                     }
                     continue;
                 }
-                // The consumer finds out when it answers.
+                // The consumer gets an error when it answers.
                 CmEvent::Withdrawn { .. } => continue,
                 CmEvent::Accepted { id, .. }
                 | CmEvent::Established { id }
@@ -433,7 +433,7 @@ impl Inner {
         self.sender.report(&mut self.counters);
     }
 
-    /// Has the socket be of a traffic class, if it can, once the messages of another one
+    /// Sets the socket's traffic class, if it can, after the messages of another class
     /// have left.
     fn set_class(&mut self, traffic_class: u8) -> bool {
         if self.class != Some(traffic_class) {

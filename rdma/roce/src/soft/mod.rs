@@ -37,19 +37,19 @@ use manager::Rest;
 /// Ports chosen for a listener that asked for port 0.
 const EPHEMERAL_PORTS: std::ops::RangeInclusive<u16> = 49152..=65535;
 
-/// What a provider does besides speaking RoCE.
+/// Options of a provider.
 #[derive(Debug, Clone)]
 pub struct SoftOptions {
     /// Write what is sent and received to a file.
     pub capture: Option<Arc<Capture>>,
     /// Congestion notifications slow senders down.
     pub congestion_control: bool,
-    /// The network to be on. On a wire in memory no thread is started: the
-    /// wire's owner moves the provider along, by [`Soft::step`].
+    /// The network to use. On a wire in memory the provider starts no thread: the
+    /// wire's owner calls [`Soft::step`].
     pub network: Network,
     /// Its clock.
     pub clock: Clock,
-    /// Where it takes numbers from that peers must not prefetch.
+    /// The source of numbers that peers must not predict.
     pub entropy: Entropy,
 }
 
@@ -93,7 +93,7 @@ impl Default for Soft {
 }
 
 impl Soft {
-    /// A provider. Nothing is opened before something is asked for.
+    /// A provider. It opens devices on demand.
     #[must_use]
     pub fn new(options: SoftOptions) -> Self {
         Self {
@@ -119,7 +119,7 @@ impl Soft {
         devices.into_iter().map(counted).collect()
     }
 
-    /// Connections that are there, coming or going, of all open devices.
+    /// Connections of all open devices, those that begin or end included.
     #[must_use]
     pub fn connections(&self) -> usize {
         let devices: Vec<_> = lock(&self.shared.devices)
@@ -132,8 +132,8 @@ impl Soft {
             .sum()
     }
 
-    /// Manages connections as far as can be done now, where no thread does, and
-    /// says when to come again if nothing happens before.
+    /// Does the connection management that is due, where no thread does it, and
+    /// returns when to call again if nothing happens before.
     #[must_use]
     pub fn step(&self) -> Option<Instant> {
         let devices: Vec<_> = lock(&self.shared.devices).values().cloned().collect();
@@ -170,7 +170,7 @@ impl Shared {
             .is_some_and(|device| device.strong_count() > 0)
     }
 
-    /// Who listens at `address`, or at its port on all addresses.
+    /// The listener at `address`, or at its port on all addresses.
     fn listener_at(&self, address: SocketAddr) -> Option<Arc<ListenerState>> {
         let listeners = lock(&self.listeners);
         let any: IpAddr = match address {

@@ -56,12 +56,12 @@ impl Numbers {
 pub(super) enum Phase {
     /// Our REQ waits for an answer.
     Connecting,
-    /// Our REP waits for a sign of life.
+    /// Our REP waits for the RTU or a packet.
     Accepted,
     Established,
-    /// It has ended: the owner has the event, or is about to get it.
+    /// It has ended: the owner has the event, or gets it next.
     Broken,
-    /// The owner has let go.
+    /// The owner has closed it.
     Closing,
 }
 
@@ -80,11 +80,11 @@ pub(super) struct Entry {
     pub(super) place: Place,
     /// Once the peer's end is known.
     pub(super) qp: Option<Qp>,
-    /// It stands in the list of those that have something to send.
+    /// It is in the list of those with something to send.
     pub(super) queued: bool,
     /// The earliest timer that stands in the heap for it.
     pub(super) timer_at: Option<Instant>,
-    /// What our REQ said, to say it again for a smaller path MTU.
+    /// Our REQ, to send it again with a smaller path MTU.
     pub(super) connect_request: Option<Box<Connect>>,
     /// Our membership.
     pub(super) pkey: PKey,
@@ -109,7 +109,7 @@ pub(super) struct Slots {
 #[derive(Debug)]
 struct Slot {
     generation: u16,
-    /// The owner does not yet have the event that its last queue pair is closed.
+    /// The owner has not taken the event yet that its last queue pair is closed.
     unheard: bool,
     entry: Option<Entry>,
 }
@@ -133,7 +133,7 @@ impl Slots {
         }
     }
 
-    /// A free slot: the id and the number of the queue pair that may live there.
+    /// A free slot: the id and the number of the next queue pair there.
     pub(super) fn vacancy(&mut self) -> Result<(QpId, u32), FabricError> {
         // In turn, so that it is long before an id comes again.
         let order = (self.turn..self.limit).chain(0..self.turn);
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_tell_the_endpoint_and_nothing_else() {
+    fn numbers_name_the_endpoint_and_nothing_else() {
         let mut seen = HashSet::new();
         // Random bits that were set in any and in all.
         let (mut any, mut all) = (0, u32::MAX);

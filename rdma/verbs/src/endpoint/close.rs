@@ -24,7 +24,7 @@ use super::work_id::WorkId;
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 impl VerbsEndpoint {
-    /// Lets go of a connection; `Closed` follows.
+    /// Closes a connection; `Closed` follows.
     pub(super) fn begin_close(&mut self, id: QpId) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -78,7 +78,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// The connection has ended by itself: says so, once.
+    /// The connection has ended by itself: reports it once.
     pub(super) fn end_connection(&mut self, id: QpId, reason: DisconnectReason) {
         let Some(qp) = self.table.get_mut(id) else {
             return;
@@ -98,7 +98,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// Looks after those that connect or close.
+    /// Checks the queue pairs that connect or close.
     pub(super) fn settle(&mut self) {
         if self.settling.is_empty() {
             return;
@@ -154,7 +154,7 @@ impl VerbsEndpoint {
         }
     }
 
-    /// A connect came to nothing.
+    /// A connect failed.
     pub(super) fn fail_connect(&mut self, id: QpId, reason: String) {
         self.push_event(Event::ConnectFailed { qp: id, reason });
         self.finish(id);

@@ -1,4 +1,4 @@
-//! How queue pairs begin, and what the connection manager says of them later.
+//! How queue pairs begin, and events of the connection manager.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,11 +24,11 @@ use super::transition::{self, Depths, Start};
 /// data, or a response, needs no trip of the device to our memory.
 const INLINE: u32 = 64;
 
-/// A busy reactor asks this often for events: it costs a system call.
+/// A busy reactor looks for events this often: each look costs a system call.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
 
 impl VerbsEndpoint {
-    /// Answers a peer's request by a queue pair that is ready for its traffic.
+    /// Accepts a peer's request with a queue pair that is ready for its traffic.
     pub(super) fn accept_request(
         &mut self,
         request: ConnRequest,
@@ -51,7 +51,7 @@ impl VerbsEndpoint {
                 .min(self.limits.responder_resources),
         };
         let start = Start { depths, pkey_index };
-        match self.answer(&mut cm, options, start, private_data) {
+        match self.accept_on(&mut cm, options, start, private_data) {
             Ok((id, pair)) => {
                 let mut qp = Qp::new(cm, Phase::Accepted, options.send_work);
                 qp.pair = Some(pair);
@@ -66,7 +66,7 @@ impl VerbsEndpoint {
         }
     }
 
-    fn answer(
+    fn accept_on(
         &mut self,
         cm: &mut Id,
         options: &QpOptions,
@@ -286,7 +286,7 @@ impl VerbsEndpoint {
         Ok(())
     }
 
-    /// The peer accepts: its REP says what it can do, our RTU ends the matter.
+    /// The peer accepts: its REP says what it can do, and our RTU completes the connection.
     fn finish_connect(&mut self, id: QpId, event: &CmEvent) -> Result<(), FabricError> {
         let limits = self.limits;
         let (cm, pair, attempt) = self.connecting(id)?;
@@ -367,7 +367,7 @@ impl VerbsEndpoint {
         self.give_up(id);
     }
 
-    /// A connection did not come about, and the peer knows.
+    /// A connection was not established, and the peer has been notified.
     fn give_up(&mut self, id: QpId) {
         if let Some(qp) = self.table.get_mut(id) {
             qp.down = true;

@@ -196,7 +196,7 @@ impl VerbsEndpoint {
         })
     }
 
-    /// A queue pair has failed: says so, once, unless it is being closed.
+    /// A queue pair has failed: reports it once, unless it is being closed.
     pub(super) fn break_down(&mut self, id: QpId) {
         self.end_connection(id, cairn_rdma::DisconnectReason::Transport);
     }

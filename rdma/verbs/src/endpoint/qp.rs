@@ -13,31 +13,31 @@ use crate::send_ring::SendRing;
 
 /// A queue pair and its connection.
 pub(super) struct Qp {
-    /// None until a connecting end knows its device. Goes before the identifier.
+    /// None until a connecting end has resolved its device. Dropped before the identifier.
     pub(super) pair: Option<QueuePair>,
     pub(super) cm: Id,
     pub(super) ring: SendRing,
     pub(super) phase: Phase,
-    /// Whether `Disconnected` was said.
+    /// Whether `Disconnected` was reported.
     pub(super) down: bool,
     /// Once the device takes no more receives for this queue pair: the round of
     /// polling after which those it took have all been seen.
     pub(super) receives_end: Option<u64>,
 }
 
-/// Where a queue pair is in its life.
+/// The state of a queue pair.
 pub(super) enum Phase {
-    /// We asked to be connected.
+    /// Our request is under way.
     Connecting(Box<Attempt>),
-    /// We accepted; the peer has not said that it knows.
+    /// We accepted; the peer has not confirmed it.
     Accepted,
-    /// Both ends know.
+    /// Both ends are connected.
     Established,
-    /// We let go: outstanding work drains until the deadline at most.
+    /// We closed it: outstanding work drains until the deadline at most.
     Closing { deadline: Instant },
 }
 
-/// A connection that we ask for.
+/// A connection that we request.
 pub(super) struct Attempt {
     pub(super) remote: SocketAddr,
     pub(super) pkey: PKey,

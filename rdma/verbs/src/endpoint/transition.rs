@@ -1,9 +1,9 @@
 //! Queue pair state transitions.
 //!
 //! The connection manager knows the path and the peer, and says what it requires
-//! of each transition. What is ours to choose is laid over that: the traffic
+//! of each transition. Our own choices replace parts of that: the traffic
 //! class and hop limit of our packets, their partition, how many RDMA READs may
-//! be under way, and how patient we are.
+//! be outstanding, and timeouts and retries.
 
 use cairn_rdma::{FabricError, QpOptions};
 

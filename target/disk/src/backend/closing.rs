@@ -144,7 +144,7 @@ fn close(files: Files) {
     drop(state);
     let closer = std::thread::Builder::new().name("closer".into());
     if closer.spawn(close_all).is_err() {
-        // No thread can be had: better late than never.
+        // There is no thread for it: close it here, though that may block.
         close_all();
     }
 }

@@ -252,7 +252,7 @@ impl OpenError {
     /// The system gives no thread to open it on.
     pub fn no_thread(error: &io::Error) -> Self {
         Self::new(format!(
-            "no thread can be had to open it: {error}: raise the limit on tasks (TasksMax in the \
+            "cannot start a thread to open it: {error}: raise the limit on tasks (TasksMax in the \
              service, `ulimit -u`)"
         ))
     }

@@ -1,4 +1,4 @@
-//! From acknowledgements, READ data and silence to completions.
+//! Acknowledgements, READ data and timeouts become completions.
 
 use crate::time::Instant;
 
@@ -209,7 +209,7 @@ impl Requester {
         self.deadline = waiting.then(|| now + self.round_trip.timeout());
     }
 
-    /// Sends again from the oldest packet on, if the peer still deserves it.
+    /// Sends again from the oldest packet on, if retries are left.
     fn retry(&mut self, now: Instant, cx: &mut Context<'_>) {
         if now.saturating_duration_since(self.progress_at) >= self.patience {
             cx.counters.retry_exceeded_err += 1;

@@ -125,7 +125,7 @@ impl Requester {
             .gather(sges, u64::from(offset), &mut out[at..end])
             .is_err()
         {
-            // Deregistered under our hands.
+            // Deregistered meanwhile.
             entry.fault = Some(WorkStatus::LocalProtection);
             return None;
         }

@@ -29,7 +29,7 @@ pub struct Rej {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u16)]
 pub enum RejReason {
-    /// Nothing to be had for it.
+    /// No resources available.
     NoResources = 3,
     /// The peer waited long enough.
     Timeout = 4,

@@ -16,7 +16,7 @@ use super::{Context, MAX_DEPTH, SoftEndpoint, context};
 use crate::phy::Version;
 use crate::phy::batch::Place;
 use crate::phy::interface::mtu_of_code;
-use crate::phy::outlets::{Outlet, Toward};
+use crate::phy::outlets::{Destination, Outlet};
 use crate::phy::send::{ECN, Flow};
 use crate::phy::socket::source_for;
 use cairn_roce_proto::cm::{CmEvent, Connect, DEFAULT_HOP_LIMIT, Path, QpTerms};
@@ -29,12 +29,12 @@ use cairn_roce_proto::wire::udp::ROCE_PORT;
 /// 67 ms, 0.54 s (Linux's own), 4.3 s.
 const ACK_TIMEOUT: u8 = 17;
 const ACK_TIMEOUTS: (u8, u8) = (14, 20);
-/// What our messages say about receives that are missing here: retry for ever. It
-/// is the peer's retry count that ends a connection, not ours.
+/// The RNR retry count in our messages: retry for ever. The peer's retry count ends a
+/// connection, not ours.
 const RNR_RETRY_FOR_EVER: u8 = 7;
 /// ECN's "capable transport" (RFC 3168, 5): routers may mark instead of drop.
 const ECN_CAPABLE: u8 = 2;
-/// Ports that active ends show. They mean nothing on the wire.
+/// Source ports in requests of active ends. They have no meaning on the wire.
 const ACTIVE_PORTS: u16 = 0xc000;
 
 impl SoftEndpoint {
@@ -45,7 +45,7 @@ impl SoftEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         let handle = request.handle.into_any().downcast::<SoftRequest>();
-        // Unanswered, it refuses when it is dropped.
+        // If it is dropped without an answer, it refuses.
         let mut handle = handle.expect("a request goes to an endpoint of its own provider");
         assert_eq!(
             handle.device.id(),
@@ -112,7 +112,7 @@ impl SoftEndpoint {
         let terms = self.terms(qpn, &options.qp);
         let path = Path { local, remote };
         let marked = marked(&options.qp, 0);
-        // Where from, is decided once the peer has said which endpoint it is.
+        // The source port is chosen once the peer has named its endpoint.
         let flow = flow(Outlet::UNDECIDED, path, marked);
         let connect_request = Connect {
             path,
@@ -176,10 +176,10 @@ impl SoftEndpoint {
         }
     }
 
-    /// Where the packets to a queue pair are to leave.
+    /// The socket for the packets to a queue pair.
     fn outlet(&mut self, remote: IpAddr, qpn: u32, class: u8) -> Result<Outlet, FabricError> {
         let endpoint = qpn >> INDEX_SHIFT;
-        let taken = self.outlets.take(Toward { remote, endpoint }, class);
+        let taken = self.outlets.take(Destination { remote, endpoint }, class);
         taken.map_err(|source| FabricError::Os {
             call: "opening a socket to send from",
             source,
@@ -221,7 +221,7 @@ impl SoftEndpoint {
                 continue;
             };
             let Some(event) = received.event else {
-                self.lose(id);
+                self.connection_lost(id);
                 continue;
             };
             match (event, entry.phase) {
@@ -278,14 +278,14 @@ impl SoftEndpoint {
                     self.close(id);
                 }
                 (CmEvent::Disconnected { .. }, _) => self.disconnected.push(id),
-                // The owner has let go, or knows already.
+                // The owner has closed it, or has the event already.
                 _ => {}
             }
         }
     }
 
-    /// Connection management does not know the queue pair's connection any more.
-    fn lose(&mut self, id: QpId) {
+    /// Connection management has lost the queue pair's connection.
+    fn connection_lost(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;
         };
@@ -309,7 +309,7 @@ impl SoftEndpoint {
         while let Some(id) = self.disconnected.pop() {
             let up = |phase| matches!(phase, Phase::Accepted | Phase::Established);
             let Some(entry) = self.slots.get(id).filter(|entry| up(entry.phase)) else {
-                continue; // the owner has let go, or knows already
+                continue; // the owner has closed it, or has the event already
             };
             entry.phase = Phase::Broken;
             entry.conn = None;
@@ -322,7 +322,7 @@ impl SoftEndpoint {
         }
     }
 
-    /// The peer has said yes.
+    /// The peer has accepted.
     fn accepted(&mut self, id: QpId, theirs: &QpTerms, private_data: &[u8], now: Instant) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let flow = entry.flow;
@@ -346,7 +346,7 @@ impl SoftEndpoint {
         self.establish(id, PrivateData::new(private_data));
     }
 
-    /// Ends a connection that the peer believes in.
+    /// Ends a connection that is established at the peer.
     fn give_up(&mut self, id: QpId) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         if let Some(conn) = entry.conn {
@@ -364,7 +364,7 @@ impl SoftEndpoint {
         })
     }
 
-    /// Changes it, and what connection management says for it.
+    /// Changes it, and the marking of the connection's messages.
     pub(super) fn set_flow_marking(&mut self, id: QpId, marking: Marking) -> bool {
         let Some(now) = self.flow_marked(id) else {
             return false;
@@ -404,7 +404,7 @@ impl SoftEndpoint {
         self.make_ready(id);
     }
 
-    /// Ends what never was a connection.
+    /// Ends a connection that was never established.
     fn close(&mut self, id: QpId) {
         let entry = self.slots.get(id).expect("callers have looked it up");
         entry.phase = Phase::Closing;
@@ -415,7 +415,7 @@ impl SoftEndpoint {
         self.close_if_drained(id);
     }
 
-    /// Asks again with the path MTU that the peer can do.
+    /// Sends the request again, with a path MTU that the peer supports.
     fn retry_with_smaller_mtu(&mut self, id: QpId, path_mtu: u8) -> bool {
         let entry = self.slots.get(id).expect("callers have looked it up");
         let smaller = (1..entry.path_mtu).contains(&path_mtu);

@@ -11,7 +11,7 @@ use crate::phy::batch::Sharing;
 use crate::phy::receive::{ENOUGH, Received};
 use cairn_roce_proto::wire::{Bth, Header, Packet};
 
-/// Packets of a queue pair that leave before it is another's turn. Of the largest
+/// Packets of a queue pair that leave before the next queue pair sends. Of the largest
 /// packets a datagram takes 15: four of these, or two and the responses to them, and
 /// none that is cut off.
 const BURST: usize = 60;
@@ -32,7 +32,7 @@ impl SoftEndpoint {
                 break;
             }
             self.counters.rcvd_datagrams += count as u64;
-            // ConnectionEvent that let the peer send these packets comes first.
+            // The connection event that let the peer send these packets comes first.
             self.take_connection_events(now);
             for datagram in 0..count {
                 for received in receiver.packets(datagram) {
@@ -83,7 +83,7 @@ impl SoftEndpoint {
         self.counters.rcvd_pkts += 1;
         self.counters.rcvd_bytes += transport.len() as u64;
         if entry.phase == Phase::Accepted {
-            // As good as the RTU that may have been lost (IBTA 12.9.7.1).
+            // It stands for the RTU, which may have been lost (IBTA 12.9.7.1).
             entry.phase = Phase::Established;
             qp.release();
             let private_data = PrivateData::new(&[]);
@@ -171,7 +171,7 @@ impl SoftEndpoint {
         self.sender.report(&mut self.counters);
     }
 
-    /// After anything that a queue pair has been through.
+    /// After each change of a queue pair.
     pub(super) fn after_activity(&mut self, id: QpId) {
         let Some(entry) = self.slots.get(id) else {
             return;

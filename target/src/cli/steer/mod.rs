@@ -1,5 +1,7 @@
 //! Commands that steer a running target, by its control socket.
 
+mod actions;
+
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,6 +11,9 @@ use clap::{Args, Subcommand, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use super::{print_line, tables};
+use actions::{
+    ConfigAction, ConnectionsAction, HostAction, ListenerAction, NamespaceAction, SubsystemAction,
+};
 
 /// For a disk that is slow to open, and a control plane with much to do.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -16,9 +21,9 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Commands that need a running target.
 #[derive(Debug, Subcommand)]
 pub(super) enum Steer {
-    /// Shows how a running target does
+    /// Shows the state of a running target
     Status(At),
-    /// Has a running target read its configuration again, and waits for what comes of it
+    /// Has a running target read its configuration again, and reports the result
     Reload(At),
     /// Shows, adds and removes subsystems of a running target
     Subsystem {
@@ -40,10 +45,33 @@ pub(super) enum Steer {
         #[command(subcommand)]
         action: HostAction,
     },
-    /// Shows who is connected to a running target, and disconnects
+    /// Lists the hosts that are connected to a running target, and disconnects them
     Connections {
         #[command(subcommand)]
         action: ConnectionsAction,
+    },
+    /// Sends the hosts of a running target to other paths, and disconnects them
+    Drain {
+        /// The listener whose hosts are sent away; all listeners if not given
+        address: Option<IpAddr>,
+        /// Port; 4420 if not given
+        #[arg(long, requires = "address")]
+        port: Option<u16>,
+        /// Seconds until hosts that still do I/O are disconnected; 60 if not given
+        #[arg(long, value_name = "SECONDS", conflicts_with = "undo", value_parser = clap::value_parser!(u16).range(..=3600))]
+        timeout: Option<u16>,
+        /// Let hosts connect again
+        #[arg(long)]
+        undo: bool,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Shows which log lines a running target writes, or sets it until the target ends
+    Log {
+        /// Log filter, as in tracing: info, cairn_target=debug, ...
+        filter: Option<String>,
+        #[command(flatten)]
+        at: At,
     },
     /// Shows the configuration of a running target
     Config {
@@ -79,196 +107,6 @@ enum Format {
     Json,
 }
 
-#[derive(Debug, Subcommand)]
-pub(super) enum SubsystemAction {
-    /// Lists them
-    List(At),
-    /// Adds one without namespaces
-    Add {
-        /// Its name
-        nqn: String,
-        /// Serial number
-        #[arg(long)]
-        serial: Option<String>,
-        /// Model
-        #[arg(long)]
-        model: Option<String>,
-        /// Controller ids that it gives out, such as 1-32767
-        #[arg(long, value_name = "FIRST-LAST")]
-        controller_ids: Option<String>,
-        /// Let every host connect
-        #[arg(long, conflicts_with = "host")]
-        allow_any_host: bool,
-        /// Let this host connect; repeatable
-        #[arg(long, value_name = "NQN")]
-        host: Vec<String>,
-        #[command(flatten)]
-        at: At,
-    },
-    /// Removes one with its namespaces, and disconnects its hosts
-    Remove {
-        /// Its name
-        nqn: String,
-        #[command(flatten)]
-        at: At,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum NamespaceAction {
-    /// Lists them
-    List(At),
-    /// Exports a disk as one
-    Add {
-        /// The subsystem
-        nqn: String,
-        /// A file or block device, memory, or nothing at all
-        #[arg(value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
-        export: String,
-        /// Its number; the lowest that is free if not given
-        #[arg(long)]
-        nsid: Option<u32>,
-        /// What to call the disk
-        #[arg(long)]
-        name: Option<String>,
-        /// Its UUID
-        #[arg(long)]
-        uuid: Option<String>,
-        /// Bytes of a block
-        #[arg(long, value_name = "512|4096")]
-        block_size: Option<u32>,
-        /// Refuse writes
-        #[arg(long)]
-        read_only: bool,
-        /// Others export the disk, too
-        #[arg(long)]
-        shared: bool,
-        /// Its ANA group
-        #[arg(long)]
-        ana_group: Option<u32>,
-        #[command(flatten)]
-        at: At,
-    },
-    /// Removes one
-    Remove {
-        /// The subsystem
-        nqn: String,
-        /// Its number
-        nsid: u32,
-        #[command(flatten)]
-        at: At,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum ListenerAction {
-    /// Lists them
-    List(At),
-    /// Listens on one more address
-    Add {
-        /// An address of this machine
-        address: IpAddr,
-        /// Port; 4420 if not given
-        #[arg(long)]
-        port: Option<u16>,
-        /// What speaks RDMA there
-        #[arg(long, value_name = "auto|verbs|soft")]
-        provider: Option<String>,
-        /// How good a way it is
-        #[arg(long, value_name = "STATE")]
-        ana: Option<String>,
-        #[command(flatten)]
-        at: At,
-    },
-    /// Listens no longer, and disconnects the hosts that came by it
-    Remove {
-        /// The address
-        address: IpAddr,
-        /// Port; 4420 if not given
-        #[arg(long)]
-        port: Option<u16>,
-        #[command(flatten)]
-        at: At,
-    },
-    /// Sets how good a way it is: optimized, non-optimized, inaccessible, ...
-    Set {
-        /// The address
-        address: IpAddr,
-        /// Port; 4420 if not given
-        #[arg(long)]
-        port: Option<u16>,
-        /// The state
-        #[arg(long, value_name = "STATE")]
-        ana: String,
-        /// For the disks of this ANA group alone
-        #[arg(long, value_name = "ID")]
-        ana_group: Option<u32>,
-        #[command(flatten)]
-        at: At,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum HostAction {
-    /// Lets a host connect
-    Add {
-        /// The subsystem
-        nqn: String,
-        /// The host, as its /etc/nvme/hostnqn says
-        host: String,
-        #[command(flatten)]
-        at: At,
-    },
-    /// Lets a host connect no longer, and disconnects it
-    Remove {
-        /// The subsystem
-        nqn: String,
-        /// The host
-        host: String,
-        #[command(flatten)]
-        at: At,
-    },
-    /// Lets every host connect, or only those that are listed
-    Any {
-        /// The subsystem
-        nqn: String,
-        /// Whether every host may connect
-        #[arg(value_name = "on|off", value_parser = on_or_off, action = clap::ArgAction::Set)]
-        allow: bool,
-        #[command(flatten)]
-        at: At,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum ConnectionsAction {
-    /// Lists them
-    List(At),
-    /// Disconnects a host; it may connect again
-    Remove {
-        /// The subsystem
-        nqn: String,
-        /// Its controller
-        cntlid: u16,
-        #[command(flatten)]
-        at: At,
-    },
-}
-
-#[derive(Debug, Subcommand)]
-pub(super) enum ConfigAction {
-    /// Prints the text that is in force
-    Show(At),
-}
-
-fn on_or_off(text: &str) -> Result<bool, String> {
-    match text {
-        "on" => Ok(true),
-        "off" => Ok(false),
-        _ => Err("write on or off".to_owned()),
-    }
-}
-
 fn parameters(text: &str) -> Result<Map<String, Value>, String> {
     serde_json::from_str(text).map_err(|error| format!("not a JSON object: {error}"))
 }
@@ -279,6 +117,8 @@ enum Look {
     Rows(&'static [(&'static str, &'static str)]),
     Status,
     Config,
+    /// Text as it is.
+    Text,
     /// It says what was done, in a word or nothing.
     Done,
     Json,
@@ -305,6 +145,14 @@ const LISTENERS: Look = Look::Rows(&[
     ("ADDRESS", "address"),
     ("PORT", "port"),
     ("PROVIDER", "provider"),
+    ("DRAINED", "drained"),
+]);
+const DRAINED: Look = Look::Rows(&[
+    ("ADDRESS", "address"),
+    ("PORT", "port"),
+    ("DISCONNECTED", "disconnected"),
+    ("STILL CONNECTED", "connected"),
+    ("COMMANDS CUT OFF", "cut_off"),
 ]);
 const CONNECTIONS: Look = Look::Rows(&[
     ("NQN", "nqn"),
@@ -354,7 +202,13 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
     let path = asked.at.socket.clone().or_else(cairn_control::default_path);
     let path = path.ok_or("error: which target? Give its control socket, by --socket PATH")?;
     let failed = |error: cairn_control::CallError| format!("error: {error}");
-    let mut client = Client::connect(&path, PATIENCE).map_err(failed)?;
+    let patience = match steer {
+        Steer::Drain { timeout, .. } => {
+            PATIENCE + Duration::from_secs(timeout.unwrap_or(60).into())
+        }
+        _ => PATIENCE,
+    };
+    let mut client = Client::connect(&path, patience).map_err(failed)?;
     let answer = client.call(asked.method, &asked.params).map_err(failed)?;
     let text = match (asked.at.output, &asked.look) {
         (Format::Json, _) | (_, Look::Json) => format!("{answer:#}"),
@@ -374,6 +228,7 @@ pub(super) fn run(steer: &Steer) -> Result<(), String> {
             .unwrap_or_default()
             .trim_end()
             .to_owned(),
+        (_, Look::Text) => answer.as_str().unwrap_or_default().to_owned(),
         (_, Look::Done) if answer.is_boolean() => return Ok(()),
         (_, Look::Done) => answer.to_string(),
     };
@@ -407,6 +262,26 @@ fn asked(steer: &Steer) -> Asked<'_> {
                 Asked::deed(at, "cairn_connection_remove", params)
             }
         },
+        Steer::Drain {
+            address,
+            port,
+            timeout,
+            undo,
+            at,
+        } => {
+            let params = json!({"address": address, "port": port, "timeout_s": timeout});
+            if *undo {
+                return Asked::deed(at, "cairn_drain_undo", params);
+            }
+            let look = DRAINED;
+            let deed = Asked::deed(at, "cairn_drain", params);
+            Asked { look, ..deed }
+        }
+        Steer::Log { filter: None, at } => Asked::list(at, "cairn_log_get", Look::Text),
+        Steer::Log {
+            filter: Some(filter),
+            at,
+        } => Asked::deed(at, "cairn_log_set", json!({"filter": filter})),
         Steer::Config {
             action: ConfigAction::Show(at),
         } => Asked::list(at, "cairn_config_get", Look::Config),

@@ -1,0 +1,197 @@
+//! What commands do with each kind of thing.
+
+use std::net::IpAddr;
+
+use clap::Subcommand;
+
+use super::At;
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum SubsystemAction {
+    /// Lists them
+    List(At),
+    /// Adds one without namespaces
+    Add {
+        /// Its name
+        nqn: String,
+        /// Serial number
+        #[arg(long)]
+        serial: Option<String>,
+        /// Model
+        #[arg(long)]
+        model: Option<String>,
+        /// Controller ids that it gives out, such as 1-32767
+        #[arg(long, value_name = "FIRST-LAST")]
+        controller_ids: Option<String>,
+        /// Let every host connect
+        #[arg(long, conflicts_with = "host")]
+        allow_any_host: bool,
+        /// Let this host connect; repeatable
+        #[arg(long, value_name = "NQN")]
+        host: Vec<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Removes one with its namespaces, and disconnects its hosts
+    Remove {
+        /// Its name
+        nqn: String,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum NamespaceAction {
+    /// Lists them
+    List(At),
+    /// Exports a disk as one
+    Add {
+        /// The subsystem
+        nqn: String,
+        /// A file, a block device, a Ceph image, memory, or a null disk
+        #[arg(value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
+        export: String,
+        /// Its number; the lowest that is free if not given
+        #[arg(long)]
+        nsid: Option<u32>,
+        /// Name of the disk at the control socket
+        #[arg(long)]
+        name: Option<String>,
+        /// Its UUID
+        #[arg(long)]
+        uuid: Option<String>,
+        /// Bytes of a block
+        #[arg(long, value_name = "512|4096")]
+        block_size: Option<u32>,
+        /// Refuse writes
+        #[arg(long)]
+        read_only: bool,
+        /// Other targets export the disk, too
+        #[arg(long)]
+        shared: bool,
+        /// Its ANA group
+        #[arg(long)]
+        ana_group: Option<u32>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Removes one
+    Remove {
+        /// The subsystem
+        nqn: String,
+        /// Its number
+        nsid: u32,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ListenerAction {
+    /// Lists them
+    List(At),
+    /// Listens on one more address
+    Add {
+        /// An address of this machine
+        address: IpAddr,
+        /// Port; 4420 if not given
+        #[arg(long)]
+        port: Option<u16>,
+        /// The RDMA provider there
+        #[arg(long, value_name = "auto|verbs|soft")]
+        provider: Option<String>,
+        /// The ANA state of its paths
+        #[arg(long, value_name = "STATE")]
+        ana: Option<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Stops listening at an address, and disconnects the hosts that connected there
+    Remove {
+        /// The address
+        address: IpAddr,
+        /// Port; 4420 if not given
+        #[arg(long)]
+        port: Option<u16>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Sets the ANA state of its paths: optimized, non-optimized, inaccessible, ...
+    Set {
+        /// The address
+        address: IpAddr,
+        /// Port; 4420 if not given
+        #[arg(long)]
+        port: Option<u16>,
+        /// The state
+        #[arg(long, value_name = "STATE")]
+        ana: String,
+        /// For the disks of this ANA group alone
+        #[arg(long, value_name = "ID")]
+        ana_group: Option<u32>,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum HostAction {
+    /// Lets a host connect
+    Add {
+        /// The subsystem
+        nqn: String,
+        /// The host, as its /etc/nvme/hostnqn says
+        host: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Removes a host from those that may connect, and disconnects it
+    Remove {
+        /// The subsystem
+        nqn: String,
+        /// The host
+        host: String,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Lets every host connect, or only those that are listed
+    Any {
+        /// The subsystem
+        nqn: String,
+        /// Whether every host may connect
+        #[arg(value_name = "on|off", value_parser = on_or_off, action = clap::ArgAction::Set)]
+        allow: bool,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConnectionsAction {
+    /// Lists them
+    List(At),
+    /// Disconnects a host; it may connect again
+    Remove {
+        /// The subsystem
+        nqn: String,
+        /// Its controller
+        cntlid: u16,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigAction {
+    /// Prints the configuration that is in force
+    Show(At),
+}
+
+fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err("write on or off".to_owned()),
+    }
+}

@@ -1,0 +1,177 @@
+//! The log: where its lines go, and which are written.
+
+use std::io::{self, IsTerminal, Write};
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use cairn_config::{Log, LogFormat};
+use rustix::fs::fstat;
+use tracing::{Level, Metadata};
+use tracing_subscriber::filter::LevelFilter;
+use tracing_subscriber::fmt::MakeWriter;
+use tracing_subscriber::layer::{Layer, SubscriberExt};
+use tracing_subscriber::util::SubscriberInitExt;
+use tracing_subscriber::{EnvFilter, Registry, reload};
+
+/// Which lines are written, as it can be changed while the target runs.
+#[derive(Debug, Clone)]
+pub(crate) struct LogFilter {
+    handle: reload::Handle<EnvFilter, Registry>,
+    directives: Arc<Mutex<String>>,
+}
+
+impl LogFilter {
+    /// Directives as tracing's `EnvFilter` takes them.
+    pub(crate) fn directives(&self) -> String {
+        let directives = self.directives.lock();
+        directives.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The most verbose level that any line is written at.
+    pub(crate) fn most(&self) -> LevelFilter {
+        let most = self.handle.with_current(EnvFilter::max_level_hint);
+        most.ok().flatten().unwrap_or(LevelFilter::TRACE)
+    }
+
+    /// Sets them.
+    ///
+    /// # Errors
+    /// Why they are none.
+    pub(crate) fn set(&self, directives: &str) -> Result<(), String> {
+        let filter = parse(directives)?;
+        let own = self.directives.lock();
+        let mut own = own.unwrap_or_else(PoisonError::into_inner);
+        let changed = self.handle.reload(filter);
+        changed.map_err(|error| error.to_string())?;
+        directives.clone_into(&mut own);
+        Ok(())
+    }
+}
+
+fn parse(directives: &str) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(directives).map_err(|error| format!("log filter: {error}"))
+}
+
+/// Starts the log of this process.
+///
+/// # Errors
+/// The filter is none.
+pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
+    let (filter, handle) = reload::Layer::new(parse(&log.filter)?);
+    let writer = LogWriter {
+        priorities: is_journal(),
+    };
+    let lines = tracing_subscriber::fmt::layer()
+        .with_writer(writer)
+        .with_target(false)
+        .with_ansi(is_colored());
+    let lines = match log.format {
+        LogFormat::Text => lines.boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry()
+        .with(filter)
+        .with(lines)
+        .init();
+    Ok(LogFilter {
+        handle,
+        directives: Arc::new(Mutex::new(log.filter.clone())),
+    })
+}
+
+/// Writes why a command failed, for the journal as an error.
+pub(crate) fn print_failure(message: &str) {
+    let mut line = Line {
+        priority: is_journal().then_some(priority(Level::ERROR)),
+    };
+    // Without stderr there is no place to report this.
+    let _ = line.write_all(format!("{message}\n").as_bytes());
+}
+
+/// Colors are for terminals whose user has not refused them (no-color.org).
+fn is_colored() -> bool {
+    let refused = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    io::stderr().is_terminal() && !refused
+}
+
+/// Whether stderr is the journal's: `JOURNAL_STREAM` has its device and inode (systemd.exec(5)).
+/// A child that redirects its stderr inherits the variable, too.
+fn is_journal() -> bool {
+    let Ok(named) = std::env::var("JOURNAL_STREAM") else {
+        return false;
+    };
+    fstat(io::stderr().as_fd())
+        .is_ok_and(|stat| named == format!("{}:{}", stat.st_dev, stat.st_ino))
+}
+
+/// sd-daemon(3) has syslog's numbers.
+fn priority(level: Level) -> u8 {
+    match level {
+        Level::ERROR => 3,
+        Level::WARN => 4,
+        Level::INFO => 6,
+        _ => 7,
+    }
+}
+
+/// Makes what writes a line to stderr.
+struct LogWriter {
+    priorities: bool,
+}
+
+impl<'a> MakeWriter<'a> for LogWriter {
+    type Writer = Line;
+
+    fn make_writer(&'a self) -> Line {
+        Line { priority: None }
+    }
+
+    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Line {
+        let priority = self.priorities.then(|| priority(*metadata.level()));
+        Line { priority }
+    }
+}
+
+/// What writes a line to stderr, as one write.
+struct Line {
+    priority: Option<u8>,
+}
+
+impl Write for Line {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        match self.priority {
+            Some(priority) => io::stderr().write_all(&prefixed(text, priority))?,
+            None => io::stderr().write_all(text)?,
+        }
+        Ok(text.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        io::stderr().flush()
+    }
+}
+
+/// Each line with its priority: the journal reads them line by line.
+fn prefixed(text: &[u8], priority: u8) -> Vec<u8> {
+    let mut all = Vec::with_capacity(text.len() + 8);
+    for line in text.split_inclusive(|byte| *byte == b'\n') {
+        all.extend_from_slice(format!("<{priority}>").as_bytes());
+        all.extend_from_slice(line);
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_line_has_its_priority() {
+        let text = b"one\n  two\n";
+        assert_eq!(
+            prefixed(text, priority(Level::ERROR)),
+            b"<3>one\n<3>  two\n"
+        );
+        assert_eq!(prefixed(b"", priority(Level::TRACE)), b"");
+    }
+}
