@@ -4,6 +4,7 @@
 
 mod devices;
 mod images;
+mod panics;
 
 use std::collections::HashMap;
 use std::path::Path;
