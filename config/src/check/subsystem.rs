@@ -128,7 +128,7 @@ fn nqn(check: &mut Check<'_>, place: &Place, name: Option<&str>) -> Option<Nqn> 
     Some(nqn)
 }
 
-fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
+pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Option<Nqn> {
     match Nqn::parse(name) {
         Ok(nqn) => Some(nqn),
         Err(error) => {

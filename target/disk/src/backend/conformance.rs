@@ -5,6 +5,7 @@
 mod devices;
 mod full;
 mod images;
+mod panics;
 
 use std::collections::HashMap;
 use std::path::Path;
