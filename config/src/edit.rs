@@ -77,6 +77,8 @@ pub struct NewListener {
     pub ana: Option<String>,
     /// Partition.
     pub pkey: Option<u16>,
+    /// PORTID; the lowest that is free if not given.
+    pub port_id: Option<u16>,
 }
 
 /// The text of a file that is being changed.
@@ -238,8 +240,10 @@ impl Draft {
                 table[key] = value(text);
             }
         }
-        if let Some(pkey) = new.pkey {
-            table["pkey"] = value(i64::from(pkey));
+        for (key, number) in [("pkey", new.pkey), ("port_id", new.port_id)] {
+            if let Some(number) = number {
+                table[key] = value(i64::from(number));
+            }
         }
         push(self.document.as_table_mut(), "listener", table);
         Ok(())

@@ -355,6 +355,7 @@ impl Methods {
             provider: at.provider,
             ana: at.ana,
             pkey: None,
+            port_id: None,
         };
         self.change(Kind::Grows, move |stage| {
             stage.draft.add_listener(&new).map_err(of_edit)?;

@@ -2,6 +2,7 @@
 //! strangers at it can do.
 
 mod changes;
+mod convert;
 mod crowd;
 mod drain;
 mod log;

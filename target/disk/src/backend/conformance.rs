@@ -3,6 +3,7 @@
 //! A test drives a [`Rig`]: a ring, a buffer and one backend.
 
 mod devices;
+mod full;
 mod images;
 mod panics;
 

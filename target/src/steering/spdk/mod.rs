@@ -309,6 +309,7 @@ impl Methods {
                     provider: None,
                     ana: state.map(str::to_owned),
                     pkey: None,
+                    port_id: None,
                 };
                 self.change(Kind::Grows, move |stage| {
                     match stage.draft.add_listener(&new) {
