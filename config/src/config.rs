@@ -28,6 +28,8 @@ pub const NSID_MAX: u32 = NAMESPACES_MAX;
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 /// Addresses and prefixes that one listener may list.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
+/// Referrals of one target.
+pub const REFERRALS_MAX: usize = 1024;
 /// Rules of one target for the marking of packets.
 pub const MARKING_RULES_MAX: usize = 1024;
 /// Reactors of one target.
@@ -48,6 +50,8 @@ pub struct Config {
     pub marking: Arc<Rules>,
     /// The addresses that hosts connect to: at least one, no two alike.
     pub listeners: Vec<Listener>,
+    /// Other discovery services, which hosts are referred to: no two alike.
+    pub referrals: Vec<Referral>,
     /// What hosts connect to: no two with one NQN.
     pub subsystems: Vec<Subsystem>,
 }
@@ -189,6 +193,15 @@ pub struct Listener {
     pub port_id: u16,
     /// The ANA state of each group through this listener.
     pub ana: AnaStates,
+}
+
+/// Another discovery service.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Referral {
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Its name.
+    pub nqn: Nqn,
 }
 
 /// What hosts connect to.

@@ -1,7 +1,8 @@
 //! Changes to the text of a configuration file that keep its comments and its order.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
+use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
 use crate::config::NSID_MAX;
@@ -76,6 +77,8 @@ pub struct NewListener {
     pub ana: Option<String>,
     /// Partition.
     pub pkey: Option<u16>,
+    /// PORTID; the lowest that is free if not given.
+    pub port_id: Option<u16>,
 }
 
 /// The text of a file that is being changed.
@@ -93,7 +96,7 @@ impl Draft {
         let mut document: DocumentMut = text
             .parse()
             .map_err(|error| EditError::Unreadable(format!("the configuration: {error}")))?;
-        for key in ["listener", "subsystem"] {
+        for key in ["listener", "referral", "subsystem"] {
             make_tables(document.as_table_mut(), key);
         }
         if let Some(subsystems) = document
@@ -237,8 +240,10 @@ impl Draft {
                 table[key] = value(text);
             }
         }
-        if let Some(pkey) = new.pkey {
-            table["pkey"] = value(i64::from(pkey));
+        for (key, number) in [("pkey", new.pkey), ("port_id", new.port_id)] {
+            if let Some(number) = number {
+                table[key] = value(i64::from(number));
+            }
         }
         push(self.document.as_table_mut(), "listener", table);
         Ok(())
@@ -290,6 +295,42 @@ impl Draft {
         table["id"] = value(i64::from(group));
         table["state"] = value(state);
         push(listener, "ana_group", table);
+        Ok(())
+    }
+
+    /// Refers hosts to another discovery service. `false`: it did before.
+    pub fn add_referral(&mut self, address: SocketAddr, nqn: Option<&str>) -> bool {
+        let root = self.document.as_table_mut();
+        if tables(root, "referral").any(|table| is_referral(table, address, nqn)) {
+            return false;
+        }
+        let mut table = Table::new();
+        table["address"] = value(address.ip().to_string());
+        if address.port() != crate::PORT_DEFAULT {
+            table["port"] = value(i64::from(address.port()));
+        }
+        if let Some(nqn) = nqn {
+            table["nqn"] = value(nqn);
+        }
+        push(root, "referral", table);
+        true
+    }
+
+    /// Refers hosts to another discovery service no longer.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn remove_referral(
+        &mut self,
+        address: SocketAddr,
+        nqn: Option<&str>,
+    ) -> Result<(), EditError> {
+        let is_it = |table: &Table| is_referral(table, address, nqn);
+        let Some(apart) = remove(self.document.as_table_mut(), "referral", is_it) else {
+            let message = format!("the file has no referral to {address}");
+            return Err(EditError::Missing(message));
+        };
+        self.keep(&apart);
         Ok(())
     }
 
@@ -461,6 +502,12 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
 
 fn text_of<'t>(table: &'t Table, key: &str) -> Option<&'t str> {
     table.get(key)?.as_str()
+}
+
+fn is_referral(table: &Table, address: SocketAddr, nqn: Option<&str>) -> bool {
+    let discovery = Nqn::discovery();
+    let nqn_of = |nqn: Option<&str>| nqn.unwrap_or(discovery.raw()).to_owned();
+    is_listener(table, address.ip(), address.port()) && nqn_of(text_of(table, "nqn")) == nqn_of(nqn)
 }
 
 fn is_listener(table: &Table, address: IpAddr, port: u16) -> bool {

@@ -21,6 +21,8 @@ pub(crate) struct File {
     pub(crate) marking: MarkingTable,
     /// The addresses that hosts connect to.
     pub(crate) listener: Vec<ListenerTable>,
+    /// Other discovery services, which hosts that ask this one are referred to.
+    pub(crate) referral: Vec<ReferralTable>,
     /// What hosts connect to: a name, who may use it, and its disks.
     pub(crate) subsystem: Vec<SubsystemTable>,
 }
@@ -207,6 +209,21 @@ pub(crate) struct AnaGroupTable {
         "enum" = ["optimized", "non-optimized", "inaccessible", "persistent-loss", "change"]
     ))]
     pub(crate) state: Option<String>,
+}
+
+/// Another discovery service, over RDMA, which hosts are referred to.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["address"]))]
+pub(crate) struct ReferralTable {
+    /// Its IPv4 or IPv6 address. Required.
+    pub(crate) address: Option<String>,
+    /// Its port (TRSVCID).
+    #[schemars(range(min = 1, max = 65535), extend("default" = 4420))]
+    pub(crate) port: Option<i64>,
+    /// Its name, if that is not the one that all discovery services have.
+    #[schemars(extend("default" = "nqn.2014-08.org.nvmexpress.discovery"))]
+    pub(crate) nqn: Option<String>,
 }
 
 /// What hosts connect to: a name, who may use it, and its disks.

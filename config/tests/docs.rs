@@ -39,6 +39,7 @@ fn the_guide_has_every_key_and_its_default() {
         ("### `[marking]`", "MarkingTable"),
         ("### `[[listener]]`", "ListenerTable"),
         ("### `[[listener.ana_group]]`", "AnaGroupTable"),
+        ("### `[[referral]]`", "ReferralTable"),
         ("### `[[subsystem]]`", "SubsystemTable"),
         ("### `[[subsystem.host]]`", "HostTable"),
         ("### `[[subsystem.namespace]]`", "NamespaceTable"),

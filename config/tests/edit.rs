@@ -85,6 +85,7 @@ fn removals_keep_comments_about_other_things() {
             provider: None,
             ana: None,
             pkey: None,
+            port_id: None,
         })
         .unwrap();
     assert_eq!(parsed(&draft).listeners[0].port, 4421);

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Backing, BlockSize, Config, Flags, ImageSpec, LogFormat, Provider, Reactors,
+    Access, Backing, BlockSize, Config, Flags, ImageSpec, LogFormat, Nqn, Provider, Reactors,
 };
 use cairn_rdma::PKey;
 
@@ -69,6 +69,9 @@ fn every_value_arrives() {
     let allowed = allowed.map(|host| listener.allows(host.parse().unwrap()));
     assert_eq!(allowed, [true, true, false, false]);
 
+    let referral = &config.referrals[0];
+    assert_eq!(referral.address.to_string(), "192.0.2.2:4420");
+    assert_eq!(referral.nqn, Nqn::discovery());
     let subsystem = &config.subsystems[0];
     assert_eq!(subsystem.nqn.raw(), "nqn.2024-01.com.example:everything");
     assert_eq!(

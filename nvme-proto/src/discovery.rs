@@ -51,6 +51,15 @@ pub struct Exported {
     pub hosts: HostAccess,
 }
 
+/// Another discovery service, which discovery refers hosts to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Referral {
+    /// Where.
+    pub address: SocketAddr,
+    /// SUBNQN: [`Nqn::discovery`], or one of its own.
+    pub nqn: Nqn,
+}
+
 /// TREQ: a secure channel is not required (01b would be "required"), and bit 2:
 /// a Connect may disable SQ flow control.
 const TREQ: u8 = 0b10 | 1 << 2;
@@ -69,6 +78,7 @@ pub(crate) struct DiscoveryLog {
     genctr: u64,
     listeners: Vec<Listener>,
     exported: Vec<Exported>,
+    referrals: Vec<Referral>,
 }
 
 /// The log as one host sees it: every listener it may reach leads to every
@@ -77,6 +87,7 @@ struct View<'a> {
     listeners: Vec<(&'a Listener, IpAddr)>,
     /// `None` for this very discovery subsystem.
     subsystems: Vec<Option<&'a Nqn>>,
+    referrals: &'a [Referral],
 }
 
 /// One line of the log.
@@ -95,6 +106,16 @@ impl DiscoveryLog {
         (self.listeners, self.exported) = (listeners, exported);
         self.genctr += 1;
         true
+    }
+
+    /// Sets which other services there are; whether that is a change.
+    pub(crate) fn refer(&mut self, referrals: Vec<Referral>) -> bool {
+        let is_news = self.referrals != referrals;
+        if is_news {
+            self.referrals = referrals;
+            self.genctr += 1;
+        }
+        is_news
     }
 
     /// Bytes of the page as this host sees it.
@@ -116,6 +137,12 @@ impl DiscoveryLog {
             }
             at += ENTRY_BYTES;
         }
+        for referral in view.referrals {
+            if page.shows(at, ENTRY_BYTES) {
+                page.put(at, referral.entry().as_bytes());
+            }
+            at += ENTRY_BYTES;
+        }
     }
 
     fn view(&self, host: &Host, local: Option<LocalEnd>) -> View<'_> {
@@ -132,6 +159,7 @@ impl DiscoveryLog {
         View {
             listeners: listeners.collect(),
             subsystems: core::iter::once(None).chain(subsystems).collect(),
+            referrals: &self.referrals,
         }
     }
 }
@@ -139,7 +167,8 @@ impl DiscoveryLog {
 impl<'a> View<'a> {
     /// NUMREC.
     fn entries(&self) -> u64 {
-        self.listeners.len() as u64 * self.subsystems.len() as u64
+        let routes = self.listeners.len() as u64 * self.subsystems.len() as u64;
+        routes + self.referrals.len() as u64
     }
 
     fn routes(&self) -> impl Iterator<Item = Route<'a>> {
@@ -165,22 +194,8 @@ fn reachable(listening: IpAddr, local: Option<IpAddr>) -> Option<IpAddr> {
 
 impl Route<'_> {
     fn entry(&self) -> DiscoveryEntry {
-        let mut entry = DiscoveryEntry::new_zeroed();
-        entry.trtype = TransportType::RDMA.0;
-        entry.adrfam = match self.traddr {
-            IpAddr::V4(_) => AddressFamily::IPV4.0,
-            IpAddr::V6(_) => AddressFamily::IPV6.0,
-        };
-        entry.treq = TREQ;
+        let mut entry = entry_at(self.traddr, self.listener.address.port());
         entry.portid.set(self.listener.portid);
-        entry.cntlid.set(CNTLID_DYNAMIC);
-        entry.asqsz.set(ASQSZ);
-        write_text(
-            &mut entry.trsvcid,
-            b' ',
-            format_args!("{}", self.listener.address.port()),
-        );
-        write_text(&mut entry.traddr, b' ', format_args!("{}", self.traddr));
         match self.subsystem {
             Some(nqn) => {
                 entry.subtype = SubsystemType::NVM.0;
@@ -193,16 +208,49 @@ impl Route<'_> {
                 entry.eflags.set(Eflags(0).with_epcsd(true).0);
             }
         }
-        let mut tsas = RdmaTsas::new_zeroed();
-        tsas.qptype = RdmaTsas::QPTYPE_CONNECTED;
-        tsas.prtype = self.listener.provider.0;
-        tsas.cms = RdmaTsas::CMS_RDMA_IP_CM;
+        let mut tsas = tsas_of(self.listener.provider);
         if self.listener.pkey != PKEY_DEFAULT {
             tsas.pkey.set(self.listener.pkey);
         }
         entry.tsas.copy_from_slice(tsas.as_bytes());
         entry
     }
+}
+
+impl Referral {
+    fn entry(&self) -> DiscoveryEntry {
+        let mut entry = entry_at(self.address.ip(), self.address.port());
+        entry.subtype = SubsystemType::DISCOVERY_REFERRAL.0;
+        entry.subnqn = self.nqn.encode();
+        entry
+            .tsas
+            .copy_from_slice(tsas_of(RdmaProvider::NONE).as_bytes());
+        entry
+    }
+}
+
+/// What entries of all kinds have in common.
+fn entry_at(traddr: IpAddr, port: u16) -> DiscoveryEntry {
+    let mut entry = DiscoveryEntry::new_zeroed();
+    entry.trtype = TransportType::RDMA.0;
+    entry.adrfam = match traddr {
+        IpAddr::V4(_) => AddressFamily::IPV4.0,
+        IpAddr::V6(_) => AddressFamily::IPV6.0,
+    };
+    entry.treq = TREQ;
+    entry.cntlid.set(CNTLID_DYNAMIC);
+    entry.asqsz.set(ASQSZ);
+    write_text(&mut entry.trsvcid, b' ', format_args!("{port}"));
+    write_text(&mut entry.traddr, b' ', format_args!("{traddr}"));
+    entry
+}
+
+fn tsas_of(provider: RdmaProvider) -> RdmaTsas {
+    let mut tsas = RdmaTsas::new_zeroed();
+    tsas.qptype = RdmaTsas::QPTYPE_CONNECTED;
+    tsas.prtype = provider.0;
+    tsas.cms = RdmaTsas::CMS_RDMA_IP_CM;
+    tsas
 }
 
 /// Writes text into a field that is long enough for it, and fills up the rest.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use cairn_config::{Log, LogFormat};
 use rustix::fs::fstat;
 use tracing::{Level, Metadata};
+use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
 use tracing_subscriber::util::SubscriberInitExt;
@@ -24,6 +25,12 @@ impl LogFilter {
     pub(crate) fn directives(&self) -> String {
         let directives = self.directives.lock();
         directives.unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// The most verbose level that any line is written at.
+    pub(crate) fn most(&self) -> LevelFilter {
+        let most = self.handle.with_current(EnvFilter::max_level_hint);
+        most.ok().flatten().unwrap_or(LevelFilter::TRACE)
     }
 
     /// Sets them.

@@ -10,6 +10,7 @@ mod marking;
 mod metrics;
 mod namespace;
 mod rbd;
+mod referral;
 mod subsystem;
 mod target;
 
@@ -55,6 +56,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
             control.socket != ControlSocket::Off && file.control.socket.is_some(),
         ),
         control,
+        referrals: referral::check(check, &root.key("referral"), &file.referral),
         subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),
     }
 }

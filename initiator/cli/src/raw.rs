@@ -24,7 +24,7 @@ use super::{CALLER, Result};
 
 /// How long anything may take.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long a wait spins before it sleeps, as [`crate::Host`] does.
+/// How long a wait spins before it sleeps, as [`cairn_initiator::Host`] does.
 const SPIN: Duration = Duration::from_micros(50);
 /// Bytes of one message at most.
 pub(super) const MESSAGE_BYTES: usize = 4096;

@@ -5,7 +5,7 @@ use alloc::vec::Vec;
 use super::{Health, HostAccess, Kind, Subsystem};
 use crate::ana::AnaStates;
 use crate::controller::{Action, Controller, Termination};
-use crate::discovery::{Exported, Listener};
+use crate::discovery::{Exported, Listener, Referral};
 use crate::namespace::{Namespace, NamespaceError};
 use crate::wire::aen::AsyncEvent;
 
@@ -153,6 +153,18 @@ impl Subsystem {
             "log page 70h is discovery's"
         );
         if self.common.discovery.set(listeners, exported) {
+            self.raise(AsyncEvent::NOTICE_DISCOVERY_CHANGED, actions);
+        }
+    }
+
+    /// Sets which other discovery services hosts are referred to. A change is an event, too.
+    pub fn set_referrals(&mut self, referrals: Vec<Referral>, actions: &mut Vec<Action>) {
+        assert_eq!(
+            self.common.kind,
+            Kind::Discovery,
+            "log page 70h is discovery's"
+        );
+        if self.common.discovery.refer(referrals) {
             self.raise(AsyncEvent::NOTICE_DISCOVERY_CHANGED, actions);
         }
     }

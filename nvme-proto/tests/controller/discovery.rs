@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use nvme_proto::ana::AnaStates;
 use nvme_proto::controller::{Action, ConnectRequest, Termination};
-use nvme_proto::discovery::{Exported, Listener, LocalEnd};
+use nvme_proto::discovery::{Exported, Listener, LocalEnd, Referral};
 use nvme_proto::subsystem::{Arrival, HostAccess, Subsystem};
 use nvme_proto::wire::aen::AsyncEvent;
 use nvme_proto::wire::identify::{Cns, IdentifyController};
@@ -169,6 +169,50 @@ fn a_change_is_a_new_generation_and_an_event_for_who_stays() {
     let (next_genctr, next_entries) = discover(&mut rig);
     assert_eq!(next_genctr, genctr + 1);
     assert_eq!((entries.len(), next_entries.len()), (2, 1));
+}
+
+#[test]
+fn referrals_follow_the_routes_and_are_events() {
+    let mut rig = small();
+    rig.succeed(set_features(0x0b, 1 << 31));
+    rig.park_aer();
+    let (genctr, routes) = discover(&mut rig);
+    let referral = |address: &str, name: &str| Referral {
+        address: address.parse().unwrap(),
+        nqn: nqn(name),
+    };
+    let referrals = vec![
+        referral("192.0.2.9:8009", DISCOVERY_NQN),
+        referral("[2001:db8::9]:4420", "nqn.2026-01.org.example:discovery"),
+    ];
+    rig.subsystem
+        .set_referrals(referrals.clone(), &mut rig.actions);
+    assert_eq!(rig.take_actions().len(), 1, "an event");
+    rig.subsystem.set_referrals(referrals, &mut rig.actions);
+    assert_eq!(rig.take_actions(), [], "nothing changed");
+    let (next_genctr, entries) = discover(&mut rig);
+    assert_eq!(next_genctr, genctr + 1);
+    let shown: Vec<_> = entries[routes.len()..]
+        .iter()
+        .map(|entry| {
+            assert_eq!((entry.subtype, entry.trtype), (1, 1));
+            assert_eq!((entry.cntlid.get(), entry.eflags.get()), (0xffff, 0));
+            let at = (text(&entry.traddr), text(&entry.trsvcid));
+            (entry.adrfam, at, text(&entry.subnqn))
+        })
+        .collect();
+    let at = |address: &str, port: &str| (address.to_string(), port.to_string());
+    assert_eq!(
+        shown,
+        [
+            (1, at("192.0.2.9", "8009"), DISCOVERY_NQN.to_string()),
+            (
+                2,
+                at("2001:db8::9", "4420"),
+                "nqn.2026-01.org.example:discovery".to_string()
+            ),
+        ]
+    );
 }
 
 #[test]

@@ -190,12 +190,8 @@ impl Watcher {
         let thread = std::thread::Builder::new()
             .name(format!("verbs {}", subscribers.device))
             .spawn(move || {
-                let work = || watch(&context, &channel, sentinel, &subscribers, &stopped);
-                if confine_part(Part::Device, work).is_none() {
-                    // Nothing watches the device any more. Once its endpoints have released
-                    // it, the next connection opens it anew.
-                    confine_part(Part::Device, || subscribers.device_removed());
-                }
+                let watch = || watch(&context, &channel, sentinel, &subscribers, &stopped);
+                removed_by_panic(&subscribers, watch);
             })
             .map_err(|error| explain::os("pthread_create", error))?;
         Ok(Self {
@@ -212,6 +208,14 @@ impl Drop for Watcher {
             // Its panics are confined.
             let _ = thread.join();
         }
+    }
+}
+
+/// Reports the device as removed if `watch` panics: nothing watches it any more. Once its
+/// endpoints have released it, the next connection opens it anew.
+fn removed_by_panic(subscribers: &Subscribers, watch: impl FnOnce()) {
+    if confine_part(Part::Device, watch).is_none() {
+        confine_part(Part::Device, || subscribers.device_removed());
     }
 }
 
@@ -252,5 +256,24 @@ fn watch(
             wait_readable([stop.fd()], None);
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watcher_that_panics_takes_its_device_away() {
+        let subscribers = Subscribers::new("example".to_owned());
+        let mailbox = subscribers.subscribe().unwrap();
+        removed_by_panic(&subscribers, || {});
+        assert!(!subscribers.is_removed() && mailbox.is_empty());
+        removed_by_panic(&subscribers, || panic!("on purpose"));
+        assert!(subscribers.is_removed());
+        assert!(matches!(mailbox.take(), Some(DeviceEvent::Removed)));
+        assert!(mailbox.is_empty(), "reported once");
+        let later = subscribers.subscribe().unwrap();
+        assert!(matches!(later.take(), Some(DeviceEvent::Removed)));
     }
 }

@@ -14,6 +14,10 @@ use cairn_rdma::wake::Wake;
 /// How long an idle worker stays.
 const IDLE: Duration = Duration::from_secs(5);
 
+/// How a job ends that panicked: what it has done before that is unknown. No system call of a job
+/// ends so.
+pub(crate) const FATE_UNKNOWN: i32 = libc::ENOTRECOVERABLE;
+
 /// What a job returns, as an operation of a ring does: bytes, or an errno.
 pub(crate) type Ended = Result<u32, i32>;
 
@@ -161,9 +165,8 @@ impl<J: Job> Shared<J> {
         while !state.closed {
             if let Some((tag, job)) = state.jobs.pop_front() {
                 drop(state);
-                // What it has done before a panic is unknown: that is an error of the disk.
                 let ended = confine_part(Part::Disk, || job.run());
-                let ended = ended.unwrap_or(Outcome::Ended(Err(libc::EIO)));
+                let ended = ended.unwrap_or(Outcome::Ended(Err(FATE_UNKNOWN)));
                 state = self.state();
                 self.end(&mut state, tag, ended);
                 continue;
@@ -235,7 +238,7 @@ mod tests {
         let workers = Workers::new().unwrap();
         for tag in 0..3 {
             begin(&workers, 2 * tag, || panic!("on purpose"));
-            assert_eq!(next(&workers), (2 * tag, Err(libc::EIO)));
+            assert_eq!(next(&workers), (2 * tag, Err(FATE_UNKNOWN)));
             begin(&workers, 2 * tag + 1, || Ok(1));
             assert_eq!(next(&workers), (2 * tag + 1, Ok(1)));
         }

@@ -61,6 +61,16 @@ impl Cluster {
         Ok(this)
     }
 
+    /// That of no cluster.
+    #[cfg(test)]
+    pub(crate) fn none(functions: &'static Functions) -> Self {
+        Self {
+            functions,
+            cluster: null_mut(),
+            pool: null_mut(),
+        }
+    }
+
     fn configure(&self, spec: &Spec) -> Result<(), OpenError> {
         let conf = spec.conf.as_deref().map(c_path).transpose()?;
         let path = conf.as_ref().map_or(std::ptr::null(), |path| path.as_ptr());

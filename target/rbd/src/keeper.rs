@@ -314,3 +314,91 @@ extern "C" fn notified(
         );
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicPtr, AtomicU32};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::cluster::Cluster;
+    use crate::sys::{Functions, Image, UpdateCallback};
+
+    /// Closes and watches of the library below.
+    static CLOSED_IMAGES: AtomicU32 = AtomicU32::new(0);
+    static WATCHER: AtomicPtr<c_void> = AtomicPtr::new(std::ptr::null_mut());
+
+    unsafe extern "C" fn watch(
+        _: Image,
+        handle: *mut u64,
+        _: UpdateCallback,
+        argument: *mut c_void,
+    ) -> c_int {
+        // SAFETY: the caller lends it.
+        unsafe { *handle = 7 };
+        WATCHER.store(argument, Ordering::Relaxed);
+        0
+    }
+
+    unsafe extern "C" fn unwatch(_: Image, handle: u64) -> c_int {
+        assert_eq!(handle, 7);
+        WATCHER.store(std::ptr::null_mut(), Ordering::Relaxed);
+        0
+    }
+
+    unsafe extern "C" fn size(_: Image, bytes: *mut u64) -> c_int {
+        // SAFETY: the caller lends it.
+        unsafe { *bytes = 1 << 20 };
+        0
+    }
+
+    unsafe extern "C" fn flushed(_: *mut c_void) -> c_int {
+        0
+    }
+
+    unsafe extern "C" fn close(_: Image) -> c_int {
+        CLOSED_IMAGES.fetch_add(1, Ordering::Relaxed);
+        0
+    }
+
+    /// All commands of the image fail from then on, and it is closed when nothing uses it.
+    #[test]
+    fn a_keeper_that_panics_fails_its_image_and_closes_it() {
+        let functions: &'static Functions = Box::leak(Box::new(Functions {
+            rbd_update_watch: watch,
+            rbd_update_unwatch: unwatch,
+            rbd_get_size: size,
+            rados_watch_flush: flushed,
+            rbd_close: close,
+            ..Functions::none()
+        }));
+        let open = Open {
+            functions,
+            image: std::ptr::dangling_mut(),
+            cluster: Cluster::none(functions),
+        };
+        let state: Arc<State> = Arc::default();
+        let panics = || cairn_rdma::panics::Panics::new(true).of_part(Part::Image);
+        let before = panics();
+        let on_change = Box::new(|| panic!("on purpose"));
+        let name = "a keeper that panics";
+        let notes = start(open, name.to_owned(), None, Arc::clone(&state), on_change).unwrap();
+        assert_eq!(state.failure.load(Ordering::Relaxed), 0);
+
+        updated(WATCHER.load(Ordering::Relaxed));
+        // It panics as it says that it failed, too.
+        let deadline = Instant::now() + Duration::from_secs(30);
+        while panics() < before + 2 {
+            assert!(Instant::now() < deadline, "it has not panicked");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        assert_eq!(state.failure.load(Ordering::Relaxed), libc::EIO);
+        assert_eq!(CLOSED_IMAGES.load(Ordering::Relaxed), 0);
+
+        note_close(name);
+        notes.send(Note::Close).unwrap();
+        wait_for_close(name).unwrap();
+        assert_eq!(CLOSED_IMAGES.load(Ordering::Relaxed), 1);
+        assert!(WATCHER.load(Ordering::Relaxed).is_null());
+    }
+}

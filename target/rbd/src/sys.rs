@@ -55,6 +55,19 @@ macro_rules! table {
         }
 
         impl Functions {
+            /// Those of a library of which nothing may be called.
+            #[cfg(test)]
+            pub(crate) fn none() -> Self {
+                Self {
+                    $($($name: {
+                        unsafe extern "C" fn none($(_: $argument),*) -> $result {
+                            unreachable!(stringify!($name))
+                        }
+                        none
+                    },)*)*
+                }
+            }
+
             /// Finds all of them.
             fn find($($library: &'static Library),*) -> Result<Self, libloading::Error> {
                 // SAFETY: the types are those of the libraries' headers.

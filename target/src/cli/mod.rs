@@ -4,6 +4,7 @@
 //! Everything else goes to stderr.
 
 mod announce;
+mod convert;
 mod diagnosis;
 mod key;
 mod notify;
@@ -63,6 +64,12 @@ enum Command {
     /// Makes secrets for DH-HMAC-CHAP, and checks them
     #[command(subcommand)]
     Key(key::Key),
+    /// Prints a configuration that does what another target's does
+    #[command(subcommand)]
+    Import(convert::Import),
+    /// Prints a configuration for another target
+    #[command(subcommand)]
+    Export(convert::Export),
     /// Prints the JSON schema of configuration files
     Schema,
     /// Prints the completion script for a shell
@@ -173,6 +180,8 @@ pub fn main() -> ExitCode {
         Command::Top(top) => top::run(&top),
         Command::Steer(steer) => steer::run(&steer),
         Command::Key(key) => key::run(&key),
+        Command::Import(import) => convert::import(&import),
+        Command::Export(export) => convert::export(&export),
         Command::Schema => {
             print_line(cairn_config::schema().trim_end());
             Ok(())

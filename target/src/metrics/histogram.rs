@@ -137,6 +137,11 @@ impl Times {
         self.sum_ns += other.sum_ns;
     }
 
+    /// All times together.
+    pub(crate) fn sum_ns(&self) -> u64 {
+        self.sum_ns
+    }
+
     /// Whether nothing was recorded.
     pub(crate) fn is_empty(&self) -> bool {
         self.counts.iter().all(|&count| count == 0)

@@ -11,5 +11,5 @@ pub(crate) mod io;
 pub(crate) mod reactor;
 
 pub(crate) use counter::Counter;
-pub(crate) use io::{HostTotals, NamespaceCounters, Op, QueueCounters, StageTimes};
+pub(crate) use io::{Class, HostTotals, NamespaceCounters, Op, QueueCounters, StageTimes};
 pub(crate) use reactor::{DeviceCounters, Doing, ReactorCounters};

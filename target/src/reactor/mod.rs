@@ -3,7 +3,7 @@
 //! Each round it takes what its devices and its ring have finished, moves the
 //! requests on, and posts what came of it: receives first, then sends, one chain
 //! for each queue pair, then block I/O in one system call. Without work it polls
-//! on for a while ([`idle`]) and then sleeps, in its ring and nowhere else.
+//! on for a while ([`cairn_disk::Idle`]) and then sleeps, in its ring and nowhere else.
 //!
 //! Its state has four owners: [`Queues`] (devices, queue pairs, requests), [`Io`] (ring,
 //! buffers, disks), [`Control`] (mailbox, registry) and [`Time`]. A function of the I/O path

@@ -170,8 +170,15 @@ impl Control {
                 hosts: super::export::hosts(&subsystem.access),
             });
         let (listeners, exported) = (listeners.collect(), exported.collect());
+        let referrals = self.config.referrals.iter();
+        let referrals = referrals.map(|referral| discovery::Referral {
+            address: referral.address,
+            nqn: referral.nqn,
+        });
+        let referrals = referrals.collect();
         self.discovery.administer(|subsystem, actions| {
             subsystem.set_discovery(listeners, exported, actions);
+            subsystem.set_referrals(referrals, actions);
         });
     }
 }

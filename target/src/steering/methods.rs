@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Facts, Job, Kind, Known, Pending, of_edit, stopped};
 use super::parameters::{
-    AnyHost, ControllerOf, HostOf, ListenerAt, LogSet, Named, NamespaceAdd, NamespaceOf, Nothing,
-    SubsystemAdd, read,
+    AnyHost, ControllerOf, HostOf, ListenerAt, LogSet, MethodsOf, Named, NamespaceAdd, NamespaceOf,
+    Nothing, SubsystemAdd, read,
 };
 use super::source::Source;
 use super::spdk;
@@ -140,7 +140,10 @@ impl Methods {
                 Ok(views::status(&picture, &self.facts(), &self.source))
             }
             "rpc_get_methods" => {
-                let all = NAMES.iter().chain(&spdk::NAMES).chain(&spdk::MORE_NAMES);
+                let MethodsOf { current, .. } = read(params)?;
+                let all = NAMES.iter().chain(spdk::NAMES);
+                // What loads a saved configuration starts the target as long as it can.
+                let all = all.filter(|name| !(current && spdk::AT_START.contains(name)));
                 Ok(all.copied().collect())
             }
             "cairn_reload" => self.reload(params).await,
@@ -352,6 +355,7 @@ impl Methods {
             provider: at.provider,
             ana: at.ana,
             pkey: None,
+            port_id: None,
         };
         self.change(Kind::Grows, move |stage| {
             stage.draft.add_listener(&new).map_err(of_edit)?;

@@ -115,3 +115,14 @@ pub(super) struct Drain {
 pub(super) struct LogSet {
     pub(super) filter: String,
 }
+
+/// Which methods.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MethodsOf {
+    /// Only those that can be called now.
+    #[serde(default)]
+    pub(super) current: bool,
+    #[serde(rename = "include_aliases")]
+    pub(super) _include_aliases: Option<bool>,
+}

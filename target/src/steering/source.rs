@@ -91,6 +91,7 @@ impl Source {
                 provider: None,
                 ana: None,
                 pkey: self.flags.pkey.map(|pkey| pkey.bits()),
+                port_id: None,
             })?;
         }
         for subsystem in &config.subsystems {

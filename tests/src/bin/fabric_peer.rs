@@ -7,6 +7,7 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
@@ -51,6 +52,9 @@ enum Role {
         /// Answer by SEND with invalidate of this key, which no region has
         #[arg(long)]
         invalidate: Option<u32>,
+        /// Panic on the listener's thread over this connection request, counted from 1
+        #[arg(long)]
+        panic_at: Option<u32>,
     },
     /// Connect, and send messages that are to come back
     Ask {
@@ -81,14 +85,25 @@ fn main() -> Result<ExitCode> {
         ..QpOptions::default()
     };
     match arguments.role {
-        Role::Answer { at, invalidate } => {
+        Role::Answer {
+            at,
+            invalidate,
+            panic_at,
+        } => {
             let (sender, events) = crossbeam_channel::unbounded();
             let options = ListenOptions {
                 address: at,
                 backlog: 8,
                 pkey: arguments.pkey,
             };
-            let sink = Box::new(move |event| drop(sender.send(event)));
+            let requests = AtomicU32::new(0);
+            let sink = Box::new(move |event| {
+                if matches!(event, ListenerEvent::Request(_)) {
+                    let number = requests.fetch_add(1, Ordering::Relaxed) + 1;
+                    assert!(panic_at != Some(number), "on purpose");
+                }
+                drop(sender.send(event));
+            });
             let listener = provider.listen(&options, sink)?;
             println!("listening {}", listener.local_addr());
             answer(&events, &qp, invalidate)

@@ -211,12 +211,13 @@ impl Drop for FaultyDisk {
         self.end_faults();
         self.fail_waiting(libc::EIO);
         unmount(self.place.path());
+        // Before the threads end, and with them its input: it would unmount the next disk here.
+        let _ = self.caretaker.kill();
+        let _ = self.caretaker.wait();
         self.server.close();
         for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
-        let _ = self.caretaker.kill();
-        let _ = self.caretaker.wait();
     }
 }
 

@@ -11,11 +11,12 @@ use cairn_tests::harness::{Scratch, namespace};
 use cairn_tests::load::Load;
 use cairn_tests::process::TargetProcess;
 
+use crate::patience::Patience;
 use crate::resources::Resources;
 
 /// Of each disk; the load uses half of it.
 const DISK_BYTES: u64 = 4 << 20;
-/// For all that a round held to come back.
+/// For all that a round held to come back, while this process is not kept from running.
 const PATIENCE: Duration = Duration::from_secs(40);
 
 pub(crate) struct Bed {
@@ -56,7 +57,7 @@ impl Bed {
         let mut load = Load::new(disk);
         load.run(500);
         load.drain();
-        rest(&mut load);
+        rest(&mut load, &mut Patience::new(Instant::now(), PATIENCE));
         let quiet = Self::resources(&targets);
         Some(Self {
             shared,
@@ -69,11 +70,23 @@ impl Bed {
     }
 
     fn resources(targets: &[TargetProcess; 2]) -> [Resources; 3] {
-        [
-            Resources::of_target(&targets[0]),
-            Resources::of_target(&targets[1]),
-            Resources::of_process("self"),
-        ]
+        let [first, second] = targets.each_ref().map(Resources::of_target);
+        [first, second, Resources::of_process("self")]
+    }
+
+    /// The same, while the host is polled: a target that is slow to report must not cost it its
+    /// connections.
+    fn resources_meanwhile(&mut self, patience: &mut Patience) -> [Resources; 3] {
+        let Self { targets, load, .. } = self;
+        let [first, second] = std::thread::scope(|scope| {
+            let targets = &*targets;
+            let worker = scope.spawn(move || targets.each_ref().map(Resources::of_target));
+            poll_until(load, patience, |_| worker.is_finished());
+            worker
+                .join()
+                .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        });
+        [first, second, Resources::of_process("self")]
     }
 
     /// The load goes on while other hosts do this on a thread of their own.
@@ -103,20 +116,19 @@ impl Bed {
         });
         self.load.run(100);
         self.load.verify();
-        rest(&mut self.load);
-        let deadline = Instant::now() + PATIENCE;
+        let mut patience = Patience::new(Instant::now(), PATIENCE);
         loop {
-            let now = Self::resources(&self.targets);
+            rest(&mut self.load, &mut patience);
+            let now = self.resources_meanwhile(&mut patience);
             let mut pairs = now.iter().zip(&self.quiet);
             if pairs.all(|(now, before)| now.is_back_at(before)) {
                 return;
             }
             assert!(
-                Instant::now() < deadline,
-                "not all came back: {now:#?}, and at first {:#?}",
+                !patience.is_over(),
+                "not all came back: {now:#?}, and at first {:#?}; {patience}",
                 self.quiet
             );
-            rest(&mut self.load);
         }
     }
 
@@ -134,11 +146,22 @@ impl Bed {
 }
 
 /// A moment without I/O: the last answers are acknowledged, keep alives go on.
-fn rest(load: &mut Load) {
+fn rest(load: &mut Load, patience: &mut Patience) {
     let end = Instant::now() + Duration::from_millis(100);
-    while Instant::now() < end {
-        if !load.disk.poll(Instant::now()) {
-            load.disk.sleep(end).expect("the host can sleep");
+    poll_until(load, patience, |now| now >= end);
+}
+
+/// Keeps the host alive until then.
+fn poll_until(load: &mut Load, patience: &mut Patience, mut is_over: impl FnMut(Instant) -> bool) {
+    loop {
+        let now = Instant::now();
+        patience.look(now);
+        if is_over(now) {
+            return;
+        }
+        if !load.disk.poll(now) {
+            let wake = now + Duration::from_millis(10);
+            load.disk.sleep(wake).expect("the host can sleep");
         }
     }
 }

@@ -13,6 +13,7 @@
 
 mod bed;
 mod connects;
+mod patience;
 mod resources;
 mod round;
 

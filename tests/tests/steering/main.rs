@@ -2,10 +2,12 @@
 //! strangers at it can do.
 
 mod changes;
+mod convert;
 mod crowd;
 mod drain;
 mod log;
 mod missing;
 mod spdk;
+mod spdk_saved;
 mod strangers;
 mod target;

@@ -201,7 +201,17 @@ fn spdks_own_client_builds_a_subsystem() {
          assert c.nvmf_create_subsystem(nqn=nqn, allow_any_host=True)\n\
          assert c.nvmf_subsystem_add_ns(nqn=nqn, namespace=dict(bdev_name='Malloc0')) == 1\n\
          assert c.nvmf_get_subsystems(nqn=nqn)[0]['namespaces'][0]['name'] == 'Malloc0'\n\
-         assert c.nvmf_delete_subsystem(nqn=nqn)\n",
+         import io\n\
+         from spdk.rpc.config import load_config, save_config\n\
+         saved = io.StringIO()\n\
+         save_config(c, saved)\n\
+         assert c.nvmf_delete_subsystem(nqn=nqn)\n\
+         assert c.nvmf_delete_subsystem(nqn='{NQN}')\n\
+         assert c.bdev_malloc_delete(name='Malloc0')\n\
+         saved.seek(0)\n\
+         load_config(c, saved)\n\
+         assert c.nvmf_get_subsystems(nqn=nqn)[0]['namespaces'][0]['name'] == 'Malloc0'\n\
+         assert c.bdev_get_iostat(names=['Malloc0'])['bdevs'][0]['num_read_ops'] == 0\n",
         target.socket().display(),
     );
     let output = Command::new("python3")

@@ -27,5 +27,5 @@ start_nvmet() {
 # From here on hosts can connect.
 open_nvmet() { ln -s "$NVMET/subsystems/$NQN" "$NVMET/ports/1/subsystems/$NQN"; }
 
-# Its controllers end, and nobody listens any more. The data stays.
+# Its controllers end, and its listeners close. The data stays.
 close_nvmet() { rm "$NVMET/ports/1/subsystems/$NQN"; }

@@ -1,6 +1,6 @@
 # What every scenario stands on: narration, assertions, bounded waits, clean-up.
 #
-# Sourced, never run. A scenario is a story told by `step` and `say`, made of commands that must
+# Sourced, never run. A scenario is a list of commands, with `step` and `say` between them, that must
 # succeed (set -e) and of assertions that say what was expected. The first failure ends it.
 
 LIB=${LIB:-/cairn/tests/lib}
@@ -16,6 +16,8 @@ OUT=${OUT:-/cairn/out}
 . "$LIB/disk.sh"
 # shellcheck source=nvmet.sh
 . "$LIB/nvmet.sh"
+# shellcheck source=nfs.sh
+. "$LIB/nfs.sh"
 
 begin_scenario() {
     set -Eeuo pipefail

@@ -12,7 +12,8 @@ setup_rxe
 start_target --export "$(make_backing_file disk 128M)" --export mem:64M
 mark_kernel_log
 connect_and_wait 1 2
-start_verified_io "$(namespace_device 1)"
+# At a rate, so that most of the emulated processor is left for the peers.
+start_verified_io "$(namespace_device 1)" --rate_iops=200,200
 
 step "Bad peers"
 mapfile -t cases < <(cairn-bad-peer --list | awk '{ print $1 }')

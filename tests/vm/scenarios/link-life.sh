@@ -293,7 +293,7 @@ before=$(cat /sys/class/net/bond0/address)
 ip link set bond0 type bond active_slave cable2
 [ "$(cat /sys/class/net/bond0/address)" != "$before" ] || fail "the bond kept its MAC"
 wait_for 20 "the listener to hear of it" heard 1 "listener down.*the address has moved to another RDMA device"
-# Queue pairs hear of it, too, unless a packet that the bond dropped has ended them before.
+# Queue pairs receive an error, too, unless a packet that the bond dropped has ended them before.
 bench_survives 1
 grep -oE 'qid=. reason="the (local address moved|transport gave up)' "$TARGET_LOG" | tail -n 2 || true
 

@@ -2,12 +2,17 @@
 # A target is stopped for longer than KATO while another takes over the disk: nothing it had received lands when it goes on.
 # vm: programs=cairn-target disk=48M timeout=240
 #
-# The disk is a block device, where the reactor itself submits each write.
+# One disk is a block device, where the reactor itself submits each write. The other one is a file on NFS,
+# where threads of the target do.
 
 OTHER_ADDR=192.168.77.3
 DISK=/dev/vdb
 # Without it the disk would have no name of its own.
 UUID='uuid="00000000-0000-4000-8000-00000000fa17"'
+# The folder of the NFS server, and where it is mounted.
+NFS_FOLDER=/srv/exported
+NFS_MOUNT=/mnt/nfs
+NFS_UUID='uuid="00000000-0000-4000-8000-00000000fa18"'
 KATO_S=5
 # For longer than KATO, and longer than the kernel's host takes to fail over.
 STOPPED_S=9
@@ -36,8 +41,13 @@ state_of() {
 path_is() { [ "$(state_of "$1")" = "$2" ]; }
 path_is_not() { ! path_is "$@"; }
 
-# copy_disk FILE: all blocks, past the page cache.
-copy_disk() { dd if="$DISK" of="$1" bs=1M iflag=direct status=none; }
+# copy_disk DISK FILE: all blocks; of a device past the page cache.
+copy_disk() {
+    case $1 in
+    /dev/*) dd if="$1" of="$2" bs=1M iflag=direct status=none ;;
+    *) cp --sparse=never "$1" "$2" ;;
+    esac
+}
 
 # blocks_that_differ FILE FILE
 blocks_that_differ() { cmp -l "$1" "$2" | awk '{ print int(($1 - 1) / 4096) }' | uniq; }
@@ -47,40 +57,45 @@ bytes_waiting() {
     in_soft_netns ss -Hnua "src $FABRIC_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'
 }
 
-# stop_and_take_over ROUND: target one stops under writes; its successor rewrites the whole disk.
+# stop_and_take_over NAME DISK NSID MIB: target one stops under writes; its successor rewrites the whole disk.
 stop_and_take_over() {
-    local stale before started
+    local name=$1 disk=$2 size=$4m device stale before started
+    device=$(namespace_device "$3")
     wait_for 60 "path one" path_is "$FABRIC_ADDR" live
     wait_for 20 "its ANA state" ana_is_optimized
     fio --name=stale --filename="$device" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k \
-        --iodepth=64 --size=40m --time_based --runtime=3600 --refill_buffers --eta=never \
-        --output="$OUT/fio-stale-$1.log" &
+        --iodepth=64 --size="$size" --time_based --runtime=3600 --refill_buffers --eta=never \
+        --output="$OUT/fio-stale-$name.log" &
     stale=$!
-    before=$(writes_done)
-    wait_for 20 "its writes" writes_reach $((before + 500))
+    before=$(writes_done "$device")
+    wait_for 20 "its writes" writes_reach "$device" $((before + 500))
+    WORKERS=$(workers_of "${PID_OF[one]}")
     kill -STOP "${PID_OF[one]}"
     started=$SECONDS
     say "target one is stopped"
     wait_for 30 "the host to give it up" path_is_not "$FABRIC_ADDR" live
-    before=$(writes_done)
-    wait_for 30 "its writes by the other path" writes_reach $((before + 500))
+    before=$(writes_done "$device")
+    wait_for 30 "its writes by the other path" writes_reach "$device" $((before + 500))
     kill -TERM "$stale"
     wait "$stale" || true
-    grep -q 'err= 0' "$OUT/fio-stale-$1.log" || fail "fio has failed: $(tail -n 5 "$OUT/fio-stale-$1.log")"
-    verified_fio "rewrite-$1" "$device" --rw=write --bs=64k --iodepth=8 --size=48m --end_fsync=1
-    copy_disk /tmp/before
+    grep -q 'err= 0' "$OUT/fio-stale-$name.log" || fail "fio has failed: $(tail -n 5 "$OUT/fio-stale-$name.log")"
+    verified_fio "rewrite-$name" "$device" --rw=write --bs=64k --iodepth=8 --size="$size" --end_fsync=1
+    copy_disk "$disk" /tmp/before
     assert_ge "bytes that wait in the sockets of the stopped target" "$(bytes_waiting)" 65536
     while [ $((SECONDS - started)) -lt "$STOPPED_S" ]; do sleep 0.2; done
     kill -CONT "${PID_OF[one]}"
     say "target one goes on, after $((SECONDS - started)) s"
     wait_for 60 "path one to come back" path_is "$FABRIC_ADDR" live
     assert_eq "what waited in its sockets" 0 "$(bytes_waiting)"
-    copy_disk /tmp/after
+    copy_disk "$disk" /tmp/after
     assert_eq "blocks that differ" "" "$(blocks_that_differ /tmp/before /tmp/after | paste -sd ' ')"
 }
 
-writes_done() { awk '{ print $5 }' "/sys/block/${device##*/}/stat"; }
-writes_reach() { [ "$(writes_done)" -ge "$1" ]; }
+# writes_done DEVICE
+writes_done() { awk '{ print $5 }' "/sys/block/${1##*/}/stat"; }
+writes_reach() { [ "$(writes_done "$1")" -ge "$2" ]; }
+# workers_of PID: a worker without work stays for five seconds.
+workers_of() { cat "/proc/$1/task"/*/comm | grep -cx worker || true; }
 ana_is_optimized() {
     local dir
     for dir in /sys/block/nvme*c*n*; do
@@ -95,22 +110,30 @@ step "Two targets, one disk, Linux with a path to each"
 setup_rxe_and_cable
 in_soft_netns ip addr add "$OTHER_ADDR/24" dev cable1
 use_soft_target
+mount_nfs "$NFS_FOLDER" "$NFS_MOUNT"
+truncate -s 16M "$NFS_FOLDER/disk"
 write_path_config /tmp/one.toml "$FABRIC_ADDR" 1 1-100 optimized "$DISK" "$UUID"
 write_path_config /tmp/two.toml "$OTHER_ADDR" 2 101-200 non-optimized "$DISK" "$UUID"
+for config in /tmp/one.toml /tmp/two.toml; do
+    printf '\n[[subsystem.namespace]]\nnsid = 2\nexport = "%s"\nblock_size = 4096\nshared = true\n%s\n' \
+        "$NFS_MOUNT/disk" "$NFS_UUID" >> "$config"
+done
 start_path one
 start_path two
 mark_kernel_log
 connect_path "$FABRIC_ADDR"
 connect_path "$OTHER_ADDR"
-wait_for 20 "the disk" namespace_device 1
+wait_for 20 "the device" namespace_device 1
+wait_for 20 "the file on NFS" namespace_device 2
 wait_for 20 "path two" path_is "$OTHER_ADDR" live
-device=$(namespace_device 1)
 
 step "The target in use is stopped, its successor writes, it goes on"
-stop_and_take_over 1
+stop_and_take_over device "$DISK" 1 48
 
-step "Once more"
-stop_and_take_over 2
+step "The same with the file on NFS"
+stop_and_take_over nfs "$NFS_FOLDER/disk" 2 16
+assert_ge "threads of target one that were writing to it" "$WORKERS" 1
+assert_ge "writes that they could hand over by io_submit" "$(cat /proc/sys/fs/aio-nr)" 1
 
 step "By either path the host reads what it wrote"
 assert_eq "I/O errors" 0 "$(count_in_kernel_news 'I/O error|I/O Error')"

@@ -9,7 +9,7 @@ start_responder() {
     wait_for 10 "the responder to listen" grep -q ':18515$' "$OUT/responder.log"
 }
 
-# told PATTERN: the responder has said so.
+# told PATTERN: the output of the responder has it.
 told() { grep -qE "$1" "$OUT/responder.log"; }
 
 # cable_bytes rx|tx: what has come to the host over the cable, and gone.

@@ -18,7 +18,7 @@ exchange() {
     nvme_disconnect
     wait_for 20 "the controller to go" no_controllers
     assert_no_nvme_warnings
-    # What rxe had to send again, for whoever wonders where time went.
+    # What rxe had to send again, which explains lost time.
     rdma statistic show link rxe0 > "$OUT/rxe-$1.txt"
 }
 

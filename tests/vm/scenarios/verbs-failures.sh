@@ -3,7 +3,7 @@
 # vm: timeout=120 programs=cairn-fabric-peer
 
 log=$OUT/answer.log
-# heard TIMES LINE: the target said so that often.
+# heard TIMES LINE: the log of the target has the line that often.
 heard() { [ "$(grep -cE "^$2" "$log")" -ge "$1" ]; }
 
 setup_rxe
@@ -20,6 +20,25 @@ wait_for 30 "the target to notice" heard 1 "disconnected"
 wait_for 10 "the queue pair to go" heard 1 "closed"
 show cairn-fabric-peer ask "$FABRIC_ADDR:4420"
 wait_for 10 "the second connection to go" heard 2 "closed"
+
+step "A panic on the listener's thread refuses one request, and the listener comes back"
+frail_log=$OUT/frail.log
+frail_said() { grep -qE "^$1" "$frail_log"; }
+cairn-fabric-peer answer "$FABRIC_ADDR:4421" --panic-at 2 > "$frail_log" 2>&1 &
+frail=$!
+wait_for 10 "its listener" frail_said listening
+cairn-fabric-peer ask "$FABRIC_ADDR:4421" --hold > "$OUT/held.log" 2>&1 &
+held=$!
+wait_for 10 "its answer" grep -q "answered 1" "$OUT/held.log"
+assert_fails "the request over which it panics" cairn-fabric-peer ask "$FABRIC_ADDR:4421"
+wait_for 10 "the listener to go" frail_said "listener down: its thread panicked"
+wait_for 10 "the listener to come back" frail_said "listener up"
+show cairn-fabric-peer ask "$FABRIC_ADDR:4421" --count 4
+wait_for 10 "its connection to go" frail_said closed
+assert_eq "connections that have ended" 1 "$(grep -c "^disconnected" "$frail_log")"
+kill -0 "$held" || fail "the connection from before the panic has ended: $(cat "$OUT/held.log")"
+kill "$held" "$frail"
+wait "$held" "$frail" || true
 
 step "An unplugged device is let go, with a connection open"
 cairn-fabric-peer ask "$FABRIC_ADDR:4420" --hold > "$OUT/unplugged.log" 2>&1 &

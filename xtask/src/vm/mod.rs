@@ -129,7 +129,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario]) -> Result<Lab> {
     thread::scope(|scope| {
         let lab = scope.spawn(Lab::prepare);
-        let profile = scenario::profile(scenarios);
+        let profile = scenario::Profile::of(scenarios);
         let staged = tree.stage_programs(&scenario::programs(scenarios), profile, args.no_build);
         let lab = lab.join().expect("building the lab does not panic");
         staged.and(lab)

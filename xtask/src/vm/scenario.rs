@@ -227,13 +227,40 @@ pub(crate) fn choose<'a>(
         .collect())
 }
 
-/// The profile that these scenarios' programs are built by: those that measure need all of the
-/// optimizer, the others a build that is done soon.
-pub(crate) fn profile(scenarios: &[&Scenario]) -> &'static str {
-    if scenarios.iter().any(|s| s.by_name) {
-        "release"
-    } else {
-        "lab"
+/// How the programs in the virtual machine are built.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Profile {
+    /// As the tests are: nothing is compiled twice.
+    Dev,
+    /// With all of the optimizer, for what measures.
+    Release,
+}
+
+impl Profile {
+    /// What these scenarios require.
+    pub(crate) fn of(scenarios: &[&Scenario]) -> Self {
+        if scenarios.iter().any(|s| s.by_name) {
+            Self::Release
+        } else {
+            Self::Dev
+        }
+    }
+
+    /// Cargo's arguments. A test is among what is built in profile `dev`, because cargo then
+    /// chooses the tests' features for the dependencies, and finds them compiled.
+    pub(crate) fn arguments(self) -> &'static [&'static str] {
+        match self {
+            Self::Dev => &["--profile", "dev", "--test", "words"],
+            Self::Release => &["--profile", "release"],
+        }
+    }
+
+    /// The folder in which cargo leaves the programs.
+    pub(crate) fn folder(self) -> &'static str {
+        match self {
+            Self::Dev => "debug",
+            Self::Release => "release",
+        }
     }
 }
 
@@ -244,7 +271,7 @@ pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, Options, Program, Scenario, Share, Variable, choose, profile, programs};
+    use super::{Network, Options, Profile, Program, Scenario, Share, Variable, choose, programs};
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
@@ -295,7 +322,7 @@ mod tests {
         let choose = |known, names: &[String]| choose(known, names, Share::All);
         let measures = choose(&known, &["measures".into()]).unwrap();
         assert_eq!(measures.len(), 1);
-        assert_eq!(profile(&measures), "release");
+        assert_eq!(Profile::of(&measures), Profile::Release);
         assert_eq!(choose(&known, &["b".into()]).unwrap()[0].name, "b");
         let error = choose(&known, &["b".into(), "c".into()]).err().unwrap();
         assert!(error.to_string().contains("no such scenario: c"), "{error}");

@@ -7,7 +7,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
-use super::scenario::Program;
+use super::scenario::{Profile, Program};
 
 /// The workspace, and the folders of it that a guest sees.
 pub(crate) struct Tree {
@@ -70,7 +70,7 @@ impl Tree {
     pub(crate) fn stage_programs(
         &self,
         programs: &BTreeSet<&Program>,
-        profile: &str,
+        profile: Profile,
         no_build: bool,
     ) -> Result<()> {
         // Begin empty: a program of an earlier run is not this source tree's.
@@ -83,7 +83,8 @@ impl Tree {
             let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
             cargo
                 .current_dir(&self.workspace)
-                .args(["build", "--profile", profile, "--quiet"]);
+                .args(["build", "--quiet"])
+                .args(profile.arguments());
             cargo.args(programs.iter().flat_map(|program| match program {
                 Program::Binary(name) => ["--bin", name],
                 Program::Example(name) => ["--example", name],
@@ -96,7 +97,7 @@ impl Tree {
                 Program::Binary(name) => ("", name),
                 Program::Example(name) => ("examples", name),
             };
-            let built = self.build.join(profile).join(folder).join(name);
+            let built = self.build.join(profile.folder()).join(folder).join(name);
             fs::copy(&built, self.programs().join(name)).with_context(|| {
                 format!(
                     "no program at {}: build it, or leave out --no-build",

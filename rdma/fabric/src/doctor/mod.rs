@@ -39,7 +39,7 @@ use crate::facts::{Device, Fabric, Netdev, Peer, Port, RoceVersion};
 use crate::source::Source;
 use crate::tos::Tos;
 
-/// What the program that asks is going to do with the fabric.
+/// What the calling program is going to do with RoCE.
 #[derive(Clone, Debug)]
 pub struct Intent {
     /// Which program it is.

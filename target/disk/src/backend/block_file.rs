@@ -22,6 +22,7 @@ use super::{
 use crate::ring::{FileSlot, Ring, ZEROES};
 use crate::simulated_disk::SimulatedDisk;
 use crate::submission::Handover;
+use crate::workers::FATE_UNKNOWN;
 
 /// The most bytes one entry of a ring reads or writes: it counts in 31 bits.
 const ENTRY_MAX: u64 = 1 << 30;
@@ -58,6 +59,8 @@ pub(super) struct BlockFile {
     discards: AtomicU8,
     #[cfg(test)]
     failing_syncs: std::sync::atomic::AtomicU32,
+    #[cfg(test)]
+    panicking_writes: std::sync::atomic::AtomicU32,
 }
 
 impl BlockFile {
@@ -104,6 +107,8 @@ impl BlockFile {
             discards: AtomicU8::new(DiscardMethod::Ring as u8),
             #[cfg(test)]
             failing_syncs: 0.into(),
+            #[cfg(test)]
+            panicking_writes: 0.into(),
         };
         let bytes = disk
             .measure()
@@ -186,7 +191,7 @@ impl BlockFile {
 
     /// Looks, after a failed flush, whether it can flush again. Blocks as long as that takes.
     pub(super) fn verify_flush(&self) -> io::Result<()> {
-        if !self.health.lost_writes() {
+        if !self.health.must_verify() {
             return Ok(());
         }
         self.sync()?;
@@ -194,7 +199,7 @@ impl BlockFile {
         // Cause: a reload.
         tracing::warn!(
             path = %self.path.display(),
-            "the disk can flush again: writes from before the failed flush may be lost"
+            "the disk can flush again: writes from before its failure may be lost"
         );
         Ok(())
     }
@@ -489,6 +494,10 @@ impl BlockFile {
                     tracing::info!(path = %self.path.display(), "deallocated blocks cannot be given back here");
                 }
                 Progress::Done(Ok(()))
+            }
+            (_, FATE_UNKNOWN) => {
+                self.health.change_unknown(&self.path);
+                Progress::Done(Err(Errno(libc::EIO)))
             }
             _ => {
                 if self.loses_writes(io, errno) {

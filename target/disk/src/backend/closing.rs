@@ -109,6 +109,8 @@ impl Drop for Opened {
 
 impl Files {
     fn close(self) {
+        #[cfg(test)]
+        tests::panic_at(self.place);
         drop(self.file);
         if let Some(lock) = self.lock {
             // A child of this process that has not called exec yet would keep it.
@@ -161,4 +163,45 @@ fn close_all() {
         CLOSED.notify_all();
     }
     state.closers -= 1;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Where the next close panics.
+    static PANICS_AT: Mutex<Option<Place>> = Mutex::new(None);
+
+    pub(super) fn panic_at(place: Place) {
+        let mut panics_at = PANICS_AT.lock().unwrap_or_else(PoisonError::into_inner);
+        let panics = panics_at.take_if(|at| *at == place).is_some();
+        drop(panics_at);
+        assert!(!panics, "on purpose");
+    }
+
+    /// The disk is closed all the same: it can be opened and claimed again, also if that close
+    /// panics in turn.
+    #[test]
+    fn a_close_that_panics_closes_its_disk_and_no_closer_is_lost() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk");
+        // No other disk has it.
+        let place = (u64::MAX, 7);
+        let closed = || cairn_rdma::panics::Panics::new(true).of_part(Part::Close);
+        let before = closed();
+        for round in 1..=3 {
+            let lock = File::create(&path).unwrap();
+            rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+            let file = lock.try_clone().unwrap();
+            *PANICS_AT.lock().unwrap() = Some(place);
+            drop(OpenFile::new(file, Some(lock), place));
+            assert!(wait_for(place), "the close of round {round} has not ended");
+            assert_eq!(closed(), before + round);
+        }
+        drop(OpenFile::new(File::create(&path).unwrap(), None, place));
+        assert!(wait_for(place));
+        let lock = File::create(&path).unwrap();
+        rustix::fs::flock(&lock, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert_eq!(closed(), before + 3);
+    }
 }

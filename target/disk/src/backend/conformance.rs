@@ -3,7 +3,9 @@
 //! A test drives a [`Rig`]: a ring, a buffer and one backend.
 
 mod devices;
+mod full;
 mod images;
+mod panics;
 
 use std::collections::HashMap;
 use std::path::Path;

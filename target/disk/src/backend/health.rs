@@ -13,6 +13,9 @@ const SYNC_FAILED: u8 = 1;
 /// longer again, with zeroes where data was.
 const CUT_SHORT: u8 = 2;
 
+/// A thread of the target panicked in a change: what the disk has of it is unknown.
+const CHANGE_UNKNOWN: u8 = 4;
+
 /// The losses of one disk. All reactors and all hosts share them.
 #[derive(Debug, Default)]
 pub(super) struct Health {
@@ -37,9 +40,9 @@ impl Health {
         self.losses.load(Ordering::Relaxed) & CUT_SHORT != 0
     }
 
-    /// Whether acknowledged writes may be lost.
-    pub(super) fn lost_writes(&self) -> bool {
-        self.losses.load(Ordering::Relaxed) & SYNC_FAILED != 0
+    /// Whether flushes fail until one is verified.
+    pub(super) fn must_verify(&self) -> bool {
+        self.losses.load(Ordering::Relaxed) & (SYNC_FAILED | CHANGE_UNKNOWN) != 0
     }
 
     /// A flush or a durable write failed.
@@ -50,6 +53,19 @@ impl Health {
                 path = %path.display(), error = %std::io::Error::from_raw_os_error(errno),
                 "a flush failed: acknowledged writes may be lost, and every flush and durable \
                  write of this disk fails until a reload finds that it can flush again"
+            );
+        }
+    }
+
+    /// A change panicked on its way to the disk.
+    pub(super) fn change_unknown(&self, path: &Path) {
+        if self.note(CHANGE_UNKNOWN) {
+            // Cause: a bug, once until a reload.
+            tracing::error!(
+                path = %path.display(),
+                "a thread panicked in a change of this disk, and the disk may have all, some or \
+                 none of it: every flush and durable write of this disk fails until a reload \
+                 finds that it can flush again"
             );
         }
     }
@@ -73,7 +89,8 @@ impl Health {
 
     /// The disk can flush again, and the log has what may be lost.
     pub(super) fn flushes_again(&self) {
-        self.losses.fetch_and(!SYNC_FAILED, Ordering::Relaxed);
+        let gone = SYNC_FAILED | CHANGE_UNKNOWN;
+        self.losses.fetch_and(!gone, Ordering::Relaxed);
     }
 
     /// Records a loss; returns whether it is new.

@@ -9,7 +9,7 @@ use std::path::Path;
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
 
 use super::closing::{self, OpenFile, Place};
-use super::{Claim, OpenError};
+use super::{Claim, OpenError, queue_limits};
 
 /// Block sizes that namespaces have here.
 const BLOCK_SIZES: [u32; 2] = [512, 4096];
@@ -33,6 +33,9 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
         )));
     }
     let (file, direct) = open_direct(path, claim, is_device)?;
+    if is_device && queue_limits::has_sequential_zones(&file) {
+        return Err(zoned(path));
+    }
     if !direct && claim.shared {
         check_coherent(path, &file)?;
     }
@@ -43,6 +46,15 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
         is_device,
         direct,
     })
+}
+
+fn zoned(path: &Path) -> OpenError {
+    let shown = path.display();
+    OpenError::new(format!(
+        "{shown} is a zoned device (host-managed): it takes writes only in the order of its \
+         zones, and a namespace takes them anywhere: make a file system for zoned devices on it \
+         (btrfs, f2fs), and export a file of that"
+    ))
 }
 
 /// The page cache of one target does not see what another writes.

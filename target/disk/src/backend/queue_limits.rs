@@ -37,6 +37,18 @@ impl QueueLimits {
     }
 }
 
+/// Whether a block device has zones that take writes only in order.
+pub(super) fn has_sequential_zones(device: &File) -> bool {
+    let folders = folders(device).into_iter().flatten();
+    folders.into_iter().any(|queue| is_host_managed(&queue))
+}
+
+/// The zones of other models (`host-aware`) take writes in any order.
+fn is_host_managed(queue: &Path) -> bool {
+    let model = fs::read_to_string(queue.join("zoned"));
+    model.is_ok_and(|model| model.trim() == "host-managed")
+}
+
 /// Where a device's queue may be. A partition's is its disk's, the folder above.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
     let number = device.metadata().ok()?.rdev();
@@ -85,5 +97,20 @@ mod tests {
         let disk = [(most, "0\n"), (granularity, "4096\n"), physical];
         assert_eq!(read(&disk), limits(0, 0));
         assert_eq!(read(&[(most, "0\n")]), None);
+    }
+
+    #[test]
+    fn only_host_managed_zones_demand_an_order() {
+        let folder = tempfile::tempdir().unwrap();
+        assert!(!is_host_managed(folder.path()), "an old kernel");
+        let models = [
+            ("none\n", false),
+            ("host-aware\n", false),
+            ("host-managed\n", true),
+        ];
+        for (model, expected) in models {
+            fs::write(folder.path().join("zoned"), model).unwrap();
+            assert_eq!(is_host_managed(folder.path()), expected, "{model}");
+        }
     }
 }

@@ -2,7 +2,11 @@
 //! results, the same codes of errors. What Cairn does otherwise is in docs/control.md.
 
 mod bdevs;
+mod iostat;
 mod parameters;
+mod process;
+mod referrals;
+mod saved;
 mod views;
 
 use std::net::IpAddr;
@@ -16,15 +20,16 @@ use super::changes::{Kind, Stage, of_edit};
 use super::methods::Methods;
 use super::parameters::read;
 use parameters::{
-    Allow, BdevOf, ControllersOf, HostOf, ListenerOf, NsAdd, NsRemove, SubsystemCreate,
-    SubsystemOf, Wanted,
+    Allow, BdevOf, ControllersOf, HostOf, ListenAddress, ListenerOf, NsAdd, NsRemove,
+    SubsystemCreate, SubsystemOf, Wanted,
 };
 
 /// All of them, sorted.
-pub(super) const NAMES: [&str; 29] = [
+pub(super) const NAMES: &[&str] = &[
     "bdev_aio_create",
     "bdev_aio_delete",
     "bdev_get_bdevs",
+    "bdev_get_iostat",
     "bdev_malloc_create",
     "bdev_malloc_delete",
     "bdev_null_create",
@@ -35,12 +40,19 @@ pub(super) const NAMES: [&str; 29] = [
     "framework_get_subsystems",
     "framework_start_init",
     "framework_wait_init",
+    "log_get_level",
+    "log_set_level",
     "nvmf_create_subsystem",
     "nvmf_create_transport",
     "nvmf_delete_subsystem",
+    "nvmf_discovery_add_referral",
+    "nvmf_discovery_get_referrals",
+    "nvmf_discovery_remove_referral",
     "nvmf_get_stats",
     "nvmf_get_subsystems",
     "nvmf_get_transports",
+    "nvmf_set_config",
+    "nvmf_set_max_subsystems",
     "nvmf_subsystem_add_host",
     "nvmf_subsystem_add_listener",
     "nvmf_subsystem_add_ns",
@@ -51,9 +63,11 @@ pub(super) const NAMES: [&str; 29] = [
     "nvmf_subsystem_listener_set_ana_state",
     "nvmf_subsystem_remove_host",
     "nvmf_subsystem_remove_listener",
+    "nvmf_subsystem_remove_ns",
+    "spdk_get_version",
 ];
-/// Those that are missing above for its length.
-pub(super) const MORE_NAMES: [&str; 2] = ["nvmf_subsystem_remove_ns", "spdk_get_version"];
+/// Those that a target which has started refuses in SPDK.
+pub(super) const AT_START: &[&str] = &["framework_start_init"];
 
 type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
@@ -72,8 +86,7 @@ fn of(error: EditError) -> Error {
 }
 
 /// Where a listener is, in the configuration's terms.
-fn place(listener: &ListenerOf) -> Result<(IpAddr, u16), Error> {
-    let at = &listener.listen_address;
+fn place(at: &ListenAddress) -> Result<(IpAddr, u16), Error> {
     if !at.trtype.eq_ignore_ascii_case("rdma") {
         return Err(Error::invalid(
             "Invalid parameters: Cairn's transport is RDMA",
@@ -119,8 +132,10 @@ impl Methods {
     pub(super) async fn spdk(&self, method: &str, params: Params) -> Answer {
         match method {
             "spdk_get_version" => Ok(views::version()),
-            "framework_start_init" | "framework_wait_init" => Ok(json!(true)),
-            "framework_get_subsystems" | "framework_get_config" => Ok(json!([])),
+            _ if method.starts_with("framework_") => self.framework(method, params).await,
+            _ if method.starts_with("log_") => self.log_level(method, params),
+            "nvmf_set_config" | "nvmf_set_max_subsystems" => process::set(method, params),
+            _ if method.starts_with("nvmf_discovery_") => self.of_referral(method, params).await,
             "nvmf_create_transport" => {
                 let trtype = params.get("trtype").and_then(Value::as_str);
                 match trtype {
@@ -282,7 +297,7 @@ impl Methods {
 
     async fn of_listener(&self, method: &str, params: Params) -> Answer {
         let listener: ListenerOf = read(params)?;
-        let (address, port) = place(&listener)?;
+        let (address, port) = place(&listener.listen_address)?;
         let picture = self.picture().await?;
         has_subsystem(&picture.config, &listener.nqn)?;
         let state = listener.ana_state.as_deref().map(ana).transpose()?;
@@ -294,6 +309,7 @@ impl Methods {
                     provider: None,
                     ana: state.map(str::to_owned),
                     pkey: None,
+                    port_id: None,
                 };
                 self.change(Kind::Grows, move |stage| {
                     match stage.draft.add_listener(&new) {
@@ -345,6 +361,10 @@ impl Methods {
                     return Err(Error::errno(Errno::NODEV, "No such device"));
                 }
                 Ok(json!(found))
+            }
+            "bdev_get_iostat" => {
+                let picture = self.picture().await?;
+                iostat::answer(&picture, &self.facts().disks, read(params)?)
             }
             "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create" => {
                 let new = bdevs::create(method, params)?;

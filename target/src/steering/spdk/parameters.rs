@@ -139,3 +139,53 @@ pub(super) struct FileBdev {
     pub(super) readonly: bool,
     pub(super) uuid: Option<String>,
 }
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReferralOf {
+    pub(super) address: ListenAddress,
+    #[serde(default)]
+    pub(super) secure_channel: bool,
+    #[serde(default)]
+    pub(super) subnqn: String,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReferralsOf {
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct IostatOf {
+    /// Older clients ask for one by `name`.
+    pub(super) name: Option<String>,
+    pub(super) names: Option<Vec<String>>,
+    #[serde(default)]
+    pub(super) per_channel: bool,
+    pub(super) reset_mode: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct ConfigOf {
+    pub(super) name: String,
+    #[serde(rename = "with_batches")]
+    pub(super) _with_batches: Option<bool>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct MaxSubsystems {
+    pub(super) max_subsystems: u32,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LogLevel {
+    pub(super) level: String,
+}

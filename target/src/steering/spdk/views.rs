@@ -1,5 +1,7 @@
 //! What requests by SPDK's names are answered.
 
+use std::net::IpAddr;
+
 use cairn_config::{Access, Config, Listener, Namespace};
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
@@ -55,13 +57,18 @@ pub(super) fn stats(picture: &Picture) -> Value {
     })
 }
 
-fn address(listener: &Listener) -> Value {
+/// A transport id.
+pub(super) fn trid(address: IpAddr, port: u16) -> Value {
     json!({
         "trtype": "RDMA",
-        "adrfam": if listener.address.is_ipv4() { "IPv4" } else { "IPv6" },
-        "traddr": listener.address.to_string(),
-        "trsvcid": listener.port.to_string(),
+        "adrfam": if address.is_ipv4() { "IPv4" } else { "IPv6" },
+        "traddr": address.to_string(),
+        "trsvcid": port.to_string(),
     })
+}
+
+pub(super) fn address(listener: &Listener) -> Value {
+    trid(listener.address, listener.port)
 }
 
 /// What the disk of a namespace is called.
@@ -132,14 +139,19 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
     Value::Array(all)
 }
 
+/// SPDK knows three.
+pub(super) fn ana_state(state: AnaState) -> &'static str {
+    match state {
+        AnaState::OPTIMIZED => "optimized",
+        AnaState::NON_OPTIMIZED => "non_optimized",
+        _ => "inaccessible",
+    }
+}
+
 /// The listeners, which serve all subsystems.
 pub(super) fn listeners(picture: &Picture) -> Value {
     let listeners = picture.config.listeners.iter().map(|listener| {
-        let state = match listener.ana.get(1) {
-            AnaState::OPTIMIZED => "optimized",
-            AnaState::NON_OPTIMIZED => "non_optimized",
-            _ => "inaccessible",
-        };
+        let state = ana_state(listener.ana.get(1));
         json!({
             "address": address(listener),
             "ana_states": [{"ana_group": 1, "ana_state": state}],
@@ -170,14 +182,7 @@ pub(super) fn controllers(picture: &Picture, nqn: &str) -> Value {
 /// Their queues.
 pub(super) fn qpairs(picture: &Picture, nqn: &str) -> Value {
     let mut all = Vec::new();
-    let end = |address: std::net::SocketAddr| {
-        json!({
-            "trtype": "RDMA",
-            "adrfam": if address.is_ipv4() { "IPv4" } else { "IPv6" },
-            "traddr": address.ip().to_string(),
-            "trsvcid": address.port().to_string(),
-        })
-    };
+    let end = |address: std::net::SocketAddr| trid(address.ip(), address.port());
     for controller in of(picture, nqn) {
         for (qid, queue) in controller.queues {
             all.push(json!({

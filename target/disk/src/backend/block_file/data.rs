@@ -39,7 +39,26 @@ impl BlockFile {
         durable: bool,
     ) {
         let file = self.with(file);
+        #[cfg(test)]
+        if self.takes_panic() {
+            return ring.run_apart(tag, file.1, Box::new(|| panic!("on purpose")));
+        }
         ring.write_apart(tag, file, offset, span, durable, self.submits);
+    }
+
+    /// Has so many of the next writes go to workers, who panic.
+    #[cfg(test)]
+    pub(crate) fn panic_writes(&self, count: u32) {
+        self.writes_at_once.store(false, Ordering::Relaxed);
+        self.panicking_writes.store(count, Ordering::Relaxed);
+    }
+
+    #[cfg(test)]
+    fn takes_panic(&self) -> bool {
+        let take = |left: u32| left.checked_sub(1);
+        let order = Ordering::Relaxed;
+        let taken = self.panicking_writes.fetch_update(order, order, take);
+        taken.is_ok()
     }
 
     /// Its place in a ring, and what keeps it open.

@@ -1,0 +1,63 @@
+//! A sparse file on a file system without space, which is a small tmpfs here.
+
+use std::process::Command;
+
+use super::*;
+
+/// Bytes of the file system, half of those of the sparse file on it.
+const SPACE: u64 = DISK_BYTES / 2;
+
+/// A mounted file system, until it is dropped. Needs root.
+struct Tmpfs(tempfile::TempDir);
+
+impl Tmpfs {
+    fn new() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let size = format!("size={SPACE}");
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", &size, "cairn-full"]);
+        let output = mount.arg(folder.path()).output();
+        if output.is_ok_and(|output| output.status.success()) {
+            return Some(Self(folder));
+        }
+        cairn_skips::skip("no mounts here, or not root");
+        None
+    }
+}
+
+impl Drop for Tmpfs {
+    fn drop(&mut self) {
+        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
+    }
+}
+
+#[test]
+fn a_file_without_space_takes_writes_again_when_there_is_some() {
+    let Some(system) = Tmpfs::new() else {
+        return;
+    };
+    let path = image(system.0.path());
+    let mut rig = Rig::new(Backend::open_file(&path, Some(4096), Claim::default()).unwrap());
+    let step = u64::from(BUFFER_BYTES);
+    let write = |rig: &mut Rig, offset: u64| {
+        let span = rig.span(BUFFER_BYTES);
+        rig.run(WRITE, offset, step, Some(span))
+    };
+    let bytes = pattern(1, BUFFER_BYTES as usize);
+    rig.write(WRITE, 0, &bytes);
+    let mut offsets = (1..DISK_BYTES / step).map(|number| number * step);
+    let refused = offsets.find_map(|offset| write(&mut rig, offset).err().map(|e| (offset, e)));
+    let (offset, error) = refused.expect("the file is larger than its file system");
+    assert_eq!(error, Errno(libc::ENOSPC));
+    assert!(
+        !rig.backend.is_failed(),
+        "nothing that was acknowledged is lost"
+    );
+    assert_eq!(rig.read(0, BUFFER_BYTES), bytes);
+    assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
+
+    // The host gives space back itself.
+    assert_eq!(rig.run(BlockOp::Deallocate, step, step, None), Ok(()));
+    rig.write(WRITE, offset, &bytes);
+    assert_eq!(rig.read(offset, BUFFER_BYTES), bytes);
+}

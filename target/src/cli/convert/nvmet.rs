@@ -1,0 +1,183 @@
+//! What nvmetcli saved, as a configuration.
+
+use std::net::{IpAddr, SocketAddr};
+
+use cairn_config::{Draft, NSID_MAX, NewListener, NewNamespace, NewSubsystem};
+use serde_json::Value;
+
+use super::{Converted, Notes, array, identity, number, text};
+
+pub(super) fn import(saved: &Value) -> Result<Converted, String> {
+    if !saved["subsystems"].is_array() && !saved["ports"].is_array() {
+        return Err(
+            "error: this is not what nvmetcli saves: it has no ports and subsystems".into(),
+        );
+    }
+    let mut draft = Draft::new("").map_err(|error| error.to_string())?;
+    let mut notes = Notes::default();
+    let names: Vec<&str> = array(&saved["subsystems"])
+        .iter()
+        .filter_map(|subsystem| subsystem["nqn"].as_str())
+        .collect();
+    for host in array(&saved["hosts"]) {
+        let what = format!("host {}", host["nqn"].as_str().unwrap_or_default());
+        if text(&host["dhchap_key"]).is_some() {
+            notes.add(format!(
+                "{what}: dhchap_key is not taken over: write the key into a file, and name it in \
+                 dhchap_key (docs/guide-target.md, Authentication)"
+            ));
+        }
+        notes.unknown(&what, host, &["nqn", "dhchap_key"]);
+    }
+    for port in array(&saved["ports"]) {
+        add_port(&mut draft, &mut notes, port, &names);
+    }
+    for subsystem in array(&saved["subsystems"]) {
+        add_subsystem(&mut draft, &mut notes, subsystem);
+    }
+    Ok(Converted {
+        text: draft.text(),
+        notes: notes.0,
+    })
+}
+
+/// Where a port listens, or another discovery service.
+fn place(notes: &mut Notes, what: &str, addr: &Value) -> Option<(IpAddr, u16)> {
+    let transport = text(&addr["trtype"]).unwrap_or_default();
+    if transport != "rdma" {
+        notes.add(format!(
+            "{what} is left out: its transport is {transport}, Cairn's is rdma"
+        ));
+        return None;
+    }
+    let address = text(&addr["traddr"]).and_then(|text| text.parse().ok());
+    let port = text(&addr["trsvcid"]).and_then(|text| text.parse().ok());
+    if address.is_none() || port.is_none() {
+        notes.add(format!("{what} is left out: it has no IP address and port"));
+    }
+    Some((address?, port?))
+}
+
+fn add_port(draft: &mut Draft, notes: &mut Notes, port: &Value, names: &[&str]) {
+    let number_of = number(&port["portid"]).unwrap_or(0);
+    let what = format!("port {number_of}");
+    for referral in array(&port["referrals"]) {
+        let name = text(&referral["name"]).unwrap_or_default();
+        let what = format!("{what}, referral {name}");
+        if let Some((address, port)) = place(notes, &what, &referral["addr"]) {
+            draft.add_referral(SocketAddr::new(address, port), None);
+        }
+    }
+    let Some((address, service)) = place(notes, &what, &port["addr"]) else {
+        return;
+    };
+    let new = NewListener {
+        address,
+        port: service,
+        provider: None,
+        ana: None,
+        pkey: None,
+        port_id: u16::try_from(number_of).ok().filter(|id| *id != 0),
+    };
+    notes.made(draft.add_listener(&new));
+    for group in array(&port["ana_groups"]) {
+        let state = text(&group["ana"]["state"]).unwrap_or_default();
+        let Some(id) = number(&group["grpid"]).filter(|_| state != "optimized") else {
+            continue;
+        };
+        notes.made(draft.set_ana(address, service, Some(id), &state));
+    }
+    let listed = |name: &&&str| array(&port["subsystems"]).iter().any(|one| one == **name);
+    let others: Vec<&str> = names.iter().filter(|name| !listed(name)).copied().collect();
+    if !others.is_empty() {
+        notes.add(format!(
+            "{what}: it does not lead to {}, but each listener of Cairn serves all subsystems: \
+             limit their hosts by allowed_hosts",
+            others.join(", ")
+        ));
+    }
+    if text(&port["addr"]["treq"]).is_some_and(|treq| treq == "required") {
+        notes.add(format!(
+            "{what}: treq=required: over RDMA there is no secure channel"
+        ));
+    }
+    notes.unknown(&format!("{what}, param"), &port["param"], &[]);
+}
+
+fn add_subsystem(draft: &mut Draft, notes: &mut Notes, subsystem: &Value) {
+    let Some(nqn) = text(&subsystem["nqn"]) else {
+        notes.add("a subsystem without a name is left out");
+        return;
+    };
+    let what = format!("subsystem {nqn}");
+    let attr = &subsystem["attr"];
+    let range = [&attr["cntlid_min"], &attr["cntlid_max"]].map(number);
+    let hosts = array(&subsystem["allowed_hosts"]).iter().filter_map(text);
+    let new = NewSubsystem {
+        nqn: nqn.clone(),
+        serial: text(&attr["serial"]),
+        model: text(&attr["model"]),
+        controller_ids: match range {
+            [Some(first), Some(last)] => Some(format!("{first}-{last}")),
+            _ => None,
+        },
+        allow_any_host: number(&attr["allow_any_host"]) == Some(1),
+        hosts: hosts.collect(),
+    };
+    // The version of NVMe is each target's own.
+    let known = [
+        "serial",
+        "model",
+        "cntlid_min",
+        "cntlid_max",
+        "allow_any_host",
+        "version",
+        "firmware",
+    ];
+    notes.unknown(&what, attr, &known);
+    notes.made(draft.add_subsystem(&new));
+    for namespace in array(&subsystem["namespaces"]) {
+        add_namespace(draft, notes, &nqn, namespace);
+    }
+}
+
+fn add_namespace(draft: &mut Draft, notes: &mut Notes, nqn: &str, namespace: &Value) {
+    let device = &namespace["device"];
+    let nsid = number(&namespace["nsid"]).unwrap_or(0);
+    let what = format!("namespace {nsid} of {nqn}");
+    if !(1..=NSID_MAX).contains(&nsid) {
+        notes.add(format!(
+            "{what} is left out: Cairn's NSIDs go from 1 to {NSID_MAX}"
+        ));
+        return;
+    }
+    let Some(path) = text(&device["path"]) else {
+        notes.add(format!("{what} is left out: it has no path"));
+        return;
+    };
+    if number(&namespace["enable"]) == Some(0) {
+        notes.add(format!("{what} is left out: it is not enabled ({path})"));
+        return;
+    }
+    let is_file = !path.starts_with("/dev/");
+    if is_file {
+        notes.add(format!(
+            "{what}: block_size is 4096, as nvmet has it for files on most file systems: \
+             compare with the host"
+        ));
+    }
+    let group = [&namespace["ana_grpid"], &namespace["ana"]["grpid"]];
+    let new = NewNamespace {
+        nsid: Some(nsid),
+        export: path,
+        uuid: identity(&device["uuid"]),
+        nguid: identity(&device["nguid"]).map(|nguid| nguid.replace('-', "")),
+        block_size: is_file.then_some(4096),
+        ana_group: group.into_iter().find_map(number).filter(|id| *id > 1),
+        ..NewNamespace::default()
+    };
+    notes.unknown(&what, device, &["path", "uuid", "nguid"]);
+    let known = ["device", "nsid", "enable", "ana_grpid", "ana"];
+    notes.unknown(&what, namespace, &known);
+    notes.made(draft.add_namespace(nqn, &new));
+}

@@ -1,0 +1,168 @@
+//! A configuration, as nvmetcli saves one.
+
+use std::collections::BTreeSet;
+
+use cairn_config::{Access, Backing, Config, Listener, Namespace, Nqn, Subsystem};
+use cairn_rdma::PKey;
+use cairn_rdma::marking::Rules;
+use nvme_proto::limits::ANA_GROUPS_MAX;
+use nvme_proto::wire::log::AnaState;
+use serde_json::{Value, json};
+
+use super::{Converted, Notes};
+
+pub(super) fn export(config: &Config) -> Converted {
+    let mut notes = Notes::default();
+    if *config.marking != Rules::default() {
+        notes.add("[marking] is left out: nvmet marks no packets by rules");
+    }
+    let hosts = config.subsystems.iter().flat_map(|one| match &one.access {
+        Access::AnyHost => &[][..],
+        Access::Hosts(hosts) => hosts,
+    });
+    let hosts: BTreeSet<&str> = hosts.map(Nqn::raw).collect();
+    let ports = config.listeners.iter();
+    let ports: Vec<Value> = ports.map(|one| port(&mut notes, config, one)).collect();
+    let subsystems = config.subsystems.iter();
+    let subsystems: Vec<Value> = subsystems.map(|one| subsystem(&mut notes, one)).collect();
+    let saved = json!({
+        "hosts": hosts.iter().map(|nqn| json!({"nqn": nqn})).collect::<Vec<_>>(),
+        "ports": ports,
+        "subsystems": subsystems,
+    });
+    Converted {
+        text: format!("{saved:#}"),
+        notes: notes.0,
+    }
+}
+
+fn addr(address: std::net::SocketAddr) -> Value {
+    json!({
+        "adrfam": if address.is_ipv4() { "ipv4" } else { "ipv6" },
+        "traddr": address.ip().to_string(),
+        "treq": "not specified",
+        "trsvcid": address.port().to_string(),
+        "trtype": "rdma",
+    })
+}
+
+fn port(notes: &mut Notes, config: &Config, listener: &Listener) -> Value {
+    let what = format!("listener {}", listener.socket_address());
+    for (key, is_set) in [
+        ("allowed_addresses", listener.allowed_addresses.is_some()),
+        ("tos", listener.traffic_class.is_some()),
+        ("hop_limit", listener.hop_limit.is_some()),
+        ("pkey", listener.pkey != PKey::default()),
+    ] {
+        if is_set {
+            notes.add(format!("{what}: {key} has no counterpart"));
+        }
+    }
+    // nvmet makes the first group itself, and refuses states of groups that it does not have.
+    let used: BTreeSet<u32> = config
+        .subsystems
+        .iter()
+        .flat_map(|subsystem| &subsystem.namespaces)
+        .map(|namespace| namespace.ana_group)
+        .collect();
+    let is_shown = |group: &u32| {
+        *group == 1 || used.contains(group) || listener.ana.get(*group) != AnaState::OPTIMIZED
+    };
+    let groups = (1..=ANA_GROUPS_MAX).filter(is_shown);
+    let groups = groups.map(|group| {
+        let state = state_name(listener.ana.get(group));
+        json!({"grpid": group, "ana": {"state": state}})
+    });
+    let mut referrals = Vec::new();
+    for (index, referral) in config.referrals.iter().enumerate() {
+        if referral.nqn != Nqn::discovery() {
+            notes.add(format!(
+                "referral {}: its nqn has no counterpart",
+                referral.address
+            ));
+        }
+        let name = format!("referral{}", index + 1);
+        referrals.push(json!({"name": name, "addr": addr(referral.address), "enable": 1}));
+    }
+    let names = config.subsystems.iter().map(|one| one.nqn.raw());
+    json!({
+        "portid": listener.port_id,
+        "addr": addr(listener.socket_address()),
+        "ana_groups": groups.collect::<Vec<_>>(),
+        "referrals": referrals,
+        "subsystems": names.collect::<Vec<_>>(),
+    })
+}
+
+fn state_name(state: AnaState) -> &'static str {
+    match state {
+        AnaState::OPTIMIZED => "optimized",
+        AnaState::NON_OPTIMIZED => "non-optimized",
+        AnaState::PERSISTENT_LOSS => "persistent-loss",
+        AnaState::CHANGE => "change",
+        _ => "inaccessible",
+    }
+}
+
+fn subsystem(notes: &mut Notes, subsystem: &Subsystem) -> Value {
+    let nqn = subsystem.nqn.raw();
+    let (any, hosts) = match &subsystem.access {
+        Access::AnyHost => ("1", Vec::new()),
+        Access::Hosts(hosts) => ("0", hosts.iter().map(Nqn::raw).collect()),
+    };
+    let namespaces = subsystem.namespaces.iter();
+    let namespaces = namespaces.filter_map(|one| namespace(notes, nqn, one));
+    json!({
+        "nqn": nqn,
+        "allowed_hosts": hosts,
+        "attr": {
+            "allow_any_host": any,
+            "serial": subsystem.serial,
+            "model": subsystem.model,
+            "cntlid_min": subsystem.controller_ids.start().to_string(),
+            "cntlid_max": subsystem.controller_ids.end().to_string(),
+        },
+        "namespaces": namespaces.collect::<Vec<_>>(),
+    })
+}
+
+fn namespace(notes: &mut Notes, nqn: &str, namespace: &Namespace) -> Option<Value> {
+    let what = format!("namespace {} of {nqn}", namespace.nsid);
+    let Backing::Disk(path) = &namespace.backing else {
+        notes.add(format!(
+            "{what} is left out: nvmet exports files and block devices"
+        ));
+        return None;
+    };
+    if namespace.read_only {
+        notes.add(format!(
+            "{what} is left out: nvmet would let hosts write to it"
+        ));
+        return None;
+    }
+    let mut device = json!({"path": path});
+    match namespace.uuid {
+        Some(uuid) => device["uuid"] = json!(uuid.to_string()),
+        None => notes.add(format!(
+            "{what}: its uuid is the disk's own, and nvmet makes another: cairn-target namespace \
+             list shows it"
+        )),
+    }
+    if let Some(nguid) = namespace.nguid {
+        let text = format!("{:032x}", u128::from_be_bytes(nguid));
+        let dashed = [
+            &text[..8],
+            &text[8..12],
+            &text[12..16],
+            &text[16..20],
+            &text[20..],
+        ];
+        device["nguid"] = json!(dashed.join("-"));
+    }
+    Some(json!({
+        "nsid": namespace.nsid,
+        "enable": 1,
+        "ana_grpid": namespace.ana_group,
+        "device": device,
+    }))
+}

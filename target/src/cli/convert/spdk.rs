@@ -1,0 +1,272 @@
+//! What SPDK's rpc.py saved, as a configuration.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, SocketAddr};
+
+use cairn_config::{Draft, EditError, NewListener, NewNamespace, NewSubsystem};
+use serde_json::Value;
+
+use super::{Converted, Notes, array, identity, number, text};
+
+/// What is made of the requests.
+struct Import {
+    draft: Draft,
+    notes: Notes,
+    /// Disks by name, until they are namespaces.
+    disks: HashMap<String, NewNamespace>,
+}
+
+pub(super) fn import(saved: &Value) -> Result<Converted, String> {
+    let Some(parts) = saved["subsystems"].as_array() else {
+        return Err(
+            "error: this is not what rpc.py save_config writes: it has no subsystems".into(),
+        );
+    };
+    let mut import = Import {
+        draft: Draft::new("").map_err(|error| error.to_string())?,
+        notes: Notes::default(),
+        disks: HashMap::new(),
+    };
+    for part in parts {
+        for element in array(&part["config"]) {
+            // A batch is an array.
+            let requests = element
+                .as_array()
+                .map_or(std::slice::from_ref(element), Vec::as_slice);
+            for request in requests {
+                let method = request["method"].as_str().unwrap_or_default();
+                import.carry_out(method, &request["params"]);
+            }
+        }
+    }
+    Ok(Converted {
+        text: import.draft.text(),
+        notes: import.notes.0,
+    })
+}
+
+fn nqn(params: &Value) -> &str {
+    params["nqn"].as_str().unwrap_or_default()
+}
+
+impl Import {
+    fn carry_out(&mut self, method: &str, params: &Value) {
+        match method {
+            "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create"
+            | "bdev_rbd_create" => self.disk(method, params),
+            "nvmf_create_subsystem" => self.subsystem(params),
+            "nvmf_subsystem_add_host" => self.host(params),
+            "nvmf_subsystem_add_ns" => self.namespace(params),
+            "nvmf_subsystem_add_listener" | "nvmf_subsystem_listener_set_ana_state" => {
+                self.listener(params);
+            }
+            "nvmf_discovery_add_referral" => self.referral(params),
+            "nvmf_subsystem_allow_any_host" => {
+                let allow = params["allow_any_host"].as_bool() == Some(true);
+                let made = self.draft.allow_any_host(nqn(params), allow);
+                self.notes.made(made);
+            }
+            // Cairn always has what they ask for.
+            "bdev_wait_for_examine" | "framework_start_init" | "framework_wait_init" => {}
+            "nvmf_create_transport" if is_rdma(params) => {
+                self.notes.add(
+                    "nvmf_create_transport: queue depth and sizes: those of [target] are used",
+                );
+            }
+            other => self.notes.add(format!("{other} has no counterpart")),
+        }
+    }
+
+    fn disk(&mut self, method: &str, params: &Value) {
+        let name = text(&params["name"]).unwrap_or_default();
+        let block_size = number(&params["block_size"]).filter(|bytes| *bytes != 0);
+        let bytes = || {
+            let blocks = params["num_blocks"].as_u64()?;
+            blocks.checked_mul(block_size?.into())
+        };
+        let export = match method {
+            "bdev_malloc_create" => bytes().map(|bytes| format!("mem:{bytes}")),
+            "bdev_null_create" => bytes().map(|bytes| format!("null:{bytes}")),
+            "bdev_rbd_create" => text(&params["pool_name"])
+                .zip(text(&params["rbd_name"]))
+                .map(|(pool, image)| format!("rbd:{pool}/{image}")),
+            _ => text(&params["filename"]),
+        };
+        let Some(export) = export else {
+            self.notes
+                .add(format!("{method} {name} is left out: it names no disk"));
+            return;
+        };
+        let known = [
+            "name",
+            "block_size",
+            "num_blocks",
+            "filename",
+            "readonly",
+            "uuid",
+            "pool_name",
+            "rbd_name",
+            "fallocate",
+            "nowait",
+            "physical_block_size",
+            "numa_id",
+            "md_interleave",
+            "dif_is_head_of_md",
+            "dif_pi_format",
+            "optimal_io_boundary",
+        ];
+        self.notes
+            .unknown(&format!("{method} {name}"), params, &known);
+        let disk = NewNamespace {
+            name: Some(name.clone()),
+            export,
+            uuid: identity(&params["uuid"]),
+            // What is behind an image has blocks of its own.
+            block_size: block_size.filter(|_| method != "bdev_rbd_create"),
+            read_only: params["readonly"].as_bool() == Some(true),
+            ..NewNamespace::default()
+        };
+        self.disks.insert(name, disk);
+    }
+
+    fn subsystem(&mut self, params: &Value) {
+        let name = nqn(params).to_owned();
+        let [first, last] = [&params["min_cntlid"], &params["max_cntlid"]].map(number);
+        // SPDK's default goes further than NVMe's range of dynamic controllers.
+        let range = first
+            .zip(last)
+            .map(|(first, last)| format!("{first}-{}", last.min(0xffef)));
+        let known = [
+            "nqn",
+            "serial_number",
+            "model_number",
+            "allow_any_host",
+            "min_cntlid",
+            "max_cntlid",
+            "max_namespaces",
+            "ana_reporting",
+            "tgt_name",
+        ];
+        self.notes
+            .unknown(&format!("subsystem {name}"), params, &known);
+        let made = self.draft.add_subsystem(&NewSubsystem {
+            nqn: name,
+            serial: text(&params["serial_number"]),
+            model: text(&params["model_number"]),
+            controller_ids: range,
+            allow_any_host: params["allow_any_host"].as_bool() == Some(true),
+            hosts: Vec::new(),
+        });
+        self.notes.made(made);
+    }
+
+    fn host(&mut self, params: &Value) {
+        let host = params["host"].as_str().unwrap_or_default();
+        if text(&params["dhchap_key"]).is_some() {
+            self.notes.add(format!(
+                "host {host}: dhchap_key is not taken over: write the key into a file, and name it in \
+                 dhchap_key (docs/guide-target.md, Authentication)"
+            ));
+        }
+        let known = ["nqn", "host", "dhchap_key", "tgt_name"];
+        self.notes.unknown(&format!("host {host}"), params, &known);
+        match self.draft.add_host(nqn(params), host) {
+            // Every host may connect.
+            Ok(_) | Err(EditError::Exists(_)) => {}
+            Err(other) => self.notes.add(other.to_string()),
+        }
+    }
+
+    fn namespace(&mut self, params: &Value) {
+        let namespace = &params["namespace"];
+        let bdev = namespace["bdev_name"].as_str().unwrap_or_default();
+        let what = format!("namespace {bdev} of {}", nqn(params));
+        let Some(disk) = self.disks.get(bdev) else {
+            self.notes
+                .add(format!("{what} is left out: its disk has no counterpart"));
+            return;
+        };
+        if namespace["no_auto_visible"].as_bool() == Some(true) {
+            self.notes.add(format!(
+                "{what} is left out: no_auto_visible: all hosts would see it"
+            ));
+            return;
+        }
+        let new = NewNamespace {
+            nsid: number(&namespace["nsid"]).filter(|nsid| *nsid != 0),
+            uuid: identity(&namespace["uuid"]).or_else(|| disk.uuid.clone()),
+            nguid: identity(&namespace["nguid"]),
+            ana_group: number(&namespace["anagrpid"]).filter(|id| *id > 1),
+            ..disk.clone()
+        };
+        let known = [
+            "nsid",
+            "bdev_name",
+            "uuid",
+            "nguid",
+            "anagrpid",
+            "no_auto_visible",
+        ];
+        self.notes.unknown(&what, namespace, &known);
+        let made = self.draft.add_namespace(nqn(params), &new);
+        self.notes.made(made);
+    }
+
+    fn place(&mut self, what: &str, address: &Value) -> Option<(IpAddr, u16)> {
+        if !is_rdma(address) {
+            self.notes
+                .add(format!("{what} is left out: its transport is not RDMA"));
+            return None;
+        }
+        let ip = text(&address["traddr"]).and_then(|text| text.parse().ok());
+        let port = text(&address["trsvcid"]).and_then(|text| text.parse().ok());
+        if ip.is_none() || port.is_none() {
+            self.notes
+                .add(format!("{what} is left out: it has no IP address and port"));
+        }
+        Some((ip?, port?))
+    }
+
+    fn listener(&mut self, params: &Value) {
+        let at = &params["listen_address"];
+        let what = format!("listener {}", text(&at["traddr"]).unwrap_or_default());
+        let Some((address, port)) = self.place(&what, at) else {
+            return;
+        };
+        let new = NewListener {
+            address,
+            port,
+            provider: None,
+            ana: None,
+            pkey: None,
+            port_id: None,
+        };
+        // Each listener of Cairn serves all subsystems.
+        if let Err(error) = self.draft.add_listener(&new)
+            && !matches!(error, EditError::Exists(_))
+        {
+            self.notes.add(error.to_string());
+        }
+        if let Some(state) = text(&params["ana_state"]).filter(|state| state != "optimized") {
+            let state = state.replace('_', "-");
+            let group = number(&params["anagrpid"]).filter(|id| *id != 0);
+            let made = self.draft.set_ana(address, port, group, &state);
+            self.notes.made(made);
+        }
+    }
+
+    fn referral(&mut self, params: &Value) {
+        let at = &params["address"];
+        let what = format!("referral {}", text(&at["traddr"]).unwrap_or_default());
+        if let Some((address, port)) = self.place(&what, at) {
+            let name = text(&params["subnqn"]);
+            let at = SocketAddr::new(address, port);
+            self.draft.add_referral(at, name.as_deref());
+        }
+    }
+}
+
+fn is_rdma(of: &Value) -> bool {
+    let transport = of["trtype"].as_str();
+    transport.is_some_and(|transport| transport.eq_ignore_ascii_case("rdma"))
+}

@@ -1,0 +1,78 @@
+//! What disks did.
+
+use std::collections::BTreeMap;
+
+use cairn_control::Error;
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+use super::super::changes::Disk;
+use super::parameters::IostatOf;
+use super::{Answer, bdevs, views};
+use crate::metrics::{Class, Op};
+use crate::namespace::Namespace;
+use crate::server::Picture;
+
+/// Ticks of a second: times are nanoseconds.
+pub(super) const TICK_RATE: u64 = 1_000_000_000;
+
+/// Counts since the start of the target.
+pub(super) fn answer(picture: &Picture, disks: &BTreeMap<String, Disk>, of: IostatOf) -> Answer {
+    if of.per_channel || of.reset_mode.is_some_and(|mode| mode != "none") {
+        return Err(Error::invalid(
+            "Invalid parameters: Cairn has no per_channel, and no reset_mode but none",
+        ));
+    }
+    let names = of.names.or_else(|| of.name.map(|name| vec![name]));
+    let all = bdevs::all(picture, disks);
+    let all = all.iter().filter_map(|bdev| bdev["name"].as_str());
+    let all: Vec<&str> = all.collect();
+    let is_missing = |name: &&String| !all.contains(&name.as_str());
+    if names.iter().flatten().any(|name| is_missing(&name)) {
+        return Err(Error::errno(Errno::NODEV, "No such device"));
+    }
+    let is_wanted = |name: &&&str| match &names {
+        Some(names) => names.iter().any(|wanted| wanted == **name),
+        None => true,
+    };
+    let bdevs = all.iter().filter(is_wanted).map(|name| {
+        let exports = picture.exports();
+        let mut of_name = exports.filter(|export| views::bdev_name(export.config) == *name);
+        let export = of_name.next();
+        counts(name, export.map(|export| export.entry.namespace).as_deref())
+    });
+    Ok(json!({"tick_rate": TICK_RATE, "bdevs": bdevs.collect::<Vec<_>>()}))
+}
+
+/// Of a disk that is no namespace: none.
+fn counts(name: &str, namespace: Option<&Namespace>) -> Value {
+    let sets = namespace.map_or(&[][..], |namespace| namespace.all_counters());
+    let ios = |op: Op| {
+        let counts = sets.iter().map(|set| set.ops[op as usize].ios.get());
+        counts.sum::<u64>()
+    };
+    let bytes = |op: Op| {
+        let counts = sets.iter().map(|set| set.ops[op as usize].bytes.get());
+        counts.sum::<u64>()
+    };
+    let time_ns = |class: Class| {
+        let times = sets
+            .iter()
+            .map(|set| set.stages[class as usize].whole.read());
+        times.map(|times| times.sum_ns()).sum::<u64>()
+    };
+    let depth: u64 = sets.iter().map(|set| set.in_progress.get()).sum();
+    json!({
+        "name": name,
+        "bytes_read": bytes(Op::Read),
+        "num_read_ops": ios(Op::Read),
+        "bytes_written": bytes(Op::Write),
+        "num_write_ops": ios(Op::Write),
+        "bytes_unmapped": 0,
+        "num_unmap_ops": ios(Op::DatasetManagement),
+        "read_latency_ticks": time_ns(Class::Read),
+        "write_latency_ticks": time_ns(Class::Write),
+        "unmap_latency_ticks": 0,
+        "queue_depth": depth,
+    })
+}

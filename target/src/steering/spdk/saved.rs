@@ -1,0 +1,177 @@
+//! The configuration as requests that would make it, which SPDK's clients save and load.
+
+use std::collections::BTreeMap;
+
+use cairn_config::{Access, Backing, Config, Listener, Namespace};
+use nvme_proto::limits::ANA_GROUPS_MAX;
+use nvme_proto::wire::log::AnaState;
+use serde_json::{Value, json};
+
+use super::super::changes::Disk;
+use super::{referrals, views};
+use crate::namespace::Entry;
+use crate::server::Picture;
+
+/// In the order in which they are loaded.
+pub(super) fn subsystems() -> Value {
+    json!([
+        {"subsystem": "bdev", "depends_on": []},
+        {"subsystem": "nvmf", "depends_on": ["bdev"]},
+    ])
+}
+
+/// What makes one of them; `None`: there is none such.
+pub(super) fn config(
+    name: &str,
+    picture: &Picture,
+    disks: &BTreeMap<String, Disk>,
+) -> Option<Value> {
+    match name {
+        "bdev" => Some(bdevs(picture, disks)),
+        "nvmf" => Some(nvmf(&picture.config)),
+        _ => None,
+    }
+}
+
+#[expect(clippy::needless_pass_by_value, reason = "json! stands in the call")]
+fn request(method: &str, params: Value) -> Value {
+    json!({"method": method, "params": params})
+}
+
+/// Those of namespaces, then those that are none.
+fn bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
+    let mut all: BTreeMap<String, Value> = picture
+        .exports()
+        .map(|export| {
+            (
+                views::bdev_name(export.config),
+                of_export(export.config, &export.entry),
+            )
+        })
+        .collect();
+    for (name, disk) in disks {
+        all.entry(name.clone())
+            .or_insert_with(|| of_disk(name, disk));
+    }
+    all.into_values().collect()
+}
+
+fn of_export(config: &Namespace, Entry { namespace, view }: &Entry) -> Value {
+    let name = views::bdev_name(config);
+    let block_bytes = 1u32 << view.lbads;
+    let uuid = namespace.uuid.to_string();
+    let sized = json!({
+        "name": name, "num_blocks": view.nsze, "block_size": block_bytes, "uuid": uuid,
+    });
+    match &config.backing {
+        Backing::Memory { .. } => request("bdev_malloc_create", sized),
+        Backing::Null { .. } => request("bdev_null_create", sized),
+        Backing::Disk(path) => request(
+            "bdev_aio_create",
+            json!({
+                "name": name, "filename": path, "block_size": block_bytes,
+                "readonly": config.read_only, "uuid": uuid,
+            }),
+        ),
+        Backing::Rbd(image) => request(
+            "bdev_rbd_create",
+            json!({
+                "name": name, "pool_name": image.pool, "rbd_name": image.image,
+                "block_size": block_bytes, "uuid": uuid,
+            }),
+        ),
+    }
+}
+
+fn of_disk(name: &str, disk: &Disk) -> Value {
+    let method = match disk.product {
+        "Malloc disk" => "bdev_malloc_create",
+        "Null disk" => "bdev_null_create",
+        "AIO disk" => "bdev_aio_create",
+        _ => "bdev_uring_create",
+    };
+    let mut params = json!({"name": name, "block_size": disk.block_bytes});
+    if disk.blocks > 0 {
+        params["num_blocks"] = json!(disk.blocks);
+    } else {
+        params["filename"] = json!(disk.export);
+    }
+    if disk.read_only {
+        params["readonly"] = json!(true);
+    }
+    if let Some(uuid) = &disk.uuid {
+        params["uuid"] = json!(uuid);
+    }
+    request(method, params)
+}
+
+fn nvmf(config: &Config) -> Value {
+    let mut all = vec![
+        request("nvmf_set_config", json!({})),
+        request("nvmf_create_transport", json!({"trtype": "RDMA"})),
+    ];
+    for referral in &config.referrals {
+        let params = referrals::shown(referral);
+        all.push(request("nvmf_discovery_add_referral", params));
+    }
+    for subsystem in &config.subsystems {
+        let nqn = subsystem.nqn.raw();
+        all.push(request(
+            "nvmf_create_subsystem",
+            json!({
+                "nqn": nqn,
+                "allow_any_host": subsystem.access == Access::AnyHost,
+                "serial_number": subsystem.serial,
+                "model_number": subsystem.model,
+                "max_namespaces": cairn_config::NSID_MAX,
+                "min_cntlid": subsystem.controller_ids.start(),
+                "max_cntlid": subsystem.controller_ids.end(),
+                "ana_reporting": true,
+            }),
+        ));
+        if let Access::Hosts(hosts) = &subsystem.access {
+            for host in hosts {
+                let params = json!({"nqn": nqn, "host": host.raw()});
+                all.push(request("nvmf_subsystem_add_host", params));
+            }
+        }
+        let namespaces = subsystem.namespaces.iter();
+        all.extend(namespaces.map(|namespace| of_namespace(nqn, namespace)));
+        let listeners = config.listeners.iter();
+        all.extend(listeners.flat_map(|listener| of_listener(nqn, listener)));
+    }
+    Value::Array(all)
+}
+
+/// Its UUID is the disk's.
+fn of_namespace(nqn: &str, namespace: &Namespace) -> Value {
+    let mut params = json!({
+        "nsid": namespace.nsid,
+        "bdev_name": views::bdev_name(namespace),
+        "anagrpid": namespace.ana_group,
+        "no_auto_visible": false,
+    });
+    if let Some(nguid) = namespace.nguid {
+        params["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
+    }
+    request(
+        "nvmf_subsystem_add_ns",
+        json!({"nqn": nqn, "namespace": params}),
+    )
+}
+
+fn of_listener(nqn: &str, listener: &Listener) -> Vec<Value> {
+    let address = views::address(listener);
+    let params = json!({"nqn": nqn, "listen_address": address});
+    let mut all = vec![request("nvmf_subsystem_add_listener", params)];
+    let groups = 1..=ANA_GROUPS_MAX;
+    let others = groups.filter(|group| listener.ana.get(*group) != AnaState::OPTIMIZED);
+    all.extend(others.map(|group| {
+        let state = views::ana_state(listener.ana.get(group));
+        let params = json!({
+            "nqn": nqn, "listen_address": address, "ana_state": state, "anagrpid": group,
+        });
+        request("nvmf_subsystem_listener_set_ana_state", params)
+    }));
+    all
+}

@@ -1,0 +1,105 @@
+//! Time for a wait, without that in which this process was kept from running.
+//!
+//! The host of the load lives in this process and has a KATO of a second. On a machine that gives
+//! the process no processor for that long its target ends the association, as it must. So the time of
+//! such gaps does not count, nor that which the host then takes to come back.
+
+use std::fmt;
+use std::time::{Duration, Instant};
+
+/// From here on a pause between two looks at the clock is a gap: half of the host's KATO.
+const GAP: Duration = Duration::from_millis(500);
+
+/// What the host takes to come back after a gap: the target's KATO, its own, a delay, a connect.
+const RETURN: Duration = Duration::from_secs(3);
+
+/// The most that gaps add. A machine that is so busy shows nothing.
+const ADDED_MAX: Duration = Duration::from_secs(600);
+
+/// The time that is left.
+#[derive(Debug)]
+pub(crate) struct Patience {
+    left: Duration,
+    seen: Instant,
+    gaps: u32,
+    added: Duration,
+}
+
+impl Patience {
+    /// From now on, so much.
+    pub(crate) fn new(now: Instant, time: Duration) -> Self {
+        Self {
+            left: time,
+            seen: now,
+            gaps: 0,
+            added: Duration::ZERO,
+        }
+    }
+
+    /// The process runs, and looks at the clock.
+    pub(crate) fn look(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.seen);
+        self.seen = now;
+        self.left = self.left.saturating_sub(passed);
+        if passed >= GAP {
+            let more = (passed + RETURN).min(ADDED_MAX - self.added);
+            self.left += more;
+            self.added += more;
+            self.gaps += 1;
+        }
+    }
+
+    /// Whether nothing is left.
+    pub(crate) fn is_over(&self) -> bool {
+        self.left.is_zero()
+    }
+}
+
+impl fmt::Display for Patience {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { gaps, added, .. } = self;
+        write!(
+            f,
+            "this process did not run for {GAP:?} or longer {gaps} times, and had {added:.1?} more \
+             for that"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is left after looks at these times, in milliseconds since the beginning.
+    fn after(looks: impl IntoIterator<Item = u64>) -> Patience {
+        let begun = Instant::now();
+        let mut patience = Patience::new(begun, Duration::from_secs(40));
+        for at in looks {
+            patience.look(begun + Duration::from_millis(at));
+        }
+        patience
+    }
+
+    #[test]
+    fn a_process_that_runs_has_its_time_and_no_more() {
+        let until = |end: u64| (0..=end).step_by(100);
+        assert!(!after(until(39_900)).is_over());
+        assert!(after(until(40_000)).is_over());
+        assert_eq!(after(until(40_000)).gaps, 0);
+    }
+
+    #[test]
+    fn a_gap_adds_its_time_and_that_of_a_return() {
+        let patience = after([100, 30_100, 30_200]);
+        assert_eq!(patience.left, Duration::from_millis(39_800) + RETURN);
+        assert_eq!(patience.gaps, 1);
+        assert!(!after([41_000]).is_over(), "it did not run at all");
+    }
+
+    #[test]
+    fn gaps_do_not_add_time_without_end() {
+        let always_late = after((0..2000).map(|n| n * 1000));
+        assert!(always_late.is_over());
+        assert_eq!(always_late.added, ADDED_MAX);
+    }
+}

@@ -1,0 +1,306 @@
+//! Configurations of other targets, read and written.
+
+use std::path::{Path, PathBuf};
+
+use cairn_config::{Access, AnaStates, Backing, Config, Flags};
+use cairn_tests::process::program;
+use nvme_proto::wire::log::AnaState;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+/// A command of cairn-target with a file: its exit code, stdout and stderr.
+fn say(args: &[&str], file: &Path) -> (Option<i32>, String, String) {
+    let output = std::process::Command::new(program("cairn-target-process"))
+        .args(args)
+        .arg(file)
+        .output()
+        .unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        output.status.code(),
+        text(output.stdout),
+        text(output.stderr),
+    )
+}
+
+fn written(folder: &TempDir, name: &str, text: &str) -> PathBuf {
+    let path = folder.path().join(name);
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn parse(text: &str) -> Config {
+    let parsed = Config::parse("imported", text, &Flags::default());
+    parsed.unwrap_or_else(|error| panic!("{error}\n{text}"))
+}
+
+/// As `nvmetcli save` writes it, with what Cairn does not have.
+fn saved_by_nvmetcli() -> Value {
+    let addr = |transport: &str, address: &str| {
+        json!({
+            "adrfam": "ipv4", "traddr": address, "treq": "not specified", "trsvcid": "4420",
+            "trtype": transport,
+        })
+    };
+    json!({
+        "hosts": [
+            {"nqn": "nqn.2024-01.com.example:one", "dhchap_key": "DHHC-1:00:secret:"},
+            {"nqn": "nqn.2024-01.com.example:two"},
+        ],
+        "ports": [
+            {
+                "addr": addr("rdma", "192.0.2.1"),
+                "ana_groups": [
+                    {"ana": {"state": "optimized"}, "grpid": 1},
+                    {"ana": {"state": "non-optimized"}, "grpid": 2},
+                ],
+                "param": {"inline_data_size": "16384", "pi_enable": "0"},
+                "portid": 7,
+                "referrals": [{"addr": addr("rdma", "192.0.2.9"), "enable": 1, "name": "other"}],
+                "subsystems": ["nqn.2024-01.com.example:disks"],
+            },
+            {"addr": addr("tcp", "192.0.2.2"), "portid": 8, "referrals": [], "subsystems": []},
+        ],
+        "subsystems": [
+            {
+                "allowed_hosts": ["nqn.2024-01.com.example:one", "nqn.2024-01.com.example:two"],
+                "attr": {
+                    "allow_any_host": "0", "cntlid_min": "1", "cntlid_max": "100",
+                    "model": "Linux", "serial": "3d83c78b76623f1d", "version": "1.3",
+                    "qid_max": "4",
+                },
+                "namespaces": [
+                    {
+                        "ana_grpid": 2, "enable": 1, "nsid": 1,
+                        "device": {
+                            "nguid": "5b722b05-e9b6-542d-ba80-62010b57775d",
+                            "path": "/dev/nullb0",
+                            "uuid": "26ffc8ce-73b4-321d-9685-7d7a9872c460",
+                        },
+                    },
+                    {
+                        "ana_grpid": 1, "enable": 1, "nsid": 2,
+                        "device": {
+                            "nguid": "00000000-0000-0000-0000-000000000000",
+                            "path": "/srv/disk.img",
+                            "uuid": "26ffc8ce-73b4-321d-9685-7d7a9872c461",
+                        },
+                    },
+                    {"enable": 0, "nsid": 3, "device": {"path": "/dev/off"}},
+                    {"enable": 1, "nsid": 5000, "device": {"path": "/dev/far"}},
+                ],
+                "nqn": "nqn.2024-01.com.example:disks",
+            },
+            {
+                "allowed_hosts": [], "attr": {"allow_any_host": "1"}, "namespaces": [],
+                "nqn": "nqn.2024-01.com.example:open",
+            },
+        ],
+    })
+}
+
+#[test]
+fn what_nvmetcli_saved_becomes_a_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = written(&folder, "saved.json", &saved_by_nvmetcli().to_string());
+    let (code, text, notes) = say(&["import", "nvmet"], &saved);
+    assert_eq!(code, Some(0), "{notes}");
+    let config = parse(&text);
+    let [listener] = &config.listeners[..] else {
+        panic!("{text}")
+    };
+    assert_eq!(listener.socket_address().to_string(), "192.0.2.1:4420");
+    assert_eq!(listener.port_id, 7);
+    let mut states = AnaStates::all(AnaState::OPTIMIZED);
+    states.set(2, AnaState::NON_OPTIMIZED);
+    assert_eq!(listener.ana, states);
+    assert_eq!(config.referrals[0].address.to_string(), "192.0.2.9:4420");
+    let disks = &config.subsystems[0];
+    assert_eq!(
+        (disks.serial.as_str(), disks.model.as_str()),
+        ("3d83c78b76623f1d", "Linux")
+    );
+    assert_eq!(disks.controller_ids, 1..=100);
+    let Access::Hosts(hosts) = &disks.access else {
+        panic!("{text}")
+    };
+    assert_eq!(hosts.len(), 2);
+    let [first, second] = &disks.namespaces[..] else {
+        panic!("{text}")
+    };
+    assert_eq!(first.backing, Backing::Disk("/dev/nullb0".into()));
+    assert_eq!(first.ana_group, 2);
+    assert_eq!(first.nguid.unwrap()[..2], [0x5b, 0x72]);
+    assert_eq!(
+        first.uuid.unwrap().to_string(),
+        "26ffc8ce-73b4-321d-9685-7d7a9872c460"
+    );
+    assert_eq!((second.nguid, first.block_size.is_some()), (None, false));
+    assert!(second.block_size.is_some(), "{text}");
+    assert_eq!(config.subsystems[1].access, Access::AnyHost);
+    for part in [
+        "dhchap_key",
+        "port 8 is left out: its transport is tcp",
+        "port 7: it does not lead to nqn.2024-01.com.example:open",
+        "inline_data_size",
+        "qid_max",
+        "namespace 3 of nqn.2024-01.com.example:disks is left out: it is not enabled",
+        "namespace 5000 of nqn.2024-01.com.example:disks is left out",
+        "namespace 2 of nqn.2024-01.com.example:disks: block_size is 4096",
+    ] {
+        assert!(notes.contains(part), "{part:?} in\n{notes}");
+    }
+    assert!(!notes.contains("secret") && !text.contains("secret"));
+    assert_eq!(notes.lines().count(), 8, "{notes}");
+}
+
+#[test]
+fn what_is_exported_is_imported_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = written(&folder, "saved.json", &saved_by_nvmetcli().to_string());
+    let (_, first, _) = say(&["import", "nvmet"], &saved);
+    let file = written(&folder, "target.toml", &first);
+    let (code, exported, notes) = say(&["export", "nvmet"], &file);
+    assert_eq!((code, notes.as_str()), (Some(0), ""));
+    let again = written(&folder, "again.json", &exported);
+    let (code, second, _) = say(&["import", "nvmet"], &again);
+    assert_eq!(code, Some(0));
+    let (first, mut second) = (parse(&first), parse(&second));
+    // Its name makes it, and nvmet is given it.
+    assert_eq!(second.subsystems[1].serial, first.subsystems[1].serial);
+    second.subsystems[1]
+        .model
+        .clone_from(&first.subsystems[1].model);
+    assert_eq!(first, second);
+
+    let more = "[[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\n\n[[subsystem]]\n\
+                nqn = \"nqn.2024-01.com.example:m\"\nallow_any_host = true\n\n\
+                [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n\n\
+                [[subsystem.namespace]]\nnsid = 2\nexport = \"/dev/x\"\n";
+    let file = written(&folder, "more.toml", more);
+    let (code, exported, notes) = say(&["export", "nvmet"], &file);
+    assert_eq!(code, Some(0), "{notes}");
+    let exported: Value = serde_json::from_str(&exported).unwrap();
+    let namespaces = exported["subsystems"][0]["namespaces"].as_array().unwrap();
+    assert_eq!(namespaces.len(), 1);
+    for part in [
+        "tos",
+        "namespace 1",
+        "namespace 2 of nqn.2024-01.com.example:m: its uuid",
+    ] {
+        assert!(notes.contains(part), "{part:?} in\n{notes}");
+    }
+}
+
+const SPDK_NQN: &str = "nqn.2016-06.io.spdk:cnode1";
+
+/// As `rpc.py save_config` writes it, with what Cairn does not have.
+fn saved_by_spdk() -> Value {
+    let listener = json!({
+        "trtype": "RDMA", "adrfam": "IPv4", "traddr": "192.0.2.1", "trsvcid": "4420",
+    });
+    let nqn = SPDK_NQN;
+    let request = |method: &str, params: Value| json!({"method": method, "params": params});
+    let add = |bdev: &str, nsid: u32| {
+        let namespace = json!({"nsid": nsid, "bdev_name": bdev, "nguid": "0".repeat(32)});
+        request(
+            "nvmf_subsystem_add_ns",
+            json!({"nqn": nqn, "namespace": namespace}),
+        )
+    };
+    json!({"subsystems": [
+        {"subsystem": "sock", "config": [request("sock_set_default_impl", json!({"impl_name": "posix"}))]},
+        {"subsystem": "iobuf", "config": null},
+        {"subsystem": "bdev", "config": [
+            request("bdev_set_options", json!({"bdev_io_pool_size": 65535})),
+            [
+                request("bdev_malloc_create", json!({
+                    "name": "Malloc0", "num_blocks": 2048, "block_size": 4096, "md_size": 0,
+                    "uuid": "26ffc8ce-73b4-321d-9685-7d7a9872c460",
+                })),
+                request("bdev_aio_create", json!({
+                    "name": "aio0", "filename": "/dev/sdx", "block_size": 512, "readonly": true,
+                })),
+            ],
+            request("bdev_nvme_attach_controller", json!({"name": "Nvme0"})),
+            request("bdev_wait_for_examine", json!(null)),
+        ]},
+        {"subsystem": "nvmf", "config": [
+            request("nvmf_create_transport", json!({"trtype": "RDMA", "max_queue_depth": 128})),
+            request("nvmf_create_transport", json!({"trtype": "TCP"})),
+            request("nvmf_create_subsystem", json!({
+                "nqn": nqn, "allow_any_host": false, "serial_number": "SPDK1",
+                "model_number": "SPDK bdev Controller", "min_cntlid": 1, "max_cntlid": 65519,
+            })),
+            request("nvmf_subsystem_add_host", json!({
+                "nqn": nqn, "host": "nqn.2016-06.io.spdk:host1", "dhchap_key": "key0",
+            })),
+            add("Malloc0", 1),
+            add("aio0", 3),
+            add("Nvme0n1", 4),
+            request("nvmf_subsystem_add_listener", json!({"nqn": nqn, "listen_address": listener})),
+            request("nvmf_subsystem_listener_set_ana_state", json!({
+                "nqn": nqn, "listen_address": listener, "ana_state": "non_optimized", "anagrpid": 3,
+            })),
+            request("nvmf_discovery_add_referral", json!({"address": listener})),
+        ]},
+    ]})
+}
+
+#[test]
+fn what_spdk_saved_becomes_a_configuration() {
+    let folder = tempfile::tempdir().unwrap();
+    let saved = written(&folder, "spdk.json", &saved_by_spdk().to_string());
+    let (code, text, notes) = say(&["import", "spdk"], &saved);
+    assert_eq!(code, Some(0), "{notes}");
+    let config = parse(&text);
+    assert_eq!(config.listeners[0].ana.get(3), AnaState::NON_OPTIMIZED);
+    assert_eq!(config.referrals.len(), 1);
+    let subsystem = &config.subsystems[0];
+    assert_eq!(
+        (subsystem.nqn.raw(), subsystem.serial.as_str()),
+        (SPDK_NQN, "SPDK1")
+    );
+    let [memory, disk] = &subsystem.namespaces[..] else {
+        panic!("{text}")
+    };
+    assert_eq!(memory.backing, Backing::Memory { bytes: 8 << 20 });
+    assert_eq!(memory.name.as_deref(), Some("Malloc0"));
+    assert_eq!((disk.nsid, disk.read_only, disk.nguid), (3, true, None));
+    for part in [
+        "sock_set_default_impl has no counterpart",
+        "bdev_set_options has no counterpart",
+        "bdev_nvme_attach_controller has no counterpart",
+        "namespace Nvme0n1 of nqn.2016-06.io.spdk:cnode1 is left out",
+        "nvmf_create_transport has no counterpart",
+        "nvmf_create_transport: queue depth",
+        "dhchap_key",
+    ] {
+        assert!(notes.contains(part), "{part:?} in\n{notes}");
+    }
+    assert_eq!(notes.lines().count(), 7, "{notes}");
+}
+
+#[test]
+fn what_is_no_saved_configuration_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    for (kind, text) in [
+        ("nvmet", "{}"),
+        ("nvmet", "[1"),
+        ("spdk", "[]"),
+        ("spdk", "{\"subsystems\": 3}"),
+        // Nothing listens.
+        (
+            "nvmet",
+            "{\"ports\": [{}], \"subsystems\": [{}, {\"nqn\": \"nqn.x\"}]}",
+        ),
+    ] {
+        let file = written(&folder, "wrong.json", text);
+        let (code, _, error) = say(&["import", kind], &file);
+        assert_eq!(code, Some(1), "{text}");
+        assert!(error.contains("error: "), "{text}: {error}");
+    }
+    let (code, _, error) = say(&["import", "nvmet"], Path::new("/no/such/file"));
+    assert_eq!(code, Some(1));
+    assert!(error.contains("/no/such/file"), "{error}");
+}
