@@ -69,6 +69,7 @@ impl<'a> Replay<'a> {
                 }
                 Action::Send(command) => self.send(&command),
                 Action::Disconnect { qid } => self.host.queue_closed(qid, NOW),
+                Action::Authenticate { .. } => panic!("the target does not require it"),
                 Action::Report(report) => self.reports.push(report),
             }
         }
