@@ -30,13 +30,17 @@ fn has(tool: &str) -> bool {
 
 /// The packages, in a folder.
 fn packages(out: &Path) {
+    // A test is among them, so that cargo chooses the tests' features for the dependencies and
+    // finds them compiled.
     let build = [
         "build",
         "-q",
-        "-p",
+        "--bin",
         "cairn-target",
-        "-p",
-        "cairn-initiator-cli",
+        "--bin",
+        "cairn-initiator",
+        "--test",
+        "words",
     ];
     run(Command::new("cargo").args(build).current_dir(workspace()));
     run(Command::new(env!("CARGO_BIN_EXE_xtask"))

@@ -41,7 +41,10 @@ fn engine() -> &'static PathBuf {
             .nth(2)
             .expect("it is in build/PROFILE/deps");
         let mut build = Command::new(env!("CARGO"));
-        build.args(["build", "--quiet", "--locked", "-p", "cairn-fio"]);
+        // All libraries, and a test: cargo then chooses the features that the tests have, finds
+        // the dependencies compiled, and adds the engine alone.
+        build.current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+        build.args(["build", "--quiet", "--locked", "--lib", "--test", "words"]);
         if !cfg!(debug_assertions) {
             build.arg("--release");
         }

@@ -1,4 +1,4 @@
-//! A target that reads for a host, in one thread and in a fixed order of steps, so
+//! A target that reads or writes for a host, in one thread and in a fixed order of steps, so
 //! that callgrind counts the same on any machine: what `tests/costs` runs.
 //!
 //! Host and target take turns: the host keeps `--depth` commands under way, and
@@ -20,12 +20,8 @@ use cairn_target::SteppedTarget;
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
 use clap::{Parser, ValueEnum};
 
-/// Blocks of 512 bytes in a command.
-const BLOCKS: u32 = 8;
-const BYTES: u32 = BLOCKS * 512;
-
-/// Commands before the count begins: what grows to its size has done so by then.
-const WARM_UP: u32 = 4096;
+/// Bytes of a block.
+const BLOCK: u32 = 512;
 
 /// What a turn takes at least, and for each command: about what it does on a machine
 /// of today. It decides how often the reactor looks at what comes seldom.
@@ -44,7 +40,16 @@ enum Fabric {
     Soft,
 }
 
-/// Reads from a null disk, for callgrind.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Job {
+    Read,
+    /// With the data in the capsule, if it fits
+    Write,
+    /// Writes whose data the target reads from the host's memory
+    Fetch,
+}
+
+/// Reads or writes of a null disk, for callgrind.
 #[derive(Debug, Parser)]
 struct Args {
     /// By which fabric
@@ -56,9 +61,15 @@ struct Args {
     /// I/O queues that they are spread over
     #[arg(long, default_value_t = 1)]
     queues: u16,
-    /// Commands that count
+    /// What the commands do
     #[arg(long)]
-    reads: u32,
+    job: Job,
+    /// Bytes of a command
+    #[arg(long)]
+    bytes: u32,
+    /// Commands that count. As many go before: what grows to its size has done so by then
+    #[arg(long)]
+    commands: u32,
 }
 
 /// Both ends, and what they have in common.
@@ -69,6 +80,10 @@ struct World {
     target: SteppedTarget,
     host: Controller,
     buffer: Buffer,
+    /// What a write sends in its capsule.
+    capsule: Vec<u8>,
+    job: Job,
+    bytes: u32,
     depth: u32,
     queues: u16,
     outstanding: u32,
@@ -79,13 +94,13 @@ struct World {
 fn main() {
     let args = Args::parse();
     let mut world = World::connect(&args);
-    world.read(WARM_UP);
+    world.serve(args.commands);
     let before = world.packets();
     milestone("begin");
-    world.read(args.reads);
+    world.serve(args.commands);
     milestone("end");
     let after = world.packets();
-    println!("reads {}", args.reads);
+    println!("commands {}", args.commands);
     println!("sent_packets {}", after.0 - before.0);
     println!("received_packets {}", after.1 - before.1);
     // The end of the association is no part of the count.
@@ -122,10 +137,21 @@ fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
     let more = more.min(world.depth - world.outstanding);
     world.outstanding += more;
     for turn in 0..more {
-        let slba = u64::from(turn * BLOCKS);
-        let data = Data::part_of(&world.buffer, (turn * BYTES) as usize, BYTES);
+        let blocks = world.bytes / BLOCK;
+        let slba = u64::from(turn * blocks);
         world.turn = world.turn % world.queues + 1;
-        host.submit(world.turn, command::read(1, slba, BLOCKS), data)
+        let command = match world.job {
+            Job::Read => command::read(1, slba, blocks),
+            Job::Write | Job::Fetch => command::write(1, slba, blocks),
+        };
+        let in_capsule =
+            world.job == Job::Write && world.capsule.len() <= host.in_capsule_max(world.turn);
+        let data = if in_capsule {
+            Data::InCapsule(&world.capsule)
+        } else {
+            Data::part_of(&world.buffer, (turn * world.bytes) as usize, world.bytes)
+        };
+        host.submit(world.turn, command, data)
             .expect("the queue holds as many");
     }
     if more > 0 {
@@ -156,12 +182,15 @@ impl World {
         let host = begin_host(&*provider, remote, local.into(), args, clock.now());
         let mut world = Self {
             buffer: host
-                .buffer((args.depth * BYTES) as usize)
+                .buffer((args.depth * args.bytes) as usize)
                 .expect("memory for the data"),
             clock,
             soft,
             target,
             host,
+            capsule: vec![0; args.bytes as usize],
+            job: args.job,
+            bytes: args.bytes,
             depth: args.depth,
             queues: args.queues,
             outstanding: 0,
@@ -183,7 +212,7 @@ impl World {
 
     /// Keeps the queue full until `count` commands are over; then no side has
     /// anything left to do.
-    fn read(&mut self, count: u32) {
+    fn serve(&mut self, count: u32) {
         let (mut left, mut over, mut turns) = (count, 0, 0);
         let time = TURN.max(TURN_OF_COMMAND * self.depth);
         while over < count {

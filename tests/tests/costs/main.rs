@@ -1,4 +1,4 @@
-//! What a 4k read costs the target, by counts that are the same on a busy machine:
+//! What a read or a write costs the target, by counts that are the same on a busy machine:
 //! instructions, allocations, locks, formatting, system calls, packets.
 //!
 //! Callgrind runs `cairn-counted` (`src/bin/counted.rs`), built for release: host and
@@ -19,12 +19,15 @@ use std::process::Command;
 
 use callgrind::{Cost, Profile};
 
-/// Reads that are counted.
-const READS: u32 = 4096;
-
-/// Of one read, at most.
+/// What is counted, and how much of it one command may take.
 struct Bounds {
     fabric: &'static str,
+    /// `read`, `write` (in the capsule, if it fits) or `fetch` (the target reads the data).
+    job: &'static str,
+    /// Of a command.
+    bytes: u32,
+    /// That are counted.
+    commands: u32,
     depth: u32,
     /// Over how many queue pairs.
     queues: u32,
@@ -40,7 +43,7 @@ struct Bounds {
 
 /// The scenarios.
 ///
-/// At depth 1 a round of the reactor serves one read, at depth 32 it serves 32; 64 queue
+/// At depth 1 a round of the reactor serves one command, at depth 32 it serves 32; 64 queue
 /// pairs have one command each, and one acknowledgement. Over
 /// the loopback provider the only system calls are those of looking at what comes
 /// seldom, each millisecond. Over user-space RoCE a lone read is one datagram out and
@@ -48,9 +51,12 @@ struct Bounds {
 /// of each of these system calls by an atomic operation, and a look at the mailbox of
 /// connections is one. The loopback provider is one structure behind a lock, which is
 /// taken by each call of it, and released.
-const BOUNDS: [Bounds; 5] = [
+const BOUNDS: [Bounds; 13] = [
     Bounds {
         fabric: "loopback",
+        job: "read",
+        bytes: 4 * 1024,
+        commands: 4096,
         depth: 1,
         queues: 1,
         instructions: 1820.0,
@@ -60,6 +66,9 @@ const BOUNDS: [Bounds; 5] = [
     },
     Bounds {
         fabric: "loopback",
+        job: "read",
+        bytes: 4 * 1024,
+        commands: 4096,
         depth: 32,
         queues: 1,
         instructions: 1075.0,
@@ -68,7 +77,34 @@ const BOUNDS: [Bounds; 5] = [
         packets: 0.0,
     },
     Bounds {
+        fabric: "loopback",
+        job: "write",
+        bytes: 4 * 1024,
+        commands: 4096,
+        depth: 32,
+        queues: 1,
+        instructions: 1570.0,
+        locked: 0.3,
+        system_calls: 0.01,
+        packets: 0.0,
+    },
+    Bounds {
+        fabric: "loopback",
+        job: "fetch",
+        bytes: 4 * 1024,
+        commands: 4096,
+        depth: 32,
+        queues: 1,
+        instructions: 2750.0,
+        locked: 0.5,
+        system_calls: 0.01,
+        packets: 0.0,
+    },
+    Bounds {
         fabric: "soft",
+        job: "read",
+        bytes: 4 * 1024,
+        commands: 4096,
         depth: 1,
         queues: 1,
         instructions: 2420.0,
@@ -78,6 +114,9 @@ const BOUNDS: [Bounds; 5] = [
     },
     Bounds {
         fabric: "soft",
+        job: "read",
+        bytes: 4 * 1024,
+        commands: 4096,
         depth: 32,
         queues: 1,
         instructions: 1095.0,
@@ -87,6 +126,69 @@ const BOUNDS: [Bounds; 5] = [
     },
     Bounds {
         fabric: "soft",
+        job: "write",
+        bytes: 4 * 1024,
+        commands: 4096,
+        depth: 1,
+        queues: 1,
+        instructions: 2880.0,
+        locked: 10.0,
+        system_calls: 3.1,
+        packets: 4.2,
+    },
+    Bounds {
+        fabric: "soft",
+        job: "write",
+        bytes: 4 * 1024,
+        commands: 4096,
+        depth: 32,
+        queues: 1,
+        instructions: 1600.0,
+        locked: 0.5,
+        system_calls: 0.2,
+        packets: 3.2,
+    },
+    Bounds {
+        fabric: "soft",
+        job: "fetch",
+        bytes: 4 * 1024,
+        commands: 4096,
+        depth: 32,
+        queues: 1,
+        instructions: 2790.0,
+        locked: 0.7,
+        system_calls: 0.22,
+        packets: 4.2,
+    },
+    Bounds {
+        fabric: "soft",
+        job: "read",
+        bytes: 128 * 1024,
+        commands: 256,
+        depth: 8,
+        queues: 1,
+        instructions: 1580.0,
+        locked: 9.0,
+        system_calls: 2.8,
+        packets: 36.0,
+    },
+    Bounds {
+        fabric: "soft",
+        job: "fetch",
+        bytes: 128 * 1024,
+        commands: 256,
+        depth: 8,
+        queues: 1,
+        instructions: 3200.0,
+        locked: 6.0,
+        system_calls: 1.8,
+        packets: 36.5,
+    },
+    Bounds {
+        fabric: "soft",
+        job: "read",
+        bytes: 4 * 1024,
+        commands: 4096,
         depth: 64,
         queues: 64,
         instructions: 1240.0,
@@ -94,11 +196,23 @@ const BOUNDS: [Bounds; 5] = [
         system_calls: 0.2,
         packets: 4.2,
     },
+    Bounds {
+        fabric: "soft",
+        job: "read",
+        bytes: 4 * 1024,
+        commands: 4096,
+        depth: 256,
+        queues: 256,
+        instructions: 1290.0,
+        locked: 0.5,
+        system_calls: 0.2,
+        packets: 4.3,
+    },
 ];
 
-/// Atomic operations of target logic, for each read: the mailbox is looked at each
+/// Atomic operations of target logic, for each command: the mailbox is looked at each
 /// millisecond, and that takes some; a lock that is taken, or a reference that is
-/// counted, would be one for each read at least.
+/// counted, would be one for each command at least.
 const LOGIC_LOCKED: f64 = 0.05;
 
 /// What allocates, frees or formats, by parts of names.
@@ -117,12 +231,14 @@ const FORBIDDEN: [&str; 10] = [
 
 #[test]
 #[ignore = "builds for release, and needs valgrind: cargo xtask test runs it"]
-fn a_read_costs_what_it_may() {
+fn a_command_costs_what_it_may() {
     let program = counted_program();
     let mut faults = Vec::new();
     println!(
-        "{:>9} {:>6} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8}",
+        "{:>9} {:>6} {:>7} {:>6} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8}",
         "fabric",
+        "job",
+        "bytes",
         "depth",
         "queues",
         "instructions",
@@ -132,48 +248,13 @@ fn a_read_costs_what_it_may() {
         "packets"
     );
     for bounds in &BOUNDS {
-        let counted = Counted::run(&program, bounds);
-        let (logic, target) = (counted.logic(), counted.target());
-        let packets = counted.packets / f64::from(READS);
-        println!(
-            "{:>9} {:>6} {:>6} {:>13.0} {:>13.0} {:>8.3} {:>13.3} {:>8.2}",
-            bounds.fabric,
-            bounds.depth,
-            bounds.queues,
-            per_read(logic.instructions),
-            per_read((target - logic).instructions),
-            per_read(logic.locked),
-            per_read(target.system_calls),
-            packets,
-        );
-        let mut check = |what: &str, measured: f64, bound: f64| {
-            if measured > bound {
-                let Bounds {
-                    fabric,
-                    depth,
-                    queues,
-                    ..
-                } = bounds;
-                faults.push(format!(
-                    "{fabric}, depth {depth}, {queues} queues: {measured:.3} {what}, more than {bound}"
-                ));
-            }
-        };
-        let instructions = per_read(logic.instructions);
-        check("instructions", instructions, bounds.instructions);
-        let locked = per_read(logic.locked);
-        check("atomic operations of target logic", locked, LOGIC_LOCKED);
-        check("atomic operations", per_read(target.locked), bounds.locked);
-        let system_calls = per_read(target.system_calls);
-        check("system calls", system_calls, bounds.system_calls);
-        check("packets", packets, bounds.packets);
-        faults.extend(counted.forbidden());
+        faults.extend(Counted::run(&program, bounds).judge(bounds));
     }
-    assert!(faults.is_empty(), "for each read:\n{}", faults.join("\n"));
-}
-
-fn per_read(count: u64) -> f64 {
-    count as f64 / f64::from(READS)
+    assert!(
+        faults.is_empty(),
+        "for each command:\n{}",
+        faults.join("\n")
+    );
 }
 
 /// What came of one scenario.
@@ -183,6 +264,51 @@ struct Counted {
 }
 
 impl Counted {
+    /// Prints what was counted. Returns what is above its bound.
+    fn judge(&self, bounds: &Bounds) -> Vec<String> {
+        let Bounds {
+            fabric,
+            job,
+            bytes,
+            depth,
+            queues,
+            ..
+        } = bounds;
+        let commands = f64::from(bounds.commands);
+        let per_command = |count: u64| count as f64 / commands;
+        let (logic, target) = (self.logic(bounds), self.target(bounds));
+        let instructions = per_command(logic.instructions);
+        let provider = per_command((target - logic).instructions);
+        let locked = per_command(logic.locked);
+        let system_calls = per_command(target.system_calls);
+        let packets = self.packets / commands;
+        println!(
+            "{fabric:>9} {job:>6} {bytes:>7} {depth:>6} {queues:>6} {instructions:>13.0} \
+             {provider:>13.0} {locked:>8.3} {system_calls:>13.3} {packets:>8.2}"
+        );
+        let counts = [
+            ("instructions", instructions, bounds.instructions),
+            ("atomic operations of target logic", locked, LOGIC_LOCKED),
+            (
+                "atomic operations",
+                per_command(target.locked),
+                bounds.locked,
+            ),
+            ("system calls", system_calls, bounds.system_calls),
+            ("packets", packets, bounds.packets),
+        ];
+        let above = counts
+            .iter()
+            .filter(|(_, measured, bound)| measured > bound);
+        let faults = above.map(|(what, measured, bound)| {
+            format!(
+                "{fabric}, {job} of {bytes} bytes, depth {depth}, {queues} queues: \
+                 {measured:.3} {what}, more than {bound}"
+            )
+        });
+        faults.chain(self.forbidden()).collect()
+    }
+
     fn run(program: &PathBuf, bounds: &Bounds) -> Self {
         let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
         let file = folder.path().join("counts");
@@ -199,7 +325,9 @@ impl Counted {
             .args(["--fabric", bounds.fabric])
             .args(["--depth", &bounds.depth.to_string()])
             .args(["--queues", &bounds.queues.to_string()])
-            .args(["--reads", &READS.to_string()]);
+            .args(["--job", bounds.job])
+            .args(["--bytes", &bounds.bytes.to_string()])
+            .args(["--commands", &bounds.commands.to_string()]);
         let output = valgrind.output().unwrap_or_else(|error| {
             panic!("{error}: is valgrind installed? \"apt-get install valgrind\" brings it")
         });
@@ -219,26 +347,26 @@ impl Counted {
     }
 
     /// All that the target did.
-    fn target(&self) -> Cost {
+    fn target(&self, bounds: &Bounds) -> Cost {
         let turn = |name: &str| name.ends_with("counted::target_turn");
         let cost = self.profile.calls(|_| true, turn);
         assert!(
-            cost.instructions > u64::from(READS),
+            cost.instructions > u64::from(bounds.commands),
             "callgrind has not found the target's turns: {cost:?}"
         );
         cost
     }
 
     /// The same but for what its provider did.
-    fn logic(&self) -> Cost {
+    fn logic(&self, bounds: &Bounds) -> Cost {
         let ours = |name: &str| name.contains("cairn_target::");
         let endpoint = |name: &str| name.contains(" as cairn_rdma::provider::Endpoint>::");
         let provider = self.profile.calls(ours, endpoint);
         assert!(
-            provider.instructions > u64::from(READS),
+            provider.instructions > u64::from(bounds.commands),
             "callgrind has not found the provider's work: {provider:?}"
         );
-        self.target() - provider
+        self.target(bounds) - provider
     }
 
     /// Functions at work that have no business in an I/O's way.

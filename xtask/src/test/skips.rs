@@ -30,7 +30,7 @@ const ALLOWED: [(&str, &str); 13] = [
         "machines without Ceph; where it is installed, the tests run one of their own",
     ),
     (
-        "a_read_costs_what_it_may",
+        "a_command_costs_what_it_may",
         "`cargo xtask test --all` runs it",
     ),
     (
