@@ -360,15 +360,20 @@ impl Ring {
     /// Waits for all operations in flight, so that they end in the order of their
     /// tags and not in one that the kernel chooses: for simulations, where disks
     /// take no time. From then on nothing else ends: what the kernel or a worker has
-    /// finished waits for the next call, however early it was finished.
+    /// finished waits for the next call, however early it was finished. What comes back from
+    /// workers, because the round began long ago, waits for the next round: until then it would
+    /// come back again.
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
-        while self.in_flight > 0 || self.apart.begun() > 0 {
-            match self.take() {
-                Some(finished) => self.settled.push_back(finished),
-                None => self.wait(None)?,
+        loop {
+            while let Some(finished) = self.take() {
+                self.settled.push_back(finished);
             }
+            if self.in_flight == 0 && self.apart.begun() == 0 {
+                break;
+            }
+            retry(self.uring.submit_and_wait(1))?;
         }
         // How often the kernel was called above depends on the workers' speed, and with it
         // which descriptors it has reported as readable: all that are, now.

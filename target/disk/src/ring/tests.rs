@@ -255,6 +255,29 @@ fn what_a_worker_got_before_a_gap_comes_back() {
     assert_eq!(next(&mut rig), Finished::Operation { tag: 1, result });
 }
 
+/// A simulation's thread that was kept from running for so long goes on in its next round.
+#[test]
+fn what_comes_back_is_not_handed_over_again_while_it_settles() {
+    let mut rig = Rig::new();
+    let file = rig.open();
+    rig.ring.begin_round(0, false);
+    rig.pass(GAP);
+    rig.ring.set_lease(u64::MAX);
+    let tags = 0..apart::WITH_WORKERS_MAX as u64;
+    for tag in tags.clone() {
+        rig.ring
+            .run_apart(tag, Arc::clone(&file), Box::new(|| Ok(0)));
+    }
+    rig.ring.settle().unwrap();
+    assert_eq!(rig.ring.pop(), None);
+    rig.ring.begin_round(GAP.as_nanos() as u64, false);
+    rig.ring.settle().unwrap();
+    let result = Ok(0);
+    for tag in tags {
+        assert_eq!(rig.ring.pop(), Some(Finished::Operation { tag, result }));
+    }
+}
+
 #[test]
 fn what_waits_for_a_worker_can_be_cancelled() {
     let mut rig = Rig::new();
