@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_config::{Log, LogFormat};
 use rustix::fs::fstat;
-use tracing::{Level, Metadata};
 use tracing_subscriber::filter::LevelFilter;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::{Layer, SubscriberExt};
@@ -82,7 +81,7 @@ pub(crate) fn start(log: &Log) -> Result<LogFilter, String> {
 /// Writes why a command failed, for the journal as an error.
 pub(crate) fn print_failure(message: &str) {
     let mut line = Line {
-        priority: is_journal().then_some(priority(Level::ERROR)),
+        priority: is_journal().then_some(priority(tracing::Level::ERROR)),
     };
     // Without stderr there is no place to report this.
     let _ = line.write_all(format!("{message}\n").as_bytes());
@@ -105,11 +104,11 @@ fn is_journal() -> bool {
 }
 
 /// sd-daemon(3) has syslog's numbers.
-fn priority(level: Level) -> u8 {
+fn priority(level: tracing::Level) -> u8 {
     match level {
-        Level::ERROR => 3,
-        Level::WARN => 4,
-        Level::INFO => 6,
+        tracing::Level::ERROR => 3,
+        tracing::Level::WARN => 4,
+        tracing::Level::INFO => 6,
         _ => 7,
     }
 }
@@ -126,7 +125,7 @@ impl<'a> MakeWriter<'a> for LogWriter {
         Line { priority: None }
     }
 
-    fn make_writer_for(&'a self, metadata: &Metadata<'_>) -> Line {
+    fn make_writer_for(&'a self, metadata: &tracing::Metadata<'_>) -> Line {
         let priority = self.priorities.then(|| priority(*metadata.level()));
         Line { priority }
     }
@@ -169,7 +168,7 @@ mod tests {
     fn each_line_has_its_priority() {
         let text = b"one\n  two\n";
         assert_eq!(
-            prefixed(text, priority(Level::ERROR)),
+            prefixed(text, priority(tracing::Level::ERROR)),
             b"<3>one\n<3>  two\n"
         );
         assert_eq!(prefixed(b"", priority(Level::TRACE)), b"");
