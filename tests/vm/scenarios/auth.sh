@@ -1,0 +1,116 @@
+#!/bin/bash
+# DH-HMAC-CHAP: the kernel's host against our target, our host against the kernel's target.
+# vm: programs=cairn-target,cairn-initiator timeout=600
+
+CONFIG=/tmp/cairn.toml
+# nvme-cli takes the host's name from here, if none is given.
+HOSTNQN=nqn.2026-11.io.cairn:vm-host
+
+# key NAME: makes a key; its text is in KEY_NAME.
+key() {
+    cairn-target key generate --output "/tmp/$1.key"
+    printf -v "KEY_$1" '%s' "$(cat "/tmp/$1.key")"
+}
+
+# keyed_config HASH GROUP: namespace 1 for the host that has the keys "host" and "ctrl".
+keyed_config() {
+    write_config "$CONFIG" "1 $disk"
+    {
+        printf '\n[[subsystem.host]]\nnqn = "%s"\n' "$HOSTNQN"
+        printf 'dhchap_key = "/tmp/host.key"\ndhchap_ctrl_key = "/tmp/ctrl.key"\n'
+    } >> "$CONFIG"
+    sed -i "s/^allow_any_host = true$/allowed_hosts = [\"$HOSTNQN\"]\ndhchap_hashes = [\"$1\"]\ndhchap_groups = [\"$2\"]/" "$CONFIG"
+}
+
+# connect_as OPTION...: one I/O queue, so that one exchange more is waited for.
+connect_as() {
+    nvme_connect --hostnqn="$HOSTNQN" --nr-io-queues=1 "$@"
+    wait_for 20 "namespace 1" namespace_device 1
+}
+
+# refuses OPTION...: the connect fails, and leaves no controller.
+refuses() {
+    if nvme_connect --hostnqn="$HOSTNQN" --nr-io-queues=1 "$@" 2> /tmp/refused; then
+        fail "connected with: $*"
+    fi
+    wait_for 20 "the controller to go" no_controllers
+}
+
+read_a_block() { dd if="$(namespace_device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none; }
+
+step "A target that requires authentication"
+setup_rxe
+disk=$(make_backing_file disk 64M)
+key host
+key ctrl
+key other
+keyed_config sha256 null
+start_target_from "$CONFIG"
+
+step "Every hash, and every group"
+for choice in sha256/null sha384/null sha512/null sha256/ffdhe2048 sha384/ffdhe3072 \
+    sha512/ffdhe4096 sha256/ffdhe6144 sha512/ffdhe8192; do
+    keyed_config "${choice%/*}" "${choice#*/}"
+    reload_target
+    connect_as --dhchap-secret="$KEY_host" --dhchap-ctrl-secret="$KEY_ctrl"
+    read_a_block
+    nvme_disconnect
+    wait_for 20 "the controller to go" no_controllers
+    say "ok: $choice, both directions"
+done
+keyed_config sha256 ffdhe2048
+reload_target
+connect_as --dhchap-secret="$KEY_host"
+read_a_block
+nvme_disconnect
+wait_for 20 "the controller to go" no_controllers
+
+step "Another key, the other direction's key, and none"
+refuses --dhchap-secret="$KEY_other"
+refuses --dhchap-secret="$KEY_ctrl" --dhchap-ctrl-secret="$KEY_host"
+refuses --dhchap-secret="$KEY_host" --dhchap-ctrl-secret="$KEY_other"
+refuses
+assert_target_alive
+
+step "The key changes under verified I/O"
+connect_as --dhchap-secret="$KEY_host" --dhchap-ctrl-secret="$KEY_ctrl"
+start_verified_io "$(namespace_device 1)" --rate_iops=200,200
+mv /tmp/other.key /tmp/host.key
+reload_target
+sleep 2
+assert_verified_io_runs
+end_verified_io
+nvme_disconnect
+wait_for 20 "the controller to go" no_controllers
+refuses --dhchap-secret="$KEY_host"
+connect_as --dhchap-secret="$KEY_other"
+read_a_block
+nvme_disconnect
+wait_for 20 "the controller to go" no_controllers
+stop_target
+
+step "Our host, and the kernel's target"
+start_nvmet "$FABRIC_ADDR"
+mkdir "$NVMET/hosts/$HOSTNQN"
+printf '%s' "$KEY_other" > "$NVMET/hosts/$HOSTNQN/dhchap_key"
+printf '%s' "$KEY_ctrl" > "$NVMET/hosts/$HOSTNQN/dhchap_ctrl_key"
+echo 0 > "$NVMET/subsystems/$NQN/attr_allow_any_host"
+ln -s "$NVMET/hosts/$HOSTNQN" "$NVMET/subsystems/$NQN/allowed_hosts/$HOSTNQN"
+ours() {
+    cairn-initiator connect-check --provider verbs -a "$FABRIC_ADDR" -n "$NQN" --hostnqn "$HOSTNQN" \
+        --nr-io-queues 1 "$@"
+}
+for choice in sha256/null sha384/ffdhe2048 sha512/ffdhe8192; do
+    echo "hmac(${choice%/*})" > "$NVMET/hosts/$HOSTNQN/dhchap_hash"
+    echo "${choice#*/}" > "$NVMET/hosts/$HOSTNQN/dhchap_dhgroup"
+    ours --dhchap-secret "$KEY_other" --dhchap-ctrl-secret "$KEY_ctrl"
+    say "ok: $choice, both directions"
+done
+for secrets in "$KEY_host" "$KEY_other --dhchap-ctrl-secret $KEY_host"; do
+    # Both words of an option, as they stand.
+    # shellcheck disable=SC2086
+    if ours --dhchap-secret $secrets > /tmp/refused 2>&1; then
+        fail "our host accepted a wrong key"
+    fi
+    show cat /tmp/refused
+done
