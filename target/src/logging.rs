@@ -171,6 +171,6 @@ mod tests {
             prefixed(text, priority(tracing::Level::ERROR)),
             b"<3>one\n<3>  two\n"
         );
-        assert_eq!(prefixed(b"", priority(Level::TRACE)), b"");
+        assert_eq!(prefixed(b"", priority(tracing::Level::TRACE)), b"");
     }
 }
