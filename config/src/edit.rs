@@ -1,5 +1,6 @@
 //! Changes to the text of a configuration file that keep its comments and its order.
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;
@@ -161,7 +162,7 @@ impl Draft {
     /// Its subsystem is not in the file, or its NSID is taken.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
         let subsystem = self.subsystem(nqn)?;
-        let taken: Vec<i64> = tables(subsystem, "namespace")
+        let taken: HashSet<i64> = tables(subsystem, "namespace")
             .filter_map(|table| table.get("nsid")?.as_integer())
             .collect();
         let nsid = match new.nsid {

@@ -19,6 +19,8 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use nvme_proto::limits::namespaces_within;
+
 use crate::config::{Config, ControlSocket};
 use crate::document::Document;
 use crate::file::File;
@@ -44,7 +46,6 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let provider = target::provider(check, &root.key("target"), &file.target);
     let control = control::check(check, &root.key("control"), &file.control);
     Config {
-        target,
         marking: Arc::new(marking::check(check, &root.key("marking"), &file.marking)),
         metrics: metrics::check(check, &root.key("metrics"), &file.metrics),
         listeners: listener::check(
@@ -57,7 +58,13 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
         ),
         control,
         referrals: referral::check(check, &root.key("referral"), &file.referral),
-        subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),
+        subsystems: subsystem::check(
+            check,
+            &root.key("subsystem"),
+            &file.subsystem,
+            namespaces_within(target.max_transfer_bytes),
+        ),
+        target,
     }
 }
 

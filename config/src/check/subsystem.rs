@@ -20,6 +20,7 @@ pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[SubsystemTable],
+    nsid_max: u32,
 ) -> Vec<Subsystem> {
     check.count(place, tables.len(), SUBSYSTEMS_MAX);
     let subsystems: Vec<Option<Subsystem>> = tables
@@ -42,6 +43,7 @@ pub(super) fn check(
         }
     }
     namespace::check_disks(check, place, tables);
+    namespace::check_limits(check, place, tables, nsid_max);
     subsystems.into_iter().flatten().collect()
 }
 

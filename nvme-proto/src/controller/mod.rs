@@ -23,6 +23,7 @@ pub mod abort;
 mod arrival;
 pub mod async_event;
 mod authentication;
+mod changed;
 pub mod command;
 pub mod connect;
 pub mod error_log;
@@ -46,6 +47,7 @@ use crate::wire::{Cqe, Status};
 
 use abort::Aborts;
 use async_event::AsyncEvents;
+use changed::ChangedNamespaces;
 use error_log::{ErrorLog, Failure};
 use features::Features;
 use keep_alive::{KeepAlive, Verdict};
@@ -199,8 +201,8 @@ pub struct Controller {
     events: AsyncEvents,
     aborts: Aborts,
     errors: ErrorLog,
-    /// NSIDs for log page 04h; bounded by NN.
-    changed_namespaces: BTreeSet<u32>,
+    /// For log page 04h.
+    changed_namespaces: ChangedNamespaces,
 }
 
 impl Controller {
@@ -231,7 +233,7 @@ impl Controller {
             events: AsyncEvents::default(),
             aborts: Aborts::default(),
             errors: ErrorLog::default(),
-            changed_namespaces: BTreeSet::new(),
+            changed_namespaces: ChangedNamespaces::default(),
         }
     }
 
@@ -381,7 +383,7 @@ impl Controller {
     }
 
     pub(crate) fn namespace_changed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
-        self.changed_namespaces.insert(nsid);
+        self.changed_namespaces.add(nsid);
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
