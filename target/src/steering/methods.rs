@@ -329,6 +329,7 @@ impl Methods {
             read_only: add.read_only,
             shared: add.shared,
             ana_group: add.ana_group,
+            hosts: add.hosts,
         };
         self.change(Kind::Grows, move |stage| {
             let nsid = stage.draft.add_namespace(&add.nqn, &new);
