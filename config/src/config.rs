@@ -27,7 +27,7 @@ pub const NSID_MAX: u32 = NAMESPACES_MAX;
 /// Namespaces of memory (`mem:`) at most: each registers a memory region with each device, and RoCE in user
 /// space has room for 8,192, some of which the reactors need.
 pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
-/// Hosts that one subsystem may list.
+/// Hosts that one subsystem, or one namespace, may list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 /// Addresses and prefixes that one listener may list.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
@@ -226,7 +226,7 @@ pub struct Subsystem {
     pub namespaces: Vec<Namespace>,
 }
 
-/// Who may connect to a subsystem.
+/// Who may connect to a subsystem, or sees a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Every host.
@@ -299,6 +299,8 @@ pub struct Namespace {
     pub shared: bool,
     /// ANAGRPID: its ANA group.
     pub ana_group: u32,
+    /// Which hosts of the subsystem see it.
+    pub hosts: Access,
 }
 
 /// What is behind a namespace.
@@ -364,7 +366,7 @@ impl Listener {
 }
 
 impl Access {
-    /// Whether the host of this name may connect.
+    /// Whether the host of this name may.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         match self {
