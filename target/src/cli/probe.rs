@@ -93,6 +93,9 @@ fn disk(namespace: &Namespace) -> Result<(), String> {
         _ => format!("{shown}: {error}"),
     })?;
     let kind = metadata.file_type();
+    if kind.is_char_device() {
+        return drive(path, namespace);
+    }
     if !kind.is_file() && !kind.is_block_device() {
         return Err(format!("{shown} is no file and no block device"));
     }
@@ -112,6 +115,17 @@ fn disk(namespace: &Namespace) -> Result<(), String> {
         ),
     })?;
     is_free(path, &metadata, namespace)
+}
+
+/// A drive past the block layer is opened as the target does: that says all there is to say.
+fn drive(path: &Path, namespace: &Namespace) -> Result<(), String> {
+    let block_bytes = namespace.block_size.map(cairn_config::BlockSize::bytes);
+    let claim = cairn_disk::Claim {
+        read_only: namespace.read_only,
+        shared: namespace.shared,
+    };
+    let opened = cairn_disk::Backend::open_file(path, block_bytes, claim);
+    opened.map(drop).map_err(|error| error.to_string())
 }
 
 /// As who this process runs: `check` sees what its own user may do.
