@@ -24,7 +24,7 @@ pub const LISTENERS_MAX: usize = 64;
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// The highest NSID, and so the most namespaces, of a subsystem (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
-/// Hosts that one subsystem may list.
+/// Hosts that one subsystem, or one namespace, may list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 /// Addresses and prefixes that one listener may list.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
@@ -223,7 +223,7 @@ pub struct Subsystem {
     pub namespaces: Vec<Namespace>,
 }
 
-/// Who may connect to a subsystem.
+/// Who may connect to a subsystem, or sees a namespace.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Access {
     /// Every host.
@@ -296,6 +296,8 @@ pub struct Namespace {
     pub shared: bool,
     /// ANAGRPID: its ANA group.
     pub ana_group: u32,
+    /// Which hosts of the subsystem see it.
+    pub hosts: Access,
 }
 
 /// What is behind a namespace.
@@ -361,7 +363,7 @@ impl Listener {
 }
 
 impl Access {
-    /// Whether the host of this name may connect.
+    /// Whether the host of this name may.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         match self {

@@ -62,6 +62,8 @@ pub struct NewNamespace {
     pub shared: bool,
     /// ANAGRPID.
     pub ana_group: Option<u32>,
+    /// The hosts that see it; every one if not given.
+    pub hosts: Option<Vec<String>>,
 }
 
 /// A listener to add.
@@ -200,8 +202,46 @@ impl Draft {
                 table[key] = value(true);
             }
         }
+        if let Some(hosts) = &new.hosts {
+            table["hosts"] = value(Array::from_iter(hosts));
+        }
         push(subsystem, "namespace", table);
         Ok(nsid)
+    }
+
+    /// Shows a namespace to a host, or hides it from it.
+    ///
+    /// # Errors
+    /// It is not in the file, or every host sees it.
+    pub fn show_namespace(
+        &mut self,
+        nqn: &str,
+        nsid: u32,
+        host: &str,
+        is_shown: bool,
+    ) -> Result<(), EditError> {
+        let mut namespaces = tables(self.subsystem(nqn)?, "namespace");
+        let Some(namespace) = namespaces.find(|table| has_nsid(table, nsid)) else {
+            let message = format!("the file has no namespace {nsid} of {nqn}");
+            return Err(EditError::Missing(message));
+        };
+        let hosts = namespace.get_mut("hosts").and_then(Item::as_array_mut);
+        let Some(hosts) = hosts else {
+            let message = format!(
+                "every host of {nqn} sees namespace {nsid}: give it the list `hosts` in the file \
+                 first"
+            );
+            return Err(EditError::Exists(message));
+        };
+        let at = hosts.iter().position(|known| known.as_str() == Some(host));
+        match at {
+            None if is_shown => hosts.push(host),
+            Some(at) if !is_shown => {
+                hosts.remove(at);
+            }
+            _ => {}
+        }
+        Ok(())
     }
 
     /// Removes a namespace.
@@ -210,9 +250,7 @@ impl Draft {
     /// It is not in the file.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<(), EditError> {
         let subsystem = self.subsystem(nqn)?;
-        let is_it =
-            |table: &Table| table.get("nsid").and_then(Item::as_integer) == Some(i64::from(nsid));
-        let Some(apart) = remove(subsystem, "namespace", is_it) else {
+        let Some(apart) = remove(subsystem, "namespace", |table| has_nsid(table, nsid)) else {
             let message = format!("the file has no namespace {nsid} of {nqn}");
             return Err(EditError::Missing(message));
         };
@@ -502,6 +540,10 @@ fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Optio
 
 fn text_of<'t>(table: &'t Table, key: &str) -> Option<&'t str> {
     table.get(key)?.as_str()
+}
+
+fn has_nsid(table: &Table, nsid: u32) -> bool {
+    table.get("nsid").and_then(Item::as_integer) == Some(i64::from(nsid))
 }
 
 fn is_referral(table: &Table, address: SocketAddr, nqn: Option<&str>) -> bool {

@@ -325,6 +325,9 @@ pub(crate) struct NamespaceTable {
     /// Its ANA group: listeners have a state for each.
     #[schemars(range(min = 1, max = 128), extend("default" = 1))]
     pub(crate) ana_group: Option<i64>,
+    /// NQNs of the hosts that see it, of those that may connect; an empty list shows it to none.
+    /// To other hosts it does not exist. Every host of the subsystem sees it if not given.
+    pub(crate) hosts: Option<Vec<String>>,
 }
 
 /// How a Ceph cluster is reached.

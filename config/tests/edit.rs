@@ -112,6 +112,35 @@ fn hosts_come_and_go() {
 }
 
 #[test]
+fn a_namespace_is_shown_to_hosts_and_hidden() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let (h1, h2) = ("nqn.2024-01.com.example:h1", "nqn.2024-01.com.example:h2");
+    let hidden = NewNamespace {
+        hosts: Some(Vec::new()),
+        ..disk("mem:2MiB")
+    };
+    assert_eq!(draft.add_namespace(A, &hidden), Ok(2));
+    let hosts = |draft: &Draft| parsed(draft).subsystems[0].namespaces[1].hosts.clone();
+    assert_eq!(hosts(&draft), Access::Hosts(vec![]));
+    for host in [h1, h2, h2] {
+        draft.show_namespace(A, 2, host, true).unwrap();
+    }
+    let both = [h1, h2].map(|host| host.parse().unwrap());
+    assert_eq!(hosts(&draft), Access::Hosts(both.to_vec()));
+    for host in [h1, h1, "nqn.2024-01.com.example:unknown"] {
+        draft.show_namespace(A, 2, host, false).unwrap();
+    }
+    assert_eq!(hosts(&draft), Access::Hosts(both[1..].to_vec()));
+    // The other is every host's, and the third is not there.
+    let open = draft.show_namespace(A, 1, h1, false);
+    assert!(matches!(open, Err(EditError::Exists(_))), "{open:?}");
+    let missing = draft.show_namespace(A, 3, h1, true);
+    assert!(matches!(missing, Err(EditError::Missing(_))), "{missing:?}");
+    let all = parsed(&draft).subsystems[0].namespaces[0].hosts.clone();
+    assert_eq!(all, Access::AnyHost);
+}
+
+#[test]
 fn states_of_listeners_are_set() {
     let mut draft = Draft::new(FILE).unwrap();
     let address = "192.0.2.1".parse().unwrap();

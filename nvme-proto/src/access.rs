@@ -1,6 +1,7 @@
-//! Who a host is, and which hosts may connect.
+//! Who a host is, which hosts may connect, and which see a namespace.
 
-use alloc::vec::Vec;
+use alloc::collections::BTreeSet;
+use alloc::sync::Arc;
 
 use crate::wire::Nqn;
 
@@ -13,16 +14,22 @@ pub struct Host {
     pub id: [u8; 16],
 }
 
-/// Which hosts may connect.
+/// Which hosts may connect, or see a namespace.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostAccess {
     /// All.
     Any,
-    /// Those with one of these NQNs.
-    Only(Vec<Nqn>),
+    /// Those with one of these NQNs. Shared: a thousand namespaces may have one list of
+    /// thousands of hosts.
+    Only(Arc<BTreeSet<Nqn>>),
 }
 
 impl HostAccess {
+    /// These hosts.
+    pub fn only(nqns: impl IntoIterator<Item = Nqn>) -> Self {
+        Self::Only(Arc::new(nqns.into_iter().collect()))
+    }
+
     /// Whether this host may.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {

@@ -63,8 +63,9 @@ pub const fn check_access(state: AnaState) -> Result<(), Status> {
 #[derive(Debug)]
 pub(crate) struct AnaView {
     states: AnaStates,
-    /// How often a state changed, in all and of each group.
+    /// How often the log changed: the states, the namespaces that are shown, the group of one.
     changes: u64,
+    /// The same of each group.
     group_changes: [u32; ANA_GROUPS_MAX as usize],
 }
 
@@ -83,14 +84,22 @@ impl AnaView {
         self.states.get(anagrpid)
     }
 
-    /// How often a state changed.
+    /// How often the log changed.
     pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
-    /// How often the state of this group changed.
+    /// How often this group changed.
     pub(crate) fn group_changes(&self, anagrpid: u32) -> u64 {
         u64::from(self.group_changes[index(anagrpid)])
+    }
+
+    /// The namespaces of these groups are others.
+    pub(crate) fn note_change(&mut self, groups: &[u32]) {
+        self.changes += 1;
+        for &anagrpid in groups {
+            self.group_changes[index(anagrpid)] += 1;
+        }
     }
 
     /// Takes on other states; whether one of a group that is `shown` changed.

@@ -2,11 +2,12 @@
 
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
+use core::ops::Bound;
 
+use crate::access::HostAccess;
 use crate::io::NamespaceView;
-use crate::limits::ANA_GROUPS_MAX;
-use crate::wire::NSID_ALL;
-use crate::wire::Status;
+use crate::limits::{ANA_GROUPS_MAX, NAMESPACES_MAX};
+use crate::wire::{NSID_ALL, Nqn, Status};
 
 /// A namespace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -120,26 +121,73 @@ impl core::fmt::Display for NamespaceError {
 
 impl core::error::Error for NamespaceError {}
 
+/// Words of an [`NsidSet`].
+pub const NSID_WORDS: usize = NAMESPACES_MAX as usize / 64;
+
+/// NSIDs, such as those of the namespaces that a controller shows its host.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct NsidSet([u64; NSID_WORDS]);
+
+impl NsidSet {
+    /// Where the bit of an NSID is: which word, and which bit of it. `None`: no namespace can
+    /// have it.
+    #[inline]
+    #[must_use]
+    pub const fn place(nsid: u32) -> Option<(usize, u64)> {
+        // 0 becomes the largest number there is.
+        let slot = nsid.wrapping_sub(1);
+        if slot < NAMESPACES_MAX {
+            Some((slot as usize / 64, 1 << (slot % 64)))
+        } else {
+            None
+        }
+    }
+
+    /// Whether it has this one.
+    #[must_use]
+    pub fn contains(&self, nsid: u32) -> bool {
+        Self::place(nsid).is_some_and(|(word, bit)| self.0[word] & bit != 0)
+    }
+
+    /// Bit `NSID - 1` of the words, the lowest first.
+    #[must_use]
+    pub fn words(&self) -> &[u64; NSID_WORDS] {
+        &self.0
+    }
+
+    /// Adds one, or takes it away.
+    pub(crate) fn set(&mut self, nsid: u32, is_in: bool) {
+        let (word, bit) = Self::place(nsid).expect("the NSID of a namespace");
+        if is_in {
+            self.0[word] |= bit;
+        } else {
+            self.0[word] &= !bit;
+        }
+    }
+}
+
 /// The namespaces of a subsystem, with what hosts have set for them.
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     by_nsid: BTreeMap<u32, Attached>,
-    /// What CHGCNT of the ANA log owes to the namespaces: how often the set of
-    /// them, or the group of one, changed.
-    changes: u64,
-    /// The same for each group that ever had one.
-    group_changes: BTreeMap<u32, u64>,
 }
 
 #[derive(Debug)]
 struct Attached {
     namespace: Namespace,
+    /// Which hosts see it.
+    hosts: HostAccess,
     /// TLER: time limited error recovery, in 100 ms (feature 05h).
     tler: u16,
 }
 
 impl Namespaces {
-    pub(crate) fn add(&mut self, namespace: Namespace, nn: u32) -> Result<(), NamespaceError> {
+    pub(crate) fn add(
+        &mut self,
+        namespace: Namespace,
+        hosts: HostAccess,
+        nn: u32,
+    ) -> Result<(), NamespaceError> {
         if !(1..=nn).contains(&namespace.nsid) {
             return Err(NamespaceError::NsidOutOfRange);
         }
@@ -150,38 +198,52 @@ impl Namespaces {
         if self.by_nsid.contains_key(&namespace.nsid) {
             return Err(NamespaceError::NsidInUse);
         }
-        self.by_nsid
-            .insert(namespace.nsid, Attached { namespace, tler: 0 });
-        self.note_change(&[namespace.anagrpid]);
+        let attached = Attached {
+            namespace,
+            hosts,
+            tler: 0,
+        };
+        self.by_nsid.insert(namespace.nsid, attached);
         Ok(())
     }
 
     pub(crate) fn remove(&mut self, nsid: u32) -> Result<Namespace, NamespaceError> {
         let removed = self.by_nsid.remove(&nsid).ok_or(NamespaceError::Unknown)?;
-        self.note_change(&[removed.namespace.anagrpid]);
         Ok(removed.namespace)
     }
 
-    /// Moves a namespace to an ANA group; whether it was in another one.
+    /// Moves a namespace to an ANA group, and returns the one that it was in.
     pub(crate) fn set_ana_group(
         &mut self,
         nsid: u32,
         anagrpid: u32,
-    ) -> Result<bool, NamespaceError> {
+    ) -> Result<u32, NamespaceError> {
         check_ana_group(anagrpid)?;
         let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
-        let old = core::mem::replace(&mut attached.namespace.anagrpid, anagrpid);
-        if old != anagrpid {
-            self.note_change(&[old, anagrpid]);
-        }
-        Ok(old != anagrpid)
+        Ok(core::mem::replace(
+            &mut attached.namespace.anagrpid,
+            anagrpid,
+        ))
     }
 
-    fn note_change(&mut self, groups: &[u32]) {
-        self.changes += 1;
-        for &anagrpid in groups {
-            *self.group_changes.entry(anagrpid).or_default() += 1;
+    /// Sets which hosts see a namespace.
+    pub(crate) fn set_hosts(
+        &mut self,
+        nsid: u32,
+        hosts: HostAccess,
+    ) -> Result<&Namespace, NamespaceError> {
+        let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
+        attached.hosts = hosts;
+        Ok(&attached.namespace)
+    }
+
+    /// What a host sees.
+    pub(crate) fn seen_by(&self, host: &Nqn) -> NsidSet {
+        let mut seen = NsidSet::default();
+        for (&nsid, attached) in &self.by_nsid {
+            seen.set(nsid, attached.hosts.allows(host));
         }
+        seen
     }
 
     /// Changes the size; whether it was another one.
@@ -204,16 +266,14 @@ impl Namespaces {
 
     /// NSIDs above this one.
     pub(crate) fn nsids_after(&self, nsid: u32) -> impl Iterator<Item = u32> {
-        self.by_nsid
-            .keys()
-            .copied()
-            .filter(move |&other| other > nsid)
+        let after = (Bound::Excluded(nsid), Bound::Unbounded);
+        self.by_nsid.range(after).map(|(&nsid, _)| nsid)
     }
 
-    /// The ANA groups that have namespaces, and these, both ascending.
-    pub(crate) fn by_ana_group(&self) -> BTreeMap<u32, Vec<u32>> {
+    /// The ANA groups that have namespaces which are `seen`, and these, both ascending.
+    pub(crate) fn by_ana_group(&self, seen: impl Fn(u32) -> bool) -> BTreeMap<u32, Vec<u32>> {
         let mut groups: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
-        for namespace in self.iter() {
+        for namespace in self.iter().filter(|namespace| seen(namespace.nsid)) {
             groups
                 .entry(namespace.anagrpid)
                 .or_default()
@@ -222,31 +282,26 @@ impl Namespaces {
         groups
     }
 
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes
-    }
-
-    pub(crate) fn group_changes(&self, anagrpid: u32) -> u64 {
-        self.group_changes.get(&anagrpid).copied().unwrap_or(0)
-    }
-
-    pub(crate) fn tler(&self, nsid: u32) -> Result<u16, Status> {
-        let attached = self.by_nsid.get(&nsid);
+    /// Of one that is `seen`.
+    pub(crate) fn tler(&self, nsid: u32, seen: &NsidSet) -> Result<u16, Status> {
+        let attached = self.by_nsid.get(&nsid).filter(|_| seen.contains(nsid));
         attached
             .map(|attached| attached.tler)
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)
     }
 
-    pub(crate) fn set_tler(&mut self, nsid: u32, tler: u16) -> Result<(), Status> {
+    /// Of one that is `seen`, or of all of these.
+    pub(crate) fn set_tler(&mut self, nsid: u32, seen: &NsidSet, tler: u16) -> Result<(), Status> {
         if nsid == NSID_ALL {
-            self.by_nsid
-                .values_mut()
-                .for_each(|attached| attached.tler = tler);
+            let all = self.by_nsid.iter_mut();
+            for (_, attached) in all.filter(|(nsid, _)| seen.contains(**nsid)) {
+                attached.tler = tler;
+            }
             return Ok(());
         }
-        let attached = self
-            .by_nsid
-            .get_mut(&nsid)
+        let attached = self.by_nsid.get_mut(&nsid);
+        let attached = attached
+            .filter(|_| seen.contains(nsid))
             .ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
         attached.tler = tler;
         Ok(())

@@ -90,7 +90,7 @@ pub enum Part {
     Close,
     /// A write or deallocation of a disk on a worker thread, which ends with EIO.
     Disk,
-    /// A client of the control socket, whose connection is closed.
+    /// A request of the control socket, which fails, or a client of it, whose connection is closed.
     Control,
     /// Connection management of an RDMA device, whose connections end.
     Device,

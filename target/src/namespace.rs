@@ -1,7 +1,7 @@
 //! Namespaces as the I/O path sees them.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_config::Uuid;
@@ -31,6 +31,8 @@ pub(crate) struct Namespace {
     /// What each reactor counts of it.
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
+    /// Whether not every host of its subsystem sees it.
+    restricted: AtomicBool,
     /// Its memory as each device knows it, by the device's id. Looked at when a
     /// device or a namespace arrives, never by an I/O. A panic leaves it whole: a change is
     /// one insertion or removal.
@@ -70,6 +72,7 @@ impl Namespace {
             read_only: config.read_only,
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
+            restricted: AtomicBool::new(is_restricted(config)),
             regions: Mutex::default(),
         })
     }
@@ -92,6 +95,20 @@ impl Namespace {
     /// Moves it to an ANA group.
     pub(crate) fn set_anagrpid(&self, anagrpid: u32) {
         self.anagrpid.store(anagrpid, Ordering::Relaxed);
+    }
+
+    /// Sets whether not every host of its subsystem sees it.
+    pub(crate) fn set_restricted(&self, restricted: bool) {
+        self.restricted.store(restricted, Ordering::Relaxed);
+    }
+
+    /// Its entry in a table, as it is now.
+    pub(crate) fn entry(self: &Arc<Self>) -> Entry {
+        Entry {
+            namespace: Arc::clone(self),
+            view: self.view(),
+            restricted: self.restricted.load(Ordering::Relaxed),
+        }
     }
 
     /// What parsing must know of it, as its size is now.
@@ -129,6 +146,11 @@ impl Namespace {
             .unwrap_or_else(PoisonError::into_inner)
             .remove(&device);
     }
+}
+
+/// Whether not every host of its subsystem sees a namespace.
+pub(crate) fn is_restricted(config: &cairn_config::Namespace) -> bool {
+    config.hosts != cairn_config::Access::AnyHost
 }
 
 /// The namespaces of a subsystem at one time. A change makes a new table; the
@@ -172,6 +194,8 @@ pub(crate) struct Entry {
     pub(crate) namespace: Arc<Namespace>,
     /// What parsing must know of it.
     pub(crate) view: NamespaceView,
+    /// Whether not every host of its subsystem sees it: controllers say which do.
+    pub(crate) restricted: bool,
 }
 
 #[cfg(test)]
@@ -199,11 +223,10 @@ mod tests {
                 read_only: false,
                 shared: false,
                 ana_group: 1,
+                hosts: cairn_config::Access::AnyHost,
             };
             let namespace = Namespace::new(&config, backend, String::new(), 1).unwrap();
-            let namespace = Arc::new(namespace);
-            let view = namespace.view();
-            (Entry { namespace, view }, disk)
+            (Arc::new(namespace).entry(), disk)
         };
         let (namespaces, disks): (Vec<Entry>, Vec<SimulatedDisk>) = (1..=3).map(entry).unzip();
         let table = NamespaceTable { namespaces };

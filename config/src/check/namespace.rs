@@ -6,8 +6,9 @@ use std::path::{Path, PathBuf};
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use uuid::Uuid;
 
+use super::subsystem::host_names;
 use super::{Check, rbd};
-use crate::config::{Backing, BlockSize, NSID_MAX, Namespace};
+use crate::config::{Access, Backing, BlockSize, NSID_MAX, Namespace};
 use crate::file::{NamespaceTable, SubsystemTable};
 use crate::place::Place;
 use crate::size;
@@ -92,6 +93,7 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
     );
     let shared = shared(check, place, table);
     let name = name(check, place, table.name.as_deref());
+    let hosts = hosts(check, place, table.hosts.as_deref());
     let nsid = nsid?;
     Some(Namespace {
         nsid,
@@ -103,6 +105,15 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
         read_only: read_only(check, place, table),
         shared,
         ana_group: ana_group.map_or(1, |group| group as u32),
+        hosts,
+    })
+}
+
+/// No list is every host; an empty one is none, which a host may be added to later.
+fn hosts(check: &mut Check<'_>, place: &Place, names: Option<&[String]>) -> Access {
+    let place = place.key("hosts");
+    names.map_or(Access::AnyHost, |names| {
+        Access::Hosts(host_names(check, &place, names))
     })
 }
 

@@ -173,8 +173,18 @@ fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Acces
                  connect, write allow_any_host = false beside it",
         );
     }
-    check.count(&at, names.len(), ALLOWED_HOSTS_MAX);
-    let hosts = names
+    let hosts = host_names(check, &at, names);
+    if any {
+        Access::AnyHost
+    } else {
+        Access::Hosts(hosts)
+    }
+}
+
+/// The names of a list of hosts.
+pub(super) fn host_names(check: &mut Check<'_>, at: &Place, names: &[String]) -> Vec<Nqn> {
+    check.count(at, names.len(), ALLOWED_HOSTS_MAX);
+    names
         .iter()
         .enumerate()
         .filter_map(|(index, name)| {
@@ -187,12 +197,7 @@ fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Acces
             }
             Some(nqn)
         })
-        .collect();
-    if any {
-        Access::AnyHost
-    } else {
-        Access::Hosts(hosts)
-    }
+        .collect()
 }
 
 /// Text of a field of Identify Controller.

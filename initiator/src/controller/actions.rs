@@ -216,6 +216,7 @@ impl Controller {
                 }
                 trouble.unwrap_or_else(|| self.lost_by(qid, self.loss.clone()))
             }
+            Cause::LostAuthenticating { qid } => self.cut_off(qid, trouble),
             Cause::Status {
                 command,
                 status,
@@ -238,6 +239,24 @@ impl Controller {
                 why,
             },
             Cause::Fatal | Cause::Unusable(_) => HostError::Unsupported(cause.to_string()),
+        }
+    }
+
+    /// The error of a queue whose connection ended while it authenticated.
+    fn cut_off(&self, qid: u16, trouble: Option<HostError>) -> HostError {
+        let remote = self.options.remote;
+        if let Some(why) = self.dialogue.refusal() {
+            return HostError::NotAuthenticated { remote, why };
+        }
+        let loss = match trouble {
+            Some(HostError::Lost { loss, .. }) => loss,
+            _ => Loss::Closed,
+        };
+        HostError::LostAuthenticating {
+            remote,
+            qid,
+            moment: self.dialogue.moment(),
+            loss,
         }
     }
 

@@ -39,6 +39,34 @@ impl Dialogue {
         self.state = State::Begun;
     }
 
+    /// Why this host refuses the controller, if it does. That the controller leaves follows from
+    /// it.
+    pub(super) fn refusal(&self) -> Option<&'static str> {
+        match self.state {
+            State::Failing(why) => Some(why),
+            _ => None,
+        }
+    }
+
+    /// How far it is, and what to check if the connection ends now: that may be the controller's
+    /// refusal.
+    pub(super) fn moment(&self) -> &'static str {
+        match self.state {
+            State::Begun | State::NegotiateSent(_) | State::ChallengeReceived(_) => {
+                "before the target's challenge; check that the target has a key for this host's NQN, and \
+                 accepts a hash function and a Diffie-Hellman group that this host has"
+            }
+            State::ReplySent(_) | State::AnswerReceived(_) => {
+                "after this host's response, which the target may have refused; compare --dhchap-secret \
+                 with the key that the target has for this host's NQN, and --dhchap-ctrl-secret \
+                 with its controller's key"
+            }
+            State::Succeeding | State::Failing(_) => {
+                "after this host's last message; see the target's log"
+            }
+        }
+    }
+
     /// The next step, after the last one brought `answer`.
     pub(super) fn next(&mut self, options: &HostOptions, answer: &[u8]) -> Step {
         let receive = Step::Receive(MESSAGE_BYTES_MAX as u32);

@@ -82,6 +82,19 @@ pub(super) fn on_loss(loss: &Loss, remote: SocketAddr) -> String {
     trouble.line(CALLER, remote.ip())
 }
 
+/// For a queue that was lost while it authenticated.
+pub(super) fn on_cut_off(qid: u16, moment: &str, loss: &Loss, remote: SocketAddr) -> String {
+    match loss {
+        Loss::Disconnected(DisconnectReason::Peer) => {
+            format!("the target ended the connection of queue {qid} {moment}")
+        }
+        loss => format!(
+            "the connection of queue {qid} ended {moment}; if the target did not end it: {}",
+            on_loss(loss, remote)
+        ),
+    }
+}
+
 /// Why a connection ended.
 pub(super) fn of_disconnect(reason: DisconnectReason) -> &'static Trouble {
     match reason {

@@ -65,6 +65,19 @@ pub enum HostError {
         /// Why, and the remedy.
         why: &'static str,
     },
+    /// A queue's connection ended while it authenticated. A target that refuses a key may end it
+    /// before its reason arrives.
+    #[error("cannot authenticate with {remote}: {}", advice::on_cut_off(*qid, moment, loss, *remote))]
+    LostAuthenticating {
+        /// The target's address.
+        remote: SocketAddr,
+        /// Which queue.
+        qid: u16,
+        /// How far it was, and what to check.
+        moment: &'static str,
+        /// How the connection ended.
+        loss: Loss,
+    },
     /// A queue is gone, and the command with it: whether it was carried out is
     /// not known. Its buffers are its caller's again.
     #[error("queue {qid} to {remote} is lost: {}", advice::on_loss(loss, *remote))]

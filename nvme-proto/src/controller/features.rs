@@ -215,7 +215,10 @@ impl Controller {
         }
         match get.fid {
             Feature::ERROR_RECOVERY => {
-                let tler = common.namespaces.tler(get.nsid).map_err(in_nsid)?;
+                let tler = common
+                    .namespaces
+                    .tler(get.nsid, &self.seen)
+                    .map_err(in_nsid)?;
                 Ok(ErrorRecovery(0).with_tler(tler).0)
             }
             Feature::NUMBER_OF_QUEUES => Ok(self.number_of_queues().0),
@@ -250,7 +253,10 @@ impl Controller {
                 exchange,
             ),
             Feature::ERROR_RECOVERY => {
-                common.namespaces.tler(get.nsid).map_err(in_nsid)?;
+                common
+                    .namespaces
+                    .tler(get.nsid, &self.seen)
+                    .map_err(in_nsid)?;
                 Ok(0)
             }
             _ => Features::new(common.has_write_cache(), exchange.now).get(get, exchange),
@@ -294,7 +300,7 @@ impl Controller {
                 }
                 common
                     .namespaces
-                    .set_tler(set.nsid, value.tler())
+                    .set_tler(set.nsid, &self.seen, value.tler())
                     .map_err(in_nsid)?;
             }
             Feature::VOLATILE_WRITE_CACHE => {

@@ -59,7 +59,7 @@ impl Controller {
         let nsid = identify.nsid;
         match identify.cns {
             Cns::NAMESPACE => {
-                if let Some(namespace) = find(common, nsid)? {
+                if let Some(namespace) = self.find(common, nsid)? {
                     self.fill_namespace(namespace, view(out));
                 }
             }
@@ -68,16 +68,17 @@ impl Controller {
                 if nsid >= NSID_ALL - 1 {
                     return Err(bad_nsid());
                 }
-                let list = NamespaceList::new(common.namespaces.nsids_after(nsid));
+                let active = common.namespaces.nsids_after(nsid);
+                let list = NamespaceList::new(active.filter(|&nsid| self.sees(nsid)));
                 out.copy_from_slice(list.as_bytes());
             }
             Cns::NAMESPACE_DESCRIPTORS => {
-                let namespace = find(common, nsid)?.ok_or_else(bad_nsid)?;
+                let namespace = self.find(common, nsid)?.ok_or_else(bad_nsid)?;
                 write_descriptors(namespace, out);
             }
             // What the NVM command set adds is metadata formats: none, all zero.
             Cns::IO_COMMAND_SET_NAMESPACE => {
-                find(common, nsid)?;
+                self.find(common, nsid)?;
             }
             Cns::IO_COMMAND_SET_CONTROLLER => {
                 let controller: &mut IdentifyControllerNvm = view(out);
@@ -86,7 +87,7 @@ impl Controller {
                 controller.wzsl = common.limits().mdts;
             }
             Cns::NAMESPACE_INDEPENDENT => {
-                if let Some(namespace) = find(common, nsid)? {
+                if let Some(namespace) = self.find(common, nsid)? {
                     fill_independent(namespace, view(out));
                 }
             }
@@ -101,6 +102,17 @@ impl Controller {
             _ => return Err(Refusal::field(byte::CDW10)),
         }
         Ok(())
+    }
+
+    /// The namespace, or nothing if the host sees none there; an NSID beyond NN is refused
+    /// (Base, 5.17.2.1: an inactive namespace is all zeroes).
+    fn find<'a>(&self, common: &'a Common, nsid: u32) -> Result<Option<&'a Namespace>, Refusal> {
+        if (1..=common.limits().namespaces).contains(&nsid) {
+            let namespace = common.namespaces.get(nsid);
+            Ok(namespace.filter(|_| self.sees(nsid)))
+        } else {
+            Err(bad_nsid())
+        }
     }
 
     fn fill_controller(&self, common: &Common, id: &mut IdentifyController) {
@@ -299,16 +311,6 @@ where
     T: FromBytes + IntoBytes + zerocopy::KnownLayout + zerocopy::Immutable,
 {
     T::mut_from_bytes(out).expect("Identify has a buffer of 4096 bytes")
-}
-
-/// The namespace, or nothing if none is there; an NSID beyond NN is refused
-/// (Base, 5.17.2.1: an inactive namespace is all zeroes).
-fn find(common: &Common, nsid: u32) -> Result<Option<&Namespace>, Refusal> {
-    if (1..=common.limits().namespaces).contains(&nsid) {
-        Ok(common.namespaces.get(nsid))
-    } else {
-        Err(bad_nsid())
-    }
 }
 
 fn bad_nsid() -> Refusal {

@@ -32,15 +32,17 @@ pub mod keep_alive;
 mod log_page;
 pub mod properties;
 pub mod refusal;
+mod seen;
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 use core::net::IpAddr;
 use core::time::Duration;
 
-use crate::ana::{AnaStates, AnaView};
+use crate::ana::AnaView;
 use crate::common::{Common, Kind};
 use crate::discovery::LocalEnd;
+use crate::namespace::NsidSet;
 use crate::wire::aen::AsyncEvent;
 use crate::wire::{Cqe, Status};
 
@@ -146,6 +148,11 @@ pub enum Action {
         /// Whether the cache may be used.
         enabled: bool,
     },
+    /// The host sees other namespaces: [`Controller::seen`]. Its I/O works with these alone.
+    SetSeen {
+        /// The controller.
+        cntlid: u16,
+    },
 }
 
 /// Why an association ends.
@@ -186,6 +193,8 @@ pub struct Controller {
     local: Option<LocalEnd>,
     peer: Option<IpAddr>,
     port: u64,
+    /// The namespaces that the host sees; to it no others are active.
+    seen: NsidSet,
     ana: AnaView,
     properties: Properties,
     /// The association is about to end, and the target has that action.
@@ -221,6 +230,7 @@ impl Controller {
             local: arrival.local,
             peer: arrival.peer,
             port: arrival.port,
+            seen: common.namespaces.seen_by(&request.hostnqn),
             ana: AnaView::new(arrival.ana),
             properties: Properties::new(common.limits()),
             condemned: false,
@@ -365,24 +375,6 @@ impl Controller {
     /// The port that the host came by.
     pub(crate) fn port(&self) -> u64 {
         self.port
-    }
-
-    /// The ANA states at its port are these from now on; `shown` says whether the
-    /// log shows a group.
-    pub(crate) fn ana_changed(
-        &mut self,
-        states: &AnaStates,
-        shown: impl Fn(u32) -> bool,
-        actions: &mut Vec<Action>,
-    ) {
-        if self.ana.change(states, shown) {
-            self.raise(AsyncEvent::NOTICE_ANA_CHANGED, actions);
-        }
-    }
-
-    pub(crate) fn namespace_changed(&mut self, nsid: u32, actions: &mut Vec<Action>) {
-        self.changed_namespaces.insert(nsid);
-        self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 
     /// Connects an I/O queue whose Connect was found in order.

@@ -17,6 +17,12 @@ pub enum Cause {
         /// QID.
         qid: u16,
     },
+    /// The connection of this queue ended while it authenticated. A controller that refuses may
+    /// end it before its reason arrives.
+    LostAuthenticating {
+        /// QID.
+        qid: u16,
+    },
     /// The controller completed a command of ours with an error.
     Status {
         /// Which command, in the specification's words.
@@ -63,6 +69,11 @@ impl fmt::Display for Cause {
         match self {
             Self::NotConnected { qid } => write!(f, "queue {qid} cannot be connected"),
             Self::QueueLost { qid } => write!(f, "the connection of queue {qid} ended"),
+            Self::LostAuthenticating { qid } => write!(
+                f,
+                "the connection of queue {qid} ended during authentication: compare the keys of \
+                 host and target"
+            ),
             Self::Status {
                 command, status, ..
             } => write!(f, "{command} failed: {status}"),

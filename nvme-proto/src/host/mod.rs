@@ -322,6 +322,9 @@ impl Association {
     fn lost(&mut self, qid: u16, now: Duration) {
         let cause = match self.phase {
             Phase::BringUp(Step::Link(linking)) if linking == qid => Cause::NotConnected { qid },
+            Phase::BringUp(Step::Authenticate(of)) if of == qid => {
+                Cause::LostAuthenticating { qid }
+            }
             _ => Cause::QueueLost { qid },
         };
         match self.phase {

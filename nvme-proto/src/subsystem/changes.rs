@@ -10,7 +10,7 @@ use crate::namespace::{Namespace, NamespaceError};
 use crate::wire::aen::AsyncEvent;
 
 impl Subsystem {
-    /// Adds a namespace.
+    /// Adds a namespace that every host sees.
     ///
     /// # Errors
     /// Why it cannot be.
@@ -19,11 +19,39 @@ impl Subsystem {
         namespace: Namespace,
         actions: &mut Vec<Action>,
     ) -> Result<(), NamespaceError> {
+        self.add_namespace_for(namespace, &HostAccess::Any, actions)
+    }
+
+    /// Adds a namespace that these hosts see.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn add_namespace_for(
+        &mut self,
+        namespace: Namespace,
+        hosts: &HostAccess,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), NamespaceError> {
         assert_eq!(self.common.kind, Kind::Nvm, "discovery has no namespaces");
-        self.common
-            .namespaces
-            .add(namespace, self.common.settings.limits.namespaces)?;
-        self.namespace_changed(namespace.nsid, actions);
+        let nn = self.common.settings.limits.namespaces;
+        self.common.namespaces.add(namespace, hosts.clone(), nn)?;
+        self.show_to(&namespace, hosts, actions);
+        Ok(())
+    }
+
+    /// Sets which hosts see a namespace. One that begins or ends to see it receives the event
+    /// that a namespace which is added or removed raises, and no other host receives one.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn set_namespace_hosts(
+        &mut self,
+        nsid: u32,
+        hosts: &HostAccess,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), NamespaceError> {
+        let namespace = *self.common.namespaces.set_hosts(nsid, hosts.clone())?;
+        self.show_to(&namespace, hosts, actions);
         Ok(())
     }
 
@@ -37,7 +65,7 @@ impl Subsystem {
         actions: &mut Vec<Action>,
     ) -> Result<Namespace, NamespaceError> {
         let removed = self.common.namespaces.remove(nsid)?;
-        self.namespace_changed(nsid, actions);
+        self.show_to(&removed, &HostAccess::only([]), actions);
         Ok(removed)
     }
 
@@ -67,9 +95,11 @@ impl Subsystem {
         anagrpid: u32,
         actions: &mut Vec<Action>,
     ) -> Result<(), NamespaceError> {
-        if self.common.namespaces.set_ana_group(nsid, anagrpid)? {
-            // Not a change of the namespace's attributes (Base, figure 146).
-            self.raise(AsyncEvent::NOTICE_ANA_CHANGED, actions);
+        let old = self.common.namespaces.set_ana_group(nsid, anagrpid)?;
+        if old != anagrpid {
+            for controller in self.controllers.values_mut() {
+                controller.ana_group_changed(nsid, [old, anagrpid], actions);
+            }
         }
         Ok(())
     }
@@ -77,10 +107,10 @@ impl Subsystem {
     /// Sets the ANA states at a port. Hosts that came by it get an event if it
     /// concerns a namespace.
     pub fn set_ana_states(&mut self, port: u64, states: &AnaStates, actions: &mut Vec<Action>) {
-        let groups = self.common.namespaces.by_ana_group();
+        let groups = self.common.namespaces.by_ana_group(|_| true);
         for controller in self.controllers.values_mut() {
             if controller.port() == port {
-                controller.ana_changed(states, |group| groups.contains_key(&group), actions);
+                controller.ana_changed(states, &groups, actions);
             }
         }
     }
@@ -166,6 +196,13 @@ impl Subsystem {
         );
         if self.common.discovery.refer(referrals) {
             self.raise(AsyncEvent::NOTICE_DISCOVERY_CHANGED, actions);
+        }
+    }
+
+    fn show_to(&mut self, namespace: &Namespace, hosts: &HostAccess, actions: &mut Vec<Action>) {
+        for controller in self.controllers.values_mut() {
+            let is_seen = hosts.allows(&controller.host().nqn);
+            controller.set_seen(namespace.nsid, namespace.anagrpid, is_seen, actions);
         }
     }
 

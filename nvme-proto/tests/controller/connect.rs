@@ -94,7 +94,7 @@ fn each_parameter_of_an_admin_connect_is_checked() {
 
 #[test]
 fn a_host_that_is_not_allowed_receives_the_reason() {
-    let hosts = HostAccess::Only(vec![nqn("nqn.2026-01.org.example:friend")]);
+    let hosts = HostAccess::only([nqn("nqn.2026-01.org.example:friend")]);
     let mut subsystem = Subsystem::new(Settings {
         hosts,
         ..settings()

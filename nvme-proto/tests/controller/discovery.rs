@@ -119,11 +119,11 @@ fn a_wildcard_listener_is_shown_by_the_address_the_host_came_by() {
 fn a_host_sees_what_it_may_use() {
     let secret = exported(
         "nqn.2026-01.org.example:secret",
-        HostAccess::Only(vec![nqn("nqn.2026-01.org.example:other")]),
+        HostAccess::only([nqn("nqn.2026-01.org.example:other")]),
     );
     let own = exported(
         "nqn.2026-01.org.example:own",
-        HostAccess::Only(vec![nqn(HOSTNQN)]),
+        HostAccess::only([nqn(HOSTNQN)]),
     );
     let open = exported(SUBNQN, HostAccess::Any);
     let listeners = vec![

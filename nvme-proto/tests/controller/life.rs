@@ -148,7 +148,11 @@ fn a_reset_disconnects_io_queues_and_forgets_what_the_host_set() {
     );
     rig.succeed(set_features(0x0b, 0x100));
     rig.subsystem.remove_namespace(1, &mut rig.actions).unwrap();
-    assert_eq!(rig.take_actions(), [], "the parked request is forgotten");
+    assert_eq!(
+        rig.take_actions(),
+        [Action::SetSeen { cntlid }],
+        "the parked request is forgotten"
+    );
 }
 
 #[test]
@@ -301,10 +305,10 @@ fn a_host_that_is_no_longer_allowed_is_sent_away() {
     let mut rig = Rig::ready();
     let cntlid = rig.cntlid;
     rig.subsystem
-        .set_hosts(HostAccess::Only(vec![nqn(HOSTNQN)]), &mut rig.actions);
+        .set_hosts(HostAccess::only([nqn(HOSTNQN)]), &mut rig.actions);
     assert_eq!(rig.take_actions(), []);
     rig.subsystem
-        .set_hosts(HostAccess::Only(vec![]), &mut rig.actions);
+        .set_hosts(HostAccess::only([]), &mut rig.actions);
     let reason = Termination::HostNotAllowed;
     assert_eq!(rig.take_actions(), [Action::Terminate { cntlid, reason }]);
     rig.subsystem.terminate_all(&mut rig.actions);

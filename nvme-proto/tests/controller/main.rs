@@ -11,3 +11,4 @@ mod linux;
 mod logs;
 mod random;
 mod rig;
+mod seen;

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use nvme_proto::controller::{Action, Outcome};
-use nvme_proto::subsystem::Subsystem;
+use nvme_proto::subsystem::{HostAccess, Subsystem};
 use nvme_proto::wire::{AdminOpcode, FromBytes, Sqe};
 use proptest::prelude::*;
 
@@ -55,6 +55,8 @@ enum Event {
     AnswerActions,
     Time(u64),
     Resize(u64),
+    /// Whether the host sees namespace 1.
+    Show(bool),
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -72,6 +74,7 @@ fn any_event() -> impl Strategy<Value = Event> {
         2 => Just(Event::AnswerActions),
         1 => (0..200_000u64).prop_map(Event::Time),
         1 => (1..10u64).prop_map(Event::Resize),
+        1 => any::<bool>().prop_map(Event::Show),
     ]
 }
 
@@ -117,6 +120,12 @@ impl Account {
                     .resize_namespace(1, *blocks, &mut rig.actions)
                     .unwrap();
             }
+            Event::Show(is_seen) => {
+                let hosts = is_seen.then(|| nqn(HOSTNQN));
+                rig.subsystem
+                    .set_namespace_hosts(1, &HostAccess::only(hosts), &mut rig.actions)
+                    .unwrap();
+            }
             Event::AnswerActions => self.answer(),
         }
     }
@@ -144,7 +153,7 @@ impl Account {
                         rig.subsystem
                             .abort_done(cntlid, abort_cid, aborted, &mut rig.actions);
                     }
-                    Action::SetWriteCache { .. } => {}
+                    Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
                 }
             }
         }

@@ -114,7 +114,7 @@ fn a_controller_that_was_never_reached_is_not_waited_for() {
 #[test]
 fn do_not_retry_means_that() {
     let mut rig = Rig::live(settings());
-    rig.change(|target, actions| target.set_hosts(HostAccess::Only(vec![]), actions));
+    rig.change(|target, actions| target.set_hosts(HostAccess::only([]), actions));
     assert!(matches!(rig.state(), State::Reconnecting { .. }));
     rig.pass(11 * SECOND);
     let reports = rig.take_reports();

@@ -318,7 +318,7 @@ impl Rig {
                     self.target.abort_done(cntlid, abort_cid, true, &mut more);
                     self.carry_out(more);
                 }
-                TargetAction::SetWriteCache { .. } => {}
+                TargetAction::SetWriteCache { .. } | TargetAction::SetSeen { .. } => {}
             }
         }
     }

@@ -409,6 +409,13 @@ fn a_request_says_which_partition_it_is_of() {
 /// each of its own, at most.
 #[test]
 fn an_address_that_was_not_proven_is_answered_once() {
+    for leaves in [false, true] {
+        answered_once(leaves);
+    }
+}
+
+/// `leaves`: the target does, after its REP.
+fn answered_once(leaves: bool) {
     let mut pair = Pair::new(8, FAIR);
     pair.managers[HOST].connect(pair.now, &wish(5));
     pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
@@ -416,6 +423,10 @@ fn an_address_that_was_not_proven_is_answered_once() {
     let target = &mut pair.managers[TARGET];
     target.accept(now, id, &terms(9), &[]).unwrap();
     assert!(target.poll_transmit().is_some(), "the REP");
+    if leaves {
+        target.disconnect(now, id);
+        assert!(target.poll_transmit().is_none());
+    }
     let mut at = now;
     while let Some(next) = target.poll_timeout() {
         assert!(next > at);
@@ -423,11 +434,34 @@ fn an_address_that_was_not_proven_is_answered_once() {
         target.handle_timeout(at);
         assert!(target.poll_transmit().is_none());
     }
-    assert!(matches!(
-        target.poll_event(),
-        Some(CmEvent::TimedOut { .. })
-    ));
+    match target.poll_event() {
+        Some(CmEvent::TimedOut { .. }) => assert!(!leaves),
+        event => assert!(leaves && event.is_none(), "{event:?}"),
+    }
     assert_eq!(target.connections(), 0);
+}
+
+/// A host that takes its connection for established learns that the target has left before that.
+#[test]
+fn a_target_that_leaves_at_once_says_so() {
+    let mut pair = Pair::new(9, FAIR);
+    pair.managers[HOST].connect(pair.now, &wish(5));
+    pair.run(Duration::from_secs(1), |pair| pair.request().is_some());
+    let (id, now) = (pair.request().unwrap(), pair.now);
+    let target = &mut pair.managers[TARGET];
+    target.accept(now, id, &terms(9), &[]).unwrap();
+    target.disconnect(now, id);
+    pair.run(Duration::from_secs(600), |_| false);
+    assert!(
+        matches!(
+            pair.events[HOST][..],
+            [CmEvent::Accepted { .. }, CmEvent::Disconnected { .. }]
+        ),
+        "{:?}",
+        pair.events[HOST]
+    );
+    assert_eq!(pair.events[TARGET].len(), 1, "{:?}", pair.events[TARGET]);
+    assert_eq!(pair.managers.each_ref().map(Manager::connections), [0, 0]);
 }
 
 #[test]

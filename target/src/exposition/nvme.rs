@@ -65,7 +65,9 @@ fn report_smart(reporter: &Reporter<'_>, subsystem: &SubsystemShared) {
 type Label<'a> = (&'static str, &'a str);
 
 fn report_namespace(reporter: &Reporter<'_>, nqn: Label<'_>, entry: &Entry) {
-    let Entry { namespace, view } = entry;
+    let Entry {
+        namespace, view, ..
+    } = entry;
     let number = namespace.nsid.to_string();
     let nsid = ("nsid", number.as_str());
     let info = [nqn, nsid, ("backing", namespace.backing.as_str())];

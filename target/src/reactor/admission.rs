@@ -47,7 +47,7 @@ pub(super) fn may_go(queues: &mut Queues, io: &Io, now: &Now, mut capsule: Capsu
     }
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
-    let disk = association.and_then(|of| io.disks.find(of.subsystem.id, nsid));
+    let disk = association.and_then(|of| io.disks.find(of, nsid));
     let of = (queue.share, disk);
     queues.lines.push(nsid, capsule, of, now.at);
     false
@@ -124,14 +124,14 @@ pub(super) fn note_begun(queues: &Queues, io: &mut Io, now: &Now, capsule: &Caps
         io.shares.note_begun(share, now.at);
     }
     let association = queue.association.as_ref();
-    if let Some(disk) = association.and_then(|of| io.disks.find(of.subsystem.id, nsid)) {
+    if let Some(disk) = association.and_then(|of| io.disks.find(of, nsid)) {
         io.disks[disk].last_begun = Some(now.at);
     }
 }
 
 fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option<&'a Disk> {
     let association = queues.qpairs[qpair].association.as_ref()?;
-    let disk = io.disks.find(association.subsystem.id, nsid)?;
+    let disk = io.disks.find(association, nsid)?;
     Some(&io.disks[disk])
 }
 

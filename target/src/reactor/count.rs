@@ -75,7 +75,7 @@ fn count_other(request: &Request, status: Status, association: &Association, dis
             association.queue.counters.failed(status);
             // What was not even parsed has no disk yet, but perhaps its NSID has.
             if association.qid != 0
-                && let Some(disk) = disks.find(association.subsystem.id, request.sqe.nsid.get())
+                && let Some(disk) = disks.find(association, request.sqe.nsid.get())
             {
                 disks[disk].counters.failed(status);
             }

@@ -192,7 +192,7 @@ fn flush_all(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
         io.leave_disk(&mut queues.requests[id]);
         let association = queues.association(id);
         let passed = queues.requests[id].steps_done;
-        let Some((passed, disk)) = io.disks.next(association.subsystem.id, passed) else {
+        let Some((passed, disk)) = io.disks.next(association, passed) else {
             return respond::finish(queues, io, now, id, Status::SUCCESS, 0);
         };
         if let Err(status) = io.disks[disk].check_access(&association.controller) {

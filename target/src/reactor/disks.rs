@@ -15,6 +15,7 @@ use super::port::PORTS_MAX;
 use super::turns::Turns;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
+use crate::qpair::Association;
 use crate::registry::{ControllerShared, IoCounters};
 use crate::request::{Request, RequestId, RequestTable};
 
@@ -126,13 +127,42 @@ impl Disk {
     }
 }
 
+/// What an NSID of a subsystem stands for.
+#[derive(Debug, Clone, Copy, Default)]
+enum Slot {
+    /// Nothing.
+    #[default]
+    Empty,
+    /// A disk that every host of the subsystem sees: most are, and cost nothing more.
+    Open(u32),
+    /// A disk that some of them see.
+    Restricted(u32),
+}
+
+impl Slot {
+    fn new(disk: u32, entry: &Entry) -> Self {
+        if entry.restricted {
+            Self::Restricted(disk)
+        } else {
+            Self::Open(disk)
+        }
+    }
+
+    fn disk(self) -> Option<u32> {
+        match self {
+            Self::Empty => None,
+            Self::Open(disk) | Self::Restricted(disk) => Some(disk),
+        }
+    }
+}
+
 /// A subsystem of this reactor.
 #[derive(Debug, Default)]
 struct Table {
     /// As it came last.
     source: Arc<NamespaceTable>,
     /// By NSID, less one.
-    disks: Vec<Option<u32>>,
+    disks: Vec<Slot>,
     /// What is counted of it here.
     counters: Arc<IoCounters>,
     /// I/O commands in progress.
@@ -142,10 +172,15 @@ struct Table {
 }
 
 impl Table {
+    /// What the host of a controller sees as this namespace.
     #[inline]
-    fn find(&self, nsid: u32) -> Option<u32> {
+    fn find(&self, controller: &ControllerShared, nsid: u32) -> Option<u32> {
         let slot = usize::try_from(nsid.checked_sub(1)?).ok()?;
-        self.disks.get(slot).copied().flatten()
+        match *self.disks.get(slot)? {
+            Slot::Open(disk) => Some(disk),
+            Slot::Restricted(disk) if controller.sees(nsid) => Some(disk),
+            Slot::Restricted(_) | Slot::Empty => None,
+        }
     }
 }
 
@@ -197,7 +232,7 @@ impl Disks {
         self.tables[index].counters = Arc::clone(counters);
         let old = std::mem::take(&mut self.tables[index].disks);
         let mut new = vec![
-            None;
+            Slot::Empty;
             table
                 .namespaces
                 .last()
@@ -205,18 +240,20 @@ impl Disks {
         ];
         for entry in &table.namespaces {
             let slot = entry.namespace.nsid as usize - 1;
-            let kept = old.get(slot).copied().flatten();
+            let kept = old.get(slot).and_then(|slot| slot.disk());
             let kept = kept.filter(|&disk| self[disk].namespace.id == entry.namespace.id);
-            new[slot] = match kept {
+            let disk = match kept {
                 Some(disk) => {
                     self[disk].view = entry.view;
                     Some(disk)
                 }
                 None => self.add(entry, counters, ports, ring),
             };
+            new[slot] = disk.map_or(Slot::Empty, |disk| Slot::new(disk, entry));
         }
-        for (slot, disk) in old.into_iter().enumerate() {
-            if let Some(disk) = disk.filter(|_| new.get(slot).copied().flatten() != disk) {
+        for (slot, old) in old.into_iter().enumerate() {
+            let stays = new.get(slot).and_then(|new| new.disk());
+            if let Some(disk) = old.disk().filter(|disk| Some(*disk) != stays) {
                 self[disk].retired = true;
                 self.remove_if_unused(disk, ring);
             }
@@ -294,10 +331,11 @@ impl Disks {
         }
     }
 
-    /// The disk of a namespace.
+    /// The disk of a namespace, if the host of this association sees it.
     #[inline]
-    pub(crate) fn find(&self, subsystem: u32, nsid: u32) -> Option<u32> {
-        self.tables.get(subsystem as usize)?.find(nsid)
+    pub(crate) fn find(&self, of: &Association, nsid: u32) -> Option<u32> {
+        let table = self.tables.get(of.subsystem.id as usize)?;
+        table.find(&of.controller, nsid)
     }
 
     /// Takes out requests that wait for their turn.
@@ -342,11 +380,12 @@ impl Disks {
         }
     }
 
-    /// The first disk of a subsystem from this one on: (how many were passed, disk).
-    pub(crate) fn next(&self, subsystem: u32, from: u32) -> Option<(u32, u32)> {
-        let table = self.tables.get(subsystem as usize)?;
-        let rest = table.disks.iter().enumerate().skip(from as usize);
-        rest.filter_map(|(slot, disk)| Some((slot as u32 + 1, (*disk)?)))
+    /// The first disk from this one on that the host of this association sees: (how many were
+    /// passed, disk).
+    pub(crate) fn next(&self, of: &Association, from: u32) -> Option<(u32, u32)> {
+        let table = self.tables.get(of.subsystem.id as usize)?;
+        let rest = from..table.disks.len() as u32;
+        rest.filter_map(|slot| Some((slot + 1, table.find(&of.controller, slot + 1)?)))
             .next()
     }
 
@@ -382,16 +421,17 @@ impl Disks {
         }
     }
 
-    /// An I/O command of a subsystem begins: the disk of its namespace.
+    /// An I/O command of an association begins: the disk of its namespace.
     #[inline(always)]
-    pub(crate) fn io_begins(&mut self, subsystem: u32, nsid: u32) -> Option<u32> {
+    pub(crate) fn io_begins(&mut self, of: &Association, nsid: u32) -> Option<u32> {
+        let subsystem = of.subsystem.id;
         let table = &mut self.tables[subsystem as usize];
         table.active += 1;
         if !table.busy {
             table.busy = true;
             self.busy.push(subsystem);
         }
-        table.find(nsid)
+        table.find(&of.controller, nsid)
     }
 
     /// Nothing of a request is left: neither its disk nor its subsystem counts it any longer.

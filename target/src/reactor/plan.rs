@@ -56,7 +56,7 @@ fn plan(
 ) -> Result<(), Status> {
     let (controller, subsystem) = (&*association.controller, &*association.subsystem);
     request.subsystem = Some(subsystem.id);
-    let found = disks.io_begins(subsystem.id, request.sqe.nsid.get());
+    let found = disks.io_begins(association, request.sqe.nsid.get());
     let disk = found.map(|found| &mut disks[found]);
     if let Some(disk) = &disk {
         disk.check_access(controller)?;

@@ -68,7 +68,7 @@ pub(super) fn take_overdue(queues: &mut Queues, io: &Io, now: &Now) -> Vec<Capsu
 fn report_shed(queues: &Queues, io: &mut Io, now: &Now, qpair: QpairId, nsid: u32) {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
-    let disk = association.and_then(|of| io.disks.find(of.subsystem.id, nsid));
+    let disk = association.and_then(|of| io.disks.find(of, nsid));
     let Some(line) = disk.and_then(|disk| io.disks[disk].failure_to_report(now.at)) else {
         return;
     };

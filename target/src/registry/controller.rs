@@ -6,16 +6,43 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use nvme_proto::controller::error_log::Failure;
+use nvme_proto::controller::{ConnectRequest, Controller};
+use nvme_proto::namespace::{NSID_WORDS, NsidSet};
 use nvme_proto::wire::Nqn;
 use nvme_proto::wire::log::AnaState;
 
 use super::Ward;
 use super::failures::Failures;
+use super::subsystem::Origin;
 use crate::ana::ListenerShared;
 
 /// How far ahead of a command the note of it may be, so that not every command writes to
 /// memory that reactors share. An association lives so much longer than KATO at most.
 const LAST_COMMAND_AHEAD: Duration = Duration::from_millis(10);
+
+/// The namespaces that a host sees, as reactors read them while the control plane changes them.
+/// Only I/O to a namespace that not every host sees looks here.
+#[derive(Debug)]
+pub(super) struct Seen([AtomicU64; NSID_WORDS]);
+
+impl Seen {
+    /// These.
+    pub(super) fn new(seen: &NsidSet) -> Self {
+        Self(seen.words().map(AtomicU64::new))
+    }
+
+    /// These, from now on: what is under way ends as it began.
+    pub(super) fn set(&self, seen: &NsidSet) {
+        for (word, new) in self.0.iter().zip(seen.words()) {
+            word.store(*new, Ordering::Relaxed);
+        }
+    }
+
+    fn contains(&self, nsid: u32) -> bool {
+        let place = NsidSet::place(nsid);
+        place.is_some_and(|(word, bit)| self.0[word].load(Ordering::Relaxed) & bit != 0)
+    }
+}
 
 /// What every reactor may ask of a controller without a lock.
 #[derive(Debug)]
@@ -35,6 +62,8 @@ pub(crate) struct ControllerShared {
     pub(super) write_cache: AtomicBool,
     /// Where its host came in.
     pub(super) listener: Arc<ListenerShared>,
+    /// The namespaces that its host sees.
+    pub(super) seen: Seen,
     /// HOSTID.
     pub(super) hostid: [u8; 16],
     /// What older associations of its host had at the disks when it began.
@@ -44,6 +73,29 @@ pub(crate) struct ControllerShared {
 }
 
 impl ControllerShared {
+    /// A controller that this Connect has made.
+    pub(super) fn new(
+        of_protocol: &Controller,
+        request: &ConnectRequest,
+        origin: &Origin<'_>,
+        ward: &Option<Arc<Ward>>,
+    ) -> Self {
+        Self {
+            cntlid: of_protocol.cntlid(),
+            host: request.hostnqn,
+            host_nqn: request.hostnqn.to_string(),
+            peer: origin.peer,
+            last_command_ns: AtomicU64::new(0),
+            lease_ns: AtomicU64::new(u64::MAX),
+            write_cache: AtomicBool::new(of_protocol.write_cache_enabled()),
+            listener: Arc::clone(origin.listener),
+            seen: Seen::new(of_protocol.seen()),
+            hostid: request.hostid,
+            ward: ward.clone(),
+            failures: Failures::new(),
+        }
+    }
+
     /// CNTLID.
     pub(crate) fn cntlid(&self) -> u16 {
         self.cntlid
@@ -57,6 +109,13 @@ impl ControllerShared {
     /// HOSTNQN as logs and metrics show it: escaped.
     pub(crate) fn host_nqn(&self) -> &str {
         &self.host_nqn
+    }
+
+    /// Whether its host sees this namespace, which not every host does. Out of the way of I/O to
+    /// the others.
+    #[cold]
+    pub(crate) fn sees(&self, nsid: u32) -> bool {
+        self.seen.contains(nsid)
     }
 
     /// How good a way to this ANA group it is.

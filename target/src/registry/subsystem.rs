@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
@@ -22,7 +22,6 @@ use nvme_proto::wire::{Nqn, Status};
 use super::authenticator::{Authenticator, HostKeys};
 use super::controller::ControllerShared;
 use super::counters::{self, IoCounters};
-use super::failures::Failures;
 use super::view::{Activity, ControllerView, SubsystemView};
 use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
 use crate::ana::ListenerShared;
@@ -246,27 +245,17 @@ impl SubsystemShared {
         }
         let connected = state.subsystem.connect(request, &arrival)?;
         let (ward, elders) = self.elders(&state, request, origin);
-        let write_cache = state
-            .subsystem
-            .controller(connected.cntlid)
-            .is_some_and(|controller| controller.write_cache_enabled());
-        let controller = state
-            .controllers
+        let State {
+            subsystem,
+            controllers,
+            ..
+        } = &mut *state;
+        let of_protocol = subsystem.controller(connected.cntlid);
+        let of_protocol = of_protocol.expect("the controller of a queue that has connected");
+        let controller = controllers
             .entry(connected.cntlid)
             .or_insert_with(|| Controller {
-                shared: Arc::new(ControllerShared {
-                    cntlid: connected.cntlid,
-                    host: request.hostnqn,
-                    host_nqn: request.hostnqn.to_string(),
-                    peer: origin.peer,
-                    last_command_ns: AtomicU64::new(0),
-                    lease_ns: AtomicU64::new(u64::MAX),
-                    write_cache: AtomicBool::new(write_cache),
-                    listener: Arc::clone(origin.listener),
-                    hostid: request.hostid,
-                    ward: ward.clone(),
-                    failures: Failures::new(),
-                }),
+                shared: Arc::new(ControllerShared::new(of_protocol, request, origin, &ward)),
                 queues: BTreeMap::new(),
                 shown: BTreeMap::new(),
                 past: HostTotals::default(),
@@ -522,7 +511,8 @@ impl SubsystemShared {
         | Action::Terminate { cntlid, .. }
         | Action::FlushAll { cntlid }
         | Action::Abort { cntlid, .. }
-        | Action::SetWriteCache { cntlid, .. }) = action;
+        | Action::SetWriteCache { cntlid, .. }
+        | Action::SetSeen { cntlid }) = action;
         let Some(controller) = state.controllers.get(&cntlid) else {
             return;
         };
@@ -566,10 +556,13 @@ impl SubsystemShared {
                 });
             }
             Action::SetWriteCache { enabled, .. } => {
-                controller
-                    .shared
-                    .write_cache
-                    .store(enabled, Ordering::Relaxed);
+                let write_cache = &controller.shared.write_cache;
+                write_cache.store(enabled, Ordering::Relaxed);
+            }
+            Action::SetSeen { .. } => {
+                if let Some(of_protocol) = state.subsystem.controller(cntlid) {
+                    controller.shared.seen.set(of_protocol.seen());
+                }
             }
         }
     }

@@ -17,7 +17,7 @@ use super::StartError;
 use super::control::Control;
 use super::opening::Place;
 use super::reactors::Task;
-use crate::namespace::{Entry, Namespace, NamespaceTable};
+use crate::namespace::{Namespace, NamespaceTable, is_restricted};
 use crate::outlook::Thing;
 use crate::registry::{Authenticator, ControlMessage, Mailbox, SubsystemShared};
 
@@ -36,11 +36,7 @@ pub(super) struct Export {
 impl Export {
     /// Sends the reactors the namespaces as they are now.
     pub(super) fn publish(&self) {
-        let entry = |namespace: &Arc<Namespace>| Entry {
-            namespace: Arc::clone(namespace),
-            view: namespace.view(),
-        };
-        let namespaces = self.namespaces.values().map(entry).collect();
+        let namespaces = self.namespaces.values().map(Namespace::entry).collect();
         self.subsystem.set_namespaces(NamespaceTable { namespaces });
     }
 }
@@ -259,7 +255,7 @@ impl Export {
         self.namespaces.insert(config.nsid, namespace);
         self.publish();
         self.subsystem.administer(|subsystem, actions| {
-            let added = subsystem.add_namespace(identity, actions);
+            let added = subsystem.add_namespace_for(identity, &hosts(&config.hosts), actions);
             added.expect("the configuration was checked: the NSID is free and in range");
         });
     }
@@ -288,6 +284,27 @@ impl Export {
             let moved = subsystem.set_ana_group(nsid, anagrpid, actions);
             moved.expect("the configuration was checked, and the namespace is there");
         });
+    }
+
+    /// Shows a namespace to its configured hosts, and to no others. I/O of a host that loses it
+    /// fails after the host receives a report of it, and I/O of one that gains it works before.
+    pub(super) fn set_hosts(&self, config: &cairn_config::Namespace) {
+        // One whose disk is missing will be added with its hosts.
+        let Some(namespace) = self.namespaces.get(&config.nsid) else {
+            return;
+        };
+        self.subsystem.administer(|subsystem, actions| {
+            let set = subsystem.set_namespace_hosts(config.nsid, &hosts(&config.hosts), actions);
+            set.expect("the namespace is there");
+        });
+        namespace.set_restricted(is_restricted(config));
+        self.publish();
+        // Cause: the configuration.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            "the hosts that see a namespace are others"
+        );
     }
 
     /// What looks whether disks that lost data can be used again, if there are any.
@@ -392,11 +409,11 @@ pub(super) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
     Ok(())
 }
 
-/// Who may connect, in the protocol's terms.
+/// Who may connect or see a namespace, in the protocol's terms.
 pub(super) fn hosts(access: &Access) -> HostAccess {
     match access {
         Access::AnyHost => HostAccess::Any,
-        Access::Hosts(nqns) => HostAccess::Only(nqns.clone()),
+        Access::Hosts(nqns) => HostAccess::only(nqns.iter().copied()),
     }
 }
 

@@ -319,6 +319,7 @@ impl Control {
                 .exports
                 .get_mut(&subsystem.nqn)
                 .expect("it was added if it was new");
+            let old = of_nqn(&self.config, &subsystem.nqn);
             let stays = |nsid: &u32| subsystem.namespaces.iter().any(|ns| ns.nsid == *nsid);
             let gone: Vec<u32> = export
                 .namespaces
@@ -332,7 +333,14 @@ impl Control {
             for namespace in &subsystem.namespaces {
                 match new.remove(&(subsystem.nqn, namespace.nsid)) {
                     Some(opened) => export.add(namespace, opened),
-                    None => export.set_ana_group(namespace),
+                    None => {
+                        export.set_ana_group(namespace);
+                        let mut old = old.iter().flat_map(|old| &old.namespaces);
+                        let old = old.find(|old| old.nsid == namespace.nsid);
+                        if old.is_none_or(|old| old.hosts != namespace.hosts) {
+                            export.set_hosts(namespace);
+                        }
+                    }
                 }
             }
             let hosts = super::export::hosts(&subsystem.access);
@@ -362,7 +370,7 @@ impl Control {
             }
         }
         for new in &config.subsystems {
-            let old = self.config.subsystems.iter().find(|old| old.nqn == new.nqn);
+            let old = of_nqn(&self.config, &new.nqn);
             let differs = |old: &cairn_config::Subsystem| {
                 (&old.serial, &old.model, &old.controller_ids)
                     != (&new.serial, &new.model, &new.controller_ids)
@@ -376,11 +384,15 @@ impl Control {
     }
 }
 
-/// A namespace that stays must stay what it is, but for its ANA group. One whose disk is missing
+fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsystem> {
+    config.subsystems.iter().find(|one| one.nqn == *nqn)
+}
+
+/// A namespace that stays must stay what it is, but for its ANA group and its hosts. One whose disk is missing
 /// may become another.
 fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Result<(), ReloadError> {
     for subsystem in &new.subsystems {
-        let Some(old) = old.subsystems.iter().find(|old| old.nqn == subsystem.nqn) else {
+        let Some(old) = of_nqn(old, &subsystem.nqn) else {
             continue;
         };
         for namespace in &subsystem.namespaces {
@@ -392,6 +404,7 @@ fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Resul
                 let moved = cairn_config::Namespace {
                     ana_group: namespace.ana_group,
                     name: namespace.name.clone(),
+                    hosts: namespace.hosts.clone(),
                     ..before.clone()
                 };
                 moved != *namespace

@@ -17,7 +17,6 @@ use super::source::Source;
 use super::spdk;
 use super::views;
 use crate::logging::LogFilter;
-use crate::panics::{Part, confine_future};
 use crate::server::{Handle, Picture};
 
 /// All methods of this page, sorted.
@@ -60,10 +59,6 @@ type Params = Map<String, Value>;
 type Answer = Result<Value, Error>;
 
 impl Handler for Methods {
-    async fn confine(&self, conversation: impl Future<Output = ()> + Send) {
-        confine_future(Part::Control, conversation).await;
-    }
-
     async fn call(&self, peer: Peer, request: Request) -> Answer {
         let Request { method, params } = request;
         let changes = !is_look(&method);
@@ -334,6 +329,7 @@ impl Methods {
             read_only: add.read_only,
             shared: add.shared,
             ana_group: add.ana_group,
+            hosts: add.hosts,
         };
         self.change(Kind::Grows, move |stage| {
             let nsid = stage.draft.add_namespace(&add.nqn, &new);

@@ -6,6 +6,7 @@
 //! ([`changes`]). Requests come by JSON-RPC ([`cairn_control`]).
 
 mod changes;
+mod confined;
 mod draining;
 mod methods;
 mod parameters;
@@ -23,6 +24,7 @@ pub(crate) use source::Source;
 use crate::logging::LogFilter;
 use crate::server::Companion;
 use changes::{ChangeQueue, JOBS_MAX, Job};
+use confined::Confined;
 use methods::Methods;
 
 /// Hands changes over from other threads.
@@ -71,7 +73,7 @@ pub(crate) fn companion(
 async fn serve(socket: Bound, methods: impl Handler) {
     let served = match socket.listener() {
         Ok(listener) => {
-            cairn_control::serve(listener, Arc::new(methods), Patience::default()).await
+            cairn_control::serve(listener, Arc::new(Confined(methods)), Patience::default()).await
         }
         Err(error) => Err(error),
     };

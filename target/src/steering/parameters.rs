@@ -55,6 +55,7 @@ pub(super) struct NamespaceAdd {
     #[serde(default)]
     pub(super) shared: bool,
     pub(super) ana_group: Option<u32>,
+    pub(super) hosts: Option<Vec<String>>,
 }
 
 /// A namespace.

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{Access, Config};
+use cairn_config::{Access, Config, Nqn};
 use serde_json::{Value, json};
 
 use super::changes::Facts;
@@ -95,6 +95,14 @@ pub(super) fn subsystems(config: &Config) -> Value {
     subsystems.collect()
 }
 
+/// Names of hosts; nothing for every one.
+fn hosts(access: &Access) -> Option<Vec<&str>> {
+    match access {
+        Access::AnyHost => None,
+        Access::Hosts(hosts) => Some(hosts.iter().map(Nqn::raw).collect()),
+    }
+}
+
 /// The disks.
 pub(super) fn namespaces(picture: &Picture) -> Value {
     let namespaces = picture.exports().map(|export| {
@@ -110,6 +118,7 @@ pub(super) fn namespaces(picture: &Picture) -> Value {
             "uuid": entry.namespace.uuid.to_string(),
             "read_only": config.read_only,
             "ana_group": config.ana_group,
+            "hosts": hosts(&config.hosts),
             "failed": entry.namespace.backend.is_failed(),
         })
     });

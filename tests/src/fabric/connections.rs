@@ -38,6 +38,7 @@ suite! {
     many_queue_pairs: "32 connections of one endpoint keep their messages apart",
     full_endpoint_refuses_then_recovers: "a full endpoint refuses the peer, and serves again after a Closed",
     accept_on_another_thread: "a request can be accepted by an endpoint on another thread",
+    acceptor_leaves_at_once: "an acceptor that leaves at once refuses or disconnects, never both",
 }
 
 /// A REQ's consumer data: 92 bytes less the RDMA-CM header (IBTA A11.6).
@@ -513,6 +514,36 @@ fn accept_on_another_thread(setting: &Setting) -> Result<()> {
         .map_err(|_| anyhow::anyhow!("the accepting thread panicked"))?
         .context("on the accepting thread")?;
     ensure!(message == b"over there", "the message arrived mangled");
+    Ok(())
+}
+
+fn acceptor_leaves_at_once(setting: &Setting) -> Result<()> {
+    let mut pair = Pair::open(setting)?;
+    // A target may be silent to an address that is not proven.
+    let link = pair.link(&QpOptions::default())?;
+    pair.close(link)?;
+    for _ in 0..8 {
+        let host = pair.begin_connect(&QpOptions::default(), &[])?;
+        let request = pair.request()?;
+        let target = &mut pair.target.endpoint;
+        let accepted = target.accept(request, &QpOptions::default(), &[])?;
+        // Its REP is on its way, and no RTU has come.
+        target.disconnect(accepted);
+        let event = pair.host_event(host)?;
+        if matches!(event, Event::Established { .. }) {
+            pair.host_disconnected(host)?;
+            pair.close_host(host)?;
+        } else {
+            ensure!(
+                matches!(event, Event::Rejected { .. } | Event::ConnectFailed { .. }),
+                "expected a refusal, got {event:?}"
+            );
+            closes_by_itself(&mut pair, host)?;
+        }
+        pair.wait("Closed at the target", |pair| {
+            pair.target.is_closed(accepted).then_some(())
+        })?;
+    }
     Ok(())
 }
 

@@ -23,6 +23,7 @@ mod promql;
 mod queues;
 mod recovery;
 mod scarcity;
+mod seen;
 mod service_manager;
 mod top;
 mod verified;

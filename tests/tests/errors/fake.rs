@@ -22,7 +22,8 @@ pub(crate) struct Fake {
 /// What it has accepted by.
 pub(crate) struct Accepted {
     pub(crate) endpoint: Box<dyn Endpoint>,
-    _region: Region,
+    /// Its first bytes are those of the receive.
+    pub(crate) region: Region,
 }
 
 impl Fake {
@@ -82,9 +83,6 @@ impl Fake {
         endpoint
             .accept(request, &QpOptions::default(), reply.as_bytes())
             .unwrap();
-        Accepted {
-            endpoint,
-            _region: region,
-        }
+        Accepted { endpoint, region }
     }
 }

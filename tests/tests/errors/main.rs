@@ -3,6 +3,7 @@
 
 mod at_the_host;
 mod at_the_target;
+mod authentication;
 mod fake;
 mod log;
 

@@ -202,7 +202,10 @@ fn saved_by_spdk() -> Value {
     let nqn = SPDK_NQN;
     let request = |method: &str, params: Value| json!({"method": method, "params": params});
     let add = |bdev: &str, nsid: u32| {
-        let namespace = json!({"nsid": nsid, "bdev_name": bdev, "nguid": "0".repeat(32)});
+        let namespace = json!({
+            "nsid": nsid, "bdev_name": bdev, "nguid": "0".repeat(32),
+            "no_auto_visible": nsid == 3,
+        });
         request(
             "nvmf_subsystem_add_ns",
             json!({"nqn": nqn, "namespace": namespace}),
@@ -238,6 +241,9 @@ fn saved_by_spdk() -> Value {
             add("Malloc0", 1),
             add("aio0", 3),
             add("Nvme0n1", 4),
+            request("nvmf_ns_add_host", json!({
+                "nqn": nqn, "nsid": 3, "host": "nqn.2016-06.io.spdk:host1",
+            })),
             request("nvmf_subsystem_add_listener", json!({"nqn": nqn, "listen_address": listener})),
             request("nvmf_subsystem_listener_set_ana_state", json!({
                 "nqn": nqn, "listen_address": listener, "ana_state": "non_optimized", "anagrpid": 3,
@@ -267,6 +273,11 @@ fn what_spdk_saved_becomes_a_configuration() {
     assert_eq!(memory.backing, Backing::Memory { bytes: 8 << 20 });
     assert_eq!(memory.name.as_deref(), Some("Malloc0"));
     assert_eq!((disk.nsid, disk.read_only, disk.nguid), (3, true, None));
+    assert_eq!(memory.hosts, Access::AnyHost);
+    assert_eq!(
+        disk.hosts,
+        Access::Hosts(vec!["nqn.2016-06.io.spdk:host1".parse().unwrap()])
+    );
     for part in [
         "sock_set_default_impl has no counterpart",
         "bdev_set_options has no counterpart",

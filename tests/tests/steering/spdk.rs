@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use cairn_initiator::Host;
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
@@ -53,6 +54,51 @@ fn recorded_exchanges_have_their_answers() {
     let left = target.done("nvmf_get_subsystems", json!({}));
     assert_eq!(left.as_array().unwrap().len(), 2);
     assert_eq!(left[1]["nqn"], NQN);
+}
+
+/// As rpc.py add_ns --no-auto-visible, ns_add_host and ns_remove_host do.
+#[test]
+fn a_namespace_is_visible_to_chosen_hosts() {
+    let mut target = Steered::start();
+    let mut hosts = ["one", "two"].map(|name| target.connect(name));
+    let nqn_of = |name: &str| target.options(name).hostnqn.raw().to_owned();
+    let change = |method: &str, nsid: u32, name: &str| {
+        let params = json!({"nqn": NQN, "nsid": nsid, "host": nqn_of(name)});
+        target.call(method, params)
+    };
+    target.done("bdev_malloc_create", malloc());
+    let hidden = json!({"bdev_name": "Malloc0", "nsid": 2, "no_auto_visible": true});
+    let add = json!({"nqn": NQN, "namespace": hidden});
+    assert_eq!(target.done("nvmf_subsystem_add_ns", add), 2);
+    let seen = |hosts: &mut [Host; 2]| hosts.each_mut().map(|host| host.active_namespaces());
+    let assert_seen = |hosts: &mut [Host; 2], expected: [&[u32]; 2]| {
+        assert_eq!(seen(hosts).map(Result::unwrap), expected);
+    };
+    assert_seen(&mut hosts, [&[1], &[1]]);
+    for (method, name, expected) in [
+        ("nvmf_ns_add_host", "two", [&[1][..], &[1, 2]]),
+        ("nvmf_ns_add_host", "two", [&[1], &[1, 2]]),
+        ("nvmf_ns_add_host", "one", [&[1, 2], &[1, 2]]),
+        ("nvmf_ns_remove_host", "two", [&[1, 2], &[1]]),
+        ("nvmf_ns_remove_host", "two", [&[1, 2], &[1]]),
+    ] {
+        assert_eq!(change(method, 2, name).unwrap(), true);
+        assert_seen(&mut hosts, expected);
+    }
+    for (nsid, code) in [(1, -1), (3, -32602)] {
+        for method in ["nvmf_ns_add_host", "nvmf_ns_remove_host"] {
+            let params = json!({"nqn": NQN, "nsid": nsid, "host": HOST});
+            assert_eq!(target.refused(method, params), code, "{method} {nsid}");
+        }
+    }
+    let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
+    let wanted = json!({"nsid": 2, "no_auto_visible": true, "hosts": [nqn_of("one")]});
+    assert!(includes(&shown[0]["namespaces"][1], &wanted), "{shown:#}");
+    // It is in the file.
+    drop(hosts);
+    target.crash();
+    let mut hosts = ["one", "two"].map(|name| target.connect(name));
+    assert_seen(&mut hosts, [&[1, 2], &[1]]);
 }
 
 fn build(target: &Steered) {

@@ -53,6 +53,8 @@ fn build(target: &Steered) {
         let namespace = json!({"bdev_name": bdev, "nsid": nsid, "anagrpid": nsid});
         json!({"nqn": NEW, "namespace": namespace})
     };
+    let hidden = json!({"bdev_name": "Hidden", "nsid": 9, "no_auto_visible": true});
+    let hidden = json!({"nqn": NEW, "namespace": hidden});
     let state = json!({
         "nqn": NEW, "listen_address": listener, "ana_state": "non_optimized", "anagrpid": 7,
     });
@@ -63,12 +65,21 @@ fn build(target: &Steered) {
         ("bdev_null_create", null),
         ("bdev_null_create", spare),
         (
+            "bdev_null_create",
+            json!({"name": "Hidden", "num_blocks": 64, "block_size": 512}),
+        ),
+        (
             "nvmf_create_subsystem",
             json!({"nqn": NEW, "serial_number": "SPDK1", "min_cntlid": 1, "max_cntlid": 9}),
         ),
         ("nvmf_subsystem_add_host", json!({"nqn": NEW, "host": HOST})),
         ("nvmf_subsystem_add_ns", add("Malloc0", 1)),
         ("nvmf_subsystem_add_ns", add("Null0", 7)),
+        ("nvmf_subsystem_add_ns", hidden),
+        (
+            "nvmf_ns_add_host",
+            json!({"nqn": NEW, "nsid": 9, "host": HOST}),
+        ),
         ("nvmf_subsystem_listener_set_ana_state", state),
         ("nvmf_discovery_add_referral", json!({"address": referral})),
     ] {
@@ -84,7 +95,8 @@ fn what_one_target_saves_another_loads() {
         save(&target)
     };
     let count = |method: &str| saved.iter().filter(|one| one["method"] == method).count();
-    assert_eq!(count("bdev_null_create"), 2);
+    assert_eq!(count("bdev_null_create"), 3);
+    assert_eq!(count("nvmf_ns_add_host"), 1);
     assert_eq!(count("nvmf_subsystem_listener_set_ana_state"), 1);
     let target = Steered::start();
     target.done("nvmf_delete_subsystem", json!({"nqn": NQN}));

@@ -57,9 +57,20 @@ bytes_waiting() {
     in_soft_netns ss -Hnua "src $FABRIC_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'
 }
 
+# write_blocks DEVICE: one write each of the first blocks, in processes of their own, LATE.
+LATE_BLOCKS=24
+write_blocks() {
+    local block
+    LATE=()
+    for ((block = 0; block < LATE_BLOCKS; block++)); do
+        dd if=/dev/urandom of="$1" bs=4k count=1 seek="$block" oflag=direct conv=notrunc status=none &
+        LATE+=($!)
+    done
+}
+
 # stop_and_take_over NAME DISK NSID MIB: target one stops under writes; its successor rewrites the whole disk.
 stop_and_take_over() {
-    local name=$1 disk=$2 size=$4m device stale before started
+    local name=$1 disk=$2 size=$4m device stale before started write
     device=$(namespace_device "$3")
     wait_for 60 "path one" path_is "$FABRIC_ADDR" live
     wait_for 20 "its ANA state" ana_is_optimized
@@ -73,11 +84,14 @@ stop_and_take_over() {
     kill -STOP "${PID_OF[one]}"
     started=$SECONDS
     say "target one is stopped"
+    # A target that is quick has taken all of fio's writes out of its sockets. These it cannot take.
+    write_blocks "$device"
     wait_for 30 "the host to give it up" path_is_not "$FABRIC_ADDR" live
     before=$(writes_done "$device")
     wait_for 30 "its writes by the other path" writes_reach "$device" $((before + 500))
     kill -TERM "$stale"
     wait "$stale" || true
+    for write in "${LATE[@]}"; do wait "$write" || fail "a write that began after the stop has failed"; done
     grep -q 'err= 0' "$OUT/fio-stale-$name.log" || fail "fio has failed: $(tail -n 5 "$OUT/fio-stale-$name.log")"
     verified_fio "rewrite-$name" "$device" --rw=write --bs=64k --iodepth=8 --size="$size" --end_fsync=1
     copy_disk "$disk" /tmp/before

@@ -119,7 +119,7 @@ impl Controller {
             LogPage::CHANGED_NAMESPACES => NAMESPACES_MAX as usize * size_of::<U32>(),
             LogPage::COMMAND_EFFECTS | MI_EFFECTS => size_of::<CommandEffectsLog>(),
             LogPage::ANA => {
-                let groups = common.namespaces.by_ana_group();
+                let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
                 let nsids = groups.values().map(|nsids| shown(nsids, AnaLsp(log.lsp)));
                 size_of::<AnaLogHeader>()
                     + groups.len() * size_of::<AnaGroup>()
@@ -144,13 +144,12 @@ impl Controller {
         put_nsids(0, self.changed_namespaces.iter().copied(), page);
     }
 
-    /// Log page 0Ch: each group that has namespaces, with the state it has by way
-    /// of this controller's port, in ascending order (Base, 5.16.1.13).
+    /// Log page 0Ch: each group that has namespaces which the host sees, with the state it has
+    /// by way of this controller's port, in ascending order (Base, 5.16.1.13).
     fn put_ana(&self, common: &Common, lsp: AnaLsp, page: &mut Window<'_>) {
-        let namespaces = &common.namespaces;
-        let groups = namespaces.by_ana_group();
+        let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
         let mut header = AnaLogHeader::new_zeroed();
-        header.chgcnt.set(namespaces.changes() + self.ana.changes());
+        header.chgcnt.set(self.ana.changes());
         header.ngrps.set(groups.len() as u16);
         page.put(0, header.as_bytes());
         let mut at = size_of::<AnaLogHeader>() as u64;
@@ -159,9 +158,7 @@ impl Controller {
             let mut group = AnaGroup::new_zeroed();
             group.agid.set(anagrpid);
             group.nnsids.set(nsids.len() as u32);
-            group
-                .chgcnt
-                .set(namespaces.group_changes(anagrpid) + self.ana.group_changes(anagrpid));
+            group.chgcnt.set(self.ana.group_changes(anagrpid));
             group.anas = self.ana.get(anagrpid).0;
             page.put(at, group.as_bytes());
             at += size_of::<AnaGroup>() as u64;

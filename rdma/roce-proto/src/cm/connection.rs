@@ -162,6 +162,9 @@ pub(super) enum State {
     /// The consumer has to decide.
     ReqReceived,
     RepSent,
+    /// The consumer has left after its REP, and the peer's address is not proven: the RTU proves
+    /// it, and has a DREQ for its answer.
+    Left,
     Established,
     DreqSent,
     TimeWait,

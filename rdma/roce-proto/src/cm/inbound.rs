@@ -40,7 +40,7 @@ impl Manager {
             Message::Rep(rep) => self.handle_rep(path, &rep),
             Message::Rtu(rtu) => {
                 if let Some(id) = self.find(path, rtu.ids) {
-                    self.received_packet(ConnId(id));
+                    self.handle_rtu(now, id);
                 }
             }
             Message::Dreq(dreq) => {
@@ -101,6 +101,10 @@ impl Manager {
             // answer was lost.
             match self.state(id) {
                 State::RepSent => self.repeat(id, now),
+                State::Left => {
+                    self.refuse(path, transaction_id, req, RejReason::Consumer);
+                    self.forget(id);
+                }
                 State::DreqSent | State::TimeWait => {
                     self.refuse(path, transaction_id, req, RejReason::StaleConnection);
                 }
@@ -228,6 +232,21 @@ impl Manager {
         }
     }
 
+    /// The peer takes the connection for established.
+    fn handle_rtu(&mut self, now: Instant, id: u32) {
+        if self.state(id) == State::Left {
+            let connection = self.connections.get_mut(&id);
+            let connection = connection.expect("its state was just looked at");
+            connection.quiet = false;
+            let peer = connection.path.remote;
+            self.waiting.prove(peer);
+            self.opened(id);
+            self.ask_to_disconnect(id, now);
+        } else {
+            self.received_packet(ConnId(id));
+        }
+    }
+
     /// The peer needs more time (IBTA 12.6.6).
     fn handle_mra(&mut self, now: Instant, path: Path, mra: &Mra) {
         let Some(connection) = self.connections.get_mut(&mra.ids.remote) else {
@@ -265,6 +284,7 @@ impl Manager {
             },
             State::ReqReceived if of_peer => CmEvent::Withdrawn { id: ConnId(id) },
             State::RepSent if of_peer => CmEvent::TimedOut { id: ConnId(id) },
+            State::Left if of_peer => return self.forget(id),
             State::Established if of_peer => {
                 self.time_wait(id, now);
                 self.events
@@ -299,6 +319,10 @@ impl Manager {
         match self.state(id) {
             State::Established => {}
             State::RepSent => self.opened(id),
+            State::Left => {
+                self.opened(id);
+                return self.time_wait(id, now);
+            }
             State::DreqSent => return self.time_wait(id, now),
             State::ReqSent | State::ReqReceived | State::TimeWait => return,
         }

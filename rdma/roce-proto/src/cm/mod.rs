@@ -302,22 +302,12 @@ impl Manager {
         };
         let ids = connection.ids;
         match connection.state {
-            State::RepSent if connection.quiet => self.forget(id.0),
-            State::Established | State::RepSent => {
-                let half_open = connection.state == State::RepSent;
-                connection.state = State::DreqSent;
-                connection.interval = FIRST_INTERVAL;
-                connection.gives_up_at = now + DISCONNECT_TIME;
-                let message = Message::Dreq(Dreq {
-                    ids,
-                    remote_qpn: connection.remote_qp.map_or(0, |qp| qp.qpn),
-                    private_data: padded(&[]),
-                });
-                if half_open {
-                    self.opened(id.0);
-                }
-                self.send(id.0, &message, Some(now));
+            State::RepSent if connection.quiet => connection.state = State::Left,
+            State::RepSent => {
+                self.opened(id.0);
+                self.ask_to_disconnect(id.0, now);
             }
+            State::Established => self.ask_to_disconnect(id.0, now),
             State::ReqSent => {
                 // The peer gives the connection up (IBTA 12.9.8.3.1).
                 let message = rejection(ids, Answered::Other, RejReason::Timeout, &[], &[]);
@@ -329,7 +319,7 @@ impl Manager {
                 self.send(id.0, &message, None);
                 self.forget(id.0);
             }
-            State::DreqSent | State::TimeWait => {}
+            State::Left | State::DreqSent | State::TimeWait => {}
         }
     }
 
@@ -382,6 +372,7 @@ impl Manager {
                     self.forget(id);
                     self.events.push_back(CmEvent::TimedOut { id: ConnId(id) });
                 }
+                State::Left => self.forget(id),
                 State::ReqReceived => {
                     self.forget(id);
                     self.events.push_back(CmEvent::Withdrawn { id: ConnId(id) });
@@ -457,6 +448,23 @@ impl Manager {
         self.send(id, &Message::Rtu(Rtu { ids, private_data }), None);
     }
 
+    /// Sends a DREQ, until the peer answers.
+    fn ask_to_disconnect(&mut self, id: u32, now: Instant) {
+        let connection = self
+            .connections
+            .get_mut(&id)
+            .expect("callers have looked it up");
+        connection.state = State::DreqSent;
+        connection.interval = FIRST_INTERVAL;
+        connection.gives_up_at = now + DISCONNECT_TIME;
+        let message = Message::Dreq(Dreq {
+            ids: connection.ids,
+            remote_qpn: connection.remote_qp.map_or(0, |qp| qp.qpn),
+            private_data: padded(&[]),
+        });
+        self.send(id, &message, Some(now));
+    }
+
     /// A request has been decided.
     fn opened(&mut self, id: u32) {
         self.waiting.remove(id);
@@ -479,7 +487,7 @@ impl Manager {
 
     fn forget(&mut self, id: u32) {
         let state = self.connections[&id].state;
-        if matches!(state, State::ReqReceived | State::RepSent) {
+        if matches!(state, State::ReqReceived | State::RepSent | State::Left) {
             self.opened(id);
         }
         let connection = self.connections.remove(&id).expect("it was just looked at");

@@ -337,7 +337,15 @@ impl VerbsEndpoint {
         }
     }
 
+    /// The peer refuses, or it leaves before it has our RTU: it sends a REJ then, too.
     fn rejected(&mut self, id: QpId, event: &CmEvent) {
+        match self.table.get(id).map(|qp| &qp.phase) {
+            Some(Phase::Connecting(_) | Phase::Accepted) => {}
+            Some(Phase::Established) => {
+                return self.end_connection(id, DisconnectReason::Peer);
+            }
+            Some(Phase::Closing { .. }) | None => return,
+        }
         self.push_event(Event::Rejected {
             qp: id,
             private_data: event.private_data,

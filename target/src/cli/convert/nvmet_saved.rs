@@ -140,6 +140,12 @@ fn namespace(notes: &mut Notes, nqn: &str, namespace: &Namespace) -> Option<Valu
         ));
         return None;
     }
+    if namespace.hosts != Access::AnyHost {
+        notes.add(format!(
+            "{what} is left out: nvmet would show it to every host of the subsystem"
+        ));
+        return None;
+    }
     let mut device = json!({"path": path});
     match namespace.uuid {
         Some(uuid) => device["uuid"] = json!(uuid.to_string()),

@@ -60,6 +60,12 @@ impl Import {
             "nvmf_subsystem_add_listener" | "nvmf_subsystem_listener_set_ana_state" => {
                 self.listener(params);
             }
+            "nvmf_ns_add_host" => {
+                let nsid = number(&params["nsid"]).unwrap_or_default();
+                let host = params["host"].as_str().unwrap_or_default();
+                let made = self.draft.show_namespace(nqn(params), nsid, host, true);
+                self.notes.made(made);
+            }
             "nvmf_discovery_add_referral" => self.referral(params),
             "nvmf_subsystem_allow_any_host" => {
                 let allow = params["allow_any_host"].as_bool() == Some(true);
@@ -186,17 +192,12 @@ impl Import {
                 .add(format!("{what} is left out: its disk has no counterpart"));
             return;
         };
-        if namespace["no_auto_visible"].as_bool() == Some(true) {
-            self.notes.add(format!(
-                "{what} is left out: no_auto_visible: all hosts would see it"
-            ));
-            return;
-        }
         let new = NewNamespace {
             nsid: number(&namespace["nsid"]).filter(|nsid| *nsid != 0),
             uuid: identity(&namespace["uuid"]).or_else(|| disk.uuid.clone()),
             nguid: identity(&namespace["nguid"]),
             ana_group: number(&namespace["anagrpid"]).filter(|id| *id > 1),
+            hosts: (namespace["no_auto_visible"].as_bool() == Some(true)).then(Vec::new),
             ..disk.clone()
         };
         let known = [

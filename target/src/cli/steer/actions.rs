@@ -73,6 +73,9 @@ pub(crate) enum NamespaceAction {
         /// Its ANA group
         #[arg(long)]
         ana_group: Option<u32>,
+        /// A host that sees it; every host of the subsystem if not given
+        #[arg(long, value_name = "NQN")]
+        host: Option<Vec<String>>,
         #[command(flatten)]
         at: At,
     },

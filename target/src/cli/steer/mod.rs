@@ -335,6 +335,7 @@ fn of_namespace(action: &NamespaceAction) -> Asked<'_> {
             read_only,
             shared,
             ana_group,
+            host,
             at,
         } => {
             let params = json!({
@@ -347,6 +348,7 @@ fn of_namespace(action: &NamespaceAction) -> Asked<'_> {
                 "read_only": read_only,
                 "shared": shared,
                 "ana_group": ana_group,
+                "hosts": host,
             });
             Asked::deed(at, "cairn_namespace_add", params)
         }

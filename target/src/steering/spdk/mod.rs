@@ -20,7 +20,7 @@ use super::changes::{Kind, Stage, of_edit};
 use super::methods::Methods;
 use super::parameters::read;
 use parameters::{
-    Allow, BdevOf, ControllersOf, HostOf, ListenAddress, ListenerOf, NsAdd, NsRemove,
+    Allow, BdevOf, ControllersOf, HostOf, ListenAddress, ListenerOf, NsAdd, NsHost, NsRemove,
     SubsystemCreate, SubsystemOf, Wanted,
 };
 
@@ -51,6 +51,8 @@ pub(super) const NAMES: &[&str] = &[
     "nvmf_get_stats",
     "nvmf_get_subsystems",
     "nvmf_get_transports",
+    "nvmf_ns_add_host",
+    "nvmf_ns_remove_host",
     "nvmf_set_config",
     "nvmf_set_max_subsystems",
     "nvmf_subsystem_add_host",
@@ -195,6 +197,8 @@ impl Methods {
                 })
                 .await
             }
+            "nvmf_ns_add_host" => self.show_ns(params, Kind::Grows, true).await,
+            "nvmf_ns_remove_host" => self.show_ns(params, Kind::Shrinks, false).await,
             "nvmf_subsystem_add_listener"
             | "nvmf_subsystem_remove_listener"
             | "nvmf_subsystem_listener_set_ana_state" => self.of_listener(method, params).await,
@@ -265,9 +269,9 @@ impl Methods {
 
     async fn add_ns(&self, params: Params) -> Answer {
         let NsAdd { nqn, namespace, .. } = read(params)?;
-        if namespace.no_auto_visible || namespace.ptpl_file.is_some() || namespace.eui64.is_some() {
+        if namespace.ptpl_file.is_some() || namespace.eui64.is_some() {
             return Err(Error::invalid(
-                "Invalid parameters: Cairn has no ptpl_file, eui64 and no_auto_visible",
+                "Invalid parameters: Cairn has no ptpl_file and eui64",
             ));
         }
         self.change(Kind::Grows, move |stage| {
@@ -285,12 +289,29 @@ impl Methods {
                 read_only: disk.read_only,
                 shared: false,
                 ana_group: namespace.anagrpid,
+                hosts: namespace.no_auto_visible.then(Vec::new),
             };
             let nsid = stage.draft.add_namespace(&nqn, &new);
             nsid.map(Value::from).map_err(|error| match error {
                 EditError::Exists(message) => Error::invalid(message),
                 other => of(other),
             })
+        })
+        .await
+    }
+
+    async fn show_ns(&self, params: Params, kind: Kind, is_shown: bool) -> Answer {
+        let NsHost {
+            nqn, nsid, host, ..
+        } = read(params)?;
+        self.change(kind, move |stage| {
+            let shown = stage.draft.show_namespace(&nqn, nsid, &host, is_shown);
+            shown.map_err(|error| match error {
+                // SPDK refuses it for a namespace that is visible to every host.
+                EditError::Exists(message) => Error::errno(Errno::PERM, message),
+                other => of(other),
+            })?;
+            Ok(json!(true))
         })
         .await
     }

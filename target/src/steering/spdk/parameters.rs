@@ -76,6 +76,16 @@ pub(super) struct NsRemove {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct NsHost {
+    pub(super) nqn: String,
+    pub(super) nsid: u32,
+    pub(super) host: String,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct HostOf {
     pub(super) nqn: String,
     pub(super) host: String,

@@ -56,7 +56,12 @@ fn bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
     all.into_values().collect()
 }
 
-fn of_export(config: &Namespace, Entry { namespace, view }: &Entry) -> Value {
+fn of_export(
+    config: &Namespace,
+    Entry {
+        namespace, view, ..
+    }: &Entry,
+) -> Value {
     let name = views::bdev_name(config);
     let block_bytes = 1u32 << view.lbads;
     let uuid = namespace.uuid.to_string();
@@ -136,7 +141,7 @@ fn nvmf(config: &Config) -> Value {
             }
         }
         let namespaces = subsystem.namespaces.iter();
-        all.extend(namespaces.map(|namespace| of_namespace(nqn, namespace)));
+        all.extend(namespaces.flat_map(|namespace| of_namespace(nqn, namespace)));
         let listeners = config.listeners.iter();
         all.extend(listeners.flat_map(|listener| of_listener(nqn, listener)));
     }
@@ -144,20 +149,25 @@ fn nvmf(config: &Config) -> Value {
 }
 
 /// Its UUID is the disk's.
-fn of_namespace(nqn: &str, namespace: &Namespace) -> Value {
+fn of_namespace(nqn: &str, namespace: &Namespace) -> Vec<Value> {
     let mut params = json!({
         "nsid": namespace.nsid,
         "bdev_name": views::bdev_name(namespace),
         "anagrpid": namespace.ana_group,
-        "no_auto_visible": false,
+        "no_auto_visible": namespace.hosts != Access::AnyHost,
     });
     if let Some(nguid) = namespace.nguid {
         params["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
     }
-    request(
-        "nvmf_subsystem_add_ns",
-        json!({"nqn": nqn, "namespace": params}),
-    )
+    let add = json!({"nqn": nqn, "namespace": params});
+    let mut all = vec![request("nvmf_subsystem_add_ns", add)];
+    if let Access::Hosts(hosts) = &namespace.hosts {
+        all.extend(hosts.iter().map(|host| {
+            let params = json!({"nqn": nqn, "nsid": namespace.nsid, "host": host.raw()});
+            request("nvmf_ns_add_host", params)
+        }));
+    }
+    all
 }
 
 fn of_listener(nqn: &str, listener: &Listener) -> Vec<Value> {

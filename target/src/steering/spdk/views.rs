@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use cairn_config::{Access, Config, Listener, Namespace};
+use cairn_config::{Access, Config, Listener, Namespace, Nqn};
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
@@ -117,6 +117,11 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
                 "uuid": entry.map(|entry| entry.namespace.uuid.to_string()),
                 "anagrpid": namespace.ana_group,
             });
+            if let Access::Hosts(hosts) = &namespace.hosts {
+                let hosts: Vec<&str> = hosts.iter().map(Nqn::raw).collect();
+                shown["no_auto_visible"] = json!(true);
+                shown["hosts"] = json!(hosts);
+            }
             if let Some(nguid) = namespace.nguid {
                 shown["nguid"] = json!(format!("{:032X}", u128::from_be_bytes(nguid)));
             }

@@ -1,0 +1,197 @@
+//! Namespaces that some hosts of a subsystem see, and others do not.
+
+use nvme_proto::controller::Action;
+use nvme_proto::namespace::{Namespace, NsidSet};
+use nvme_proto::subsystem::{HostAccess, Subsystem};
+use nvme_proto::wire::aen::AsyncEvent;
+use nvme_proto::wire::feature::AsyncEventConfig;
+use nvme_proto::wire::identify::Cns;
+use nvme_proto::wire::log::{AnaGroup, AnaLogHeader};
+use nvme_proto::wire::{NSID_ALL, Status, U32};
+
+use crate::rig::*;
+
+const OTHER: &str = "nqn.2026-01.org.example:other";
+const ERROR_RECOVERY: u8 = 0x05;
+
+/// Namespace 1 is every host's, 2 is ours, and 3, in ANA group 7, is another's.
+fn rig() -> Rig {
+    let mut subsystem = Subsystem::new(settings());
+    let mut add = |namespace: Namespace, hosts: HostAccess| {
+        subsystem
+            .add_namespace_for(namespace, &hosts, &mut Vec::new())
+            .unwrap();
+    };
+    add(namespace(1), HostAccess::Any);
+    add(namespace(2), HostAccess::only([nqn(HOSTNQN)]));
+    let third = Namespace {
+        anagrpid: 7,
+        ..namespace(3)
+    };
+    add(third, HostAccess::only([nqn(OTHER)]));
+    let mut rig = Rig::connected(subsystem, 5000);
+    rig.enable();
+    let wanted = AsyncEventConfig(0)
+        .with_namespace_attribute(true)
+        .with_ana_change(true);
+    rig.succeed(set_features(0x0b, wanted.0));
+    rig.take_actions();
+    rig
+}
+
+fn nsids(data: &[u8]) -> Vec<u32> {
+    let nsids = data.chunks_exact(4).map(|nsid| read::<U32>(nsid).get());
+    nsids.take_while(|nsid| *nsid != 0).collect()
+}
+
+/// The groups of the ANA log, with their namespaces.
+fn groups(rig: &mut Rig) -> Vec<(u32, Vec<u32>)> {
+    let page = rig.log(0x0c, 1024);
+    let header: AnaLogHeader = read(&page);
+    let mut rest = &page[size_of::<AnaLogHeader>()..];
+    let mut groups = Vec::new();
+    for _ in 0..header.ngrps.get() {
+        let group: AnaGroup = read(rest);
+        let (list, more) = rest[size_of::<AnaGroup>()..].split_at(4 * group.nnsids.get() as usize);
+        groups.push((group.agid.get(), nsids(list)));
+        rest = more;
+    }
+    groups
+}
+
+/// All that says which namespaces there are says the same.
+fn assert_sees(rig: &mut Rig, expected: &[u32]) {
+    assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 0)), expected);
+    let of_nvm = rig.identify(Cns::IO_COMMAND_SET_ACTIVE_NAMESPACES, 0);
+    assert_eq!(nsids(&of_nvm), expected);
+    let shown = groups(rig).into_iter().flat_map(|(_, nsids)| nsids);
+    assert_eq!(shown.collect::<Vec<_>>(), expected);
+    for nsid in 1..=4 {
+        let is_seen = expected.contains(&nsid);
+        for cns in [Cns::NAMESPACE, Cns::NAMESPACE_INDEPENDENT] {
+            let shows = rig.identify(cns, nsid).iter().any(|&byte| byte != 0);
+            assert_eq!(shows, is_seen, "namespace {nsid}, {cns:?}");
+        }
+        let commands = [
+            identify(Cns::NAMESPACE_DESCRIPTORS, nsid),
+            get_features(ERROR_RECOVERY, 0, 0),
+            set_features(ERROR_RECOVERY, 5),
+        ];
+        for mut sqe in commands {
+            sqe.nsid.set(nsid);
+            let status = rig.complete(sqe).status;
+            let refused = status.code() == Status::INVALID_NAMESPACE_OR_FORMAT;
+            assert_eq!(status.is_success(), is_seen, "namespace {nsid}, {sqe:?}");
+            assert_eq!(refused, !is_seen, "namespace {nsid}, {sqe:?}");
+        }
+    }
+    let seen = rig.subsystem.controller(rig.cntlid).unwrap().seen();
+    assert!((0..9).all(|nsid| seen.contains(nsid) == expected.contains(&nsid)));
+}
+
+fn show_third_to(rig: &mut Rig, hosts: &HostAccess) {
+    rig.subsystem
+        .set_namespace_hosts(3, hosts, &mut rig.actions)
+        .unwrap();
+}
+
+/// What was done: events, and changes of what the I/O queues may use.
+fn done(rig: &mut Rig) -> Vec<Option<AsyncEvent>> {
+    let each = |action| match action {
+        Action::Complete { completion, .. } => Some(AsyncEvent(completion.result as u32)),
+        Action::SetSeen { .. } => None,
+        other => panic!("{other:?}"),
+    };
+    rig.take_actions().into_iter().map(each).collect()
+}
+
+#[test]
+fn a_host_sees_its_namespaces_alone() {
+    let mut rig = rig();
+    assert_sees(&mut rig, &[1, 2]);
+    assert_eq!(groups(&mut rig), [(1, vec![1, 2])]);
+    // Lists that begin behind an NSID, too.
+    assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 1)), [2]);
+    assert_eq!(nsids(&rig.identify(Cns::ACTIVE_NAMESPACES, 2)), []);
+}
+
+#[test]
+fn a_namespace_that_comes_into_sight_is_one_that_is_attached() {
+    let mut rig = rig();
+    let counted = |rig: &mut Rig| read::<AnaLogHeader>(&rig.log(0x0c, 16)).chgcnt.get();
+    let before = counted(&mut rig);
+    rig.park_aer();
+    show_third_to(&mut rig, &HostAccess::only([nqn(OTHER), nqn(HOSTNQN)]));
+    // Its I/O works before the host receives the event.
+    let expected = [None, Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED)];
+    assert_eq!(done(&mut rig), expected);
+    assert_sees(&mut rig, &[1, 2, 3]);
+    assert_eq!(groups(&mut rig), [(1, vec![1, 2]), (7, vec![3])]);
+    assert_eq!(counted(&mut rig), before + 1);
+    assert_eq!(nsids(&rig.log(0x04, 4096)), [3]);
+    // Another list with the host in it is no change.
+    rig.park_aer();
+    show_third_to(&mut rig, &HostAccess::Any);
+    assert_eq!(done(&mut rig), []);
+    assert_eq!(nsids(&rig.log(0x04, 4096)), []);
+}
+
+#[test]
+fn a_namespace_that_goes_out_of_sight_is_one_that_is_detached() {
+    let mut rig = rig();
+    show_third_to(&mut rig, &HostAccess::Any);
+    rig.log(0x04, 4096);
+    rig.take_actions();
+    rig.park_aer();
+    show_third_to(&mut rig, &HostAccess::only([]));
+    // Its I/O fails after the host receives the event.
+    let expected = [Some(AsyncEvent::NOTICE_NAMESPACE_CHANGED), None];
+    assert_eq!(done(&mut rig), expected);
+    assert_sees(&mut rig, &[1, 2]);
+    assert_eq!(nsids(&rig.log(0x04, 4096)), [3]);
+}
+
+#[test]
+fn nothing_is_reported_of_a_namespace_that_a_host_does_not_see() {
+    let mut rig = rig();
+    rig.park_aer();
+    let (subsystem, actions) = (&mut rig.subsystem, &mut rig.actions);
+    subsystem.resize_namespace(3, 5, actions).unwrap();
+    subsystem.set_ana_group(3, 8, actions).unwrap();
+    let mut states = nvme_proto::ana::AnaStates::default();
+    states.set(8, nvme_proto::wire::log::AnaState::INACCESSIBLE);
+    subsystem.set_ana_states(0, &states, actions);
+    subsystem.remove_namespace(3, actions).unwrap();
+    let hosts = HostAccess::only([nqn(OTHER)]);
+    subsystem
+        .add_namespace_for(namespace(3), &hosts, actions)
+        .unwrap();
+    assert_eq!(done(&mut rig), []);
+    assert_eq!(nsids(&rig.log(0x04, 4096)), []);
+    assert_eq!(read::<AnaLogHeader>(&rig.log(0x0c, 16)).chgcnt.get(), 0);
+}
+
+#[test]
+fn a_setting_for_all_namespaces_is_for_those_that_the_host_sees() {
+    let mut rig = rig();
+    let mut all = set_features(ERROR_RECOVERY, 9);
+    all.nsid.set(NSID_ALL);
+    rig.succeed(all);
+    show_third_to(&mut rig, &HostAccess::Any);
+    for (nsid, tler) in [(1, 9), (2, 9), (3, 0)] {
+        let mut get = get_features(ERROR_RECOVERY, 0, 0);
+        get.nsid.set(nsid);
+        assert_eq!(rig.succeed(get).0, tler, "namespace {nsid}");
+    }
+}
+
+#[test]
+fn a_set_has_a_place_for_each_nsid() {
+    let places: Vec<_> = (1..=1024).map(NsidSet::place).collect();
+    assert_eq!((places[0], places[63]), (Some((0, 1)), Some((0, 1 << 63))));
+    assert_eq!(places[1023], Some((15, 1 << 63)));
+    assert!(places.iter().all(Option::is_some));
+    for nsid in [0, 1025, NSID_ALL] {
+        assert_eq!(NsidSet::place(nsid), None);
+    }
+}

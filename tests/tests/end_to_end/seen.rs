@@ -1,0 +1,163 @@
+//! Namespaces that some hosts of a subsystem see, and others do not.
+
+use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
+use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, subsystem};
+use nvme_proto::wire::feature::AsyncEventConfig;
+use nvme_proto::wire::log::LogPage;
+use nvme_proto::wire::{NSID_ALL, Status};
+
+use crate::verified::{Disk, Transfer, bytes, next_notice, status};
+
+/// A namespace that these hosts see.
+fn of(nsid: u32, hosts: &[&str]) -> String {
+    let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());
+    namespace(
+        nsid,
+        &format!("mem:1MiB hosts = {:?}", hosts.collect::<Vec<_>>()),
+    )
+}
+
+/// Namespace 1 is every host's.
+fn with(others: &[String]) -> String {
+    subsystem(NQN, &["mem:1MiB"]) + &others.concat()
+}
+
+/// A host that enables events of namespaces.
+fn connect(target: &TestTarget, name: &str) -> Host {
+    let mut options = target.options(name);
+    options.events = AsyncEventConfig(0).with_namespace_attribute(true);
+    target.try_connect(options).unwrap()
+}
+
+/// Waits for the event and reads the list that it points to.
+fn changed(host: &mut Host) -> Vec<u32> {
+    assert_eq!(next_notice(host), Notice::NamespacesChanged);
+    let page = host.log_page(LogPage::CHANGED_NAMESPACES, 0, 4096, false);
+    let page = page.unwrap();
+    let nsids = page.chunks_exact(4).map(|nsid| nsid.try_into().unwrap());
+    let nsids = nsids.map(u32::from_le_bytes);
+    nsids.take_while(|&nsid| nsid != 0).collect()
+}
+
+fn read(host: &mut Host, nsid: u32) -> Result<Response, HostError> {
+    let buffer = host.buffer(4096).unwrap();
+    host.run(1, command::read(nsid, 0, 8), Data::start_of(&buffer, 4096))
+}
+
+/// The namespace is to this host as one that does not exist.
+fn sees_nothing(host: &mut Host, nsid: u32) {
+    let buffer = host.buffer(4096).unwrap();
+    for (sqe, data) in [
+        (command::read(nsid, 0, 1), Data::start_of(&buffer, 512)),
+        (command::write(nsid, 0, 1), Data::start_of(&buffer, 512)),
+        (command::write(nsid, 0, 1), Data::InCapsule(&[0; 512])),
+        (command::compare(nsid, 0, 1), Data::start_of(&buffer, 512)),
+        (command::flush(nsid), Data::None),
+        (command::write_zeroes(nsid, 0, 1, false), Data::None),
+    ] {
+        let refused = status(host.run(1, sqe, data));
+        let not_there = status(host.run(1, command::flush(900), Data::None));
+        assert_eq!(refused.code(), Status::INVALID_NAMESPACE_OR_FORMAT);
+        assert_eq!(refused, not_there, "{sqe:?}");
+    }
+    assert_eq!(host.namespace(nsid).unwrap().nsze.get(), 0);
+}
+
+#[test]
+fn a_host_sees_and_uses_its_namespaces_alone() {
+    let toml = with(&[of(2, &["a"]), of(3, &["a", "b"]), of(4, &[])]);
+    let target = TestTarget::start(&toml);
+    let (mut a, mut b, mut c) = (
+        connect(&target, "a"),
+        connect(&target, "b"),
+        connect(&target, "c"),
+    );
+    for (host, own) in [
+        (&mut a, &[1, 2, 3][..]),
+        (&mut b, &[1, 3]),
+        (&mut c, &[1][..]),
+    ] {
+        assert_eq!(host.active_namespaces().unwrap(), own);
+        for nsid in 1..=4 {
+            if own.contains(&nsid) {
+                let mut disk = Disk::new(host, nsid);
+                disk.write(0, &bytes(u64::from(nsid), 4096), Transfer::Keyed);
+                let found = disk.read(0, 4096, Transfer::Keyed);
+                assert_eq!(found, bytes(u64::from(nsid), 4096));
+            } else {
+                sees_nothing(host, nsid);
+            }
+        }
+        host.run(1, command::flush(NSID_ALL), Data::None).unwrap();
+    }
+    for host in [a, b, c] {
+        host.shutdown().unwrap();
+    }
+    target.stop();
+}
+
+#[test]
+fn a_host_gains_and_loses_a_namespace_while_others_use_it() {
+    let target = TestTarget::start(&with(&[of(2, &["a"])]));
+    let (mut a, mut b, mut c) = (
+        connect(&target, "a"),
+        connect(&target, "b"),
+        connect(&target, "c"),
+    );
+    Disk::new(&mut a, 2).write(0, &bytes(2, 4096), Transfer::Keyed);
+    target.reload(&with(&[of(2, &["a", "b"])]));
+    assert_eq!(changed(&mut b), [2]);
+    assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
+    let found = Disk::new(&mut b, 2).read(0, 4096, Transfer::Keyed);
+    assert_eq!(found, bytes(2, 4096));
+    // One that goes on as it is taken away: each command succeeds, or is refused.
+    let lost = std::thread::scope(|scope| {
+        scope.spawn(|| target.reload(&with(&[of(2, &["b"])])));
+        loop {
+            if let Err(error) = read(&mut a, 2) {
+                break error;
+            }
+        }
+    });
+    let lost = status::<()>(Err(lost));
+    assert_eq!(lost.code(), Status::INVALID_NAMESPACE_OR_FORMAT);
+    assert_eq!(changed(&mut a), [2]);
+    assert_eq!(a.active_namespaces().unwrap(), [1]);
+    sees_nothing(&mut a, 2);
+    Disk::new(&mut b, 2).write(0, &bytes(3, 4096), Transfer::Keyed);
+    // Without a list it is every host's; those who had it receive no event.
+    target.reload(&with(&[namespace(2, "mem:1MiB")]));
+    for host in [&mut a, &mut c] {
+        assert_eq!(changed(host), [2]);
+        let found = Disk::new(host, 2).read(0, 4096, Transfer::Keyed);
+        assert_eq!(found, bytes(3, 4096));
+    }
+    assert_eq!(b.active_namespaces().unwrap(), [1, 2]);
+    assert!(b.take_event().is_none());
+    // With one that is empty no host sees it.
+    target.reload(&with(&[of(2, &[])]));
+    for mut host in [a, b, c] {
+        assert_eq!(changed(&mut host), [2]);
+        sees_nothing(&mut host, 2);
+        host.shutdown().unwrap();
+    }
+    target.stop();
+}
+
+#[test]
+fn a_namespace_that_is_added_for_some_hosts_is_an_event_to_them_alone() {
+    let target = TestTarget::start(&with(&[]));
+    let (mut a, mut b) = (connect(&target, "a"), connect(&target, "b"));
+    target.reload(&with(&[of(2, &["b"])]));
+    assert_eq!(changed(&mut b), [2]);
+    read(&mut b, 2).unwrap();
+    sees_nothing(&mut a, 2);
+    target.reload(&with(&[]));
+    assert_eq!(changed(&mut b), [2]);
+    sees_nothing(&mut b, 2);
+    assert!(a.take_event().is_none());
+    for host in [a, b] {
+        host.shutdown().unwrap();
+    }
+    target.stop();
+}
