@@ -1,5 +1,6 @@
 //! Whether this machine has what `serve` needs: disks, addresses, ports, memory. Nothing is
-//! changed or written, and no disk is opened for writing.
+//! changed or written. No disk is opened for writing but drives past the block layer, which are
+//! asked what they are.
 
 use std::fs::{File, Metadata};
 use std::io;
