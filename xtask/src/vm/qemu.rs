@@ -157,13 +157,10 @@ fn follow_console(
 /// hangs.
 fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
     let mut qemu = process::command("qemu-system-x86_64");
-    qemu.args([
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-display",
-        "none",
-    ]);
+    qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+    if !boot.options.systemd {
+        qemu.arg("-no-reboot");
+    }
     qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
     qemu.args(["-cpu", "Nehalem,cx16=off"]);
     qemu.args(["-m", &boot.options.mem, "-device", "virtio-rng-pci"]);
@@ -176,6 +173,9 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
         "CAIRN_SCENARIO={} CAIRN_TIMEOUT_S={}",
         boot.scenario, boot.timeout_s
     );
+    if boot.options.systemd {
+        variables += " CAIRN_INIT=systemd";
+    }
     for variable in boot.variables {
         variables += &format!(" {variable}");
     }

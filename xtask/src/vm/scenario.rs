@@ -17,6 +17,8 @@ pub(crate) struct Scenario {
     pub(crate) options: Options,
     /// Our programs that it runs.
     programs: Vec<Program>,
+    /// Whether it installs our packages, which it finds in its folder.
+    pub(crate) packages: bool,
     /// Whether people are meant to watch it.
     pub(crate) live: bool,
     /// Whether it runs only when it is named: it measures, and has nothing to pass or fail.
@@ -121,6 +123,8 @@ pub(crate) struct Options {
     pub(crate) network: Network,
     /// How long the scenario may take.
     pub(crate) timeout_s: u64,
+    /// Whether systemd is its process 1, and it may start again.
+    pub(crate) systemd: bool,
 }
 
 /// The machine's network card.
@@ -178,8 +182,10 @@ impl Scenario {
                 nvme: Vec::new(),
                 network: Network::None,
                 timeout_s: 300,
+                systemd: false,
             },
             programs: Vec::new(),
+            packages: false,
             live: false,
             by_name: false,
             main: false,
@@ -211,13 +217,15 @@ impl Scenario {
                 let beside = self.name.clone();
                 self.options.network = Network::Tap { beside };
             }
+            None if option == "packages" => self.packages = true,
+            None if option == "systemd" => self.options.systemd = true,
             None if option == "live" => self.live = true,
             None if option == "by-name" => self.by_name = true,
             None if option == "main" => self.main = true,
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, nvme=NAMESPACE,NAMESPACE, \
                  timeout=SECONDS, programs=NAME,NAME, examples=NAME,NAME, tests=PACKAGE,PACKAGE, \
-                 network=tap, live, by-name and main are known"
+                 network=tap, packages, systemd, live, by-name and main are known"
             ),
         }
         Ok(())
@@ -326,7 +334,7 @@ mod tests {
     #[test]
     fn a_header_describes_scenario_and_machine() {
         let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G timeout=60 live\n\
-                    # vm: programs=a,b examples=c tests=d network=tap nvme=512,zoned\n\n\
+                    # vm: programs=a,b examples=c tests=d network=tap packages systemd nvme=512,zoned\n\n\
                     # vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
         assert_eq!(scenario.summary, "Shows a thing.");
@@ -336,9 +344,10 @@ mod tests {
             nvme: vec![NvmeNamespace::Blocks(512), NvmeNamespace::Zoned],
             network: Network::Tap { beside: "x".into() },
             timeout_s: 60,
+            systemd: true,
         };
         assert_eq!(scenario.options, expected);
-        assert!(scenario.live);
+        assert!(scenario.live && scenario.packages);
         let binary = |name: &str| Program::Binary(name.into());
         let (example, tests) = (Program::Example("c".into()), Program::Tests("d".into()));
         let wanted = [binary("a"), binary("b"), example, tests];

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::process;
 use super::scenario::{Profile, Program};
+use crate::package;
 
 /// The workspace, and the folders of it that a guest sees.
 pub(crate) struct Tree {
@@ -43,6 +44,26 @@ impl Tree {
     /// Our programs, shared with the guest read-only.
     pub(crate) fn programs(&self) -> PathBuf {
         self.build.join("vm/.programs")
+    }
+
+    /// The folder in which cargo leaves programs of this profile.
+    fn built(&self, profile: Profile) -> PathBuf {
+        self.build.join(profile.folder())
+    }
+
+    /// Makes two packages of the programs that were built, the second one newer than the first.
+    pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
+        // Packages name the sources' files from here.
+        std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
+        for (folder, version_suffix) in [("first", ""), ("second", "+second")] {
+            package::run(&package::Args {
+                programs: Some(self.built(profile)),
+                out: out.join(folder),
+                deb_only: true,
+                version_suffix: version_suffix.to_owned(),
+            })?;
+        }
+        Ok(())
     }
 
     /// How long steps and scenarios took the last time.
@@ -131,7 +152,7 @@ impl Tree {
                 Program::Binary(_) | Program::Tests(_) => "",
             };
             let name = program.name();
-            let built = self.build.join(profile.folder()).join(folder).join(&name);
+            let built = self.built(profile).join(folder).join(&name);
             fs::copy(&built, self.programs().join(name)).with_context(|| {
                 format!(
                     "no program at {}: build it, or leave out --no-build",
