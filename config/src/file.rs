@@ -295,18 +295,20 @@ pub(crate) struct NamespaceTable {
     pub(crate) nsid: Option<i64>,
     /// What the control socket calls the disk.
     pub(crate) name: Option<String>,
-    /// What is behind it: the absolute path of a block device or file,
+    /// What is behind it: the absolute path of a block device or file, or of an NVMe
+    /// drive's character device ("/dev/ng0n1"), which goes past the block layer,
     /// "rbd:POOL/IMAGE" for an image of a Ceph cluster ("rbd:POOL/NAMESPACE/IMAGE",
     /// and "@SNAPSHOT" behind either), "mem:SIZE" for memory, or "null:SIZE" for
     /// nothing. Required.
     pub(crate) export: Option<String>,
     /// How the cluster of an "rbd:" export is reached.
     pub(crate) ceph: Option<CephTable>,
-    /// Its UUID. If not given it is the disk's own: of a device by the name that it
-    /// has (WWID), of a file kept in its extended attributes, of an image of Ceph by
+    /// Its UUID. If not given it is the disk's own: of an NVMe drive past the block layer
+    /// the drive's, of another device by the name that it has (WWID), of a file kept in its extended attributes, of an image of Ceph by
     /// cluster and image id, and of "mem:" and "null:" another one at each start.
     pub(crate) uuid: Option<String>,
-    /// Its NGUID, 32 hexadecimal digits.
+    /// Its NGUID, 32 hexadecimal digits. An NVMe drive past the block layer has its own,
+    /// unless a UUID is given.
     pub(crate) nguid: Option<String>,
     /// Bytes of a logical block. If not given, the smallest in which what is
     /// behind it can be read and written: 512 for memory and null.

@@ -18,6 +18,8 @@ pub struct Namespace {
     pub uuid: [u8; 16],
     /// NGUID, or zeroes for none.
     pub nguid: [u8; 16],
+    /// EUI64, or zeroes for none.
+    pub eui64: [u8; 8],
     /// ANAGRPID: its ANA group, 1 up to [`ANA_GROUPS_MAX`].
     pub anagrpid: u32,
     /// Size in logical blocks.
@@ -30,18 +32,50 @@ pub struct Namespace {
     pub deallocates: bool,
     /// The sizes in which it works best, if they are known.
     pub preferred: Option<Preferred>,
+    /// What a write is atomic in.
+    pub atomic: Atomic,
 }
 
 /// Sizes in which a namespace works best, and that places should be multiples of, in logical
 /// blocks (NVM, 4.1.5.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Preferred {
-    /// NPWG and NPWA: of a write.
+    /// NPWG: of a write.
     pub write: u32,
+    /// NPWA: what a write begins at multiples of.
+    pub write_alignment: u32,
     /// NOWS: of a write, for the best performance.
     pub optimal_write: u32,
-    /// NPDG and NPDA: of a range to deallocate.
+    /// NPDG: of a range to deallocate.
     pub deallocate: u32,
+    /// NPDA: what a range to deallocate begins at multiples of.
+    pub deallocate_alignment: u32,
+}
+
+/// What a write is atomic in: others see all of it or nothing (NVM, 2.1.4). In logical blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Atomic {
+    /// NAWUN: as long as there is power.
+    pub normal: u32,
+    /// NAWUPF: also if the power fails.
+    pub power_fail: u32,
+    /// NABSN: a write across a multiple of this is not atomic; 0: there is none.
+    pub boundary: u32,
+    /// NABO: where the first boundary is.
+    pub boundary_offset: u16,
+    /// NABSPF: the boundary if the power fails; 0: there is none.
+    pub boundary_power_fail: u32,
+}
+
+impl Atomic {
+    /// One block, as the controller says for all namespaces.
+    pub const BLOCK: Self = Self {
+        normal: 1,
+        power_fail: 1,
+        boundary: 0,
+        boundary_offset: 0,
+        boundary_power_fail: 0,
+    };
 }
 
 impl Namespace {
@@ -91,8 +125,14 @@ impl core::error::Error for NamespaceError {}
 pub const NSID_WORDS: usize = NAMESPACES_MAX as usize / 64;
 
 /// NSIDs, such as those of the namespaces that a controller shows its host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NsidSet([u64; NSID_WORDS]);
+
+impl Default for NsidSet {
+    fn default() -> Self {
+        Self([0; NSID_WORDS])
+    }
+}
 
 impl NsidSet {
     /// Where the bit of an NSID is: which word, and which bit of it. `None`: no namespace can

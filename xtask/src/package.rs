@@ -23,10 +23,16 @@ use stage::Staged;
 pub(crate) struct Args {
     /// Take the programs from this folder, instead of a release build
     #[arg(long, value_name = "DIR")]
-    programs: Option<PathBuf>,
+    pub(crate) programs: Option<PathBuf>,
     /// Where packages go
     #[arg(long, value_name = "DIR", default_value = "build/package")]
-    out: PathBuf,
+    pub(crate) out: PathBuf,
+    /// Make the .deb of target and host, and no other package
+    #[arg(long)]
+    pub(crate) deb_only: bool,
+    /// Add this to the version, such as ~rc1 or +local1
+    #[arg(long, value_name = "SUFFIX", default_value = "")]
+    pub(crate) version_suffix: String,
 }
 
 /// What all packages say of themselves.
@@ -52,7 +58,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let out = fs::canonicalize(&args.out)?;
     let staged = Staged::make(&programs, &out.join("tree"))?;
     let about = About {
-        version: env!("CARGO_PKG_VERSION").to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned() + &args.version_suffix,
         architecture: match std::env::consts::ARCH {
             "aarch64" => "arm64",
             _ => "amd64",
@@ -60,6 +66,11 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         time: said(Command::new("git").args(["log", "-1", "--format=%ct"]))?,
         glibc: stage::oldest_glibc(&staged)?,
     };
+    if args.deb_only {
+        let file = deb::write(&staged.main, &deb::MAIN, &about, &out)?;
+        println!("{}", file.display());
+        return Ok(ExitCode::SUCCESS);
+    }
     for file in [
         deb::write(&staged.main, &deb::MAIN, &about, &out)?,
         deb::write(&staged.debug, &deb::DEBUG, &about, &out)?,

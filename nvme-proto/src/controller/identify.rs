@@ -8,7 +8,7 @@ use crate::limits::{
     ABORTS, ANA_GROUPS_MAX, ASYNC_EVENT_REQUESTS, CAPSULE_HEADER_BYTES, COMMAND_QUIESCE_MS,
     ERROR_LOG_ENTRIES, KAS,
 };
-use crate::namespace::Namespace;
+use crate::namespace::{Atomic, Namespace};
 use crate::wire::identify::{
     Anacap, CSI_NVM, Cmic, Cns, Ctratt, Dlfeat, IdentifyController, IdentifyControllerNvm,
     IdentifyNamespace, IdentifyNamespaceIndependent, IoCommandSets, Lpa, NamespaceDescriptor,
@@ -178,27 +178,41 @@ impl Controller {
                 .0;
         }
         if let Some(preferred) = namespace.preferred {
-            id.nsfeat = Nsfeat(0).with_optperf(true).0;
-            let [write, optimal_write, deallocate] = [
-                preferred.write,
-                preferred.optimal_write,
-                preferred.deallocate,
-            ]
-            .map(|blocks| (blocks.clamp(1, 1 << 16) - 1) as u16);
-            id.npwg.set(write);
-            id.npwa.set(write);
-            id.nows.set(optimal_write);
-            id.npdg.set(deallocate);
-            id.npda.set(deallocate);
+            id.nsfeat = Nsfeat(id.nsfeat).with_optperf(true).0;
+            id.npwg.set(zero_based(preferred.write));
+            id.npwa.set(zero_based(preferred.write_alignment));
+            id.nows.set(zero_based(preferred.optimal_write));
+            id.npdg.set(zero_based(preferred.deallocate));
+            id.npda.set(zero_based(preferred.deallocate_alignment));
+        }
+        if namespace.atomic != Atomic::BLOCK {
+            fill_atomic(&namespace.atomic, id);
         }
         id.nvmcap
             .set(u128::from(namespace.blocks) << namespace.block_shift);
         id.anagrpid.set(namespace.anagrpid);
         id.nsattr = nsattr(namespace);
         id.nguid = namespace.nguid;
+        id.eui64 = namespace.eui64;
         // NLBAF and FLBAS are 0: the one format there is, without metadata.
         id.lbaf[0].lbads = namespace.block_shift;
     }
+}
+
+/// What the namespace promises beyond the block that the controller does.
+fn fill_atomic(atomic: &Atomic, id: &mut IdentifyNamespace) {
+    id.nsfeat = Nsfeat(id.nsfeat).with_nsabp(true).0;
+    id.nawun.set(zero_based(atomic.normal));
+    id.nawupf.set(zero_based(atomic.power_fail));
+    // 0 is no boundary.
+    id.nabsn.set(zero_based(atomic.boundary));
+    id.nabo.set(atomic.boundary_offset);
+    id.nabspf.set(zero_based(atomic.boundary_power_fail));
+}
+
+/// A number of blocks as Identify has it.
+fn zero_based(blocks: u32) -> u16 {
+    (blocks.clamp(1, 1 << 16) - 1) as u16
 }
 
 /// What only a controller with namespaces has.
@@ -279,11 +293,14 @@ fn write_descriptors(namespace: &Namespace, out: &mut [u8]) {
         let out = core::mem::take(&mut rest);
         rest = descriptor
             .write(out)
-            .expect("three descriptors fit in 4 KiB");
+            .expect("four descriptors fit in 4 KiB");
     };
     write(NamespaceDescriptor::Uuid(namespace.uuid));
     if namespace.nguid != [0; 16] {
         write(NamespaceDescriptor::Nguid(namespace.nguid));
+    }
+    if namespace.eui64 != [0; 8] {
+        write(NamespaceDescriptor::Eui64(namespace.eui64));
     }
     write(NamespaceDescriptor::Csi(CSI_NVM));
 }

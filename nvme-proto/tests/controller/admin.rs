@@ -1,7 +1,7 @@
 //! Identify, and what admin commands are refused for.
 
 use nvme_proto::limits::Limits;
-use nvme_proto::namespace::{Namespace, NamespaceError, Preferred};
+use nvme_proto::namespace::{Atomic, Namespace, NamespaceError, Preferred};
 use nvme_proto::subsystem::{Settings, Subsystem};
 use nvme_proto::wire::identify::{
     Cns, IdentifyCdw11, IdentifyController, IdentifyNamespace, IdentifyNamespaceIndependent,
@@ -135,8 +135,10 @@ fn a_namespace_is_described_as_it_is() {
         deallocates: false,
         preferred: Some(Preferred {
             write: 8,
+            write_alignment: 4,
             optimal_write: 1 << 20,
             deallocate: 128,
+            deallocate_alignment: 64,
         }),
         ..namespace(7)
     };
@@ -150,7 +152,7 @@ fn a_namespace_is_described_as_it_is() {
     assert_eq!((id.nsattr, id.dlfeat, id.nguid), (1, 0, [9; 16]));
     let of_writes = [id.npwg, id.npwa, id.nows].map(|field| field.get());
     let of_deallocation = [id.npdg, id.npda].map(|field| field.get());
-    assert_eq!((of_writes, of_deallocation), ([7, 7, 0xffff], [127; 2]));
+    assert_eq!((of_writes, of_deallocation), ([7, 3, 0xffff], [127, 63]));
     assert_eq!(id.nsfeat, 1 << 4, "those are valid");
     let id: IdentifyNamespace = rig.identify_as(Cns::NAMESPACE, 1);
     assert_eq!((id.nsattr, id.dlfeat, id.nsfeat), (0, 0b1001, 0));
@@ -161,6 +163,33 @@ fn a_namespace_is_described_as_it_is() {
     assert_eq!(nguid, Some(NamespaceDescriptor::Nguid([9; 16])));
     assert!(small.view().write_protected);
     assert_eq!((small.view().nsze, small.view().lbads), (10, 9));
+}
+
+#[test]
+fn a_namespace_of_a_drive_has_its_names_and_its_promises() {
+    let mut rig = Rig::ready();
+    let drive = Namespace {
+        nguid: [9; 16],
+        eui64: [8; 8],
+        atomic: Atomic {
+            normal: 256,
+            power_fail: 8,
+            boundary: 64,
+            boundary_offset: 5,
+            boundary_power_fail: 0,
+        },
+        ..namespace(7)
+    };
+    rig.subsystem.add_namespace(drive, &mut Vec::new()).unwrap();
+    let id: IdentifyNamespace = rig.identify_as(Cns::NAMESPACE, 7);
+    assert_eq!((id.nguid, id.eui64), ([9; 16], [8; 8]));
+    assert_eq!(id.nsfeat, 1 << 1, "those are valid");
+    let units = [id.nawun, id.nawupf, id.nacwu].map(|field| field.get());
+    let boundaries = [id.nabsn, id.nabo, id.nabspf].map(|field| field.get());
+    assert_eq!((units, boundaries), ([255, 7, 0], [63, 5, 0]));
+    let descriptors = rig.identify(Cns::NAMESPACE_DESCRIPTORS, 7);
+    let eui64 = namespace_descriptors(&descriptors).nth(2);
+    assert_eq!(eui64, Some(NamespaceDescriptor::Eui64([8; 8])));
 }
 
 #[test]

@@ -10,7 +10,7 @@ use nvme_proto::controller::{
 };
 use nvme_proto::discovery::LocalEnd;
 use nvme_proto::limits::Limits;
-use nvme_proto::namespace::Namespace;
+use nvme_proto::namespace::{Atomic, Namespace};
 use nvme_proto::subsystem::{Arrival, CNTLIDS_ALL, Connected, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::fabrics::{
     ConnectCommand, ConnectData, PropertyGetCommand, PropertySetCommand, PropertySize,
@@ -50,12 +50,14 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         nsid,
         uuid: [nsid as u8; 16],
         nguid: [0; 16],
+        eui64: [0; 8],
         anagrpid: 1,
         blocks: 1 << 20,
         block_shift: 12,
         read_only: false,
         deallocates: true,
         preferred: None,
+        atomic: Atomic::BLOCK,
     }
 }
 

@@ -12,7 +12,7 @@ use nvme_proto::controller::{
 use nvme_proto::discovery::{Exported, Listener};
 use nvme_proto::io::{IoCommand, NamespaceView};
 use nvme_proto::limits::Limits;
-use nvme_proto::namespace::Namespace;
+use nvme_proto::namespace::{Atomic, Namespace};
 use nvme_proto::subsystem::{Arrival, CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::cm::RequestData;
@@ -188,12 +188,14 @@ fn namespace(nsid: u32) -> Namespace {
         nsid,
         uuid: [nsid as u8; 16],
         nguid: [0; 16],
+        eui64: [0; 8],
         anagrpid: 1,
         blocks: 1 << 16,
         block_shift: 12,
         read_only: false,
         deallocates: true,
         preferred: None,
+        atomic: Atomic::BLOCK,
     }
 }
 

@@ -11,7 +11,7 @@ use nvme_proto::host::{
     Action, Association, Duty, OwnCommand, Payload, Recovery, Report, Settings, State, all_notices,
 };
 use nvme_proto::limits::Limits;
-use nvme_proto::namespace::Namespace;
+use nvme_proto::namespace::{Atomic, Namespace};
 use nvme_proto::subsystem::{self, Arrival, HostAccess, Subsystem};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::fabrics::ConnectData;
@@ -57,12 +57,14 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         nsid,
         uuid: [nsid as u8; 16],
         nguid: [0; 16],
+        eui64: [0; 8],
         anagrpid: 1,
         blocks: 1 << 20,
         block_shift: 12,
         read_only: false,
         deallocates: true,
         preferred: None,
+        atomic: Atomic::BLOCK,
     }
 }
 

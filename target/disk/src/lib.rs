@@ -56,6 +56,7 @@ mod arena;
 mod backend;
 mod idle;
 mod memlock;
+mod nvme;
 mod pool;
 mod ring;
 mod simulated_disk;
@@ -66,8 +67,8 @@ pub use cairn_rbd::Spec as ImageSpec;
 
 pub use arena::Arena;
 pub use backend::{
-    Backend, BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Preferred, Progress, Scope,
-    where_to_look,
+    Atomic, Backend, BlockIo, BlockOp, Claim, Errno, Geometry, Names, OpenError, Preferred,
+    Progress, Scope, where_to_look,
 };
 pub use idle::{Idle, Pause};
 pub use pool::{Buffer, Pool, UNIT, rounded};

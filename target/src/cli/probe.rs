@@ -1,5 +1,6 @@
 //! Whether this machine has what `serve` needs: disks, addresses, ports, memory. Nothing is
-//! changed or written, and no disk is opened for writing.
+//! changed or written. No disk is opened for writing but drives past the block layer, which are
+//! asked what they are.
 
 use std::fs::{File, Metadata};
 use std::io;
@@ -93,6 +94,9 @@ fn disk(namespace: &Namespace) -> Result<(), String> {
         _ => format!("{shown}: {error}"),
     })?;
     let kind = metadata.file_type();
+    if kind.is_char_device() {
+        return drive(path, namespace);
+    }
     if !kind.is_file() && !kind.is_block_device() {
         return Err(format!("{shown} is no file and no block device"));
     }
@@ -112,6 +116,17 @@ fn disk(namespace: &Namespace) -> Result<(), String> {
         ),
     })?;
     is_free(path, &metadata, namespace)
+}
+
+/// A drive past the block layer is opened as the target does: that says all there is to say.
+fn drive(path: &Path, namespace: &Namespace) -> Result<(), String> {
+    let block_bytes = namespace.block_size.map(cairn_config::BlockSize::bytes);
+    let claim = cairn_disk::Claim {
+        read_only: namespace.read_only,
+        shared: namespace.shared,
+    };
+    let opened = cairn_disk::Backend::open_file(path, block_bytes, claim);
+    opened.map(drop).map_err(|error| error.to_string())
 }
 
 /// As who this process runs: `check` sees what its own user may do.

@@ -9,6 +9,7 @@ use nvme_proto::io::{
 };
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
+use nvme_proto::wire::status::SCT_PATH;
 
 use super::command::{Command, Stop};
 use super::io::Io;
@@ -285,7 +286,7 @@ fn report_failure(
     peer_line!(warn, line,
         host = queue.host_nqn(), subsystem = queue.subsystem_nqn(),
         nsid = request.sqe.nsid.get(), op = ?block.op, offset = block.offset,
-        length = block.length, error = %std::io::Error::from_raw_os_error(errno.0),
+        length = block.length, error = reason(errno),
         "the disk failed a command"
     );
 }
@@ -351,6 +352,9 @@ pub(super) fn serve_retries(queues: &mut Queues, io: &mut Io, now: &Now) -> bool
 /// What a disk's error is in NVMe's terms. Without DNR where another try, or
 /// another path, may do better.
 fn status_of(op: BlockOp, errno: Errno) -> Status {
+    if let Some(bits) = errno.drive_status() {
+        return status_of_drive(Status::from_bits(bits));
+    }
     match (errno.0, op) {
         (libc::ENOSPC | libc::EDQUOT | libc::EFBIG, _) => Status::CAPACITY_EXCEEDED.with_dnr(),
         (libc::EROFS | libc::EPERM | libc::EACCES | libc::EBADF, _) => {
@@ -377,9 +381,45 @@ fn status_of(op: BlockOp, errno: Errno) -> Status {
     }
 }
 
+/// The drive's own status, but for what it says of its path to us, and of an abort that the host
+/// did not ask for: the host tries those again.
+fn status_of_drive(status: Status) -> Status {
+    let code = status.code();
+    let aborted = [Status::ABORT_REQUESTED, Status::ABORTED_SQ_DELETION];
+    if code.sct() == SCT_PATH || aborted.contains(&code) {
+        return Status::NAMESPACE_NOT_READY;
+    }
+    // Its delays of retries and its error log are not ours.
+    if status.dnr() { code.with_dnr() } else { code }
+}
+
+/// Why a disk failed, in words.
+fn reason(errno: Errno) -> String {
+    match errno.drive_status() {
+        Some(bits) => format!("the drive's status: {}", Status::from_bits(bits)),
+        None => std::io::Error::from_raw_os_error(errno.0).to_string(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_drive_speaks_for_itself() {
+        let write = BlockOp::Write { durable: false };
+        let shown = |bits: i32| status_of(write, Errno((1 << 16) + bits));
+        let unrecovered = Status::UNRECOVERED_READ_ERROR;
+        assert_eq!(shown(0x281), unrecovered);
+        assert_eq!(shown(0x4281), unrecovered.with_dnr());
+        // Retry after CRDT2, more in the error log.
+        assert_eq!(shown(0x3281), unrecovered);
+        for lost in [0x370, 0x4371, 0x007, 0x008] {
+            assert_eq!(shown(lost), Status::NAMESPACE_NOT_READY, "{lost:#x}");
+        }
+        let reason = reason(Errno((1 << 16) + 0x281));
+        assert_eq!(reason, "the drive's status: Unrecovered Read Error (2/81h)");
+    }
 
     #[test]
     fn errors_of_the_disk_in_nvme_terms() {

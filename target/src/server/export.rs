@@ -5,10 +5,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use cairn_config::{Access, Backing};
-use cairn_disk::{Backend, Claim, OpenError, files_max};
+use cairn_disk::{Backend, Claim, Names, OpenError, files_max};
 use cairn_rdma::Clock;
 use nvme_proto::limits::Limits;
-use nvme_proto::namespace::Preferred;
+use nvme_proto::namespace::{Atomic, Preferred};
 use nvme_proto::subsystem::{CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;
 use tokio::sync::mpsc::UnboundedSender;
@@ -222,16 +222,24 @@ impl Export {
     /// Adds a namespace: its I/O works before hosts receive a report of it.
     pub(super) fn add(&mut self, config: &cairn_config::Namespace, namespace: Arc<Namespace>) {
         let view = namespace.view();
+        // An administrator who names it anew means another disk to hosts.
+        let names = if namespace.is_named {
+            Names::default()
+        } else {
+            namespace.backend.names()
+        };
         let identity = nvme_proto::namespace::Namespace {
             nsid: config.nsid,
             uuid: namespace.uuid.into_bytes(),
-            nguid: config.nguid.unwrap_or_default(),
+            nguid: config.nguid.or(names.nguid).unwrap_or_default(),
+            eui64: names.eui64.unwrap_or_default(),
             anagrpid: config.ana_group,
             blocks: view.nsze,
             block_shift: view.lbads,
             read_only: config.read_only,
             deallocates: namespace.backend.deallocates_to_zeroes(),
             preferred: namespace.backend.preferred().map(preferred),
+            atomic: atomic(namespace.backend.atomic()),
         };
         let geometry = namespace.backend.geometry();
         // Cause: the configuration, or a disk that changed.
@@ -437,8 +445,21 @@ fn open_backend(
 fn preferred(of_disk: cairn_disk::Preferred) -> Preferred {
     Preferred {
         write: of_disk.write,
+        write_alignment: of_disk.write_alignment,
         optimal_write: of_disk.optimal_write,
         deallocate: of_disk.deallocate,
+        deallocate_alignment: of_disk.deallocate_alignment,
+    }
+}
+
+/// The same of what it promises.
+fn atomic(of_disk: cairn_disk::Atomic) -> Atomic {
+    Atomic {
+        normal: of_disk.normal,
+        power_fail: of_disk.power_fail,
+        boundary: of_disk.boundary,
+        boundary_offset: of_disk.boundary_offset,
+        boundary_power_fail: of_disk.boundary_power_fail,
     }
 }
 

@@ -1,13 +1,14 @@
 #!/bin/bash
-# Process 1 of the guest: prepares the system, runs one scenario (or a shell), powers off.
+# Process 1 of the guest: prepares the system, runs one scenario (or a shell), powers off. Or it hands
+# over to systemd, which runs the scenario as a service.
 #
-# From the kernel's command line: CAIRN_SCENARIO (empty for a shell), CAIRN_TIMEOUT_S.
+# From the kernel's command line: CAIRN_SCENARIO (empty for a shell), CAIRN_TIMEOUT_S, CAIRN_INIT.
 # The host's folders are mounted already: /cairn/tests, /cairn/programs, /cairn/out.
 
 export PATH=/cairn/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin
 export HOME=/root LANG=C.UTF-8 TERM=${TERM:-linux}
-OUT=/cairn/out
-LIB=/cairn/tests/lib
+# shellcheck source=guest.sh
+. /cairn/tests/lib/guest.sh
 
 prepare_system() {
     mount -t tmpfs -o mode=755 run /run
@@ -29,40 +30,32 @@ prepare_system() {
     cp -a /cairn/programs/. /cairn/bin/ 2>/dev/null
 }
 
-# Lines by which the kernel says that it is broken itself. Lockup warnings are not among them:
-# on a busy host an emulated processor can stand still for that long.
-kernel_complaints() {
-    dmesg | grep -E 'BUG: |WARNING: CPU|Oops|general protection fault|refcount_t: |UBSAN: ' |
-        grep -v 'soft lockup'
-}
-
-run_scenario() {
-    cd /tmp || return 1
-    touch "$OUT/begun"
-    timeout --kill-after=10 "$CAIRN_TIMEOUT_S" \
-        bash "$LIB/run.sh" "/cairn/tests/scenarios/$CAIRN_SCENARIO.sh"
-    local code=$?
-    if kernel_complaints; then
-        echo "FAILED: the kernel complained (above)"
-        code=1
-    fi
-    dmesg > "$OUT/dmesg.log"
-    echo "$code" > "$OUT/exit-code"
-}
-
-power_off() {
-    # Nothing in here is worth an orderly shutdown. The folders on the host are the exception.
-    umount "$OUT" 2>/dev/null
-    dmesg -n 1
-    echo o > /proc/sysrq-trigger
-    sleep 60
+# Units in /run last until the next boot: the image stays as Debian made it.
+become_systemd() {
+    mount -t tmpfs -o mode=755 run /run
+    mkdir -p /run/systemd/system/multi-user.target.wants
+    cp "$LIB"/systemd/cairn-vm*.target "$LIB"/systemd/cairn-vm*.service /run/systemd/system/
+    ln -s ../cairn-vm-fabric.service /run/systemd/system/multi-user.target.wants/
+    # A login prompt would take the console. The others start work that nothing here waits for, and
+    # some of them take apt's lock.
+    local unit
+    for unit in serial-getty@.service getty@.service getty-static.service apt-daily.timer \
+        apt-daily-upgrade.timer dpkg-db-backup.timer e2scrub_all.timer e2scrub_reap.service fstrim.timer; do
+        ln -s /dev/null "/run/systemd/system/$unit"
+    done
+    # An empty one makes a first boot, which asks questions.
+    [ -s /etc/machine-id ] && ! grep -q uninitialized /etc/machine-id ||
+        tr -d - < /proc/sys/kernel/random/uuid > /etc/machine-id
+    exec /lib/systemd/systemd --unit=cairn-vm.target
 }
 
 # One command to bash, which reads it whole: a scenario may leave the host's folders unusable.
 {
+    [ "${CAIRN_INIT:-}" != systemd ] || become_systemd
     prepare_system
     if [ -n "$CAIRN_SCENARIO" ]; then
         run_scenario
+        echo "$?" > "$OUT/exit-code"
     else
         stty sane
         echo "Scenario scripts: /cairn/tests. Helpers: . $LIB/scenario.sh. Files for the host: $OUT."

@@ -62,6 +62,10 @@ report_failure() {
     echo "FAILED: exit code $code from: $command ($where)"
 }
 
+# reboot_guest: at the end of this boot's part, the machine starts again, and the script with it. It takes
+# systemd (`# vm: systemd`); BOOT counts.
+reboot_guest() { touch "$OUT/reboot"; }
+
 # --- narration ---------------------------------------------------------------------------------
 
 step() { printf '\n--- %s (%s s)\n' "$*" "$SECONDS"; }

@@ -29,7 +29,7 @@ use anyhow::{Context, Result};
 use lab::Lab;
 use qemu::{Boot, CONSOLE_LOG, Console, End};
 use report::{Report, Verdict};
-use scenario::{Network, Scenario, Share};
+use scenario::{Network, Profile, Scenario, Share};
 use tree::Tree;
 
 use crate::times::Times;
@@ -98,6 +98,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
         return open_shell(args, &tree, &known);
     }
     let chosen = scenario::choose(&known, &args.names, args.share())?;
+    let profile = Profile::of(&chosen);
     let lab = prepare(args, &tree, &chosen)?;
 
     let mut times = Times::open(tree.times());
@@ -110,7 +111,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             continue;
         }
         let started = Instant::now();
-        let verdict = judge(args, &tree, &lab, scenario, left)?;
+        let verdict = judge(args, &tree, &lab, scenario, profile, left)?;
         report.add(&scenario.name, verdict, started.elapsed());
         left = left.saturating_sub(forecast(scenario, &times));
         times.set(&format!("vm {}", scenario.name), started.elapsed());
@@ -129,7 +130,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
 fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario]) -> Result<Lab> {
     thread::scope(|scope| {
         let lab = scope.spawn(Lab::prepare);
-        let profile = scenario::Profile::of(scenarios);
+        let profile = Profile::of(scenarios);
         let staged = tree.stage_programs(&scenario::programs(scenarios), profile, args.no_build);
         let lab = lab.join().expect("building the lab does not panic");
         staged.and(lab)
@@ -142,6 +143,7 @@ fn judge(
     tree: &Tree,
     lab: &Lab,
     scenario: &Scenario,
+    profile: Profile,
     left: Duration,
 ) -> Result<Verdict> {
     if matches!(scenario.options.network, Network::Tap { .. })
@@ -162,6 +164,9 @@ fn judge(
         out_dir: tree.fresh_out_dir(&scenario.name)?,
     };
     report::announce(&scenario.name, &scenario.summary, left, console);
+    if scenario.packages {
+        tree.make_packages(profile, &boot.out_dir)?;
+    }
     let end = boot_until_begun(tree, lab, &boot, console)?;
     let verdict = Verdict::from_machine(end, &boot.out_dir)?;
     report::explain(&scenario.name, &verdict, &boot.out_dir, console)?;

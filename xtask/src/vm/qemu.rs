@@ -13,7 +13,7 @@ use anyhow::{Context, Result};
 use super::lab::Lab;
 use super::lan;
 use super::process;
-use super::scenario::{Network, Options, Variable};
+use super::scenario::{Network, NvmeNamespace, Options, Variable};
 use super::tree::Tree;
 
 /// The guest's console, in a scenario's folder.
@@ -24,6 +24,12 @@ pub(crate) const QEMU_LOG: &str = "qemu.log";
 
 /// A scenario's second disk; it does not outlive the machine.
 const DISK_IMAGE: &str = "disk.raw";
+
+/// Size of each namespace of an NVMe drive.
+const NVME_SIZE: &str = "8M";
+
+/// Pages of 4 KiB that it moves in a command, as a power of two: two commands for 256 KiB.
+const NVME_MDTS: &str = "5";
 
 /// What a guest may take beyond its scenario's time, to boot and to collect logs, before its
 /// power is cut.
@@ -77,6 +83,9 @@ pub(crate) fn run(lab: &Lab, tree: &Tree, boot: &Boot<'_>, console: Console) -> 
     };
     if boot.options.disk.is_some() {
         let _ = fs::remove_file(boot.out_dir.join(DISK_IMAGE));
+    }
+    for nsid in 1..=boot.options.nvme.len() {
+        let _ = fs::remove_file(nvme_image(&boot.out_dir, nsid));
     }
     end
 }
@@ -148,13 +157,10 @@ fn follow_console(
 /// hangs.
 fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
     let mut qemu = process::command("qemu-system-x86_64");
-    qemu.args([
-        "-nodefaults",
-        "-no-user-config",
-        "-no-reboot",
-        "-display",
-        "none",
-    ]);
+    qemu.args(["-nodefaults", "-no-user-config", "-display", "none"]);
+    if !boot.options.systemd {
+        qemu.arg("-no-reboot");
+    }
     qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
     qemu.args(["-cpu", "Nehalem,cx16=off"]);
     qemu.args(["-m", &boot.options.mem, "-device", "virtio-rng-pci"]);
@@ -167,6 +173,9 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
         "CAIRN_SCENARIO={} CAIRN_TIMEOUT_S={}",
         boot.scenario, boot.timeout_s
     );
+    if boot.options.systemd {
+        variables += " CAIRN_INIT=systemd";
+    }
     for variable in boot.variables {
         variables += &format!(" {variable}");
     }
@@ -178,6 +187,7 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
         process::output(process::command("truncate").args(["-s", size]).arg(&image))?;
         add_disk(&mut qemu, "disk", &image, "cache=unsafe,discard=unmap");
     }
+    add_nvme(&mut qemu, &boot.options.nvme, &boot.out_dir)?;
     add_share(&mut qemu, "tests", &tree.vm_tests(), "readonly=on,");
     add_share(&mut qemu, "programs", &tree.programs(), "readonly=on,");
     add_share(&mut qemu, "out", &fs::canonicalize(&boot.out_dir)?, "");
@@ -200,6 +210,53 @@ fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str) {
         &format!("if=none,format=raw,id={id},file={image},{options}"),
     ]);
     qemu.args(["-device", &format!("virtio-blk-pci,drive={id}")]);
+}
+
+/// An NVMe drive with these namespaces.
+fn add_nvme(qemu: &mut Command, namespaces: &[NvmeNamespace], out_dir: &Path) -> Result<()> {
+    if namespaces.is_empty() {
+        return Ok(());
+    }
+    qemu.args([
+        "-device",
+        &format!("nvme,id=nvme,serial=cairn-vm,mdts={NVME_MDTS},vsl=2"),
+    ]);
+    for (nsid, namespace) in (1..).zip(namespaces) {
+        let image = nvme_image(out_dir, nsid);
+        process::output(
+            process::command("truncate")
+                .args(["-s", NVME_SIZE])
+                .arg(&image),
+        )?;
+        let (drive, device) = match namespace {
+            NvmeNamespace::Blocks(bytes) => ("", of_blocks(*bytes)),
+            NvmeNamespace::Metadata => ("", "ms=8".to_owned()),
+            NvmeNamespace::Zoned => ("", "zoned=on,zoned.zone_size=1M".to_owned()),
+            NvmeNamespace::ReadOnly => (",readonly=on", of_blocks(4096)),
+        };
+        let image = escape_commas(&image);
+        qemu.args([
+            "-drive",
+            &format!(
+                "if=none,format=raw,id=nvme{nsid},file={image},cache=unsafe,discard=unmap{drive}"
+            ),
+        ]);
+        // A UUID, as drives have, that is the same in each boot.
+        let uuid = format!("00000000-0000-4000-8000-00000000000{nsid}");
+        qemu.args([
+            "-device",
+            &format!("nvme-ns,bus=nvme,nsid={nsid},drive=nvme{nsid},uuid={uuid},{device}"),
+        ]);
+    }
+    Ok(())
+}
+
+fn of_blocks(bytes: u32) -> String {
+    format!("logical_block_size={bytes},physical_block_size={bytes}")
+}
+
+fn nvme_image(out_dir: &Path, nsid: usize) -> PathBuf {
+    out_dir.join(format!("nvme{nsid}.raw"))
 }
 
 fn add_share(qemu: &mut Command, tag: &str, dir: &Path, access: &str) {

@@ -13,7 +13,7 @@ use super::process::{self, Log};
 pub(crate) const IMAGE: &str = "root.ext4";
 
 /// What the scenarios call.
-const PACKAGES: [&str; 25] = [
+const PACKAGES: [&str; 27] = [
     "dmsetup",
     "e2fsprogs",
     "ethtool",
@@ -29,12 +29,14 @@ const PACKAGES: [&str; 25] = [
     "librdmacm1",
     "mount",
     "nvme-cli",
+    "passwd",
     "perftest",
     "procps",
     "psmisc",
     "rdma-core",
     "rdmacm-utils",
     "strace",
+    "systemd",
     "tcpdump",
     "udev",
     "util-linux",

@@ -17,6 +17,8 @@ pub(crate) struct Scenario {
     pub(crate) options: Options,
     /// Our programs that it runs.
     programs: Vec<Program>,
+    /// Whether it installs our packages, which it finds in its folder.
+    pub(crate) packages: bool,
     /// Whether people are meant to watch it.
     pub(crate) live: bool,
     /// Whether it runs only when it is named: it measures, and has nothing to pass or fail.
@@ -32,6 +34,44 @@ pub(crate) enum Program {
     Binary(String),
     /// A package's example.
     Example(String),
+    /// The tests of a package's library.
+    Tests(String),
+}
+
+impl Program {
+    /// Its name in the guest.
+    pub(crate) fn name(&self) -> String {
+        match self {
+            Self::Binary(name) | Self::Example(name) => name.clone(),
+            Self::Tests(package) => format!("{package}-tests"),
+        }
+    }
+}
+
+/// A namespace of the guest's NVMe drive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NvmeNamespace {
+    /// Of blocks of so many bytes.
+    Blocks(u32),
+    /// Whose blocks have metadata.
+    Metadata,
+    /// Of zones.
+    Zoned,
+    /// Whose writes fail.
+    ReadOnly,
+}
+
+impl NvmeNamespace {
+    fn parse(text: &str) -> Result<Self> {
+        Ok(match text {
+            "512" => Self::Blocks(512),
+            "4096" => Self::Blocks(4096),
+            "metadata" => Self::Metadata,
+            "zoned" => Self::Zoned,
+            "read-only" => Self::ReadOnly,
+            _ => bail!("no namespace {text:?}: 512, 4096, metadata, zoned and read-only are known"),
+        })
+    }
 }
 
 /// A setting of a scenario, as an environment variable.
@@ -77,10 +117,14 @@ pub(crate) struct Options {
     pub(crate) mem: String,
     /// Size of an empty second disk, `/dev/vdb`.
     pub(crate) disk: Option<String>,
+    /// The namespaces of an NVMe drive, by NSID from 1 on; without any there is no drive.
+    pub(crate) nvme: Vec<NvmeNamespace>,
     /// Whom it can reach.
     pub(crate) network: Network,
     /// How long the scenario may take.
     pub(crate) timeout_s: u64,
+    /// Whether systemd is its process 1, and it may start again.
+    pub(crate) systemd: bool,
 }
 
 /// The machine's network card.
@@ -135,10 +179,13 @@ impl Scenario {
             options: Options {
                 mem: "2G".to_owned(),
                 disk: None,
+                nvme: Vec::new(),
                 network: Network::None,
                 timeout_s: 300,
+                systemd: false,
             },
             programs: Vec::new(),
+            packages: false,
             live: false,
             by_name: false,
             main: false,
@@ -158,19 +205,27 @@ impl Scenario {
         match option.split_once('=') {
             Some(("mem", size)) => size.clone_into(&mut self.options.mem),
             Some(("disk", size)) => self.options.disk = Some(size.to_owned()),
+            Some(("nvme", namespaces)) => {
+                let namespaces = namespaces.split(',').map(NvmeNamespace::parse);
+                self.options.nvme = namespaces.collect::<Result<_>>()?;
+            }
             Some(("timeout", seconds)) => self.options.timeout_s = seconds.parse()?,
             Some(("programs", names)) => self.add_programs(names, Program::Binary),
             Some(("examples", names)) => self.add_programs(names, Program::Example),
+            Some(("tests", packages)) => self.add_programs(packages, Program::Tests),
             Some(("network", "tap")) => {
                 let beside = self.name.clone();
                 self.options.network = Network::Tap { beside };
             }
+            None if option == "packages" => self.packages = true,
+            None if option == "systemd" => self.options.systemd = true,
             None if option == "live" => self.live = true,
             None if option == "by-name" => self.by_name = true,
             None if option == "main" => self.main = true,
             _ => bail!(
-                "unknown option {option:?}: mem=SIZE, disk=SIZE, timeout=SECONDS, \
-                 programs=NAME,NAME, examples=NAME,NAME, network=tap, live, by-name and main are known"
+                "unknown option {option:?}: mem=SIZE, disk=SIZE, nvme=NAMESPACE,NAMESPACE, \
+                 timeout=SECONDS, programs=NAME,NAME, examples=NAME,NAME, tests=PACKAGE,PACKAGE, \
+                 network=tap, packages, systemd, live, by-name and main are known"
             ),
         }
         Ok(())
@@ -271,25 +326,33 @@ pub(crate) fn programs<'a>(scenarios: &[&'a Scenario]) -> BTreeSet<&'a Program> 
 
 #[cfg(test)]
 mod tests {
-    use super::{Network, Options, Profile, Program, Scenario, Share, Variable, choose, programs};
+    use super::{
+        Network, NvmeNamespace, Options, Profile, Program, Scenario, Share, Variable, choose,
+        programs,
+    };
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
         let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G timeout=60 live\n\
-                    # vm: programs=a,b examples=c network=tap\n\n# vm: mem=9G\n";
+                    # vm: programs=a,b examples=c tests=d network=tap packages systemd nvme=512,zoned\n\n\
+                    # vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
         assert_eq!(scenario.summary, "Shows a thing.");
         let expected = Options {
             mem: "2G".into(),
             disk: Some("1G".into()),
+            nvme: vec![NvmeNamespace::Blocks(512), NvmeNamespace::Zoned],
             network: Network::Tap { beside: "x".into() },
             timeout_s: 60,
+            systemd: true,
         };
         assert_eq!(scenario.options, expected);
-        assert!(scenario.live);
+        assert!(scenario.live && scenario.packages);
         let binary = |name: &str| Program::Binary(name.into());
-        let wanted = [binary("a"), binary("b"), Program::Example("c".into())];
+        let (example, tests) = (Program::Example("c".into()), Program::Tests("d".into()));
+        let wanted = [binary("a"), binary("b"), example, tests];
         assert!(programs(&[&scenario]).into_iter().eq(&wanted));
+        assert_eq!(wanted[3].name(), "d-tests");
     }
 
     #[test]
@@ -299,6 +362,7 @@ mod tests {
             .unwrap();
         assert!(error.to_string().contains("dsik"), "{error}");
         assert!(Scenario::parse("x".into(), "# Shows.\n# vm: timeout=soon\n").is_err());
+        assert!(Scenario::parse("x".into(), "# Shows.\n# vm: nvme=1024\n").is_err());
         assert!(Scenario::parse("x".into(), "#!/bin/bash\necho\n").is_err());
     }
 

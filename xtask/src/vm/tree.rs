@@ -7,7 +7,9 @@ use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 
+use super::process;
 use super::scenario::{Profile, Program};
+use crate::package;
 
 /// The workspace, and the folders of it that a guest sees.
 pub(crate) struct Tree {
@@ -42,6 +44,26 @@ impl Tree {
     /// Our programs, shared with the guest read-only.
     pub(crate) fn programs(&self) -> PathBuf {
         self.build.join("vm/.programs")
+    }
+
+    /// The folder in which cargo leaves programs of this profile.
+    fn built(&self, profile: Profile) -> PathBuf {
+        self.build.join(profile.folder())
+    }
+
+    /// Makes two packages of the programs that were built, the second one newer than the first.
+    pub(crate) fn make_packages(&self, profile: Profile, out: &Path) -> Result<()> {
+        // Packages name the sources' files from here.
+        std::env::set_current_dir(&self.workspace).context("cannot enter the workspace")?;
+        for (folder, version_suffix) in [("first", ""), ("second", "+second")] {
+            package::run(&package::Args {
+                programs: Some(self.built(profile)),
+                out: out.join(folder),
+                deb_only: true,
+                version_suffix: version_suffix.to_owned(),
+            })?;
+        }
+        Ok(())
     }
 
     /// How long steps and scenarios took the last time.
@@ -79,25 +101,58 @@ impl Tree {
         if programs.is_empty() {
             return Ok(());
         }
+        let is_tests = |program: &&Program| matches!(program, Program::Tests(_));
+        let (tests, others) = programs.iter().copied().partition(is_tests);
+        self.stage_tests(&tests)?;
+        self.stage_others(&others, profile, no_build)
+    }
+
+    /// The tests of libraries, whose names cargo chooses anew for each build.
+    fn stage_tests(&self, tests: &BTreeSet<&Program>) -> Result<()> {
+        for program in tests {
+            let Program::Tests(package) = program else {
+                continue;
+            };
+            let mut cargo = cargo(&self.workspace);
+            cargo.args(["test", "--quiet", "--no-run", "--lib", "--package", package]);
+            let messages = process::output(cargo.arg("--message-format=json"))?;
+            let built = test_program(&messages)
+                .with_context(|| format!("cargo built no tests of {package}"))?;
+            fs::copy(&built, self.programs().join(program.name()))
+                .with_context(|| format!("cannot copy {built}"))?;
+        }
+        Ok(())
+    }
+
+    fn stage_others(
+        &self,
+        programs: &BTreeSet<&Program>,
+        profile: Profile,
+        no_build: bool,
+    ) -> Result<()> {
+        if programs.is_empty() {
+            return Ok(());
+        }
         if !no_build {
-            let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
-            cargo
-                .current_dir(&self.workspace)
-                .args(["build", "--quiet"])
-                .args(profile.arguments());
-            cargo.args(programs.iter().flat_map(|program| match program {
-                Program::Binary(name) => ["--bin", name],
-                Program::Example(name) => ["--example", name],
-            }));
+            let mut cargo = cargo(&self.workspace);
+            cargo.args(["build", "--quiet"]).args(profile.arguments());
+            for program in programs {
+                let kind = match program {
+                    Program::Example(_) => "--example",
+                    Program::Binary(_) | Program::Tests(_) => "--bin",
+                };
+                cargo.arg(kind).arg(program.name());
+            }
             let status = cargo.status().context("cannot run cargo")?;
             ensure!(status.success(), "cargo build of {programs:?} failed");
         }
         for program in programs {
-            let (folder, name) = match program {
-                Program::Binary(name) => ("", name),
-                Program::Example(name) => ("examples", name),
+            let folder = match program {
+                Program::Example(_) => "examples",
+                Program::Binary(_) | Program::Tests(_) => "",
             };
-            let built = self.build.join(profile.folder()).join(folder).join(name);
+            let name = program.name();
+            let built = self.built(profile).join(folder).join(&name);
             fs::copy(&built, self.programs().join(name)).with_context(|| {
                 format!(
                     "no program at {}: build it, or leave out --no-build",
@@ -107,6 +162,22 @@ impl Tree {
         }
         Ok(())
     }
+}
+
+/// Cargo in the workspace.
+fn cargo(workspace: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or("cargo".into()));
+    cargo.current_dir(workspace);
+    cargo
+}
+
+/// The program that cargo reports to have built.
+fn test_program(messages: &str) -> Option<String> {
+    let mut messages = messages.lines().rev();
+    messages.find_map(|message| {
+        let message: serde_json::Value = serde_json::from_str(message).ok()?;
+        message["executable"].as_str().map(str::to_owned)
+    })
 }
 
 /// Like `mkdir -p`, with the path in the error.

@@ -135,11 +135,13 @@ impl BlockFile {
     pub(super) fn preferred(&self) -> Option<Preferred> {
         let limits = self.limits?;
         let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
-        let write = blocks(limits.write);
+        let (write, deallocate) = (blocks(limits.write), blocks(limits.discard));
         Some(Preferred {
             write,
+            write_alignment: write,
             optimal_write: blocks(limits.optimal).max(write),
-            deallocate: blocks(limits.discard),
+            deallocate,
+            deallocate_alignment: deallocate,
         })
     }
 

@@ -34,7 +34,7 @@ struct Opened(Option<Files>);
 #[derive(Debug)]
 struct Files {
     file: File,
-    /// Holds the lock. Not the file itself: rings may keep that open a little longer.
+    /// Holds the lock, or is the block device of a drive, open for us alone. Not the file itself: rings may keep that open a little longer.
     lock: Option<File>,
     place: Place,
 }
@@ -68,6 +68,11 @@ impl OpenFile {
 
     pub(super) fn place(&self) -> Place {
         self.files().place
+    }
+
+    /// What keeps others from it.
+    pub(super) fn lock(&self) -> Option<&File> {
+        self.files().lock.as_ref()
     }
 
     /// It stays open as long as this.

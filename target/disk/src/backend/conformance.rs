@@ -3,6 +3,7 @@
 //! A test drives a [`Rig`]: a ring, a buffer and one backend.
 
 mod devices;
+mod drives;
 mod full;
 mod images;
 mod panics;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use cairn_rdma::{Clock, Mapping};
 
 use super::{
-    Backend, BlockFile, BlockIo, BlockOp, Claim, Errno, Kind, MemoryDisk, NullDisk, Progress,
+    Backend, BlockFile, BlockIo, BlockOp, Claim, Drive, Errno, Kind, MemoryDisk, NullDisk, Progress,
 };
 use crate::ring::{FileSlot, Finished, Ring, Span};
 use crate::simulated_disk::{Habits, SimulatedDisk};

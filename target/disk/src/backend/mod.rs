@@ -10,7 +10,9 @@ mod block_file;
 mod closing;
 #[cfg(test)]
 mod conformance;
+mod described;
 mod discard;
+mod drive;
 mod health;
 mod identity;
 mod memory;
@@ -29,14 +31,17 @@ use cairn_rbd::Spec;
 use cairn_rdma::Mapping;
 use uuid::Uuid;
 
+pub use described::{Atomic, Geometry, Names, Preferred};
 pub use identity::Scope;
 
 use block_file::BlockFile;
+use drive::Drive;
 use memory::MemoryDisk;
 use null::NullDisk;
 use pieces::Pieces;
 use rbd::RbdDisk;
 
+use crate::nvme::STATUS;
 use crate::ring::{FileSlot, Ring, Span};
 
 /// Bytes of a logical block where neither the administrator nor the disk says.
@@ -170,9 +175,19 @@ impl BlockIo {
     }
 }
 
-/// An error of the system, by its number.
+/// An error of the system, by its number; or the status of an NVMe drive, whose numbers are
+/// larger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Errno(pub i32);
+
+impl Errno {
+    /// The drive's status: SC in bits 7:0, SCT in bits 10:8, DNR in bit 14.
+    #[must_use]
+    pub fn drive_status(self) -> Option<u16> {
+        let status = self.0.checked_sub(STATUS)?;
+        u16::try_from(status).ok()
+    }
+}
 
 /// How far an operation is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -185,28 +200,6 @@ pub enum Progress {
     Later,
     /// It ended.
     Done(Result<(), Errno>),
-}
-
-/// How a backend's blocks are laid out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Geometry {
-    /// Bytes of a logical block: 512 or 4096.
-    pub block_bytes: u32,
-    /// Logical blocks.
-    pub blocks: u64,
-    /// Bytes that the address of a buffer must be a multiple of.
-    pub memory_alignment: u32,
-}
-
-/// Sizes in which a disk works best, and that offsets should be multiples of, in logical blocks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Preferred {
-    /// Of a write.
-    pub write: u32,
-    /// Of a write, for the best performance.
-    pub optimal_write: u32,
-    /// Of a range to deallocate.
-    pub deallocate: u32,
 }
 
 /// How a disk is to be used, and who else may use it.
@@ -267,6 +260,8 @@ pub struct Backend(Kind);
 enum Kind {
     /// A file or block device, by io_uring.
     File(BlockFile),
+    /// A namespace of an NVMe drive, past the block layer.
+    Drive(Drive),
     /// An image of a Ceph cluster, by librbd.
     Rbd(RbdDisk),
     /// Memory that devices reach by themselves.
@@ -276,7 +271,7 @@ enum Kind {
 }
 
 impl Backend {
-    /// A file or block device.
+    /// A file or block device, or the character device of an NVMe drive's namespace.
     ///
     /// # Errors
     /// It cannot be opened, or not with that block size.
@@ -285,6 +280,9 @@ impl Backend {
         block_bytes: Option<u32>,
         claim: Claim,
     ) -> Result<Self, OpenError> {
+        if drive::is_drive(path) {
+            return Drive::open(path, block_bytes, claim).map(|disk| Self(Kind::Drive(disk)));
+        }
         BlockFile::open(path, block_bytes, claim).map(|disk| Self(Kind::File(disk)))
     }
 
@@ -304,7 +302,7 @@ impl Backend {
     /// Whether its operations go through a ring: they need buffers, and take turns.
     #[inline(always)]
     pub fn uses_ring(&self) -> bool {
-        matches!(self.0, Kind::File(_) | Kind::Rbd(_))
+        matches!(self.0, Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_))
     }
 
     /// A disk in memory.
@@ -339,6 +337,7 @@ impl Backend {
     pub fn deallocates_to_zeroes(&self) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.deallocates_to_zeroes(),
+            Kind::Drive(disk) => disk.deallocates_to_zeroes(),
             Kind::Rbd(_) => true,
             Kind::Memory(_) | Kind::Null(_) => false,
         }
@@ -348,8 +347,25 @@ impl Backend {
     pub fn preferred(&self) -> Option<Preferred> {
         match &self.0 {
             Kind::File(disk) => disk.preferred(),
+            Kind::Drive(disk) => disk.preferred(),
             Kind::Rbd(disk) => Some(disk.preferred()),
             Kind::Memory(_) | Kind::Null(_) => None,
+        }
+    }
+
+    /// What it promises of a write.
+    pub fn atomic(&self) -> Atomic {
+        match &self.0 {
+            Kind::Drive(disk) => disk.atomic(),
+            Kind::File(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => Atomic::BLOCK,
+        }
+    }
+
+    /// The names that it has, if it has any.
+    pub fn names(&self) -> Names {
+        match &self.0 {
+            Kind::Drive(disk) => disk.names(),
+            Kind::File(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => Names::default(),
         }
     }
 
@@ -361,6 +377,7 @@ impl Backend {
     pub fn identity(&self, scope: Scope<'_>) -> Result<Uuid, OpenError> {
         match &self.0 {
             Kind::File(disk) => disk.identity(scope),
+            Kind::Drive(disk) => disk.identity(scope),
             Kind::Rbd(disk) => Ok(disk.identity()),
             Kind::Memory(_) | Kind::Null(_) => identity::random(),
         }
@@ -371,6 +388,7 @@ impl Backend {
     pub fn place(&self) -> Option<(u64, u64)> {
         match &self.0 {
             Kind::File(disk) => Some(disk.place()),
+            Kind::Drive(disk) => Some(disk.place()),
             Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => None,
         }
     }
@@ -379,7 +397,7 @@ impl Backend {
     pub fn reported_bytes(&self) -> Option<u64> {
         match &self.0 {
             Kind::Rbd(disk) => Some(disk.bytes()),
-            Kind::File(_) | Kind::Memory(_) | Kind::Null(_) => None,
+            Kind::File(_) | Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => None,
         }
     }
 
@@ -387,6 +405,7 @@ impl Backend {
     pub fn measure(&self) -> io::Result<Option<u64>> {
         match &self.0 {
             Kind::File(disk) => disk.measure().map(Some),
+            Kind::Drive(disk) => disk.measure().map(Some),
             Kind::Rbd(disk) => disk.measure().map(Some),
             Kind::Memory(_) | Kind::Null(_) => Ok(None),
         }
@@ -396,6 +415,7 @@ impl Backend {
     pub fn accept_size(&self, bytes: u64) -> bool {
         match &self.0 {
             Kind::File(disk) => disk.accept_size(bytes),
+            Kind::Drive(disk) => disk.accept_size(bytes),
             Kind::Rbd(disk) => disk.accept_size(bytes),
             Kind::Memory(_) | Kind::Null(_) => false,
         }
@@ -412,6 +432,7 @@ impl Backend {
     pub fn flush(&self) -> io::Result<()> {
         match &self.0 {
             Kind::File(disk) => disk.flush(),
+            Kind::Drive(disk) => disk.flush(),
             Kind::Rbd(disk) => disk.flush(),
             Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
@@ -422,7 +443,8 @@ impl Backend {
         match &self.0 {
             Kind::File(disk) => disk.verify_flush(),
             Kind::Rbd(disk) => disk.recover(),
-            Kind::Memory(_) | Kind::Null(_) => Ok(()),
+            // Each failure was reported to whom it concerned.
+            Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => Ok(()),
         }
     }
 
@@ -432,7 +454,7 @@ impl Backend {
         match &self.0 {
             Kind::File(disk) => disk.is_failed(),
             Kind::Rbd(disk) => disk.is_failed(),
-            Kind::Memory(_) | Kind::Null(_) => false,
+            Kind::Drive(_) | Kind::Memory(_) | Kind::Null(_) => false,
         }
     }
 
@@ -441,6 +463,7 @@ impl Backend {
     pub fn geometry(&self) -> Geometry {
         match &self.0 {
             Kind::File(disk) => disk.geometry(),
+            Kind::Drive(disk) => disk.geometry(),
             Kind::Rbd(disk) => disk.geometry(),
             Kind::Memory(disk) => disk.geometry(),
             Kind::Null(disk) => disk.geometry(),
@@ -450,7 +473,7 @@ impl Backend {
     /// The memory that its windows show, for the devices to know it.
     pub fn mapping(&self) -> Option<&Arc<Mapping>> {
         match &self.0 {
-            Kind::File(_) | Kind::Rbd(_) => None,
+            Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) => None,
             Kind::Memory(disk) => Some(disk.mapping()),
             Kind::Null(disk) => Some(disk.mapping()),
         }
@@ -468,7 +491,7 @@ impl Backend {
         match &self.0 {
             Kind::Memory(disk) => Some(disk.window(offset, length)),
             Kind::Null(disk) if !write => Some(disk.window(length)),
-            Kind::Null(_) | Kind::File(_) | Kind::Rbd(_) => None,
+            Kind::Null(_) | Kind::File(_) | Kind::Drive(_) | Kind::Rbd(_) => None,
         }
     }
 
@@ -479,6 +502,7 @@ impl Backend {
     pub fn add_to(&self, ring: &mut Ring) -> io::Result<Option<FileSlot>> {
         match &self.0 {
             Kind::File(disk) => ring.add_file(disk.fd(), disk.handover()).map(Some),
+            Kind::Drive(disk) => disk.add_to(ring).map(Some),
             Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => Ok(None),
         }
     }
@@ -490,7 +514,7 @@ impl Backend {
         match &self.0 {
             Kind::File(disk) if slow => file.with(disk.handover_while_slow()),
             Kind::File(disk) => file.with(disk.handover()),
-            Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => file,
+            Kind::Drive(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => file,
         }
     }
 
@@ -505,6 +529,7 @@ impl Backend {
     ) -> Progress {
         match &self.0 {
             Kind::File(disk) => disk.step(io, ring, registered(file), tag),
+            Kind::Drive(disk) => disk.step(io, ring, registered(file), tag),
             Kind::Rbd(disk) => disk.step(io, ring, tag),
             Kind::Memory(disk) => Progress::Done(disk.run(io, ring)),
             Kind::Null(disk) => Progress::Done(disk.run(io, ring)),
@@ -523,6 +548,7 @@ impl Backend {
     ) -> Progress {
         match &self.0 {
             Kind::File(disk) => disk.resume(io, result, ring, registered(file), tag),
+            Kind::Drive(disk) => disk.resume(io, result, ring, registered(file), tag),
             Kind::Rbd(disk) => disk.resume(io, result, ring, tag),
             Kind::Memory(_) | Kind::Null(_) => unreachable!("these end when they begin"),
         }

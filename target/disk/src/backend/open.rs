@@ -25,13 +25,7 @@ pub(super) struct Opened {
 /// Opens a disk. Blocks as long as the disk, or its server, takes.
 pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
     let (is_device, place) = check_kind(path)?;
-    if !closing::wait_for(place) {
-        return Err(OpenError::new(format!(
-            "{} was removed before, and its close(2) has not returned yet: look in the kernel's \
-             log for a disk that hangs, and try again when it has recovered",
-            path.display()
-        )));
-    }
+    wait_for_close(path, place)?;
     let (file, direct) = open_direct(path, claim, is_device)?;
     if is_device && queue_limits::has_sequential_zones(&file) {
         return Err(zoned(path));
@@ -46,6 +40,18 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
         is_device,
         direct,
     })
+}
+
+/// Waits until the disk is closed that was there before.
+pub(super) fn wait_for_close(path: &Path, place: Place) -> Result<(), OpenError> {
+    if closing::wait_for(place) {
+        return Ok(());
+    }
+    Err(OpenError::new(format!(
+        "{} was removed before, and its close(2) has not returned yet: look in the kernel's log \
+         for a disk that hangs, and try again when it has recovered",
+        path.display()
+    )))
 }
 
 fn zoned(path: &Path) -> OpenError {
@@ -96,7 +102,8 @@ fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
             "no file or block device"
         };
         return Err(OpenError::new(format!(
-            "{shown} is {what}: export a regular file or a block device"
+            "{shown} is {what}: export a regular file, a block device, or a namespace of an NVMe \
+             drive (/dev/ng0n1)"
         )));
     }
     let place = match metadata.rdev() {
@@ -137,7 +144,7 @@ fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool
     }
 }
 
-fn explain_open(path: &Path, error: &io::Error) -> OpenError {
+pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     let shown = path.display();
     OpenError::new(match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {

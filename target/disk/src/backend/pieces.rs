@@ -26,6 +26,8 @@ pub(super) struct Pieces {
     moved: u32,
     /// Since they did not all succeed: a step has but one.
     one_by_one: bool,
+    /// The first error, of pieces that are done whole or not at all.
+    error: i32,
 }
 
 impl Pieces {
@@ -75,6 +77,36 @@ impl Pieces {
     }
 }
 
+impl Pieces {
+    /// The same for pieces that are done whole or not at all: the step's bytes, or its first
+    /// error.
+    pub(super) fn end_whole(&mut self, result: Result<(), i32>) -> Option<Result<u32, i32>> {
+        self.out -= 1;
+        if let (Err(error), 0) = (result, self.error) {
+            self.error = error;
+        }
+        (self.out == 0).then_some(match self.error {
+            0 => Ok(self.asked),
+            error => Err(error),
+        })
+    }
+}
+
+/// The largest command of a drive past the block layer, which the kernel does not split: a buffer that is not
+/// aligned to a page has one segment more, and the kernel maps 256 at most.
+pub(super) fn largest_command(device: &File) -> Option<u64> {
+    let queues = queue_limits::folders(device)?;
+    queues.iter().find_map(|queue| command_of_queue(queue))
+}
+
+fn command_of_queue(queue: &Path) -> Option<u64> {
+    let limit = |name| queue_limits::read_limit(queue, name);
+    let bytes = limit("max_sectors_kb")? << 10;
+    let segments = limit("max_segments").unwrap_or(u64::MAX).min(256);
+    let largest = bytes.min((segments.max(2) - 1) * UNIT);
+    Some((largest / UNIT * UNIT).max(UNIT))
+}
+
 /// The largest request of a block device; `None` if it does not say.
 pub(super) fn largest_request(device: &File) -> Option<u64> {
     let queues = queue_limits::folders(device)?;
@@ -117,6 +149,40 @@ mod tests {
         );
         assert_eq!(queue(&[(kb, "1\n")]), Some(4096));
         assert_eq!(queue(&[]), None);
+    }
+
+    #[test]
+    fn commands_leave_room_for_a_page_that_they_begin_in() {
+        let folder = tempfile::tempdir().unwrap();
+        let commands = |kb: &str, segments: &str| {
+            fs::write(folder.path().join("max_sectors_kb"), kb).unwrap();
+            fs::write(folder.path().join("max_segments"), segments).unwrap();
+            command_of_queue(folder.path())
+        };
+        assert_eq!(commands("128\n", "127\n"), Some(128 << 10));
+        assert_eq!(commands("512\n", "127\n"), Some(504 << 10));
+        assert_eq!(commands("2048\n", "65535\n"), Some(1020 << 10));
+        assert_eq!(commands("512\n", "1\n"), Some(4096));
+    }
+
+    #[test]
+    fn whole_pieces_end_with_the_first_error() {
+        let two = || {
+            let mut pieces = Pieces::default();
+            pieces.begin();
+            pieces.add(4096);
+            pieces.add(512);
+            pieces
+        };
+        let mut good = two();
+        assert_eq!(good.end_whole(Ok(())), None);
+        assert_eq!(good.end_whole(Ok(())), Some(Ok(4608)));
+        let mut bad = two();
+        assert_eq!(bad.end_whole(Err(5)), None);
+        assert_eq!(bad.end_whole(Err(6)), Some(Err(5)));
+        bad.begin();
+        bad.add(512);
+        assert_eq!(bad.end_whole(Ok(())), Some(Ok(512)));
     }
 
     #[test]

@@ -73,10 +73,13 @@ impl RbdDisk {
         let layout = self.image.layout();
         let blocks = |bytes: u64| (bytes / u64::from(self.block_bytes)).max(1) as u32;
         let write = blocks(WRITE_BYTES.min(layout.stripe_bytes));
+        let deallocate = blocks(DISCARD_BYTES.min(layout.object_bytes));
         Preferred {
             write,
+            write_alignment: write,
             optimal_write: blocks(layout.stripe_bytes).max(write),
-            deallocate: blocks(DISCARD_BYTES.min(layout.object_bytes)),
+            deallocate,
+            deallocate_alignment: deallocate,
         }
     }
 

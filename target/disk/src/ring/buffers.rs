@@ -29,7 +29,7 @@ impl Ring {
             }
             Err(error) => return Err(error),
         };
-        if self.in_flight == 0 {
+        if self.in_flight == 0 && self.drives_out() == 0 {
             self.retired.clear();
         }
         self.buffers[slot] = Some(Arc::clone(mapping));
@@ -48,10 +48,14 @@ impl Ring {
         if !std::mem::take(&mut self.pinned[index]) {
             // Operations in flight have the addresses alone: the memory stays until all end.
             let mapping = self.buffers[index].take();
-            if self.in_flight > 0 {
+            if self.in_flight > 0 || self.drives_out() > 0 {
                 self.retired.extend(mapping);
             }
             return Ok(());
+        }
+        if self.drives_out() > 0 {
+            // Drives do not know it as a fixed buffer.
+            self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {
             iov_base: std::ptr::null_mut(),

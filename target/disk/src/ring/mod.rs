@@ -9,6 +9,7 @@
 mod aio;
 mod apart;
 mod buffers;
+mod drives;
 mod images;
 mod operations;
 mod outgoing;
@@ -32,9 +33,11 @@ use crate::submission::Handover;
 
 pub use apart::GAP;
 pub(crate) use apart::Open;
+pub(crate) use drives::{Tags, check_drives};
 pub use setup::files_max;
 
 use apart::{Apart, Call};
+use drives::{DRIVES, Drives};
 use images::{IMAGES, Images};
 use outgoing::Outgoing;
 use setup::{build, make_room};
@@ -182,6 +185,8 @@ pub struct Ring {
     apart: Apart,
     /// Operations on images of a Ceph cluster, if there ever was one.
     images: Option<Box<Images>>,
+    /// Commands to NVMe drives, if there ever was one.
+    drives: Option<Box<Drives>>,
 }
 
 impl Ring {
@@ -216,6 +221,7 @@ impl Ring {
             simulated: None,
             apart: Apart::default(),
             images: None,
+            drives: None,
         };
         let zeroes = Arc::new(Mapping::anonymous(ZEROES as usize)?);
         let slot = ring.add_buffer(&zeroes)?;
@@ -264,6 +270,7 @@ impl Ring {
     pub fn remove_all_files(&mut self) -> io::Result<()> {
         let settled = &mut self.settled;
         self.apart.close(|tag| settled.push_back(cancelled(tag)));
+        self.remove_all_drives()?;
         let taken = self.files_taken.iter().rposition(|taken| *taken);
         let Some(last) = taken else { return Ok(()) };
         let none = vec![-1; last + 1];
@@ -278,6 +285,9 @@ impl Ring {
         if let (Some(place), Some(attachment)) = (slot.simulated(), &mut self.simulated) {
             attachment.remove(place);
             return Ok(());
+        }
+        if let Some(drive) = slot.drive() {
+            return self.remove_drive(drive);
         }
         self.uring
             .submitter()
@@ -307,7 +317,7 @@ impl Ring {
     #[inline]
     pub fn in_flight(&self) -> u32 {
         let simulated = self.simulated.as_ref().map_or(0, |disks| disks.out());
-        self.in_flight + simulated + self.apart.len() + self.images_out()
+        self.in_flight + simulated + self.apart.len() + self.images_out() + self.drives_out()
     }
 
     #[cfg(test)]
@@ -320,6 +330,7 @@ impl Ring {
     #[inline]
     pub fn submit(&mut self) -> io::Result<()> {
         self.release_changes();
+        self.submit_drives()?;
         let queue = self.uring.submission();
         if queue.is_empty() && !queue.taskrun() && !queue.cq_overflow() {
             return Ok(());
@@ -346,7 +357,7 @@ impl Ring {
     /// timeout is over.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
-        if !self.settled.is_empty() || !self.watch_images() {
+        if !self.settled.is_empty() || !self.watch_images() || !self.watch_drives()? {
             return self.submit();
         }
         let Some(timeout) = timeout else {
@@ -404,7 +415,10 @@ impl Ring {
         if self.settles {
             return settled;
         }
-        settled.or_else(|| self.take()).or_else(|| self.pop_image())
+        settled
+            .or_else(|| self.take())
+            .or_else(|| self.pop_image())
+            .or_else(|| self.pop_drive())
     }
 
     fn take(&mut self) -> Option<Finished> {
@@ -420,6 +434,8 @@ impl Ring {
                     self.collect_workers();
                 } else if tag & IMAGES != 0 {
                     self.images_woke();
+                } else if tag & DRIVES != 0 {
+                    self.drives_woke();
                 } else if tag & SIMULATED != 0 {
                     self.watch_simulated();
                     self.collect_simulated();

@@ -177,8 +177,10 @@ impl Ring {
         });
     }
 
-    /// Ends an operation of this tag that waits for a worker, with `ECANCELED`.
+    /// Ends an operation of this tag that waits for a worker, or for a tag of a drive, with
+    /// `ECANCELED`.
     pub fn take_back(&mut self, tag: u64) {
+        self.take_back_from_drives(tag);
         if self.apart.take_out(tag) {
             self.settled.push_back(cancelled(tag));
         }

@@ -49,6 +49,16 @@ impl Outgoing {
         self.until_ns = until_ns;
     }
 
+    /// When the lease of what comes next ends.
+    pub(super) fn until_ns(&self) -> u64 {
+        self.until_ns
+    }
+
+    /// Nanoseconds since the target started; 0 without a clock.
+    pub(super) fn now_ns(&self) -> u64 {
+        self.clock.as_ref().map_or(0, read)
+    }
+
     /// That of what comes next, for a worker that carries it out.
     pub(super) fn lease(&self) -> Lease {
         Lease {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use io_uring::IoUring;
+use io_uring::{IoUring, cqueue, squeue};
 use rustix::process::{Resource, getrlimit};
 
 use super::SUBMISSIONS;
@@ -18,7 +18,11 @@ pub fn files_max() -> usize {
 }
 
 /// Makes room for fixed files, which come later. Linux 5.19 needs no list of them.
-pub(super) fn make_room(uring: &IoUring, files: usize) -> io::Result<()> {
+pub(super) fn make_room<S, C>(uring: &IoUring<S, C>, files: usize) -> io::Result<()>
+where
+    S: squeue::EntryMarker,
+    C: cqueue::EntryMarker,
+{
     let submitter = uring.submitter();
     match submitter.register_files_sparse(files as u32) {
         Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {
@@ -30,9 +34,13 @@ pub(super) fn make_room(uring: &IoUring, files: usize) -> io::Result<()> {
 
 /// The best ring this kernel has: 6.1 defers completion work to the time we
 /// ask for it, older ones interrupt us for it.
-pub(super) fn build(operations: u32) -> io::Result<IoUring> {
+pub(super) fn build<S, C>(operations: u32) -> io::Result<IoUring<S, C>>
+where
+    S: squeue::EntryMarker,
+    C: cqueue::EntryMarker,
+{
     let completions = (operations + SUBMISSIONS).next_power_of_two();
-    let modern = IoUring::builder()
+    let modern = IoUring::<S, C>::builder()
         .setup_clamp()
         .setup_cqsize(completions)
         .setup_single_issuer()
@@ -40,7 +48,7 @@ pub(super) fn build(operations: u32) -> io::Result<IoUring> {
         .setup_taskrun_flag()
         .build(SUBMISSIONS);
     match modern {
-        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::builder()
+        Err(error) if error.raw_os_error() == Some(libc::EINVAL) => IoUring::<S, C>::builder()
             .setup_clamp()
             .setup_cqsize(completions)
             .build(SUBMISSIONS),

@@ -1,0 +1,92 @@
+//! Namespaces of NVMe drives, past the block layer: those of an emulated drive in the virtual
+//! machine.
+
+use super::*;
+
+/// The character devices of drives to erase, separated by commas.
+const DRIVES: &str = "CAIRN_TEST_DRIVES";
+
+#[test]
+#[ignore = "erases the drives in CAIRN_TEST_DRIVES: `cargo xtask vm passthrough` has some"]
+fn drives_past_the_block_layer() {
+    let drives = std::env::var(DRIVES).expect("CAIRN_TEST_DRIVES has /dev/ng0n1 or more");
+    for drive in drives.split(',').map(Path::new) {
+        let open = || Backend::open_file(drive, None, Claim::default()).unwrap();
+        suite(open);
+        zeroes_without_the_drives_command(drive);
+        claims(drive);
+        ends_with_the_drives_status(open());
+        lets_no_stale_write_begin(open());
+    }
+}
+
+/// As on a drive that lacks the optional commands.
+fn zeroes_without_the_drives_command(drive: &Path) {
+    let open = || {
+        let drive = Drive::open(drive, None, Claim::default()).unwrap();
+        Backend(Kind::Drive(drive.without_optional_commands()))
+    };
+    zeroes_a_range(open());
+    keeps_what_was_written(open());
+}
+
+/// One writer, which another export of the same blocks may be, too.
+fn claims(drive: &Path) {
+    let block = drive.to_str().unwrap().replace("/ng", "/nvme");
+    let first = Backend::open_file(drive, None, Claim::default()).unwrap();
+    for other in [drive, Path::new(&block)] {
+        let error = Backend::open_file(other, None, Claim::default()).unwrap_err();
+        assert!(error.to_string().contains("is in use"), "{error}");
+    }
+    let block_bytes = first.geometry().block_bytes;
+    drop(first);
+    let other = 512 + 4096 - block_bytes;
+    let error = Backend::open_file(drive, Some(other), Claim::default()).unwrap_err();
+    assert!(
+        error.to_string().contains("leave out block_size"),
+        "{error}"
+    );
+    Backend::open_file(drive, Some(block_bytes), Claim::default()).unwrap();
+}
+
+/// Blocks that it does not have, which a target would refuse itself.
+fn ends_with_the_drives_status(backend: Backend) {
+    const LBA_OUT_OF_RANGE: u16 = 0x80;
+    let mut rig = Rig::new(backend);
+    let span = rig.span(8192);
+    let zeroes = BlockOp::WriteZeroes {
+        deallocate: false,
+        durable: false,
+    };
+    for op in [BlockOp::Read, WRITE, BlockOp::Verify, zeroes] {
+        let ended = rig.run(op, DISK_BYTES - 4096, 8192, Some(span));
+        let status = ended.unwrap_err().drive_status().expect("a drive's status");
+        assert_eq!(status & 0x7ff, LBA_OUT_OF_RANGE, "{op:?}");
+    }
+    // What failed keeps nothing under way.
+    rig.write(WRITE, 0, &pattern(4, 8192));
+    assert_eq!(rig.read(0, 8192), pattern(4, 8192));
+}
+
+/// A lease that is over ends what the drive does not have yet.
+fn lets_no_stale_write_begin(backend: Backend) {
+    let mut rig = Rig::new(backend);
+    rig.write(WRITE, 0, &pattern(1, 4096));
+    let started = std::time::Instant::now();
+    rig.ring.set_clock(Clock::default(), started);
+    std::thread::sleep(Duration::from_millis(2));
+    let zeroes = BlockOp::WriteZeroes {
+        deallocate: false,
+        durable: false,
+    };
+    let span = Some(rig.span(4096));
+    rig.ring.set_lease(1);
+    for op in [WRITE, zeroes, BlockOp::Deallocate] {
+        let ended = rig.run(op, 0, 4096, span);
+        assert_eq!(ended, Err(Errno(libc::ECANCELED)), "{op:?}");
+    }
+    assert_eq!(rig.read(0, 4096), pattern(1, 4096), "reads have no lease");
+    rig.ring.set_lease(u64::MAX);
+    rig.write(WRITE, 0, &pattern(2, 4096));
+    assert_eq!(rig.read(0, 4096), pattern(2, 4096));
+}

@@ -1,0 +1,391 @@
+//! What a drive says of itself (Base, figures 275 to 280; NVM, figures 97 and 100).
+
+use uuid::Uuid;
+
+use crate::backend::{Atomic, Names, Preferred};
+use crate::nvme::BLOCKS_MAX;
+
+/// Bytes that Identify returns.
+pub(super) const PAGE: usize = 4096;
+
+/// What Identify returns.
+pub(super) type Page = [u8; PAGE];
+
+/// CNS values of Identify.
+pub(super) const NAMESPACE: u8 = 0x00;
+pub(super) const CONTROLLER: u8 = 0x01;
+pub(super) const DESCRIPTORS: u8 = 0x03;
+/// The limits that the NVM command set adds to a controller's: few drives have it.
+pub(super) const CONTROLLER_NVM: u8 = 0x06;
+
+/// Pages in which a controller counts limits, at least: 2^(12 + MPSMIN) bytes.
+const PAGE_SHIFT: u32 = 12;
+
+/// Command sets: NVM, and zoned namespaces.
+const CSI_NVM: u8 = 0;
+const CSI_ZONED: u8 = 2;
+
+/// All that a drive returned about a namespace.
+pub(super) struct Pages {
+    pub(super) controller: Box<Page>,
+    pub(super) namespace: Box<Page>,
+    /// From drives since NVMe 1.3.
+    pub(super) descriptors: Option<Box<Page>>,
+    pub(super) limits: Option<Box<Page>>,
+}
+
+/// A namespace of a drive.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Identified {
+    pub(super) blocks: u64,
+    pub(super) block_shift: u32,
+    pub(super) names: Names,
+    pub(super) write_protected: bool,
+    pub(super) preferred: Option<Preferred>,
+    /// What it promises of a command.
+    pub(super) atomic: Atomic,
+    /// Most blocks of a Write Zeroes, if it has that command; and of a Verify.
+    pub(super) zeroes_max: Option<u32>,
+    pub(super) verify_max: Option<u32>,
+    pub(super) can_deallocate: bool,
+    /// Whether Write Zeroes can deallocate.
+    pub(super) zeroes_deallocate: bool,
+    /// Whether deallocated blocks read as zeroes.
+    pub(super) reads_zeroes: bool,
+}
+
+/// The size of a namespace in blocks, and the shift from bytes to blocks.
+///
+/// # Errors
+/// Why its format cannot be served, and the remedy.
+pub(super) fn layout(namespace: &Page) -> Result<(u64, u32), String> {
+    let (formats, flbas) = (namespace[25], namespace[26]);
+    let mut index = flbas & 0xf;
+    if formats >= 16 {
+        index |= flbas >> 1 & 0x30;
+    }
+    let format = 128 + 4 * usize::from(index);
+    let (metadata, shift) = (le16(namespace, format), u32::from(namespace[format + 2]));
+    if metadata != 0 {
+        return Err(format!(
+            "its blocks have {metadata} bytes of metadata, which hosts would not see: choose a \
+             format without metadata by `nvme id-ns -H`, and `nvme format --lbaf=` (which erases \
+             the namespace)"
+        ));
+    }
+    if namespace[29] & 0x7 != 0 {
+        return Err(
+            "it has end-to-end protection, which Cairn does not have: `nvme format --pi=0` takes \
+             it away (and erases the namespace)"
+                .to_owned(),
+        );
+    }
+    if shift != 9 && shift != 12 {
+        return Err(format!(
+            "its blocks have 2^{shift} bytes, and Cairn serves 512 and 4096: choose such a format \
+             by `nvme id-ns -H`, and `nvme format --lbaf=` (which erases the namespace)"
+        ));
+    }
+    Ok((le64(namespace, 0), shift))
+}
+
+impl Identified {
+    /// # Errors
+    /// Why the namespace cannot be served, and the remedy.
+    pub(super) fn parse(pages: &Pages) -> Result<Self, String> {
+        let (controller, namespace) = (&*pages.controller, &*pages.namespace);
+        let mut names = Names {
+            nguid: id(namespace, 104),
+            eui64: id(namespace, 120),
+            uuid: None,
+        };
+        let csi = pages.descriptors.as_ref().map_or(CSI_NVM, |descriptors| {
+            read_descriptors(&descriptors[..], &mut names)
+        });
+        check_command_set(csi)?;
+        let (blocks, block_shift) = layout(namespace)?;
+        let oncs = le16(controller, 520);
+        let has = |bit: u32| oncs >> bit & 1 != 0;
+        let limit = |at: usize| pages.limits.as_ref().map_or(0, |limits| limits[at]);
+        let most = |shift: u8| most_blocks(shift, controller[77], block_shift);
+        let dlfeat = namespace[33];
+        Ok(Self {
+            blocks,
+            block_shift,
+            names,
+            write_protected: namespace[99] & 1 != 0,
+            preferred: (namespace[24] >> 4 & 1 != 0).then(|| preferred(namespace)),
+            atomic: atomic(controller, namespace),
+            zeroes_max: has(3).then(|| most(limit(1))),
+            verify_max: has(7).then(|| most(limit(0))),
+            can_deallocate: has(2),
+            zeroes_deallocate: has(3) && dlfeat >> 3 & 1 != 0,
+            reads_zeroes: dlfeat & 0x7 == 1,
+        })
+    }
+}
+
+fn check_command_set(csi: u8) -> Result<(), String> {
+    match csi {
+        CSI_NVM => Ok(()),
+        CSI_ZONED => Err(
+            "it is a zoned namespace: it takes writes only in the order of its zones, and a \
+             namespace of a target takes them anywhere: make a file system for zoned devices on \
+             its block device (btrfs, f2fs), and export a file of that"
+                .to_owned(),
+        ),
+        other => Err(format!(
+            "it has command set {other}, and Cairn knows the NVM command set (0) alone"
+        )),
+    }
+}
+
+/// Blocks of a command whose limit is 2^`shift` pages; without one MDTS, 2^`mdts` pages, stands
+/// for it. 0 is no limit.
+fn most_blocks(shift: u8, mdts: u8, block_shift: u32) -> u32 {
+    let shift = u32::from(if shift == 0 { mdts } else { shift });
+    if shift == 0 {
+        return BLOCKS_MAX;
+    }
+    let pages = 1_u64.checked_shl(shift + PAGE_SHIFT - block_shift);
+    pages.map_or(BLOCKS_MAX, |blocks| blocks.min(BLOCKS_MAX.into()) as u32)
+}
+
+fn preferred(namespace: &Page) -> Preferred {
+    let blocks = |at| u32::from(le16(namespace, at)) + 1;
+    Preferred {
+        write: blocks(64),
+        write_alignment: blocks(66),
+        deallocate: blocks(68),
+        deallocate_alignment: blocks(70),
+        optimal_write: blocks(72),
+    }
+}
+
+/// The namespace's own units, or those of its controller.
+fn atomic(controller: &Page, namespace: &Page) -> Atomic {
+    let blocks = |page, at| u32::from(le16(page, at)) + 1;
+    if namespace[24] >> 1 & 1 == 0 {
+        return Atomic {
+            normal: blocks(controller, 526),
+            power_fail: blocks(controller, 528),
+            ..Atomic::BLOCK
+        };
+    }
+    // A boundary of 0 is none; others are 0-based.
+    let boundary = |at| match le16(namespace, at) {
+        0 => 0,
+        most => u32::from(most) + 1,
+    };
+    Atomic {
+        normal: blocks(namespace, 34),
+        power_fail: blocks(namespace, 36),
+        boundary: boundary(40),
+        boundary_offset: le16(namespace, 42),
+        boundary_power_fail: boundary(44),
+    }
+}
+
+/// Takes over the names of a list of descriptors; returns the command set.
+fn read_descriptors(mut list: &[u8], names: &mut Names) -> u8 {
+    let mut csi = CSI_NVM;
+    // Type 0 ends the list.
+    while let [kind, length, _, _, rest @ ..] = list
+        && *kind > 0
+    {
+        let Some((value, rest)) = rest.split_at_checked(usize::from(*length)) else {
+            break;
+        };
+        match (kind, value.len()) {
+            (1, 8) => names.eui64 = id(value, 0),
+            (2, 16) => names.nguid = id(value, 0),
+            (3, 16) => names.uuid = id(value, 0).map(Uuid::from_bytes),
+            (4, 1) => csi = value[0],
+            _ => {}
+        }
+        list = rest;
+    }
+    csi
+}
+
+/// An identifier; zeroes are none.
+fn id<const N: usize>(bytes: &[u8], at: usize) -> Option<[u8; N]> {
+    let id: [u8; N] = bytes[at..at + N].try_into().expect("N bytes");
+    (id != [0; N]).then_some(id)
+}
+
+fn le16(page: &[u8], at: usize) -> u16 {
+    u16::from_le_bytes([page[at], page[at + 1]])
+}
+
+fn le64(page: &[u8], at: usize) -> u64 {
+    u64::from_le_bytes(page[at..at + 8].try_into().expect("8 bytes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme_proto::wire::identify::{
+        IdentifyController, IdentifyNamespace, LbaFormat, NamespaceDescriptor,
+    };
+    use zerocopy::{FromBytes, FromZeros, IntoBytes};
+
+    use super::*;
+
+    fn page(bytes: &[u8]) -> Box<Page> {
+        Box::new(bytes.try_into().expect("a page"))
+    }
+
+    /// A drive of 1000 blocks of 4096 bytes, in the second of two formats.
+    fn namespace() -> IdentifyNamespace {
+        let mut namespace = IdentifyNamespace::new_zeroed();
+        namespace.nsze.set(1000);
+        (namespace.nlbaf, namespace.flbas) = (1, 1);
+        (namespace.lbaf[0].lbads, namespace.lbaf[1].lbads) = (9, 12);
+        namespace
+    }
+
+    fn controller() -> IdentifyController {
+        IdentifyController::read_from_bytes(&[0; PAGE]).unwrap()
+    }
+
+    fn parse(
+        controller: &IdentifyController,
+        namespace: &IdentifyNamespace,
+        descriptors: &[NamespaceDescriptor<'_>],
+    ) -> Result<Identified, String> {
+        let mut list = [0; PAGE];
+        let mut rest = &mut list[..];
+        for descriptor in descriptors {
+            rest = descriptor.write(rest).unwrap();
+        }
+        Identified::parse(&Pages {
+            controller: page(controller.as_bytes()),
+            namespace: page(namespace.as_bytes()),
+            descriptors: Some(Box::new(list)),
+            limits: None,
+        })
+    }
+
+    #[test]
+    fn a_plain_drive_has_its_size_and_promises_one_block() {
+        let drive = parse(&controller(), &namespace(), &[]).unwrap();
+        assert_eq!((drive.blocks, drive.block_shift), (1000, 12));
+        assert_eq!(drive.atomic, Atomic::BLOCK);
+        assert_eq!(drive.preferred, None);
+        assert_eq!((drive.zeroes_max, drive.verify_max), (None, None));
+        assert!(!drive.can_deallocate && !drive.zeroes_deallocate && !drive.write_protected);
+        assert_eq!(drive.names, Names::default());
+    }
+
+    #[test]
+    fn its_names_come_along() {
+        let mut of_namespace = namespace();
+        (of_namespace.nguid, of_namespace.eui64) = ([1; 16], [2; 8]);
+        let drive = parse(&controller(), &of_namespace, &[]).unwrap();
+        assert_eq!(drive.names.nguid, Some([1; 16]));
+        assert_eq!(drive.names.eui64, Some([2; 8]));
+        let descriptors = [
+            NamespaceDescriptor::Eui64([3; 8]),
+            NamespaceDescriptor::Nguid([4; 16]),
+            NamespaceDescriptor::Uuid([5; 16]),
+            NamespaceDescriptor::Csi(0),
+        ];
+        let drive = parse(&controller(), &namespace(), &descriptors).unwrap();
+        let expected = Names {
+            nguid: Some([4; 16]),
+            eui64: Some([3; 8]),
+            uuid: Some(Uuid::from_bytes([5; 16])),
+        };
+        assert_eq!(drive.names, expected);
+    }
+
+    #[test]
+    fn what_cannot_be_served_says_why() {
+        let with = |format: LbaFormat, dps: u8| {
+            let mut namespace = namespace();
+            namespace.lbaf[1] = format;
+            namespace.dps = dps;
+            parse(&controller(), &namespace, &[]).unwrap_err()
+        };
+        let format = |ms: u16, lbads| LbaFormat {
+            ms: ms.into(),
+            lbads,
+            rp: 0,
+        };
+        let metadata = with(format(8, 12), 0);
+        assert!(metadata.contains("8 bytes of metadata"), "{metadata}");
+        let protection = with(format(0, 12), 1);
+        assert!(protection.contains("end-to-end protection"), "{protection}");
+        let large = with(format(0, 14), 0);
+        assert!(large.contains("2^14 bytes"), "{large}");
+        let set = |csi| {
+            let descriptors = [NamespaceDescriptor::Csi(csi)];
+            parse(&controller(), &namespace(), &descriptors).unwrap_err()
+        };
+        assert!(set(2).contains("zoned namespace"), "{}", set(2));
+        assert!(set(1).contains("command set 1"), "{}", set(1));
+    }
+
+    #[test]
+    fn commands_are_those_that_the_drive_has() {
+        let mut controller = controller();
+        controller.oncs.set(1 << 2 | 1 << 3 | 1 << 7);
+        controller.mdts = 5;
+        let mut namespace = namespace();
+        namespace.dlfeat = 0b1001;
+        let drive = parse(&controller, &namespace, &[]).unwrap();
+        // 2^5 pages of 4096 bytes.
+        assert_eq!((drive.zeroes_max, drive.verify_max), (Some(32), Some(32)));
+        assert!(drive.can_deallocate && drive.zeroes_deallocate && drive.reads_zeroes);
+        assert_eq!(most_blocks(0, 0, 9), BLOCKS_MAX);
+        assert_eq!(most_blocks(3, 5, 9), 64, "a limit of its own");
+        assert_eq!(most_blocks(0, 200, 9), BLOCKS_MAX);
+    }
+
+    #[test]
+    fn sizes_and_promises_are_those_of_the_namespace_or_else_the_controllers() {
+        let mut controller = controller();
+        controller.awun.set(7);
+        controller.awupf.set(3);
+        let mut namespace = namespace();
+        let drive = parse(&controller, &namespace, &[]).unwrap();
+        let expected = Atomic {
+            normal: 8,
+            power_fail: 4,
+            ..Atomic::BLOCK
+        };
+        assert_eq!(drive.atomic, expected);
+        namespace.nsfeat = 1 << 1 | 1 << 4;
+        namespace.nawun.set(15);
+        namespace.nawupf.set(1);
+        namespace.nabsn.set(31);
+        namespace.nabo.set(4);
+        namespace.nabspf.set(63);
+        for (field, value) in [
+            (&mut namespace.npwg, 3),
+            (&mut namespace.npwa, 1),
+            (&mut namespace.npdg, 7),
+            (&mut namespace.npda, 5),
+            (&mut namespace.nows, 63),
+        ] {
+            field.set(value);
+        }
+        let drive = parse(&controller, &namespace, &[]).unwrap();
+        let expected = Atomic {
+            normal: 16,
+            power_fail: 2,
+            boundary: 32,
+            boundary_offset: 4,
+            boundary_power_fail: 64,
+        };
+        assert_eq!(drive.atomic, expected);
+        let expected = Preferred {
+            write: 4,
+            write_alignment: 2,
+            deallocate: 8,
+            deallocate_alignment: 6,
+            optimal_write: 64,
+        };
+        assert_eq!(drive.preferred, Some(expected));
+    }
+}

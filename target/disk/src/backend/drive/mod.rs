@@ -1,0 +1,328 @@
+//! Namespaces of NVMe drives, past the block layer: each operation is a command of the drive, and
+//! ends with the drive's own status.
+//!
+//! The drive's block device is open, too, for this process alone: that keeps it from being
+//! mounted, and says how large a command may be.
+
+mod identify;
+mod open;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use uuid::Uuid;
+
+use super::closing::OpenFile;
+use super::identity::{self, Scope};
+use super::{
+    Atomic, BlockIo, BlockOp, Claim, Errno, Geometry, Names, OpenError, Preferred, Progress,
+    TRIES_MAX, pieces, queue_limits,
+};
+use crate::nvme::{BLOCKS_MAX, Blocks, Command};
+use crate::ring::{FileSlot, Ring, Tags, ZEROES};
+use identify::Identified;
+
+pub(super) use open::is_drive;
+
+/// What its buffers' addresses are multiples of: the kernel copies others.
+const MEMORY_ALIGNMENT: u32 = 4;
+
+/// Commands of a queue where the system does not say.
+const TAGS_DEFAULT: u64 = 32;
+
+/// Bytes of a command where the system does not say.
+const PIECE_DEFAULT: u64 = 64 << 10;
+
+/// The most bytes that are deallocated at a time: a command that is cancelled ends between two.
+const DEALLOCATE_MAX: u64 = 1 << 30;
+
+/// A namespace of an NVMe drive.
+#[derive(Debug)]
+pub(super) struct Drive {
+    path: PathBuf,
+    file: OpenFile,
+    nsid: u32,
+    identified: Identified,
+    blocks: AtomicU64,
+    /// The most bytes that a command reads or writes.
+    piece_bytes: u64,
+    tags: Arc<Tags>,
+}
+
+impl Drive {
+    /// Opens a drive, and claims it. Blocks as long as it takes to answer.
+    pub(super) fn open(
+        path: &Path,
+        block_bytes: Option<u32>,
+        claim: Claim,
+    ) -> Result<Self, OpenError> {
+        let open::Opened {
+            file,
+            nsid,
+            identified,
+        } = open::open(path, claim)?;
+        let served = 1 << identified.block_shift;
+        if let Some(asked) = block_bytes.filter(|asked| *asked != served) {
+            return Err(OpenError::new(format!(
+                "a block size of {asked} is not that of {}, whose blocks have {served} bytes: leave \
+                 out block_size, or format the drive (`nvme format --block-size={asked}`, which \
+                 erases it)",
+                path.display()
+            )));
+        }
+        if identified.blocks == 0 {
+            return Err(OpenError::new(format!(
+                "{} has no blocks: look at it by `nvme id-ns`",
+                path.display()
+            )));
+        }
+        let block = file.lock().expect("a drive is claimed by its block device");
+        let most = pieces::largest_command(block).unwrap_or(PIECE_DEFAULT);
+        let requests = queue_limits::folders(block).and_then(|queues| {
+            let limit = |queue: &PathBuf| queue_limits::read_limit(queue, "nr_requests");
+            queues.iter().find_map(limit)
+        });
+        let tags = requests.unwrap_or(TAGS_DEFAULT).min(u32::MAX.into()) as u32;
+        Ok(Self {
+            path: path.to_owned(),
+            nsid,
+            blocks: AtomicU64::new(identified.blocks),
+            piece_bytes: most.min(u64::from(BLOCKS_MAX) << identified.block_shift),
+            tags: Arc::new(Tags::new(tags)),
+            file,
+            identified,
+        })
+    }
+
+    pub(super) fn geometry(&self) -> Geometry {
+        Geometry {
+            block_bytes: 1 << self.identified.block_shift,
+            blocks: self.blocks.load(Ordering::Relaxed),
+            memory_alignment: MEMORY_ALIGNMENT,
+        }
+    }
+
+    /// Whether deallocated blocks are given back and read as zeroes, and Write Zeroes can
+    /// deallocate.
+    pub(super) fn deallocates_to_zeroes(&self) -> bool {
+        let can = self.identified.can_deallocate && self.identified.zeroes_deallocate;
+        can && self.identified.reads_zeroes
+    }
+
+    /// What the drive says of itself.
+    pub(super) fn preferred(&self) -> Option<Preferred> {
+        self.identified.preferred
+    }
+
+    /// What it promises, as far as a write is one command.
+    pub(super) fn atomic(&self) -> Atomic {
+        let most = (self.piece_bytes >> self.identified.block_shift) as u32;
+        let of_drive = self.identified.atomic;
+        Atomic {
+            normal: of_drive.normal.min(most),
+            power_fail: of_drive.power_fail.min(most),
+            ..of_drive
+        }
+    }
+
+    pub(super) fn names(&self) -> Names {
+        self.identified.names
+    }
+
+    /// The drive's UUID, or what follows from its other names.
+    pub(super) fn identity(&self, scope: Scope<'_>) -> io::Result<Uuid> {
+        let names = self.identified.names;
+        let derived = |kind: &str, name: &[u8]| {
+            let digits: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+            identity::derived(&format!("nvme {kind} {digits}"))
+        };
+        let nguid = || names.nguid.map(|nguid| derived("nguid", &nguid));
+        let eui64 = || names.eui64.map(|eui64| derived("eui64", &eui64));
+        match names.uuid.or_else(nguid).or_else(eui64) {
+            Some(uuid) => Ok(uuid),
+            None => {
+                let block = self.file.lock().expect("it was claimed");
+                identity::of(block, &self.path, scope)
+            }
+        }
+    }
+
+    /// Where its block device is on this machine.
+    pub(super) fn place(&self) -> (u64, u64) {
+        self.file.place()
+    }
+
+    /// Its bytes now. Blocks as long as the drive takes.
+    pub(super) fn measure(&self) -> io::Result<u64> {
+        let (blocks, shift) = open::measure(&self.file, self.nsid)?;
+        if shift != self.identified.block_shift {
+            return Err(io::Error::other(format!(
+                "{} was formatted to blocks of {} bytes: remove the namespace, reload, and add it \
+                 again",
+                self.path.display(),
+                1_u64 << shift
+            )));
+        }
+        Ok(blocks << shift)
+    }
+
+    /// Takes over this size; returns whether it changed.
+    pub(super) fn accept_size(&self, bytes: u64) -> bool {
+        let blocks = bytes >> self.identified.block_shift;
+        self.blocks.swap(blocks, Ordering::Relaxed) != blocks
+    }
+
+    /// Makes what was written durable, and blocks until it is.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        let block = self.file.lock().expect("it was claimed");
+        block.sync_data()
+    }
+
+    /// Makes it known to a ring.
+    pub(super) fn add_to(&self, ring: &mut Ring) -> io::Result<FileSlot> {
+        ring.add_drive(std::os::fd::AsRawFd::as_raw_fd(&*self.file), &self.tags)
+    }
+
+    /// Submits what comes next of an operation, or ends it.
+    pub(super) fn step(
+        &self,
+        io: &mut BlockIo,
+        ring: &mut Ring,
+        file: FileSlot,
+        tag: u64,
+    ) -> Progress {
+        let (_, rest) = io.rest();
+        if io.stopped && (rest > 0 || io.op == BlockOp::Flush) {
+            return Progress::Done(Err(Errno(libc::ECANCELED)));
+        }
+        if rest == 0 && io.op != BlockOp::Flush {
+            return Progress::Done(Ok(()));
+        }
+        io.pieces.begin();
+        match io.op {
+            BlockOp::Flush => {
+                io.pieces.add(0);
+                ring.command(tag, file, &Command::flush(self.nsid), None, false);
+            }
+            BlockOp::Read | BlockOp::Write { .. } => self.move_data(io, ring, file, tag),
+            BlockOp::Verify => self.verify(io, ring, file, tag),
+            BlockOp::WriteZeroes {
+                deallocate,
+                durable,
+            } => {
+                let deallocate = deallocate && self.identified.zeroes_deallocate;
+                let Some(most) = self.identified.zeroes_max else {
+                    let (blocks, bytes) = self.next(io, u64::from(ZEROES).min(self.piece_bytes));
+                    let command = Command::write(self.nsid, blocks, durable);
+                    ring.command(tag, file, &command, Some(ring.zeroes(bytes)), true);
+                    return Progress::Pending;
+                };
+                let (blocks, _) = self.next(io, self.bytes(most));
+                let command = Command::write_zeroes(self.nsid, blocks, deallocate, durable);
+                ring.command(tag, file, &command, None, true);
+            }
+            BlockOp::Deallocate if self.identified.can_deallocate => {
+                let (blocks, _) = self.next(io, DEALLOCATE_MAX);
+                ring.deallocate(tag, file, &Command::deallocate(self.nsid), blocks);
+            }
+            BlockOp::Deallocate => return Progress::Done(Ok(())),
+        }
+        Progress::Pending
+    }
+
+    /// As a drive would be that has the mandatory commands alone.
+    #[cfg(test)]
+    pub(super) fn without_optional_commands(mut self) -> Self {
+        self.identified = Identified {
+            zeroes_max: None,
+            verify_max: None,
+            can_deallocate: false,
+            zeroes_deallocate: false,
+            ..self.identified
+        };
+        self
+    }
+
+    /// Goes on after a command has ended.
+    pub(super) fn resume(
+        &self,
+        io: &mut BlockIo,
+        result: Result<u32, i32>,
+        ring: &mut Ring,
+        file: FileSlot,
+        tag: u64,
+    ) -> Progress {
+        let Some(result) = io.pieces.end_whole(result.map(drop)) else {
+            return Progress::Pending;
+        };
+        match result {
+            // The system cancels commands when it resets the drive.
+            Err(libc::EINTR | libc::EAGAIN) if io.stopped => {}
+            Err(libc::EINTR | libc::EAGAIN) if io.tries < TRIES_MAX => {
+                io.tries += 1;
+                return Progress::Later;
+            }
+            Err(errno) => return Progress::Done(Err(Errno(errno))),
+            Ok(_) if io.op == BlockOp::Flush => return Progress::Done(Ok(())),
+            Ok(bytes) => {
+                io.done += u64::from(bytes);
+                io.tries = 0;
+            }
+        }
+        self.step(io, ring, file, tag)
+    }
+
+    /// Reads or writes what is left, or as many commands of it as go at a time.
+    fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
+        let mut done = io.done;
+        while done < io.length && io.pieces.may_add() {
+            let (blocks, bytes) = self.piece(io, done, self.piece_bytes);
+            let span = Some(io.memory().part(done as u32, bytes));
+            done += u64::from(bytes);
+            match io.op {
+                BlockOp::Write { durable } => {
+                    let command = Command::write(self.nsid, blocks, durable);
+                    ring.command(tag, file, &command, span, true);
+                }
+                _ => {
+                    let command = Command::read(self.nsid, blocks);
+                    ring.command(tag, file, &command, span, false);
+                }
+            }
+        }
+    }
+
+    /// By the drive itself, or by reading into a buffer.
+    fn verify(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
+        if let Some(most) = self.identified.verify_max {
+            let (blocks, _) = self.next(io, self.bytes(most));
+            return ring.command(tag, file, &Command::verify(self.nsid, blocks), None, false);
+        }
+        let span = io.memory();
+        let (blocks, bytes) = self.next(io, self.piece_bytes.min(span.length.into()));
+        let command = Command::read(self.nsid, blocks);
+        ring.command(tag, file, &command, Some(span.part(0, bytes)), false);
+    }
+
+    /// The next command's blocks, and their bytes.
+    fn next(&self, io: &mut BlockIo, most_bytes: u64) -> (Blocks, u32) {
+        self.piece(io, io.done, most_bytes)
+    }
+
+    fn piece(&self, io: &mut BlockIo, done: u64, most_bytes: u64) -> (Blocks, u32) {
+        let bytes = (io.length - done).min(most_bytes) as u32;
+        io.pieces.add(bytes);
+        let shift = self.identified.block_shift;
+        let blocks = Blocks {
+            first: (io.offset + done) >> shift,
+            count: bytes >> shift,
+        };
+        (blocks, bytes)
+    }
+
+    fn bytes(&self, blocks: u32) -> u64 {
+        u64::from(blocks) << self.identified.block_shift
+    }
+}

@@ -1,0 +1,232 @@
+//! How a drive is opened: its character device for commands, and its block device so that
+//! nothing else uses it.
+//!
+//! Why `unsafe` here: the ioctls of NVMe have no safe wrapper in the crates we use.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use super::identify::{self, Identified, PAGE, Page, Pages};
+use crate::backend::closing::OpenFile;
+use crate::backend::open::{explain_open, wait_for_close};
+use crate::backend::{Claim, OpenError};
+use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
+
+/// A drive that is open.
+pub(super) struct Opened {
+    /// Its character device. While it is open, the block device is, for us alone.
+    pub(super) file: OpenFile,
+    pub(super) nsid: u32,
+    pub(super) identified: Identified,
+}
+
+/// The names of a namespace of a drive in /dev and sysfs.
+struct Devices {
+    block: PathBuf,
+    block_sysfs: PathBuf,
+}
+
+/// Whether this is the character device of a namespace of an NVMe drive.
+pub(in crate::backend) fn is_drive(path: &Path) -> bool {
+    sysfs(path).is_some()
+}
+
+/// Its folder in sysfs.
+fn sysfs(path: &Path) -> Option<PathBuf> {
+    let metadata = fs::metadata(path).ok()?;
+    if !metadata.file_type().is_char_device() {
+        return None;
+    }
+    let number = metadata.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let device = fs::canonicalize(format!("/sys/dev/char/{major}:{minor}")).ok()?;
+    let class = fs::canonicalize(device.join("subsystem")).ok()?;
+    (class.file_name()? == "nvme-generic").then_some(device)
+}
+
+/// Opens a drive, and asks it what it is. Blocks as long as the drive takes.
+pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
+    crate::ring::check_drives().map_err(|error| cannot(path, &error))?;
+    let devices = find(path)?;
+    let place = (block_number(path, &devices)?, 0);
+    wait_for_close(path, place)?;
+    check_holders(path, &devices)?;
+    // Refused while it, or a partition of it, is mounted or part of another.
+    let exclusive = File::options()
+        .read(true)
+        .custom_flags(libc::O_EXCL)
+        .open(&devices.block);
+    let claimed = exclusive.map_err(|error| explain_open(&devices.block, &error))?;
+    let file = File::options()
+        .read(true)
+        .write(!claim.read_only)
+        .open(path)
+        .map_err(|error| explain_open(path, &error))?;
+    let nsid = nsid(&file).map_err(|error| cannot(path, &error))?;
+    if nsid_differs(nsid, &claimed) {
+        return Err(OpenError::new(format!(
+            "{} and {} are not the same namespace: a drive was replaced meanwhile; try again",
+            path.display(),
+            devices.block.display()
+        )));
+    }
+    let pages = identify_all(&file, nsid).map_err(|error| explain_identify(path, &error))?;
+    let refuse = |why| OpenError::new(format!("{} cannot be exported: {why}", path.display()));
+    let identified = Identified::parse(&pages).map_err(refuse)?;
+    if identified.write_protected && !claim.read_only {
+        return Err(OpenError::new(format!(
+            "{} is write protected: export it read-only, or take the protection away by `nvme \
+             set-feature --feature-id=0x84 --value=0`",
+            path.display()
+        )));
+    }
+    Ok(Opened {
+        file: OpenFile::new(file, Some(claimed), place),
+        nsid,
+        identified,
+    })
+}
+
+/// The size as it is now: (blocks, shift). Blocks as long as the drive takes.
+pub(super) fn measure(file: &File, nsid: u32) -> io::Result<(u64, u32)> {
+    let page = identify(file, nsid, identify::NAMESPACE)?;
+    identify::layout(&page).map_err(io::Error::other)
+}
+
+/// `ng0n1` has the block device `nvme0n1` beside it.
+fn find(path: &Path) -> Result<Devices, OpenError> {
+    let none = |why: &str| {
+        OpenError::new(format!(
+            "{} {why}: export a namespace of an NVMe drive as /dev/ng0n1 (`nvme list -v` shows \
+             all), or its block device",
+            path.display()
+        ))
+    };
+    let device = sysfs(path).ok_or_else(|| none("is no namespace of an NVMe drive"))?;
+    let name = device.file_name().and_then(|name| name.to_str());
+    let rest = name.and_then(|name| name.strip_prefix("ng"));
+    let block = format!("nvme{}", rest.ok_or_else(|| none("has an unknown name"))?);
+    let block_sysfs = PathBuf::from("/sys/class/block").join(&block);
+    if !block_sysfs.exists() {
+        return Err(none(
+            "has no block device, by which Cairn sees that nothing else uses it: Linux makes none \
+             for formats and command sets that it does not know",
+        ));
+    }
+    let beside = fs::canonicalize(path).map_err(|error| cannot(path, &error))?;
+    Ok(Devices {
+        block: beside.with_file_name(block),
+        block_sysfs,
+    })
+}
+
+/// The number of the block device, which the one in /dev must have.
+fn block_number(path: &Path, devices: &Devices) -> Result<u64, OpenError> {
+    let metadata = fs::metadata(&devices.block).map_err(|error| {
+        OpenError::new(format!(
+            "{} is the block device of {}, by which Cairn sees that nothing else uses it: {error}: \
+             make it visible (in a container, both devices)",
+            devices.block.display(),
+            path.display()
+        ))
+    })?;
+    let number = metadata.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    let expected = fs::read_to_string(devices.block_sysfs.join("dev")).unwrap_or_default();
+    if !metadata.file_type().is_block_device() || expected.trim() != format!("{major}:{minor}") {
+        return Err(OpenError::new(format!(
+            "{} is not the block device of {}: it is device {major}:{minor}, and {} was expected",
+            devices.block.display(),
+            path.display(),
+            expected.trim()
+        )));
+    }
+    Ok(number)
+}
+
+/// Names who uses the drive, where the system says so.
+fn check_holders(path: &Path, devices: &Devices) -> Result<(), OpenError> {
+    let holders = fs::read_dir(devices.block_sysfs.join("holders"));
+    let holders: Vec<String> = holders
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.file_name().to_string_lossy().into_owned())
+        .collect();
+    if holders.is_empty() {
+        return Ok(());
+    }
+    Err(OpenError::new(format!(
+        "{} is in use: {} is part of {}; `lsblk {}` shows more",
+        path.display(),
+        devices.block.display(),
+        holders.join(", "),
+        devices.block.display()
+    )))
+}
+
+fn cannot(path: &Path, error: &io::Error) -> OpenError {
+    OpenError::new(format!("cannot export {}: {error}", path.display()))
+}
+
+fn explain_identify(path: &Path, error: &io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
+            "no permission to send commands to {}: run as root, or with CAP_SYS_ADMIN",
+            path.display()
+        )),
+        _ => OpenError::new(format!(
+            "{} does not say what it is: {error}: look at it by `nvme id-ns`",
+            path.display()
+        )),
+    }
+}
+
+fn nsid(file: &File) -> io::Result<u32> {
+    // SAFETY: the request takes no argument.
+    let nsid = unsafe { libc::ioctl(file.as_raw_fd(), GET_NSID) };
+    u32::try_from(nsid).map_err(|_| io::Error::last_os_error())
+}
+
+fn nsid_differs(expected: u32, block: &File) -> bool {
+    nsid(block).map_or(true, |nsid| nsid != expected)
+}
+
+fn identify_all(file: &File, nsid: u32) -> io::Result<Pages> {
+    Ok(Pages {
+        controller: identify(file, 0, identify::CONTROLLER)?,
+        namespace: identify(file, nsid, identify::NAMESPACE)?,
+        descriptors: optional(identify(file, nsid, identify::DESCRIPTORS))?,
+        limits: optional(identify(file, 0, identify::CONTROLLER_NVM))?,
+    })
+}
+
+/// What a drive may not have. Without it, its names or its command set would be others to a
+/// process that is not allowed to ask.
+fn optional(page: io::Result<Box<Page>>) -> io::Result<Option<Box<Page>>> {
+    match page {
+        Ok(page) => Ok(Some(page)),
+        Err(error) if error.raw_os_error().is_none() => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// Asks the drive, and blocks until it has answered.
+fn identify(file: &File, nsid: u32, cns: u8) -> io::Result<Box<Page>> {
+    let mut page = Box::new([0; PAGE]);
+    let addr = page.as_mut_ptr() as u64;
+    let mut command = Command::identify(nsid, cns).encode(addr, PAGE as u32);
+    // SAFETY: the kernel reads and writes the command, and writes as many bytes as it says to the
+    // page; both live on until the call returns.
+    let status = unsafe { libc::ioctl(file.as_raw_fd(), ADMIN_CMD, command.as_mut_ptr()) };
+    match status {
+        0 => Ok(page),
+        1.. => Err(io::Error::other(format!(
+            "Identify ended with status {status:#x}"
+        ))),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

@@ -1,0 +1,216 @@
+//! Commands for NVMe drives, as Linux takes them past its block layer (`linux/nvme_ioctl.h`).
+
+/// `NVME_URING_CMD_IO`: `_IOWR('N', 0x80, struct nvme_uring_cmd)`.
+pub(crate) const URING_CMD_IO: u32 = 0xc048_4e80;
+
+/// `NVME_IOCTL_ADMIN_CMD`: `_IOWR('N', 0x41, struct nvme_passthru_cmd)`.
+pub(crate) const ADMIN_CMD: libc::c_ulong = 0xc048_4e41;
+
+/// `NVME_IOCTL_ID`: `_IO('N', 0x40)`, which returns the NSID.
+pub(crate) const GET_NSID: libc::c_ulong = 0x4e40;
+
+/// Bytes of `struct nvme_uring_cmd`, and of `struct nvme_passthru_cmd`.
+pub(crate) const COMMAND_BYTES: usize = 72;
+
+/// Bytes of a range of Dataset Management.
+pub(crate) const RANGE_BYTES: usize = 16;
+
+/// Most blocks of a command: NLB has 16 bits and is 0-based.
+pub(crate) const BLOCKS_MAX: u32 = 1 << 16;
+
+/// A status of a drive as the number of an error: past all numbers of the system.
+pub(crate) const STATUS: i32 = 1 << 16;
+
+/// Opcodes (NVM, figure 16; Base, figure 138).
+const FLUSH: u8 = 0x00;
+const WRITE: u8 = 0x01;
+const READ: u8 = 0x02;
+const WRITE_ZEROES: u8 = 0x08;
+const DATASET_MANAGEMENT: u8 = 0x09;
+const VERIFY: u8 = 0x0c;
+const IDENTIFY: u8 = 0x06;
+
+/// In dword 12: done only when on stable storage.
+const FUA: u32 = 1 << 30;
+
+/// In dword 12 of Write Zeroes: deallocate.
+const DEAC: u32 = 1 << 25;
+
+/// In dword 11 of Dataset Management: deallocate.
+const DEALLOCATE: u32 = 1 << 2;
+
+/// Blocks of a namespace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Blocks {
+    /// The first.
+    pub(crate) first: u64,
+    /// How many: 1 up to [`BLOCKS_MAX`], or more in a range.
+    pub(crate) count: u32,
+}
+
+/// A command, without its data.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Command {
+    opcode: u8,
+    nsid: u32,
+    /// Dwords 10 to 12; the others are 0.
+    dwords: [u32; 3],
+}
+
+impl Command {
+    pub(crate) fn flush(nsid: u32) -> Self {
+        Self {
+            opcode: FLUSH,
+            nsid,
+            dwords: [0; 3],
+        }
+    }
+
+    pub(crate) fn read(nsid: u32, blocks: Blocks) -> Self {
+        Self::on_blocks(READ, nsid, blocks, 0)
+    }
+
+    pub(crate) fn write(nsid: u32, blocks: Blocks, durable: bool) -> Self {
+        Self::on_blocks(WRITE, nsid, blocks, fua(durable))
+    }
+
+    pub(crate) fn write_zeroes(nsid: u32, blocks: Blocks, deallocate: bool, durable: bool) -> Self {
+        let deallocate = if deallocate { DEAC } else { 0 };
+        Self::on_blocks(WRITE_ZEROES, nsid, blocks, fua(durable) | deallocate)
+    }
+
+    pub(crate) fn verify(nsid: u32, blocks: Blocks) -> Self {
+        Self::on_blocks(VERIFY, nsid, blocks, 0)
+    }
+
+    /// Its data is one range.
+    pub(crate) fn deallocate(nsid: u32) -> Self {
+        Self {
+            opcode: DATASET_MANAGEMENT,
+            nsid,
+            dwords: [0, DEALLOCATE, 0],
+        }
+    }
+
+    /// Its data are the 4096 bytes that the drive returns.
+    pub(crate) fn identify(nsid: u32, cns: u8) -> Self {
+        Self {
+            opcode: IDENTIFY,
+            nsid,
+            dwords: [cns.into(), 0, 0],
+        }
+    }
+
+    fn on_blocks(opcode: u8, nsid: u32, blocks: Blocks, flags: u32) -> Self {
+        assert!((1..=BLOCKS_MAX).contains(&blocks.count), "{blocks:?}");
+        let (low, high) = (blocks.first as u32, (blocks.first >> 32) as u32);
+        Self {
+            opcode,
+            nsid,
+            dwords: [low, high, (blocks.count - 1) | flags],
+        }
+    }
+
+    /// `struct nvme_uring_cmd`, or `nvme_passthru_cmd`, with its data at that address.
+    pub(crate) fn encode(&self, addr: u64, length: u32) -> [u8; COMMAND_BYTES] {
+        let mut bytes = [0; COMMAND_BYTES];
+        bytes[0] = self.opcode;
+        bytes[4..8].copy_from_slice(&self.nsid.to_ne_bytes());
+        bytes[24..32].copy_from_slice(&addr.to_ne_bytes());
+        bytes[36..40].copy_from_slice(&length.to_ne_bytes());
+        for (place, dword) in bytes[40..52].chunks_exact_mut(4).zip(self.dwords) {
+            place.copy_from_slice(&dword.to_ne_bytes());
+        }
+        bytes
+    }
+}
+
+fn fua(durable: bool) -> u32 {
+    if durable { FUA } else { 0 }
+}
+
+/// A range of Dataset Management, without attributes.
+pub(crate) fn range(blocks: Blocks) -> [u8; RANGE_BYTES] {
+    let mut bytes = [0; RANGE_BYTES];
+    bytes[4..8].copy_from_slice(&blocks.count.to_le_bytes());
+    bytes[8..].copy_from_slice(&blocks.first.to_le_bytes());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BLOCKS: Blocks = Blocks {
+        first: 0x0102_0304_0506_0708,
+        count: 0x1_0000,
+    };
+
+    /// By the offsets of `struct nvme_uring_cmd`: opcode 0, nsid 4, addr 24, data_len 36, cdw10 40.
+    fn golden(opcode: u8, nsid: u8, dwords: [[u8; 4]; 3]) -> [u8; COMMAND_BYTES] {
+        let mut bytes = [0; COMMAND_BYTES];
+        (bytes[0], bytes[4]) = (opcode, nsid);
+        bytes[24..32].copy_from_slice(&[0x00, 0x10, 0xff, 0xee, 0xdd, 0x7f, 0, 0]);
+        bytes[36..40].copy_from_slice(&[0x00, 0x00, 0x02, 0x00]);
+        bytes[40..52].copy_from_slice(dwords.as_flattened());
+        bytes
+    }
+
+    /// The numbers of the kernel's header, computed as `_IOWR` does: direction, size, type, number.
+    #[test]
+    fn requests_have_the_numbers_of_the_header() {
+        let iowr =
+            |number: u64| 3 << 30 | (COMMAND_BYTES as u64) << 16 | u64::from(b'N') << 8 | number;
+        assert_eq!(u64::from(URING_CMD_IO), iowr(0x80));
+        assert_eq!(ADMIN_CMD, iowr(0x41));
+        assert_eq!(GET_NSID, u64::from(b'N') << 8 | 0x40);
+    }
+
+    #[test]
+    #[cfg(target_endian = "little")]
+    fn commands_are_the_bytes_that_the_kernel_takes() {
+        let first = [[8, 7, 6, 5], [4, 3, 2, 1]];
+        let blocks = |flags: u8| [first[0], first[1], [0xff, 0xff, 0, flags]];
+        let none = [[0; 4]; 3];
+        let cases = [
+            (Command::flush(3), golden(0x00, 3, none)),
+            (Command::read(3, BLOCKS), golden(0x02, 3, blocks(0))),
+            (Command::write(3, BLOCKS, false), golden(0x01, 3, blocks(0))),
+            (
+                Command::write(3, BLOCKS, true),
+                golden(0x01, 3, blocks(0x40)),
+            ),
+            (Command::verify(3, BLOCKS), golden(0x0c, 3, blocks(0))),
+            (
+                Command::write_zeroes(3, BLOCKS, false, false),
+                golden(0x08, 3, blocks(0)),
+            ),
+            (
+                Command::write_zeroes(3, BLOCKS, true, true),
+                golden(0x08, 3, blocks(0x42)),
+            ),
+            (
+                Command::deallocate(3),
+                golden(0x09, 3, [[0; 4], [4, 0, 0, 0], [0; 4]]),
+            ),
+            (
+                Command::identify(3, 3),
+                golden(0x06, 3, [[3, 0, 0, 0], [0; 4], [0; 4]]),
+            ),
+        ];
+        for (command, expected) in cases {
+            let encoded = command.encode(0x0000_7fdd_eeff_1000, 0x2_0000);
+            assert_eq!(encoded, expected, "{command:?}");
+        }
+    }
+
+    #[test]
+    fn a_range_is_attributes_length_and_start() {
+        let bytes = range(Blocks {
+            first: 0x0102_0304_0506_0708,
+            count: 0x1122_3344,
+        });
+        let expected = [0, 0, 0, 0, 0x44, 0x33, 0x22, 0x11, 8, 7, 6, 5, 4, 3, 2, 1];
+        assert_eq!(bytes, expected);
+    }
+}

@@ -1,0 +1,130 @@
+#!/bin/bash
+# NVMe drives past the block layer: every command, verified I/O, the drive's own errors, a drive that is pulled out.
+# vm: programs=cairn-target tests=cairn-disk nvme=512,4096,metadata,zoned,read-only timeout=240
+#
+# The drive is QEMU's, with a namespace for each kind. Target and host are one machine: a host that
+# sees a namespace of the same names twice refuses the second, so those that it connects to have a
+# uuid of their own.
+
+UUID_OF_1=11111111-1111-4111-8111-111111111111
+UUID_OF_2=22222222-2222-4222-8222-222222222222
+UUID_OF_5=55555555-5555-4555-8555-555555555555
+
+# nvme_status COMMAND...: the status field that the controller answered, 0 for success.
+nvme_status() {
+    local said
+    if said=$(nvme "$@" 2>&1); then
+        echo 0
+    else
+        said=$(grep -oE '\(0x[0-9a-f]+\)' <<< "$said" | tail -n 1 | tr -d '()')
+        printf '0x%x\n' $((${said:-0xffff} & 0x7ff))
+    fi
+}
+
+# refused PATH WORDS: it is not exported, and the log says why.
+refused() {
+    write_config /tmp/refused.toml "1 $1"
+    cairn-target check /tmp/refused.toml > /tmp/refused.log 2>&1 || true
+    assert_contains "why $1 is refused" "$2" "$(cat /tmp/refused.log)"
+}
+
+# name_of NSID: 0n1, of /dev/ng0n1 and /dev/nvme0n1. The kernel counts them as it finds them.
+name_of() {
+    local dir
+    for dir in /sys/block/nvme0n*; do
+        if [ "$(cat "$dir/nsid" 2>/dev/null)" = "$1" ] && [ -e "/dev/ng${dir##*/nvme}" ]; then
+            echo "${dir##*/nvme}"
+            return 0
+        fi
+    done
+    return 1
+}
+all_named() { name_of 1 && name_of 2 && name_of 3 && name_of 4 && name_of 5; } > /dev/null
+drive_gone() { ! name_of 1; }
+
+step "A drive of five namespaces"
+modprobe nvme
+wait_for 20 "its devices" all_named
+show nvme list
+one=$(name_of 1)
+two=$(name_of 2)
+five=$(name_of 5)
+
+step "The conformance suite of backends"
+show env CAIRN_TEST_DRIVES="/dev/ng$one,/dev/ng$two" cairn-disk-tests --ignored --exact \
+    backend::conformance::drives::drives_past_the_block_layer
+
+step "What cannot be exported, or is in use, is refused with a reason"
+refused "/dev/ng$(name_of 3)" "8 bytes of metadata"
+refused "/dev/ng$(name_of 4)" "zoned"
+refused /dev/nvme0 "no file or block device"
+mkfs.ext4 -q -F "/dev/nvme$two"
+mkdir -p /mnt/mounted
+mount "/dev/nvme$two" /mnt/mounted
+refused "/dev/ng$two" "is in use"
+umount /mnt/mounted
+modprobe dm_mod
+dmsetup create holder --noudevsync --table "0 8192 linear /dev/nvme$two 0"
+refused "/dev/ng$two" "is part of dm-"
+dmsetup remove --noudevsync holder
+
+step "Exported: the drive's limits and promises are the namespace's"
+setup_rxe
+write_config /tmp/cairn.toml "1 /dev/ng$one uuid=\"$UUID_OF_1\"" "2 /dev/ng$two uuid=\"$UUID_OF_2\"" \
+    "5 /dev/ng$five uuid=\"$UUID_OF_5\""
+start_target_from /tmp/cairn.toml
+mark_kernel_log
+connect_and_wait 1 2 5
+small=$(namespace_device 1)
+large=$(namespace_device 2)
+broken=$(namespace_device 5)
+assert_eq "bytes of a block" 512 "$(cat "/sys/block/${small##*/}/queue/logical_block_size")"
+assert_eq "bytes of a block" 4096 "$(cat "/sys/block/${large##*/}/queue/logical_block_size")"
+for field in nsze npwg npdg nows; do
+    assert_eq "$field" "$(nvme id-ns /dev/nvme0 -n 2 -o json | jq ".$field")" \
+        "$(nvme id-ns "$large" -o json | jq ".$field")"
+done
+assert_fails "a mount of an exported drive" mount "/dev/nvme$two" /mnt/mounted
+
+step "Verified I/O, also of more than the drive moves in a command"
+verified_fio small-4k "$small" --rw=randrw --bs=4k --iodepth=32 --size=8m
+verified_fio small-mixed "$small" --rw=randrw --bsrange=512-512k --bs_unaligned=0 --iodepth=8 --size=8m
+verified_fio large-4k "$large" --rw=randrw --bs=4k --iodepth=64 --size=8m --fsync=32
+blkdiscard -f -z -o 65536 -l 1048576 "$large"
+assert_eq "what was zeroed" "$(head -c 1048576 /dev/zero | sha256sum)" \
+    "$(dd if="$large" bs=65536 skip=1 count=16 iflag=direct status=none | sha256sum)"
+blkdiscard -f -o 65536 -l 1048576 "$large"
+say "ok: blkdiscard"
+head -c 4096 /dev/urandom > /tmp/pattern
+assert_eq "verify" 0 "$(nvme_status verify "$large" -s 0 -c 255)"
+assert_eq "write with force unit access" 0 \
+    "$(nvme_status write "$large" -s 0 -c 0 -z 4096 -d /tmp/pattern --force-unit-access)"
+assert_eq "compare" 0 "$(nvme_status compare "$large" -s 0 -c 0 -z 4096 -d /tmp/pattern)"
+
+step "A namespace whose writes fail: the host gets the drive's status"
+assert_eq "a read" 0 "$(nvme_status read "$broken" -s 0 -c 0 -z 4096 -d /tmp/read)"
+# Write Fault: so says the drive, as its own log line shows.
+assert_eq "a write" 0x280 "$(nvme_status write "$broken" -s 0 -c 0 -z 4096 -d /tmp/pattern)"
+assert_contains "the target's log" "the drive's status" "$(cat "$TARGET_LOG")"
+
+step "The drive is pulled out: its I/O fails, and the target lives on"
+pci=$(readlink -f /sys/class/nvme/nvme0/device)
+timeout 60 fio --name=pulled --filename="$small" --ioengine=libaio --direct=1 --rw=randwrite --bs=4k \
+    --iodepth=4 --size=8m --time_based --runtime=30 --eta=never --output="$OUT/fio-pulled.log" &
+PULLED=$!
+sleep 2
+echo 1 > "$pci/remove"
+wait_for 20 "the drive to go" drive_gone
+assert_target_alive
+nvme_disconnect
+wait "$PULLED" && fail "no write has failed"
+say "ok: writes have failed: $(count_in_target_log 'the disk failed a command') lines in the log"
+stop_target
+
+step "It is back, and keeps its names where none are configured"
+echo 1 > /sys/bus/pci/rescan
+wait_for 20 "the drive" all_named
+write_config /tmp/cairn.toml "1 /dev/ng$(name_of 1)"
+start_target_from /tmp/cairn.toml
+assert_contains "the drive's UUID" 00000000-0000-4000-8000-000000000001 "$(grep 'namespace exported' "$TARGET_LOG" | tail -n 1)"
+stop_target
