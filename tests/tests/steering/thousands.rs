@@ -137,7 +137,7 @@ fn what_there_is_no_room_for_is_refused_when_it_is_configured() {
     let said = refused(&short);
     assert!(said.contains("mdts = \"64KiB\""), "{said}");
 
-    let mut memory = whole.clone();
+    let mut memory = whole;
     for subsystem in 0..2 {
         writeln!(memory, "[[subsystem]]\nnqn = \"{OTHER}{subsystem}\"").unwrap();
         (1..=3073).for_each(|nsid| put(&mut memory, nsid, "mem:64KiB"));
