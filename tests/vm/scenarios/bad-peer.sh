@@ -9,18 +9,19 @@ warnings() { count_in_target_log 'WARN|ERROR'; }
 
 step "A target, and a well-behaved host with verified I/O"
 setup_rxe
-start_target --export "$(make_backing_file disk 128M)" --export mem:64M
+# One namespace for each of the processes below: a bystander reads what it wrote.
+start_target --export "$(make_backing_file disk 128M)" --export mem:64M --export mem:64M
 mark_kernel_log
-connect_and_wait 1 2
+connect_and_wait 1 2 3
 # At a rate, so that most of the emulated processor is left for the peers.
 start_verified_io "$(namespace_device 1)" --rate_iops=200,200
 
 # One after the other, in one process each: an emulated processor takes two seconds to start it.
-# Their results are in bad-peer-NAME.log.
+# bad_peers NAME NSID CASE...: their results are in bad-peer-NAME.log.
 bad_peers() {
-    local name=$1
-    shift
-    cairn-bad-peer --addr "$FABRIC_ADDR" --port "$PORT" --nqn "$NQN" --nsid 2 \
+    local name=$1 nsid=$2
+    shift 2
+    cairn-bad-peer --addr "$FABRIC_ADDR" --port "$PORT" --nqn "$NQN" --nsid "$nsid" \
         --random-capsules "$RANDOM_CAPSULES" "$@" > "$OUT/bad-peer-$name.log" 2>&1
 }
 
@@ -33,7 +34,7 @@ assert_ge "cases" "${#cases[@]}" 8
 before=$(warnings)
 # These two wait for the target's deadlines most of their time: beside the others.
 slow=(stops_reading half_open)
-bad_peers slow "${slow[@]}" &
+bad_peers slow 3 "${slow[@]}" &
 slow_peers=$!
 quick=()
 for case in "${cases[@]}"; do
@@ -41,7 +42,7 @@ for case in "${cases[@]}"; do
 done
 assert_eq "cases beside each other" "${#cases[@]}" $((${#quick[@]} + ${#slow[@]}))
 failed=
-bad_peers quick "${quick[@]}" || failed=quick
+bad_peers quick 2 "${quick[@]}" || failed=quick
 wait "$slow_peers" || failed=slow
 show cat "$OUT/bad-peer-quick.log" "$OUT/bad-peer-slow.log"
 [ -z "$failed" ] || fail "a case among the $failed ones did not end as it should"
