@@ -25,6 +25,9 @@ pub const LISTENERS_MAX: usize = 64;
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// The highest NSID, and so the most namespaces, of a subsystem (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
+/// Namespaces of memory (`mem:`) at most: each registers a memory region with each device, and RoCE in user
+/// space has room for 8,192, some of which the reactors need.
+pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 /// Hosts that one subsystem, or one namespace, may list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 /// Groups of hosts of one target.

@@ -304,7 +304,7 @@ pub(crate) struct HostTable {
 #[schemars(extend("required" = ["nsid", "export"]))]
 pub(crate) struct NamespaceTable {
     /// Its number, as hosts see it. Required.
-    #[schemars(range(min = 1, max = 1024))]
+    #[schemars(range(min = 1, max = 10_240))]
     pub(crate) nsid: Option<i64>,
     /// What the control socket calls the disk.
     pub(crate) name: Option<String>,

@@ -20,6 +20,8 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use nvme_proto::limits::namespaces_within;
+
 use crate::config::{Config, ControlSocket};
 use crate::document::Document;
 use crate::file::File;
@@ -54,7 +56,8 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let referrals = referral::check(check, &root.key("referral"), &file.referral);
     let mut groups = Groups::check(check, &root.key("host_group"), &file.host_group);
     let place = root.key("subsystem");
-    let subsystems = subsystem::check(check, &place, &file.subsystem, &mut groups);
+    let nsid_max = namespaces_within(target.max_transfer_bytes);
+    let subsystems = subsystem::check(check, &place, &file.subsystem, nsid_max, &mut groups);
     Config {
         target,
         metrics,

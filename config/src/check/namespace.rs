@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::hosts::Groups;
 use super::{Check, rbd};
-use crate::config::{Access, Backing, BlockSize, NSID_MAX, Namespace};
+use crate::config::{Access, Backing, BlockSize, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace};
 use crate::file::{NamespaceTable, SubsystemTable};
 use crate::place::Place;
 use crate::size;
@@ -42,6 +42,47 @@ pub(super) fn check(
     });
     namespaces.sort_by_key(|namespace| namespace.nsid);
     namespaces
+}
+
+/// What hosts and devices have no room for. `nsid_max`: as long as transfers are.
+pub(super) fn check_limits(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[SubsystemTable],
+    nsid_max: u32,
+) {
+    let mut memory = 0;
+    for (index, subsystem) in tables.iter().enumerate() {
+        let below = place.index(index).key("namespace");
+        for (index, namespace) in subsystem.namespace.iter().enumerate() {
+            let at = below.index(index);
+            let too_high = i64::from(nsid_max) + 1..=i64::from(NSID_MAX);
+            if let Some(nsid) = namespace.nsid.filter(|nsid| too_high.contains(nsid)) {
+                check
+                    .wrong(
+                        &at.key("nsid"),
+                        format!("{nsid} requires longer transfers than mdts allows"),
+                    )
+                    .help(format!(
+                        "set mdts = \"64KiB\" or more in [target], or write a number from 1 to {nsid_max}"
+                    ));
+            }
+            let export = namespace.export.as_deref().unwrap_or_default();
+            let is_memory = export.starts_with(MEMORY_PREFIX);
+            memory += usize::from(is_memory);
+            if is_memory && memory == MEMORY_NAMESPACES_MAX + 1 {
+                check
+                    .wrong(
+                        &at.key("export"),
+                        format!(
+                            "this is namespace {memory} of memory, and at most \
+                             {MEMORY_NAMESPACES_MAX} can be: each registers a region with the RDMA device"
+                        ),
+                    )
+                    .help("export files of /dev/shm, which register none, or null disks");
+            }
+        }
+    }
 }
 
 /// Two namespaces that write to one disk would undo each other's work.

@@ -21,6 +21,7 @@ pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[SubsystemTable],
+    nsid_max: u32,
     groups: &mut Groups,
 ) -> Vec<Subsystem> {
     check.count(place, tables.len(), SUBSYSTEMS_MAX);
@@ -44,6 +45,7 @@ pub(super) fn check(
         }
     }
     namespace::check_disks(check, place, tables);
+    namespace::check_limits(check, place, tables, nsid_max);
     subsystems.into_iter().flatten().collect()
 }
 

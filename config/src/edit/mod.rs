@@ -3,6 +3,7 @@
 mod groups;
 mod hosts;
 
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;
@@ -166,7 +167,7 @@ impl Draft {
     /// Its subsystem is not in the file, or its NSID is taken.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
         let subsystem = self.subsystem(nqn)?;
-        let taken: Vec<i64> = tables(subsystem, "namespace")
+        let taken: HashSet<i64> = tables(subsystem, "namespace")
             .filter_map(|table| table.get("nsid")?.as_integer())
             .collect();
         let nsid = match new.nsid {

@@ -62,7 +62,7 @@ fn what_cannot_be_had_changes_nothing() {
         ),
         (
             "cairn_namespace_add",
-            json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 9999}),
+            json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 99999}),
             INVALID_PARAMS,
         ),
         (

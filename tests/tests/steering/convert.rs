@@ -87,7 +87,7 @@ fn saved_by_nvmetcli() -> Value {
                         },
                     },
                     {"enable": 0, "nsid": 3, "device": {"path": "/dev/off"}},
-                    {"enable": 1, "nsid": 5000, "device": {"path": "/dev/far"}},
+                    {"enable": 1, "nsid": 50000, "device": {"path": "/dev/far"}},
                 ],
                 "nqn": "nqn.2024-01.com.example:disks",
             },
@@ -145,7 +145,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         "inline_data_size",
         "qid_max",
         "namespace 3 of nqn.2024-01.com.example:disks is left out: it is not enabled",
-        "namespace 5000 of nqn.2024-01.com.example:disks is left out",
+        "namespace 50000 of nqn.2024-01.com.example:disks is left out",
         "namespace 2 of nqn.2024-01.com.example:disks: block_size is 4096",
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
