@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use uuid::Uuid;
 
-use super::subsystem::host_names;
+use super::hosts::Groups;
 use super::{Check, rbd};
 use crate::config::{Access, Backing, BlockSize, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace};
 use crate::file::{NamespaceTable, SubsystemTable};
@@ -24,11 +24,12 @@ pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[NamespaceTable],
+    groups: &mut Groups,
 ) -> Vec<Namespace> {
     let mut namespaces: Vec<Namespace> = tables
         .iter()
         .enumerate()
-        .filter_map(|(index, table)| namespace(check, &place.index(index), table))
+        .filter_map(|(index, table)| namespace(check, &place.index(index), table, groups))
         .collect();
     unique(check, place, tables, "nsid", |table| {
         table.nsid.map(|nsid| nsid.to_string())
@@ -120,7 +121,12 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
     }
 }
 
-fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Option<Namespace> {
+fn namespace(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &NamespaceTable,
+    groups: &mut Groups,
+) -> Option<Namespace> {
     let nsid = nsid(check, place, table.nsid);
     let block_size = block_size(check, place, table.block_size);
     let backing = backing(check, place, table, block_size);
@@ -134,7 +140,7 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
     );
     let shared = shared(check, place, table);
     let name = name(check, place, table.name.as_deref());
-    let hosts = hosts(check, place, table.hosts.as_deref());
+    let hosts = hosts(check, place, table.hosts.as_deref(), groups);
     let nsid = nsid?;
     Some(Namespace {
         nsid,
@@ -151,10 +157,15 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
 }
 
 /// No list is every host; an empty one is none, which a host may be added to later.
-fn hosts(check: &mut Check<'_>, place: &Place, names: Option<&[String]>) -> Access {
+fn hosts(
+    check: &mut Check<'_>,
+    place: &Place,
+    names: Option<&[String]>,
+    groups: &mut Groups,
+) -> Access {
     let place = place.key("hosts");
     names.map_or(Access::AnyHost, |names| {
-        Access::Hosts(host_names(check, &place, names))
+        Access::Hosts(groups.list(check, &place, names))
     })
 }
 
