@@ -1,6 +1,6 @@
 #!/bin/bash
 # A machine with a target is suspended for longer than KATO while another target takes over the disk: nothing stale lands when it wakes.
-# vm: programs=cairn-target,cairn-initiator disk=48M network=tap timeout=420
+# vm: programs=cairn-target,cairn-initiator disk=16M network=tap timeout=420
 #
 # Target A is in this guest and serves /dev/vdb. tests/vm/beside/suspended-guest.sh has the host and
 # target B, which serves the file behind /dev/vdb. The guest suspends itself to memory (S3), as with
@@ -14,9 +14,10 @@
 # writes right after it woke, and the assertion on them ended the scenario.
 
 DISK=/dev/vdb
-KATO_S=5
-# The host's job runs for 20 s, and the rewrite takes some more. If that is not done, the guest
-# suspends itself again.
+KATO_S=8
+# The host's writes to this target wait for three times KATO, and checking and rewriting the disk takes
+# some more. If that is not done, the guest suspends itself again. Around each sleep a busy machine
+# lets CLOCK_MONOTONIC count up to two seconds, so KATO leaves room for all of them.
 ASLEEP_S=40
 SHARED=/cairn/out
 SHARES=/sys/bus/virtio/drivers/9pnet_virtio
