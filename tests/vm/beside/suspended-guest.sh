@@ -43,6 +43,7 @@ initiator bench --destroy-data --rw=write --bs=64k --iodepth=8 --size=16m --rand
 ended_well rewrite
 copy_disk "$OUT/before.img"
 touch "$OUT/rewritten"
+echo system_wakeup > "$OUT/monitor.in"
 
 step "Target A has gone on: all blocks are as written by target B"
 wait_for 240 "target A to go on" test -e "$OUT/one-has-gone-on"

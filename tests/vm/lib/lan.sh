@@ -6,6 +6,8 @@
 # machine is off, the companion's input ends, by which it knows; if the scenario failed, the companion
 # would wait for steps that never come, and is ended at once. A companion that fails fails the scenario.
 # When this process ends, the kernel ends all the others.
+#
+# The companion gives the machine orders of its monitor (as system_wakeup) by $OUT/monitor.in.
 
 set -Eeuo pipefail
 
@@ -35,7 +37,9 @@ until [ -e "$OUT/beside-ready" ]; do
     sleep 0.1
 done
 
-"$@" 3>&- || true
+rm -f "$OUT/monitor.in" "$OUT/monitor.out"
+mkfifo "$OUT/monitor.in" "$OUT/monitor.out"
+"$@" -chardev "pipe,id=monitor,path=$OUT/monitor" -mon chardev=monitor 3>&- || true
 
 exec 3>&-
 if [ -e "$OUT/exit-code" ] && [ "$(cat "$OUT/exit-code")" != 0 ]; then
