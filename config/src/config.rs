@@ -1,5 +1,6 @@
 //! The configuration once it is known to be right.
 
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -24,8 +25,15 @@ pub const LISTENERS_MAX: usize = 64;
 pub const SUBSYSTEMS_MAX: usize = 1024;
 /// The highest NSID, and so the most namespaces, of a subsystem (NN, MNAN).
 pub const NSID_MAX: u32 = NAMESPACES_MAX;
+/// Namespaces of memory (`mem:`) at most: each registers a memory region with each device, and RoCE in user
+/// space has room for 8,192, some of which the reactors need.
+pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 /// Hosts that one subsystem, or one namespace, may list.
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
+/// Groups of hosts of one target.
+pub const HOST_GROUPS_MAX: usize = 1024;
+/// What stands before the name of a group in a list of hosts.
+pub const GROUP_PREFIX: char = '@';
 /// Addresses and prefixes that one listener may list.
 pub const ALLOWED_ADDRESSES_MAX: usize = 1024;
 /// Referrals of one target.
@@ -52,6 +60,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Other discovery services, which hosts are referred to: no two alike.
     pub referrals: Vec<Referral>,
+    /// Groups of hosts, by name: no two alike.
+    pub host_groups: Vec<HostGroup>,
     /// What hosts connect to: no two with one NQN.
     pub subsystems: Vec<Subsystem>,
 }
@@ -204,6 +214,15 @@ pub struct Referral {
     pub nqn: Nqn,
 }
 
+/// Hosts that lists name together.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HostGroup {
+    /// Its name, without [`GROUP_PREFIX`].
+    pub name: Arc<str>,
+    /// Who is in it.
+    pub hosts: Arc<BTreeSet<Nqn>>,
+}
+
 /// What hosts connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Subsystem {
@@ -229,7 +248,17 @@ pub enum Access {
     /// Every host.
     AnyHost,
     /// These.
-    Hosts(Vec<Nqn>),
+    Hosts(HostList),
+}
+
+/// A list of hosts.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct HostList {
+    /// All of them. Equal lists share one set: a thousand namespaces may have the same
+    /// thousands of hosts.
+    pub hosts: Arc<BTreeSet<Nqn>>,
+    /// Names of the groups whose hosts are among them.
+    pub groups: Vec<Arc<str>>,
 }
 
 /// How the hosts of a subsystem authenticate (DH-HMAC-CHAP).
@@ -328,6 +357,61 @@ pub enum BlockSize {
     B4096,
 }
 
+impl Config {
+    /// Takes sets of hosts from `former` where they are equal: what keeps those, and what
+    /// is new, then share them.
+    pub fn share_hosts(&mut self, former: &Self) {
+        // A set that many have is compared once.
+        let mut seen = HashSet::new();
+        let sets = former.host_sets();
+        let sets: HashSet<_> = sets
+            .filter(|set| seen.insert(Arc::as_ptr(set)))
+            .cloned()
+            .collect();
+        let mut known = HashMap::new();
+        for set in self.host_sets_mut() {
+            let shared = known
+                .entry(Arc::as_ptr(set))
+                .or_insert_with(|| sets.get(set).unwrap_or(set).clone());
+            *set = Arc::clone(shared);
+        }
+    }
+
+    fn host_sets(&self) -> impl Iterator<Item = &Arc<BTreeSet<Nqn>>> {
+        let of_subsystems = self.subsystems.iter().flat_map(|subsystem| {
+            let namespaces = subsystem.namespaces.iter();
+            let of_namespaces = namespaces.filter_map(|one| one.hosts.list());
+            of_namespaces.chain(subsystem.access.list())
+        });
+        let of_groups = self.host_groups.iter().map(|group| &group.hosts);
+        of_groups.chain(of_subsystems.map(|list| &list.hosts))
+    }
+
+    fn host_sets_mut(&mut self) -> impl Iterator<Item = &mut Arc<BTreeSet<Nqn>>> {
+        let of_subsystems = self.subsystems.iter_mut().flat_map(|subsystem| {
+            let namespaces = subsystem.namespaces.iter_mut().map(|one| &mut one.hosts);
+            namespaces.chain([&mut subsystem.access])
+        });
+        let of_subsystems = of_subsystems.filter_map(|access| match access {
+            Access::AnyHost => None,
+            Access::Hosts(list) => Some(&mut list.hosts),
+        });
+        let of_groups = self.host_groups.iter_mut().map(|group| &mut group.hosts);
+        of_groups.chain(of_subsystems)
+    }
+}
+
+impl HostList {
+    /// The hosts that are in none of its groups.
+    pub fn single<'a>(&'a self, groups: &'a [HostGroup]) -> impl Iterator<Item = &'a Nqn> {
+        let of_groups = groups.iter().filter(|one| self.groups.contains(&one.name));
+        let of_groups: Vec<&BTreeSet<Nqn>> = of_groups.map(|one| &*one.hosts).collect();
+        let is_whole = of_groups.iter().any(|all| std::ptr::eq(*all, &*self.hosts));
+        let hosts = self.hosts.iter().filter(move |_| !is_whole);
+        hosts.filter(move |host| !of_groups.iter().any(|all| all.contains(host)))
+    }
+}
+
 impl Target {
     /// MDTS as Identify Controller has it: the power of two of 4 KiB pages
     /// (NVMe Base 2.0, figure 275).
@@ -363,12 +447,21 @@ impl Listener {
 }
 
 impl Access {
+    /// The list, if not every host may.
+    #[must_use]
+    pub fn list(&self) -> Option<&HostList> {
+        match self {
+            Self::AnyHost => None,
+            Self::Hosts(list) => Some(list),
+        }
+    }
+
     /// Whether the host of this name may.
     #[must_use]
     pub fn allows(&self, host: &Nqn) -> bool {
         match self {
             Self::AnyHost => true,
-            Self::Hosts(hosts) => hosts.contains(host),
+            Self::Hosts(list) => list.hosts.contains(host),
         }
     }
 }

@@ -23,6 +23,8 @@ pub(crate) struct File {
     pub(crate) listener: Vec<ListenerTable>,
     /// Other discovery services, which hosts that ask this one are referred to.
     pub(crate) referral: Vec<ReferralTable>,
+    /// Groups of hosts, which `allowed_hosts` and `hosts` name as "@NAME".
+    pub(crate) host_group: Vec<HostGroupTable>,
     /// What hosts connect to: a name, who may use it, and its disks.
     pub(crate) subsystem: Vec<SubsystemTable>,
 }
@@ -226,6 +228,17 @@ pub(crate) struct ReferralTable {
     pub(crate) nqn: Option<String>,
 }
 
+/// A group of hosts, which `allowed_hosts` and `hosts` name as "@NAME".
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["name"]))]
+pub(crate) struct HostGroupTable {
+    /// Its name: letters, digits, "-", "_" and ".". Required.
+    pub(crate) name: Option<String>,
+    /// NQNs of its hosts.
+    pub(crate) hosts: Option<Vec<String>>,
+}
+
 /// What hosts connect to: a name, who may use it, and its disks.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields, default)]
@@ -247,7 +260,7 @@ pub(crate) struct SubsystemTable {
     /// lists who may.
     pub(crate) allow_any_host: Option<bool>,
     /// NQNs of the hosts that may connect (a Linux host has its own in
-    /// /etc/nvme/hostnqn).
+    /// /etc/nvme/hostnqn), and "@NAME" for those of a host group.
     pub(crate) allowed_hosts: Option<Vec<String>>,
     /// The key by which each host has to authenticate (DH-HMAC-CHAP) that has none of its own
     /// in `host`: the absolute path of a file that only its owner can read, or
@@ -291,7 +304,7 @@ pub(crate) struct HostTable {
 #[schemars(extend("required" = ["nsid", "export"]))]
 pub(crate) struct NamespaceTable {
     /// Its number, as hosts see it. Required.
-    #[schemars(range(min = 1, max = 1024))]
+    #[schemars(range(min = 1, max = 10_240))]
     pub(crate) nsid: Option<i64>,
     /// What the control socket calls the disk.
     pub(crate) name: Option<String>,
@@ -325,7 +338,8 @@ pub(crate) struct NamespaceTable {
     /// Its ANA group: listeners have a state for each.
     #[schemars(range(min = 1, max = 128), extend("default" = 1))]
     pub(crate) ana_group: Option<i64>,
-    /// NQNs of the hosts that see it, of those that may connect; an empty list shows it to none.
+    /// NQNs of the hosts that see it, and "@NAME" for those of a host group, of those that may
+    /// connect; an empty list shows it to none.
     /// To other hosts it does not exist. Every host of the subsystem sees it if not given.
     pub(crate) hosts: Option<Vec<String>>,
 }

@@ -59,10 +59,11 @@ use serde::Deserialize;
 pub use cairn_rbd::Spec as ImageSpec;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Authentication, Backing, BlockSize, Config,
-    Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, KeySource, Keys, LISTENERS_MAX, Listener,
-    Log, LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace,
-    POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
-    Roce, SUBSYSTEMS_MAX, Subsystem, Target,
+    Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup,
+    HostList, KeySource, Keys, LISTENERS_MAX, Listener, Log, LogFormat, MARKING_RULES_MAX,
+    METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT,
+    Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral, Roce, SUBSYSTEMS_MAX, Subsystem,
+    Target,
 };
 pub use edit::{Draft, EditError, NewListener, NewNamespace, NewSubsystem};
 pub use flags::Flags;
@@ -131,22 +132,25 @@ impl Config {
             Some(format!("{what} \"{nqn}\" is not an NQN: {why}"))
         };
         let of_subsystem = |subsystem: &Subsystem| {
-            let hosts = match &subsystem.access {
-                Access::AnyHost => &[][..],
-                Access::Hosts(hosts) => hosts,
-            };
+            let list = subsystem.access.list();
+            let hosts = list
+                .into_iter()
+                .flat_map(|list| list.single(&self.host_groups));
             let name = odd("the subsystem's name", &subsystem.nqn);
-            let hosts = hosts
-                .iter()
-                .filter_map(|host| odd("the allowed host", host));
+            let hosts = hosts.filter_map(|host| odd("the allowed host", host));
             name.into_iter().chain(hosts).collect::<Vec<_>>()
         };
+        let groups = self.host_groups.iter().flat_map(|group| {
+            let what = format!("in the host group \"{}\", the host", group.name);
+            let hosts = group.hosts.iter();
+            hosts.filter_map(move |host| odd(&what, host))
+        });
         let marked = self.marking.iter().filter_map(|rule| {
             let host = Nqn::parse(rule.scope.host_nqn.as_deref()?).ok()?;
             odd("host_nqn of a marking rule:", &host)
         });
         let subsystems = self.subsystems.iter().flat_map(of_subsystem);
-        subsystems.chain(marked).collect()
+        subsystems.chain(groups).chain(marked).collect()
     }
 
     /// What the command line alone says.

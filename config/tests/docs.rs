@@ -25,7 +25,7 @@ fn every_example_in_the_documentation_is_right() {
             count += 1;
         }
     }
-    assert_eq!(count, 7);
+    assert_eq!(count, 8);
 }
 
 /// Each key has a row in its table's section of the guide, with its default.
@@ -40,6 +40,7 @@ fn the_guide_has_every_key_and_its_default() {
         ("### `[[listener]]`", "ListenerTable"),
         ("### `[[listener.ana_group]]`", "AnaGroupTable"),
         ("### `[[referral]]`", "ReferralTable"),
+        ("### `[[host_group]]`", "HostGroupTable"),
         ("### `[[subsystem]]`", "SubsystemTable"),
         ("### `[[subsystem.host]]`", "HostTable"),
         ("### `[[subsystem.namespace]]`", "NamespaceTable"),

@@ -1,7 +1,9 @@
 //! Changes to a file by the control socket keep what they are not about.
 
+use std::sync::Arc;
+
 use cairn_config::{
-    Access, Config, Draft, EditError, Flags, NewListener, NewNamespace, NewSubsystem,
+    Access, Config, Draft, EditError, Flags, HostList, NewListener, NewNamespace, NewSubsystem,
 };
 
 const FILE: &str = r#"# Managed by the storage team.
@@ -34,6 +36,14 @@ fn parsed(draft: &Draft) -> Config {
         Ok(config) => config,
         Err(error) => panic!("{error}\nin\n{}", draft.text()),
     }
+}
+
+fn listed(hosts: &[&str]) -> Access {
+    let hosts = hosts.iter().map(|host| host.parse().unwrap());
+    Access::Hosts(HostList {
+        hosts: Arc::new(hosts.collect()),
+        groups: Vec::new(),
+    })
 }
 
 fn disk(export: &str) -> NewNamespace {
@@ -100,7 +110,10 @@ fn hosts_come_and_go() {
     assert_eq!(draft.add_host(A, h2), Ok(false));
     draft.remove_host(A, h1).unwrap();
     draft.remove_host(A, h2).unwrap();
-    assert_eq!(parsed(&draft).subsystems[0].access, Access::Hosts(vec![]));
+    assert_eq!(
+        parsed(&draft).subsystems[0].access,
+        Access::Hosts(HostList::default())
+    );
     assert!(draft.remove_host(A, h2).is_err());
     assert!(draft.add_host(B, h1).is_err());
     draft.allow_any_host(B, false).unwrap();
@@ -108,7 +121,7 @@ fn hosts_come_and_go() {
     draft.allow_any_host(A, true).unwrap();
     let config = parsed(&draft);
     assert_eq!(config.subsystems[0].access, Access::AnyHost);
-    assert!(matches!(&config.subsystems[1].access, Access::Hosts(one) if one.len() == 1));
+    assert!(matches!(&config.subsystems[1].access, Access::Hosts(one) if one.hosts.len() == 1));
 }
 
 #[test]
@@ -121,16 +134,15 @@ fn a_namespace_is_shown_to_hosts_and_hidden() {
     };
     assert_eq!(draft.add_namespace(A, &hidden), Ok(2));
     let hosts = |draft: &Draft| parsed(draft).subsystems[0].namespaces[1].hosts.clone();
-    assert_eq!(hosts(&draft), Access::Hosts(vec![]));
+    assert_eq!(hosts(&draft), listed(&[]));
     for host in [h1, h2, h2] {
         draft.show_namespace(A, 2, host, true).unwrap();
     }
-    let both = [h1, h2].map(|host| host.parse().unwrap());
-    assert_eq!(hosts(&draft), Access::Hosts(both.to_vec()));
+    assert_eq!(hosts(&draft), listed(&[h1, h2]));
     for host in [h1, h1, "nqn.2024-01.com.example:unknown"] {
         draft.show_namespace(A, 2, host, false).unwrap();
     }
-    assert_eq!(hosts(&draft), Access::Hosts(both[1..].to_vec()));
+    assert_eq!(hosts(&draft), listed(&[h2]));
     // The other is every host's, and the third is not there.
     let open = draft.show_namespace(A, 1, h1, false);
     assert!(matches!(open, Err(EditError::Exists(_))), "{open:?}");
@@ -171,6 +183,69 @@ fn a_file_can_begin_empty() {
     draft.add_namespace(A, &disk("mem:1MiB")).unwrap();
     let text = format!("[control]\nsocket = \"/run/a\"\n{}", draft.text());
     let config = Config::parse("test", &text, &Flags::default()).unwrap();
-    assert_eq!(config.subsystems[0].access, Access::Hosts(vec![]));
+    assert_eq!(
+        config.subsystems[0].access,
+        Access::Hosts(HostList::default())
+    );
     assert!(config.listeners.is_empty());
+}
+
+#[test]
+fn groups_of_hosts_come_and_go() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let [h1, h2] = ["h1", "h2"].map(|name| format!("nqn.2024-01.com.example:{name}"));
+    let both = [h1.clone(), h2.clone()];
+    assert_eq!(draft.add_to_host_group("g", &both), Ok(2));
+    assert_eq!(draft.add_to_host_group("g", &both), Ok(0));
+    let group = |draft: &Draft| parsed(draft).host_groups[0].hosts.len();
+    assert_eq!(group(&draft), 2);
+    // One that is not there keeps the other, too.
+    let stranger = [h1.clone(), "nqn.2024-01.com.example:h3".to_owned()];
+    let missing = draft.remove_from_host_group("g", &stranger);
+    assert!(matches!(missing, Err(EditError::Missing(_))), "{missing:?}");
+    assert_eq!(group(&draft), 2);
+    draft.remove_from_host_group("g", &both[..1]).unwrap();
+    assert_eq!(group(&draft), 1);
+    // A list that names the group holds it.
+    assert_eq!(draft.add_host(A, "@g"), Ok(true));
+    let access = parsed(&draft).subsystems[0].access.clone();
+    assert!(
+        both.iter()
+            .all(|host| access.allows(&host.parse().unwrap()))
+    );
+    // Who is there by the group does not leave without it.
+    let by_group = draft.remove_host(A, &h2).unwrap_err();
+    assert!(
+        by_group.to_string().contains("by the host group \"g\""),
+        "{by_group}"
+    );
+    let of_group = NewNamespace {
+        hosts: Some(vec!["@g".to_owned()]),
+        ..disk("mem:2MiB")
+    };
+    assert_eq!(draft.add_namespace(A, &of_group), Ok(2));
+    let by_group = draft.show_namespace(A, 2, &h2, false).unwrap_err();
+    assert!(
+        by_group.to_string().contains("by the host group \"g\""),
+        "{by_group}"
+    );
+    draft.show_namespace(A, 2, &h1, false).unwrap();
+    draft.remove_namespace(A, 2).unwrap();
+    let mut without = draft.clone();
+    without.remove_host_group("g").unwrap();
+    let error = Config::parse("test", &without.text(), &Flags::default()).unwrap_err();
+    assert!(
+        error
+            .to_string()
+            .contains("no host group has the name \"g\""),
+        "{error}"
+    );
+    draft.remove_host(A, "@g").unwrap();
+    draft.remove_host_group("g").unwrap();
+    assert!(parsed(&draft).host_groups.is_empty());
+    let missing = draft.remove_host_group("g");
+    assert!(matches!(missing, Err(EditError::Missing(_))), "{missing:?}");
+    let missing = draft.remove_from_host_group("g", &both);
+    assert!(matches!(missing, Err(EditError::Missing(_))), "{missing:?}");
+    assert_eq!(draft.text(), Draft::new(FILE).unwrap().text());
 }

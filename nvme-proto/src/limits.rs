@@ -5,6 +5,7 @@
 //! does gets the status code that names it.
 
 use crate::wire::fabrics::CNTLID_MAX;
+use crate::wire::log::{AnaGroup, AnaLogHeader};
 
 /// The memory page that MDTS counts in: CAP.MPSMIN is 0, which is 4 KiB.
 pub const PAGE_BYTES: u32 = 4096;
@@ -26,12 +27,26 @@ pub const IO_QUEUE_ENTRIES_MAX: u16 = 1024;
 /// I/O queues a controller may have at most, whatever is configured.
 pub const IO_QUEUES_MAX: u16 = 1024;
 
-/// The largest NSID: log page 04h names at most so many changed namespaces
-/// (Base, 5.16.1.5), so up to here its "too many to name" never arises.
-pub const NAMESPACES_MAX: u32 = 1024;
+/// The largest NSID, where a transfer holds the ANA log of so many ([`namespaces_within`]).
+pub const NAMESPACES_MAX: u32 = 10_240;
+
+/// The largest NSID at any size of transfers.
+pub const NAMESPACES_ALWAYS: u32 = 1024;
+
+/// Changed namespaces that log page 04h names at most (Base, 5.16.1.5).
+pub const CHANGED_NAMESPACES_MAX: usize = 1024;
 
 /// The largest ANA group identifier (ANAGRPMAX, NANAGRPID).
 pub const ANA_GROUPS_MAX: u32 = 128;
+
+/// NN of a controller with transfers of so many bytes. Linux reads the ANA log in one command,
+/// and uses no ANA where a log of NANAGRPID groups and MNAN namespaces is longer than MDTS.
+#[must_use]
+pub fn namespaces_within(transfer_bytes: u32) -> u32 {
+    let groups = size_of::<AnaLogHeader>() + ANA_GROUPS_MAX as usize * size_of::<AnaGroup>();
+    let rest = transfer_bytes.saturating_sub(groups as u32);
+    (rest / size_of::<u32>() as u32).clamp(NAMESPACES_ALWAYS, NAMESPACES_MAX)
+}
 
 /// Asynchronous Event Requests outstanding (AERL is one less).
 pub const ASYNC_EVENT_REQUESTS: usize = 4;

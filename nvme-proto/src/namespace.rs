@@ -125,8 +125,14 @@ impl core::error::Error for NamespaceError {}
 pub const NSID_WORDS: usize = NAMESPACES_MAX as usize / 64;
 
 /// NSIDs, such as those of the namespaces that a controller shows its host.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NsidSet([u64; NSID_WORDS]);
+
+impl Default for NsidSet {
+    fn default() -> Self {
+        Self([0; NSID_WORDS])
+    }
+}
 
 impl NsidSet {
     /// Where the bit of an NSID is: which word, and which bit of it. `None`: no namespace can

@@ -14,6 +14,7 @@ mod outlook;
 mod placement;
 mod qpair;
 mod reactor;
+mod regions;
 mod registry;
 mod request;
 mod server;

@@ -1,16 +1,16 @@
 //! Namespaces as the I/O path sees them.
 
-use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 use cairn_config::Uuid;
 use cairn_disk::{Backend, OpenError, Scope};
 use cairn_rdma::log::{Line, Topic};
-use cairn_rdma::{Access, Device, FabricError, Region, peer_line};
+use cairn_rdma::{Device, FabricError, Region, peer_line};
 use nvme_proto::io::NamespaceView;
 
 use crate::metrics::NamespaceCounters;
+use crate::regions::Regions;
 
 /// A namespace: what all reactors share of it.
 #[derive(Debug)]
@@ -33,10 +33,8 @@ pub(crate) struct Namespace {
     anagrpid: AtomicU32,
     /// Whether not every host of its subsystem sees it.
     restricted: AtomicBool,
-    /// Its memory as each device knows it, by the device's id. Looked at when a
-    /// device or a namespace arrives, never by an I/O. A panic leaves it whole: a change is
-    /// one insertion or removal.
-    regions: Mutex<HashMap<u64, Arc<Region>>>,
+    /// Its memory as devices know it, if it has any.
+    regions: Option<Arc<Regions>>,
 }
 
 impl Namespace {
@@ -62,6 +60,7 @@ impl Namespace {
                 backend.identity(scope)?
             }
         };
+        let regions = Regions::of(&backend);
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             nsid: config.nsid,
@@ -73,7 +72,7 @@ impl Namespace {
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             restricted: AtomicBool::new(is_restricted(config)),
-            regions: Mutex::default(),
+            regions,
         })
     }
 
@@ -127,24 +126,15 @@ impl Namespace {
         &self,
         device: &Arc<dyn Device>,
     ) -> Result<Option<Arc<Region>>, FabricError> {
-        let Some(mapping) = self.backend.mapping() else {
-            return Ok(None);
-        };
-        let mut regions = self.regions.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(region) = regions.get(&device.id()) {
-            return Ok(Some(Arc::clone(region)));
-        }
-        let region = Arc::new(device.register(Arc::clone(mapping), Access::LOCAL_WRITE)?);
-        regions.insert(device.id(), Arc::clone(&region));
-        Ok(Some(region))
+        let regions = self.regions.as_ref();
+        regions.map(|regions| regions.at(device)).transpose()
     }
 
     /// Forgets a device that is gone.
     pub(crate) fn forget_device(&self, device: u64) {
-        self.regions
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .remove(&device);
+        if let Some(regions) = &self.regions {
+            regions.forget(device);
+        }
     }
 }
 

@@ -125,7 +125,7 @@ fn hosts(
                          every host",
                     );
             }
-            Access::Hosts(allowed) if !allowed.contains(&nqn) => {
+            Access::Hosts(allowed) if !allowed.hosts.contains(&nqn) => {
                 check
                     .wrong(&at, format!("the host {nqn} may not connect"))
                     .help("add it to allowed_hosts, or remove its keys");

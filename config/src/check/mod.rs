@@ -5,6 +5,7 @@
 mod ana;
 mod authentication;
 mod control;
+mod hosts;
 mod listener;
 mod marking;
 mod metrics;
@@ -19,6 +20,8 @@ use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::sync::Arc;
 
+use nvme_proto::limits::namespaces_within;
+
 use crate::config::{Config, ControlSocket};
 use crate::document::Document;
 use crate::file::File;
@@ -26,6 +29,7 @@ use crate::flags::Origins;
 use crate::place::Place;
 use crate::problem::{Excerpt, Problem};
 use crate::{size, suggest};
+use hosts::Groups;
 
 /// Where values come from, and what was found wrong with them so far.
 pub(crate) struct Check<'a> {
@@ -43,21 +47,26 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let target = target::check(check, &root.key("target"), &file.target);
     let provider = target::provider(check, &root.key("target"), &file.target);
     let control = control::check(check, &root.key("control"), &file.control);
+    let marking = marking::check(check, &root.key("marking"), &file.marking);
+    let metrics = metrics::check(check, &root.key("metrics"), &file.metrics);
+    // A listener can come by the socket.
+    let may_be_none = control.socket != ControlSocket::Off && file.control.socket.is_some();
+    let place = root.key("listener");
+    let listeners = listener::check(check, &place, &file.listener, provider, may_be_none);
+    let referrals = referral::check(check, &root.key("referral"), &file.referral);
+    let mut groups = Groups::check(check, &root.key("host_group"), &file.host_group);
+    let place = root.key("subsystem");
+    let nsid_max = namespaces_within(target.max_transfer_bytes);
+    let subsystems = subsystem::check(check, &place, &file.subsystem, nsid_max, &mut groups);
     Config {
         target,
-        marking: Arc::new(marking::check(check, &root.key("marking"), &file.marking)),
-        metrics: metrics::check(check, &root.key("metrics"), &file.metrics),
-        listeners: listener::check(
-            check,
-            &root.key("listener"),
-            &file.listener,
-            provider,
-            // A listener can come by the socket.
-            control.socket != ControlSocket::Off && file.control.socket.is_some(),
-        ),
+        metrics,
         control,
-        referrals: referral::check(check, &root.key("referral"), &file.referral),
-        subsystems: subsystem::check(check, &root.key("subsystem"), &file.subsystem),
+        marking: Arc::new(marking),
+        listeners,
+        referrals,
+        host_groups: groups.into_groups(),
+        subsystems,
     }
 }
 

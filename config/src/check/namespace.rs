@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use nvme_proto::limits::ANA_GROUPS_MAX;
 use uuid::Uuid;
 
-use super::subsystem::host_names;
+use super::hosts::Groups;
 use super::{Check, rbd};
-use crate::config::{Access, Backing, BlockSize, NSID_MAX, Namespace};
+use crate::config::{Access, Backing, BlockSize, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace};
 use crate::file::{NamespaceTable, SubsystemTable};
 use crate::place::Place;
 use crate::size;
@@ -24,11 +24,12 @@ pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[NamespaceTable],
+    groups: &mut Groups,
 ) -> Vec<Namespace> {
     let mut namespaces: Vec<Namespace> = tables
         .iter()
         .enumerate()
-        .filter_map(|(index, table)| namespace(check, &place.index(index), table))
+        .filter_map(|(index, table)| namespace(check, &place.index(index), table, groups))
         .collect();
     unique(check, place, tables, "nsid", |table| {
         table.nsid.map(|nsid| nsid.to_string())
@@ -41,6 +42,47 @@ pub(super) fn check(
     });
     namespaces.sort_by_key(|namespace| namespace.nsid);
     namespaces
+}
+
+/// What hosts and devices have no room for. `nsid_max`: as long as transfers are.
+pub(super) fn check_limits(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[SubsystemTable],
+    nsid_max: u32,
+) {
+    let mut memory = 0;
+    for (index, subsystem) in tables.iter().enumerate() {
+        let below = place.index(index).key("namespace");
+        for (index, namespace) in subsystem.namespace.iter().enumerate() {
+            let at = below.index(index);
+            let too_high = i64::from(nsid_max) + 1..=i64::from(NSID_MAX);
+            if let Some(nsid) = namespace.nsid.filter(|nsid| too_high.contains(nsid)) {
+                check
+                    .wrong(
+                        &at.key("nsid"),
+                        format!("{nsid} requires longer transfers than mdts allows"),
+                    )
+                    .help(format!(
+                        "set mdts = \"64KiB\" or more in [target], or write a number from 1 to {nsid_max}"
+                    ));
+            }
+            let export = namespace.export.as_deref().unwrap_or_default();
+            let is_memory = export.starts_with(MEMORY_PREFIX);
+            memory += usize::from(is_memory);
+            if is_memory && memory == MEMORY_NAMESPACES_MAX + 1 {
+                check
+                    .wrong(
+                        &at.key("export"),
+                        format!(
+                            "this is namespace {memory} of memory, and at most \
+                             {MEMORY_NAMESPACES_MAX} can be: each registers a region with the RDMA device"
+                        ),
+                    )
+                    .help("export files of /dev/shm, which register none, or null disks");
+            }
+        }
+    }
 }
 
 /// Two namespaces that write to one disk would undo each other's work.
@@ -79,7 +121,12 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
     }
 }
 
-fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Option<Namespace> {
+fn namespace(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &NamespaceTable,
+    groups: &mut Groups,
+) -> Option<Namespace> {
     let nsid = nsid(check, place, table.nsid);
     let block_size = block_size(check, place, table.block_size);
     let backing = backing(check, place, table, block_size);
@@ -93,7 +140,7 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
     );
     let shared = shared(check, place, table);
     let name = name(check, place, table.name.as_deref());
-    let hosts = hosts(check, place, table.hosts.as_deref());
+    let hosts = hosts(check, place, table.hosts.as_deref(), groups);
     let nsid = nsid?;
     Some(Namespace {
         nsid,
@@ -110,10 +157,15 @@ fn namespace(check: &mut Check<'_>, place: &Place, table: &NamespaceTable) -> Op
 }
 
 /// No list is every host; an empty one is none, which a host may be added to later.
-fn hosts(check: &mut Check<'_>, place: &Place, names: Option<&[String]>) -> Access {
+fn hosts(
+    check: &mut Check<'_>,
+    place: &Place,
+    names: Option<&[String]>,
+    groups: &mut Groups,
+) -> Access {
     let place = place.key("hosts");
     names.map_or(Access::AnyHost, |names| {
-        Access::Hosts(host_names(check, &place, names))
+        Access::Hosts(groups.list(check, &place, names))
     })
 }
 

@@ -5,8 +5,9 @@ use std::ops::RangeInclusive;
 use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
+use super::hosts::Groups;
 use super::{Check, authentication, namespace};
-use crate::config::{ALLOWED_HOSTS_MAX, Access, SUBSYSTEMS_MAX, Subsystem};
+use crate::config::{Access, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::SubsystemTable;
 use crate::identity;
 use crate::place::Place;
@@ -20,12 +21,14 @@ pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[SubsystemTable],
+    nsid_max: u32,
+    groups: &mut Groups,
 ) -> Vec<Subsystem> {
     check.count(place, tables.len(), SUBSYSTEMS_MAX);
     let subsystems: Vec<Option<Subsystem>> = tables
         .iter()
         .enumerate()
-        .map(|(index, table)| subsystem(check, &place.index(index), table))
+        .map(|(index, table)| subsystem(check, &place.index(index), table, groups))
         .collect();
     for (index, one) in subsystems.iter().enumerate() {
         let Some(one) = one else { continue };
@@ -42,11 +45,17 @@ pub(super) fn check(
         }
     }
     namespace::check_disks(check, place, tables);
+    namespace::check_limits(check, place, tables, nsid_max);
     subsystems.into_iter().flatten().collect()
 }
 
-fn subsystem(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Option<Subsystem> {
-    let access = access(check, place, table);
+fn subsystem(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &SubsystemTable,
+    groups: &mut Groups,
+) -> Option<Subsystem> {
+    let access = access(check, place, table, groups);
     let authentication = authentication::check(check, place, table, &access);
     let serial = text(
         check,
@@ -62,7 +71,7 @@ fn subsystem(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Op
     );
     let controller_ids = controller_ids(check, place, table.controller_ids.as_deref());
     let nqn = nqn(check, place, table.nqn.as_deref());
-    let namespaces = namespace::check(check, &place.key("namespace"), &table.namespace);
+    let namespaces = namespace::check(check, &place.key("namespace"), &table.namespace, groups);
     let nqn = nqn?;
     Some(Subsystem {
         nqn,
@@ -143,7 +152,12 @@ pub(super) fn parse_nqn(check: &mut Check<'_>, place: &Place, name: &str) -> Opt
 
 /// Who may connect is said, never guessed: a forgotten list must not open a
 /// disk to all hosts.
-fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Access {
+fn access(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &SubsystemTable,
+    groups: &mut Groups,
+) -> Access {
     let any = table.allow_any_host.unwrap_or(false);
     let Some(names) = &table.allowed_hosts else {
         let dropped = ["allow_any_host", "allowed_hosts"]
@@ -173,31 +187,12 @@ fn access(check: &mut Check<'_>, place: &Place, table: &SubsystemTable) -> Acces
                  connect, write allow_any_host = false beside it",
         );
     }
-    let hosts = host_names(check, &at, names);
+    let hosts = groups.list(check, &at, names);
     if any {
         Access::AnyHost
     } else {
         Access::Hosts(hosts)
     }
-}
-
-/// The names of a list of hosts.
-pub(super) fn host_names(check: &mut Check<'_>, at: &Place, names: &[String]) -> Vec<Nqn> {
-    check.count(at, names.len(), ALLOWED_HOSTS_MAX);
-    names
-        .iter()
-        .enumerate()
-        .filter_map(|(index, name)| {
-            let place = at.index(index);
-            let nqn = parse_nqn(check, &place, name)?;
-            if nqn.is_empty() {
-                check
-                    .wrong(&place, "a host without a name cannot be listed")
-                    .help("write what the host has in /etc/nvme/hostnqn");
-            }
-            Some(nqn)
-        })
-        .collect()
 }
 
 /// Text of a field of Identify Controller.

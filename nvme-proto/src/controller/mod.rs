@@ -23,6 +23,7 @@ pub mod abort;
 mod arrival;
 pub mod async_event;
 mod authentication;
+mod changed;
 pub mod command;
 pub mod connect;
 pub mod error_log;
@@ -48,6 +49,7 @@ use crate::wire::{Cqe, Status};
 
 use abort::Aborts;
 use async_event::AsyncEvents;
+use changed::ChangedNamespaces;
 use error_log::{ErrorLog, Failure};
 use features::Features;
 use keep_alive::{KeepAlive, Verdict};
@@ -208,8 +210,8 @@ pub struct Controller {
     events: AsyncEvents,
     aborts: Aborts,
     errors: ErrorLog,
-    /// NSIDs for log page 04h; bounded by NN.
-    changed_namespaces: BTreeSet<u32>,
+    /// For log page 04h.
+    changed_namespaces: ChangedNamespaces,
 }
 
 impl Controller {
@@ -241,7 +243,7 @@ impl Controller {
             events: AsyncEvents::default(),
             aborts: Aborts::default(),
             errors: ErrorLog::default(),
-            changed_namespaces: BTreeSet::new(),
+            changed_namespaces: ChangedNamespaces::default(),
         }
     }
 

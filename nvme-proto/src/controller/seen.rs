@@ -50,7 +50,7 @@ impl Controller {
     }
 
     fn report_namespace(&mut self, nsid: u32, actions: &mut Vec<Action>) {
-        self.changed_namespaces.insert(nsid);
+        self.changed_namespaces.add(nsid);
         self.raise(AsyncEvent::NOTICE_NAMESPACE_CHANGED, actions);
     }
 

@@ -85,7 +85,7 @@ fn an_inactive_namespace_is_all_zeroes_and_an_invalid_one_an_error() {
         Cns::NAMESPACE_INDEPENDENT,
     ] {
         assert_eq!(rig.identify(cns, 3), [0; 4096]);
-        for nsid in [0, 1025, NSID_ALL] {
+        for nsid in [0, 10_241, NSID_ALL] {
             let status = rig.fail(identify(cns, nsid));
             assert_eq!(status, Status::INVALID_NAMESPACE_OR_FORMAT);
         }
@@ -197,7 +197,7 @@ fn a_namespace_that_makes_no_sense_is_not_added() {
     let mut subsystem = Subsystem::new(settings());
     let mut add = |namespace| subsystem.add_namespace(namespace, &mut Vec::new());
     assert_eq!(add(namespace(0)), Err(NamespaceError::NsidOutOfRange));
-    assert_eq!(add(namespace(1025)), Err(NamespaceError::NsidOutOfRange));
+    assert_eq!(add(namespace(10_241)), Err(NamespaceError::NsidOutOfRange));
     assert_eq!(
         add(Namespace {
             blocks: 0,

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nvme_proto::controller::SmartCounters;
 use nvme_proto::controller::error_log::Failure;
-use nvme_proto::limits::ERROR_LOG_ENTRIES;
+use nvme_proto::limits::{ERROR_LOG_ENTRIES, namespaces_within};
 use nvme_proto::subsystem::{Health, Subsystem};
 use nvme_proto::wire::identify::Cns;
 use nvme_proto::wire::log::{
@@ -303,14 +303,36 @@ fn changed_namespaces_are_listed_until_read() {
 }
 
 #[test]
-fn every_namespace_can_be_in_the_changed_list() {
+fn more_changes_than_the_list_can_name_are_one_entry() {
     let mut rig = Rig::connected(Subsystem::new(settings()), 0);
     rig.enable();
-    for nsid in 1..=1024 {
-        rig.subsystem
-            .add_namespace(namespace(nsid), &mut Vec::new())
-            .unwrap();
-    }
-    let page = rig.log(0x04, 4096);
+    let add = |rig: &mut Rig, nsids: std::ops::RangeInclusive<u32>| {
+        for nsid in nsids {
+            rig.subsystem
+                .add_namespace(namespace(nsid), &mut Vec::new())
+                .unwrap();
+        }
+    };
+    add(&mut rig, 1..=1024);
+    let page = rig.succeed(with_rae(log(0x04, 4096))).1;
     assert_eq!(page[4092..], [0, 4, 0, 0]);
+    add(&mut rig, 1025..=1026);
+    let page = rig.log(0x04, 4096);
+    assert_eq!(page[..4], [0xff; 4]);
+    assert_eq!(page[4..], [0; 4092]);
+    // Read, and thus known: the next ones have names again.
+    add(&mut rig, 10_240..=10_240);
+    assert_eq!(rig.log(0x04, 4096)[..8], [0, 40, 0, 0, 0, 0, 0, 0]);
+}
+
+#[test]
+fn the_ana_log_of_all_namespaces_fits_in_a_transfer() {
+    for (transfer_bytes, namespaces) in [
+        (8 << 10, 1024),
+        (16 << 10, 3068),
+        (64 << 10, 10_240),
+        (4 << 20, 10_240),
+    ] {
+        assert_eq!(namespaces_within(transfer_bytes), namespaces);
+    }
 }

@@ -19,7 +19,7 @@ use cairn_roce_proto::qp::memory::{Memory, Refused};
 use cairn_rdma::entropy::Entropy;
 
 /// Regions that a protection domain holds at a time.
-pub const MAX_REGIONS: usize = 4096;
+pub const MAX_REGIONS: usize = 8 << 10;
 
 /// Bits of a local key that say where its region stands; the others count, so that
 /// a new region does not soon get the key of an old one.

@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use cairn_config::{Config, Nqn};
 use cairn_rdma::{Clock, Device, ListenerEvent, PeerLimit, Provider};
-use nvme_proto::limits::Limits;
+use nvme_proto::limits::{Limits, namespaces_within};
 use tokio::runtime::Runtime;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
@@ -467,6 +467,7 @@ fn limits(config: &Config) -> Limits {
         io_queue_entries: config.target.queue_depth,
         io_queues: config.target.io_queues,
         in_capsule_bytes: config.target.in_capsule_data_bytes,
+        namespaces: namespaces_within(config.target.max_transfer_bytes),
         ..Limits::default()
     }
 }

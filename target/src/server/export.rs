@@ -413,7 +413,7 @@ pub(super) fn check_count(config: &cairn_config::Config) -> Result<(), StartErro
 pub(super) fn hosts(access: &Access) -> HostAccess {
     match access {
         Access::AnyHost => HostAccess::Any,
-        Access::Hosts(nqns) => HostAccess::only(nqns.iter().copied()),
+        Access::Hosts(list) => HostAccess::Only(Arc::clone(&list.hosts)),
     }
 }
 

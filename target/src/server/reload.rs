@@ -82,7 +82,8 @@ impl Control {
     }
 
     fn begin_reload(&mut self, reloading: Reloading) {
-        let Reloading { config, answer } = reloading;
+        let Reloading { mut config, answer } = reloading;
+        config.share_hosts(&self.config);
         let check = || {
             check_namespaces(&self.config, &config, &self.missing)?;
             self.check_listeners(&config)?;

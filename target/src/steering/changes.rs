@@ -225,16 +225,7 @@ impl ChangeQueue {
             draft: Draft::new(&self.text).map_err(of_edit)?,
             disks: self.disks.clone(),
         };
-        let mut results = Vec::new();
-        for pending in batch {
-            let before = stage.clone();
-            let result = confine_part(Part::Control, || (pending.change)(&mut stage));
-            let result = result.unwrap_or_else(|| Err(Error::new(Error::INTERNAL, PANICKED)));
-            if result.is_err() {
-                stage = before;
-            }
-            results.push(result);
-        }
+        let results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
             self.take_on(stage, &config).await?;
         }
@@ -306,6 +297,34 @@ impl ChangeQueue {
         facts.disks.clone_from(&self.disks);
         facts.text.clone_from(&self.text);
     }
+}
+
+/// Makes changes to the stage, one after the other; one that fails leaves nothing of itself. A copy of the
+/// stage costs as much as thousands of changes, so there is one at first and one after each failure.
+fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
+    let attempt = |pending: &Pending, stage: &mut Stage| {
+        let result = confine_part(Part::Control, || (pending.change)(stage));
+        result.unwrap_or_else(|| Err(Error::new(Error::INTERNAL, PANICKED)))
+    };
+    let mut results = Vec::new();
+    let mut copy = stage.clone();
+    let mut copied = 0;
+    for (index, pending) in batch.iter().enumerate() {
+        let result = attempt(pending, stage);
+        if result.is_err() {
+            stage.clone_from(&copy);
+            for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
+                if Result::is_ok(done) {
+                    // The same change to the same text: it ends as it did.
+                    let _ = attempt(since, stage);
+                }
+            }
+            copy = stage.clone();
+            copied = index + 1;
+        }
+        results.push(result);
+    }
+    results
 }
 
 /// Does what may block on another thread.

@@ -10,8 +10,8 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::changes::{Change, Facts, Job, Kind, Known, Pending, of_edit, stopped};
 use super::parameters::{
-    AnyHost, ControllerOf, HostOf, ListenerAt, LogSet, MethodsOf, Named, NamespaceAdd, NamespaceOf,
-    Nothing, SubsystemAdd, read,
+    AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, LogSet, MethodsOf, Named, NamespaceAdd,
+    NamespaceOf, Nothing, SubsystemAdd, read,
 };
 use super::source::Source;
 use super::spdk;
@@ -20,7 +20,7 @@ use crate::logging::LogFilter;
 use crate::server::{Handle, Picture};
 
 /// All methods of this page, sorted.
-pub(super) const NAMES: [&str; 23] = [
+pub(super) const NAMES: [&str; 26] = [
     "cairn_config_get",
     "cairn_connection_list",
     "cairn_connection_remove",
@@ -28,6 +28,9 @@ pub(super) const NAMES: [&str; 23] = [
     "cairn_drain_undo",
     "cairn_host_add",
     "cairn_host_any",
+    "cairn_host_group_add",
+    "cairn_host_group_list",
+    "cairn_host_group_remove",
     "cairn_host_remove",
     "cairn_listener_add",
     "cairn_listener_list",
@@ -244,6 +247,38 @@ impl Methods {
                 let AnyHost { nqn, allow } = read(params)?;
                 self.change(Kind::Alone, move |stage| {
                     stage.draft.allow_any_host(&nqn, allow).map_err(of_edit)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            _ => self.group_methods(method, params).await,
+        }
+    }
+
+    /// Those about groups of hosts.
+    async fn group_methods(&self, method: &str, params: Params) -> Answer {
+        match method {
+            "cairn_host_group_list" => {
+                read::<Nothing>(params)?;
+                Ok(views::host_groups(&self.picture().await?.config))
+            }
+            "cairn_host_group_add" => {
+                let HostGroup { name, hosts } = read(params)?;
+                let hosts = hosts.unwrap_or_default();
+                self.change(Kind::Grows, move |stage| {
+                    let added = stage.draft.add_to_host_group(&name, &hosts);
+                    Ok(json!(added.map_err(of_edit)?))
+                })
+                .await
+            }
+            "cairn_host_group_remove" => {
+                let HostGroup { name, hosts } = read(params)?;
+                self.change(Kind::Shrinks, move |stage| {
+                    let removed = match &hosts {
+                        Some(hosts) => stage.draft.remove_from_host_group(&name, hosts),
+                        None => stage.draft.remove_host_group(&name),
+                    };
+                    removed.map_err(of_edit)?;
                     Ok(json!(true))
                 })
                 .await

@@ -85,6 +85,15 @@ pub(super) struct HostOf {
     pub(super) host: String,
 }
 
+/// Hosts of a group.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostGroup {
+    pub(super) name: String,
+    /// All of it if not given.
+    pub(super) hosts: Option<Vec<String>>,
+}
+
 /// Whether every host may connect.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

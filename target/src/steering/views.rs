@@ -1,8 +1,9 @@
 //! What requests that look at the target are answered.
 
+use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use cairn_config::{Access, Config, Nqn};
+use cairn_config::{Access, Config, HostList, Nqn};
 use serde_json::{Value, json};
 
 use super::changes::Facts;
@@ -79,34 +80,56 @@ pub(super) fn listeners(picture: &Picture) -> Value {
 /// What hosts can connect to.
 pub(super) fn subsystems(config: &Config) -> Value {
     let subsystems = config.subsystems.iter().map(|subsystem| {
-        let hosts = match &subsystem.access {
-            Access::AnyHost => Vec::new(),
-            Access::Hosts(hosts) => hosts.iter().map(|host| host.raw().to_owned()).collect(),
-        };
+        let list = subsystem.access.list();
+        let hosts = list.map_or_else(Vec::new, |list| single(config, list));
         json!({
             "nqn": subsystem.nqn.raw(),
             "serial": subsystem.serial,
             "model": subsystem.model,
             "allow_any_host": subsystem.access == Access::AnyHost,
             "hosts": hosts,
+            "host_groups": list.map_or(Vec::new(), groups),
             "namespaces": subsystem.namespaces.len(),
         })
     });
     subsystems.collect()
 }
 
-/// Names of hosts; nothing for every one.
-fn hosts(access: &Access) -> Option<Vec<&str>> {
-    match access {
-        Access::AnyHost => None,
-        Access::Hosts(hosts) => Some(hosts.iter().map(Nqn::raw).collect()),
+/// Names of the hosts that are in no group of the list.
+fn single<'a>(config: &'a Config, list: &'a HostList) -> Vec<&'a str> {
+    list.single(&config.host_groups).map(Nqn::raw).collect()
+}
+
+/// Names of its groups.
+fn groups(list: &HostList) -> Vec<&str> {
+    list.groups.iter().map(|name| &**name).collect()
+}
+
+/// The groups of hosts, and how many lists name each.
+pub(super) fn host_groups(config: &Config) -> Value {
+    let mut uses: BTreeMap<&str, usize> = BTreeMap::new();
+    for subsystem in &config.subsystems {
+        let namespaces = subsystem.namespaces.iter().map(|one| &one.hosts);
+        let lists = namespaces.chain([&subsystem.access]);
+        for name in lists.filter_map(Access::list).flat_map(groups) {
+            *uses.entry(name).or_default() += 1;
+        }
     }
+    let groups = config.host_groups.iter().map(|group| {
+        json!({
+            "name": &*group.name,
+            "lists": uses.get(&*group.name).copied().unwrap_or(0),
+            "hosts": group.hosts.iter().map(Nqn::raw).collect::<Vec<_>>(),
+        })
+    });
+    groups.collect()
 }
 
 /// The disks.
 pub(super) fn namespaces(picture: &Picture) -> Value {
     let namespaces = picture.exports().map(|export| {
         let (config, entry) = (export.config, &export.entry);
+        let list = config.hosts.list();
         let block_bytes = 1u64 << entry.view.lbads;
         json!({
             "nqn": export.nqn.raw(),
@@ -118,7 +141,8 @@ pub(super) fn namespaces(picture: &Picture) -> Value {
             "uuid": entry.namespace.uuid.to_string(),
             "read_only": config.read_only,
             "ana_group": config.ana_group,
-            "hosts": hosts(&config.hosts),
+            "hosts": list.map(|list| single(&picture.config, list)),
+            "host_groups": list.map_or(Vec::new(), groups),
             "failed": entry.namespace.backend.is_failed(),
         })
     });

@@ -161,3 +161,74 @@ fn a_namespace_that_is_added_for_some_hosts_is_an_event_to_them_alone() {
     }
     target.stop();
 }
+
+/// Hosts of two groups; namespace 2 is of both, and 3 of the first and of host c.
+fn of_groups(first: &[&str], second: &[&str]) -> String {
+    let names = |hosts: &[&str]| -> Vec<String> {
+        let hosts = hosts.iter().map(|name| host_nqn(name).raw().to_owned());
+        hosts.collect()
+    };
+    let both = namespace(2, r#"mem:1MiB hosts = ["@first", "@second"]"#);
+    let list = [vec!["@first".to_owned()], names(&["c"])].concat();
+    let other = namespace(3, &format!("mem:1MiB hosts = {list:?}"));
+    let groups = format!(
+        "[[host_group]]\nname = \"first\"\nhosts = {:?}\n\
+         [[host_group]]\nname = \"second\"\nhosts = {:?}\n",
+        names(first),
+        names(second)
+    );
+    with(&[both, other]) + &groups
+}
+
+#[test]
+fn a_group_that_changes_shows_and_hides_the_namespaces_that_name_it() {
+    let target = TestTarget::start(&of_groups(&["a"], &[]));
+    let (mut a, mut b, mut c) = (
+        connect(&target, "a"),
+        connect(&target, "b"),
+        connect(&target, "c"),
+    );
+    assert_eq!(a.active_namespaces().unwrap(), [1, 2, 3]);
+    assert_eq!(b.active_namespaces().unwrap(), [1]);
+    assert_eq!(c.active_namespaces().unwrap(), [1, 3]);
+    Disk::new(&mut a, 2).write(0, &bytes(2, 4096), Transfer::Keyed);
+    target.reload(&of_groups(&["a"], &["b"]));
+    assert_eq!(changed(&mut b), [2]);
+    let found = Disk::new(&mut b, 2).read(0, 4096, Transfer::Keyed);
+    assert_eq!(found, bytes(2, 4096));
+    sees_nothing(&mut b, 3);
+    target.reload(&of_groups(&[], &["a", "b"]));
+    assert_eq!(changed(&mut a), [3]);
+    assert_eq!(a.active_namespaces().unwrap(), [1, 2]);
+    sees_nothing(&mut a, 3);
+    // What stays as it was is no event.
+    for host in [&mut b, &mut c] {
+        assert!(host.take_event().is_none());
+    }
+    for host in [a, b, c] {
+        host.shutdown().unwrap();
+    }
+    target.stop();
+}
+
+#[test]
+fn a_host_that_leaves_a_group_leaves_the_subsystem_that_names_it() {
+    let with_hosts = |names: &[&str]| {
+        let names: Vec<String> = names
+            .iter()
+            .map(|name| host_nqn(name).raw().to_owned())
+            .collect();
+        let subsystem = subsystem(NQN, &["mem:1MiB"]);
+        let subsystem = subsystem.replace("allow_any_host = true", "allowed_hosts = [\"@team\"]");
+        assert!(subsystem.contains("@team"));
+        format!("{subsystem}[[host_group]]\nname = \"team\"\nhosts = {names:?}\n")
+    };
+    let target = TestTarget::start(&with_hosts(&["a", "b"]));
+    let (mut a, mut b) = (connect(&target, "a"), connect(&target, "b"));
+    target.reload(&with_hosts(&["a"]));
+    target.try_connect(target.options("b")).unwrap_err();
+    assert!(read(&mut b, 1).is_err());
+    read(&mut a, 1).unwrap();
+    a.shutdown().unwrap();
+    target.stop();
+}

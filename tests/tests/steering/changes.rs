@@ -62,7 +62,7 @@ fn what_cannot_be_had_changes_nothing() {
         ),
         (
             "cairn_namespace_add",
-            json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 9999}),
+            json!({"nqn": NQN, "export": "mem:1MiB", "nsid": 99999}),
             INVALID_PARAMS,
         ),
         (
@@ -235,4 +235,57 @@ fn commands_have_tables_json_and_exit_codes() {
         error.starts_with("error: the file has no namespace 2"),
         "{error}"
     );
+}
+
+#[test]
+fn groups_of_hosts_are_shown_and_changed() {
+    let target = Steered::start();
+    let [first, second] = ["first", "second"].map(|name| {
+        let host = cairn_tests::harness::host_nqn(name);
+        host.raw().to_owned()
+    });
+    // Of a list that names a group which is not there.
+    let add = json!({"nqn": NQN, "export": "mem:1MiB", "hosts": ["@team"]});
+    assert_eq!(
+        target.refused("cairn_namespace_add", add.clone()),
+        INVALID_PARAMS
+    );
+    let members = json!({"name": "team", "hosts": [first, second]});
+    assert_eq!(target.done("cairn_host_group_add", members.clone()), 2);
+    assert_eq!(target.done("cairn_host_group_add", members), 0);
+    assert_eq!(target.done("cairn_namespace_add", add), 2);
+    let shown = target.done("cairn_host_group_list", json!({}));
+    let expected = json!([{"name": "team", "lists": 1, "hosts": [first, second]}]);
+    assert_eq!(shown, expected);
+    let namespaces = target.done("cairn_namespace_list", json!({}));
+    assert_eq!(namespaces[1]["host_groups"], json!(["team"]));
+    assert_eq!(namespaces[1]["hosts"], json!([]));
+    assert_eq!(namespaces[0]["hosts"], Value::Null);
+    // SPDK's clients read the hosts, and cannot take one from a group.
+    let subsystems = target.done("nvmf_get_subsystems", json!({}));
+    let hosts = &subsystems[1]["namespaces"][1]["hosts"];
+    assert_eq!(*hosts, json!([first, second]));
+    let hide = json!({"nqn": NQN, "nsid": 2, "host": first});
+    assert!(target.call("nvmf_ns_remove_host", hide).is_err());
+
+    let mut host = target.connect("second");
+    assert_eq!(nsids(&mut host), [1, 2]);
+    let removed = target.command(&["host", "group", "remove", "team", &second]);
+    assert!(removed.status.success(), "{removed:?}");
+    assert_eq!(nsids(&mut host), [1]);
+    let added = target.command(&["host", "group", "add", "team", &second]);
+    assert_eq!(String::from_utf8_lossy(&added.stdout), "1\n");
+    assert_eq!(nsids(&mut host), [1, 2]);
+    let table = target.command(&["host", "group", "list"]);
+    let table = String::from_utf8_lossy(&table.stdout).into_owned();
+    assert!(table.contains("team") && table.contains(&first), "{table}");
+
+    let used = target.command(&["host", "group", "remove", "team"]);
+    let why = String::from_utf8_lossy(&used.stderr).into_owned();
+    assert!(why.contains("no host group has the name \"team\""), "{why}");
+    let unknown = json!({"name": "none"});
+    assert_eq!(target.refused("cairn_host_group_remove", unknown), ENOENT);
+    target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 2}));
+    target.done("cairn_host_group_remove", json!({"name": "team"}));
+    assert_eq!(target.done("cairn_host_group_list", json!({})), json!([]));
 }

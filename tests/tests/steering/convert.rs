@@ -87,7 +87,7 @@ fn saved_by_nvmetcli() -> Value {
                         },
                     },
                     {"enable": 0, "nsid": 3, "device": {"path": "/dev/off"}},
-                    {"enable": 1, "nsid": 5000, "device": {"path": "/dev/far"}},
+                    {"enable": 1, "nsid": 50000, "device": {"path": "/dev/far"}},
                 ],
                 "nqn": "nqn.2024-01.com.example:disks",
             },
@@ -121,10 +121,10 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         ("3d83c78b76623f1d", "Linux")
     );
     assert_eq!(disks.controller_ids, 1..=100);
-    let Access::Hosts(hosts) = &disks.access else {
+    let Access::Hosts(list) = &disks.access else {
         panic!("{text}")
     };
-    assert_eq!(hosts.len(), 2);
+    assert_eq!(list.hosts.len(), 2);
     let [first, second] = &disks.namespaces[..] else {
         panic!("{text}")
     };
@@ -145,7 +145,7 @@ fn what_nvmetcli_saved_becomes_a_configuration() {
         "inline_data_size",
         "qid_max",
         "namespace 3 of nqn.2024-01.com.example:disks is left out: it is not enabled",
-        "namespace 5000 of nqn.2024-01.com.example:disks is left out",
+        "namespace 50000 of nqn.2024-01.com.example:disks is left out",
         "namespace 2 of nqn.2024-01.com.example:disks: block_size is 4096",
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
@@ -274,10 +274,9 @@ fn what_spdk_saved_becomes_a_configuration() {
     assert_eq!(memory.name.as_deref(), Some("Malloc0"));
     assert_eq!((disk.nsid, disk.read_only, disk.nguid), (3, true, None));
     assert_eq!(memory.hosts, Access::AnyHost);
-    assert_eq!(
-        disk.hosts,
-        Access::Hosts(vec!["nqn.2016-06.io.spdk:host1".parse().unwrap()])
-    );
+    let list = disk.hosts.list().unwrap();
+    let host = "nqn.2016-06.io.spdk:host1".parse().unwrap();
+    assert!(list.hosts.iter().eq([&host]) && list.groups.is_empty());
     for part in [
         "sock_set_default_impl has no counterpart",
         "bdev_set_options has no counterpart",

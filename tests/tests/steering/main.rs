@@ -11,3 +11,4 @@ mod spdk;
 mod spdk_saved;
 mod strangers;
 mod target;
+mod thousands;

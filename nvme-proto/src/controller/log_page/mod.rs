@@ -10,7 +10,7 @@ mod health;
 use zerocopy::{FromZeros, IntoBytes};
 
 use crate::common::{Common, Kind};
-use crate::limits::{ERROR_LOG_ENTRIES, NAMESPACES_MAX};
+use crate::limits::{CHANGED_NAMESPACES_MAX, ERROR_LOG_ENTRIES};
 use crate::window::Window;
 use crate::wire::identify::{CSI_NVM, ascii_field};
 use crate::wire::log::{
@@ -116,7 +116,7 @@ impl Controller {
             LogPage::ERROR_INFORMATION => size_of::<ErrorEntry>() * ERROR_LOG_ENTRIES,
             LogPage::SMART => size_of::<SmartLog>(),
             LogPage::FIRMWARE_SLOT => size_of::<FirmwareSlotLog>(),
-            LogPage::CHANGED_NAMESPACES => NAMESPACES_MAX as usize * size_of::<U32>(),
+            LogPage::CHANGED_NAMESPACES => CHANGED_NAMESPACES_MAX * size_of::<U32>(),
             LogPage::COMMAND_EFFECTS | MI_EFFECTS => size_of::<CommandEffectsLog>(),
             LogPage::ANA => {
                 let groups = common.namespaces.by_ana_group(|nsid| self.sees(nsid));
@@ -141,7 +141,7 @@ impl Controller {
 
     /// Log page 04h: a list of NSIDs, ended by zeroes (Base, 5.16.1.5).
     fn put_changed_namespaces(&self, page: &mut Window<'_>) {
-        put_nsids(0, self.changed_namespaces.iter().copied(), page);
+        put_nsids(0, self.changed_namespaces.entries(), page);
     }
 
     /// Log page 0Ch: each group that has namespaces which the host sees, with the state it has

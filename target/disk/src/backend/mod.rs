@@ -479,6 +479,11 @@ impl Backend {
         }
     }
 
+    /// Whether other disks of its kind show the same memory.
+    pub fn shares_mapping(&self) -> bool {
+        matches!(self.0, Kind::Null(_))
+    }
+
     /// The memory that `length` bytes at `offset` can be moved to or from
     /// without a buffer in between: (mapping, offset in it). `write` says which way.
     #[inline(always)]

@@ -1,7 +1,7 @@
 //! No disk: for measuring everything but a disk.
 
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cairn_rdma::Mapping;
 
@@ -11,10 +11,23 @@ use crate::ring::Ring;
 /// Reads give zeroes, writes vanish.
 #[derive(Debug)]
 pub(super) struct NullDisk {
-    /// As many zeroes as one command can ask for. Registered with the devices.
+    /// As many zeroes as one command can ask for. Registered with the devices, once for all disks
+    /// that have them.
     zeroes: Arc<Mapping>,
     block_bytes: u32,
     blocks: u64,
+}
+
+/// Zeroes of the process: those of the last disk, if they suffice.
+fn zeroes(length: usize) -> io::Result<Arc<Mapping>> {
+    static LAST: Mutex<Weak<Mapping>> = Mutex::new(Weak::new());
+    let mut last = LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(zeroes) = last.upgrade().filter(|zeroes| zeroes.len() >= length) {
+        return Ok(zeroes);
+    }
+    let zeroes = Arc::new(Mapping::anonymous(length)?);
+    *last = Arc::downgrade(&zeroes);
+    Ok(zeroes)
 }
 
 impl NullDisk {
@@ -22,7 +35,7 @@ impl NullDisk {
     /// reads `transfer_bytes` at most.
     pub(super) fn new(bytes: u64, block_bytes: u32, transfer_bytes: u32) -> io::Result<Self> {
         Ok(Self {
-            zeroes: Arc::new(Mapping::anonymous(transfer_bytes as usize)?),
+            zeroes: zeroes(transfer_bytes as usize)?,
             block_bytes,
             blocks: bytes / u64::from(block_bytes),
         })

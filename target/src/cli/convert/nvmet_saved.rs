@@ -16,10 +16,8 @@ pub(super) fn export(config: &Config) -> Converted {
     if *config.marking != Rules::default() {
         notes.add("[marking] is left out: nvmet marks no packets by rules");
     }
-    let hosts = config.subsystems.iter().flat_map(|one| match &one.access {
-        Access::AnyHost => &[][..],
-        Access::Hosts(hosts) => hosts,
-    });
+    let lists = config.subsystems.iter().filter_map(|one| one.access.list());
+    let hosts = lists.flat_map(|list| list.hosts.iter());
     let hosts: BTreeSet<&str> = hosts.map(Nqn::raw).collect();
     let ports = config.listeners.iter();
     let ports: Vec<Value> = ports.map(|one| port(&mut notes, config, one)).collect();
@@ -108,7 +106,7 @@ fn subsystem(notes: &mut Notes, subsystem: &Subsystem) -> Value {
     let nqn = subsystem.nqn.raw();
     let (any, hosts) = match &subsystem.access {
         Access::AnyHost => ("1", Vec::new()),
-        Access::Hosts(hosts) => ("0", hosts.iter().map(Nqn::raw).collect()),
+        Access::Hosts(list) => ("0", list.hosts.iter().map(Nqn::raw).collect()),
     };
     let namespaces = subsystem.namespaces.iter();
     let namespaces = namespaces.filter_map(|one| namespace(notes, nqn, one));

@@ -168,6 +168,35 @@ pub(crate) enum HostAction {
         #[command(flatten)]
         at: At,
     },
+    /// Shows and changes the groups of hosts, which lists of hosts name as @NAME
+    Group {
+        #[command(subcommand)]
+        action: GroupAction,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GroupAction {
+    /// Lists them
+    List(At),
+    /// Adds hosts to a group, and makes it if there is none of that name
+    Add {
+        /// The group, without @
+        name: String,
+        /// The hosts, as their /etc/nvme/hostnqn say
+        hosts: Vec<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Removes hosts from a group, or the group if no host is given
+    Remove {
+        /// The group, without @
+        name: String,
+        /// The hosts
+        hosts: Vec<String>,
+        #[command(flatten)]
+        at: At,
+    },
 }
 
 #[derive(Debug, Subcommand)]

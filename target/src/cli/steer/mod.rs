@@ -12,7 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::{print_line, tables};
 use actions::{
-    ConfigAction, ConnectionsAction, HostAction, ListenerAction, NamespaceAction, SubsystemAction,
+    ConfigAction, ConnectionsAction, GroupAction, HostAction, ListenerAction, NamespaceAction,
+    SubsystemAction,
 };
 
 /// For a disk that is slow to open, and a control plane with much to do.
@@ -40,7 +41,7 @@ pub(super) enum Steer {
         #[command(subcommand)]
         action: ListenerAction,
     },
-    /// Sets which hosts may connect to a running target
+    /// Sets which hosts may connect to a running target, and the groups of hosts
     Host {
         #[command(subcommand)]
         action: HostAction,
@@ -129,6 +130,7 @@ const SUBSYSTEMS: Look = Look::Rows(&[
     ("NAMESPACES", "namespaces"),
     ("ANY HOST", "allow_any_host"),
     ("HOSTS", "hosts"),
+    ("GROUPS", "host_groups"),
     ("SERIAL", "serial"),
 ]);
 const NAMESPACES: Look = Look::Rows(&[
@@ -140,6 +142,11 @@ const NAMESPACES: Look = Look::Rows(&[
     ("BLOCK", "block_bytes"),
     ("UUID", "uuid"),
     ("FAILED", "failed"),
+]);
+const HOST_GROUPS: Look = Look::Rows(&[
+    ("NAME", "name"),
+    ("NAMED BY LISTS", "lists"),
+    ("HOSTS", "hosts"),
 ]);
 const LISTENERS: Look = Look::Rows(&[
     ("ADDRESS", "address"),
@@ -403,6 +410,22 @@ fn of_host(action: &HostAction) -> Asked<'_> {
         }
         HostAction::Any { nqn, allow, at } => {
             Asked::deed(at, "cairn_host_any", json!({"nqn": nqn, "allow": allow}))
+        }
+        HostAction::Group { action } => of_group(action),
+    }
+}
+
+fn of_group(action: &GroupAction) -> Asked<'_> {
+    match action {
+        GroupAction::List(at) => Asked::list(at, "cairn_host_group_list", HOST_GROUPS),
+        GroupAction::Add { name, hosts, at } => {
+            let params = json!({"name": name, "hosts": hosts});
+            Asked::deed(at, "cairn_host_group_add", params)
+        }
+        GroupAction::Remove { name, hosts, at } => {
+            let hosts = (!hosts.is_empty()).then_some(hosts);
+            let params = json!({"name": name, "hosts": hosts});
+            Asked::deed(at, "cairn_host_group_remove", params)
         }
     }
 }

@@ -134,8 +134,8 @@ fn nvmf(config: &Config) -> Value {
                 "ana_reporting": true,
             }),
         ));
-        if let Access::Hosts(hosts) = &subsystem.access {
-            for host in hosts {
+        if let Access::Hosts(list) = &subsystem.access {
+            for host in list.hosts.iter() {
                 let params = json!({"nqn": nqn, "host": host.raw()});
                 all.push(request("nvmf_subsystem_add_host", params));
             }
@@ -161,8 +161,8 @@ fn of_namespace(nqn: &str, namespace: &Namespace) -> Vec<Value> {
     }
     let add = json!({"nqn": nqn, "namespace": params});
     let mut all = vec![request("nvmf_subsystem_add_ns", add)];
-    if let Access::Hosts(hosts) = &namespace.hosts {
-        all.extend(hosts.iter().map(|host| {
+    if let Access::Hosts(list) = &namespace.hosts {
+        all.extend(list.hosts.iter().map(|host| {
             let params = json!({"nqn": nqn, "nsid": namespace.nsid, "host": host.raw()});
             request("nvmf_ns_add_host", params)
         }));

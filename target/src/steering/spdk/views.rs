@@ -99,7 +99,8 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
     {
         let hosts: Vec<Value> = match &subsystem.access {
             Access::AnyHost => Vec::new(),
-            Access::Hosts(hosts) => hosts
+            Access::Hosts(list) => list
+                .hosts
                 .iter()
                 .map(|host| json!({"nqn": host.raw()}))
                 .collect(),
@@ -117,8 +118,8 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
                 "uuid": entry.map(|entry| entry.namespace.uuid.to_string()),
                 "anagrpid": namespace.ana_group,
             });
-            if let Access::Hosts(hosts) = &namespace.hosts {
-                let hosts: Vec<&str> = hosts.iter().map(Nqn::raw).collect();
+            if let Access::Hosts(list) = &namespace.hosts {
+                let hosts: Vec<&str> = list.hosts.iter().map(Nqn::raw).collect();
                 shown["no_auto_visible"] = json!(true);
                 shown["hosts"] = json!(hosts);
             }

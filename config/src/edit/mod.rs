@@ -1,5 +1,9 @@
 //! Changes to the text of a configuration file that keep its comments and its order.
 
+mod groups;
+mod hosts;
+
+use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;
@@ -98,7 +102,7 @@ impl Draft {
         let mut document: DocumentMut = text
             .parse()
             .map_err(|error| EditError::Unreadable(format!("the configuration: {error}")))?;
-        for key in ["listener", "referral", "subsystem"] {
+        for key in ["listener", "referral", "host_group", "subsystem"] {
             make_tables(document.as_table_mut(), key);
         }
         if let Some(subsystems) = document
@@ -163,7 +167,7 @@ impl Draft {
     /// Its subsystem is not in the file, or its NSID is taken.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
         let subsystem = self.subsystem(nqn)?;
-        let taken: Vec<i64> = tables(subsystem, "namespace")
+        let taken: HashSet<i64> = tables(subsystem, "namespace")
             .filter_map(|table| table.get("nsid")?.as_integer())
             .collect();
         let nsid = match new.nsid {
@@ -212,7 +216,7 @@ impl Draft {
     /// Shows a namespace to a host, or hides it from it.
     ///
     /// # Errors
-    /// It is not in the file, or every host sees it.
+    /// It is not in the file, every host sees it, or this one does by a group.
     pub fn show_namespace(
         &mut self,
         nqn: &str,
@@ -220,8 +224,9 @@ impl Draft {
         host: &str,
         is_shown: bool,
     ) -> Result<(), EditError> {
-        let mut namespaces = tables(self.subsystem(nqn)?, "namespace");
-        let Some(namespace) = namespaces.find(|table| has_nsid(table, nsid)) else {
+        let namespace =
+            tables(self.subsystem(nqn)?, "namespace").find(|table| has_nsid(table, nsid));
+        let Some(namespace) = namespace else {
             let message = format!("the file has no namespace {nsid} of {nqn}");
             return Err(EditError::Missing(message));
         };
@@ -239,7 +244,17 @@ impl Draft {
             Some(at) if !is_shown => {
                 hosts.remove(at);
             }
-            _ => {}
+            None => {
+                let groups = groups::named(hosts);
+                if let Some(group) = self.group_with(&groups, host) {
+                    let message = format!(
+                        "{host} sees namespace {nsid} of {nqn} by the host group \"{group}\": \
+                         remove it from the group, or the group from the list `hosts`"
+                    );
+                    return Err(EditError::Exists(message));
+                }
+            }
+            Some(_) => {}
         }
         Ok(())
     }
@@ -372,57 +387,6 @@ impl Draft {
         Ok(())
     }
 
-    /// Lets a host connect. `false`: it could before.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
-    pub fn add_host(&mut self, nqn: &str, host: &str) -> Result<bool, EditError> {
-        let subsystem = self.subsystem(nqn)?;
-        let any = allows_any(subsystem);
-        if let Some(Item::Value(toml_edit::Value::Array(hosts))) =
-            subsystem.get_mut("allowed_hosts")
-        {
-            if hosts.iter().any(|known| known.as_str() == Some(host)) {
-                return Ok(false);
-            }
-            hosts.push(host);
-            return Ok(true);
-        }
-        if any {
-            let message =
-                format!("every host may connect to {nqn}: set allow_any_host to false first");
-            return Err(EditError::Exists(message));
-        }
-        set_access(subsystem, false, vec![host.to_owned()]);
-        Ok(true)
-    }
-
-    /// Lets a host connect no longer.
-    ///
-    /// # Errors
-    /// The host or its subsystem is not in the file.
-    pub fn remove_host(&mut self, nqn: &str, host: &str) -> Result<(), EditError> {
-        let subsystem = self.subsystem(nqn)?;
-        let missing = || EditError::Missing(format!("{nqn} does not list the host {host}"));
-        let Some(Item::Value(toml_edit::Value::Array(hosts))) = subsystem.get_mut("allowed_hosts")
-        else {
-            return Err(missing());
-        };
-        let at = hosts.iter().position(|known| known.as_str() == Some(host));
-        hosts.remove(at.ok_or_else(missing)?);
-        if hosts.is_empty() {
-            subsystem["allow_any_host"] = value(false);
-        }
-        // Keys of a host that may not connect are refused.
-        if let Some(tables) = subsystem
-            .get_mut("host")
-            .and_then(Item::as_array_of_tables_mut)
-        {
-            tables.retain(|table| table.get("nqn").and_then(Item::as_str) != Some(host));
-        }
-        Ok(())
-    }
-
     /// NQN and NSID of the namespaces that have this name.
     #[must_use]
     pub fn named(&self, name: &str) -> Vec<(String, u32)> {
@@ -447,18 +411,6 @@ impl Draft {
             }
         }
         places
-    }
-
-    /// Sets whether every host may connect. What was listed is not kept beside that.
-    ///
-    /// # Errors
-    /// The subsystem is not in the file.
-    pub fn allow_any_host(&mut self, nqn: &str, allow: bool) -> Result<(), EditError> {
-        let subsystem = self.subsystem(nqn)?;
-        if allows_any(subsystem) != allow {
-            set_access(subsystem, allow, Vec::new());
-        }
-        Ok(())
     }
 
     /// Keeps comments that nothing follows.
@@ -517,7 +469,9 @@ fn push(table: &mut Table, key: &str, new: Table) {
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
-    let before = tables.get(at)?.decor().prefix()?.as_str().unwrap_or("");
+    // A table that was added to this draft has none.
+    let before = tables.get(at)?.decor().prefix();
+    let before = before.and_then(|before| before.as_str()).unwrap_or("");
     let apart = before.rfind("\n\n").map_or(0, |end| end + 2);
     let apart = Some(&before[..apart]).filter(|apart| !apart.trim().is_empty());
     let mut apart = apart.unwrap_or("").to_owned();

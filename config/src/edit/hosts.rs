@@ -1,0 +1,79 @@
+//! The hosts that may connect.
+
+use toml_edit::{Item, Value, value};
+
+use super::{Draft, EditError, allows_any, groups, set_access};
+
+impl Draft {
+    /// Lets a host connect. `false`: it could before.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file.
+    pub fn add_host(&mut self, nqn: &str, host: &str) -> Result<bool, EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let any = allows_any(subsystem);
+        if let Some(Item::Value(Value::Array(hosts))) = subsystem.get_mut("allowed_hosts") {
+            if hosts.iter().any(|known| known.as_str() == Some(host)) {
+                return Ok(false);
+            }
+            hosts.push(host);
+            return Ok(true);
+        }
+        if any {
+            let message =
+                format!("every host may connect to {nqn}: set allow_any_host to false first");
+            return Err(EditError::Exists(message));
+        }
+        set_access(subsystem, false, vec![host.to_owned()]);
+        Ok(true)
+    }
+
+    /// Lets a host connect no longer.
+    ///
+    /// # Errors
+    /// The host or its subsystem is not in the file.
+    pub fn remove_host(&mut self, nqn: &str, host: &str) -> Result<(), EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        let list = subsystem.get_mut("allowed_hosts");
+        let mut list = list.and_then(Item::as_array_mut);
+        let at = list.as_ref().and_then(|hosts| {
+            let mut hosts = hosts.iter();
+            hosts.position(|known| known.as_str() == Some(host))
+        });
+        let (Some(hosts), Some(at)) = (&mut list, at) else {
+            let groups = list.map_or_else(Vec::new, |hosts| groups::named(hosts));
+            let message = match self.group_with(&groups, host) {
+                Some(group) => format!(
+                    "{nqn} lists the host {host} by the host group \"{group}\": remove it from \
+                     the group"
+                ),
+                None => format!("{nqn} does not list the host {host}"),
+            };
+            return Err(EditError::Missing(message));
+        };
+        hosts.remove(at);
+        if hosts.is_empty() {
+            subsystem["allow_any_host"] = value(false);
+        }
+        // Keys of a host that may not connect are refused.
+        if let Some(tables) = subsystem
+            .get_mut("host")
+            .and_then(Item::as_array_of_tables_mut)
+        {
+            tables.retain(|table| table.get("nqn").and_then(Item::as_str) != Some(host));
+        }
+        Ok(())
+    }
+
+    /// Sets whether every host may connect. What was listed is not kept beside that.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file.
+    pub fn allow_any_host(&mut self, nqn: &str, allow: bool) -> Result<(), EditError> {
+        let subsystem = self.subsystem(nqn)?;
+        if allows_any(subsystem) != allow {
+            set_access(subsystem, allow, Vec::new());
+        }
+        Ok(())
+    }
+}

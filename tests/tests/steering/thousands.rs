@@ -1,0 +1,147 @@
+//! Thousands of namespaces: configured, listed, read, added by many clients, and refused where there
+//! is no room.
+
+use std::fmt::Write;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use cairn_initiator::{Data, Event, Host, Notice, command};
+use cairn_roce::Soft;
+use nvme_proto::wire::feature::AsyncEventConfig;
+use serde_json::json;
+
+use crate::target::{NQN, Steered};
+
+/// More than a device had regions for when each namespace took one.
+const NULL: u32 = 4_200;
+const MEMORY: u32 = 300;
+/// NN, with transfers of 64 KiB and longer.
+const LAST: u32 = 10_240;
+/// Of the control socket.
+const CLIENTS: u32 = 100;
+const OF_EACH: u32 = 2;
+const OTHER: &str = "nqn.2024-01.com.example:steered-too";
+
+fn put(text: &mut String, nsid: u32, export: &str) {
+    writeln!(
+        text,
+        "[[subsystem.namespace]]\nnsid = {nsid}\nexport = \"{export}\""
+    )
+    .unwrap();
+}
+
+/// One subsystem of many null disks and some of memory, and another one.
+fn start() -> Steered {
+    Steered::start_after(|_, _| {
+        let mut text = String::new();
+        (2..=NULL).for_each(|nsid| put(&mut text, nsid, "null:1MiB"));
+        (NULL + 1..=NULL + MEMORY).for_each(|nsid| put(&mut text, nsid, "mem:64KiB"));
+        put(&mut text, LAST, "mem:64KiB");
+        write!(
+            text,
+            "[[subsystem]]\nnqn = \"{OTHER}\"\nallow_any_host = true\n"
+        )
+        .unwrap();
+        text
+    })
+}
+
+fn host(target: &Steered) -> Host {
+    let mut options = target.options("lister");
+    options.events = AsyncEventConfig(0).with_namespace_attribute(true);
+    Host::connect(&Soft::default(), options).unwrap()
+}
+
+/// A block that is written is read back.
+fn assert_holds_data(host: &mut Host, nsid: u32) {
+    let namespace = host.open_namespace(nsid).unwrap();
+    let length = namespace.block_bytes as usize;
+    let buffer = host.buffer(2 * length).unwrap();
+    let pattern: Vec<u8> = (0..length).map(|at| (at as u32 + nsid) as u8).collect();
+    buffer.write(0, &pattern);
+    let written = Data::part_of(&buffer, 0, length as u32);
+    host.run(1, command::write(nsid, 3, 1), written).unwrap();
+    let read = Data::part_of(&buffer, length, length as u32);
+    host.run(1, command::read(nsid, 3, 1), read).unwrap();
+    assert_eq!(buffer.bytes(length, length), pattern);
+}
+
+#[test]
+fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
+    let target = start();
+    let mut host = host(&target);
+    let expected: Vec<u32> = (1..=NULL + MEMORY).chain([LAST]).collect();
+    assert_eq!(host.active_namespaces().unwrap(), expected);
+    for nsid in [1, NULL + MEMORY, LAST] {
+        assert_holds_data(&mut host, nsid);
+    }
+    // A host of its own device registers memory still.
+    target.connect("second").disconnect().unwrap();
+
+    let ended = AtomicU32::new(0);
+    thread::scope(|scope| {
+        for client in 0..CLIENTS {
+            let (target, ended) = (&target, &ended);
+            scope.spawn(move || {
+                let mut socket = target.client();
+                for _ in 0..OF_EACH {
+                    // In either subsystem, with the NSID that is free.
+                    let nqn = if client % 2 == 0 { NQN } else { OTHER };
+                    let add = json!({"nqn": nqn, "export": "null:1MiB"});
+                    socket.call("cairn_namespace_add", &add).unwrap();
+                }
+                ended.fetch_add(1, Ordering::Relaxed);
+            });
+        }
+        // The host stays alive meanwhile.
+        while ended.load(Ordering::Relaxed) < CLIENTS {
+            host.poll();
+            thread::sleep(Duration::from_millis(1));
+        }
+    });
+    let all = expected.len() as u32 + CLIENTS * OF_EACH;
+    let status = target.done("cairn_status", json!({}));
+    assert_eq!(status["namespaces"], all);
+    let added = CLIENTS / 2 * OF_EACH;
+    assert_eq!(
+        host.active_namespaces().unwrap().len() as u32,
+        expected.len() as u32 + added
+    );
+    let event = host.wait_until("the event", |host| host.take_event());
+    assert!(matches!(
+        event.unwrap(),
+        Event::Notice(Notice::NamespacesChanged)
+    ));
+    let changed = host.changed_namespaces().unwrap().unwrap();
+    assert_eq!(changed.len() as u32, added);
+    host.disconnect().unwrap();
+}
+
+#[test]
+fn what_there_is_no_room_for_is_refused_when_it_is_configured() {
+    let target = Steered::start_with("");
+    let whole = target.text();
+    let refused = |text: &str| {
+        std::fs::write(target.config(), text).unwrap();
+        let output = target.command(&["check", "--offline", target.config().to_str().unwrap()]);
+        assert!(!output.status.success());
+        String::from_utf8(output.stderr).unwrap()
+    };
+    let mut long = whole.clone();
+    put(&mut long, LAST + 1, "null:1MiB");
+    let said = refused(&long);
+    assert!(said.contains("from 1 to 10240"), "{said}");
+    let mut short = whole.replace("[target]", "[target]\nmdts = \"16KiB\"");
+    put(&mut short, 4000, "null:1MiB");
+    let said = refused(&short);
+    assert!(said.contains("mdts = \"64KiB\""), "{said}");
+
+    let mut memory = whole;
+    for subsystem in 0..2 {
+        writeln!(memory, "[[subsystem]]\nnqn = \"{OTHER}{subsystem}\"").unwrap();
+        (1..=3073).for_each(|nsid| put(&mut memory, nsid, "mem:64KiB"));
+    }
+    let said = refused(&memory);
+    assert!(said.contains("at most 6144"), "{said}");
+}
