@@ -175,7 +175,7 @@ fn cannot(path: &Path, error: &io::Error) -> OpenError {
     OpenError::new(format!("cannot export {}: {error}", path.display()))
 }
 
-/// udev gives block devices to a group, and these to nobody.
+/// udev gives block devices to a group, and these to root alone.
 fn explain_device(path: &Path, error: &io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
