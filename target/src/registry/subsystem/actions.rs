@@ -19,7 +19,7 @@ impl SubsystemShared {
             ..
         } = action
         {
-            // Whoever asked for it: others see the namespace, too.
+            // Also if the controller is gone: it is of the namespace.
             self.set_protection(state, nsid, is_protected, change);
         }
         let (Action::Complete { cntlid, .. }
