@@ -81,11 +81,25 @@ impl Netlink {
 /// The system has no such protocol.
 pub fn address_reports() -> io::Result<OwnedFd> {
     let groups = libc::RTMGRP_LINK | libc::RTMGRP_IPV4_IFADDR | libc::RTMGRP_IPV6_IFADDR;
-    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     // NETLINK_ROUTE is 0, which is what no protocol stands for.
-    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, None)?;
-    let all = netlink::SocketAddrNetlink::new(0, groups as u32);
-    rustix::net::bind(&socket, &all)?;
+    reports(None, groups as u32)
+}
+
+/// A socket, which does not block, on which the kernel reports each device that has come, gone or
+/// changed: a datagram of `ACTION@DEVPATH` and `KEY=VALUE` texts, each with a zero byte at its end.
+///
+/// # Errors
+/// The system has no such protocol.
+pub fn device_reports() -> io::Result<OwnedFd> {
+    /// Of lib/kobject_uevent.c; the other group is udev's.
+    const KERNEL: u32 = 1;
+    reports(Some(netlink::KOBJECT_UEVENT), KERNEL)
+}
+
+fn reports(protocol: Option<Protocol>, groups: u32) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::NETLINK, SocketType::RAW, flags, protocol)?;
+    rustix::net::bind(&socket, &netlink::SocketAddrNetlink::new(0, groups))?;
     Ok(socket)
 }
 

@@ -4,6 +4,7 @@
 //! next ones from running: one run shows everything that is wrong. The virtual machine's
 //! scenarios and the other steps run side by side.
 
+mod failures;
 mod lane;
 mod plan;
 mod skips;
@@ -77,7 +78,7 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     })
 }
 
-/// The sum on a line of its own, last. A step that counts nothing counts as one.
+/// What each step came to, what failed, and the sum on a line of its own, last. A step that counts nothing counts as one.
 /// Tests that recorded a skip have passed as far as their programs know.
 fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
     let mut sum = Tally::default();
@@ -91,6 +92,10 @@ fn print_table(done: &[Done], recorded_skips: u32, took: Duration) {
         let seconds = step.took.as_secs_f32();
         println!("{word}  {:<15} {seconds:>7.1}   {tests}", step.name);
         sum = sum + step.outcome.counted();
+    }
+    for step in done.iter().filter(|step| !step.outcome.success) {
+        println!();
+        step.outcome.failures.print(step.name);
     }
     sum.passed = sum.passed.saturating_sub(recorded_skips);
     sum.skipped += recorded_skips;

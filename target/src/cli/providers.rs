@@ -2,7 +2,7 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use cairn_config::Roce;
 use cairn_rdma::{Device, FabricError, ListenOptions, Listener, Provider, Sink};
@@ -20,13 +20,6 @@ pub(super) fn all(
     target: &cairn_config::Target,
     pcap: Option<(&Path, u64)>,
 ) -> Result<(Vec<Arc<dyn Provider>>, Soft), String> {
-    let verbs: Arc<dyn Provider> = match VerbsProvider::new() {
-        Ok(verbs) => Arc::new(verbs),
-        Err(error) => Arc::new(Missing {
-            name: "verbs",
-            reason: reason(error),
-        }),
-    };
     let capture = match pcap {
         Some((path, limit_bytes)) => {
             let capture = Capture::create(path, limit_bytes);
@@ -45,42 +38,45 @@ pub(super) fn all(
         network,
         ..SoftOptions::default()
     });
-    Ok((vec![verbs, Arc::new(soft.clone())], soft))
+    Ok((
+        vec![Arc::new(Verbs::default()), Arc::new(soft.clone())],
+        soft,
+    ))
 }
 
-fn reason(error: FabricError) -> String {
-    match error {
-        FabricError::Unavailable { reason, .. } => reason,
-        other => other.to_string(),
-    }
-}
+/// RDMA devices. librdmacm opens only on a machine that has one, and the first may come at any time,
+/// so it is tried at each use until it has opened.
+#[derive(Debug, Default)]
+struct Verbs(OnceLock<VerbsProvider>);
 
-/// A provider that cannot work on this machine.
-#[derive(Debug)]
-struct Missing {
-    name: &'static str,
-    reason: String,
-}
-
-impl Missing {
-    fn error(&self) -> FabricError {
-        FabricError::Unavailable {
-            provider: self.name,
-            reason: self.reason.clone(),
+impl Verbs {
+    fn opened(&self) -> Result<&VerbsProvider, FabricError> {
+        if let Some(opened) = self.0.get() {
+            return Ok(opened);
         }
+        let opened = VerbsProvider::new()?;
+        Ok(self.0.get_or_init(|| opened))
     }
 }
 
-impl Provider for Missing {
+impl Provider for Verbs {
     fn name(&self) -> &'static str {
-        self.name
+        "verbs"
     }
 
-    fn listen(&self, _: &ListenOptions, _: Sink) -> Result<Box<dyn Listener>, FabricError> {
-        Err(self.error())
+    fn listen(
+        &self,
+        options: &ListenOptions,
+        sink: Sink,
+    ) -> Result<Box<dyn Listener>, FabricError> {
+        self.opened()?.listen(options, sink)
     }
 
-    fn device_for(&self, _: SocketAddr, _: Option<IpAddr>) -> Result<Arc<dyn Device>, FabricError> {
-        Err(self.error())
+    fn device_for(
+        &self,
+        remote: SocketAddr,
+        local: Option<IpAddr>,
+    ) -> Result<Arc<dyn Device>, FabricError> {
+        self.opened()?.device_for(remote, local)
     }
 }

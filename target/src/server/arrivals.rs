@@ -1,5 +1,5 @@
 //! The kernel's reports of what may have arrived: a file, a device or a folder (inotify(7)), an
-//! address or a link (rtnetlink(7)). A report says only that it is time to look again.
+//! address or a link (rtnetlink(7)), an RDMA device (uevents). A report says only that it is time to look again.
 //!
 //! Tokio requires one unsafe call here: it believes that a descriptor stays open.
 
@@ -10,6 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use cairn_rdma::netlink;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
@@ -28,6 +29,7 @@ const LINKS_MAX: usize = 40;
 pub(super) struct Arrivals {
     paths: Option<Paths>,
     addresses: Option<Readable>,
+    rdma_devices: Option<Readable>,
 }
 
 /// A descriptor that becomes readable. It needs tokio's runtime from its first wait on.
@@ -50,16 +52,22 @@ impl Arrivals {
     /// Those of these paths, and of addresses. What cannot be watched is left to slow tries.
     pub(super) fn of(paths: &[PathBuf], addresses: bool) -> Self {
         let watched = || Paths::of(paths).ok();
-        let routes = || cairn_rdma::netlink::address_reports().ok();
+        let routes = || netlink::address_reports().ok();
+        let devices = || netlink::device_reports().ok();
         Self {
             paths: (!paths.is_empty()).then(watched).flatten(),
             addresses: addresses.then(routes).flatten().map(Readable::New),
+            rdma_devices: addresses.then(devices).flatten().map(Readable::New),
         }
     }
 
     /// Returns when something may have arrived.
     pub(super) async fn next(&mut self) {
-        let Self { paths, addresses } = self;
+        let Self {
+            paths,
+            addresses,
+            rdma_devices,
+        } = self;
         let path = async {
             match paths {
                 Some(paths) => paths.next().await,
@@ -72,9 +80,16 @@ impl Arrivals {
                 None => std::future::pending().await,
             }
         };
+        let rdma_device = async {
+            match rdma_devices {
+                Some(devices) => devices.drained(has_rdma_device).await,
+                None => std::future::pending().await,
+            }
+        };
         tokio::select! {
             () = path => {}
             () = address => {}
+            () = rdma_device => {}
         }
     }
 }
@@ -114,16 +129,34 @@ impl Readable {
 
 /// Reads all that there is.
 fn drain(fd: &OwnedFd) -> bool {
+    read_reports(fd, |_| ());
+    true
+}
+
+/// Whether one of the reports is of an RDMA device: its class is in its path, or its subsystem.
+fn has_rdma_device(fd: &OwnedFd) -> bool {
+    const CLASS: &[u8] = b"infiniband";
+    let mut found = false;
+    read_reports(fd, |report| {
+        found |= report.is_none_or(|report| {
+            let mut places = report.windows(CLASS.len());
+            places.any(|place| place == CLASS)
+        });
+    });
+    found
+}
+
+/// Shows each report to `look`; `None` stands for those that were lost, or are too many to look at.
+fn read_reports(fd: &OwnedFd, mut look: impl FnMut(Option<&[u8]>)) {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     for _ in 0..READS_MAX {
         match rustix::io::read(fd, &mut buffer) {
-            Ok((read, _)) if !read.is_empty() => {}
-            // Reports that were lost are reports (ENOBUFS).
-            Err(rustix::io::Errno::NOBUFS) => {}
-            _ => break,
+            Ok((report, _)) if !report.is_empty() => look(Some(report)),
+            Err(rustix::io::Errno::NOBUFS) => look(None),
+            _ => return,
         }
     }
-    true
+    look(None);
 }
 
 impl Paths {
@@ -253,6 +286,21 @@ mod tests {
             panic!("it is new")
         };
         assert!(!is_awaited(inotify, &paths.awaited));
+    }
+
+    #[test]
+    fn reports_of_rdma_devices_are_told_from_others() {
+        let (read, write) = std::os::unix::net::UnixDatagram::pair().unwrap();
+        read.set_nonblocking(true).unwrap();
+        let read = OwnedFd::from(read);
+        let report = |text: &[u8]| {
+            write.send(text).unwrap();
+            has_rdma_device(&read)
+        };
+        assert!(!report(b"add@/devices/virtual/net/eth7\0SUBSYSTEM=net\0"));
+        assert!(report(b"add@/devices/virtual/infiniband/rxe0\0"));
+        // They are read: the next one is looked at by itself.
+        assert!(!report(b"remove@/devices/virtual/net/eth7\0"));
     }
 
     #[test]

@@ -10,7 +10,7 @@ IMAGE=$OUT/disk.raw
 initiator() {
     local command=$1
     shift
-    cairn-initiator "$command" --provider soft -a "$FABRIC_ADDR" -w "$OWN_ADDR" -n "$NQN" -k 5 "$@"
+    cairn-initiator "$command" --provider soft -a "$FABRIC_ADDR" -w "$OWN_ADDR" -n "$NQN" -k 8 "$@"
 }
 
 # ended_well NAME: the bench job whose report that is.
@@ -31,18 +31,19 @@ touch "$OUT/beside-ready"
 
 step "Verified I/O by both targets, of which one falls asleep"
 wait_for 120 "target A" test -e "$OUT/one-is-ready"
-initiator bench --path "$HOST_ADDR" --destroy-data --rw=randrw --bs=4k --iodepth=64 --size=40m \
+initiator bench --path "$HOST_ADDR" --destroy-data --rw=randrw --bs=4k --iodepth=64 --size=12m \
     --time_based --runtime=20 --verify=crc32c --eta=never --name=load \
     > "$OUT/bench-load.txt" 2> "$OUT/bench-load.log"
 ended_well load
 
 step "By target B the host rewrites the whole disk"
-initiator bench --destroy-data --rw=write --bs=64k --iodepth=8 --size=48m --randseed="$SEED" \
+initiator bench --destroy-data --rw=write --bs=64k --iodepth=8 --size=16m --randseed="$SEED" \
     --verify=crc32c --end_fsync=1 --eta=never --name=rewrite \
     > "$OUT/bench-rewrite.txt" 2> "$OUT/bench-rewrite.log"
 ended_well rewrite
 copy_disk "$OUT/before.img"
 touch "$OUT/rewritten"
+echo system_wakeup > "$OUT/monitor.in"
 
 step "Target A has gone on: all blocks are as written by target B"
 wait_for 240 "target A to go on" test -e "$OUT/one-has-gone-on"

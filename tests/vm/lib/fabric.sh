@@ -6,15 +6,24 @@ FABRIC_ADDR=${FABRIC_ADDR:-192.168.77.1}
 FABRIC_MTU=${FABRIC_MTU:-4200}
 
 setup_rxe() {
+    load_rdma
+    add_card
+    ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
+    add_rxe
+}
+
+load_rdma() {
     modprobe rdma_rxe
     modprobe nvme-rdma
     modprobe rdma_ucm
+}
+
+# The card alone, without an address and without an RDMA device.
+add_card() {
     # Left to itself the module makes a dummy0 of its own when it is loaded.
     modprobe dummy numdummies=0
     ip link add "$FABRIC_NETDEV" type dummy
     ip link set "$FABRIC_NETDEV" mtu "$FABRIC_MTU" up
-    ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
-    add_rxe
 }
 
 add_rxe() { rdma link add rxe0 type rxe netdev "$FABRIC_NETDEV"; }

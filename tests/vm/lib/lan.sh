@@ -3,8 +3,11 @@
 #   OUT=FOLDER bash lan.sh TAP COMPANION.sh QEMU ARGUMENT...
 #
 # It lays the wire, starts the companion, waits until that is ready, and runs the machine. When the
-# machine is off, the companion's input ends, by which it knows. A companion that fails fails the
-# scenario. When this process ends, the kernel ends all the others.
+# machine is off, the companion's input ends, by which it knows; if the scenario failed, the companion
+# would wait for steps that never come, and is ended at once. A companion that fails fails the scenario.
+# When this process ends, the kernel ends all the others.
+#
+# The companion gives the machine orders of its monitor (as system_wakeup) by $OUT/monitor.in.
 
 set -Eeuo pipefail
 
@@ -34,7 +37,13 @@ until [ -e "$OUT/beside-ready" ]; do
     sleep 0.1
 done
 
-"$@" 3>&- || true
+rm -f "$OUT/monitor.in" "$OUT/monitor.out"
+mkfifo "$OUT/monitor.in" "$OUT/monitor.out"
+"$@" -chardev "pipe,id=monitor,path=$OUT/monitor" -mon chardev=monitor 3>&- || true
 
 exec 3>&-
+if [ -e "$OUT/exit-code" ] && [ "$(cat "$OUT/exit-code")" != 0 ]; then
+    tail -n 20 "$OUT/beside.log" | sed 's/^/    /'
+    exit
+fi
 wait "$companion_pid" || fail_scenario "it ended badly"

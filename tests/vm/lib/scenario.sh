@@ -131,9 +131,14 @@ assert_fails() {
 
 # --- waiting -----------------------------------------------------------------------------------
 
-# wait_for SECONDS WHAT COMMAND...: until the command succeeds, no longer than that.
+# An emulated machine beside builds is this much slower than alone. What comes in time does not wait
+# any longer for it.
+PATIENCE=3
+
+# wait_for SECONDS WHAT COMMAND...: until the command succeeds, no longer than so many seconds of a
+# machine at rest.
 wait_for() {
-    local deadline=$((SECONDS + $1)) what=$2
+    local deadline=$((SECONDS + $1 * PATIENCE)) what=$2
     shift 2
     until "$@" > /dev/null 2>&1; do
         [ "$SECONDS" -lt "$deadline" ] || fail "gave up waiting for $what"

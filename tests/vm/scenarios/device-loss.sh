@@ -1,5 +1,5 @@
 #!/bin/bash
-# An RDMA device is pulled out, an address changes: the target lives on and listens again.
+# RDMA devices come after the target's start, are pulled out, an address changes: it listens each time.
 # vm: programs=cairn-target timeout=300
 #
 # The kernel's host deletes its controllers when their device goes, so it cannot reconnect by
@@ -9,8 +9,39 @@ OTHER_ADDR=192.168.78.1
 
 connect_to() { nvme connect -t rdma -a "$1" -s "$PORT" -n "$NQN" --reconnect-delay=2; }
 
+listens_by() { grep -q "listening.*$FABRIC_ADDR.*$1" "$TARGET_LOG"; }
+
+step "The target starts on a machine without an RDMA device, and takes the one that comes"
+add_card
+ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
+# The kernel takes devices from its modules in the reverse order of their loading. Where rdma_cm is older,
+# rdma_rxe's removal waits in ib_uverbs for the target, to which only rdma_cm would report it.
+modprobe ib_uverbs
+write_config /tmp/later.toml "1 $(make_backing_file later 64M)"
+start_target_from /tmp/later.toml
+grep -q "degraded.*$FABRIC_ADDR" "$TARGET_LOG" || fail "the listener is not missing"
+load_rdma
+add_rxe
+wait_for 60 "the target to listen" listens_by verbs
+connect_to "$FABRIC_ADDR"
+wait_for 20 "namespace 1" namespace_device 1
+verified_fio later "$(namespace_device 1)" --rw=randrw --bs=4k --iodepth=8 --size=4m
+nvme_disconnect
+wait_for 30 "the controllers to go" no_controllers
+stop_target
+
+step "A listener of any provider takes the device, too"
+remove_rxe
+ip addr del "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
+: > "$TARGET_LOG"
+TARGET_PROVIDER=auto write_config /tmp/any.toml "1 $(make_backing_file any 64M)"
+start_target_from /tmp/any.toml
+add_rxe
+ip addr add "$FABRIC_ADDR/24" dev "$FABRIC_NETDEV"
+wait_for 60 "the target to listen" listens_by verbs
+stop_target
+
 step "One target, two devices, a host on each"
-setup_rxe
 ip link add dummy1 type dummy
 ip link set dummy1 mtu "$FABRIC_MTU" up
 ip addr add "$OTHER_ADDR/24" dev dummy1

@@ -1,9 +1,10 @@
 #!/bin/bash
 # The .deb under systemd: apt installs it, a reboot and an upgrade keep export and hosts, a purge leaves nothing.
-# vm: systemd packages programs=cairn-target,cairn-initiator disk=256M timeout=600
+# vm: systemd packages programs=cairn-target,cairn-initiator disk=256M nvme=512 timeout=700
 
 CONFIG=/etc/cairn/target.toml
 UNIT=cairn-target.service
+UUID_OF_DRIVE=33333333-3333-4333-8333-333333333333
 
 # Everything on the root disk but what apt, the journal and systemd keep for themselves.
 list_files() {
@@ -27,6 +28,9 @@ connect_host() {
     wait_for 60 "namespace 1" namespace_device 1
     wait_for 60 "namespace 2" namespace_device 2
 }
+
+# /dev/ng0n1, once no host is connected.
+drive_name() { compgen -G '/dev/ng*n1'; }
 
 checksum_of() { dd if="$(namespace_device "$1")" bs=1M count=8 iflag=direct status=none | sha256sum; }
 
@@ -87,6 +91,7 @@ second_boot() {
     say "ok: the configuration is as it was"
     assert_eq "namespace 2" "$(cat "$OUT/sum2")" "$(checksum_of 2)"
     nvme_disconnect
+    a_drive
 
     step "A purge leaves nothing"
     DEBIAN_FRONTEND=noninteractive apt-get purge -y cairn > "$OUT/apt-purge.log" 2>&1
@@ -98,6 +103,38 @@ second_boot() {
     [ ! -e /run/cairn ] || fail "/run/cairn is left"
     assert_eq "the unit" not-found "$(systemctl show -P LoadState "$UNIT")"
     assert_eq "units that failed" "" "$(systemctl --failed --no-legend --plain | grep -i cairn || true)"
+}
+
+a_drive() {
+    local drop_ins=/etc/systemd/system/$UNIT.d rule=/etc/udev/rules.d/90-cairn.rules drive
+
+    step "A drive past the block layer: the log names what it requires, and with that it is served"
+    modprobe nvme
+    wait_for 20 "the drive" drive_name
+    drive=$(drive_name)
+    write_config "$CONFIG" "1 /srv/disks/one.img" "3 $drive uuid=\"$UUID_OF_DRIVE\""
+    systemctl restart "$UNIT"
+    assert_contains "what is missing" nvme-drives.conf "$(cairn-target status 2>&1; journalctl -b -u "$UNIT" | tail -n 20)"
+    mkdir -p "$drop_ins"
+    cp /usr/share/doc/cairn/nvme-drives.conf "$drop_ins"
+    systemctl daemon-reload
+    systemctl restart "$UNIT"
+    journalctl -b -u "$UNIT" | grep "$drive" | tail -n 1
+    echo 'SUBSYSTEM=="nvme-generic", GROUP="disk", MODE="0660"' > "$rule"
+    udevadm control --reload
+    udevadm trigger --settle --subsystem-match=nvme-generic
+    systemctl restart "$UNIT"
+    assert_eq "the target's user" cairn "$(ps -o user= -p "$(main_pid)")"
+    wait_for 120 "the target to answer" nvme_discover
+    nvme_connect
+    wait_for 60 "namespace 3" namespace_device 3
+    head -c 65536 /dev/urandom > "$OUT/drive-pattern"
+    dd if="$OUT/drive-pattern" of="$(namespace_device 3)" bs=65536 oflag=direct conv=fsync status=none
+    cmp -n 65536 "$OUT/drive-pattern" "${drive/ng/nvme}"
+    say "ok: what the host wrote is on the drive"
+    nvme_disconnect
+    rm -r "$drop_ins" "$rule"
+    systemctl daemon-reload
 }
 
 case $BOOT in

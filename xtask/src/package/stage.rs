@@ -42,6 +42,10 @@ impl Staged {
             ),
             ("packaging/roce-v1.conf", &format!("{DOC}/roce-v1.conf")),
             (
+                "packaging/nvme-drives.conf",
+                &format!("{DOC}/nvme-drives.conf"),
+            ),
+            (
                 "config/examples/minimal.toml",
                 &format!("{DOC}/examples/minimal.toml"),
             ),

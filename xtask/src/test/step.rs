@@ -6,6 +6,7 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
+use super::failures::Failures;
 use super::skips;
 use super::tally::{Tally, without_escapes};
 
@@ -25,6 +26,8 @@ pub(crate) struct Outcome {
     pub(super) tally: Tally,
     /// Those that it said it had not.
     pub(super) skipped: Vec<String>,
+    /// What it said had failed.
+    pub(super) failures: Failures,
 }
 
 impl Step {
@@ -88,6 +91,7 @@ impl Step {
         drop(self.command);
         let mut tally = Tally::default();
         let mut skipped = Vec::new();
+        let mut failures = Failures::default();
         for line in BufReader::new(reader).split(b'\n') {
             let line = line.context("cannot read what the step prints")?;
             let line = String::from_utf8_lossy(&line);
@@ -96,12 +100,15 @@ impl Step {
             if !line.starts_with("    test result:") {
                 tally = tally + Tally::of_line(&line);
             }
-            skipped.extend(skips::of_line(&without_escapes(&line)));
+            let plain = without_escapes(&line);
+            skipped.extend(skips::of_line(&plain));
+            failures.read(&plain);
         }
         Ok(Outcome {
             success: child.wait()?.success(),
             tally,
             skipped,
+            failures,
         })
     }
 }

@@ -15,6 +15,9 @@ use crate::backend::open::{explain_open, wait_for_close};
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 
+/// What gives the packaged service the right to send commands.
+const DROP_IN: &str = "/usr/share/doc/cairn/nvme-drives.conf";
+
 /// A drive that is open.
 pub(super) struct Opened {
     /// Its character device. While it is open, the block device is, for us alone.
@@ -64,7 +67,7 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
         .read(true)
         .write(!claim.read_only)
         .open(path)
-        .map_err(|error| explain_open(path, &error))?;
+        .map_err(|error| explain_device(path, &error))?;
     let nsid = nsid(&file).map_err(|error| cannot(path, &error))?;
     if nsid_differs(nsid, &claimed) {
         return Err(OpenError::new(format!(
@@ -172,10 +175,24 @@ fn cannot(path: &Path, error: &io::Error) -> OpenError {
     OpenError::new(format!("cannot export {}: {error}", path.display()))
 }
 
+/// udev gives block devices to a group, and these to root alone.
+fn explain_device(path: &Path, error: &io::Error) -> OpenError {
+    match error.raw_os_error() {
+        Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
+            "no permission to open {}: run as root, or copy {DROP_IN} to \
+             /etc/systemd/system/cairn-target.service.d and give the device to the group disk, as it \
+             says",
+            path.display()
+        )),
+        _ => explain_open(path, error),
+    }
+}
+
 fn explain_identify(path: &Path, error: &io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
-            "no permission to send commands to {}: run as root, or with CAP_SYS_ADMIN",
+            "no permission to send commands to {}: Linux requires CAP_SYS_ADMIN: run as root, or \
+             give it to the service by the drop-in {DROP_IN}",
             path.display()
         )),
         _ => OpenError::new(format!(

@@ -1,0 +1,81 @@
+//! What failed, read from a step's output: said once more at the end, where it is looked for.
+
+/// Lines of one step that are repeated.
+const LINES_MAX: usize = 20;
+
+/// What failed, in the order of the output.
+#[derive(Default)]
+pub(super) struct Failures {
+    lines: Vec<String>,
+}
+
+impl Failures {
+    /// Keeps the line if it names a failure.
+    pub(super) fn read(&mut self, line: &str) {
+        let line = line.trim();
+        if is_failure(line) && !self.lines.iter().any(|known| known == line) {
+            self.lines.push(line.to_owned());
+        }
+    }
+
+    /// For people, one a line.
+    pub(super) fn print(&self, step: &str) {
+        for line in self.lines.iter().take(LINES_MAX) {
+            println!("{step}: {line}");
+        }
+        if let Some(more) = self.lines.len().checked_sub(LINES_MAX + 1) {
+            println!("{step}: and {} more", more + 1);
+        }
+    }
+}
+
+/// A failed test of nextest (`FAIL [   0.1s] ...`, `TIMEOUT [...`) or of cargo test, a failed
+/// assertion of a scenario (`FAILED: ...`), its row in the table, or an error of a compiler.
+fn is_failure(line: &str) -> bool {
+    let test = ["FAIL [", "TIMEOUT [", "SIGABRT [", "SIGSEGV ["];
+    let other = ["FAIL  ", "FAILED: ", "error: ", "error["];
+    test.iter()
+        .chain(&other)
+        .any(|start| line.starts_with(start))
+        || (line.starts_with("test ") && line.ends_with("... FAILED"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn failures_are_read_from_output() {
+        for (line, failure) in [
+            (
+                "    FAILED: blocks that differ: expected '0', got '56'",
+                true,
+            ),
+            ("FAIL  suspended-guest   272.7 s", true),
+            (
+                "        FAIL [   0.1s] ( 3/10) cairn-tests::soak rounds",
+                true,
+            ),
+            (
+                "     TIMEOUT [ 120.0s] ( 3/10) xtask package::tests::all",
+                true,
+            ),
+            ("test a::b ... FAILED", true),
+            ("error[E0308]: mismatched types", true),
+            ("test result: FAILED. 6 passed; 2 failed", false),
+            ("PASS  tos               52.4 s", false),
+            ("test a::failed_login ... ok", false),
+            ("", false),
+        ] {
+            assert_eq!(is_failure(line.trim()), failure, "{line}");
+        }
+    }
+
+    #[test]
+    fn a_failure_that_is_said_twice_is_kept_once() {
+        let mut failures = Failures::default();
+        failures.read("    FAIL [   0.1s] a b");
+        failures.read("FAIL [   0.1s] a b");
+        assert_eq!(failures.lines, ["FAIL [   0.1s] a b"]);
+    }
+}
