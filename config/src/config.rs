@@ -321,6 +321,8 @@ pub struct Namespace {
     pub block_size: Option<BlockSize>,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether hosts may have writes refused.
+    pub write_protection: bool,
     /// Whether other processes and machines export the same disk, too.
     pub shared: bool,
     /// ANAGRPID: its ANA group.

@@ -330,6 +330,9 @@ pub(crate) struct NamespaceTable {
     /// Whether writes are refused.
     #[schemars(extend("default" = false))]
     pub(crate) read_only: Option<bool>,
+    /// Whether hosts may protect it from writes, and lift that (feature 84h).
+    #[schemars(extend("default" = false))]
+    pub(crate) write_protection: Option<bool>,
     /// Whether other processes and machines export the same disk, too: it is then
     /// not locked against them, and the exclusive lock of an "rbd:" image goes to
     /// whichever writes.

@@ -7,6 +7,7 @@ use core::ops::Bound;
 use crate::access::HostAccess;
 use crate::io::NamespaceView;
 use crate::limits::{ANA_GROUPS_MAX, NAMESPACES_MAX};
+use crate::wire::feature::WriteProtectionState;
 use crate::wire::{NSID_ALL, Nqn, Status};
 
 /// A namespace.
@@ -26,8 +27,12 @@ pub struct Namespace {
     pub blocks: u64,
     /// Bytes of a logical block are 2^`block_shift`: 9 or 12.
     pub block_shift: u8,
-    /// Writes are refused.
+    /// Writes are refused, and hosts cannot change that.
     pub read_only: bool,
+    /// Hosts may set `protection`.
+    pub protectable: bool,
+    /// What hosts have set.
+    pub protection: WriteProtectionState,
     /// Deallocating blocks frees space, and they read as zeroes then.
     pub deallocates: bool,
     /// The sizes in which it works best, if they are known.
@@ -79,13 +84,19 @@ impl Atomic {
 }
 
 impl Namespace {
+    /// Whether writes are refused.
+    #[must_use]
+    pub fn is_protected(&self) -> bool {
+        self.read_only || self.protection != WriteProtectionState::NONE
+    }
+
     /// What the parser of I/O commands has to know of it.
     #[must_use]
     pub fn view(&self) -> NamespaceView {
         NamespaceView {
             nsze: self.blocks,
             lbads: self.block_shift,
-            write_protected: self.read_only,
+            write_protected: self.is_protected(),
         }
     }
 }
@@ -176,6 +187,8 @@ impl NsidSet {
 #[derive(Debug, Default)]
 pub(crate) struct Namespaces {
     by_nsid: BTreeMap<u32, Attached>,
+    /// Changes of protection so far.
+    changes: u64,
 }
 
 #[derive(Debug)]
@@ -185,6 +198,16 @@ struct Attached {
     hosts: HostAccess,
     /// TLER: time limited error recovery, in 100 ms (feature 05h).
     tler: u16,
+    /// A change of its protection that the target carries out.
+    change: Option<Change>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Change {
+    /// Which, among all of the subsystem.
+    number: u64,
+    /// What the protection was.
+    before: WriteProtectionState,
 }
 
 impl Namespaces {
@@ -208,6 +231,7 @@ impl Namespaces {
             namespace,
             hosts,
             tler: 0,
+            change: None,
         };
         self.by_nsid.insert(namespace.nsid, attached);
         Ok(())
@@ -286,6 +310,82 @@ impl Namespaces {
                 .push(namespace.nsid);
         }
         groups
+    }
+
+    /// Of one that is `seen` (feature 84h).
+    pub(crate) fn protection(
+        &self,
+        nsid: u32,
+        seen: &NsidSet,
+    ) -> Result<WriteProtectionState, Status> {
+        let namespace = self.get(nsid).filter(|_| seen.contains(nsid));
+        let namespace = namespace.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+        match namespace.read_only {
+            true => Ok(WriteProtectionState::PROTECTED),
+            false => Ok(namespace.protection),
+        }
+    }
+
+    /// Sets what a host asks for. `Some`: the target has to carry it out, and ends it by this
+    /// number ([`Self::end_change`]).
+    pub(crate) fn protect(
+        &mut self,
+        nsid: u32,
+        state: WriteProtectionState,
+    ) -> Result<Option<u64>, Status> {
+        let attached = self.by_nsid.get_mut(&nsid);
+        let attached = attached.ok_or(Status::INVALID_NAMESPACE_OR_FORMAT)?;
+        // A disk that hangs holds up one flush, however often hosts ask.
+        if attached.change.is_some() {
+            return Err(Status::COMMAND_INTERRUPTED);
+        }
+        let namespace = &mut attached.namespace;
+        let is_fixed = namespace.read_only || !namespace.protectable;
+        let before = namespace.protection;
+        if is_fixed || before == WriteProtectionState::UNTIL_POWER_CYCLE && state != before {
+            return Err(Status::FEATURE_NOT_CHANGEABLE);
+        }
+        let was_protected = namespace.is_protected();
+        namespace.protection = state;
+        if namespace.is_protected() == was_protected {
+            return Ok(None);
+        }
+        self.changes += 1;
+        let number = self.changes;
+        attached.change = Some(Change { number, before });
+        Ok(Some(number))
+    }
+
+    /// The target has carried out a change, or could not. `false`: it is not awaited.
+    pub(crate) fn end_change(&mut self, nsid: u32, number: u64, is_done: bool) -> bool {
+        let Some(attached) = self.by_nsid.get_mut(&nsid) else {
+            return false;
+        };
+        let Some(change) = attached.change.take_if(|change| change.number == number) else {
+            return false;
+        };
+        if !is_done {
+            attached.namespace.protection = change.before;
+        }
+        true
+    }
+
+    /// Sets whether hosts may protect a namespace. If not, what they have set ends, and what
+    /// they wait for is not awaited. Returns whether it was protected by them.
+    pub(crate) fn set_protectable(
+        &mut self,
+        nsid: u32,
+        protectable: bool,
+    ) -> Result<bool, NamespaceError> {
+        let attached = self.by_nsid.get_mut(&nsid).ok_or(NamespaceError::Unknown)?;
+        attached.namespace.protectable = protectable;
+        if protectable {
+            return Ok(false);
+        }
+        attached.change = None;
+        let none = WriteProtectionState::NONE;
+        let before = core::mem::replace(&mut attached.namespace.protection, none);
+        Ok(before != none)
     }
 
     /// Of one that is `seen`.

@@ -33,6 +33,8 @@ pub(crate) struct Namespace {
     anagrpid: AtomicU32,
     /// Whether not every host of its subsystem sees it.
     restricted: AtomicBool,
+    /// Whether hosts have it refuse writes.
+    protected: AtomicBool,
     /// Its memory as devices know it, if it has any.
     regions: Option<Arc<Regions>>,
 }
@@ -72,6 +74,7 @@ impl Namespace {
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             restricted: AtomicBool::new(is_restricted(config)),
+            protected: AtomicBool::new(false),
             regions,
         })
     }
@@ -99,6 +102,18 @@ impl Namespace {
     /// Sets whether not every host of its subsystem sees it.
     pub(crate) fn set_restricted(&self, restricted: bool) {
         self.restricted.store(restricted, Ordering::Relaxed);
+    }
+
+    /// Sets whether it refuses writes because a host asked for it. It does from the next command
+    /// on, before any message could reach the reactors.
+    pub(crate) fn set_protected(&self, protected: bool) {
+        self.protected.store(protected, Ordering::Release);
+    }
+
+    /// Whether it refuses writes because a host asked for it.
+    #[inline(always)]
+    pub(crate) fn is_protected(&self) -> bool {
+        self.protected.load(Ordering::Relaxed)
     }
 
     /// Its entry in a table, as it is now.
@@ -211,6 +226,7 @@ mod tests {
                 nguid: None,
                 block_size: None,
                 read_only: false,
+                write_protection: false,
                 shared: false,
                 ana_group: 1,
                 hosts: cairn_config::Access::AnyHost,

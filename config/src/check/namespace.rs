@@ -150,6 +150,7 @@ fn namespace(
         nguid,
         block_size,
         read_only: read_only(check, place, table),
+        write_protection: table.write_protection.unwrap_or(false),
         shared,
         ana_group: ana_group.map_or(1, |group| group as u32),
         hosts,

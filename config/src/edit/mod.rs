@@ -62,6 +62,8 @@ pub struct NewNamespace {
     pub block_size: Option<u32>,
     /// Whether writes are refused.
     pub read_only: bool,
+    /// Whether hosts may have writes refused.
+    pub write_protection: bool,
     /// Whether others export the disk, too.
     pub shared: bool,
     /// ANAGRPID.
@@ -201,7 +203,11 @@ impl Draft {
                 table[key] = value(i64::from(number));
             }
         }
-        for (key, is_so) in [("read_only", new.read_only), ("shared", new.shared)] {
+        for (key, is_so) in [
+            ("read_only", new.read_only),
+            ("write_protection", new.write_protection),
+            ("shared", new.shared),
+        ] {
             if is_so {
                 table[key] = value(true);
             }

@@ -6,7 +6,7 @@ use alloc::vec::Vec;
 use crate::limits::ABORTS;
 use crate::wire::Status;
 
-use super::{Completion, Refusal};
+use super::{Action, Completion, Controller, Outcome, Refusal};
 
 /// Bit 0 of DW0: the command was not aborted.
 const NOT_ABORTED: u64 = 1;
@@ -56,6 +56,53 @@ impl Aborts {
     /// Controller reset: nothing is awaited any more.
     pub fn reset(&mut self) {
         self.waiting.clear();
+    }
+}
+
+impl Controller {
+    /// Abort (Base, 5.1). Of the admin queue only an Asynchronous Event Request, and Set
+    /// Features of a namespace's protection, can be in flight when this comes in: the others
+    /// end where they begin. The latter is not aborted.
+    pub(super) fn abort(
+        &mut self,
+        abort_cid: u16,
+        sqid: u16,
+        cid: u16,
+        actions: &mut Vec<Action>,
+    ) -> Result<Outcome, Refusal> {
+        if self.queues.contains(&sqid) {
+            self.aborts.begin(abort_cid, sqid)?;
+            actions.push(Action::Abort {
+                cntlid: self.cntlid,
+                abort_cid,
+                sqid,
+                cid,
+            });
+            return Ok(Outcome::Parked);
+        }
+        let aborted = sqid == 0 && self.events.unpark(cid);
+        if aborted {
+            let completion = Completion {
+                cid,
+                status: Status::ABORT_REQUESTED,
+                result: 0,
+            };
+            actions.push(Action::Complete {
+                cntlid: self.cntlid,
+                completion,
+            });
+        }
+        Ok(Outcome::Complete(completion(abort_cid, aborted)))
+    }
+
+    /// The target's answer.
+    pub(crate) fn abort_done(&mut self, abort_cid: u16, aborted: bool, actions: &mut Vec<Action>) {
+        if let Some(completion) = self.aborts.end(abort_cid, aborted) {
+            actions.push(Action::Complete {
+                cntlid: self.cntlid,
+                completion,
+            });
+        }
     }
 }
 

@@ -15,7 +15,7 @@ use crate::wire::aen::AsyncEvent;
 use crate::wire::feature::{
     Arbitration, AsyncEventConfig, ErrorRecovery, Feature, HostBehavior, HostIdentifier,
     InterruptVector, NumberOfQueues, PowerManagement, Select, SupportedCapabilities,
-    TemperatureThreshold, Timestamp, VolatileWriteCache, WriteAtomicity,
+    TemperatureThreshold, Timestamp, VolatileWriteCache, WriteAtomicity, WriteProtection,
 };
 use crate::wire::{NSID_ALL, Status};
 
@@ -27,7 +27,7 @@ use super::{Action, Controller, Exchange, Refusal};
 const IO_COMMAND_SET_PROFILE: Feature = Feature(0x19);
 
 /// The features of NVM controllers, in the order of their identifiers.
-const NVM_FEATURES: [Feature; 16] = [
+const NVM_FEATURES: [Feature; 17] = [
     Feature::ARBITRATION,
     Feature::POWER_MANAGEMENT,
     Feature::TEMPERATURE_THRESHOLD,
@@ -44,6 +44,7 @@ const NVM_FEATURES: [Feature; 16] = [
     Feature::HOST_BEHAVIOR_SUPPORT,
     IO_COMMAND_SET_PROFILE,
     Feature::HOST_IDENTIFIER,
+    Feature::NAMESPACE_WRITE_PROTECTION,
 ];
 
 /// The features of discovery controllers (Base, figure 29).
@@ -96,7 +97,10 @@ pub(super) fn capabilities(fid: Feature) -> SupportedCapabilities {
             | Feature::HOST_IDENTIFIER
     );
     SupportedCapabilities(0)
-        .with_namespace_specific(fid == Feature::ERROR_RECOVERY)
+        .with_namespace_specific(matches!(
+            fid,
+            Feature::ERROR_RECOVERY | Feature::NAMESPACE_WRITE_PROTECTION
+        ))
         .with_changeable(!fixed)
 }
 
@@ -221,6 +225,11 @@ impl Controller {
                     .map_err(in_nsid)?;
                 Ok(ErrorRecovery(0).with_tler(tler).0)
             }
+            Feature::NAMESPACE_WRITE_PROTECTION => {
+                let state = common.namespaces.protection(get.nsid, &self.seen);
+                let state = state.map_err(in_nsid)?;
+                Ok(WriteProtection(0).with_wps(state.0).0)
+            }
             Feature::NUMBER_OF_QUEUES => Ok(self.number_of_queues().0),
             Feature::KEEP_ALIVE_TIMER => Ok(self.keep_alive.kato_ms()),
             Feature::HOST_IDENTIFIER => {
@@ -252,7 +261,7 @@ impl Controller {
                 },
                 exchange,
             ),
-            Feature::ERROR_RECOVERY => {
+            Feature::ERROR_RECOVERY | Feature::NAMESPACE_WRITE_PROTECTION => {
                 common
                     .namespaces
                     .tler(get.nsid, &self.seen)
@@ -425,7 +434,7 @@ fn check_supported(common: &Common, fid: Feature) -> Result<(), Refusal> {
     Ok(())
 }
 
-fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
+pub(super) fn check_settable(set: &SetFeatures) -> Result<(), Refusal> {
     let capabilities = capabilities(set.fid);
     if set.save && !capabilities.saveable() {
         return Err(Refusal::new(Status::FEATURE_NOT_SAVEABLE).at(byte::CDW10));

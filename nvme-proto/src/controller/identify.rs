@@ -19,6 +19,7 @@ use crate::wire::{NSID_ALL, Status};
 
 use super::command::Identify;
 use super::features::offered_events;
+use super::protection::NWPC;
 use super::refusal::byte;
 use super::{Controller, Refusal, properties};
 
@@ -239,6 +240,7 @@ fn fill_nvm_controller(common: &Common, id: &mut IdentifyController) {
     id.mnan.set(nn);
     id.oncs.set(oncs().0);
     id.vwc = vwc(common).0;
+    id.nwpc = NWPC;
 }
 
 /// ONCS: the optional commands.
@@ -280,7 +282,7 @@ fn fill_independent(namespace: &Namespace, id: &mut IdentifyNamespaceIndependent
 }
 
 fn nsattr(namespace: &Namespace) -> u8 {
-    if namespace.read_only {
+    if namespace.is_protected() {
         IdentifyNamespace::NSATTR_WRITE_PROTECTED
     } else {
         0

@@ -32,6 +32,7 @@ pub(crate) mod identify;
 pub mod keep_alive;
 mod log_page;
 pub mod properties;
+mod protection;
 pub mod refusal;
 mod seen;
 
@@ -45,6 +46,7 @@ use crate::common::{Common, Kind};
 use crate::discovery::LocalEnd;
 use crate::namespace::NsidSet;
 use crate::wire::aen::AsyncEvent;
+use crate::wire::feature::Feature;
 use crate::wire::{Cqe, Status};
 
 use abort::Aborts;
@@ -54,6 +56,7 @@ use error_log::{ErrorLog, Failure};
 use features::Features;
 use keep_alive::{KeepAlive, Verdict};
 use properties::{Properties, Transition};
+use protection::Protecting;
 
 pub use crate::access::Host;
 pub use arrival::Arrival;
@@ -150,6 +153,19 @@ pub enum Action {
         /// Whether the cache may be used.
         enabled: bool,
     },
+    /// Refuse writes to a namespace and make what was written durable, or accept writes again;
+    /// then report by [`crate::subsystem::Subsystem::protection_done`]. If it cannot be made
+    /// durable, writes are accepted again.
+    SetProtection {
+        /// The controller whose host asks for it.
+        cntlid: u16,
+        /// The namespace.
+        nsid: u32,
+        /// Whether writes are refused.
+        is_protected: bool,
+        /// Which change it is.
+        change: u64,
+    },
     /// The host sees other namespaces: [`Controller::seen`]. Its I/O works with these alone.
     SetSeen {
         /// The controller.
@@ -209,6 +225,7 @@ pub struct Controller {
     features: Features,
     events: AsyncEvents,
     aborts: Aborts,
+    protecting: Protecting,
     errors: ErrorLog,
     /// For log page 04h.
     changed_namespaces: ChangedNamespaces,
@@ -242,6 +259,7 @@ impl Controller {
             features: Features::new(common.has_write_cache(), now),
             events: AsyncEvents::default(),
             aborts: Aborts::default(),
+            protecting: Protecting::new(),
             errors: ErrorLog::default(),
             changed_namespaces: ChangedNamespaces::default(),
         }
@@ -436,15 +454,6 @@ impl Controller {
         self.apply(common, transition, now, actions);
     }
 
-    pub(crate) fn abort_done(&mut self, abort_cid: u16, aborted: bool, actions: &mut Vec<Action>) {
-        if let Some(completion) = self.aborts.end(abort_cid, aborted) {
-            actions.push(Action::Complete {
-                cntlid: self.cntlid,
-                completion,
-            });
-        }
-    }
-
     fn dispatch(
         &mut self,
         common: &mut Common,
@@ -469,6 +478,9 @@ impl Controller {
             }
             AdminCommand::GetFeatures(get) => self.get_features(common, get, exchange)?.into(),
             AdminCommand::SetFeatures(set) => {
+                if set.fid == Feature::NAMESPACE_WRITE_PROTECTION && common.kind() == Kind::Nvm {
+                    return self.set_protection(common, cid, set, actions);
+                }
                 self.set_features(common, set, exchange, actions)?.into()
             }
             // As any command, it has restarted the timer.
@@ -489,40 +501,6 @@ impl Controller {
             }
         };
         Ok(Outcome::Complete(Completion::success(cid, result)))
-    }
-
-    /// Abort (Base, 5.1). Of the admin queue only an Asynchronous Event Request
-    /// can be in flight when this comes in: the others end where they begin.
-    fn abort(
-        &mut self,
-        abort_cid: u16,
-        sqid: u16,
-        cid: u16,
-        actions: &mut Vec<Action>,
-    ) -> Result<Outcome, Refusal> {
-        if self.queues.contains(&sqid) {
-            self.aborts.begin(abort_cid, sqid)?;
-            actions.push(Action::Abort {
-                cntlid: self.cntlid,
-                abort_cid,
-                sqid,
-                cid,
-            });
-            return Ok(Outcome::Parked);
-        }
-        let aborted = sqid == 0 && self.events.unpark(cid);
-        if aborted {
-            let completion = Completion {
-                cid,
-                status: Status::ABORT_REQUESTED,
-                result: 0,
-            };
-            actions.push(Action::Complete {
-                cntlid: self.cntlid,
-                completion,
-            });
-        }
-        Ok(Outcome::Complete(abort::completion(abort_cid, aborted)))
     }
 
     /// Does what a change of CC, or its aftermath, brings.
@@ -565,6 +543,7 @@ impl Controller {
         self.queues_granted = common.limits().io_queues;
         self.events.reset();
         self.aborts.reset();
+        self.protecting.clear();
         self.changed_namespaces.clear();
         if common.has_write_cache() {
             actions.push(Action::SetWriteCache {

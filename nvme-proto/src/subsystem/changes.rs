@@ -7,6 +7,7 @@ use crate::ana::AnaStates;
 use crate::controller::{Action, Controller, Termination};
 use crate::discovery::{Exported, Listener, Referral};
 use crate::namespace::{Namespace, NamespaceError};
+use crate::wire::Status;
 use crate::wire::aen::AsyncEvent;
 
 impl Subsystem {
@@ -65,6 +66,7 @@ impl Subsystem {
         actions: &mut Vec<Action>,
     ) -> Result<Namespace, NamespaceError> {
         let removed = self.common.namespaces.remove(nsid)?;
+        self.end_protecting(nsid, Status::INVALID_NAMESPACE_OR_FORMAT, actions);
         self.show_to(&removed, &HostAccess::only([]), actions);
         Ok(removed)
     }
@@ -83,6 +85,56 @@ impl Subsystem {
             self.namespace_changed(nsid, actions);
         }
         Ok(())
+    }
+
+    /// The answer to [`Action::SetProtection`]. `intact`: what was written before is durable.
+    pub fn protection_done(
+        &mut self,
+        nsid: u32,
+        change: u64,
+        intact: bool,
+        actions: &mut Vec<Action>,
+    ) {
+        if !self.common.namespaces.end_change(nsid, change, intact) {
+            return;
+        }
+        let status = if intact {
+            Status::SUCCESS
+        } else {
+            Status::WRITE_FAULT
+        };
+        self.end_protecting(nsid, status, actions);
+        if intact {
+            self.namespace_changed(nsid, actions);
+        }
+    }
+
+    /// Sets whether hosts may protect a namespace from writes. If not, what they have set ends:
+    /// the target accepts writes again before this.
+    ///
+    /// # Errors
+    /// Why it cannot be.
+    pub fn set_protectable(
+        &mut self,
+        nsid: u32,
+        protectable: bool,
+        actions: &mut Vec<Action>,
+    ) -> Result<(), NamespaceError> {
+        let namespaces = &mut self.common.namespaces;
+        let was_protected = namespaces.set_protectable(nsid, protectable)?;
+        if !protectable {
+            self.end_protecting(nsid, Status::FEATURE_NOT_CHANGEABLE, actions);
+        }
+        if was_protected {
+            self.namespace_changed(nsid, actions);
+        }
+        Ok(())
+    }
+
+    fn end_protecting(&mut self, nsid: u32, status: Status, actions: &mut Vec<Action>) {
+        for controller in self.controllers.values_mut() {
+            controller.protection_done(nsid, status, actions);
+        }
     }
 
     /// Moves a namespace to an ANA group.

@@ -229,11 +229,20 @@ bitfields! {
     }
 }
 
+codes! {
+    /// WPS: whether a namespace is protected from writes (Base, 8.12).
+    pub struct WriteProtectionState(u8);
+    0x0 NONE "No Write Protect";
+    0x1 PROTECTED "Write Protect";
+    0x2 UNTIL_POWER_CYCLE "Write Protect Until Power Cycle";
+    0x3 PERMANENT "Permanent Write Protect";
+}
+
 bitfields! {
     /// Namespace Write Protection Config (FID 84h).
     pub struct WriteProtection(u32);
     fields {
-        /// WPS: 0 none, 1 until changed, 2 until power cycle, 3 for ever.
+        /// WPS: a [`WriteProtectionState`].
         wps with_wps: u8 = 0..=2;
     }
 }

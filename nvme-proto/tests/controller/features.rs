@@ -16,7 +16,7 @@ const NAMESPACE_SPECIFIC: u32 = 0b010;
 const CHANGEABLE: u32 = 0b100;
 
 /// The features, each with its supported capabilities.
-const FEATURES: [(u8, u32); 16] = [
+const FEATURES: [(u8, u32); 17] = [
     (0x01, CHANGEABLE),
     (0x02, CHANGEABLE),
     (0x04, CHANGEABLE),
@@ -33,6 +33,7 @@ const FEATURES: [(u8, u32); 16] = [
     (0x16, CHANGEABLE),
     (0x19, CHANGEABLE),
     (0x81, 0),
+    (0x84, CHANGEABLE | NAMESPACE_SPECIFIC),
 ];
 
 fn get(rig: &mut Rig, fid: u8) -> u32 {

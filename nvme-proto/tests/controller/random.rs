@@ -153,6 +153,11 @@ impl Account {
                         rig.subsystem
                             .abort_done(cntlid, abort_cid, aborted, &mut rig.actions);
                     }
+                    Action::SetProtection { nsid, change, .. } => {
+                        let intact = change % 3 != 0;
+                        rig.subsystem
+                            .protection_done(nsid, change, intact, &mut rig.actions);
+                    }
                     Action::SetWriteCache { .. } | Action::SetSeen { .. } => {}
                 }
             }

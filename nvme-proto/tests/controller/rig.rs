@@ -15,6 +15,7 @@ use nvme_proto::subsystem::{Arrival, CNTLIDS_ALL, Connected, HostAccess, Setting
 use nvme_proto::wire::fabrics::{
     ConnectCommand, ConnectData, PropertyGetCommand, PropertySetCommand, PropertySize,
 };
+use nvme_proto::wire::feature::WriteProtectionState;
 use nvme_proto::wire::identify::{Cns, IdentifyCdw10};
 use nvme_proto::wire::property::offset;
 use nvme_proto::wire::{AdminOpcode, FromBytes, FromZeros, Nqn, Sqe, Status, U16, U32};
@@ -55,6 +56,8 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         blocks: 1 << 20,
         block_shift: 12,
         read_only: false,
+        protectable: true,
+        protection: WriteProtectionState::NONE,
         deallocates: true,
         preferred: None,
         atomic: Atomic::BLOCK,

@@ -17,7 +17,7 @@ use nvme_proto::subsystem::{Arrival, CNTLIDS_ALL, HostAccess, Settings, Subsyste
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::fabrics::{ConnectData, PropertyGetCommand, PropertySetCommand};
-use nvme_proto::wire::feature::Feature;
+use nvme_proto::wire::feature::{Feature, WriteProtectionState};
 use nvme_proto::wire::identify::Cns;
 use nvme_proto::wire::log::RdmaProvider;
 use nvme_proto::wire::property::offset;
@@ -193,6 +193,8 @@ fn namespace(nsid: u32) -> Namespace {
         blocks: 1 << 16,
         block_shift: 12,
         read_only: false,
+        protectable: true,
+        protection: WriteProtectionState::NONE,
         deallocates: true,
         preferred: None,
         atomic: Atomic::BLOCK,

@@ -15,6 +15,7 @@ use nvme_proto::namespace::{Atomic, Namespace};
 use nvme_proto::subsystem::{self, Arrival, HostAccess, Subsystem};
 use nvme_proto::wire::cm::RequestData;
 use nvme_proto::wire::fabrics::ConnectData;
+use nvme_proto::wire::feature::WriteProtectionState;
 use nvme_proto::wire::{Cqe, FabricsType, FromBytes, Nqn, Sqe};
 
 pub(crate) const SUBNQN: &str = "nqn.2026-01.org.example:disks";
@@ -62,6 +63,8 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         blocks: 1 << 20,
         block_shift: 12,
         read_only: false,
+        protectable: true,
+        protection: WriteProtectionState::NONE,
         deallocates: true,
         preferred: None,
         atomic: Atomic::BLOCK,
@@ -316,6 +319,11 @@ impl Rig {
                 } => {
                     let mut more = Vec::new();
                     self.target.abort_done(cntlid, abort_cid, true, &mut more);
+                    self.carry_out(more);
+                }
+                TargetAction::SetProtection { nsid, change, .. } => {
+                    let mut more = Vec::new();
+                    self.target.protection_done(nsid, change, true, &mut more);
                     self.carry_out(more);
                 }
                 TargetAction::SetWriteCache { .. } | TargetAction::SetSeen { .. } => {}

@@ -2,7 +2,7 @@
 //! disk is to do, which bytes the device moves by itself, and which buffers the rest takes.
 
 use cairn_disk::{BlockIo, BlockOp};
-use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation, OperationKind};
+use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FabricsType, Sqe, Status};
 
@@ -64,7 +64,9 @@ fn plan(
     let (limits, view) = (subsystem.io_limits(), disk.as_ref().map(|disk| &disk.view));
     let command = parse(&request.sqe, request.in_capsule_bytes, view, limits)?;
     let kind = command.operation.kind();
-    check_predecessors(controller, kind, command.nsid)?;
+    if kind.changes() {
+        check_writable(disk.as_deref(), controller, command.nsid)?;
+    }
     request.task = Task::Io(kind);
     request.transfer = command.transfer;
     plan_blocks(request, command, disk.as_deref(), port, controller);
@@ -148,16 +150,17 @@ fn buffers_for(
     }
 }
 
-/// Whether no command of a former association of the host may still land on the
-/// namespace after this one. Without DNR: it will be so.
+/// Whether hosts have not protected the namespace from writes, and no command of a former
+/// association of the host may still land on it after this one. The latter without DNR: it will
+/// be so.
 #[inline(always)]
-fn check_predecessors(
+fn check_writable(
+    disk: Option<&Disk>,
     controller: &ControllerShared,
-    kind: OperationKind,
     nsid: u32,
 ) -> Result<(), Status> {
-    if !kind.changes() {
-        return Ok(());
+    if disk.is_some_and(|disk| disk.namespace.is_protected()) {
+        return Err(Status::NAMESPACE_WRITE_PROTECTED.with_dnr());
     }
     match controller.ward() {
         Some(ward) if ward.blocks(nsid) => Err(Status::NAMESPACE_NOT_READY),

@@ -27,7 +27,7 @@ pub(crate) use subsystem::{KEEP_ALIVE_EXPIRED, Origin, SubsystemShared};
 pub(crate) use view::{Activity, ControllerView};
 pub(crate) use ward::Ward;
 
-use crate::namespace::NamespaceTable;
+use crate::namespace::{Namespace, NamespaceTable};
 
 /// A message to the control plane.
 #[derive(Debug)]
@@ -50,6 +50,18 @@ pub(crate) enum ControlMessage {
         namespaces: Arc<NamespaceTable>,
         /// Whether all of it is durable.
         intact: bool,
+    },
+    /// A host has a namespace refuse writes, or accept them again: report it to the subsystem,
+    /// once what was written before is durable.
+    Protect {
+        /// The subsystem.
+        subsystem: u32,
+        /// The namespace, which does so already.
+        namespace: Arc<Namespace>,
+        /// Whether it refuses writes.
+        is_protected: bool,
+        /// Which change it is.
+        change: u64,
     },
     /// A disk says by itself that it is not what it was.
     DiskChanged,

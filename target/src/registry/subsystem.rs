@@ -1,6 +1,8 @@
 //! A subsystem and who uses it: the protocol's state machine behind its one
 //! lock, and where the queues of its controllers live.
 
+mod actions;
+
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
 use std::net::IpAddr;
@@ -11,7 +13,7 @@ use std::time::{Duration, Instant};
 use cairn_rdma::Clock;
 use nvme_auth::controller::Authentication;
 use nvme_proto::controller::{
-    Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal, Termination,
+    Action, AdminCommand, Completion, ConnectRequest, Exchange, Outcome, Refusal,
 };
 use nvme_proto::discovery::LocalEnd;
 use nvme_proto::io::IoLimits;
@@ -503,91 +505,5 @@ impl SubsystemShared {
             });
         }
         self.lock().namespaces = table;
-    }
-
-    fn carry_out(&self, state: &State, action: Action) {
-        let (Action::Complete { cntlid, .. }
-        | Action::DisconnectIoQueues { cntlid }
-        | Action::Terminate { cntlid, .. }
-        | Action::FlushAll { cntlid }
-        | Action::Abort { cntlid, .. }
-        | Action::SetWriteCache { cntlid, .. }
-        | Action::SetSeen { cntlid }) = action;
-        let Some(controller) = state.controllers.get(&cntlid) else {
-            return;
-        };
-        match action {
-            Action::Complete { completion, .. } => {
-                let queue = controller.queues.get(&0);
-                self.send(queue, |qpair| Message::Complete { qpair, completion });
-            }
-            Action::DisconnectIoQueues { .. } => {
-                let ending = Ending::Orderly("its controller was reset, shut down or left");
-                for (_, queue) in controller.queues.iter().filter(|(qid, _)| **qid != 0) {
-                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
-                }
-            }
-            Action::Terminate { reason, .. } => {
-                let ending = explain(reason);
-                // The admin queue last.
-                for (_, queue) in controller.queues.iter().rev() {
-                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
-                }
-            }
-            Action::FlushAll { .. } => {
-                let namespaces = Arc::clone(&state.namespaces);
-                self.report_control(ControlMessage::FlushAll {
-                    subsystem: self.id,
-                    cntlid,
-                    namespaces,
-                });
-            }
-            Action::Abort {
-                abort_cid,
-                sqid,
-                cid,
-                ..
-            } => {
-                let queue = controller.queues.get(&sqid);
-                self.send(queue, |qpair| Message::Abort {
-                    qpair,
-                    cid,
-                    abort_cid,
-                });
-            }
-            Action::SetWriteCache { enabled, .. } => {
-                let write_cache = &controller.shared.write_cache;
-                write_cache.store(enabled, Ordering::Relaxed);
-            }
-            Action::SetSeen { .. } => {
-                if let Some(of_protocol) = state.subsystem.controller(cntlid) {
-                    controller.shared.seen.set(of_protocol.seen());
-                }
-            }
-        }
-    }
-
-    fn send(&self, queue: Option<&QueueAddress>, message: impl FnOnce(QpairId) -> Message) {
-        if let Some(queue) = queue {
-            self.reactors[queue.reactor].send(message(queue.qpair));
-        }
-    }
-
-    fn report_control(&self, message: ControlMessage) {
-        // A control plane that has ended closes all queues by itself.
-        let _ = self.control.send(message);
-    }
-}
-
-fn explain(reason: Termination) -> Ending {
-    match reason {
-        Termination::KeepAliveExpired => KEEP_ALIVE_EXPIRED,
-        Termination::HostNotAllowed => Ending::Orderly("the host may no longer use the subsystem"),
-        Termination::SubsystemRemoved => Ending::Orderly("the subsystem was removed"),
-        Termination::TargetFault => {
-            Ending::Fault("a reactor that had a queue of its association panicked: see its error")
-        }
-        Termination::Disconnected => Ending::Orderly("an administrator disconnected it"),
-        Termination::PortRemoved => Ending::Orderly("its listener was removed"),
     }
 }

@@ -414,6 +414,16 @@ impl Control {
             ControlMessage::Flushed { namespaces, intact } => {
                 self.flush_ended(&namespaces, intact);
             }
+            ControlMessage::Protect {
+                subsystem,
+                namespace,
+                is_protected,
+                change,
+            } => {
+                if let Some(subsystem) = self.subsystem(subsystem) {
+                    self.protect(subsystem, namespace, is_protected, change);
+                }
+            }
             ControlMessage::DiskChanged => {
                 for export in self.exports.values() {
                     export.see_changes();

@@ -11,6 +11,7 @@ use nvme_proto::limits::Limits;
 use nvme_proto::namespace::{Atomic, Preferred};
 use nvme_proto::subsystem::{CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;
+use nvme_proto::wire::feature::WriteProtectionState;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::StartError;
@@ -237,6 +238,8 @@ impl Export {
             blocks: view.nsze,
             block_shift: view.lbads,
             read_only: config.read_only,
+            protectable: config.write_protection,
+            protection: WriteProtectionState::NONE,
             deallocates: namespace.backend.deallocates_to_zeroes(),
             preferred: namespace.backend.preferred().map(preferred),
             atomic: atomic(namespace.backend.atomic()),
@@ -284,6 +287,28 @@ impl Export {
             let moved = subsystem.set_ana_group(nsid, anagrpid, actions);
             moved.expect("the configuration was checked, and the namespace is there");
         });
+    }
+
+    /// Sets whether hosts may protect a namespace from writes; if not, what they have set ends.
+    pub(super) fn set_write_protection(&self, config: &cairn_config::Namespace) {
+        // One whose disk is missing will be added with it.
+        let Some(namespace) = self.namespaces.get(&config.nsid) else {
+            return;
+        };
+        self.subsystem.administer(|subsystem, actions| {
+            if !config.write_protection {
+                namespace.set_protected(false);
+            }
+            let set = subsystem.set_protectable(config.nsid, config.write_protection, actions);
+            set.expect("the namespace is there");
+        });
+        // Cause: the configuration.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            allowed = config.write_protection,
+            "whether hosts may protect a namespace from writes has changed"
+        );
     }
 
     /// Shows a namespace to its configured hosts, and to no others. I/O of a host that loses it

@@ -8,8 +8,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use cairn_rdma::log::{Line, Topic};
+use cairn_rdma::peer_line;
+
 use super::control::Control;
-use crate::namespace::NamespaceTable;
+use crate::namespace::{Namespace, NamespaceTable};
 use crate::panics::Part;
 use crate::registry::{ControlMessage, SubsystemShared};
 
@@ -43,6 +46,53 @@ impl Control {
             waiting: BTreeSet::from([cntlid]),
             next: BTreeSet::new(),
         });
+    }
+
+    /// A host has a namespace refuse writes: what was written before becomes durable.
+    pub(super) fn protect(
+        &self,
+        subsystem: Arc<SubsystemShared>,
+        namespace: Arc<Namespace>,
+        is_protected: bool,
+        change: u64,
+    ) {
+        if let Some(line) = Line::about(Topic::Disk) {
+            let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid);
+            peer_line!(
+                info,
+                line,
+                subsystem,
+                nsid,
+                is_protected,
+                "a host changed the write protection of a namespace"
+            );
+        }
+        if !is_protected {
+            subsystem.protection_done(namespace.nsid, change, true);
+            return;
+        }
+        let panics = Arc::clone(&self.panics);
+        // Blocks as long as the disk takes: on a thread for blocking work.
+        self.reactors.run(Box::new(move || {
+            let flush = || match namespace.backend.flush() {
+                Ok(()) => true,
+                Err(error) => {
+                    if let Some(line) = Line::about(Topic::Disk) {
+                        let nsid = namespace.nsid;
+                        peer_line!(error, line, nsid, %error,
+                            "flush failed: the namespace is not protected from writes"
+                        );
+                    }
+                    subsystem.show_losses();
+                    false
+                }
+            };
+            let intact = panics.confine(Part::Flush, flush).unwrap_or(false);
+            if !intact {
+                namespace.set_protected(false);
+            }
+            subsystem.protection_done(namespace.nsid, change, intact);
+        }));
     }
 
     fn begin_flush(&self, subsystem: &Arc<SubsystemShared>, table: &Arc<NamespaceTable>) {

@@ -338,6 +338,10 @@ impl Control {
                         export.set_ana_group(namespace);
                         let mut old = old.iter().flat_map(|old| &old.namespaces);
                         let old = old.find(|old| old.nsid == namespace.nsid);
+                        let protection = |old: &cairn_config::Namespace| old.write_protection;
+                        if old.map(protection) != Some(namespace.write_protection) {
+                            export.set_write_protection(namespace);
+                        }
                         if old.is_none_or(|old| old.hosts != namespace.hosts) {
                             export.set_hosts(namespace);
                         }
@@ -389,7 +393,8 @@ fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsyst
     config.subsystems.iter().find(|one| one.nqn == *nqn)
 }
 
-/// A namespace that stays must stay what it is, but for its ANA group and its hosts. One whose disk is missing
+/// A namespace that stays must stay what it is, but for its ANA group, its hosts and their
+/// write protection. One whose disk is missing
 /// may become another.
 fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Result<(), ReloadError> {
     for subsystem in &new.subsystems {
@@ -406,6 +411,7 @@ fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Resul
                     ana_group: namespace.ana_group,
                     name: namespace.name.clone(),
                     hosts: namespace.hosts.clone(),
+                    write_protection: namespace.write_protection,
                     ..before.clone()
                 };
                 moved != *namespace

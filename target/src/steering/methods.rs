@@ -362,6 +362,7 @@ impl Methods {
             nguid: add.nguid,
             block_size: add.block_size,
             read_only: add.read_only,
+            write_protection: add.write_protection,
             shared: add.shared,
             ana_group: add.ana_group,
             hosts: add.hosts,

@@ -53,6 +53,8 @@ pub(super) struct NamespaceAdd {
     #[serde(default)]
     pub(super) read_only: bool,
     #[serde(default)]
+    pub(super) write_protection: bool,
+    #[serde(default)]
     pub(super) shared: bool,
     pub(super) ana_group: Option<u32>,
     pub(super) hosts: Option<Vec<String>>,

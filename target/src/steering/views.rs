@@ -140,6 +140,7 @@ pub(super) fn namespaces(picture: &Picture) -> Value {
             "block_bytes": block_bytes,
             "uuid": entry.namespace.uuid.to_string(),
             "read_only": config.read_only,
+            "protected_by_host": entry.namespace.is_protected(),
             "ana_group": config.ana_group,
             "hosts": list.map(|list| single(&picture.config, list)),
             "host_groups": list.map_or(Vec::new(), groups),

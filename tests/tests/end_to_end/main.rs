@@ -20,6 +20,7 @@ mod log_pages;
 mod metrics;
 mod one_path;
 mod promql;
+mod protection;
 mod queues;
 mod recovery;
 mod scarcity;

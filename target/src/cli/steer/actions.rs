@@ -67,6 +67,9 @@ pub(crate) enum NamespaceAction {
         /// Refuse writes
         #[arg(long)]
         read_only: bool,
+        /// Let hosts protect it from writes
+        #[arg(long)]
+        write_protection: bool,
         /// Other targets export the disk, too
         #[arg(long)]
         shared: bool,

@@ -287,6 +287,7 @@ impl Methods {
                 nguid: namespace.nguid.clone(),
                 block_size: disk.block_size,
                 read_only: disk.read_only,
+                write_protection: false,
                 shared: false,
                 ana_group: namespace.anagrpid,
                 hosts: namespace.no_auto_visible.then(Vec::new),

@@ -1,0 +1,76 @@
+//! Write protection of namespaces, as hosts set it (Base, 8.12; feature 84h).
+//!
+//! The target refuses writes, makes durable what was written before, and reports that: only
+//! then Set Features completes, and the hosts that see the namespace receive an event.
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use crate::common::Common;
+use crate::wire::Status;
+use crate::wire::feature::{WriteProtection, WriteProtectionState as State};
+
+use super::command::SetFeatures;
+use super::refusal::byte;
+use super::{Action, Completion, Controller, Outcome, Refusal};
+
+/// The commands that wait for the target: CIDs by NSID.
+pub(super) type Protecting = BTreeMap<u32, u16>;
+
+/// NWPC: no protection that outlasts the target's process.
+pub(super) const NWPC: u8 = 1 << 0 | 1 << 1;
+
+impl Controller {
+    /// Set Features of feature 84h.
+    pub(super) fn set_protection(
+        &mut self,
+        common: &mut Common,
+        cid: u16,
+        set: &SetFeatures,
+        actions: &mut Vec<Action>,
+    ) -> Result<Outcome, Refusal> {
+        super::features::check_settable(set)?;
+        let state = State(WriteProtection(set.cdw11).wps());
+        if !matches!(
+            state,
+            State::NONE | State::PROTECTED | State::UNTIL_POWER_CYCLE
+        ) {
+            return Err(Refusal::field(byte::CDW11));
+        }
+        let nsid = set.nsid;
+        let change = match self.sees(nsid) {
+            true => common.namespaces.protect(nsid, state),
+            false => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
+        };
+        let change = change.map_err(|status| match status {
+            Status::COMMAND_INTERRUPTED => Refusal::transient(status),
+            Status::INVALID_NAMESPACE_OR_FORMAT => Refusal::new(status).at(byte::NSID),
+            _ => Refusal::new(status).at(byte::CDW10),
+        })?;
+        let Some(change) = change else {
+            return Ok(Outcome::Complete(Completion::success(cid, 0)));
+        };
+        self.protecting.insert(nsid, cid);
+        actions.push(Action::SetProtection {
+            cntlid: self.cntlid,
+            nsid,
+            is_protected: state != State::NONE,
+            change,
+        });
+        Ok(Outcome::Parked)
+    }
+
+    /// A change of a namespace's protection has ended: the host receives that if it waits for it.
+    pub(crate) fn protection_done(&mut self, nsid: u32, status: Status, actions: &mut Vec<Action>) {
+        if let Some(cid) = self.protecting.remove(&nsid) {
+            actions.push(Action::Complete {
+                cntlid: self.cntlid,
+                completion: Completion {
+                    cid,
+                    status,
+                    result: 0,
+                },
+            });
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! What the protocol asks of the target, carried out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use nvme_proto::controller::{Action, Termination};
+
+use super::{KEEP_ALIVE_EXPIRED, State, SubsystemShared};
+use crate::ending::Ending;
+use crate::ids::QpairId;
+use crate::registry::{ControlMessage, Message, QueueAddress};
+
+impl SubsystemShared {
+    pub(super) fn carry_out(&self, state: &State, action: Action) {
+        if let Action::SetProtection {
+            nsid,
+            is_protected,
+            change,
+            ..
+        } = action
+        {
+            // Also if the controller is gone: it is of the namespace.
+            self.set_protection(state, nsid, is_protected, change);
+        }
+        let (Action::Complete { cntlid, .. }
+        | Action::DisconnectIoQueues { cntlid }
+        | Action::Terminate { cntlid, .. }
+        | Action::FlushAll { cntlid }
+        | Action::Abort { cntlid, .. }
+        | Action::SetWriteCache { cntlid, .. }
+        | Action::SetProtection { cntlid, .. }
+        | Action::SetSeen { cntlid }) = action;
+        let Some(controller) = state.controllers.get(&cntlid) else {
+            return;
+        };
+        match action {
+            Action::Complete { completion, .. } => {
+                let queue = controller.queues.get(&0);
+                self.send(queue, |qpair| Message::Complete { qpair, completion });
+            }
+            Action::DisconnectIoQueues { .. } => {
+                let ending = Ending::Orderly("its controller was reset, shut down or left");
+                for (_, queue) in controller.queues.iter().filter(|(qid, _)| **qid != 0) {
+                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
+                }
+            }
+            Action::Terminate { reason, .. } => {
+                let ending = explain(reason);
+                // The admin queue last.
+                for (_, queue) in controller.queues.iter().rev() {
+                    self.send(Some(queue), |qpair| Message::Disconnect { qpair, ending });
+                }
+            }
+            Action::FlushAll { .. } => {
+                let namespaces = Arc::clone(&state.namespaces);
+                self.report_control(ControlMessage::FlushAll {
+                    subsystem: self.id,
+                    cntlid,
+                    namespaces,
+                });
+            }
+            Action::Abort {
+                abort_cid,
+                sqid,
+                cid,
+                ..
+            } => {
+                let queue = controller.queues.get(&sqid);
+                self.send(queue, |qpair| Message::Abort {
+                    qpair,
+                    cid,
+                    abort_cid,
+                });
+            }
+            Action::SetWriteCache { enabled, .. } => {
+                let write_cache = &controller.shared.write_cache;
+                write_cache.store(enabled, Ordering::Relaxed);
+            }
+            // It needs no controller.
+            Action::SetProtection { .. } => {}
+            Action::SetSeen { .. } => {
+                if let Some(of_protocol) = state.subsystem.controller(cntlid) {
+                    controller.shared.seen.set(of_protocol.seen());
+                }
+            }
+        }
+    }
+
+    fn set_protection(&self, state: &State, nsid: u32, is_protected: bool, change: u64) {
+        // One that is being removed fails its writes, and who waits for it is answered then.
+        if let Some(entry) = state.namespaces.get(nsid) {
+            entry.namespace.set_protected(is_protected);
+            self.report_control(ControlMessage::Protect {
+                subsystem: self.id,
+                namespace: Arc::clone(&entry.namespace),
+                is_protected,
+                change,
+            });
+        }
+    }
+
+    /// The answer to [`ControlMessage::Protect`].
+    pub(crate) fn protection_done(&self, nsid: u32, change: u64, intact: bool) {
+        self.with(|state, _, actions| {
+            let subsystem = &mut state.subsystem;
+            subsystem.protection_done(nsid, change, intact, actions);
+        });
+    }
+
+    pub(super) fn send(
+        &self,
+        queue: Option<&QueueAddress>,
+        message: impl FnOnce(QpairId) -> Message,
+    ) {
+        if let Some(queue) = queue {
+            self.reactors[queue.reactor].send(message(queue.qpair));
+        }
+    }
+
+    pub(super) fn report_control(&self, message: ControlMessage) {
+        // A control plane that has ended closes all queues by itself.
+        let _ = self.control.send(message);
+    }
+}
+
+fn explain(reason: Termination) -> Ending {
+    match reason {
+        Termination::KeepAliveExpired => KEEP_ALIVE_EXPIRED,
+        Termination::HostNotAllowed => Ending::Orderly("the host may no longer use the subsystem"),
+        Termination::SubsystemRemoved => Ending::Orderly("the subsystem was removed"),
+        Termination::TargetFault => {
+            Ending::Fault("a reactor that had a queue of its association panicked: see its error")
+        }
+        Termination::Disconnected => Ending::Orderly("an administrator disconnected it"),
+        Termination::PortRemoved => Ending::Orderly("its listener was removed"),
+    }
+}
