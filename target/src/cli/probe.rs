@@ -1,4 +1,4 @@
-//! Whether this machine has what `serve` needs: disks, addresses, ports, memory. Nothing is
+//! Whether this machine has what `serve` needs: keys, disks, addresses, ports, memory. Nothing is
 //! changed or written. No disk is opened for writing but drives past the block layer, which are
 //! asked what they are.
 
@@ -16,6 +16,7 @@ use rustix::fs::{Access, AtFlags, CWD, FlockOperation};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::diagnosis;
+use crate::server::{KeyError, key_errors};
 
 /// UDP port of RoCE v2 (InfiniBand annex A17).
 const ROCE_PORT: u16 = 4791;
@@ -33,9 +34,40 @@ pub(super) struct Finding {
 /// A thing that another process has. That may be the target that runs.
 const IN_USE: &str = "is in use";
 
-/// Looks for what `serve` would miss. Each is a warning: `serve` starts without it, and uses it
-/// when it is there. What the target that runs may hold itself is a note.
+/// Looks for what `serve` would miss. Without a key it does not start. All else is a warning: `serve`
+/// starts without it, and uses it when it is there. What the target that runs may hold itself is a note.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
+    let mut findings = keys(config);
+    findings.extend(parts(config));
+    findings
+}
+
+/// The keys that `serve` could not read, or not use.
+fn keys(config: &Config) -> Vec<Finding> {
+    let mut findings: Vec<Finding> = Vec::new();
+    for (nqn, error) in key_errors(config) {
+        let finding = match error {
+            // Only the service has credentials.
+            KeyError::NoCredentials(name) => Finding {
+                severity: Severity::Note,
+                text: format!(
+                    "{nqn}: the key credential:{name} is not checked: systemd passes it to the service alone"
+                ),
+            },
+            error => Finding {
+                severity: Severity::Error,
+                text: format!("{nqn}: {error}"),
+            },
+        };
+        // Hosts may share a key.
+        if !findings.contains(&finding) {
+            findings.push(finding);
+        }
+    }
+    findings
+}
+
+fn parts(config: &Config) -> Vec<Finding> {
     let mut missing: Vec<String> = Vec::new();
     for subsystem in &config.subsystems {
         for namespace in &subsystem.namespaces {
@@ -216,10 +248,61 @@ fn memory(config: &Config) -> Option<String> {
 mod tests {
     use super::*;
     use cairn_config::Flags;
+    use nvme_auth::Secret;
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
 
     fn found(text: &str) -> Vec<Finding> {
         let config = Config::parse("test", text, &Flags::default()).unwrap();
         probe(&config)
+    }
+
+    #[test]
+    fn keys_that_serve_refuses_are_errors() {
+        let folder = tempfile::tempdir().unwrap();
+        let good = folder.path().join("good.key");
+        let secret = Secret::generate(32, None, &mut |bytes| bytes.fill(7));
+        let write = |path: &Path, mode, text: &str| {
+            std::fs::write(path, text).unwrap();
+            std::fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
+        };
+        write(&good, 0o600, &secret.to_text());
+        let open = folder.path().join("open.key");
+        write(&open, 0o644, &secret.to_text());
+        let wrong = folder.path().join("wrong.key");
+        write(&wrong, 0o600, "DHHC-1:00:nonsense:");
+        let mut text = String::from("[[listener]]\naddress = \"127.0.0.1\"\n");
+        let keys = [
+            (good.display().to_string(), None),
+            (open.display().to_string(), Some("chmod 600")),
+            (wrong.display().to_string(), Some("the key")),
+            (
+                folder.path().join("none.key").display().to_string(),
+                Some("cannot read"),
+            ),
+            ("credential:db".to_owned(), Some("is not checked")),
+        ];
+        for (index, (key, _)) in keys.iter().enumerate() {
+            text += &format!(
+                "[[subsystem]]\nnqn = \"nqn.2024-01.com.example:k{index}\"\nallow_any_host = true\n\
+                 dhchap_key = \"{key}\"\n"
+            );
+        }
+        let found = found(&text);
+        let errors = found.iter().filter(|one| one.severity == Severity::Error);
+        assert_eq!(errors.count(), 3, "{found:?}");
+        for (index, (_, said)) in keys.iter().enumerate() {
+            let mut of_key = found.iter().map(|one| one.text.as_str());
+            let name = format!("nqn.2024-01.com.example:k{index}: ");
+            let of_key = of_key.find(|text| text.starts_with(&name));
+            assert_eq!(of_key.is_some(), said.is_some(), "{found:?}");
+            assert!(
+                of_key
+                    .unwrap_or_default()
+                    .contains(said.unwrap_or_default()),
+                "{found:?}"
+            );
+        }
     }
 
     #[test]

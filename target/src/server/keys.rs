@@ -74,6 +74,22 @@ pub(crate) fn load(config: &Config) -> Result<HashMap<Nqn, HostKeys>, StartError
     Ok(all)
 }
 
+/// What [`load`] would refuse the configuration for, all of it.
+pub(crate) fn key_errors(config: &Config) -> Vec<(Nqn, KeyError)> {
+    let mut errors = Vec::new();
+    for subsystem in &config.subsystems {
+        let Authentication { others, hosts, .. } = &subsystem.authentication;
+        let hosts = hosts.iter().map(|(_, keys)| keys);
+        for keys in others.iter().chain(hosts) {
+            for source in std::iter::once(&keys.host).chain(&keys.controller) {
+                let error = secret(source).err();
+                errors.extend(error.map(|error| (subsystem.nqn, error)));
+            }
+        }
+    }
+    errors
+}
+
 fn of_subsystem(config: &Authentication) -> Result<HostKeys, KeyError> {
     let mut hosts = HashMap::new();
     for (nqn, keys) in &config.hosts {

@@ -42,6 +42,7 @@ use reload::Reloading;
 
 pub(crate) use draining::{Drained, Which};
 pub use keys::KeyError;
+pub(crate) use keys::key_errors;
 pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Handle, Picture};
 pub use stepped::SteppedTarget;

@@ -176,7 +176,11 @@ fn what_is_exported_is_imported_again() {
     let more = "[[listener]]\naddress = \"192.0.2.1\"\ndscp = 24\n\n[[subsystem]]\n\
                 nqn = \"nqn.2024-01.com.example:m\"\nallow_any_host = true\n\n\
                 [[subsystem.namespace]]\nnsid = 1\nexport = \"mem:1MiB\"\n\n\
-                [[subsystem.namespace]]\nnsid = 2\nexport = \"/dev/x\"\n";
+                [[subsystem.namespace]]\nnsid = 2\nexport = \"/dev/x\"\n\n\
+                [[subsystem]]\nnqn = \"nqn.2024-01.com.example:k\"\n\
+                allowed_hosts = [\"nqn.2024-01.com.example:h\", \"nqn.2024-01.com.example:i\"]\n\
+                dhchap_key = \"/etc/others.key\"\n\n\
+                [[subsystem.host]]\nnqn = \"nqn.2024-01.com.example:h\"\ndhchap_key = \"/etc/h.key\"\n";
     let file = written(&folder, "more.toml", more);
     let (code, exported, notes) = say(&["export", "nvmet"], &file);
     assert_eq!(code, Some(0), "{notes}");
@@ -187,6 +191,8 @@ fn what_is_exported_is_imported_again() {
         "tos",
         "namespace 1",
         "namespace 2 of nqn.2024-01.com.example:m: its uuid",
+        "subsystem nqn.2024-01.com.example:k: the keys of its hosts are left out",
+        "subsystem nqn.2024-01.com.example:k: the keys of host nqn.2024-01.com.example:h are left out",
     ] {
         assert!(notes.contains(part), "{part:?} in\n{notes}");
     }

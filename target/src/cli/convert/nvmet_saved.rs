@@ -104,6 +104,15 @@ fn state_name(state: AnaState) -> &'static str {
 
 fn subsystem(notes: &mut Notes, subsystem: &Subsystem) -> Value {
     let nqn = subsystem.nqn.raw();
+    let keys = &subsystem.authentication;
+    let hosts = keys.hosts.iter().map(|(host, _)| format!("host {host}"));
+    let others = keys.others.as_ref().map(|_| "its hosts".to_owned());
+    for who in others.into_iter().chain(hosts) {
+        notes.add(format!(
+            "subsystem {nqn}: the keys of {who} are left out, and without dhchap_key in nvmet hosts connect \
+             unauthenticated: write the texts of the files there"
+        ));
+    }
     let (any, hosts) = match &subsystem.access {
         Access::AnyHost => ("1", Vec::new()),
         Access::Hosts(list) => ("0", list.hosts.iter().map(Nqn::raw).collect()),
