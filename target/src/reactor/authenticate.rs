@@ -62,15 +62,13 @@ impl Reactor {
         let Some(exchange) = guest.exchange.take() else {
             return self.refuse_step(id, Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
         };
-        if guest.association.subsystem.compute(address, exchange, step) {
-            let waiting = &mut self.queues.awaiting_authentication;
-            self.queues
-                .requests
-                .push_back(waiting, id, Stage::AwaitingAuthentication);
-        } else {
-            // The exchange is lost with what could not be taken: the host begins anew.
-            self.refuse_step(id, Refusal::transient(Status::INTERNAL_ERROR));
-        }
+        let peer = guest.association.queue.peer.ip();
+        let subsystem = &guest.association.subsystem;
+        subsystem.compute(address, peer, exchange, step);
+        let waiting = &mut self.queues.awaiting_authentication;
+        self.queues
+            .requests
+            .push_back(waiting, id, Stage::AwaitingAuthentication);
     }
 
     /// Refuses a step; the connection is closed when the host has read why.
@@ -94,6 +92,7 @@ impl Reactor {
             .take_out(waiting, of_qpair, |id| found = Some(id));
         // The queue is gone, or about to go.
         let Some(id) = found else { return };
+        // Too many wait, or the system has no random numbers: the host begins anew.
         let Some(message) = answer else {
             return self.refuse_step(id, Refusal::transient(Status::INTERNAL_ERROR));
         };

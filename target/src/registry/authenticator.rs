@@ -1,11 +1,13 @@
 //! The thread that computes what authentications take: exponentiations of up to 8192 bits would
 //! hold up all that a reactor serves.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::io;
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use crossbeam_channel::{Receiver, Sender, bounded};
+use cairn_rdma::address::host_of;
+use crossbeam_channel::{Receiver, Sender, unbounded};
 use nvme_auth::controller::Authentication;
 use nvme_auth::{Names, Policy, Secrets};
 use nvme_proto::wire::Nqn;
@@ -13,9 +15,12 @@ use nvme_proto::wire::Nqn;
 use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
-/// Steps that wait. A connection beyond them ends, and its host tries again: each host has at
-/// most one step for each queue here, and hosts that are connected have none.
+/// Steps that wait. Beyond them the address that has most loses its last one: that connection
+/// ends. Each host has at most one step for each queue here, and hosts that are connected have
+/// none.
 const JOBS_MAX: usize = 256;
+/// Steps of one address that wait. A connection beyond them ends, and its host tries again.
+const JOBS_OF_ADDRESS_MAX: usize = 128;
 
 /// How much the thread gives way to reactors: a flood of strangers must not cost hosts that are
 /// connected their processors.
@@ -77,11 +82,93 @@ struct Job {
     step: Step,
 }
 
+/// What waits, by address. Addresses take turns, so that a flood from one of them delays the
+/// step of another by one step.
+#[derive(Debug)]
+struct Line<T> {
+    /// Never empty for an address.
+    waiting: HashMap<IpAddr, VecDeque<T>>,
+    /// The addresses, the next one first.
+    turns: VecDeque<IpAddr>,
+    count: usize,
+}
+
+impl<T> Line<T> {
+    /// Adds one. `Some`: this one, or the last of the address that has most, does not wait.
+    fn push(&mut self, address: IpAddr, job: T) -> Option<T> {
+        let own = self.waiting.get(&address).map_or(0, VecDeque::len);
+        if own >= JOBS_OF_ADDRESS_MAX {
+            return Some(job);
+        }
+        let mut displaced = None;
+        if self.count >= JOBS_MAX {
+            let most = self.waiting.iter();
+            let most = most.max_by_key(|(address, jobs)| (jobs.len(), **address));
+            let (&largest, held) = most.expect("the line is full");
+            if held.len() <= own + 1 {
+                return Some(job);
+            }
+            displaced = self.pop(largest, VecDeque::pop_back);
+        }
+        if own == 0 {
+            self.turns.push_back(address);
+        }
+        self.waiting.entry(address).or_default().push_back(job);
+        self.count += 1;
+        displaced
+    }
+
+    /// The oldest one of the address whose turn it is.
+    fn next(&mut self) -> Option<T> {
+        let address = self.turns.pop_front()?;
+        self.turns.push_back(address);
+        self.pop(address, VecDeque::pop_front)
+    }
+
+    fn pop(
+        &mut self,
+        address: IpAddr,
+        which: impl FnOnce(&mut VecDeque<T>) -> Option<T>,
+    ) -> Option<T> {
+        let jobs = self.waiting.get_mut(&address)?;
+        let job = which(jobs)?;
+        self.count -= 1;
+        if jobs.is_empty() {
+            self.waiting.remove(&address);
+            self.turns.retain(|other| *other != address);
+        }
+        Some(job)
+    }
+}
+
+impl<T> Default for Line<T> {
+    fn default() -> Self {
+        Self {
+            waiting: HashMap::new(),
+            turns: VecDeque::new(),
+            count: 0,
+        }
+    }
+}
+
 /// The way to the thread. It ends with the last of them.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Authenticator {
-    /// `None` until a host has a key.
-    jobs: Arc<Mutex<Option<Sender<Job>>>>,
+    /// A panic leaves it whole: nothing between two changes of it can fail.
+    line: Arc<Mutex<Line<Job>>>,
+    /// Wakes the thread, once for each job. `None` until a host has a key.
+    wake: Arc<Mutex<Option<Sender<()>>>>,
+}
+
+impl Job {
+    /// Reports to the queue's reactor how it ended.
+    fn end(self, answer: Option<Vec<u8>>) {
+        self.reply.send(Message::Computed(Box::new(Computed {
+            qpair: self.address.qpair,
+            exchange: self.exchange,
+            answer,
+        })));
+    }
 }
 
 impl std::fmt::Debug for Job {
@@ -93,47 +180,51 @@ impl std::fmt::Debug for Job {
 impl Authenticator {
     /// Starts the thread, once. Not on a reactor: the thread would be pinned to its core.
     pub(crate) fn start(&self) -> io::Result<()> {
-        let mut jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        if jobs.is_none() {
-            let (sender, receiver) = bounded(JOBS_MAX);
+        let mut wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        if wake.is_none() {
+            let (sender, receiver) = unbounded();
+            let line = Arc::clone(&self.line);
             let thread = std::thread::Builder::new().name("authentication".into());
-            thread.spawn(move || run(&receiver))?;
-            *jobs = Some(sender);
+            thread.spawn(move || run(&line, &receiver))?;
+            *wake = Some(sender);
         }
         Ok(())
     }
 
-    /// Has a step computed; [`Message::Computed`] follows. `false` if too many wait.
-    pub(crate) fn compute(
-        &self,
-        address: QueueAddress,
-        reply: &Mailbox,
-        exchange: Box<Authentication>,
-        step: Step,
-    ) -> bool {
-        let job = Job {
-            address,
-            reply: reply.clone(),
-            exchange,
-            step,
-        };
-        let jobs = self.jobs.lock().unwrap_or_else(PoisonError::into_inner);
-        jobs.as_ref().is_some_and(|jobs| jobs.try_send(job).is_ok())
+    /// Has a step of this peer computed; [`Message::Computed`] follows, without an answer if too
+    /// many wait.
+    fn compute(&self, peer: IpAddr, job: Job) {
+        let mut line = self.line.lock().unwrap_or_else(PoisonError::into_inner);
+        let displaced = line.push(host_of(peer), job);
+        drop(line);
+        if let Some(displaced) = displaced {
+            displaced.end(None);
+        }
+        let wake = self.wake.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(wake) = &*wake {
+            // The thread is there as long as this is.
+            let _ = wake.send(());
+        }
     }
 }
 
 /// Hosts of a subsystem authenticate.
 impl SubsystemShared {
     /// Has a step of a queue's authentication computed; the queue's reactor receives the result.
-    /// `false` if too many wait.
     pub(crate) fn compute(
         &self,
-        queue: QueueAddress,
+        address: QueueAddress,
+        peer: IpAddr,
         exchange: Box<Authentication>,
         step: Step,
-    ) -> bool {
-        let reply = &self.reactors[queue.reactor];
-        self.authenticator.compute(queue, reply, exchange, step)
+    ) {
+        let job = Job {
+            address,
+            reply: self.reactors[address.reactor].clone(),
+            exchange,
+            step,
+        };
+        self.authenticator.compute(peer, job);
     }
 
     /// Connects from now on take these keys. Queues that are connected stay.
@@ -142,35 +233,28 @@ impl SubsystemShared {
     }
 }
 
-fn run(jobs: &Receiver<Job>) {
+fn run(line: &Mutex<Line<Job>>, wake: &Receiver<()>) {
     // Without it, authentications compete as equals.
     let _ = rustix::process::setpriority_process(None, NICENESS);
     let mut seqnum: u32 = 0;
-    for job in jobs {
+    for () in wake {
+        let job = line.lock().unwrap_or_else(PoisonError::into_inner).next();
+        // It was displaced.
+        let Some(mut job) = job else { continue };
         // Not 0, and another one for each challenge.
         seqnum = seqnum.wrapping_add(1).max(1);
-        let Job {
-            address,
-            reply,
-            mut exchange,
-            step,
-        } = job;
-        let answer = compute(&mut exchange, step, seqnum);
-        reply.send(Message::Computed(Box::new(Computed {
-            qpair: address.qpair,
-            exchange,
-            answer,
-        })));
+        let answer = compute(&mut job.exchange, &job.step, seqnum);
+        job.end(answer);
     }
 }
 
-fn compute(exchange: &mut Authentication, step: Step, seqnum: u32) -> Option<Vec<u8>> {
+fn compute(exchange: &mut Authentication, step: &Step, seqnum: u32) -> Option<Vec<u8>> {
     match step {
         Step::Send(message) => {
-            exchange.send(&message);
+            exchange.send(message);
             Some(Vec::new())
         }
-        Step::Receive(bytes) => {
+        &Step::Receive(bytes) => {
             let mut failed = false;
             let message = exchange.receive(bytes, seqnum, &mut |bytes| {
                 failed |= getrandom::fill(bytes).is_err();
@@ -180,5 +264,65 @@ fn compute(exchange: &mut Authentication, step: Step, seqnum: u32) -> Option<Vec
             message.resize(bytes, 0);
             Some(message)
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn address(last: u8) -> IpAddr {
+        [192, 0, 2, last].into()
+    }
+
+    #[test]
+    fn addresses_take_turns() {
+        let mut line = Line::default();
+        for job in 0..5 {
+            assert_eq!(line.push(address(1), job), None);
+        }
+        assert_eq!(line.push(address(2), 20), None);
+        assert_eq!(line.push(address(2), 21), None);
+        assert_eq!(line.push(address(3), 30), None);
+        let order: Vec<i32> = std::iter::from_fn(|| line.next()).collect();
+        assert_eq!(order, [0, 20, 30, 1, 21, 2, 3, 4]);
+        assert_eq!(
+            (line.count, line.turns.len(), line.waiting.len()),
+            (0, 0, 0)
+        );
+    }
+
+    #[test]
+    fn a_flood_of_one_address_refuses_its_own_steps() {
+        let mut line = Line::default();
+        let flood = (0..1000).filter(|job| line.push(address(1), *job).is_none());
+        assert_eq!(flood.count(), JOBS_OF_ADDRESS_MAX);
+        assert_eq!(line.push(address(2), 5000), None);
+        line.next();
+        assert_eq!(line.next(), Some(5000));
+    }
+
+    #[test]
+    fn floods_of_several_addresses_lose_places_to_a_new_one() {
+        let mut line = Line::default();
+        for job in 0..1000 {
+            let own = address(1 + (job % 4) as u8);
+            line.push(own, job);
+        }
+        assert_eq!(line.count, JOBS_MAX);
+        // The last of one of those that have most.
+        for host in 10..40 {
+            let displaced = line.push(address(host), 5000 + i32::from(host));
+            assert!(displaced.is_some_and(|job| job < 1000));
+            assert_eq!(line.count, JOBS_MAX);
+        }
+        // None has more than its share: the own one goes.
+        let first = line.waiting[&address(1)].len() as i32;
+        assert!((50..64).contains(&first), "{first}");
+        let mut served = Vec::new();
+        for _ in 0..34 {
+            served.extend(line.next());
+        }
+        assert_eq!(served.iter().filter(|job| **job >= 5000).count(), 30);
     }
 }

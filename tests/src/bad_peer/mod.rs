@@ -13,7 +13,7 @@ mod sgls;
 mod unauthenticated;
 mod vanishing;
 
-pub use unauthenticated::{HalfDone, knock};
+pub use unauthenticated::{HalfDone, knock, replay};
 
 use std::net::SocketAddr;
 use std::sync::Arc;

@@ -1,6 +1,6 @@
 //! Peers that may connect, and have no secret to authenticate with.
 
-use anyhow::{Result, ensure};
+use anyhow::{Result, bail, ensure};
 use cairn_initiator::Secrets;
 use cairn_rdma::QpId;
 use nvme_auth::host::Negotiating;
@@ -10,12 +10,13 @@ use nvme_proto::wire::fabrics::{AuthenticationCommand, PropertyGetCommand, Prope
 use nvme_proto::wire::property::offset;
 use nvme_proto::wire::{AdminOpcode, FabricsType, SglDescriptor, Sqe, Status};
 
-use super::Setting;
 use super::peer::{BUFFER, ENTRIES, Peer};
+use super::{Setting, host_nqn};
 
-/// AUTH_Failure1 begins so, and DH-HMAC-CHAP_Challenge so.
+/// AUTH_Failure1 begins so, DH-HMAC-CHAP_Challenge so, and DH-HMAC-CHAP_Success1 so.
 const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
+const SUCCESS: [u8; 2] = [0x01, 0x03];
 
 /// A connected queue must refuse every command until its host has authenticated, and close when
 /// that fails.
@@ -60,6 +61,51 @@ pub fn knock(setting: &Setting) -> Result<()> {
         "not AUTH_Failure1: {answer:x?}"
     );
     peer.expect_closed(admin)
+}
+
+/// A reply that another connection has sent must be refused, although its sender had the secret.
+///
+/// # Errors
+/// It is accepted, or the first one was not.
+pub fn replay(setting: &Setting, secret: &Secret) -> Result<()> {
+    let mut recorded: Option<(Vec<u8>, Vec<u8>)> = None;
+    loop {
+        let mut peer = Peer::open(setting)?;
+        let admin = peer.connect_queue(0, ENTRIES)?;
+        let names = Names {
+            host: host_nqn("bad-peer").raw().to_owned(),
+            subsystem: setting.subnqn.raw().to_owned(),
+        };
+        let secrets = Secrets {
+            host: secret.clone(),
+            controller: None,
+        };
+        let host = Negotiating::new(names, secrets, Policy::default(), 1);
+        let (send, receive) = (
+            FabricsType::AUTHENTICATION_SEND,
+            FabricsType::AUTHENTICATION_RECEIVE,
+        );
+        exchange(&mut peer, admin, send, Some(&host.message()))?;
+        let challenge = exchange(&mut peer, admin, receive, None)?;
+        if let Some((old, reply)) = recorded {
+            ensure!(old != challenge, "the same challenge twice");
+            exchange(&mut peer, admin, send, Some(&reply))?;
+            let answer = exchange(&mut peer, admin, receive, None)?;
+            ensure!(
+                answer.starts_with(&FAILURE),
+                "a replayed reply is not refused: {answer:x?}"
+            );
+            return peer.expect_closed(admin);
+        }
+        let replied = host.challenged(&challenge, 1, &mut |bytes| bytes.fill(7));
+        let Ok(replied) = replied else {
+            bail!("no challenge that a host can answer: {challenge:x?}");
+        };
+        exchange(&mut peer, admin, send, Some(&replied.message))?;
+        let answer = exchange(&mut peer, admin, receive, None)?;
+        ensure!(answer.starts_with(&SUCCESS), "not accepted: {answer:x?}");
+        recorded = Some((challenge, replied.message));
+    }
 }
 
 /// A peer that has its challenge, and does not answer.

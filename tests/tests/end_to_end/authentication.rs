@@ -3,11 +3,12 @@
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::verified::{Disk, Transfer, bytes};
 use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
-use cairn_tests::bad_peer::{HalfDone, Setting, knock};
+use cairn_tests::bad_peer::{HalfDone, Setting, knock, replay};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, nqn};
 
 /// A folder of keys, and what is in them.
@@ -209,5 +210,48 @@ fn half_done_authentications_hold_up_nobody() {
     for host in [first, second] {
         host.shutdown().unwrap();
     }
+    target.stop();
+}
+
+#[test]
+fn a_recorded_reply_is_refused() {
+    let keys = Keys::new();
+    let host = keys.write("host", 1);
+    let target = TestTarget::start(&for_everyone(&keys));
+    replay(&setting(&target), &host).unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_flood_from_one_address_refuses_no_host_of_another() {
+    let keys = Keys::new();
+    let host = keys.write("host", 1);
+    let target = TestTarget::start(&for_everyone(&keys));
+    let mut first = connect(&target, Some(host.clone()), None).unwrap();
+    let (stop, begun) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            let setting = setting(&target);
+            let (stop, begun) = (&stop, &begun);
+            scope.spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    // Whether it is refused is its own matter.
+                    let _ = HalfDone::new(&setting);
+                    begun.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        let connected = (0..4).map(|_| {
+            check_io(&mut first);
+            let mut second = connect(&target, Some(host.clone()), None)?;
+            check_io(&mut second);
+            second.shutdown()
+        });
+        let connected: Result<Vec<()>, HostError> = connected.collect();
+        stop.store(true, Ordering::Relaxed);
+        connected.unwrap();
+    });
+    assert!(begun.into_inner() > 0);
+    first.shutdown().unwrap();
     target.stop();
 }
