@@ -306,8 +306,11 @@ fn waits_for_a_queue_pairs_own_work_are_counted() {
         }
         target.scrape()
     };
-    let waits = |page: &Exposition, cause| page.get("cairn_reactor_waits_total", &[("cause", cause)]);
-    let waited = (0..100).map(|_| round()).find(|page| waits(page, "read") > Some(0.0));
+    let waits =
+        |page: &Exposition, cause| page.get("cairn_reactor_waits_total", &[("cause", cause)]);
+    let waited = (0..100)
+        .map(|_| round())
+        .find(|page| waits(page, "read") > Some(0.0));
     let page = waited.expect("64 WRITEs at a time wait for READs");
     assert!(waits(&page, "send").is_some());
     host.shutdown().unwrap();
