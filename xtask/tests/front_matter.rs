@@ -30,8 +30,8 @@ fn the_scenarios_that_it_names_exist() {
 #[test]
 fn ci_runs_its_test_command() {
     assert!(README.contains("\ncargo xtask test "));
-    assert!(CI.contains("\ncargo xtask test || status=$?\n"));
-    assert!(CI.contains("\ncargo xtask test --all --not-again || status=$?\n"));
+    assert!(CI.contains("\ncargo xtask test 2>&1 | tee \"$output\" || first=$?\n"));
+    assert!(CI.contains("\ncargo xtask test --all --not-again || second=$?\n"));
 }
 
 #[test]
