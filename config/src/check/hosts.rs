@@ -39,7 +39,7 @@ impl Groups {
             };
             if let Some((_, first)) = firsts.iter().find(|(other, _)| *other == name) {
                 let first = Place::root().key("host_group").index(*first).key("name");
-                let what = format_args!("the host group \"{name}\"");
+                let what = format!("the host group \"{name}\"");
                 check
                     .repeated(&place.key("name"), &first, what)
                     .help("give one of them another name, or put the hosts of both into one");
