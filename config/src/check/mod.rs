@@ -6,6 +6,7 @@ mod ana;
 mod authentication;
 mod control;
 mod hosts;
+mod limits;
 mod listener;
 mod marking;
 mod metrics;
