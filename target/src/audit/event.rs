@@ -49,20 +49,12 @@ impl Event {
     pub(crate) fn text(self, key: &'static str, text: &str) -> Self {
         let end = (0..=text.len().min(TEXT_MAX)).rev();
         let end = end.into_iter().find(|end| text.is_char_boundary(*end));
-        self.value(key, text[..end.unwrap_or(0)].into())
-    }
-
-    /// With a text, if there is one.
-    pub(crate) fn text_if(self, key: &'static str, text: Option<&str>) -> Self {
-        match text {
-            Some(text) => self.text(key, text),
-            None => self,
-        }
+        self.value(key, &text[..end.unwrap_or(0)])
     }
 
     /// With a number, or whether something holds.
-    pub(crate) fn value(mut self, key: &'static str, value: Value) -> Self {
-        push(&mut self.fields, key, &value);
+    pub(crate) fn value(mut self, key: &'static str, value: impl Into<Value>) -> Self {
+        push(&mut self.fields, key, &value.into());
         self
     }
 

@@ -46,7 +46,7 @@ impl Case {
     fn record(&self, numbers: std::ops::Range<u64>) {
         for number in numbers {
             self.audit
-                .record(|| Event::new("change").value("number", number.into()));
+                .record(|| Event::new("change").value("number", number));
         }
     }
 
