@@ -64,7 +64,7 @@ struct Shared {
     lines: AtomicU64,
     /// Events that were lost.
     lost: AtomicU64,
-    /// Those of them that no line has told of.
+    /// Those of them that no line has reported.
     unreported: AtomicU64,
     started: Instant,
     /// When the call that is under way began, in nanoseconds since `started`; 0: none is.

@@ -71,8 +71,7 @@ impl Output {
                 file.write(&ended.as_bytes()[from..])
             }
             Self::Journal(socket) => {
-                let entry =
-                    format!("MESSAGE={line}\nPRIORITY=5\nSYSLOG_IDENTIFIER=cairn-audit\n");
+                let entry = format!("MESSAGE={line}\nPRIORITY=5\nSYSLOG_IDENTIFIER=cairn-audit\n");
                 socket.send(entry.as_bytes())?;
                 Ok(line.len() + 1)
             }
@@ -84,8 +83,8 @@ impl Output {
     }
 }
 
-/// Adds to the file, which nobody but its owner can read if it is new. A symbolic link there may
-/// be another user's, and a FIFO holds up whoever opens it.
+/// Adds to the file, which its owner alone can read if it is new. A symbolic link there may
+/// be another user's, and a FIFO holds up the thread that opens it.
 fn open_file(path: &Path) -> io::Result<File> {
     let mut file = File::options()
         .read(true)

@@ -72,7 +72,8 @@ fn wait_until(mut holds: impl FnMut() -> bool) {
 fn read(text: &str) -> (Vec<u64>, u64) {
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for line in text.lines() {
-        let line: Value = serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
+        let line: Value =
+            serde_json::from_str(line).unwrap_or_else(|error| panic!("{error}: {line}"));
         match line["event"].as_str().unwrap() {
             "lost" => lost += line["count"].as_u64().unwrap(),
             _ => numbers.push(line["number"].as_u64().unwrap()),
@@ -88,7 +89,10 @@ fn lines_are_whole_in_order_and_for_their_owner_alone() {
     case.to_file(&path);
     case.record(0..1000);
     case.audit.end(LONG);
-    assert_eq!(read(&fs::read_to_string(&path).unwrap()), ((0..1000).collect(), 0));
+    assert_eq!(
+        read(&fs::read_to_string(&path).unwrap()),
+        ((0..1000).collect(), 0)
+    );
     assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
 }
 
@@ -99,7 +103,7 @@ fn a_full_disk_loses_what_does_not_fit_into_the_queue_and_says_so() {
     let most = 2 * QUEUE_MAX as u64;
     let begun = Instant::now();
     case.record(0..most);
-    // Nobody waits for the disk.
+    // No caller waits for the disk.
     assert!(begun.elapsed() < LONG / 2);
     wait_until(|| case.trouble().is_some());
     let trouble = case.trouble().unwrap();
@@ -167,8 +171,14 @@ fn a_reload_opens_the_file_anew() {
     wait_until(|| path.exists());
     case.record(20..30);
     case.audit.end(LONG);
-    assert_eq!(read(&fs::read_to_string(&old).unwrap()).0, Vec::from_iter(0..20));
-    assert_eq!(read(&fs::read_to_string(&path).unwrap()).0, Vec::from_iter(20..30));
+    assert_eq!(
+        read(&fs::read_to_string(&old).unwrap()).0,
+        Vec::from_iter(0..20)
+    );
+    assert_eq!(
+        read(&fs::read_to_string(&path).unwrap()).0,
+        Vec::from_iter(20..30)
+    );
 }
 
 #[test]
@@ -182,7 +192,10 @@ fn a_file_that_cannot_be_opened_anew_leaves_the_old_one_and_is_a_trouble() {
     fs::rename(&path, &old).unwrap();
     symlink(case.path("elsewhere"), &path).unwrap();
     case.to_file(&path);
-    wait_until(|| case.trouble().is_some_and(|trouble| trouble.contains("old file")));
+    wait_until(|| {
+        case.trouble()
+            .is_some_and(|trouble| trouble.contains("old file"))
+    });
     case.record(1..2);
     wait_until(|| case.counts().0 == 2);
     assert!(!case.path("elsewhere").exists());
@@ -221,7 +234,7 @@ fn another_configuration_writes_elsewhere() {
     };
     case.apply(&config);
     case.record(5..7);
-    // Nobody listens yet.
+    // No socket is there yet.
     wait_until(|| case.trouble().is_some());
     let socket = UnixDatagram::bind(&at).unwrap();
     socket.set_read_timeout(Some(LONG)).unwrap();
