@@ -89,9 +89,13 @@ fn hosts_come_and_go_with_their_names_and_their_reasons() {
     drop(host);
     let ends = case.wait_for(connects.len(), is("disconnect"));
     assert!(ends.iter().all(|line| line["cntlid"] == admin["cntlid"]));
+    // Its other queues end with the one that the host disconnected first.
+    let reasons: Vec<_> = ends.iter().map(|line| &line["reason"]).collect();
     assert!(
-        ends.iter()
-            .all(|line| line["reason"] == "the host disconnected")
+        reasons
+            .iter()
+            .any(|reason| **reason == "the host disconnected"),
+        "{reasons:?}"
     );
 }
 
