@@ -54,6 +54,8 @@ pub struct Config {
     pub target: Target,
     /// The metrics page.
     pub metrics: Metrics,
+    /// The audit log.
+    pub audit: Audit,
     /// The control socket.
     pub control: Control,
     /// What the packets to each host carry; where no rule sets a value, the listener's counts.
@@ -103,6 +105,17 @@ pub struct Target {
 pub struct Metrics {
     /// Where they can be asked for; `None`: nowhere. Port 0 leaves it to the system.
     pub listen: Option<SocketAddr>,
+}
+
+/// Where the audit log goes: nowhere by default, and to each that is given.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Audit {
+    /// A file, by absolute path.
+    pub file: Option<PathBuf>,
+    /// Whether the journal receives it.
+    pub journal: bool,
+    /// A Unix datagram socket, by absolute path.
+    pub datagram: Option<PathBuf>,
 }
 
 /// The control socket.

@@ -15,6 +15,8 @@ pub(crate) struct File {
     pub(crate) target: TargetTable,
     /// The metrics page.
     pub(crate) metrics: MetricsTable,
+    /// The audit log.
+    pub(crate) audit: AuditTable,
     /// The control socket.
     pub(crate) control: ControlTable,
     /// What the packets to each host carry.
@@ -108,6 +110,21 @@ pub(crate) struct MetricsTable {
     /// no password, and shows the names of hosts and disks: use loopback, or an
     /// address of a management network.
     pub(crate) listen: Option<String>,
+}
+
+/// The audit log: who connected, who was refused, and who changed what, as JSON, one line an
+/// event. It is off unless a key says where it goes; several may.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuditTable {
+    /// The absolute path of a file that lines are added to, such as /var/log/cairn/audit.json.
+    /// It is created with mode 0600, and opened anew by each reload.
+    pub(crate) file: Option<String>,
+    /// Whether systemd's journal receives them, by SYSLOG_IDENTIFIER=cairn-audit.
+    #[schemars(extend("default" = false))]
+    pub(crate) journal: Option<bool>,
+    /// The absolute path of a Unix datagram socket that receives them, one datagram each.
+    pub(crate) datagram: Option<String>,
 }
 
 /// The control socket: a Unix socket by which the target is steered.

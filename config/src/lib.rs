@@ -58,8 +58,8 @@ use serde::Deserialize;
 
 pub use cairn_rbd::Spec as ImageSpec;
 pub use config::{
-    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Authentication, BURST_DEFAULT, Backing,
-    BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, GROUP_PREFIX,
+    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Audit, Authentication, BURST_DEFAULT,
+    Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, GROUP_PREFIX,
     HOST_GROUPS_MAX, HostGroup, HostList, KeySource, Keys, LISTENERS_MAX, Limits, Listener, Log,
     LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace,
     POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,

@@ -35,6 +35,7 @@ fn the_guide_has_every_key_and_its_default() {
     for (header, definition) in [
         ("### `[target]`", "TargetTable"),
         ("### `[metrics]`", "MetricsTable"),
+        ("### `[audit]`", "AuditTable"),
         ("### `[control]`", "ControlTable"),
         ("### `[marking]`", "MarkingTable"),
         ("### `[[listener]]`", "ListenerTable"),

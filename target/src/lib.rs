@@ -1,6 +1,7 @@
 //! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
 
 mod ana;
+mod audit;
 mod capsules;
 pub mod cli;
 mod ending;

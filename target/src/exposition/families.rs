@@ -151,8 +151,12 @@ families! {
         "When the configuration was last read again, since 1970.";
     RELOAD_SUCCEEDED: Gauge of Count, "cairn_reload_succeeded",
         "Whether the configuration that was last read again is in force.";
+    AUDIT_LINES: Counter of Count, "cairn_audit_lines_total",
+        "Lines that a destination of the audit log has taken.";
+    AUDIT_LOST: Counter of Count, "cairn_audit_lost_total",
+        "Events that a destination of the audit log had no room for.";
     MISSING: Gauge of Count, "cairn_missing",
-        "Configured disks, listeners and metrics ports that are not there.";
+        "Configured disks, listeners, metrics ports and audit logs that are not there.";
     BUILD_INFO: Gauge of Count, "cairn_build_info",
         "This program.";
     PROCESS_START: Gauge of Seconds, "process_start_time_seconds",

@@ -18,6 +18,7 @@
 mod aborts;
 mod admin;
 mod admission;
+mod auditing;
 mod authenticate;
 mod buffers;
 mod command;

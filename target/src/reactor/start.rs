@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Arena, Idle, Ring};
-use cairn_rdma::{Clock, Completion, PeerLimit};
+use cairn_rdma::{Clock, Completion};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -22,6 +22,7 @@ use super::retry::Retries;
 use super::shares::Shares;
 use super::time::{Now, Time};
 use super::{Reactor, Sizes, TICK};
+use crate::audit::Audit;
 use crate::capsules::response_bytes;
 use crate::metrics::{Doing, ReactorCounters};
 use crate::panics::{self, Panic, Panics, REPORT};
@@ -74,6 +75,8 @@ pub(crate) struct Start {
     pub(crate) inbox: Inbox,
     /// The control plane.
     pub(crate) control: UnboundedSender<ControlMessage>,
+    /// Where it records who connects.
+    pub(crate) audit: Audit,
     /// Its clock.
     pub(crate) clock: Clock,
     /// What its times are counted from, as those of all others are.
@@ -133,6 +136,7 @@ impl Reactor {
             registry,
             inbox,
             control,
+            audit,
             clock,
             started,
             counters,
@@ -180,19 +184,7 @@ impl Reactor {
                 next_check: now,
                 idle: Idle::new(sizes.poll_idle),
             },
-            control: Control {
-                index,
-                sizes,
-                registry,
-                inbox,
-                inbox_watched: false,
-                plane: control,
-                claims: Vec::new(),
-                remains: Vec::new(),
-                peer_limit: PeerLimit::default(),
-                events: Vec::new(),
-                stopping: false,
-            },
+            control: Control::new(index, sizes, registry, inbox, control, audit),
             batch: vec![Completion::EMPTY; POLL_BATCH].into(),
         })
     }

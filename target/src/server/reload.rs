@@ -135,6 +135,7 @@ impl Control {
                 .map_err(StartError::Authenticator)?;
         }
         let prepared = self.prepare(&config, found.opened, &mut missing)?;
+        self.apply_audit(&config)?;
         self.change_keys(keys);
         self.warn_of_what_stays(&config);
         self.replace_missing(missing);

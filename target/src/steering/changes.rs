@@ -142,7 +142,7 @@ impl ChangeQueue {
                 None => return,
                 Some(Job::Reload { answer }) => {
                     let ended = self.reload().await;
-                    self.handle.note_reload(ended.is_ok());
+                    self.handle.note_reload(&ended);
                     self.known.lock().reload = Some((SystemTime::now(), ended.clone()));
                     let _ = answer.send(ended);
                 }

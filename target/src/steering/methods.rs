@@ -16,6 +16,7 @@ use super::parameters::{
 use super::source::Source;
 use super::spdk;
 use super::views;
+use crate::audit::Event;
 use crate::logging::LogFilter;
 use crate::server::{Handle, Picture};
 
@@ -76,6 +77,8 @@ impl Handler for Methods {
         };
         if let Some(params) = shown {
             let Peer { uid, pid } = peer;
+            let audit = &self.handle.audit;
+            audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
                 Ok(_) => {
                     // Cause: a request of the control socket.
@@ -90,6 +93,22 @@ impl Handler for Methods {
             }
         }
         answer
+    }
+}
+
+/// What the audit log has of a request that changes something, or would.
+fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
+    let event = Event::new("change")
+        .value("uid", peer.uid)
+        .value("pid", peer.pid)
+        .text("method", method)
+        .text("params", params);
+    match answer {
+        Ok(_) => event.text("outcome", "done"),
+        Err(error) => event
+            .text("outcome", "refused")
+            .value("code", error.code)
+            .text("reason", &error.message),
     }
 }
 
