@@ -47,6 +47,15 @@ fn each_limit(
     let disk = queues.requests[id].disk;
     let disk = &mut io.disks[disk.expect("a command with a limit has a disk")];
     each(&disk.namespace.limiter, &mut disk.purse);
+    let association = queues.association(id);
+    let (subsystem, controller) = (&association.subsystem, &association.controller);
+    if subsystem.limiter.is_limited() {
+        each(&subsystem.limiter, io.disks.purse(subsystem.id));
+    }
+    let share = queues.qpairs[queues.requests[id].qpair].share;
+    if let Some(share) = share.filter(|_| controller.limiter.is_limited()) {
+        each(&controller.limiter, io.shares.purse(share, subsystem.id));
+    }
 }
 
 /// Whether a command that came before it waits for what this one needs.

@@ -352,6 +352,10 @@ impl Control {
                     }
                 }
             }
+            let limits = |of: &cairn_config::Subsystem| (of.limits, of.limits_per_host);
+            if old.is_some_and(|old| limits(old) != limits(subsystem)) {
+                export.set_subsystem_limits(subsystem);
+            }
             let hosts = super::export::hosts(&subsystem.access);
             export
                 .subsystem
