@@ -37,7 +37,7 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// All limits that a command is under, with what this reactor has bought of each.
+/// All limits that a command is under, the widest last, with what this reactor has bought of each.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -49,12 +49,12 @@ fn each_limit(
     each(&disk.namespace.limiter, &mut disk.purse);
     let association = queues.association(id);
     let (subsystem, controller) = (&association.subsystem, &association.controller);
-    if subsystem.limiter.is_limited() {
-        each(&subsystem.limiter, io.disks.purse(subsystem.id));
-    }
     let share = queues.qpairs[queues.requests[id].qpair].share;
     if let Some(share) = share.filter(|_| controller.limiter.is_limited()) {
         each(&controller.limiter, io.shares.purse(share, subsystem.id));
+    }
+    if subsystem.limiter.is_limited() {
+        each(&subsystem.limiter, io.disks.purse(subsystem.id));
     }
 }
 
@@ -86,7 +86,11 @@ fn try_pay(
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, purse| {
-        cost_ns = cost_ns.max(purse.pay(limiter, bill));
+        // Of the widest limit: that is where most lines meet.
+        match purse.pay(limiter, bill) {
+            0 => {}
+            cost => cost_ns = cost,
+        }
     });
     Ok(cost_ns)
 }
