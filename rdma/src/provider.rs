@@ -210,6 +210,13 @@ pub trait Endpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
 
+    /// Bytes of a full packet of a queue pair that is established, if packets of one length
+    /// travel together at the price of one. `None`: each packet has its own price, or no
+    /// length has an advantage.
+    fn train_bytes(&mut self, _qp: QpId) -> Option<u32> {
+        None
+    }
+
     /// What the packets of a queue pair carry, once both ends are known. `None`: it
     /// is unknown. This is a system call, so it is not for the data path.
     fn marked(&mut self, qp: QpId) -> Option<Marked>;

@@ -239,6 +239,10 @@ impl Endpoint for Trap {
         self.endpoint.connect(options, private_data)
     }
 
+    fn train_bytes(&mut self, qp: QpId) -> Option<u32> {
+        self.endpoint.train_bytes(qp)
+    }
+
     fn marked(&mut self, qp: QpId) -> Option<Marked> {
         blow(&self.fuse.connects);
         self.endpoint.marked(qp)

@@ -8,6 +8,7 @@
 mod capsules;
 mod done;
 mod slot;
+mod spread;
 #[cfg(test)]
 mod tests;
 
@@ -25,6 +26,7 @@ use crate::error::{HostError, Loss};
 use capsules::Capsules;
 use done::Done;
 use slot::{Phase, Slot};
+use spread::Spread;
 
 pub(crate) use slot::Owner;
 pub use slot::{Response, Ticket};
@@ -64,6 +66,9 @@ pub(crate) struct Queue {
     /// Commands that are answered, but must wait for the end of their SENDs.
     waiting: VecDeque<u16>,
     unanswered: usize,
+    /// Bytes of a full packet, if packets of one length travel together.
+    pub(crate) train_bytes: Option<u32>,
+    spread: Spread,
 }
 
 /// What a command's end means to the controller's driver.
@@ -99,6 +104,8 @@ impl Queue {
             done: Done::default(),
             waiting: VecDeque::with_capacity(slots.into()),
             unanswered: 0,
+            train_bytes: None,
+            spread: Spread::default(),
         })
     }
 
@@ -363,6 +370,18 @@ impl Queue {
     /// Data that fits behind an SQE.
     pub(crate) fn in_capsule_max(&self) -> usize {
         self.capsule_bytes - SQE_BYTES
+    }
+
+    /// Whether so much data of the next command is best sent in its capsule.
+    pub(crate) fn prefers_capsule(&mut self, bytes: usize) -> bool {
+        if bytes > self.in_capsule_max() {
+            return false;
+        }
+        let splits = |packet: u32| {
+            let packet = packet as usize;
+            bytes <= packet && SQE_BYTES + bytes > packet
+        };
+        !(self.train_bytes.is_some_and(splits) && self.spread.next(self.unanswered))
     }
 
     /// A slot for a command. On the admin queue, callers leave some to the

@@ -20,6 +20,7 @@ use super::manager::{ConnectionEvent, Inbox};
 use super::slots::{Phase, SLOTS, Slots};
 use crate::memory::{Regions, View};
 use crate::phy::Inlet;
+use crate::phy::interface::mtu_of_code;
 use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
@@ -188,6 +189,11 @@ impl Endpoint for SoftEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         self.send_request(options, private_data)
+    }
+
+    fn train_bytes(&mut self, id: QpId) -> Option<u32> {
+        let entry = self.slots.get(id)?;
+        Some(mtu_of_code(entry.path_mtu))
     }
 
     fn marked(&mut self, id: QpId) -> Option<Marked> {
