@@ -6,7 +6,7 @@
 //! costs a command another trip, which a queue with many commands does not wait for.
 
 /// Commands without an answer from which on a queue counts as deep.
-const DEEP: usize = 16;
+const DEEP: usize = 7;
 /// So many commands in a row that find fewer, and it does not.
 const CALM: u8 = 64;
 

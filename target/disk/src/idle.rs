@@ -15,7 +15,10 @@
 //!
 //! Where there are more threads than cores, the next work may come from one that
 //! waits for the very core on which a reactor polls. So after a moment without
-//! work each poll offers the core to others first.
+//! work each poll offers the core to others first. Who takes it keeps it for some
+//! milliseconds, however soon there is work. A thread that sleeps gets the core back
+//! when its work comes. So a reactor that finds its core taken while it polled sleeps
+//! instead of polling for a while, and longer each time that it finds that again.
 
 use std::time::{Duration, Instant};
 
@@ -24,6 +27,13 @@ const WINDOW_MIN: Duration = Duration::from_micros(10);
 
 /// Without work for this long, a poll offers the core to others.
 const CORE_KEPT: Duration = Duration::from_micros(20);
+
+/// Polls that are so far apart had another thread on their core in between.
+const TAKEN: Duration = Duration::from_micros(500);
+
+/// How long a reactor does not poll after its core was taken: at first, and at most.
+const SHARED_MIN: Duration = Duration::from_millis(50);
+const SHARED_MAX: Duration = Duration::from_secs(2);
 
 /// What to do after a round without work.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -44,6 +54,36 @@ pub struct Idle {
     since: Option<Instant>,
     /// Whether the last gap that ended in sleep was short enough to be bridged.
     was_short: bool,
+    /// The last round without work, if it was not followed by sleep or work.
+    polled: Option<Instant>,
+    shared: Shared,
+}
+
+/// What is known of others on this core.
+#[derive(Debug, Default)]
+struct Shared {
+    /// Until then polling is not worth its price.
+    until: Option<Instant>,
+    /// How long that was.
+    period: Duration,
+}
+
+impl Shared {
+    /// The core was taken while this thread polled.
+    fn taken(&mut self, now: Instant) {
+        // Found again soon after the end of such a time: this one is longer.
+        let again = self.until.is_some_and(|until| now < until + self.period);
+        self.period = if again {
+            (self.period * 2).min(SHARED_MAX)
+        } else {
+            SHARED_MIN
+        };
+        self.until = Some(now + self.period);
+    }
+
+    fn is_now(&self, now: Instant) -> bool {
+        self.until.is_some_and(|until| now < until)
+    }
 }
 
 impl Idle {
@@ -54,25 +94,42 @@ impl Idle {
             window: largest,
             since: None,
             was_short: false,
+            polled: None,
+            shared: Shared::default(),
         }
     }
 
-    /// There was work.
+    /// There was work in the round that began `now`.
     #[inline]
-    pub fn worked(&mut self) {
+    pub fn worked(&mut self, now: Instant) {
+        self.look(now);
         self.since = None;
     }
 
-    /// There was none: what to do now.
+    /// There was none in the round that began `now`: what to do after it.
     #[inline]
     pub fn pause(&mut self, now: Instant) -> Pause {
-        let polled = now.duration_since(*self.since.get_or_insert(now));
-        if polled >= self.window {
-            Pause::Sleep
-        } else if polled >= CORE_KEPT {
+        self.look(now);
+        let since = *self.since.get_or_insert(now);
+        let polled = now.duration_since(since);
+        if polled >= self.window || self.shared.is_now(now) {
+            return Pause::Sleep;
+        }
+        self.polled = Some(now);
+        if polled >= CORE_KEPT {
             Pause::Yield
         } else {
             Pause::Spin
+        }
+    }
+
+    /// Whether another thread had the core since the last poll.
+    #[inline]
+    fn look(&mut self, now: Instant) {
+        if let Some(polled) = self.polled.take()
+            && now.saturating_duration_since(polled) >= TAKEN
+        {
+            self.shared.taken(now);
         }
     }
 
@@ -105,7 +162,7 @@ mod tests {
         assert_eq!(idle.pause(start + 19 * MICRO), Pause::Spin);
         assert_eq!(idle.pause(start + 20 * MICRO), Pause::Yield);
         assert_eq!(idle.pause(start + 99 * MICRO), Pause::Yield);
-        idle.worked();
+        idle.worked(start + 120 * MICRO);
         assert_eq!(idle.pause(start + 150 * MICRO), Pause::Spin);
         assert_eq!(idle.pause(start + 250 * MICRO), Pause::Sleep);
     }
@@ -135,8 +192,33 @@ mod tests {
                 );
             }
             assert_eq!(idle.pause(now + window * MICRO), Pause::Sleep, "{gap}");
-            idle.worked();
+            idle.worked(now);
         }
+    }
+
+    #[test]
+    fn a_core_that_others_take_is_not_polled_on() {
+        let mut idle = Idle::new(1000 * MICRO);
+        let mut now = Instant::now();
+        for period in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
+            assert_eq!(idle.pause(now), Pause::Spin);
+            // Another thread has the core.
+            now += 4000 * MICRO;
+            idle.worked(now);
+            assert_eq!(idle.pause(now + 1 * MICRO), Pause::Sleep);
+            idle.slept(now + 100 * MICRO);
+            now += period * 1000 * MICRO;
+            assert_eq!(idle.pause(now - MICRO), Pause::Sleep, "{period}");
+            idle.worked(now);
+        }
+        // A long time without such a find, and the first period is the shortest again.
+        now += 10_000_000 * MICRO;
+        idle.worked(now);
+        assert_eq!(idle.pause(now), Pause::Spin);
+        now += 4000 * MICRO;
+        assert_eq!(idle.pause(now), Pause::Sleep);
+        idle.worked(now + 50_000 * MICRO);
+        assert_eq!(idle.pause(now + 50_000 * MICRO), Pause::Spin);
     }
 
     #[test]

@@ -191,7 +191,7 @@ impl Reactor {
         let busy = self.round();
         self.count_round(busy);
         if busy {
-            self.time.idle.worked();
+            self.time.idle.worked(now);
             return Rest::None;
         }
         match self.time.idle.pause(now) {

@@ -124,7 +124,7 @@ impl BareDisk {
             }
             self.ring.submit()?;
             if worked {
-                idle.worked();
+                idle.worked(now);
                 continue;
             }
             match idle.pause(now) {
