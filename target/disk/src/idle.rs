@@ -136,6 +136,7 @@ impl Idle {
     /// It slept until now.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
+        self.polled = None;
         let gap = self.since.take().map(|since| now.duration_since(since));
         let short = gap.filter(|gap| *gap <= self.largest);
         self.window = match short {
@@ -184,12 +185,9 @@ mod tests {
             now += gap * MICRO;
             idle.slept(now);
             if window > 0 {
-                assert_ne!(idle.pause(now), Pause::Sleep, "{gap}");
-                assert_ne!(
-                    idle.pause(now + (window - 1) * MICRO),
-                    Pause::Sleep,
-                    "{gap}"
-                );
+                for polled in 0..window {
+                    assert_ne!(idle.pause(now + polled * MICRO), Pause::Sleep, "{gap}");
+                }
             }
             assert_eq!(idle.pause(now + window * MICRO), Pause::Sleep, "{gap}");
             idle.worked(now);
@@ -205,8 +203,12 @@ mod tests {
             // Another thread has the core.
             now += 4000 * MICRO;
             idle.worked(now);
-            assert_eq!(idle.pause(now + 1 * MICRO), Pause::Sleep);
-            idle.slept(now + 100 * MICRO);
+            // It sleeps, and its work comes soon, so that its window would be long.
+            for work in [100, 200] {
+                assert_eq!(idle.pause(now + (work - 99) * MICRO), Pause::Sleep);
+                idle.slept(now + work * MICRO);
+                idle.worked(now + work * MICRO);
+            }
             now += period * 1000 * MICRO;
             assert_eq!(idle.pause(now - MICRO), Pause::Sleep, "{period}");
             idle.worked(now);
