@@ -13,7 +13,7 @@ use serde_json::json;
 
 use super::super::programs;
 
-/// For whoever gives no build tree.
+/// The answer to a call without a build tree.
 pub(super) const HOW_TO_BUILD: &str = "\
 Give the build tree of an SPDK by --spdk DIR. To build one beside this repository:
 
@@ -76,7 +76,7 @@ impl Spdk {
         text.map_or("unknown version".to_owned(), |text| text.trim().to_owned())
     }
 
-    /// One sample, by a target of its own: a target of SPDK takes its core also when nobody comes.
+    /// One sample, by a target of its own: a target of SPDK takes its core also without a host.
     pub(super) fn measure(
         &self,
         job: &Job,
