@@ -28,9 +28,6 @@ const WINDOW_MIN: Duration = Duration::from_micros(10);
 /// Without work for this long, a poll offers the core to others.
 const CORE_KEPT: Duration = Duration::from_micros(20);
 
-/// Polls that are so far apart had another thread on their core in between.
-const TAKEN: Duration = Duration::from_micros(500);
-
 /// How long a reactor does not poll after its core was taken: at first, and at most.
 const SHARED_MIN: Duration = Duration::from_millis(50);
 const SHARED_MAX: Duration = Duration::from_secs(2);
@@ -54,8 +51,6 @@ pub struct Idle {
     since: Option<Instant>,
     /// Whether the last gap that ended in sleep was short enough to be bridged.
     was_short: bool,
-    /// The last round without work, if it was not followed by sleep or work.
-    polled: Option<Instant>,
     shared: Shared,
 }
 
@@ -94,28 +89,29 @@ impl Idle {
             window: largest,
             since: None,
             was_short: false,
-            polled: None,
             shared: Shared::default(),
         }
     }
 
-    /// There was work in the round that began `now`.
+    /// There was work.
     #[inline]
-    pub fn worked(&mut self, now: Instant) {
-        self.look(now);
+    pub fn worked(&mut self) {
         self.since = None;
+    }
+
+    /// Another thread had the core while this one polled ([`crate::Contention`]).
+    pub fn core_taken(&mut self, now: Instant) {
+        self.shared.taken(now);
     }
 
     /// There was none in the round that began `now`: what to do after it.
     #[inline]
     pub fn pause(&mut self, now: Instant) -> Pause {
-        self.look(now);
         let since = *self.since.get_or_insert(now);
         let polled = now.duration_since(since);
         if polled >= self.window || self.shared.is_now(now) {
             return Pause::Sleep;
         }
-        self.polled = Some(now);
         if polled >= CORE_KEPT {
             Pause::Yield
         } else {
@@ -123,20 +119,9 @@ impl Idle {
         }
     }
 
-    /// Whether another thread had the core since the last poll.
-    #[inline]
-    fn look(&mut self, now: Instant) {
-        if let Some(polled) = self.polled.take()
-            && now.saturating_duration_since(polled) >= TAKEN
-        {
-            self.shared.taken(now);
-        }
-    }
-
     /// It slept until now.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
-        self.polled = None;
         let gap = self.since.take().map(|since| now.duration_since(since));
         let short = gap.filter(|gap| *gap <= self.largest);
         self.window = match short {
@@ -163,7 +148,7 @@ mod tests {
         assert_eq!(idle.pause(start + 19 * MICRO), Pause::Spin);
         assert_eq!(idle.pause(start + 20 * MICRO), Pause::Yield);
         assert_eq!(idle.pause(start + 99 * MICRO), Pause::Yield);
-        idle.worked(start + 120 * MICRO);
+        idle.worked();
         assert_eq!(idle.pause(start + 150 * MICRO), Pause::Spin);
         assert_eq!(idle.pause(start + 250 * MICRO), Pause::Sleep);
     }
@@ -185,12 +170,15 @@ mod tests {
             now += gap * MICRO;
             idle.slept(now);
             if window > 0 {
-                for polled in 0..window {
-                    assert_ne!(idle.pause(now + polled * MICRO), Pause::Sleep, "{gap}");
-                }
+                assert_ne!(idle.pause(now), Pause::Sleep, "{gap}");
+                assert_ne!(
+                    idle.pause(now + (window - 1) * MICRO),
+                    Pause::Sleep,
+                    "{gap}"
+                );
             }
             assert_eq!(idle.pause(now + window * MICRO), Pause::Sleep, "{gap}");
-            idle.worked(now);
+            idle.worked();
         }
     }
 
@@ -200,26 +188,26 @@ mod tests {
         let mut now = Instant::now();
         for period in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
             assert_eq!(idle.pause(now), Pause::Spin);
-            // Another thread has the core.
             now += 4000 * MICRO;
-            idle.worked(now);
+            idle.core_taken(now);
+            idle.worked();
             // It sleeps, and its work comes soon, so that its window would be long.
             for work in [100, 200] {
                 assert_eq!(idle.pause(now + (work - 99) * MICRO), Pause::Sleep);
                 idle.slept(now + work * MICRO);
-                idle.worked(now + work * MICRO);
+                idle.worked();
             }
             now += period * 1000 * MICRO;
             assert_eq!(idle.pause(now - MICRO), Pause::Sleep, "{period}");
-            idle.worked(now);
+            idle.worked();
         }
         // A long time without such a find, and the first period is the shortest again.
         now += 10_000_000 * MICRO;
-        idle.worked(now);
+        idle.worked();
         assert_eq!(idle.pause(now), Pause::Spin);
-        now += 4000 * MICRO;
+        idle.core_taken(now);
         assert_eq!(idle.pause(now), Pause::Sleep);
-        idle.worked(now + 50_000 * MICRO);
+        idle.worked();
         assert_eq!(idle.pause(now + 50_000 * MICRO), Pause::Spin);
     }
 

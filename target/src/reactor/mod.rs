@@ -51,7 +51,7 @@ mod turns;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_disk::{Finished, Pause};
+use cairn_disk::{Contention, Finished, Pause};
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::wire::Status;
 
@@ -147,16 +147,24 @@ pub(crate) struct Reactor {
 impl Reactor {
     /// Runs until a message stops it and all queues are closed.
     pub(crate) fn run(&mut self) {
+        let mut contention = Contention::default();
         while !(self.control.stopping
             && self.queues.qpairs.len() == 0
             && self.control.remains.is_empty())
         {
             let now = self.time.clock.now();
-            match self.step(now) {
+            if contention.core_was_taken(now) {
+                self.time.idle.core_taken(now);
+            }
+            let rest = self.step(now);
+            match rest {
                 Rest::None => {}
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Yield => std::thread::yield_now(),
                 Rest::Until(deadline) => self.sleep(deadline),
+            }
+            if matches!(rest, Rest::Spin | Rest::Yield) {
+                contention.polls_on(now);
             }
         }
     }
@@ -191,7 +199,7 @@ impl Reactor {
         let busy = self.round();
         self.count_round(busy);
         if busy {
-            self.time.idle.worked(now);
+            self.time.idle.worked();
             return Rest::None;
         }
         match self.time.idle.pause(now) {

@@ -124,7 +124,7 @@ impl BareDisk {
             }
             self.ring.submit()?;
             if worked {
-                idle.worked(now);
+                idle.worked();
                 continue;
             }
             match idle.pause(now) {
