@@ -8,11 +8,18 @@ use std::time::{Duration, Instant};
 /// Polls that are so far apart may have had another thread on their core in between.
 const TAKEN: Duration = Duration::from_micros(500);
 
+/// So much time lost to others is too much.
+const LOST_MAX: Duration = Duration::from_millis(10);
+/// This part of all time may be lost to others for ever: a process of low priority takes a tenth.
+const LOST_PART: u32 = 4;
+
 /// What a thread that polls knows of its core.
 #[derive(Debug, Default)]
 pub struct Contention {
     /// The last round, if it was without work and without sleep.
     polled: Option<Instant>,
+    /// Time lost to others, of which a part is forgiven as time goes by, and when this was so.
+    lost: Option<(Duration, Instant)>,
     /// How often the core had been taken from this thread, when it last looked.
     switches: i64,
 }
@@ -24,12 +31,26 @@ impl Contention {
         self.polled = Some(now);
     }
 
-    /// Whether another thread has had the core since the last round, which polled.
+    /// Whether others take so much of the core from this thread while it polls that a thread that
+    /// sleeps would get more of it.
     #[inline]
-    pub fn core_was_taken(&mut self, now: Instant) -> bool {
+    pub fn core_is_shared(&mut self, now: Instant) -> bool {
         let polled = self.polled.take();
-        polled.is_some_and(|polled| now.saturating_duration_since(polled) >= TAKEN)
-            && self.was_switched()
+        let gap = polled.map_or(Duration::ZERO, |polled| {
+            now.saturating_duration_since(polled)
+        });
+        gap >= TAKEN && self.was_switched() && self.loses_too_much(now, gap)
+    }
+
+    #[cold]
+    fn loses_too_much(&mut self, now: Instant, gap: Duration) -> bool {
+        let before = self.lost.map_or(Duration::ZERO, |(lost, at)| {
+            lost.saturating_sub(now.saturating_duration_since(at) / LOST_PART)
+        });
+        let lost = before + gap;
+        let too_much = lost >= LOST_MAX;
+        self.lost = (!too_much).then_some((lost, now));
+        too_much
     }
 
     /// Whether it was, and not the round that took so long, or the machine that stood still.
@@ -56,20 +77,40 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn only_a_long_time_between_polls_counts() {
-        let mut core = Contention {
-            polled: None,
+    /// Of a thread on whose core another one has each turn of `taken` after one of `kept`.
+    fn shares(taken: Duration, kept: Duration) -> bool {
+        let (mut core, mut now) = (Contention::default(), Instant::now());
+        (0..1000).any(|_| {
+            now += kept;
+            core.polls_on(now);
+            now += taken;
             // No such count: whatever it is now, it differs.
-            switches: -1,
-        };
-        let now = Instant::now();
-        assert!(!core.core_was_taken(now), "before it has polled");
+            core.switches = -1;
+            core.core_is_shared(now)
+        })
+    }
+
+    #[test]
+    fn only_who_loses_much_shares() {
+        let ms = Duration::from_millis;
+        assert!(shares(ms(4), ms(4)));
+        assert!(shares(ms(3), ms(6)));
+        assert!(!shares(ms(4), ms(40)), "to a process of low priority");
+        assert!(
+            !shares(TAKEN - Duration::from_nanos(1), TAKEN),
+            "rounds that took long"
+        );
+    }
+
+    #[test]
+    fn only_between_polls_is_time_lost() {
+        let (mut core, now) = (Contention::default(), Instant::now());
+        core.switches = -1;
+        assert!(!core.core_is_shared(now), "before it has polled");
         core.polls_on(now);
-        assert!(!core.core_was_taken(now + TAKEN - Duration::from_nanos(1)));
-        core.polls_on(now);
-        assert!(core.core_was_taken(now + TAKEN));
-        assert!(!core.core_was_taken(now + TAKEN), "without another poll");
+        assert!(core.core_is_shared(now + LOST_MAX));
+        core.switches = -1;
+        assert!(!core.core_is_shared(now + LOST_MAX), "without another poll");
     }
 
     #[test]
@@ -90,7 +131,7 @@ mod tests {
             // Ends: two threads that never sleep take turns of milliseconds.
             loop {
                 let now = Instant::now();
-                if core.core_was_taken(now) {
+                if core.core_is_shared(now) {
                     break;
                 }
                 core.polls_on(now);

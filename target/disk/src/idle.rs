@@ -17,7 +17,7 @@
 //! waits for the very core on which a reactor polls. So after a moment without
 //! work each poll offers the core to others first. Who takes it keeps it for some
 //! milliseconds, however soon there is work. A thread that sleeps gets the core back
-//! when its work comes. So a reactor that finds its core taken while it polled sleeps
+//! when its work comes. So a reactor that loses much of its core to others while it polls sleeps
 //! instead of polling for a while, and longer each time that it finds that again.
 
 use std::time::{Duration, Instant};
@@ -64,8 +64,8 @@ struct Shared {
 }
 
 impl Shared {
-    /// The core was taken while this thread polled.
-    fn taken(&mut self, now: Instant) {
+    /// Others take the core while this thread polls.
+    fn found(&mut self, now: Instant) {
         // Found again soon after the end of such a time: this one is longer.
         let again = self.until.is_some_and(|until| now < until + self.period);
         self.period = if again {
@@ -99,9 +99,9 @@ impl Idle {
         self.since = None;
     }
 
-    /// Another thread had the core while this one polled ([`crate::Contention`]).
-    pub fn core_taken(&mut self, now: Instant) {
-        self.shared.taken(now);
+    /// Others take the core while this thread polls ([`crate::Contention`]).
+    pub fn core_is_shared(&mut self, now: Instant) {
+        self.shared.found(now);
     }
 
     /// There was none in the round that began `now`: what to do after it.
@@ -189,7 +189,7 @@ mod tests {
         for period in [50, 100, 200, 400, 800, 1600, 2000, 2000] {
             assert_eq!(idle.pause(now), Pause::Spin);
             now += 4000 * MICRO;
-            idle.core_taken(now);
+            idle.core_is_shared(now);
             idle.worked();
             // It sleeps, and its work comes soon, so that its window would be long.
             for work in [100, 200] {
@@ -205,7 +205,7 @@ mod tests {
         now += 10_000_000 * MICRO;
         idle.worked();
         assert_eq!(idle.pause(now), Pause::Spin);
-        idle.core_taken(now);
+        idle.core_is_shared(now);
         assert_eq!(idle.pause(now), Pause::Sleep);
         idle.worked();
         assert_eq!(idle.pause(now + 50_000 * MICRO), Pause::Spin);

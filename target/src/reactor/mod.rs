@@ -153,8 +153,8 @@ impl Reactor {
             && self.control.remains.is_empty())
         {
             let now = self.time.clock.now();
-            if contention.core_was_taken(now) {
-                self.time.idle.core_taken(now);
+            if contention.core_is_shared(now) {
+                self.time.idle.core_is_shared(now);
             }
             let rest = self.step(now);
             match rest {
