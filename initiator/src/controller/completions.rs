@@ -151,7 +151,6 @@ impl Controller {
         };
         let queue = &mut self.queues[usize::from(qid)];
         if matches!(queue.link, Link::Connecting(_)) {
-            queue.train_bytes = self.endpoint.train_bytes(qp);
             queue.link = Link::Up(qp);
             self.association.queue_connected(qid, self.time());
         }

@@ -379,9 +379,14 @@ impl Controller {
     /// cheaper without data in between.
     #[must_use]
     pub fn prefers_capsule(&mut self, qid: u16, bytes: usize) -> bool {
-        self.queues
-            .get_mut(usize::from(qid))
-            .is_some_and(|queue| queue.prefers_capsule(bytes))
+        let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
+            return false;
+        };
+        let trains = match queue.link {
+            Link::Up(qp) => self.endpoint.trains(qp),
+            _ => None,
+        };
+        queue.prefers_capsule(bytes, trains)
     }
 
     /// Commands without an answer on queue `qid`, the association's own included.

@@ -15,7 +15,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cairn_rdma::{Device, FabricError, QpId, SendWork};
+use cairn_rdma::{Device, FabricError, QpId, SendWork, Trains};
 use nvme_proto::host::{Duty, OWN_COMMANDS, QueueSpec, requeue};
 use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, SglDescriptor, Sqe, U16};
@@ -66,8 +66,6 @@ pub(crate) struct Queue {
     /// Commands that are answered, but must wait for the end of their SENDs.
     waiting: VecDeque<u16>,
     unanswered: usize,
-    /// Bytes of a full packet, if packets of one length travel together.
-    pub(crate) train_bytes: Option<u32>,
     spread: Spread,
 }
 
@@ -104,7 +102,6 @@ impl Queue {
             done: Done::default(),
             waiting: VecDeque::with_capacity(slots.into()),
             unanswered: 0,
-            train_bytes: None,
             spread: Spread::default(),
         })
     }
@@ -373,15 +370,16 @@ impl Queue {
     }
 
     /// Whether so much data of the next command is best sent in its capsule.
-    pub(crate) fn prefers_capsule(&mut self, bytes: usize) -> bool {
+    pub(crate) fn prefers_capsule(&mut self, bytes: usize, trains: Option<Trains>) -> bool {
         if bytes > self.in_capsule_max() {
             return false;
         }
-        let splits = |packet: u32| {
-            let packet = packet as usize;
-            bytes <= packet && SQE_BYTES + bytes > packet
+        let Some(trains) = trains else {
+            return true;
         };
-        !(self.train_bytes.is_some_and(splits) && self.spread.next(self.unanswered))
+        let packet = trains.packet_bytes as usize;
+        let splits = bytes <= packet && SQE_BYTES + bytes > packet;
+        !splits || !self.spread.next(self.unanswered, trains.round_trip)
     }
 
     /// A slot for a command. On the admin queue, callers leave some to the

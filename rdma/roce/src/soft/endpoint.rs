@@ -11,7 +11,7 @@ use std::time::Instant as System;
 
 use cairn_rdma::{
     Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
-    Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork,
+    Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork, Trains,
 };
 use crossbeam_channel::Receiver as MailboxReceiver;
 
@@ -191,9 +191,12 @@ impl Endpoint for SoftEndpoint {
         self.send_request(options, private_data)
     }
 
-    fn train_bytes(&mut self, id: QpId) -> Option<u32> {
+    fn trains(&mut self, id: QpId) -> Option<Trains> {
         let entry = self.slots.get(id)?;
-        Some(mtu_of_code(entry.path_mtu))
+        Some(Trains {
+            packet_bytes: mtu_of_code(entry.path_mtu),
+            round_trip: entry.qp.as_ref().and_then(|qp| qp.round_trip()),
+        })
     }
 
     fn marked(&mut self, id: QpId) -> Option<Marked> {
