@@ -1,10 +1,12 @@
 //! The control socket of a target that runs: what it changes, what it leaves alone, and what
 //! strangers at it can do.
 
+mod audit;
 mod changes;
 mod convert;
 mod crowd;
 mod drain;
+mod limits;
 mod log;
 mod missing;
 mod spdk;
