@@ -75,6 +75,7 @@ use queues::{Broken, Queues};
 use time::Time;
 
 pub(crate) use start::{ReactorHandle, Start, start};
+pub(crate) use time::Rest;
 
 /// How often connection events and the mailbox are looked at while busy: they
 /// may cost a system call. Asleep, they wake the reactor.
@@ -122,19 +123,6 @@ impl Sizes {
             // is not signaled, completes as well.
             + 2 * self.requests()
     }
-}
-
-/// What a reactor does after a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rest {
-    /// Another round: there may be more to do.
-    None,
-    /// Another round, though there was nothing to do.
-    Spin,
-    /// The same, after other threads have had the core.
-    Yield,
-    /// To sleep until something happens or this time, if any, comes.
-    Until(Option<Instant>),
 }
 
 /// A reactor.
