@@ -6,6 +6,7 @@ mod ana;
 mod authentication;
 mod control;
 mod hosts;
+mod keyring;
 mod listener;
 mod marking;
 mod metrics;
@@ -22,7 +23,7 @@ use std::sync::Arc;
 
 use nvme_proto::limits::namespaces_within;
 
-use crate::config::{Config, ControlSocket};
+use crate::config::{Config, ControlSocket, NamedKey};
 use crate::document::Document;
 use crate::file::File;
 use crate::flags::Origins;
@@ -40,6 +41,12 @@ pub(crate) struct Check<'a> {
     pub(crate) problems: Vec<Problem>,
 }
 
+/// What subsystems may name.
+struct Named<'a> {
+    groups: &'a mut Groups,
+    keys: &'a [NamedKey],
+}
+
 /// Makes a configuration of `file`. It is right only if `check` has no
 /// problems at the end.
 pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
@@ -55,9 +62,14 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let listeners = listener::check(check, &place, &file.listener, provider, may_be_none);
     let referrals = referral::check(check, &root.key("referral"), &file.referral);
     let mut groups = Groups::check(check, &root.key("host_group"), &file.host_group);
+    let keys = keyring::check(check, &root.key("key"), &file.key);
     let place = root.key("subsystem");
     let nsid_max = namespaces_within(target.max_transfer_bytes);
-    let subsystems = subsystem::check(check, &place, &file.subsystem, nsid_max, &mut groups);
+    let mut named = Named {
+        groups: &mut groups,
+        keys: &keys,
+    };
+    let subsystems = subsystem::check(check, &place, &file.subsystem, nsid_max, &mut named);
     Config {
         target,
         metrics,
@@ -65,6 +77,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
         marking: Arc::new(marking),
         listeners,
         referrals,
+        keys,
         host_groups: groups.into_groups(),
         subsystems,
     }
