@@ -8,7 +8,9 @@
 mod changes;
 mod confined;
 mod draining;
+mod keys;
 mod methods;
+mod notices;
 mod parameters;
 mod source;
 mod spdk;

@@ -4,7 +4,9 @@
 mod changes;
 mod convert;
 mod crowd;
+mod disks;
 mod drain;
+mod keys;
 mod log;
 mod missing;
 mod spdk;
