@@ -15,6 +15,8 @@ pub(crate) struct File {
     pub(crate) target: TargetTable,
     /// The metrics page.
     pub(crate) metrics: MetricsTable,
+    /// The audit log.
+    pub(crate) audit: AuditTable,
     /// The control socket.
     pub(crate) control: ControlTable,
     /// What the packets to each host carry.
@@ -111,6 +113,21 @@ pub(crate) struct MetricsTable {
     /// no password, and shows the names of hosts and disks: use loopback, or an
     /// address of a management network.
     pub(crate) listen: Option<String>,
+}
+
+/// The audit log: who connected, who was refused, and who changed what, as JSON, one line an
+/// event. It is off unless a key says where it goes; several may.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct AuditTable {
+    /// The absolute path of a file that lines are added to, such as /var/log/cairn/audit.json.
+    /// It is created with mode 0600, and opened anew by each reload.
+    pub(crate) file: Option<String>,
+    /// Whether systemd's journal receives them, by SYSLOG_IDENTIFIER=cairn-audit.
+    #[schemars(extend("default" = false))]
+    pub(crate) journal: Option<bool>,
+    /// The absolute path of a Unix datagram socket that receives them, one datagram each.
+    pub(crate) datagram: Option<String>,
 }
 
 /// The control socket: a Unix socket by which the target is steered.
@@ -362,6 +379,26 @@ pub(crate) struct NamespaceTable {
     /// connect; an empty list shows it to none.
     /// To other hosts it does not exist. Every host of the subsystem sees it if not given.
     pub(crate) hosts: Option<Vec<String>>,
+    /// How much all hosts together may take of it.
+    pub(crate) limits: Option<LimitsTable>,
+}
+
+/// How much hosts may take: what is beyond that waits. Without a rate there is no limit.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitsTable {
+    /// I/O commands a second. Flushes do not count.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub(crate) iops: Option<i64>,
+    /// Bytes that are read in a second, such as "100MiB".
+    pub(crate) read: Option<String>,
+    /// Bytes that are written in a second.
+    pub(crate) write: Option<String>,
+    /// Bytes that are read and written in a second.
+    pub(crate) total: Option<String>,
+    /// Milliseconds whose allowance can be saved up while less is taken, and then be taken at once.
+    #[schemars(range(min = 1, max = 60_000), extend("default" = 20))]
+    pub(crate) burst_ms: Option<i64>,
 }
 
 /// How a Ceph cluster is reached.

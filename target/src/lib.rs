@@ -1,11 +1,13 @@
 //! The Cairn target: exports disks over NVMe over Fabrics on RDMA.
 
 mod ana;
+mod audit;
 mod capsules;
 pub mod cli;
 mod ending;
 mod exposition;
 mod ids;
+mod limits;
 mod logging;
 mod marking;
 mod metrics;

@@ -18,6 +18,8 @@ pub(crate) enum Thing {
     Listener(SocketAddr),
     /// The port of metrics.
     Metrics(SocketAddr),
+    /// A destination of the audit log: its kind.
+    Audit(&'static str),
 }
 
 /// One that is missing.
@@ -43,7 +45,7 @@ impl Thing {
     pub(crate) fn place(&self) -> Option<Place> {
         match self {
             Self::Namespace(place) => Some(*place),
-            Self::Listener(_) | Self::Metrics(_) => None,
+            Self::Listener(_) | Self::Metrics(_) | Self::Audit(_) => None,
         }
     }
 
@@ -53,6 +55,7 @@ impl Thing {
             Self::Namespace(_) => "namespace",
             Self::Listener(_) => "listener",
             Self::Metrics(_) => "metrics",
+            Self::Audit(_) => "audit",
         }
     }
 }
@@ -63,6 +66,7 @@ impl fmt::Display for Thing {
             Self::Namespace((nqn, nsid)) => write!(f, "namespace {nsid} of {nqn}"),
             Self::Listener(address) => write!(f, "listener {address}"),
             Self::Metrics(address) => write!(f, "metrics at {address}"),
+            Self::Audit(kind) => write!(f, "audit log, {kind}"),
         }
     }
 }

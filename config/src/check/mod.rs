@@ -3,10 +3,12 @@
 //! with the default, so that one run shows them all.
 
 mod ana;
+mod audit;
 mod authentication;
 mod control;
 mod hosts;
 mod keyring;
+mod limits;
 mod listener;
 mod marking;
 mod metrics;
@@ -56,6 +58,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let control = control::check(check, &root.key("control"), &file.control);
     let marking = marking::check(check, &root.key("marking"), &file.marking);
     let metrics = metrics::check(check, &root.key("metrics"), &file.metrics);
+    let audit = audit::check(check, &root.key("audit"), &file.audit);
     // A listener can come by the socket.
     let may_be_none = control.socket != ControlSocket::Off && file.control.socket.is_some();
     let place = root.key("listener");
@@ -73,6 +76,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     Config {
         target,
         metrics,
+        audit,
         control,
         marking: Arc::new(marking),
         listeners,

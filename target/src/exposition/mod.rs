@@ -24,6 +24,7 @@ use metrics::Recorder;
 use nvme_proto::wire::cm::RejectStatus;
 use tokio::sync::watch;
 
+use crate::audit::Audit;
 use crate::metrics::counter::CodeCounts;
 use crate::metrics::reactor::ReactorCounters;
 use crate::outlook::Outlook;
@@ -52,6 +53,7 @@ pub(crate) struct Observed {
     mailboxes: Arc<[Mailbox]>,
     /// When the configuration was last read again, and whether it was taken on.
     reload: Mutex<Option<(SystemTime, bool)>>,
+    audit: Audit,
 }
 
 impl Observed {
@@ -63,6 +65,7 @@ impl Observed {
         panics: &Arc<Panics>,
         outlook: watch::Receiver<Arc<Outlook>>,
         mailboxes: &Arc<[Mailbox]>,
+        audit: &Audit,
     ) -> Self {
         Self {
             registry: Arc::clone(registry),
@@ -74,6 +77,7 @@ impl Observed {
             outlook,
             mailboxes: Arc::clone(mailboxes),
             reload: Mutex::default(),
+            audit: audit.clone(),
         }
     }
 
@@ -127,10 +131,15 @@ impl Observed {
             reporter.count(&families::PANICS, &[("part", name)], count);
         }
         let outlook = Arc::clone(&self.outlook.borrow());
-        for kind in ["namespace", "listener", "metrics"] {
+        for kind in ["namespace", "listener", "metrics", "audit"] {
             let missing = outlook.missing.iter();
             let count = missing.filter(|one| one.thing.kind() == kind).count();
             reporter.gauge(&families::MISSING, &[("kind", kind)], count as u64);
+        }
+        for counts in self.audit.counts() {
+            let labels = [("output", counts.output)];
+            reporter.count(&families::AUDIT_LINES, &labels, counts.lines);
+            reporter.count(&families::AUDIT_LOST, &labels, counts.lost);
         }
         if let Some((at, succeeded)) = *self.last_reload() {
             let since = at.duration_since(UNIX_EPOCH).unwrap_or_default();
@@ -161,6 +170,7 @@ mod tests {
             &panics,
             outlook,
             &vec![mailbox].into(),
+            &Audit::default(),
         );
         assert!(!observed.is_alive(Duration::from_millis(20)));
         std::thread::scope(|scope| {

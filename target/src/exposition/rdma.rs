@@ -198,6 +198,7 @@ mod tests {
             &panics,
             outlook,
             &mailboxes,
+            &crate::audit::Audit::default(),
         );
         let page = Page::new(Buckets::Coarse);
         report(&Reporter::new(&page), &observed, machine);

@@ -174,7 +174,7 @@ impl QueuePair {
     }
 
     /// What it is a queue of, or would be once its host is authenticated.
-    fn claimed(&self) -> Option<&Association> {
+    pub(crate) fn claimed(&self) -> Option<&Association> {
         let guest = self.guest.as_deref().map(|guest| &guest.association);
         self.association.as_ref().or(guest)
     }

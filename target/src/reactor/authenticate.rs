@@ -73,7 +73,10 @@ impl Reactor {
 
     /// Refuses a step; the connection is closed when the host has read why.
     fn refuse_step(&mut self, id: RequestId, refusal: Refusal) {
-        self.queues.requests[id].close_after = true;
+        let request = &mut self.queues.requests[id];
+        request.close_after = true;
+        let qpair = request.qpair;
+        self.record_refusal(qpair, "authentication", &refusal.status.to_string());
         self.finish(id, refusal.status, u64::from(refusal.result));
     }
 
@@ -102,9 +105,9 @@ impl Reactor {
             self.io.arena.write(buffer, &message);
         }
         match exchange.outcome() {
-            Some(Ok(_)) => {
+            Some(Ok(proof)) => {
                 if let Some(guest) = self.queues.qpairs[qpair].guest.take() {
-                    self.associate(qpair, guest.association);
+                    self.associate(qpair, guest.association, Some(proof));
                 }
             }
             Some(Err(reason)) => {
@@ -121,6 +124,7 @@ impl Reactor {
     }
 
     fn log_failure(&mut self, qpair: QpairId, reason: Reason) {
+        self.record_refusal(qpair, "authentication", &reason.to_string());
         let queue = &self.queues.qpairs[qpair];
         let code = Status::AUTHENTICATION_REQUIRED.code().bits();
         self.queues.counters.refused.add(code);

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
+use nvme_auth::Authenticated;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::fabrics::{ConnectData, ConnectResult};
@@ -26,7 +27,7 @@ impl Reactor {
         // One Connect a connection (Base, 6.3), also while the first is on its origin.
         if std::mem::replace(&mut self.queues.qpairs[request.qpair].connect_begun, true) {
             let refusal = Refusal::new(Status::COMMAND_SEQUENCE_ERROR);
-            return self.refuse_connect(id, refusal);
+            return self.refuse_connect(id, refusal, None);
         }
         // Capsules of the admin queue have no data (RDMA, 3.1).
         let admin = self.queues.qpairs[request.qpair].cm.qid.get() == 0;
@@ -38,7 +39,7 @@ impl Reactor {
                 request.buffer_bytes = (if in_capsule { 0 } else { transfer.length() }, 0);
                 buffers::acquire(&mut self.queues, &mut self.io, &self.time.now, id);
             }
-            Err(refusal) => self.refuse_connect(id, refusal),
+            Err(refusal) => self.refuse_connect(id, refusal, None),
         }
     }
 
@@ -49,7 +50,7 @@ impl Reactor {
         self.io.ring.peek(span, data.as_mut_bytes());
         match self.connect(id, &data) {
             Ok(result) => self.answer_connect(id, result),
-            Err(refusal) => self.refuse_connect(id, refusal),
+            Err(refusal) => self.refuse_connect(id, refusal, Some(&data)),
         }
     }
 
@@ -92,7 +93,7 @@ impl Reactor {
         queue.connected(connected.sq_entries, connected.flow_control);
         let result = connected.completion.result;
         let Some(exchange) = exchange else {
-            self.associate(qpair, association);
+            self.associate(qpair, association, None);
             return Ok(result);
         };
         queue.guest = Some(Box::new(Guest {
@@ -104,7 +105,13 @@ impl Reactor {
 
     /// Makes a queue one of its association: after its Connect, or once its host is
     /// authenticated.
-    pub(super) fn associate(&mut self, qpair: QpairId, association: Association) {
+    pub(super) fn associate(
+        &mut self,
+        qpair: QpairId,
+        association: Association,
+        proof: Option<Authenticated>,
+    ) {
+        self.record_connect(&association, proof);
         let queue = &mut self.queues.qpairs[qpair];
         let Association {
             subsystem,
@@ -177,10 +184,13 @@ impl Reactor {
     }
 
     /// Refuses; the connection is closed when the host has read why.
-    fn refuse_connect(&mut self, id: RequestId, refusal: Refusal) {
+    fn refuse_connect(&mut self, id: RequestId, refusal: Refusal, data: Option<&ConnectData>) {
         let request = &mut self.queues.requests[id];
         request.close_after = true;
-        let queue = &self.queues.qpairs[request.qpair];
+        let qpair = request.qpair;
+        self.record_refused_connect(qpair, data, &refusal.status.to_string());
+        let request = &self.queues.requests[id];
+        let queue = &self.queues.qpairs[qpair];
         let code = refusal.status.code().bits();
         self.queues.counters.refused.add(code);
         let peer = queue.peer.ip();

@@ -8,6 +8,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use super::Sizes;
 use super::predecessors::Claim;
 use super::remains::Remains;
+use crate::audit::Audit;
 use crate::ids::QpairId;
 use crate::registry::{ControlMessage, Inbox, QueueAddress, Registry};
 
@@ -22,6 +23,8 @@ pub(super) struct Control {
     pub(super) inbox_watched: bool,
     /// Where its own messages go.
     pub(super) plane: UnboundedSender<ControlMessage>,
+    /// Who connected, and who was refused.
+    pub(super) audit: Audit,
     /// What queues here owe to later associations of their hosts.
     pub(super) claims: Vec<Claim>,
     /// What disks still have of reactors that panicked in its place.
@@ -34,6 +37,31 @@ pub(super) struct Control {
 }
 
 impl Control {
+    /// That of a reactor that begins.
+    pub(super) fn new(
+        index: usize,
+        sizes: Sizes,
+        registry: Arc<Registry>,
+        inbox: Inbox,
+        plane: UnboundedSender<ControlMessage>,
+        audit: Audit,
+    ) -> Self {
+        Self {
+            index,
+            sizes,
+            registry,
+            inbox,
+            inbox_watched: false,
+            plane,
+            audit,
+            claims: Vec::new(),
+            remains: Vec::new(),
+            peer_limit: PeerLimit::default(),
+            events: Vec::new(),
+            stopping: false,
+        }
+    }
+
     /// Where messages for a queue pair go.
     pub(super) fn address(&self, qpair: QpairId) -> QueueAddress {
         QueueAddress {

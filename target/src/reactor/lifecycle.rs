@@ -11,7 +11,7 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
 use super::port::{PORTS_MAX, Port};
 use super::queues::Broken;
-use super::{Reactor, fetch, overdue, receive, sent, shed};
+use super::{Reactor, fetch, overdue, receive, sent, shed, throttle};
 use crate::ending::{CALLER, Ending};
 use crate::ids::QpairId;
 use crate::qpair::{Accepted, QueuePair, State};
@@ -31,10 +31,11 @@ impl Reactor {
         let peer = admitted.request.peer;
         let qid = admitted.cm.qid.get();
         let device = Arc::clone(&admitted.request.device);
+        let provider = admitted.listener.provider;
         let port = if self.queues.draining {
             Err("the target is shutting down".to_owned())
         } else {
-            self.port_for(&device, admitted.listener.provider)
+            self.port_for(&device, provider)
         };
         let result = match port {
             Ok(port) => self.accept_on(port, admitted),
@@ -48,6 +49,7 @@ impl Reactor {
         };
         if let Err(reason) = result {
             self.control.inbox.unload(qid);
+            self.record_refused_request(peer, provider, &reason);
             self.explain_refusal(peer, device.name(), &reason);
         }
     }
@@ -265,6 +267,7 @@ impl Reactor {
         let (host, subsystem) = (queue.host_nqn(), queue.subsystem_nqn());
         let (address, qid) = (queue.peer, queue.qid());
         if let Ending::Orderly(reason) = ending {
+            self.record_disconnect(qpair, reason, true);
             self.queues.counters.ended_orderly.add(1);
             if let Some(line) = Line::about(Topic::Connection) {
                 peer_line!(info, line, host, %address, subsystem, qid, reason, "disconnected");
@@ -272,6 +275,8 @@ impl Reactor {
             return;
         }
         self.queues.counters.ended_by_fault.add(1);
+        let reason = ending.fault(address.ip());
+        self.record_disconnect(qpair, reason.as_deref().unwrap_or_default(), false);
         let Some(line) =
             self.control
                 .peer_limit
@@ -279,7 +284,6 @@ impl Reactor {
         else {
             return;
         };
-        let reason = ending.fault(address.ip());
         let reason = reason.as_deref();
         peer_line!(warn, line, host, %address, subsystem, qid, reason, "disconnected");
     }
@@ -359,6 +363,7 @@ impl Reactor {
         let mut dropped: Vec<RequestId> = Vec::new();
         let mut take = |id| dropped.push(id);
         let of_qpair = |request: &Request| request.qpair == qpair;
+        throttle::take_out(queues, io, of_qpair, &mut take);
         let requests = &mut queues.requests;
         for list in [
             &mut io.awaiting_buffer,

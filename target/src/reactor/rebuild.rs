@@ -71,6 +71,7 @@ impl Reactor {
             registry: self.control.registry,
             inbox: self.control.inbox,
             control: self.control.plane,
+            audit: self.control.audit,
             clock: self.time.clock,
             started: self.time.started,
             counters: self.queues.counters,
@@ -121,6 +122,7 @@ impl Reactor {
             let queue = &self.queues.qpairs[id];
             if queue.is_open() {
                 self.queues.counters.ended_by_fault.add(1);
+                self.record_disconnect(id, "a bug in Cairn: its reactor panicked", false);
             }
             let Some(association) = &queue.association else {
                 continue;

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Arena, Idle, Ring};
-use cairn_rdma::{Clock, Completion, PeerLimit};
+use cairn_rdma::{Clock, Completion};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -16,11 +16,13 @@ use super::admission;
 use super::control::Control;
 use super::disks::Disks;
 use super::io::Io;
+use super::limited::Limited;
 use super::queues::Queues;
 use super::retry::Retries;
 use super::shares::Shares;
 use super::time::{Now, Time};
 use super::{Reactor, Sizes, TICK};
+use crate::audit::Audit;
 use crate::capsules::response_bytes;
 use crate::metrics::{Doing, ReactorCounters};
 use crate::panics::{self, Panic, Panics, REPORT};
@@ -73,6 +75,8 @@ pub(crate) struct Start {
     pub(crate) inbox: Inbox,
     /// The control plane.
     pub(crate) control: UnboundedSender<ControlMessage>,
+    /// Where it records who connects.
+    pub(crate) audit: Audit,
     /// Its clock.
     pub(crate) clock: Clock,
     /// What its times are counted from, as those of all others are.
@@ -132,6 +136,7 @@ impl Reactor {
             registry,
             inbox,
             control,
+            audit,
             clock,
             started,
             counters,
@@ -151,14 +156,12 @@ impl Reactor {
         arena.set_slot(ring.add_buffer(arena.mapping())?);
         counters.requests_max.set(requests.into());
         counters.buffer_bytes.set(arena.data_bytes() as u64);
-        // One before it that panicked may have left something there.
-        counters.buffer_used_bytes.set(0);
-        counters.requests.set(0);
-        counters.queue_pairs.set(0);
+        counters.forget_former();
         let now = clock.now();
         Ok(Self {
             queues: Queues::new(requests, reserve, counters),
             io: Io {
+                limited: Limited::new(requests),
                 shares: Shares::new(arena.data_bytes()),
                 ring,
                 arena,
@@ -181,19 +184,7 @@ impl Reactor {
                 next_check: now,
                 idle: Idle::new(sizes.poll_idle),
             },
-            control: Control {
-                index,
-                sizes,
-                registry,
-                inbox,
-                inbox_watched: false,
-                plane: control,
-                claims: Vec::new(),
-                remains: Vec::new(),
-                peer_limit: PeerLimit::default(),
-                events: Vec::new(),
-                stopping: false,
-            },
+            control: Control::new(index, sizes, registry, inbox, control, audit),
             batch: vec![Completion::EMPTY; POLL_BATCH].into(),
         })
     }

@@ -106,6 +106,11 @@ impl ControllerShared {
         self.host
     }
 
+    /// HOSTID.
+    pub(crate) fn hostid(&self) -> &[u8; 16] {
+        &self.hostid
+    }
+
     /// HOSTNQN as logs and metrics show it: escaped.
     pub(crate) fn host_nqn(&self) -> &str {
         &self.host_nqn

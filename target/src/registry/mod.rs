@@ -63,6 +63,8 @@ pub(crate) enum ControlMessage {
         /// Which change it is.
         change: u64,
     },
+    /// The audit log takes lines no more, or again.
+    AuditChanged,
     /// A disk says by itself that it is not what it was.
     DiskChanged,
     /// A device is gone, and the memory that it knew must be forgotten.

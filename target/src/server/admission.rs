@@ -71,7 +71,7 @@ impl Control {
         let mut policy = self.marking_policy(listener, &request);
         request.mark(policy.choose(None));
         if !listener.allows(policy.peer) {
-            return self.turn_away(request);
+            return self.turn_away(request, shared.provider);
         }
         match self.examine(&request) {
             Ok(Admission {
@@ -96,22 +96,23 @@ impl Control {
                 };
                 self.mailboxes[reactor].accept(Box::new(admitted));
             }
-            Err(refused) => self.refuse(request, &refused),
+            Err(refused) => self.refuse(request, &refused, shared.provider),
         }
     }
 
     /// Refuses a host that may come back once the listener is drained no longer.
-    pub(super) fn refuse_drained(&mut self, request: ConnRequest) {
-        self.refuse(request, &Refused::Drained);
+    pub(super) fn refuse_drained(&mut self, request: ConnRequest, provider: &'static str) {
+        self.refuse(request, &Refused::Drained, provider);
     }
 
-    fn refuse(&mut self, request: ConnRequest, refused: &Refused) {
+    fn refuse(&mut self, request: ConnRequest, refused: &Refused, provider: &'static str) {
         let status = refused.status();
         self.observed.rejected(status);
         let now = self.clock.now();
         let peer = request.peer.ip();
+        let reason = refused.reason(peer);
+        self.record_refusal(&request, provider, &reason);
         if let Some(line) = self.peer_limit.admit(Topic::Refused, peer, now) {
-            let reason = refused.reason(peer);
             peer_line!(
                 warn, line, address = %request.peer, local = %request.local, reason,
                 "connection request refused"
@@ -121,13 +122,14 @@ impl Control {
     }
 
     /// Refuses a host whose address may not connect here.
-    fn turn_away(&mut self, request: ConnRequest) {
+    fn turn_away(&mut self, request: ConnRequest, provider: &'static str) {
+        let reason = "it is none of the listener's allowed_addresses";
+        self.record_refusal(&request, provider, reason);
         let now = self.clock.now();
         let peer = request.peer.ip();
         if let Some(line) = self.peer_limit.admit(Topic::Refused, peer, now) {
             peer_line!(
-                warn, line, address = %request.peer, local = %request.local,
-                reason = "it is none of the listener's allowed_addresses",
+                warn, line, address = %request.peer, local = %request.local, reason,
                 "connection request refused"
             );
         }

@@ -24,6 +24,7 @@ use super::retiring::Retiring;
 use super::shutdown::STOP_TIMEOUT;
 use super::steered::Beside;
 use super::{Order, StartError, Started};
+use crate::audit::Audit;
 use crate::exposition::{MetricsServer, Observed};
 use crate::metrics::ReactorCounters;
 use crate::namespace::Namespace;
@@ -64,6 +65,8 @@ pub(super) struct Control {
     pub(super) providers: Vec<Arc<dyn Provider>>,
     pub(super) registry: Arc<Registry>,
     pub(super) mailboxes: Arc<[Mailbox]>,
+    /// Who connected, and who changed what.
+    pub(super) audit: Audit,
     /// What metrics report.
     pub(super) observed: Arc<Observed>,
     /// The server of the metrics page, if one is configured.
@@ -112,6 +115,7 @@ impl Control {
         mut reactors: Reactors,
         clock: Clock,
         is_patient: bool,
+        audit: Audit,
     ) -> Result<Self, StartError> {
         super::export::check_count(&config)?;
         let authenticator = Authenticator::default();
@@ -125,6 +129,7 @@ impl Control {
             config: &config,
             registry: &registry,
             control: &messages_out,
+            audit: &audit,
             clock: &clock,
             started,
         };
@@ -142,7 +147,7 @@ impl Control {
         let panics = reactors.panics();
         let (missing, outlook) = MissingParts::new();
         let observed = Observed::new(
-            &registry, counters, &providers, &panics, outlook, &mailboxes,
+            &registry, counters, &providers, &panics, outlook, &mailboxes, &audit,
         );
         let control = Self {
             limits,
@@ -150,6 +155,7 @@ impl Control {
             clock,
             started,
             providers,
+            audit,
             observed: Arc::new(observed),
             metrics: None,
             registry,
@@ -226,6 +232,7 @@ impl Control {
             }
         }
         self.metrics = self.serve_metrics(config.metrics.listen);
+        self.begin_audit(&config)?;
         self.update_discovery();
         self.publish_outlook();
         Ok(())
@@ -401,6 +408,7 @@ impl Control {
     pub(super) fn message(&mut self, message: ControlMessage) {
         match message {
             ControlMessage::TimersChanged => self.poll_timers(),
+            ControlMessage::AuditChanged => self.audit_changed(),
             ControlMessage::FlushAll {
                 subsystem,
                 cntlid,
@@ -502,6 +510,7 @@ struct Launch<'a> {
     config: &'a Config,
     registry: &'a Arc<Registry>,
     control: &'a UnboundedSender<ControlMessage>,
+    audit: &'a Audit,
     clock: &'a Clock,
     started: Instant,
 }
@@ -540,6 +549,7 @@ impl Launch<'_> {
             registry: Arc::clone(self.registry),
             inbox,
             control: self.control.clone(),
+            audit: self.audit.clone(),
             clock: self.clock.clone(),
             started: self.started,
             counters: Arc::clone(&counters),

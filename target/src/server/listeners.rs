@@ -133,7 +133,10 @@ impl Control {
             return;
         };
         match event {
-            ListenerEvent::Request(request) if listener.drained => self.refuse_drained(*request),
+            ListenerEvent::Request(request) if listener.drained => {
+                let provider = listener.shared.provider;
+                self.refuse_drained(*request, provider);
+            }
             ListenerEvent::Request(request) => {
                 let config = listener.config.clone();
                 let shared = Arc::clone(&listener.shared);

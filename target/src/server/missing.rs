@@ -124,10 +124,13 @@ impl Control {
         );
     }
 
-    /// These are missing now, and nothing else.
+    /// These are missing now, and nothing else but what the audit log lacks.
     pub(super) fn replace_missing(&mut self, missing: Vec<(Thing, StartError)>) {
-        let is_there = |known: &Missing| missing.iter().any(|(thing, _)| *thing == known.thing);
-        self.missing.all.retain(is_there);
+        let stays = |known: &Missing| {
+            matches!(known.thing, Thing::Audit(_))
+                || missing.iter().any(|(thing, _)| *thing == known.thing)
+        };
+        self.missing.all.retain(stays);
         for (thing, error) in missing {
             self.note_missing(thing, &error);
         }
@@ -162,7 +165,8 @@ impl Control {
             }
         }
         let mut things = self.missing.all.iter().map(|missing| missing.thing);
-        let addresses = things.any(|thing| thing.place().is_none());
+        let is_address = |thing| matches!(thing, Thing::Listener(_) | Thing::Metrics(_));
+        let addresses = things.any(is_address);
         self.arrivals = Arrivals::of(&paths, addresses);
     }
 
@@ -190,7 +194,8 @@ impl Control {
         let mut has_changed = false;
         for thing in missing {
             has_changed |= match thing {
-                Thing::Namespace(_) => false,
+                // The audit log reports by itself that it goes on.
+                Thing::Namespace(_) | Thing::Audit(_) => false,
                 Thing::Metrics(address) => {
                     self.metrics = self.serve_metrics(Some(address));
                     self.metrics.is_some() && self.found(&thing)
@@ -224,7 +229,7 @@ impl Control {
     }
 
     /// It is missing no more.
-    fn found(&mut self, thing: &Thing) -> bool {
+    pub(super) fn found(&mut self, thing: &Thing) -> bool {
         self.missing.remove(thing);
         true
     }

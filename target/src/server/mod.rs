@@ -6,6 +6,7 @@
 
 mod admission;
 mod arrivals;
+mod auditing;
 mod control;
 mod draining;
 mod export;
@@ -33,6 +34,7 @@ use cairn_rdma::{Clock, FabricError, Provider};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
 
+use crate::audit::Audit;
 use crate::exposition::Observed;
 use crate::outlook::Outlook;
 use control::Control;
@@ -125,6 +127,9 @@ pub enum StartError {
         /// Why.
         source: io::Error,
     },
+    /// The audit log has no thread.
+    #[error("cannot start a thread of the audit log: {0}")]
+    Audit(io::Error),
     /// A reactor cannot start.
     #[error("cannot start a reactor: {0}")]
     Reactor(io::Error),
@@ -212,14 +217,17 @@ impl Target {
         companion: Companion,
     ) -> Result<Starting, StartError> {
         let (orders, inbox) = unbounded_channel();
-        let handle = Handle::new(orders.clone());
+        let audit = Audit::default();
+        let handle = Handle::new(orders.clone(), audit.clone());
         let (is_ready, ready) = oneshot::channel();
         let thread = std::thread::Builder::new()
             .name("control".into())
             .spawn(move || {
                 let reactors = Reactors::threads();
                 let clock = Clock::through_suspend();
-                match Control::start(config, providers, inbox, reactors, clock, is_patient) {
+                let control =
+                    Control::start(config, providers, inbox, reactors, clock, is_patient, audit);
+                match control {
                     Ok(control) => {
                         let _ = is_ready.send(Ok(control.started()));
                         control.run(companion(handle))

@@ -135,6 +135,7 @@ impl Control {
                 .map_err(StartError::Authenticator)?;
         }
         let prepared = self.prepare(&config, found.opened, &mut missing)?;
+        self.apply_audit(&config)?;
         self.change_keys(keys);
         self.warn_of_what_stays(&config);
         self.replace_missing(missing);
@@ -360,6 +361,9 @@ impl Control {
                         if old.is_none_or(|old| old.hosts != namespace.hosts) {
                             export.set_hosts(namespace);
                         }
+                        if old.is_none_or(|old| old.limits != namespace.limits) {
+                            export.set_limits(namespace);
+                        }
                     }
                 }
             }
@@ -408,9 +412,8 @@ fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsyst
     config.subsystems.iter().find(|one| one.nqn == *nqn)
 }
 
-/// A namespace that stays must stay what it is, but for its ANA group, its hosts, their write
-/// protection, and the size of a null disk. One whose disk is missing
-/// may become another.
+/// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits, their
+/// write protection, and the size of a null disk. One whose disk is missing may become another.
 fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Result<(), ReloadError> {
     for subsystem in &new.subsystems {
         let Some(old) = of_nqn(old, &subsystem.nqn) else {
@@ -433,6 +436,7 @@ fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Resul
                         }
                         (before, _) => before.clone(),
                     },
+                    limits: namespace.limits,
                     ..before.clone()
                 };
                 moved != *namespace

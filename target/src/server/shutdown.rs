@@ -29,7 +29,9 @@ impl Control {
         }
         let deadline = Instant::now() + STOP_TIMEOUT;
         let stopped = self.stop_reactors(deadline);
-        stopped.and(self.finish_flushes(deadline).await)
+        let flushed = self.finish_flushes(deadline).await;
+        self.end_audit();
+        stopped.and(flushed)
     }
 
     /// Waits for flushes that hosts asked for as they shut down.

@@ -10,10 +10,12 @@ use cairn_config::{Config, Nqn};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use super::auditing;
 use super::control::Control;
 use super::draining::{Drained, Which};
 use super::reload::Reloading;
 use super::{Order, ReloadError};
+use crate::audit::Audit;
 use crate::namespace::Entry;
 use crate::outlook::Missing;
 use crate::registry::SubsystemShared;
@@ -85,11 +87,13 @@ pub(crate) struct Listening {
 #[derive(Debug, Clone)]
 pub(crate) struct Handle {
     orders: UnboundedSender<Order>,
+    /// Where requests of the control socket are recorded.
+    pub(crate) audit: Audit,
 }
 
 impl Handle {
-    pub(super) fn new(orders: UnboundedSender<Order>) -> Self {
-        Self { orders }
+    pub(super) fn new(orders: UnboundedSender<Order>, audit: Audit) -> Self {
+        Self { orders, audit }
     }
 
     /// Changes to another configuration, as [`Target::reload`](super::Target::reload) does.
@@ -104,7 +108,9 @@ impl Handle {
     }
 
     /// The configuration was read again, and was taken on or refused.
-    pub(crate) fn note_reload(&self, succeeded: bool) {
+    pub(crate) fn note_reload(&self, ended: &Result<(), String>) {
+        self.audit.record(|| auditing::reload(ended));
+        let succeeded = ended.is_ok();
         let order = Order::Do(Box::new(move |control| {
             control.observed.reloaded(succeeded);
         }));

@@ -12,6 +12,7 @@ use tokio::sync::mpsc::unbounded_channel;
 use super::StartError;
 use super::control::Control;
 use super::reactors::Reactors;
+use crate::audit::Audit;
 use crate::reactor::Rest;
 use crate::usage::Usage;
 
@@ -40,7 +41,9 @@ impl SteppedTarget {
         // No signal and no socket gives orders.
         let (_, orders) = unbounded_channel();
         let reactors = Reactors::Stepped(Vec::new());
-        let control = Control::start(config, providers, orders, reactors, clock.clone(), false)?;
+        let audit = Audit::default();
+        let kept = clock.clone();
+        let control = Control::start(config, providers, orders, reactors, kept, false, audit)?;
         Ok(Self { control, clock })
     }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use cairn_config::{Config, Draft, EditError, Nqn};
+use cairn_config::{Config, Draft, EditError, NewLimits, Nqn};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::Value;
@@ -71,6 +71,8 @@ pub(super) struct Disk {
     pub(super) blocks: u64,
     pub(super) block_bytes: u32,
     pub(super) read_only: bool,
+    /// Those of the namespace that it becomes.
+    pub(super) limits: NewLimits,
 }
 
 /// What changes work on.
@@ -156,7 +158,7 @@ impl ChangeQueue {
                 None => return,
                 Some(Job::Reload { answer }) => {
                     let ended = self.reload().await;
-                    self.handle.note_reload(ended.is_ok());
+                    self.handle.note_reload(&ended);
                     self.known.lock().reload = Some((SystemTime::now(), ended.clone()));
                     let _ = answer.send(ended);
                 }

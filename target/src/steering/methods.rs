@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cairn_config::{NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT};
+use cairn_config::{NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT};
 use cairn_control::{Error, Handler, Peer, Request};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -16,11 +16,12 @@ use super::parameters::{
 use super::source::Source;
 use super::spdk;
 use super::views;
+use crate::audit::Event;
 use crate::logging::LogFilter;
 use crate::server::{Handle, Picture};
 
 /// All methods of this page, sorted.
-pub(super) const NAMES: [&str; 29] = [
+pub(super) const NAMES: [&str; 32] = [
     "cairn_config_get",
     "cairn_connection_list",
     "cairn_connection_remove",
@@ -35,6 +36,9 @@ pub(super) const NAMES: [&str; 29] = [
     "cairn_host_key_remove",
     "cairn_host_key_set",
     "cairn_host_remove",
+    "cairn_limit_list",
+    "cairn_limit_remove",
+    "cairn_limit_set",
     "cairn_listener_add",
     "cairn_listener_list",
     "cairn_listener_remove",
@@ -76,6 +80,8 @@ impl Handler for Methods {
         };
         if let Some(params) = shown {
             let Peer { uid, pid } = peer;
+            let audit = &self.handle.audit;
+            audit.record(|| record(peer, &method, &params, &answer));
             match &answer {
                 Ok(_) => {
                     // Cause: a request of the control socket.
@@ -90,6 +96,22 @@ impl Handler for Methods {
             }
         }
         answer
+    }
+}
+
+/// What the audit log has of a request that changes something, or would.
+fn record(peer: Peer, method: &str, params: &str, answer: &Answer) -> Event {
+    let event = Event::new("change")
+        .value("uid", peer.uid)
+        .value("pid", peer.pid)
+        .text("method", method)
+        .text("params", params);
+    match answer {
+        Ok(_) => event.text("outcome", "done"),
+        Err(error) => event
+            .text("outcome", "refused")
+            .value("code", error.code)
+            .text("reason", &error.message),
     }
 }
 
@@ -258,6 +280,7 @@ impl Methods {
                 })
                 .await
             }
+            _ if method.starts_with("cairn_limit_") => self.limit_methods(method, params).await,
             _ => self.group_methods(method, params).await,
         }
     }
@@ -373,6 +396,7 @@ impl Methods {
             shared: add.shared,
             ana_group: add.ana_group,
             hosts: add.hosts,
+            limits: NewLimits::default(),
         };
         self.change(Kind::Grows, move |stage| {
             let nsid = stage.draft.add_namespace(&add.nqn, &new);

@@ -9,6 +9,7 @@ mod changes;
 mod confined;
 mod draining;
 mod keys;
+mod limits;
 mod methods;
 mod notices;
 mod parameters;

@@ -255,3 +255,43 @@ fn a_flood_from_one_address_refuses_no_host_of_another() {
     first.shutdown().unwrap();
     target.stop();
 }
+
+#[test]
+fn the_audit_log_has_how_each_host_authenticated_and_why_it_was_refused() {
+    let keys = Keys::new();
+    let (host, controller) = (keys.write("host", 1), keys.write("controller", 2));
+    let path = keys.path("audit.json");
+    let lines = key("dhchap_key", &keys.path("host"))
+        + &key("dhchap_ctrl_key", &keys.path("controller"))
+        + "dhchap_hashes = [\"sha384\"]\ndhchap_groups = [\"ffdhe2048\"]\n";
+    let audit = format!("[audit]\nfile = \"{}\"\n", path.display());
+    let target = TestTarget::start(&(audit + &subsystem(&lines)));
+    drop(connect(&target, Some(host.clone()), Some(controller)).unwrap());
+    drop(connect(&target, Some(host), None).unwrap());
+    refused(connect(&target, Some(secret(9)), None));
+    // Its end writes all that waits.
+    target.stop();
+    let text = std::fs::read_to_string(&path).unwrap();
+    let of = |event: &str| {
+        let event = format!("\"event\":\"{event}\"");
+        text.lines().filter(move |line| line.contains(&event))
+    };
+    let proof = |mutual: bool| {
+        format!(
+            "\"authentication\":\"dh-hmac-chap\",\"hash\":\"sha384\",\"group\":\"ffdhe2048\",\
+             \"mutual\":{mutual}"
+        )
+    };
+    for mutual in [true, false] {
+        // The admin queue and two of I/O.
+        let connects = of("connect").filter(|line| line.contains(&proof(mutual)));
+        assert_eq!(connects.count(), 3, "{text}");
+    }
+    let refusals: Vec<&str> = of("refuse").collect();
+    assert_eq!(refusals.len(), 1, "{text}");
+    let name = format!("\"host\":\"{}\"", host_nqn("a"));
+    for part in [name.as_str(), "\"at\":\"authentication\"", "\"reason\":"] {
+        assert!(refusals[0].contains(part), "{}", refusals[0]);
+    }
+    assert!(!text.contains("DHHC"), "{text}");
+}

@@ -1,6 +1,7 @@
 //! Targets and hosts while disks hold and fail their operations, and while processes stop
 //! and die.
 
+mod audit;
 mod connects;
 mod disk;
 mod freezer;

@@ -1,12 +1,14 @@
 //! The control socket of a target that runs: what it changes, what it leaves alone, and what
 //! strangers at it can do.
 
+mod audit;
 mod changes;
 mod convert;
 mod crowd;
 mod disks;
 mod drain;
 mod keys;
+mod limits;
 mod log;
 mod missing;
 mod spdk;

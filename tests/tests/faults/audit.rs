@@ -1,0 +1,38 @@
+//! The disk of the audit log hangs: hosts, their I/O and the end of the target do not.
+
+use std::time::{Duration, Instant};
+
+use cairn_initiator::{Data, command};
+use cairn_tests::faulty_disk::{Fault, FaultyDisk, Nature, Op, Rule};
+use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
+
+use crate::until;
+
+/// What the end of a target takes at most, and a minute on a busy machine.
+const BOUND: Duration = Duration::from_secs(75);
+
+#[test]
+fn an_audit_log_whose_disk_hangs_holds_up_no_host_and_no_end() {
+    let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "audit", 4096) else {
+        return;
+    };
+    // The first read looks for the end of a line: the thread hangs from its start on.
+    disk.begin(Rule::new(Op::Read, Fault::Hold));
+    let path = disk.path().display();
+    let audit = format!("[audit]\nfile = \"{path}\"\n");
+    let target = TestTarget::start(&(METRICS.to_owned() + &audit + &subsystem(NQN, &["mem:1MiB"])));
+    disk.wait_until_waiting(Op::Read, 1);
+    let missing = || target.scrape().count("cairn_missing", &[("kind", "audit")]);
+    until("a trouble of the audit log", || {
+        let mut host = target.connect("a");
+        let qid = host.io_queues();
+        let ticket = host.submit(qid, command::flush(1), Data::None).unwrap();
+        let answer = host.wait(ticket).unwrap();
+        assert!(answer.cqe.status().is_success());
+        missing() == 1
+    });
+    let begun = Instant::now();
+    target.stop();
+    assert!(begun.elapsed() < BOUND);
+    disk.heal();
+}
