@@ -114,7 +114,13 @@ impl Rig {
                 let subnqn = self.subsystem.settings().nqn;
                 let qid = u16::from(input.byte() % 5);
                 // Refused, if it is there or the controller is not enabled.
-                let _ = connect(&mut self.subsystem, subnqn, self.cntlid, qid.max(1), self.now);
+                let _ = connect(
+                    &mut self.subsystem,
+                    subnqn,
+                    self.cntlid,
+                    qid.max(1),
+                    self.now,
+                );
             }
             6 => {
                 let qid = u16::from(input.byte() % 4) + 1;
@@ -154,9 +160,9 @@ impl Rig {
             data_in: &data_in,
             data_out: &mut data_out,
         };
-        let outcome =
-            self.subsystem
-                .execute(cntlid, cid, &command, exchange, &mut self.actions);
+        let outcome = self
+            .subsystem
+            .execute(cntlid, cid, &command, exchange, &mut self.actions);
         match outcome {
             Outcome::Complete(completion) => assert_eq!(completion.cid, cid),
             Outcome::Parked => assert!(self.parked.insert(cid)),
@@ -202,8 +208,7 @@ impl Rig {
             Action::Abort {
                 cntlid, abort_cid, ..
             } => {
-                self.subsystem
-                    .abort_done(cntlid, abort_cid, true, actions);
+                self.subsystem.abort_done(cntlid, abort_cid, true, actions);
             }
             Action::SetProtection { nsid, change, .. } => {
                 self.subsystem.protection_done(nsid, change, true, actions);

@@ -34,8 +34,21 @@ pub(crate) fn run(bytes: &[u8]) {
         3 => requests(bytes),
         4 => name(bytes),
         _ => {
-            same_bytes!(bytes, Cqe, IdentifyController, IdentifyNamespace, ErrorEntry, SmartLog);
-            same_bytes!(bytes, AnaLogHeader, AnaGroup, DiscoveryLogHeader, DiscoveryEntry);
+            same_bytes!(
+                bytes,
+                Cqe,
+                IdentifyController,
+                IdentifyNamespace,
+                ErrorEntry,
+                SmartLog
+            );
+            same_bytes!(
+                bytes,
+                AnaLogHeader,
+                AnaGroup,
+                DiscoveryLogHeader,
+                DiscoveryEntry
+            );
             if let Ok((page, _)) = <[u8; 4096]>::read_from_prefix(bytes) {
                 let _ = namespace_descriptors(&page).count();
             }
@@ -53,11 +66,11 @@ fn command(bytes: &[u8]) {
     if let Ok(sgl) = sqe.dptr.parse() {
         let _ = (sgl, sqe.dptr.invalidate_rkey());
     }
-    if let Ok(command) = AdminCommand::parse(&sqe, 1 << 20) {
-        let _ = (command.transfer(), command.locate(&sqe));
+    if let Ok(command) = AdminCommand::parse(sqe, 1 << 20) {
+        let _ = (command.transfer(), command.locate(sqe));
     }
-    let _ = ConnectRequest::locate(&sqe, in_capsule);
-    let _ = AuthenticationRequest::parse(&sqe, in_capsule);
+    let _ = ConnectRequest::locate(sqe, in_capsule);
+    let _ = AuthenticationRequest::parse(sqe, in_capsule);
     let limits = IoLimits {
         mdts_bytes: 1 << 20,
         wzsl_bytes: None,
@@ -72,7 +85,7 @@ fn command(bytes: &[u8]) {
             write_protected,
         };
         for namespace in [None, Some(&namespace)] {
-            let _ = IoCommand::parse(&sqe, in_capsule, namespace, &limits);
+            let _ = IoCommand::parse(sqe, in_capsule, namespace, &limits);
         }
     }
 }

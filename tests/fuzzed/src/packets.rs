@@ -114,7 +114,7 @@ pub(crate) fn connections(bytes: &[u8]) {
                 manager.handle_mad(now, path(changes[3]), 0, &mad);
             }
             5 => {
-                now = now + Duration::from_millis(input.short().into());
+                now += Duration::from_millis(input.short().into());
                 manager.handle_timeout(now);
             }
             6 => {
@@ -142,7 +142,7 @@ fn take(
         if let CmEvent::Request { id, .. } = event {
             known.push(id);
             // It may be gone by now.
-            let _ = if step % 3 == 0 {
+            let _ = if step.is_multiple_of(3) {
                 manager.reject(id, RejReason::Consumer, &[], &[1])
             } else {
                 manager.accept(now, id, &terms(100 + step as u32), &[2; 32])
@@ -150,7 +150,10 @@ fn take(
         }
     }
     while let Some(transmit) = manager.poll_transmit() {
-        assert!(Message::parse(&transmit.mad[..]).is_some(), "its own message");
+        assert!(
+            Message::parse(&transmit.mad[..]).is_some(),
+            "its own message"
+        );
         sent.push(transmit.mad[..].try_into().expect("a MAD has one length"));
     }
 }

@@ -212,7 +212,7 @@ impl Rig {
                 }
             }
             _ => {
-                self.now = self.now + Duration::from_micros(input.short().into());
+                self.now += Duration::from_micros(input.short().into());
                 if self.qp.poll_timeout().is_some_and(|at| at <= self.now) {
                     self.with(|qp, now, cx| qp.handle_timeout(now, cx));
                 }

@@ -14,7 +14,8 @@ fn folder() -> PathBuf {
 /// The inputs of a target, by their file names.
 fn corpus(target: &str) -> Vec<(PathBuf, Vec<u8>)> {
     let folder = folder().join("corpus").join(target);
-    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let entries =
+        fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
     let mut paths: Vec<_> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();
     paths
