@@ -346,6 +346,9 @@ impl Control {
                         if old.is_none_or(|old| old.hosts != namespace.hosts) {
                             export.set_hosts(namespace);
                         }
+                        if old.is_none_or(|old| old.limits != namespace.limits) {
+                            export.set_limits(namespace);
+                        }
                     }
                 }
             }
@@ -394,9 +397,8 @@ fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsyst
     config.subsystems.iter().find(|one| one.nqn == *nqn)
 }
 
-/// A namespace that stays must stay what it is, but for its ANA group, its hosts and their
-/// write protection. One whose disk is missing
-/// may become another.
+/// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits and
+/// their write protection. One whose disk is missing may become another.
 fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Result<(), ReloadError> {
     for subsystem in &new.subsystems {
         let Some(old) = of_nqn(old, &subsystem.nqn) else {
@@ -413,6 +415,7 @@ fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Resul
                     name: namespace.name.clone(),
                     hosts: namespace.hosts.clone(),
                     write_protection: namespace.write_protection,
+                    limits: namespace.limits,
                     ..before.clone()
                 };
                 moved != *namespace
