@@ -52,8 +52,10 @@ mod size;
 mod suggest;
 
 use std::collections::HashSet;
-use std::path::Path;
+use std::fmt::Write;
+use std::path::{Path, PathBuf};
 
+use nvme_proto::limits::namespaces_within;
 use serde::Deserialize;
 
 pub use cairn_rbd::Spec as ImageSpec;
@@ -122,6 +124,55 @@ impl Config {
         )
     }
 
+    /// This configuration with the namespaces that `draft` adds to its text, and their places: what the
+    /// check of the whole text would make of it, for the cost of the additions. `None`: `draft` changes
+    /// something else, too, or only the check of the whole can say whether it is right.
+    #[must_use]
+    pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
+        let added = draft.added()?;
+        let checked = check_apart(added)?;
+        if self.has_disk_of(&checked) {
+            return None;
+        }
+        let mut grown = self.clone();
+        let mut places = Vec::new();
+        let nsid_max = namespaces_within(self.target.max_transfer_bytes);
+        for ((nqn, _), new) in added.iter().zip(checked) {
+            let nqn = Nqn::parse(nqn).ok()?;
+            let mut subsystems = grown.subsystems.iter_mut();
+            let namespaces = &mut subsystems.find(|one| one.nqn == nqn)?.namespaces;
+            let is_same = |one: &Namespace| {
+                one.nsid == new.nsid
+                    || one.uuid.is_some() && one.uuid == new.uuid
+                    || one.nguid.is_some() && one.nguid == new.nguid
+            };
+            if new.nsid > nsid_max || namespaces.iter().any(is_same) {
+                return None;
+            }
+            places.push((nqn, new.nsid));
+            let at = namespaces.partition_point(|one| one.nsid < new.nsid);
+            namespaces.insert(at, new);
+        }
+        let namespaces = grown.subsystems.iter().flat_map(|one| &one.namespaces);
+        let memory = namespaces.filter(|one| matches!(one.backing, Backing::Memory { .. }));
+        (memory.count() <= config::MEMORY_NAMESPACES_MAX).then_some((grown, places))
+    }
+
+    /// Whether one of them may export a disk that is exported here.
+    fn has_disk_of(&self, new: &[Namespace]) -> bool {
+        let place = |one: &Namespace| match &one.backing {
+            Backing::Disk(path) => Some(path.clone()),
+            _ => None,
+        };
+        let new: HashSet<PathBuf> = new.iter().filter_map(place).collect();
+        let mut all = self.subsystems.iter().flat_map(|one| &one.namespaces);
+        let is_known = |one: &Namespace| match &one.backing {
+            Backing::Disk(path) => new.contains(path),
+            _ => false,
+        };
+        !new.is_empty() && all.any(is_known)
+    }
+
     /// What is odd in it but works, a sentence each: names that are no NQNs. Hosts and
     /// subsystems of other targets have such names, so they are not refused; but a
     /// mistyped name looks the same, and some hosts refuse to connect to one.
@@ -179,6 +230,32 @@ impl Config {
     pub fn from_flags(flags: &Flags) -> Result<Self, ConfigError> {
         finish(File::default(), flags, None, &HashSet::new(), Vec::new())
     }
+}
+
+/// Checks namespaces as if each stood in a subsystem of its own. `None`: something is wrong, or may be
+/// right beside the rest of the file alone.
+fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
+    let mut text = String::from("control.socket = \"off\"\nlistener = [{ address = \"::1\" }]\n");
+    for (index, (_, table)) in added.iter().enumerate() {
+        // Groups of hosts and clusters are elsewhere in the file.
+        let names = table.get("hosts").and_then(toml_edit::Item::as_array);
+        let is_rbd = |text: &str| text.starts_with("rbd:");
+        let export = table.get("export").and_then(toml_edit::Item::as_str);
+        if names.is_some_and(|names| !names.is_empty()) || export.is_none_or(is_rbd) {
+            return None;
+        }
+        let name = format!("nqn.2024-01.com.example:{index}");
+        write!(
+            text,
+            "[[subsystem]]\nnqn = \"{name}\"\nallow_any_host = true\n[[subsystem.namespace]]\n"
+        )
+        .ok()?;
+        write!(text, "{table}").ok()?;
+    }
+    let config = Config::parse("", &text, &Flags::default()).ok()?;
+    let namespaces = config.subsystems.into_iter().map(|one| one.namespaces);
+    let alone = namespaces.map(|all| <[Namespace; 1]>::try_from(all).ok());
+    alone.map(|one| one.map(|[one]| one)).collect()
 }
 
 /// Lays the flags over the file and checks the whole.

@@ -4,6 +4,7 @@ mod groups;
 mod hosts;
 mod keys;
 mod limits;
+mod tracked;
 
 use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
@@ -12,6 +13,7 @@ use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
 use crate::config::NSID_MAX;
+use tracked::Tracked;
 
 pub use limits::{LimitsOf, NewLimits};
 
@@ -98,7 +100,7 @@ pub struct NewListener {
 /// The text of a file that is being changed.
 #[derive(Debug, Clone)]
 pub struct Draft {
-    document: DocumentMut,
+    document: Tracked,
 }
 
 impl Draft {
@@ -122,13 +124,37 @@ impl Draft {
                 make_tables(subsystem, "namespace");
             }
         }
+        let document = Tracked::new(document);
         Ok(Self { document })
+    }
+
+    /// From here on, [`added`](Self::added) counts only what comes.
+    pub fn settle(&mut self) {
+        self.document.settle();
+    }
+
+    /// The tables of the namespaces that were added, each with the NQN of its subsystem. `None`: there are
+    /// other changes, too.
+    pub(crate) fn added(&self) -> Option<&[(String, Table)]> {
+        self.document.added()
+    }
+
+    /// Whether there are no changes but these.
+    #[must_use]
+    pub fn only_adds_namespaces(&self) -> bool {
+        self.added().is_some()
+    }
+
+    /// Whether there are no changes.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.added().is_some_and(<[_]>::is_empty)
     }
 
     /// The text as it is now.
     #[must_use]
     pub fn text(&self) -> String {
-        self.document.to_string()
+        self.document.as_document().to_string()
     }
 
     /// Adds a subsystem without namespaces.
@@ -136,7 +162,7 @@ impl Draft {
     /// # Errors
     /// It is there.
     pub fn add_subsystem(&mut self, new: &NewSubsystem) -> Result<(), EditError> {
-        if self.subsystem(&new.nqn).is_ok() {
+        if self.find_subsystem(&new.nqn).is_ok() {
             return Err(EditError::Exists(format!(
                 "the subsystem {} is there already",
                 new.nqn
@@ -176,8 +202,13 @@ impl Draft {
     /// # Errors
     /// Its subsystem is not in the file, or its NSID is taken.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
-        let subsystem = self.subsystem(nqn)?;
-        let taken: HashSet<i64> = tables(subsystem, "namespace")
+        let (at, subsystem) = self.find_subsystem(nqn)?;
+        let namespaces = subsystem
+            .get("namespace")
+            .and_then(Item::as_array_of_tables);
+        let taken: HashSet<i64> = namespaces
+            .into_iter()
+            .flat_map(ArrayOfTables::iter)
             .filter_map(|table| table.get("nsid")?.as_integer())
             .collect();
         let nsid = match new.nsid {
@@ -224,7 +255,7 @@ impl Draft {
             table["hosts"] = value(Array::from_iter(hosts));
         }
         new.limits.write_to(&mut table, &LimitsOf::Namespace(nsid));
-        push(subsystem, "namespace", table);
+        self.document.add_namespace(at, nqn, table);
         Ok(nsid)
     }
 
@@ -421,6 +452,7 @@ impl Draft {
     pub fn named(&self, name: &str) -> Vec<(String, u32)> {
         let subsystems = self
             .document
+            .as_document()
             .get("subsystem")
             .and_then(Item::as_array_of_tables);
         let mut places = Vec::new();
@@ -445,17 +477,32 @@ impl Draft {
     /// Keeps comments that nothing follows.
     fn keep(&mut self, comments: &str) {
         if !comments.is_empty() {
-            let end = self.document.trailing().as_str().unwrap_or("");
+            let end = self
+                .document
+                .as_document()
+                .trailing()
+                .as_str()
+                .unwrap_or("");
             let both = format!("{comments}{end}");
             self.document.set_trailing(both);
         }
     }
 
+    fn find_subsystem(&self, nqn: &str) -> Result<(usize, &Table), EditError> {
+        let found = self.document.subsystem(nqn);
+        found.ok_or_else(|| no_subsystem(nqn))
+    }
+
     fn subsystem(&mut self, nqn: &str) -> Result<&mut Table, EditError> {
+        self.find_subsystem(nqn)?;
         tables(self.document.as_table_mut(), "subsystem")
             .find(|table| text_of(table, "nqn") == Some(nqn))
-            .ok_or_else(|| EditError::Missing(format!("the file has no subsystem {nqn}")))
+            .ok_or_else(|| no_subsystem(nqn))
     }
+}
+
+fn no_subsystem(nqn: &str) -> EditError {
+    EditError::Missing(format!("the file has no subsystem {nqn}"))
 }
 
 /// An array of inline tables becomes `[[tables]]`, to which more can be added.

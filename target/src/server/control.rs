@@ -58,7 +58,7 @@ enum Input {
 
 /// The control plane.
 pub(super) struct Control {
-    pub(super) config: Config,
+    pub(super) config: Arc<Config>,
     pub(super) limits: Limits,
     pub(super) clock: Clock,
     pub(super) started: Instant,
@@ -184,7 +184,7 @@ impl Control {
             is_patient,
             missing,
             arrivals: Arrivals::default(),
-            config,
+            config: Arc::new(config),
         };
         control.opened()
     }

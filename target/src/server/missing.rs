@@ -184,7 +184,8 @@ impl Control {
         self.try_addresses();
         let places: Vec<Place> = self.missing.places().collect();
         if !places.is_empty() {
-            self.begin_reopening(&places);
+            let config = Arc::clone(&self.config);
+            self.begin_opening_at(&config, &places, true);
             self.go_on_reloading();
         }
     }

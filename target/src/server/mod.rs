@@ -45,8 +45,9 @@ use reload::Reloading;
 pub(crate) use draining::{Drained, Which};
 pub use keys::KeyError;
 pub(crate) use keys::key_errors;
+pub(crate) use reload::Growth;
 pub use reload::ReloadError;
-pub(crate) use steered::{Companion, Handle, Picture};
+pub(crate) use steered::{Companion, Export, Handle, Picture};
 pub use stepped::SteppedTarget;
 
 /// Why a target cannot start.
@@ -305,12 +306,13 @@ impl Target {
     #[must_use]
     pub fn begin_reload(&self, config: Config) -> oneshot::Receiver<Result<(), ReloadError>> {
         let (answer, answered) = oneshot::channel();
-        let config = Box::new(config);
+        let config = Arc::new(config);
         // A control plane that has ended drops the answer's sender.
-        let _ = self
-            .thread
-            .orders
-            .send(Order::Reload(Reloading { config, answer }));
+        let _ = self.thread.orders.send(Order::Reload(Reloading {
+            config,
+            growth: None,
+            answer,
+        }));
         answered
     }
 

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::StartError;
 use super::control::Control;
+use super::reload::at_place;
 use crate::namespace::Namespace;
 use crate::panics::{Part, confine_part};
 
@@ -410,24 +411,21 @@ impl Control {
         self.openings.begin(tasks, self.clock.now());
     }
 
-    /// Tries again to open the disks at these places.
-    pub(super) fn begin_reopening(&mut self, places: &[Place]) {
+    /// Begins to open the disks that `config` has at these places.
+    pub(super) fn begin_opening_at(&mut self, config: &Config, places: &[Place], may_fail: bool) {
         let mut tasks = VecDeque::new();
-        for (nqn, nsid) in places {
-            let mut subsystems = self.config.subsystems.iter();
-            let subsystem = subsystems.find(|subsystem| subsystem.nqn == *nqn);
-            let namespaces = subsystem.into_iter().flat_map(|s| &s.namespaces);
-            let Some(namespace) = namespaces.into_iter().find(|ns| ns.nsid == *nsid) else {
+        for place in places {
+            let Some((_, namespace)) = at_place(config, place) else {
                 continue;
             };
             let Some(path) = path_of(&namespace.backing) else {
                 continue;
             };
             tasks.push_back(Task {
-                place: (*nqn, *nsid),
+                place: *place,
                 path,
                 call: Call::Open(Box::new(self.opener(namespace))),
-                may_fail: true,
+                may_fail,
             });
         }
         self.openings.begin(tasks, self.clock.now());

@@ -58,8 +58,17 @@ pub enum ReloadError {
 
 /// A reload that was ordered.
 pub(super) struct Reloading {
-    pub(super) config: Box<Config>,
+    pub(super) config: Arc<Config>,
+    pub(super) growth: Option<Growth>,
     pub(super) answer: oneshot::Sender<Result<(), ReloadError>>,
+}
+
+/// What a configuration that only adds namespaces adds.
+pub(crate) struct Growth {
+    /// What they are added to.
+    pub(crate) from: Arc<Config>,
+    /// Those that are new.
+    pub(crate) places: Vec<Place>,
 }
 
 /// What is new, opened and not yet in use.
@@ -82,9 +91,21 @@ impl Control {
     }
 
     fn begin_reload(&mut self, reloading: Reloading) {
-        let Reloading { mut config, answer } = reloading;
-        config.share_hosts(&self.config);
+        let Reloading {
+            mut config,
+            growth,
+            answer,
+        } = reloading;
+        let growth = growth.filter(|growth| {
+            Arc::ptr_eq(&growth.from, &self.config) && self.missing.all().is_empty()
+        });
+        if growth.is_none() {
+            Arc::make_mut(&mut config).share_hosts(&self.config);
+        }
         let check = || {
+            if growth.is_some() {
+                return Ok(super::export::check_count(&config)?);
+            }
             check_namespaces(&self.config, &config, &self.missing)?;
             self.check_listeners(&config)?;
             super::export::check_count(&config)?;
@@ -94,19 +115,29 @@ impl Control {
             let _ = answer.send(Err(error));
             return;
         }
-        let known: HashSet<Place> = self.missing.places().collect();
-        self.begin_opening(&config, |place| known.contains(place));
-        self.reloading = Some(Reloading { config, answer });
+        match &growth {
+            Some(growth) => self.begin_opening_at(&config, &growth.places, false),
+            None => {
+                let known: HashSet<Place> = self.missing.places().collect();
+                self.begin_opening(&config, |place| known.contains(place));
+            }
+        }
+        self.reloading = Some(Reloading {
+            config,
+            growth,
+            answer,
+        });
     }
 
     /// Ends a reload whose disks have opened or are late, and begins the next.
     pub(super) fn go_on_reloading(&mut self) {
         while let Some(found) = self.openings.take_found() {
-            let Some(Reloading { config, answer }) = self.reloading.take() else {
+            let Some(reloading) = self.reloading.take() else {
                 self.end_reopening(found);
                 continue;
             };
-            let _ = answer.send(self.change(*config, found));
+            let changed = self.change(reloading.config, reloading.growth, found);
+            let _ = reloading.answer.send(changed);
             if let Some(next) = self.next_reload.take() {
                 self.begin_reload(next);
             }
@@ -114,7 +145,12 @@ impl Control {
     }
 
     /// Changes to `config`, or leaves everything as it is.
-    fn change(&mut self, config: Config, mut found: Found) -> Result<(), ReloadError> {
+    fn change(
+        &mut self,
+        config: Arc<Config>,
+        growth: Option<Growth>,
+        mut found: Found,
+    ) -> Result<(), ReloadError> {
         if let Some(failure) = found.failure {
             return Err(failure.into());
         }
@@ -128,6 +164,9 @@ impl Control {
         }
         let failed = std::mem::take(&mut found.missing).into_iter();
         missing.extend(failed.map(|(place, error)| (Thing::Namespace(place), error)));
+        if let Some(growth) = growth {
+            return self.grow(config, &growth.places, found.opened, missing);
+        }
         let keys = super::keys::load(&config)?;
         if !keys.is_empty() {
             self.authenticator
@@ -158,6 +197,46 @@ impl Control {
         self.update_discovery();
         self.publish_outlook();
         // Cause: a reload.
+        tracing::info!("configuration reloaded");
+        Ok(())
+    }
+
+    /// Adds namespaces, at a cost that hardly depends on how many there are.
+    fn grow(
+        &mut self,
+        config: Arc<Config>,
+        places: &[Place],
+        mut opened: HashMap<Place, Arc<Namespace>>,
+        missing: Vec<(Thing, StartError)>,
+    ) -> Result<(), ReloadError> {
+        let is_absent = |place| {
+            missing
+                .iter()
+                .any(|(thing, _)| thing.place() == Some(place))
+        };
+        let mut namespaces = HashMap::new();
+        for place in places.iter().filter(|place| !is_absent(**place)) {
+            let Some((subsystem, namespace)) = at_place(&config, place) else {
+                continue;
+            };
+            let disk = opened.remove(place);
+            namespaces.insert(*place, self.introduce(subsystem, namespace, disk)?);
+        }
+        self.check_identities(&config, &namespaces)?;
+        for (thing, error) in missing {
+            self.note_missing(thing, &error);
+        }
+        for place in places {
+            let added = at_place(&config, place).zip(namespaces.remove(place));
+            if let (Some(((_, config), new)), Some(export)) =
+                (added, self.exports.get_mut(&place.0))
+            {
+                export.add(config, new);
+            }
+        }
+        self.config = config;
+        self.publish_outlook();
+        // Cause: a request of the control socket.
         tracing::info!("configuration reloaded");
         Ok(())
     }
@@ -337,7 +416,7 @@ impl Control {
                 .get_mut(&subsystem.nqn)
                 .expect("it was added if it was new");
             let old = of_nqn(&self.config, &subsystem.nqn);
-            let stays = |nsid: &u32| subsystem.namespaces.iter().any(|ns| ns.nsid == *nsid);
+            let stays = |nsid: &u32| at_nsid(&subsystem.namespaces, *nsid).is_some();
             let gone: Vec<u32> = export
                 .namespaces
                 .keys()
@@ -352,8 +431,7 @@ impl Control {
                     Some(opened) => export.add(namespace, opened),
                     None => {
                         export.set_ana_group(namespace);
-                        let mut old = old.iter().flat_map(|old| &old.namespaces);
-                        let old = old.find(|old| old.nsid == namespace.nsid);
+                        let old = old.and_then(|old| at_nsid(&old.namespaces, namespace.nsid));
                         let protection = |old: &cairn_config::Namespace| old.write_protection;
                         if old.map(protection) != Some(namespace.write_protection) {
                             export.set_write_protection(namespace);
@@ -416,6 +494,20 @@ fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsyst
     config.subsystems.iter().find(|one| one.nqn == *nqn)
 }
 
+/// A configuration has them in the order of their NSIDs.
+fn at_nsid(all: &[cairn_config::Namespace], nsid: u32) -> Option<&cairn_config::Namespace> {
+    let at = all.binary_search_by_key(&nsid, |one| one.nsid).ok()?;
+    all.get(at)
+}
+
+pub(super) fn at_place<'a>(
+    config: &'a Config,
+    (nqn, nsid): &Place,
+) -> Option<(&'a cairn_config::Subsystem, &'a cairn_config::Namespace)> {
+    let subsystem = of_nqn(config, nqn)?;
+    Some((subsystem, at_nsid(&subsystem.namespaces, *nsid)?))
+}
+
 /// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits, their
 /// write protection, and the size of a null disk. One whose disk is missing may become another.
 fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Result<(), ReloadError> {
@@ -424,10 +516,7 @@ fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Resul
             continue;
         };
         for namespace in &subsystem.namespaces {
-            let before = old
-                .namespaces
-                .iter()
-                .find(|before| before.nsid == namespace.nsid);
+            let before = at_nsid(&old.namespaces, namespace.nsid);
             let differs = |before: &cairn_config::Namespace| {
                 let moved = cairn_config::Namespace {
                     ana_group: namespace.ana_group,

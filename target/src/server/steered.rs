@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use super::auditing;
 use super::control::Control;
 use super::draining::{Drained, Which};
-use super::reload::Reloading;
+use super::reload::{Growth, Reloading, at_place};
 use super::{Order, ReloadError};
 use crate::audit::Audit;
 use crate::namespace::Entry;
@@ -33,7 +33,7 @@ pub(super) type Action = Box<dyn FnOnce(&mut Control) + Send>;
 #[derive(Debug)]
 pub(crate) struct Picture {
     /// What is in force.
-    pub(crate) config: Config,
+    pub(crate) config: Arc<Config>,
     /// Where it listens, in the configuration's order as far as it is so open.
     pub(crate) listeners: Vec<Listening>,
     /// By NQN, without discovery.
@@ -57,6 +57,15 @@ pub(crate) struct Export<'a> {
 }
 
 impl Picture {
+    /// The namespace at a place, if it is served.
+    pub(crate) fn export(&self, place: &(Nqn, u32)) -> Option<Export<'_>> {
+        let (subsystem, config) = at_place(&self.config, place)?;
+        let mut subsystems = self.subsystems.iter();
+        let (nqn, shared) = subsystems.find(|(nqn, _)| *nqn == subsystem.nqn)?;
+        let entry = shared.view().namespaces.get(config.nsid)?.clone();
+        Some(Export { nqn, config, entry })
+    }
+
     /// The namespaces that are served: by subsystem, in the configuration's order.
     pub(crate) fn exports(&self) -> impl Iterator<Item = Export<'_>> {
         self.subsystems.iter().flat_map(|(nqn, shared)| {
@@ -98,12 +107,23 @@ impl Handle {
 
     /// Changes to another configuration, as [`Target::reload`](super::Target::reload) does.
     pub(crate) async fn reload(&self, config: Config) -> Result<(), ReloadError> {
+        self.change(Arc::new(config), None).await
+    }
+
+    /// The same; `growth`: all that differs from the configuration in force, if it is that which was added
+    /// to.
+    pub(crate) async fn change(
+        &self,
+        config: Arc<Config>,
+        growth: Option<Growth>,
+    ) -> Result<(), ReloadError> {
         let (answer, answered) = oneshot::channel();
-        let config = Box::new(config);
         // A control plane that has ended drops the answer's sender.
-        let _ = self
-            .orders
-            .send(Order::Reload(Reloading { config, answer }));
+        let _ = self.orders.send(Order::Reload(Reloading {
+            config,
+            growth,
+            answer,
+        }));
         answered.await.unwrap_or(Err(ReloadError::Stopped))
     }
 
@@ -196,7 +216,7 @@ impl Control {
             (one.clone(), lasting)
         });
         Picture {
-            config: self.config.clone(),
+            config: Arc::clone(&self.config),
             listeners: listeners.collect(),
             subsystems,
             missing: missing.collect(),

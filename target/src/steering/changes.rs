@@ -18,7 +18,7 @@ use tokio::sync::{mpsc, oneshot};
 use super::notices::Notices;
 use super::source::{Prepared, Source, WriteError};
 use crate::panics::{Part, confine_part};
-use crate::server::{Handle, Picture, ReloadError};
+use crate::server::{Growth, Handle, Picture, ReloadError};
 
 /// Jobs that may wait.
 pub(super) const JOBS_MAX: usize = 1024;
@@ -119,6 +119,18 @@ impl Known {
         notices.note(disks);
         notices
     }
+
+    /// The same, if all that became of disks is that these came.
+    fn note_added(&self, picture: &Picture, places: &[Place]) {
+        let added = places.iter().filter_map(|place| picture.export(place));
+        let added = added.map(|export| super::spdk::size(&export));
+        // Whole whatever panics, but for one notice.
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        if !notices.note_added(added) {
+            drop(notices);
+            drop(self.notices(picture));
+        }
+    }
 }
 
 /// Carries out changes.
@@ -127,8 +139,25 @@ pub(super) struct ChangeQueue {
     source: Arc<Source>,
     /// Of the configuration in force.
     text: String,
+    /// The text, ready for additions.
+    draft: Option<Draft>,
+    /// What the text means, if the control plane has just that.
+    checked: Option<Arc<Config>>,
     disks: BTreeMap<String, Disk>,
     known: Arc<Known>,
+}
+
+/// NQN and NSID.
+type Place = (Nqn, u32);
+
+/// A text that was checked.
+struct Checked {
+    draft: Draft,
+    text: String,
+    config: Arc<Config>,
+    /// If it only adds namespaces.
+    growth: Option<Growth>,
+    prepared: Option<Prepared>,
 }
 
 impl ChangeQueue {
@@ -139,6 +168,8 @@ impl ChangeQueue {
             handle,
             source,
             text,
+            draft: None,
+            checked: None,
             disks: BTreeMap::new(),
             known: Arc::clone(&known),
         };
@@ -198,6 +229,7 @@ impl ChangeQueue {
         let ended = self.handle.reload(config).await;
         ended.map_err(|error| error.to_string())?;
         self.text = text;
+        (self.draft, self.checked) = (None, None);
         self.publish();
         self.notice().await;
         Ok(())
@@ -248,49 +280,104 @@ impl ChangeQueue {
         }
         let config = picture.config;
         let mut stage = Stage {
-            draft: Draft::new(&self.text).map_err(of_edit)?,
+            draft: self.draft_for(batch)?,
             disks: self.disks.clone(),
             rereads: false,
         };
         let results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
             self.take_on(stage, &config).await?;
+        } else if stage.draft.is_settled() {
+            self.draft = Some(stage.draft);
         }
         Ok(results)
     }
 
-    async fn take_on(&mut self, stage: Stage, before: &Config) -> Result<(), Error> {
+    /// The draft is kept for additions only: a table that was added has no text around it, which removals
+    /// deal with.
+    fn draft_for(&mut self, batch: &[Pending]) -> Result<Draft, Error> {
+        let only_grows = batch.iter().all(|pending| pending.kind == Kind::Grows);
+        match self.draft.take().filter(|_| only_grows) {
+            Some(draft) => Ok(draft),
+            None => Draft::new(&self.text).map_err(of_edit),
+        }
+    }
+
+    async fn take_on(&mut self, stage: Stage, before: &Arc<Config>) -> Result<(), Error> {
         let text = stage.draft.text();
+        let has_other_disks = self.disks != stage.disks;
+        let mut added = None;
         if text != self.text || stage.rereads {
-            let (config, prepared) = self.prepare(text.clone()).await?;
+            let base = self.checked.take();
+            let base = base.filter(|base| Arc::ptr_eq(base, before) && !stage.rereads);
+            let checked = self.prepare(stage.draft, text, base).await?;
+            let places = checked.growth.as_ref().map(|growth| growth.places.clone());
+            let config = checked.config;
             self.handle
-                .reload(config.clone())
+                .change(Arc::clone(&config), checked.growth)
                 .await
                 .map_err(of_reload)?;
-            if let Err(error) = self.finish(&config, before, prepared).await {
-                // The former configuration can be applied.
-                let back = self.handle.reload(before.clone()).await;
-                if let Err(back) = back {
-                    // Cause: a request of the control socket.
-                    tracing::error!(error = %back, "a change that could not be written stays until the next reload");
+            let finished = self.finish(&config, before, checked.prepared).await;
+            let now = match finished {
+                Ok(now) => now,
+                Err(error) => {
+                    // The former configuration can be applied.
+                    let back = self.handle.change(Arc::clone(before), None).await;
+                    if let Err(back) = back {
+                        // Cause: a request of the control socket.
+                        tracing::error!(error = %back, "a change that could not be written stays until the next reload");
+                    }
+                    return Err(error);
                 }
-                return Err(error);
+            };
+            self.text = checked.text;
+            let is_it = Arc::ptr_eq(&now.config, &config) || now.config == config;
+            self.checked = is_it.then(|| Arc::clone(&now.config));
+            self.draft = checked
+                .draft
+                .only_adds_namespaces()
+                .then_some(checked.draft);
+            if let Some(draft) = &mut self.draft {
+                draft.settle();
             }
-            self.text = text;
+            added = places.map(|places| (now, places));
         }
         self.disks = stage.disks;
         self.publish();
-        self.notice().await;
+        match added {
+            Some((now, places)) if !has_other_disks => self.known.note_added(&now, &places),
+            _ => self.notice().await,
+        }
         Ok(())
     }
 
-    async fn prepare(&self, text: String) -> Result<(Config, Option<Prepared>), Error> {
+    /// Checks the text of a draft, or what it adds to `base`, and writes it beside the file.
+    async fn prepare(
+        &self,
+        draft: Draft,
+        text: String,
+        base: Option<Arc<Config>>,
+    ) -> Result<Checked, Error> {
         let (source, old) = (Arc::clone(&self.source), self.text.clone());
         let prepare = move || {
-            let config = source.parse(&text);
-            let config = config.map_err(|error| Error::invalid(error.to_string()))?;
+            let base = base.filter(|_| source.may_grow());
+            let grown = base.and_then(|base| Some((base.grown(&draft)?, base)));
+            let (config, growth) = match grown {
+                Some(((config, places), from)) => (config, Some(Growth { from, places })),
+                None => {
+                    let config = source.parse(&text);
+                    let config = config.map_err(|error| Error::invalid(error.to_string()))?;
+                    (config, None)
+                }
+            };
             let prepared = source.prepare(&old, &text).map_err(of_write)?;
-            Ok((config, prepared))
+            Ok(Checked {
+                draft,
+                text,
+                config: Arc::new(config),
+                growth,
+                prepared,
+            })
         };
         let prepared = elsewhere(prepare).await;
         prepared.map_err(|error| Error::new(Error::INTERNAL, error))?
@@ -299,12 +386,16 @@ impl ChangeQueue {
     /// Once it is in force: whole, and the file says so.
     async fn finish(
         &self,
-        config: &Config,
+        config: &Arc<Config>,
         before: &Config,
         prepared: Option<Prepared>,
-    ) -> Result<(), Error> {
+    ) -> Result<Picture, Error> {
         let now = self.handle.look().await.ok_or_else(stopped)?;
-        let was_late = late(config, &now.config).find(|place| !has(before, *place));
+        let was_late = if Arc::ptr_eq(config, &now.config) {
+            None
+        } else {
+            late(config, &now.config).find(|place| !has(before, *place))
+        };
         if let Some((nqn, nsid)) = was_late {
             return Err(Error::errno(
                 Errno::TIMEDOUT,
@@ -312,12 +403,13 @@ impl ChangeQueue {
             ));
         }
         let Some(prepared) = prepared else {
-            return Ok(());
+            return Ok(now);
         };
         let committed = elsewhere(move || prepared.commit()).await;
         committed
             .map_err(|error| Error::new(Error::INTERNAL, error))?
-            .map_err(of_write)
+            .map_err(of_write)?;
+        Ok(now)
     }
 
     fn publish(&self) {
@@ -327,7 +419,8 @@ impl ChangeQueue {
     }
 }
 
-/// Makes changes to the stage, one after the other; one that fails leaves nothing of itself. A copy of the
+/// Makes changes to the stage, one after the other; one that fails leaves nothing of itself, but for one
+/// that is alone, whose stage the caller drops unless it is as it was. A copy of the
 /// stage costs as much as thousands of changes, so there is one at first and one after each failure.
 fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
     let attempt = |pending: &Pending, stage: &mut Stage| {
@@ -335,19 +428,21 @@ fn make(batch: &[Pending], stage: &mut Stage) -> Vec<Result<Value, Error>> {
         result.unwrap_or_else(|| Err(Error::new(Error::INTERNAL, PANICKED)))
     };
     let mut results = Vec::new();
-    let mut copy = stage.clone();
+    let mut copy = (batch.len() > 1).then(|| stage.clone());
     let mut copied = 0;
     for (index, pending) in batch.iter().enumerate() {
         let result = attempt(pending, stage);
-        if result.is_err() {
-            stage.clone_from(&copy);
+        if result.is_err()
+            && let Some(copy) = &mut copy
+        {
+            stage.clone_from(copy);
             for (since, done) in batch[copied..index].iter().zip(&results[copied..]) {
                 if Result::is_ok(done) {
                     // The same change to the same text: it ends as it did.
                     let _ = attempt(since, stage);
                 }
             }
-            copy = stage.clone();
+            copy.clone_from(stage);
             copied = index + 1;
         }
         results.push(result);

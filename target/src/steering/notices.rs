@@ -43,12 +43,30 @@ impl Notices {
             }
         }
         for notice in found {
-            if self.latest.len() == NOTICES_MAX {
-                self.latest.pop_front();
-            }
-            self.latest.push_back(notice);
-            self.next += 1;
+            self.push(notice);
         }
+    }
+
+    /// Notes disks that were added to those that were seen before. `false`: one of them has a name that
+    /// another has, too, so that only a look at all of them says what became of it.
+    pub(super) fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
+        for (name, blocks) in added {
+            match self.disks.get(&name) {
+                Some(before) if *before != blocks && *before != 0 => return false,
+                Some(_) => {}
+                None => self.push((REGISTER, name.clone())),
+            }
+            self.disks.insert(name, blocks);
+        }
+        true
+    }
+
+    fn push(&mut self, notice: (&'static str, String)) {
+        if self.latest.len() == NOTICES_MAX {
+            self.latest.pop_front();
+        }
+        self.latest.push_back(notice);
+        self.next += 1;
     }
 
     /// At most `max` notices from this number on, or from the oldest that is kept.
@@ -89,6 +107,18 @@ mod tests {
         assert_eq!(notices.from(0, u64::MAX), all);
         assert_eq!(notices.from(2, 1), json!([all[2]]));
         assert_eq!(notices.from(4, 9), json!([]));
+    }
+
+    #[test]
+    fn what_is_added_is_noted_as_a_look_at_all_notes_it() {
+        let mut notices = Notices::default();
+        notices.note(disks(&[("a", 8), ("b", 0)]));
+        let added = |all: &[(&str, u64)]| disks(all).into_iter();
+        assert!(notices.note_added(added(&[("b", 4), ("c", 2), ("a", 8)])));
+        assert!(!notices.note_added(added(&[("c", 3)])));
+        notices.note(disks(&[("a", 8), ("b", 4), ("c", 2)]));
+        let last = json!([{"type": REGISTER, "ctx": "c", "id": 2}]);
+        assert_eq!(notices.from(2, u64::MAX), last);
     }
 
     #[test]

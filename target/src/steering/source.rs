@@ -65,6 +65,12 @@ impl Source {
         Ok((text, config))
     }
 
+    /// Whether a configuration of it may be made by what is added to the one before: no option adds
+    /// namespaces, whose NSIDs depend on those of the file.
+    pub(super) fn may_grow(&self) -> bool {
+        self.flags.export.is_empty()
+    }
+
     /// What a text means with the options.
     pub(super) fn parse(&self, text: &str) -> Result<Config, ConfigError> {
         let mut config = match &self.path {

@@ -4,7 +4,7 @@
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Event, Host, Notice, command};
 use cairn_roce::Soft;
@@ -21,6 +21,8 @@ const LAST: u32 = 10_240;
 /// Of the control socket.
 const CLIENTS: u32 = 100;
 const OF_EACH: u32 = 2;
+/// A create among thousands to one beside one: what remains is the text, which is written as a whole.
+const RATIO_MAX: u32 = 40;
 const OTHER: &str = "nqn.2024-01.com.example:steered-too";
 
 fn put(text: &mut String, nsid: u32, export: &str) {
@@ -116,6 +118,32 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
     let changed = host.changed_namespaces().unwrap().unwrap();
     assert_eq!(changed.len() as u32, added);
     host.disconnect().unwrap();
+}
+
+/// One after the other, so that a busy machine slows both.
+#[test]
+fn a_create_among_thousands_costs_little_more_than_beside_one() {
+    let (few, many) = (Steered::start_with(""), start());
+    let mut clients = [few.client(), many.client()];
+    let add = json!({"nqn": NQN, "export": "null:1MiB"});
+    let mut taken = [Vec::new(), Vec::new()];
+    for _ in 0..21 {
+        for (client, taken) in clients.iter_mut().zip(&mut taken) {
+            let begin = Instant::now();
+            client.call("cairn_namespace_add", &add).unwrap();
+            taken.push(begin.elapsed());
+        }
+    }
+    let [beside_few, among_many] = taken.map(|mut taken| {
+        taken.sort_unstable();
+        taken[taken.len() / 2]
+    });
+    assert!(
+        among_many < beside_few * RATIO_MAX,
+        "{among_many:?} among thousands, {beside_few:?} beside one"
+    );
+    // The file has them all.
+    many.done("cairn_reload", json!({}));
 }
 
 #[test]

@@ -13,7 +13,7 @@ use super::super::parameters::read;
 use super::super::source::export_of;
 use super::parameters::{FileBdev, SizedBdev};
 use super::qos;
-use crate::server::Picture;
+use crate::server::{Export, Picture};
 
 /// Disks that were made and need not be exported.
 const DISKS_MAX: usize = 16384;
@@ -210,13 +210,14 @@ pub(in crate::steering) fn sizes(
     disks: &BTreeMap<String, Disk>,
 ) -> BTreeMap<String, u64> {
     let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
-    let exported = picture.exports().map(|export| {
-        (
-            super::views::bdev_name(export.config),
-            export.entry.view.nsze,
-        )
-    });
+    let exported = picture.exports().map(|export| size(&export));
     made.chain(exported).collect()
+}
+
+/// Name and blocks of a namespace's disk.
+pub(in crate::steering) fn size(export: &Export<'_>) -> (String, u64) {
+    let name = super::views::bdev_name(export.config);
+    (name, export.entry.view.nsze)
 }
 
 /// All disks: those that were made, and those of the file.

@@ -27,7 +27,7 @@ use parameters::{
     NullResize, SubsystemCreate, SubsystemOf, Wanted,
 };
 
-pub(super) use bdevs::sizes;
+pub(super) use bdevs::{size, sizes};
 
 /// All of them, sorted.
 pub(super) const NAMES: &[&str] = &[

@@ -1,0 +1,65 @@
+//! A document that knows whether changes did more than add namespaces.
+
+use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
+
+/// What [`Draft`](super::Draft) changes. Only what is in this module adds a namespace without being noted
+/// as another change.
+#[derive(Debug, Clone)]
+pub(super) struct Tracked {
+    document: DocumentMut,
+    /// The namespaces that were added, each with the NQN of its subsystem.
+    added: Vec<(String, Table)>,
+    is_otherwise_changed: bool,
+}
+
+impl Tracked {
+    pub(super) fn new(document: DocumentMut) -> Self {
+        Self {
+            document,
+            added: Vec::new(),
+            is_otherwise_changed: false,
+        }
+    }
+
+    /// Forgets the changes so far.
+    pub(super) fn settle(&mut self) {
+        self.added.clear();
+        self.is_otherwise_changed = false;
+    }
+
+    /// What was added, if nothing else was changed.
+    pub(super) fn added(&self) -> Option<&[(String, Table)]> {
+        (!self.is_otherwise_changed).then_some(&self.added[..])
+    }
+
+    pub(super) fn as_document(&self) -> &DocumentMut {
+        &self.document
+    }
+
+    pub(super) fn as_table_mut(&mut self) -> &mut Table {
+        self.is_otherwise_changed = true;
+        self.document.as_table_mut()
+    }
+
+    pub(super) fn set_trailing(&mut self, text: String) {
+        self.is_otherwise_changed = true;
+        self.document.set_trailing(text);
+    }
+
+    /// Adds a namespace to the subsystem that is at this place among them.
+    pub(super) fn add_namespace(&mut self, at: usize, nqn: &str, table: Table) {
+        let subsystems = self.document.get_mut("subsystem");
+        let subsystems = subsystems.and_then(Item::as_array_of_tables_mut);
+        if let Some(subsystem) = subsystems.and_then(|all| all.get_mut(at)) {
+            self.added.push((nqn.to_owned(), table.clone()));
+            super::push(subsystem, "namespace", table);
+        }
+    }
+
+    /// The place of the subsystem among all of them, and its table.
+    pub(super) fn subsystem(&self, nqn: &str) -> Option<(usize, &Table)> {
+        let all = self.document.get("subsystem")?.as_array_of_tables();
+        let mut all = all.into_iter().flat_map(ArrayOfTables::iter).enumerate();
+        all.find(|(_, table)| super::text_of(table, "nqn") == Some(nqn))
+    }
+}
