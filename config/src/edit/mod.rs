@@ -128,29 +128,6 @@ impl Draft {
         Ok(Self { document })
     }
 
-    /// From here on, [`added`](Self::added) counts only what comes.
-    pub fn settle(&mut self) {
-        self.document.settle();
-    }
-
-    /// The tables of the namespaces that were added, each with the NQN of its subsystem. `None`: there are
-    /// other changes, too.
-    pub(crate) fn added(&self) -> Option<&[(String, Table)]> {
-        self.document.added()
-    }
-
-    /// Whether there are no changes but these.
-    #[must_use]
-    pub fn only_adds_namespaces(&self) -> bool {
-        self.added().is_some()
-    }
-
-    /// Whether there are no changes.
-    #[must_use]
-    pub fn is_settled(&self) -> bool {
-        self.added().is_some_and(<[_]>::is_empty)
-    }
-
     /// The text as it is now.
     #[must_use]
     pub fn text(&self) -> String {

@@ -2,7 +2,9 @@
 
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
-/// What [`Draft`](super::Draft) changes. Only what is in this module adds a namespace without being noted
+use super::{Draft, push, text_of};
+
+/// What [`Draft`] changes. Only what is in this module adds a namespace without being noted
 /// as another change.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
@@ -52,7 +54,7 @@ impl Tracked {
         let subsystems = subsystems.and_then(Item::as_array_of_tables_mut);
         if let Some(subsystem) = subsystems.and_then(|all| all.get_mut(at)) {
             self.added.push((nqn.to_owned(), table.clone()));
-            super::push(subsystem, "namespace", table);
+            push(subsystem, "namespace", table);
         }
     }
 
@@ -60,6 +62,31 @@ impl Tracked {
     pub(super) fn subsystem(&self, nqn: &str) -> Option<(usize, &Table)> {
         let all = self.document.get("subsystem")?.as_array_of_tables();
         let mut all = all.into_iter().flat_map(ArrayOfTables::iter).enumerate();
-        all.find(|(_, table)| super::text_of(table, "nqn") == Some(nqn))
+        all.find(|(_, table)| text_of(table, "nqn") == Some(nqn))
+    }
+}
+
+impl Draft {
+    /// Forgets which changes there were: they are part of the text.
+    pub fn settle(&mut self) {
+        self.document.settle();
+    }
+
+    /// The tables of the namespaces that were added, each with the NQN of its subsystem. `None`: there are
+    /// other changes, too.
+    pub(crate) fn added(&self) -> Option<&[(String, Table)]> {
+        self.document.added()
+    }
+
+    /// Whether there are no changes but these.
+    #[must_use]
+    pub fn only_adds_namespaces(&self) -> bool {
+        self.added().is_some()
+    }
+
+    /// Whether there are no changes.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.added().is_some_and(<[_]>::is_empty)
     }
 }

@@ -341,6 +341,8 @@ impl ChangeQueue {
                 draft.settle();
             }
             added = places.map(|places| (now, places));
+        } else if stage.draft.is_settled() {
+            self.draft = Some(stage.draft);
         }
         self.disks = stage.disks;
         self.publish();
