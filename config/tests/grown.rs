@@ -77,8 +77,10 @@ fn namespace() -> impl Strategy<Value = NewNamespace> {
     })
 }
 
-/// What happens to the text: batches of additions, and removals.
-fn steps() -> impl Strategy<Value = Vec<(Vec<(usize, NewNamespace)>, Option<u32>)>> {
+/// Additions made together, each with its subsystem, and the NSID that is removed before them.
+type Step = (Vec<(usize, NewNamespace)>, Option<u32>);
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
     let batch = prop::collection::vec((0..3usize, namespace()), 1..3);
     let removed = prop_oneof![3 => Just(None), 1 => (1..6u32).prop_map(Some)];
     prop::collection::vec((batch, removed), 1..12)
