@@ -36,6 +36,12 @@ refuses() {
     wait_for 20 "the controller to go" no_controllers
 }
 
+# reauthenticate SECRET: has the kernel's host authenticate its live controller with it.
+reauthenticate() { printf '%s' "$1" > "$(echo /sys/class/nvme/nvme*/dhchap_secret)"; }
+
+# reauthenticated COUNT: whether queues have done so that often: the admin queue and one of I/O.
+reauthenticated() { [ "$(count_in_target_log 'authenticated again')" -eq "$1" ]; }
+
 read_a_block() { dd if="$(namespace_device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none; }
 
 step "A target that requires authentication"
@@ -78,11 +84,24 @@ assert_target_alive
 step "The key changes under verified I/O"
 connect_as --dhchap-secret="$KEY_host" --dhchap-ctrl-secret="$KEY_ctrl"
 start_verified_io "$(namespace_device 1)" --rate_iops=200,200
+reauthenticate "$KEY_host"
+wait_for 20 "both queues to authenticate again" reauthenticated 2
 mv /tmp/other.key /tmp/host.key
 reload_target
 sleep 2
 assert_verified_io_runs
+reauthenticate "$KEY_other"
+wait_for 20 "both queues to authenticate with the new key" reauthenticated 4
+assert_verified_io_runs
 end_verified_io
+
+step "A host that authenticates again with another key loses its connection"
+refused=$(count_in_target_log 'authentication failed')
+reauthenticate "$KEY_host"
+is_refused() { [ "$(count_in_target_log 'authentication failed')" -gt "$refused" ]; }
+wait_for 20 "the target to refuse it" is_refused
+is_lost() { ! grep -q live /sys/class/nvme/nvme*/state 2> /dev/null; }
+wait_for 20 "the host to lose its connection" is_lost
 nvme_disconnect
 wait_for 20 "the controller to go" no_controllers
 refuses --dhchap-secret="$KEY_host"
