@@ -15,6 +15,7 @@ mod posted;
 mod queues;
 #[cfg(test)]
 mod tests;
+mod withheld;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -33,8 +34,8 @@ use crate::provider::{Device, Endpoint, EndpointOptions, Listener, ListenerEvent
 use endpoint::LoopbackEndpoint;
 use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
 
-pub use network::Withheld;
 pub use posted::Posted;
+pub use withheld::Withheld;
 
 /// REQ, REP and REJ carry this many bytes of consumer data (IBTA 12.6; a REQ's
 /// 92 less the 36 of the RDMA-CM header).

@@ -16,6 +16,7 @@ use crate::work::{
 
 use super::posted::Posted;
 use super::queues::{EndpointState, Phase, Qp};
+use super::withheld::Withheld;
 use crate::wake::Wake;
 
 /// A registered region's local key.
@@ -616,25 +617,6 @@ impl Network {
             .filter(|(_, slot)| slot.qp.is_some())
             .map(|(index, slot)| QpId::new(index as u16, slot.generation))
             .collect()
-    }
-}
-
-/// Work of their peers that a device's queue pairs do not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Withheld {
-    /// RDMA READs.
-    Reads,
-    /// SENDs.
-    Sends,
-}
-
-impl Withheld {
-    fn is(self, work: &SendWork) -> bool {
-        match work.op {
-            Operation::Read(_) => self == Self::Reads,
-            Operation::Send | Operation::SendWithInvalidate { .. } => self == Self::Sends,
-            Operation::Write(_) => false,
-        }
     }
 }
 
