@@ -230,6 +230,7 @@ mod tests {
                 shared: false,
                 ana_group: 1,
                 hosts: cairn_config::Access::AnyHost,
+                pooled: None,
             };
             let namespace = Namespace::new(&config, backend, String::new(), 1).unwrap();
             (Arc::new(namespace).entry(), disk)

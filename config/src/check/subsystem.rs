@@ -6,7 +6,7 @@ use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
-use super::{Check, authentication, namespace};
+use super::{Check, authentication, namespace, pool};
 use crate::config::{Access, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::SubsystemTable;
 use crate::identity;
@@ -28,7 +28,7 @@ pub(super) fn check(
     let subsystems: Vec<Option<Subsystem>> = tables
         .iter()
         .enumerate()
-        .map(|(index, table)| subsystem(check, &place.index(index), table, groups))
+        .map(|(index, table)| subsystem(check, &place.index(index), table, nsid_max, groups))
         .collect();
     for (index, one) in subsystems.iter().enumerate() {
         let Some(one) = one else { continue };
@@ -53,6 +53,7 @@ fn subsystem(
     check: &mut Check<'_>,
     place: &Place,
     table: &SubsystemTable,
+    nsid_max: u32,
     groups: &mut Groups,
 ) -> Option<Subsystem> {
     let access = access(check, place, table, groups);
@@ -72,6 +73,7 @@ fn subsystem(
     let controller_ids = controller_ids(check, place, table.controller_ids.as_deref());
     let nqn = nqn(check, place, table.nqn.as_deref());
     let namespaces = namespace::check(check, &place.key("namespace"), &table.namespace, groups);
+    let (namespaces, pools) = pool::split(namespaces, nsid_max);
     let nqn = nqn?;
     Some(Subsystem {
         nqn,
@@ -81,6 +83,7 @@ fn subsystem(
         access,
         authentication,
         namespaces,
+        pools,
     })
 }
 
