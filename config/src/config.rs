@@ -15,6 +15,8 @@ use nvme_proto::limits::{NAMESPACES_MAX, PAGE_BYTES};
 use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
+use crate::size;
+
 /// The port that the standard gives to NVMe over RDMA.
 pub const PORT_DEFAULT: u16 = 4420;
 /// How long a reactor may poll before it sleeps, in microseconds, unless `poll_idle_us` says.
@@ -391,7 +393,47 @@ pub struct Namespace {
     pub hosts: Access,
     /// Of a file in a [`Pool`]: which one.
     pub pooled: Option<PooledFile>,
+    /// How much all hosts together may take of it.
+    pub limits: Limits,
 }
+
+/// How much hosts may take in a second; `None`: as much as they can.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Limits {
+    /// I/O commands.
+    pub iops: Option<u64>,
+    /// Bytes read.
+    pub read: Option<u64>,
+    /// Bytes written.
+    pub write: Option<u64>,
+    /// Bytes read and written.
+    pub total: Option<u64>,
+    /// What of the time before may be made up for, if another time is configured than
+    /// [`BURST_DEFAULT`].
+    pub burst: Option<Duration>,
+}
+
+impl std::fmt::Display for Limits {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let bytes = [
+            ("read", self.read),
+            ("write", self.write),
+            ("total", self.total),
+        ];
+        let bytes = bytes.into_iter();
+        let bytes = bytes.filter_map(|(key, rate)| Some(format!("{key} {}", size::format(rate?))));
+        let iops = self.iops.map(|iops| format!("iops {iops}"));
+        let all: Vec<String> = iops.into_iter().chain(bytes).collect();
+        if all.is_empty() {
+            return f.write_str("none");
+        }
+        let burst = self.burst.unwrap_or(BURST_DEFAULT).as_millis();
+        write!(f, "{}, burst_ms {burst}", all.join(", "))
+    }
+}
+
+/// The burst that limits have unless another is configured.
+pub const BURST_DEFAULT: Duration = Duration::from_millis(20);
 
 /// What is behind a namespace.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

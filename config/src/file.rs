@@ -363,6 +363,26 @@ pub(crate) struct NamespaceTable {
     /// connect; an empty list shows it to none.
     /// To other hosts it does not exist. Every host of the subsystem sees it if not given.
     pub(crate) hosts: Option<Vec<String>>,
+    /// How much all hosts together may take of it.
+    pub(crate) limits: Option<LimitsTable>,
+}
+
+/// How much hosts may take: what is beyond that waits. Without a rate there is no limit.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+pub(crate) struct LimitsTable {
+    /// I/O commands a second. Flushes do not count.
+    #[schemars(range(min = 1, max = 1_000_000_000))]
+    pub(crate) iops: Option<i64>,
+    /// Bytes that are read in a second, such as "100MiB".
+    pub(crate) read: Option<String>,
+    /// Bytes that are written in a second.
+    pub(crate) write: Option<String>,
+    /// Bytes that are read and written in a second.
+    pub(crate) total: Option<String>,
+    /// Milliseconds whose allowance can be saved up while less is taken, and then be taken at once.
+    #[schemars(range(min = 1, max = 60_000), extend("default" = 20))]
+    pub(crate) burst_ms: Option<i64>,
 }
 
 /// How a Ceph cluster is reached.

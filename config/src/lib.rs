@@ -58,21 +58,21 @@ use serde::Deserialize;
 
 pub use cairn_rbd::Spec as ImageSpec;
 pub use config::{
-    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Audit, Authentication, Backing, BlockSize,
-    Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, FileId, GROUP_PREFIX,
-    HOST_GROUPS_MAX, HostGroup, HostList, KeySource, Keys, LISTENERS_MAX, LeftOut, Listener, Log,
-    LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace,
-    POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX,
-    Reactors, Referral, Roce, SUBSYSTEMS_MAX, Subsystem, Target,
+    ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Audit, Authentication, BURST_DEFAULT,
+    Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, FileId,
+    GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList, KeySource, Keys, LISTENERS_MAX, LeftOut,
+    Limits, Listener, Log, LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX,
+    Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX,
+    REFERRALS_MAX, Reactors, Referral, Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
-pub use edit::{Draft, EditError, NewListener, NewNamespace, NewSubsystem};
+pub use edit::{Draft, EditError, LimitsOf, NewLimits, NewListener, NewNamespace, NewSubsystem};
 pub use flags::Flags;
 pub use identity::machine;
 pub use nvme_proto::ana::AnaStates;
 pub use nvme_proto::wire::Nqn;
 pub use problem::{ConfigError, Problem};
 pub use schema::schema;
-pub use size::parse_size;
+pub use size::{format as format_size, parse_size};
 pub use uuid::Uuid;
 
 use check::Check;

@@ -68,7 +68,8 @@ pub fn parse_size(text: &str) -> Result<u64, String> {
 }
 
 /// Writes a size in the largest unit that keeps it whole.
-pub(crate) fn format(bytes: u64) -> String {
+#[must_use]
+pub fn format(bytes: u64) -> String {
     const LARGEST_FIRST: [(&str, u32); 6] = [
         ("EiB", 60),
         ("PiB", 50),

@@ -25,7 +25,7 @@ fn every_example_in_the_documentation_is_right() {
             count += 1;
         }
     }
-    assert_eq!(count, 9);
+    assert_eq!(count, 10);
 }
 
 /// Each key has a row in its table's section of the guide, with its default.
@@ -45,6 +45,7 @@ fn the_guide_has_every_key_and_its_default() {
         ("### `[[subsystem]]`", "SubsystemTable"),
         ("### `[[subsystem.host]]`", "HostTable"),
         ("### `[[subsystem.namespace]]`", "NamespaceTable"),
+        ("### `limits = { .. }`", "LimitsTable"),
         ("### `ceph = { .. }`", "CephTable"),
     ] {
         let section = GUIDE

@@ -1,9 +1,11 @@
 //! Changes to a file by the control socket keep what they are not about.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use cairn_config::{
-    Access, Config, Draft, EditError, Flags, HostList, NewListener, NewNamespace, NewSubsystem,
+    Access, Config, Draft, EditError, Flags, HostList, Limits, LimitsOf, NewLimits, NewListener,
+    NewNamespace, NewSubsystem,
 };
 
 const FILE: &str = r#"# Managed by the storage team.
@@ -268,4 +270,47 @@ fn what_is_added_takes_no_number_of_a_directory() {
     assert_eq!(draft.add_namespace(A, &last), Ok(9));
     assert_eq!(draft.add_namespace(A, &disk("mem:1MiB")), Ok(10));
     assert_eq!(parsed(&draft).subsystems[0].pools[0].nsids, 3..=8);
+}
+
+#[test]
+fn limits_are_set_one_by_one_and_the_last_one_takes_the_table_with_it() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let of = LimitsOf::Namespace(1);
+    let before = draft.text();
+    let new = NewLimits {
+        iops: Some(100),
+        read: Some("1MiB".to_owned()),
+        burst_ms: Some(50),
+        ..NewLimits::default()
+    };
+    for nqn in [A, B] {
+        draft.set_limits(nqn, &of, &new).unwrap();
+    }
+    let limits = |draft: &Draft| {
+        let subsystems = parsed(draft).subsystems;
+        [0, 1].map(|at| subsystems[at].namespaces[0].limits)
+    };
+    let expected = Limits {
+        iops: Some(100),
+        read: Some(1 << 20),
+        burst: Some(Duration::from_millis(50)),
+        ..Limits::default()
+    };
+    assert_eq!(limits(&draft), [expected; 2]);
+    let lift = |iops, read: &str| NewLimits {
+        iops,
+        read: Some(read.to_owned()),
+        ..NewLimits::default()
+    };
+    draft.set_limits(A, &of, &lift(None, "0")).unwrap();
+    assert_eq!(limits(&draft)[0].to_string(), "iops 100, burst_ms 50");
+    draft.set_limits(A, &of, &lift(Some(0), "0")).unwrap();
+    assert_eq!(limits(&draft)[0], Limits::default());
+    draft.remove_limits(B, &of).unwrap();
+    assert_eq!(limits(&draft)[1], Limits::default());
+    assert_eq!(draft.text().lines().next(), before.lines().next());
+    for (nqn, nsid) in [(A, 1), (A, 9), ("nqn.none", 1)] {
+        let refused = draft.remove_limits(nqn, &LimitsOf::Namespace(nsid));
+        assert!(matches!(refused, Err(EditError::Missing(_))), "{refused:?}");
+    }
 }

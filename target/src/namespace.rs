@@ -9,6 +9,7 @@ use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Device, FabricError, Region, peer_line};
 use nvme_proto::io::NamespaceView;
 
+use crate::limits::Limiter;
 use crate::metrics::NamespaceCounters;
 use crate::regions::Regions;
 
@@ -28,6 +29,8 @@ pub(crate) struct Namespace {
     /// Whether the configuration says so, and not the disk.
     pub(crate) is_named: bool,
     read_only: bool,
+    /// How much all hosts together may take of it.
+    pub(crate) limiter: Limiter,
     /// What each reactor counts of it.
     counters: Box<[Arc<NamespaceCounters>]>,
     anagrpid: AtomicU32,
@@ -71,6 +74,7 @@ impl Namespace {
             uuid,
             is_named: config.uuid.is_some(),
             read_only: config.read_only,
+            limiter: Limiter::new(&config.limits),
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             restricted: AtomicBool::new(is_restricted(config)),
@@ -231,6 +235,7 @@ mod tests {
                 ana_group: 1,
                 hosts: cairn_config::Access::AnyHost,
                 pooled: None,
+                limits: cairn_config::Limits::default(),
             };
             let namespace = Namespace::new(&config, backend, String::new(), 1).unwrap();
             (Arc::new(namespace).entry(), disk)

@@ -7,6 +7,7 @@ mod audit;
 mod authentication;
 mod control;
 mod hosts;
+mod limits;
 mod listener;
 mod marking;
 mod metrics;

@@ -7,7 +7,7 @@ use nvme_proto::limits::ANA_GROUPS_MAX;
 use uuid::Uuid;
 
 use super::hosts::Groups;
-use super::{Check, pool, rbd};
+use super::{Check, limits, pool, rbd};
 use crate::config::{
     Access, Backing, BlockSize, DIRECTORY_PREFIX, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace,
 };
@@ -152,6 +152,7 @@ fn namespace(
     let shared = shared(check, place, table);
     let name = name(check, place, table.name.as_deref());
     let hosts = hosts(check, place, table.hosts.as_deref(), groups);
+    let limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
     let nsid = nsid?;
     Some(Namespace {
         nsid,
@@ -166,6 +167,7 @@ fn namespace(
         ana_group: ana_group.map_or(1, |group| group as u32),
         hosts,
         pooled: None,
+        limits,
     })
 }
 

@@ -2,6 +2,7 @@
 
 mod groups;
 mod hosts;
+mod limits;
 mod nsids;
 
 use std::net::{IpAddr, SocketAddr};
@@ -10,6 +11,8 @@ use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
 use nsids::Taken;
+
+pub use limits::{LimitsOf, NewLimits};
 
 /// Why a change cannot be made. The draft is as it was.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -70,6 +73,8 @@ pub struct NewNamespace {
     pub ana_group: Option<u32>,
     /// The hosts that see it; every one if not given.
     pub hosts: Option<Vec<String>>,
+    /// How much hosts may take of it.
+    pub limits: NewLimits,
 }
 
 /// A listener to add.
@@ -209,6 +214,7 @@ impl Draft {
         if let Some(hosts) = &new.hosts {
             table["hosts"] = value(Array::from_iter(hosts));
         }
+        new.limits.write_to(&mut table);
         push(subsystem, "namespace", table);
         Ok(nsid)
     }

@@ -67,6 +67,10 @@ families! {
         "I/O commands that failed.";
     NAMESPACE_IO: Histogram of Seconds, "cairn_namespace_io_seconds",
         "Time of I/O commands that succeeded, by stage.";
+    NAMESPACE_LIMIT_WAITS: Counter of Count, "cairn_namespace_limit_waits_total",
+        "Commands that waited until limits allowed them.";
+    NAMESPACE_LIMIT_WAIT: Counter of Seconds, "cairn_namespace_limit_wait_seconds_total",
+        "Time that commands waited until limits allowed them.";
     HOST_IOS: Counter of Count, "cairn_host_ios_total",
         "I/O commands of a controller that succeeded.";
     HOST_BYTES: Counter of Bytes, "cairn_host_bytes_total",
@@ -77,6 +81,10 @@ families! {
         "Time of a controller's I/O commands that succeeded.";
     HOST_BUFFER_WAITS: Counter of Count, "cairn_host_buffer_waits_total",
         "Commands that waited for data buffers.";
+    HOST_LIMIT_WAITS: Counter of Count, "cairn_host_limit_waits_total",
+        "Commands of a controller that waited until limits allowed them.";
+    HOST_LIMIT_WAIT: Counter of Seconds, "cairn_host_limit_wait_seconds_total",
+        "Time that a controller's commands waited until limits allowed them.";
     HOST_QUEUES: Gauge of Count, "cairn_host_queues",
         "Queues of a controller.";
     QUEUE_IOS: Counter of Count, "cairn_queue_ios_total",

@@ -94,6 +94,10 @@ fn report_namespace(reporter: &Reporter<'_>, nqn: Label<'_>, entry: &Entry) {
             reporter.count(&families::NAMESPACE_BYTES, &labels, bytes);
         }
     }
+    let waits = sets.iter().map(|set| set.limit_waits.get()).sum();
+    reporter.count(&families::NAMESPACE_LIMIT_WAITS, &labels, waits);
+    let waited_ns = sets.iter().map(|set| set.limit_wait_ns.get()).sum();
+    reporter.count_ns(&families::NAMESPACE_LIMIT_WAIT, &labels, waited_ns);
     let mut errors = std::collections::BTreeMap::<_, u64>::new();
     for (code, count) in sets.iter().flat_map(|set| set.errors.each()) {
         *errors.entry(status_name(code)).or_default() += count;
@@ -149,6 +153,8 @@ fn report_host(reporter: &Reporter<'_>, nqn: Label<'_>, controller: &ControllerV
         let labels = [nqn, host_nqn, cntlid, ("cause", cause)];
         reporter.count(&families::HOST_BUFFER_WAITS, &labels, count);
     }
+    reporter.count(&families::HOST_LIMIT_WAITS, &host, totals.limit_waits);
+    reporter.count_ns(&families::HOST_LIMIT_WAIT, &host, totals.limit_wait_ns);
     let queues = controller.queues.len() as u64;
     reporter.gauge(&families::HOST_QUEUES, &host, queues);
     for (qid, queue) in &controller.queues {

@@ -43,6 +43,7 @@ fn report_reactor(reporter: &Reporter<'_>, index: &str, counters: &ReactorCounte
         reporter.gauge(family, &[reactor], gauge.get());
     }
     for (cause, counter) in [
+        ("limit", &counters.limit_waits),
         ("share", &counters.share_waits),
         ("pool", &counters.pool_waits),
         ("read", &counters.read_waits),

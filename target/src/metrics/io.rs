@@ -125,6 +125,11 @@ impl StageTimes {
         self.here_ns = now_ns;
     }
 
+    /// How long ago its capsule was seen.
+    pub(crate) fn seen_for_ns(&self, now_ns: u64) -> u64 {
+        now_ns.saturating_sub(self.seen_ns)
+    }
+
     /// How long ago all that its disk needs of it was here.
     pub(crate) fn here_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.here_ns)
@@ -194,6 +199,9 @@ pub(crate) struct NamespaceCounters {
     /// How long the disk has had the oldest command that it has.
     pub(crate) oldest_ns: Gauge,
     pub(crate) errors: CodeCounts<NAMESPACE_STATUSES>,
+    /// Commands that waited until limits allowed them, and for how long in all.
+    pub(crate) limit_waits: Counter,
+    pub(crate) limit_wait_ns: Counter,
 }
 
 impl NamespaceCounters {
@@ -249,6 +257,9 @@ pub(crate) struct QueueCounters {
     pub(crate) share_waits: Counter,
     /// Commands that waited for buffers.
     pub(crate) pool_waits: Counter,
+    /// Commands that waited until limits allowed them, and for how long in all.
+    pub(crate) limit_waits: Counter,
+    pub(crate) limit_wait_ns: Counter,
 }
 
 impl QueueCounters {
@@ -285,6 +296,8 @@ pub(crate) struct HostTotals {
     pub(crate) errors: std::collections::BTreeMap<Option<u16>, u64>,
     pub(crate) share_waits: u64,
     pub(crate) pool_waits: u64,
+    pub(crate) limit_waits: u64,
+    pub(crate) limit_wait_ns: u64,
 }
 
 impl HostTotals {
@@ -302,6 +315,8 @@ impl HostTotals {
         }
         self.share_waits += queue.share_waits.get();
         self.pool_waits += queue.pool_waits.get();
+        self.limit_waits += queue.limit_waits.get();
+        self.limit_wait_ns += queue.limit_wait_ns.get();
     }
 }
 

@@ -48,6 +48,8 @@ pub(crate) struct ReactorCounters {
     pub(crate) buffer_used_bytes: Gauge,
     /// Commands that waited for their host's share of the buffers.
     pub(crate) share_waits: Counter,
+    /// Commands that waited until limits allowed them.
+    pub(crate) limit_waits: Counter,
     /// Commands that waited for buffers.
     pub(crate) pool_waits: Counter,
     /// Commands that waited for another READ of their queue pair to end.
@@ -83,6 +85,13 @@ impl ReactorCounters {
         });
         devices.push(Arc::clone(&new));
         new
+    }
+
+    /// One before it that panicked may have left something there.
+    pub(crate) fn forget_former(&self) {
+        for gauge in [&self.buffer_used_bytes, &self.requests, &self.queue_pairs] {
+            gauge.set(0);
+        }
     }
 
     /// Those of all devices.

@@ -71,6 +71,9 @@ fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let Some(stock) = stock(queues) else {
         return false;
     };
+    if is_limited(queues, io, qpair, nsid) {
+        return false;
+    }
     let users = disk_of(queues, io, qpair, nsid).map_or(0, Disk::users);
     stock.allows(held_by_host(queues, io, qpair), users as usize, 1)
 }
@@ -82,9 +85,18 @@ fn may_take(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> (bool, bool)
     };
     let users = disk_of(queues, io, qpair, nsid).map_or(0, Disk::users);
     (
-        stock.allows(held_by_host(queues, io, qpair), 0, 1),
+        !is_limited(queues, io, qpair, nsid) && stock.allows(held_by_host(queues, io, qpair), 0, 1),
         stock.allows(0, users as usize, 1),
     )
+}
+
+/// Whether commands of its host for this namespace wait for limits, with requests that others may
+/// need: one more waits without.
+fn is_limited(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
+    let queue = &queues.qpairs[qpair];
+    let association = queue.association.as_ref();
+    let disk = || association.and_then(|of| io.disks.find(of, nsid));
+    io.limited.is_crowd() && disk().is_some_and(|disk| io.limited.has_line(queue.share, disk))
 }
 
 /// Requests for I/O, if any are left.

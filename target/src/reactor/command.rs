@@ -37,6 +37,8 @@ pub(super) enum Stop {
     NotIo,
     /// The plan: it ends with this status.
     Refused(nvme_proto::wire::Status),
+    /// The plan: limits may not allow it yet.
+    Limit,
     /// Buffers: it takes some from the pool.
     Buffers,
     /// Fetch: its data has to come from the host or the capsule.

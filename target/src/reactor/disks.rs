@@ -13,6 +13,7 @@ use nvme_proto::wire::Status;
 
 use super::port::PORTS_MAX;
 use super::turns::Turns;
+use crate::limits::Purse;
 use crate::metrics::NamespaceCounters;
 use crate::namespace::{Entry, Namespace, NamespaceTable};
 use crate::qpair::Association;
@@ -46,6 +47,8 @@ pub(crate) struct Disk {
     pub(super) held: usize,
     /// When a command for it last began while others waited for requests.
     pub(super) last_begun: Option<Instant>,
+    /// What this reactor has bought of its limits.
+    pub(super) purse: Purse,
     /// Operations on it that take turns.
     pub(super) turns: Turns,
     /// How long its oldest command has been with it.
@@ -298,6 +301,7 @@ impl Disks {
             users: 0,
             held: 0,
             last_begun: None,
+            purse: Purse::default(),
             turns: Turns::default(),
             oldest: Duration::ZERO,
             retired: false,

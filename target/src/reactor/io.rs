@@ -6,6 +6,7 @@ use cairn_disk::{Arena, Ring, Span};
 
 use super::aborts::Aborts;
 use super::disks::Disks;
+use super::limited::Limited;
 use super::retry::Retries;
 use super::shares::Shares;
 use crate::ids::ShareId;
@@ -18,6 +19,8 @@ pub(super) struct Io {
     pub(super) disks: Disks,
     /// What each host may have, and holds of the data buffers.
     pub(super) shares: Shares,
+    /// Requests that wait until limits allow them.
+    pub(super) limited: Limited,
     /// Requests that wait for data buffers, within their shares.
     pub(super) awaiting_buffer: List,
     /// Since when the first of these finds no stretch that is long enough.

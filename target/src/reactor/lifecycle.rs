@@ -11,7 +11,7 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
 use super::port::{PORTS_MAX, Port};
 use super::queues::Broken;
-use super::{Reactor, fetch, overdue, receive, sent, shed};
+use super::{Reactor, fetch, overdue, receive, sent, shed, throttle};
 use crate::ending::{CALLER, Ending};
 use crate::ids::QpairId;
 use crate::qpair::{Accepted, QueuePair, State};
@@ -363,6 +363,7 @@ impl Reactor {
         let mut dropped: Vec<RequestId> = Vec::new();
         let mut take = |id| dropped.push(id);
         let of_qpair = |request: &Request| request.qpair == qpair;
+        throttle::take_out(queues, io, of_qpair, &mut take);
         let requests = &mut queues.requests;
         for list in [
             &mut io.awaiting_buffer,

@@ -31,6 +31,7 @@ mod fetch;
 mod gap;
 mod io;
 mod lifecycle;
+mod limited;
 mod lines;
 mod overdue;
 mod plan;
@@ -46,6 +47,7 @@ mod sent;
 mod shares;
 mod shed;
 mod start;
+mod throttle;
 mod time;
 mod turns;
 
@@ -228,6 +230,7 @@ impl Reactor {
             self.io.ring.begin_round(self.time.now.ns, false);
             busy = true;
         }
+        busy |= self.serve_limited();
         self.serve_waiting(busy);
         self.flush();
         busy
@@ -398,6 +401,8 @@ impl Reactor {
                 self.io
                     .disks
                     .adopt(subsystem, &counters, &table, &ports, &mut self.io.ring);
+                // With other limits, commands may wait no longer.
+                self.io.limited.next_ns = 0;
             }
             Message::Complete { qpair, completion } => {
                 if self.queues.qpairs.get(qpair).is_some() {
@@ -469,8 +474,14 @@ impl Reactor {
             .keep_receives()
             .then_some(self.time.now.at + STUCK_AFTER);
         let remains = self.next_look_at_remains();
+        let limited = self.io.limited.next_ns;
+        let limited = (limited < u64::MAX).then(|| {
+            let from_now = limited.saturating_sub(self.time.now.ns);
+            self.time.now.at + Duration::from_nanos(from_now)
+        });
         let timers = [
             self.tick_deadline(),
+            limited,
             self.io.retries.next(),
             pass_by,
             shed,
@@ -515,6 +526,15 @@ impl Reactor {
             panic!("io_uring no longer waits: {error}");
         }
         self.time.idle.slept(self.time.clock.now());
+    }
+
+    /// Goes on with commands that limits allow now.
+    #[inline(always)]
+    fn serve_limited(&mut self) -> bool {
+        let Self {
+            queues, io, time, ..
+        } = self;
+        throttle::serve(queues, io, &time.now)
     }
 
     /// Gives those that wait what has become free: nothing has without work.

@@ -15,8 +15,8 @@ use nvme_proto::wire::Status;
 use super::aborts::Abort;
 use super::io::Io;
 use super::queues::Queues;
-use super::respond;
 use super::time::Now;
+use super::{respond, throttle};
 use crate::ids::QpairId;
 use crate::request::{Request, RequestId, Stage};
 use crate::work_id::WorkKind;
@@ -130,6 +130,7 @@ pub(super) fn abort(
     let victim = |request: &Request| request.qpair == qpair && request.cid() == cid;
     let mut found = Vec::new();
     let mut take = |id| found.push(id);
+    throttle::take_out(queues, io, victim, &mut take);
     let requests = &mut queues.requests;
     requests.take_out(&mut io.awaiting_buffer, victim, &mut take);
     io.shares.take_out(requests, victim, &mut take);

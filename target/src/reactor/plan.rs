@@ -11,7 +11,7 @@ use super::disks::{Disk, Disks};
 use super::io::Io;
 use super::queues::Queues;
 use super::time::Now;
-use super::{buffers, respond};
+use super::{buffers, respond, throttle};
 use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, RequestId, Task};
@@ -28,7 +28,8 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
         _ => return Stop::NotIo,
     };
     match plan(command.request, association, queue.port, &mut io.disks) {
-        Ok(()) => buffers::pass(command, io, now),
+        Ok(false) => buffers::pass(command, io, now),
+        Ok(true) => Stop::Limit,
         Err(status) => Stop::Refused(status),
     }
 }
@@ -38,11 +39,12 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     match stop {
         Stop::NotIo => queues.execute_later(id),
         Stop::Refused(status) => respond::fail(queues, io, now, id, status),
+        Stop::Limit => throttle::enter(queues, io, now, id),
         _ => buffers::stopped(queues, io, now, id, stop),
     }
 }
 
-/// Parses a command, finds its disk, and plans what it needs.
+/// Parses a command, finds its disk, and plans what it needs. The result is whether it has a limit.
 ///
 /// # Errors
 /// The status that the command ends with.
@@ -53,7 +55,7 @@ fn plan(
     association: &Association,
     port: usize,
     disks: &mut Disks,
-) -> Result<(), Status> {
+) -> Result<bool, Status> {
     let (controller, subsystem) = (&*association.controller, &*association.subsystem);
     request.subsystem = Some(subsystem.id);
     let found = disks.io_begins(association, request.sqe.nsid.get());
@@ -71,10 +73,11 @@ fn plan(
     request.transfer = command.transfer;
     plan_blocks(request, command, disk.as_deref(), port, controller);
     request.disk = found;
-    if let Some(disk) = disk {
-        disk.enter();
-    }
-    Ok(())
+    let Some(disk) = disk else {
+        return Ok(false);
+    };
+    disk.enter();
+    Ok(disk.namespace.limiter.is_limited())
 }
 
 /// Plans the blocks of a command, if it has any.

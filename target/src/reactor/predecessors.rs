@@ -43,7 +43,7 @@ fn may_change(request: &Request, open: bool) -> bool {
         && match request.stage() {
             Stage::Running | Stage::InBackend | Stage::AwaitingTurn | Stage::AwaitingRetry => true,
             Stage::Reading => open,
-            Stage::AwaitingBuffer => open && here,
+            Stage::AwaitingLimit | Stage::AwaitingBuffer => open && here,
             Stage::Free
             | Stage::AwaitingRead
             | Stage::AwaitingReactor

@@ -66,6 +66,8 @@ pub(super) struct Broken {
 /// What a command waits for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Wait {
+    /// Until limits allow it.
+    Limit,
     /// Its host's share of the data buffers.
     Share,
     /// Data buffers.
@@ -164,6 +166,7 @@ impl Queues {
         let association = self.qpairs[self.requests[id].qpair].association.as_ref();
         let queue = association.map(|association| &association.queue.counters);
         let (own, queues) = match wait {
+            Wait::Limit => (&self.counters.limit_waits, queue.map(|q| &q.limit_waits)),
             Wait::Share => (&self.counters.share_waits, queue.map(|q| &q.share_waits)),
             Wait::Pool => (&self.counters.pool_waits, queue.map(|q| &q.pool_waits)),
             Wait::Read => (&self.counters.read_waits, None),

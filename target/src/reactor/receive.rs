@@ -84,7 +84,8 @@ pub(super) fn capsule_arrived(
     };
     // With fewer taken every host is within its share.
     let free = queues.requests.free();
-    if free < queues.plenty || !queues.lines.is_empty() || queues.hold_until.is_some() {
+    let others_wait = !queues.lines.is_empty() || io.limited.is_crowd();
+    if free < queues.plenty || others_wait || queues.hold_until.is_some() {
         let capsule = Capsule {
             qpair,
             slot: Some(slot),

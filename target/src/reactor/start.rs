@@ -16,6 +16,7 @@ use super::admission;
 use super::control::Control;
 use super::disks::Disks;
 use super::io::Io;
+use super::limited::Limited;
 use super::queues::Queues;
 use super::retry::Retries;
 use super::shares::Shares;
@@ -155,14 +156,12 @@ impl Reactor {
         arena.set_slot(ring.add_buffer(arena.mapping())?);
         counters.requests_max.set(requests.into());
         counters.buffer_bytes.set(arena.data_bytes() as u64);
-        // One before it that panicked may have left something there.
-        counters.buffer_used_bytes.set(0);
-        counters.requests.set(0);
-        counters.queue_pairs.set(0);
+        counters.forget_former();
         let now = clock.now();
         Ok(Self {
             queues: Queues::new(requests, reserve, counters),
             io: Io {
+                limited: Limited::new(requests),
                 shares: Shares::new(arena.data_bytes()),
                 ring,
                 arena,

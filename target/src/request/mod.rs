@@ -39,6 +39,8 @@ pub(crate) enum Stage {
     Free,
     /// The reactor, in the middle of a call.
     Running,
+    /// The line of those that limits do not allow yet.
+    AwaitingLimit,
     /// The queue for data buffers.
     AwaitingBuffer,
     /// Its queue pair's queue for READs.

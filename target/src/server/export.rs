@@ -357,6 +357,24 @@ impl Export {
         );
     }
 
+    /// Sets how much hosts may take of a namespace, from their next command on.
+    pub(super) fn set_limits(&self, config: &cairn_config::Namespace) {
+        // One whose disk is missing will be added with its limits.
+        let Some(namespace) = self.namespaces.get(&config.nsid) else {
+            return;
+        };
+        namespace.limiter.set(&config.limits);
+        // Reactors look at commands that wait.
+        self.publish();
+        // Cause: the configuration.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            limits = %config.limits,
+            "the limits of a namespace have changed"
+        );
+    }
+
     /// What looks whether disks that lost data can be used again, if there are any.
     pub(super) fn recover(&self) -> Option<Task> {
         let all = self.namespaces.values();

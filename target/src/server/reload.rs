@@ -367,6 +367,9 @@ impl Control {
                         if old.is_none_or(|old| old.hosts != namespace.hosts) {
                             export.set_hosts(namespace);
                         }
+                        if old.is_none_or(|old| old.limits != namespace.limits) {
+                            export.set_limits(namespace);
+                        }
                     }
                 }
             }
@@ -436,9 +439,8 @@ fn by_nsid(subsystem: Option<&cairn_config::Subsystem>) -> HashMap<u32, &cairn_c
     all.map(|namespace| (namespace.nsid, namespace)).collect()
 }
 
-/// A namespace that stays must stay what it is, but for its ANA group, its hosts and their
-/// write protection. One whose disk is missing
-/// may become another.
+/// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits and
+/// their write protection. One whose disk is missing may become another.
 fn check_namespaces(
     old: &Config,
     new: &Config,
@@ -475,6 +477,7 @@ fn is_same_disk(before: &cairn_config::Namespace, now: &cairn_config::Namespace)
         name: now.name.clone(),
         hosts: now.hosts.clone(),
         write_protection: now.write_protection,
+        limits: now.limits,
         ..before.clone()
     };
     moved == *now

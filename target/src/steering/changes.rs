@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::SystemTime;
 
-use cairn_config::{Config, Draft, EditError, Nqn};
+use cairn_config::{Config, Draft, EditError, NewLimits, Nqn};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::Value;
@@ -72,6 +72,8 @@ pub(super) struct Disk {
     pub(super) blocks: u64,
     pub(super) block_bytes: u32,
     pub(super) read_only: bool,
+    /// Those of the namespace that it becomes.
+    pub(super) limits: NewLimits,
 }
 
 /// What changes work on.

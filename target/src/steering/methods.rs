@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use cairn_config::{NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT};
+use cairn_config::{NewLimits, NewListener, NewNamespace, NewSubsystem, Nqn, PORT_DEFAULT};
 use cairn_control::{Error, Handler, Peer, Request};
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -21,7 +21,7 @@ use crate::logging::LogFilter;
 use crate::server::{Handle, Picture};
 
 /// All methods of this page, sorted.
-pub(super) const NAMES: [&str; 26] = [
+pub(super) const NAMES: [&str; 29] = [
     "cairn_config_get",
     "cairn_connection_list",
     "cairn_connection_remove",
@@ -33,6 +33,9 @@ pub(super) const NAMES: [&str; 26] = [
     "cairn_host_group_list",
     "cairn_host_group_remove",
     "cairn_host_remove",
+    "cairn_limit_list",
+    "cairn_limit_remove",
+    "cairn_limit_set",
     "cairn_listener_add",
     "cairn_listener_list",
     "cairn_listener_remove",
@@ -270,6 +273,7 @@ impl Methods {
                 })
                 .await
             }
+            _ if method.starts_with("cairn_limit_") => self.limit_methods(method, params).await,
             _ => self.group_methods(method, params).await,
         }
     }
@@ -385,6 +389,7 @@ impl Methods {
             shared: add.shared,
             ana_group: add.ana_group,
             hosts: add.hosts,
+            limits: NewLimits::default(),
         };
         self.change(Kind::Grows, move |stage| {
             let nsid = stage.draft.add_namespace(&add.nqn, &new);

@@ -8,6 +8,7 @@
 mod changes;
 mod confined;
 mod draining;
+mod limits;
 mod methods;
 mod parameters;
 mod pools;

@@ -68,6 +68,19 @@ pub(super) struct NamespaceOf {
     pub(super) nsid: u32,
 }
 
+/// Limits to set.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitSet {
+    pub(super) nqn: String,
+    pub(super) nsid: u32,
+    pub(super) iops: Option<u64>,
+    pub(super) read: Option<String>,
+    pub(super) write: Option<String>,
+    pub(super) total: Option<String>,
+    pub(super) burst_ms: Option<u64>,
+}
+
 /// A listener.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

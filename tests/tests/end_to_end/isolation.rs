@@ -34,11 +34,17 @@ pub(super) struct Bed {
 
 impl Bed {
     pub(super) fn new(name: &str, settings: &str) -> Self {
+        Self::limited(name, settings, ["", ""])
+    }
+
+    /// The same, with these lines of each disk.
+    pub(super) fn limited(name: &str, settings: &str, lines: [&str; 2]) -> Self {
         let clock = Clock::simulated();
         let files = [1, 2].map(|n| Scratch::in_memory(&format!("{name}-{n}"), DISK_BYTES));
         let register = |file: &Scratch| SimulatedDisk::register(file.path(), &clock, 1).unwrap();
         let disks = [register(&files[0]), register(&files[1])];
-        let exports = [files[0].export(BLOCK), files[1].export(BLOCK)];
+        let export = |at: usize| format!("{}\n{}", files[at].export(BLOCK), lines[at]);
+        let exports = [0, 1].map(export);
         let text = format!(
             "[target]\nreactors = 1\n{settings}\n{}[[listener]]\naddress = \"{TARGET}\"\n",
             subsystem(NQN, &[&exports[0], &exports[1]])
@@ -58,7 +64,7 @@ impl Bed {
     }
 
     /// Connects one more host; returns its place.
-    fn connect(&mut self, name: &str, io_queues: u16, entries: u16) -> usize {
+    pub(super) fn connect(&mut self, name: &str, io_queues: u16, entries: u16) -> usize {
         let options = self.options(name, io_queues, entries);
         self.connect_as(options)
     }
@@ -112,7 +118,7 @@ impl Bed {
     }
 
     /// So much time goes by, in steps small enough for every timer.
-    fn pass(&mut self, time: Duration) {
+    pub(super) fn pass(&mut self, time: Duration) {
         let end = self.clock.now() + time;
         while self.clock.now() < end {
             self.clock
@@ -121,7 +127,7 @@ impl Bed {
         }
     }
 
-    fn submit(&mut self, at: usize, qid: u16, sqe: Sqe, data: Data<'_>) -> Ticket {
+    pub(super) fn submit(&mut self, at: usize, qid: u16, sqe: Sqe, data: Data<'_>) -> Ticket {
         self.host(at).submit(qid, sqe, data).unwrap()
     }
 
@@ -197,7 +203,7 @@ impl Bed {
     }
 
     /// All of these end, and well.
-    fn collect(&mut self, at: usize, tickets: Vec<Ticket>) {
+    pub(super) fn collect(&mut self, at: usize, tickets: Vec<Ticket>) {
         for ticket in tickets {
             let mut answer = None;
             self.until("an answer", |bed| {
@@ -209,7 +215,7 @@ impl Bed {
         }
     }
 
-    fn kill(&mut self, at: usize) {
+    pub(super) fn kill(&mut self, at: usize) {
         self.hosts[at] = None;
     }
 
@@ -231,7 +237,7 @@ impl Bed {
     }
 }
 
-fn status_of(answer: Result<Response, HostError>) -> Status {
+pub(super) fn status_of(answer: Result<Response, HostError>) -> Status {
     match answer {
         Ok(response) => response.cqe.status().code(),
         Err(HostError::Status { status, .. }) => status.code(),

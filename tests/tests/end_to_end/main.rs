@@ -16,6 +16,7 @@ mod fencing;
 mod identify;
 mod isolation;
 mod lifecycle;
+mod limits;
 mod log_pages;
 mod metrics;
 mod one_path;

@@ -6,6 +6,7 @@ mod changes;
 mod convert;
 mod crowd;
 mod drain;
+mod limits;
 mod log;
 mod missing;
 mod pools;

@@ -192,6 +192,18 @@ fn mistakes_have_their_codes(target: &Steered) {
         ),
         ("bdev_malloc_create", json!({"block_size": 512}), -32602),
         ("bdev_get_bdevs", json!({"name": "none"}), -19),
+        (
+            "bdev_set_qos_limit",
+            json!({"rw_ios_per_sec": 1000}),
+            -32603,
+        ),
+        ("bdev_set_qos_limit", json!({"name": "none"}), -19),
+        ("bdev_set_qos_limit", json!({"name": "Malloc0"}), -22),
+        (
+            "bdev_set_qos_limit",
+            json!({"name": "Malloc0", "r_mbytes_per_sec": -1}),
+            -32603,
+        ),
         ("bdev_malloc_delete", json!({"name": "none"}), -19),
         (
             "bdev_aio_create",

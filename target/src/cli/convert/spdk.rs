@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 
-use cairn_config::{Draft, EditError, NewListener, NewNamespace, NewSubsystem};
+use cairn_config::{Draft, EditError, NewLimits, NewListener, NewNamespace, NewSubsystem};
 use serde_json::Value;
 
 use super::{Converted, Notes, array, identity, number, text};
@@ -54,6 +54,7 @@ impl Import {
         match method {
             "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create"
             | "bdev_rbd_create" => self.disk(method, params),
+            "bdev_set_qos_limit" => self.limits(params),
             "nvmf_create_subsystem" => self.subsystem(params),
             "nvmf_subsystem_add_host" => self.host(params),
             "nvmf_subsystem_add_ns" => self.namespace(params),
@@ -133,6 +134,35 @@ impl Import {
             ..NewNamespace::default()
         };
         self.disks.insert(name, disk);
+    }
+
+    fn limits(&mut self, params: &Value) {
+        let name = text(&params["name"]).unwrap_or_default();
+        let known = [
+            "name",
+            "rw_ios_per_sec",
+            "rw_mbytes_per_sec",
+            "r_mbytes_per_sec",
+            "w_mbytes_per_sec",
+        ];
+        self.notes
+            .unknown(&format!("limits of {name}"), params, &known);
+        let rate = |key: &str| params[key].as_u64().filter(|rate| *rate != 0);
+        let bytes = |key: &str| rate(key).map(|mbytes| format!("{mbytes}MiB"));
+        match self.disks.get_mut(&name) {
+            Some(disk) => {
+                disk.limits = NewLimits {
+                    iops: rate("rw_ios_per_sec"),
+                    read: bytes("r_mbytes_per_sec"),
+                    write: bytes("w_mbytes_per_sec"),
+                    total: bytes("rw_mbytes_per_sec"),
+                    burst_ms: None,
+                };
+            }
+            None => self.notes.add(format!(
+                "limits of {name} are left out: its disk has no counterpart"
+            )),
+        }
     }
 
     fn subsystem(&mut self, params: &Value) {

@@ -203,6 +203,45 @@ pub(crate) enum GroupAction {
 }
 
 #[derive(Debug, Subcommand)]
+pub(crate) enum LimitAction {
+    /// Lists them
+    List(At),
+    /// Sets those that are given; the others stay
+    Set {
+        /// The subsystem
+        nqn: String,
+        /// The namespace, which all hosts together may take so much of
+        nsid: u32,
+        /// I/O commands a second; 0: no limit
+        #[arg(long, value_name = "NUMBER")]
+        iops: Option<u64>,
+        /// Bytes read in a second, such as 100MiB; 0: no limit
+        #[arg(long, value_name = "SIZE")]
+        read: Option<String>,
+        /// Bytes written in a second; 0: no limit
+        #[arg(long, value_name = "SIZE")]
+        write: Option<String>,
+        /// Bytes read and written in a second; 0: no limit
+        #[arg(long, value_name = "SIZE")]
+        total: Option<String>,
+        /// Milliseconds whose allowance can be saved up; 0: the default
+        #[arg(long, value_name = "MS")]
+        burst_ms: Option<u64>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Removes all limits of a namespace
+    Remove {
+        /// The subsystem
+        nqn: String,
+        /// The namespace
+        nsid: u32,
+        #[command(flatten)]
+        at: At,
+    },
+}
+
+#[derive(Debug, Subcommand)]
 pub(crate) enum ConnectionsAction {
     /// Lists them
     List(At),

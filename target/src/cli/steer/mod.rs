@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::{print_line, tables};
 use actions::{
-    ConfigAction, ConnectionsAction, GroupAction, HostAction, ListenerAction, NamespaceAction,
-    SubsystemAction,
+    ConfigAction, ConnectionsAction, GroupAction, HostAction, LimitAction, ListenerAction,
+    NamespaceAction, SubsystemAction,
 };
 
 /// For a disk that is slow to open, and a control plane with much to do.
@@ -45,6 +45,11 @@ pub(super) enum Steer {
     Host {
         #[command(subcommand)]
         action: HostAction,
+    },
+    /// Shows, sets and removes limits on what hosts take of a running target's namespaces
+    Limit {
+        #[command(subcommand)]
+        action: LimitAction,
     },
     /// Lists the hosts that are connected to a running target, and disconnects them
     Connections {
@@ -147,6 +152,15 @@ const HOST_GROUPS: Look = Look::Rows(&[
     ("NAME", "name"),
     ("NAMED BY LISTS", "lists"),
     ("HOSTS", "hosts"),
+]);
+const LIMITS: Look = Look::Rows(&[
+    ("NQN", "nqn"),
+    ("NSID", "nsid"),
+    ("IOPS", "iops"),
+    ("READ", "read"),
+    ("WRITE", "write"),
+    ("TOTAL", "total"),
+    ("BURST MS", "burst_ms"),
 ]);
 const LISTENERS: Look = Look::Rows(&[
     ("ADDRESS", "address"),
@@ -262,6 +276,7 @@ fn asked(steer: &Steer) -> Asked<'_> {
         Steer::Namespace { action } => of_namespace(action),
         Steer::Listener { action } => of_listener(action),
         Steer::Host { action } => of_host(action),
+        Steer::Limit { action } => of_limit(action),
         Steer::Connections { action } => match action {
             ConnectionsAction::List(at) => Asked::list(at, "cairn_connection_list", CONNECTIONS),
             ConnectionsAction::Remove { nqn, cntlid, at } => {
@@ -428,6 +443,32 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
             let hosts = (!hosts.is_empty()).then_some(hosts);
             let params = json!({"name": name, "hosts": hosts});
             Asked::deed(at, "cairn_host_group_remove", params)
+        }
+    }
+}
+
+fn of_limit(action: &LimitAction) -> Asked<'_> {
+    match action {
+        LimitAction::List(at) => Asked::list(at, "cairn_limit_list", LIMITS),
+        LimitAction::Set {
+            nqn,
+            nsid,
+            iops,
+            read,
+            write,
+            total,
+            burst_ms,
+            at,
+        } => {
+            let params = json!({
+                "nqn": nqn, "nsid": nsid, "iops": iops, "read": read, "write": write,
+                "total": total, "burst_ms": burst_ms,
+            });
+            Asked::deed(at, "cairn_limit_set", params)
+        }
+        LimitAction::Remove { nqn, nsid, at } => {
+            let params = json!({"nqn": nqn, "nsid": nsid});
+            Asked::deed(at, "cairn_limit_remove", params)
         }
     }
 }

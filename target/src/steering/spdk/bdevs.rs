@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use cairn_config::NewLimits;
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -11,6 +12,7 @@ use super::super::changes::{Disk, Stage};
 use super::super::parameters::read;
 use super::super::source::export_of;
 use super::parameters::{FileBdev, SizedBdev};
+use super::qos;
 use crate::server::Picture;
 
 /// Disks that were made and need not be exported.
@@ -49,6 +51,7 @@ pub(super) fn create(method: &str, params: Map<String, Value>) -> Result<New, Er
                 blocks: 0,
                 block_bytes: file.block_size.unwrap_or(512),
                 read_only: file.readonly,
+                limits: NewLimits::default(),
             },
         });
     }
@@ -71,6 +74,7 @@ pub(super) fn create(method: &str, params: Map<String, Value>) -> Result<New, Er
             blocks: sized.num_blocks,
             block_bytes: sized.block_size,
             read_only: false,
+            limits: NewLimits::default(),
         },
     })
 }
@@ -135,6 +139,7 @@ pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Valu
             disk.blocks,
             false,
             &disk.uuid,
+            &qos::of_disk(&disk.limits),
         );
         all.insert(name.clone(), bdev);
     }
@@ -149,6 +154,7 @@ pub(super) fn all(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Vec<Valu
             view.nsze,
             true,
             &Some(uuid),
+            &qos::of_namespace(&export.config.limits),
         );
         all.insert(name, bdev);
     }
@@ -162,6 +168,7 @@ fn bdev(
     blocks: u64,
     claimed: bool,
     uuid: &Option<String>,
+    limits: &Value,
 ) -> Value {
     json!({
         "name": name,
@@ -170,6 +177,7 @@ fn bdev(
         "block_size": block_bytes,
         "num_blocks": blocks,
         "uuid": uuid,
+        "assigned_rate_limits": limits,
         "claimed": claimed,
         "zoned": false,
         "supported_io_types": {

@@ -5,6 +5,7 @@ mod bdevs;
 mod iostat;
 mod parameters;
 mod process;
+mod qos;
 mod referrals;
 mod saved;
 mod views;
@@ -34,6 +35,7 @@ pub(super) const NAMES: &[&str] = &[
     "bdev_malloc_delete",
     "bdev_null_create",
     "bdev_null_delete",
+    "bdev_set_qos_limit",
     "bdev_uring_create",
     "bdev_uring_delete",
     "framework_get_config",
@@ -291,6 +293,7 @@ impl Methods {
                 shared: false,
                 ana_group: namespace.anagrpid,
                 hosts: namespace.no_auto_visible.then(Vec::new),
+                limits: disk.limits.clone(),
             };
             let nsid = stage.draft.add_namespace(&nqn, &new);
             nsid.map(Value::from).map_err(|error| match error {
@@ -387,6 +390,11 @@ impl Methods {
             "bdev_get_iostat" => {
                 let picture = self.picture().await?;
                 iostat::answer(&picture, &self.facts().disks, read(params)?)
+            }
+            "bdev_set_qos_limit" => {
+                let set = qos::Set::read(params)?;
+                self.change(Kind::Alone, move |stage: &mut Stage| set.apply(stage))
+                    .await
             }
             "bdev_malloc_create" | "bdev_null_create" | "bdev_aio_create" | "bdev_uring_create" => {
                 let new = bdevs::create(method, params)?;

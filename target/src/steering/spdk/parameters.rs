@@ -132,6 +132,16 @@ pub(super) struct BdevOf {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct QosLimit {
+    pub(super) name: String,
+    pub(super) rw_ios_per_sec: Option<u64>,
+    pub(super) rw_mbytes_per_sec: Option<u64>,
+    pub(super) r_mbytes_per_sec: Option<u64>,
+    pub(super) w_mbytes_per_sec: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct SizedBdev {
     pub(super) name: Option<String>,
     pub(super) block_size: u32,

@@ -8,7 +8,7 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
 use super::super::changes::Disk;
-use super::{referrals, views};
+use super::{qos, referrals, views};
 use crate::namespace::Entry;
 use crate::server::Picture;
 
@@ -40,20 +40,28 @@ fn request(method: &str, params: Value) -> Value {
 
 /// Those of namespaces, then those that are none.
 fn bdevs(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Value {
-    let mut all: BTreeMap<String, Value> = picture
+    let mut all: BTreeMap<String, (Value, Option<Value>)> = picture
         .exports()
         .map(|export| {
-            (
-                views::bdev_name(export.config),
-                of_export(export.config, &export.entry),
-            )
+            let name = views::bdev_name(export.config);
+            let limits = limits(&name, qos::of_namespace(&export.config.limits));
+            (name, (of_export(export.config, &export.entry), limits))
         })
         .collect();
     for (name, disk) in disks {
-        all.entry(name.clone())
-            .or_insert_with(|| of_disk(name, disk));
+        let of_disk = || {
+            (
+                of_disk(name, disk),
+                limits(name, qos::of_disk(&disk.limits)),
+            )
+        };
+        all.entry(name.clone()).or_insert_with(of_disk);
     }
-    all.into_values().collect()
+    let (disks, limits): (Vec<Value>, Vec<Option<Value>>) = all.into_values().unzip();
+    disks
+        .into_iter()
+        .chain(limits.into_iter().flatten())
+        .collect()
 }
 
 fn of_export(
@@ -86,6 +94,14 @@ fn of_export(
             }),
         ),
     }
+}
+
+/// The request that sets limits, if there are any.
+fn limits(name: &str, mut limits: Value) -> Option<Value> {
+    let mut all = limits.as_object()?.values();
+    let any = all.any(|limit| limit.as_u64() != Some(0));
+    limits["name"] = json!(name);
+    any.then(|| request("bdev_set_qos_limit", limits))
 }
 
 fn of_disk(name: &str, disk: &Disk) -> Value {

@@ -1,0 +1,46 @@
+//! The `limits` tables.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use super::Check;
+use crate::config::Limits;
+use crate::file::LimitsTable;
+use crate::place::Place;
+
+/// A host gives a command of 1 MiB up that waits for half a minute, as Linux does.
+const BANDWIDTH: RangeInclusive<u64> = 64 << 10..=1 << 40;
+const IOPS_MAX: i64 = 1_000_000_000;
+const BURST_MAX_MS: i64 = 60_000;
+
+pub(super) fn check(check: &mut Check<'_>, place: &Place, table: Option<&LimitsTable>) -> Limits {
+    let Some(table) = table else {
+        return Limits::default();
+    };
+    let iops = check.number(&place.key("iops"), table.iops, 1..=IOPS_MAX);
+    let mut bandwidth =
+        |key: &str, text: &Option<String>| check.size(&place.key(key), text.as_deref(), BANDWIDTH);
+    let limits = Limits {
+        iops: iops.map(|iops| iops as u64),
+        read: bandwidth("read", &table.read),
+        write: bandwidth("write", &table.write),
+        total: bandwidth("total", &table.total),
+        burst: None,
+    };
+    let at = place.key("burst_ms");
+    let burst = check.number(&at, table.burst_ms, 1..=BURST_MAX_MS);
+    let texts = [&table.read, &table.write, &table.total];
+    let dropped = ["iops", "read", "write", "total"]
+        .iter()
+        .any(|key| check.dropped.contains(&place.key(key)));
+    let none = table.iops.is_none() && texts.iter().all(|text| text.is_none()) && !dropped;
+    if none && table.burst_ms.is_some() {
+        check
+            .wrong(&at, "\"burst_ms\" has no effect without a limit")
+            .help("set iops, read, write or total, or remove it");
+    }
+    Limits {
+        burst: burst.map(|ms| Duration::from_millis(ms as u64)),
+        ..limits
+    }
+}

@@ -1,0 +1,112 @@
+//! Limits.
+
+use toml_edit::{InlineTable, Item, Table, TableLike, value};
+
+use super::{Draft, EditError, has_nsid, tables};
+
+/// What limits are of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LimitsOf {
+    /// All hosts together at this namespace.
+    Namespace(u32),
+}
+
+/// Limits to set. What is not given stays; 0 lifts a limit.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NewLimits {
+    /// I/O commands a second.
+    pub iops: Option<u64>,
+    /// Bytes read in a second, as a size.
+    pub read: Option<String>,
+    /// Bytes written in a second, as a size.
+    pub write: Option<String>,
+    /// Bytes read and written in a second, as a size.
+    pub total: Option<String>,
+    /// Milliseconds that can be saved up; 0 is the default.
+    pub burst_ms: Option<u64>,
+}
+
+const KEY: &str = "limits";
+
+impl Draft {
+    /// Sets limits.
+    ///
+    /// # Errors
+    /// What they are of is not in the file.
+    pub fn set_limits(
+        &mut self,
+        nqn: &str,
+        of: &LimitsOf,
+        new: &NewLimits,
+    ) -> Result<(), EditError> {
+        new.write_to(self.limited(nqn, of)?);
+        Ok(())
+    }
+
+    /// Removes limits.
+    ///
+    /// # Errors
+    /// There are none, or what they are of is not in the file.
+    pub fn remove_limits(&mut self, nqn: &str, of: &LimitsOf) -> Result<(), EditError> {
+        let removed = self.limited(nqn, of)?.remove(KEY);
+        removed.map(|_| ()).ok_or_else(|| {
+            let LimitsOf::Namespace(nsid) = of;
+            EditError::Missing(format!("namespace {nsid} of {nqn} has no limits"))
+        })
+    }
+
+    /// The table that has the limits.
+    fn limited(&mut self, nqn: &str, of: &LimitsOf) -> Result<&mut Table, EditError> {
+        let LimitsOf::Namespace(nsid) = of;
+        let mut namespaces = tables(self.subsystem(nqn)?, "namespace");
+        namespaces
+            .find(|table| has_nsid(table, *nsid))
+            .ok_or_else(|| EditError::Missing(format!("the file has no namespace {nsid} of {nqn}")))
+    }
+}
+
+impl NewLimits {
+    /// Writes them into the table of what they are of.
+    pub(super) fn write_to(&self, owner: &mut Table) {
+        let item = owner
+            .entry(KEY)
+            .or_insert_with(|| value(InlineTable::new()));
+        // The check of the whole says what is wrong.
+        let Some(table) = item.as_table_like_mut() else {
+            return;
+        };
+        set(table, "iops", self.iops.map(number));
+        set(table, "read", self.read.as_deref().map(size));
+        set(table, "write", self.write.as_deref().map(size));
+        set(table, "total", self.total.as_deref().map(size));
+        set(table, "burst_ms", self.burst_ms.map(number));
+        let rates = ["iops", "read", "write", "total"];
+        let none = rates.iter().all(|key| !table.contains_key(key));
+        // A burst without a rate is refused by the check of the whole, if it was asked for.
+        if none && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
+            owner.remove(KEY);
+        }
+    }
+}
+
+/// `Some(None)` removes it.
+fn set(table: &mut dyn TableLike, key: &str, new: Option<Option<Item>>) {
+    match new {
+        None => {}
+        Some(None) => {
+            table.remove(key);
+        }
+        Some(Some(item)) => {
+            table.insert(key, item);
+        }
+    }
+}
+
+fn number(number: u64) -> Option<Item> {
+    // What is larger than TOML's numbers is refused by the check of the whole, too.
+    (number != 0).then(|| value(i64::try_from(number).unwrap_or(i64::MAX)))
+}
+
+fn size(text: &str) -> Option<Item> {
+    (crate::parse_size(text) != Ok(0)).then(|| value(text))
+}

@@ -1,0 +1,417 @@
+//! How much hosts may take: buckets that reactors share.
+//!
+//! A bucket sells the time of its rate: who does what the rate allows in a millisecond pays a
+//! millisecond. What is sold is one number, up to which time. It never is later than now by more
+//! than what waits, and never earlier than the burst: so in any stretch of time, no more is done
+//! than the rate allows in it and in the burst.
+//!
+//! Reactors buy in slices, and pay single commands out of what they have. A slice whose time is
+//! still to come counts once it has come: that is how commands wait. What a reactor has and does
+//! not need stays below one slice.
+
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use cairn_config::{BURST_DEFAULT, Limits};
+
+/// What a reactor buys at a time, at least.
+pub(crate) const SLICE_NS: u64 = 2_000_000;
+
+/// Parts of a nanosecond that commands pay with: small ones at high rates cost a few nanoseconds.
+const PARTS: u64 = 64;
+
+/// Which rates there are.
+const RATES: usize = 4;
+
+/// A rate that many threads pay.
+#[derive(Debug, Default)]
+struct Bucket {
+    /// 0: no limit.
+    per_second: AtomicU64,
+    /// Up to when its time is sold.
+    sold_ns: AtomicU64,
+}
+
+impl Bucket {
+    /// Buys `wanted_ns` if so much is there now, and a slice otherwise: (how much it is, from
+    /// when on it counts).
+    fn buy(&self, wanted_ns: u64, burst_ns: u64, now_ns: u64) -> (u64, u64) {
+        let mut sold = self.sold_ns.load(Ordering::Relaxed);
+        loop {
+            let from = sold.max(now_ns.saturating_sub(burst_ns));
+            let there = now_ns.saturating_sub(from);
+            let bought = wanted_ns.min(there).max(SLICE_NS);
+            let until = from.saturating_add(bought);
+            let swapped = self.sold_ns.compare_exchange_weak(
+                sold,
+                until,
+                Ordering::Relaxed,
+                Ordering::Relaxed,
+            );
+            match swapped {
+                Ok(_) => return (bought, until),
+                Err(other) => sold = other,
+            }
+        }
+    }
+}
+
+/// Limits that reactors share.
+#[derive(Debug, Default)]
+pub(crate) struct Limiter {
+    /// Whether there are any: the one thing that I/O without limits looks at.
+    limited: AtomicBool,
+    /// Grows with each change.
+    changes: AtomicU32,
+    burst_ns: AtomicU64,
+    /// By [`Bill::shares`].
+    buckets: [Bucket; RATES],
+}
+
+impl Limiter {
+    /// These.
+    pub(crate) fn new(limits: &Limits) -> Self {
+        let limiter = Self::default();
+        limiter.set(limits);
+        limiter
+    }
+
+    /// These, from the next command on.
+    pub(crate) fn set(&self, limits: &Limits) {
+        let rates = [limits.iops, limits.read, limits.write, limits.total];
+        for (bucket, rate) in self.buckets.iter().zip(rates) {
+            bucket
+                .per_second
+                .store(rate.unwrap_or(0), Ordering::Relaxed);
+        }
+        let burst = limits.burst.unwrap_or(BURST_DEFAULT).as_nanos() as u64;
+        self.burst_ns.store(burst, Ordering::Relaxed);
+        self.changes.fetch_add(1, Ordering::Relaxed);
+        let limited = rates.iter().any(Option::is_some);
+        self.limited.store(limited, Ordering::Release);
+    }
+
+    /// Whether there is a limit.
+    #[inline(always)]
+    pub(crate) fn is_limited(&self) -> bool {
+        self.limited.load(Ordering::Relaxed)
+    }
+}
+
+/// What a command takes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Bill {
+    /// (commands, bytes read, bytes written, bytes), as the buckets are.
+    shares: [u64; RATES],
+}
+
+impl Bill {
+    /// Of one command.
+    pub(crate) fn new(bytes_read: u64, bytes_written: u64) -> Self {
+        let bytes = bytes_read + bytes_written;
+        Self {
+            shares: [1, bytes_read, bytes_written, bytes],
+        }
+    }
+}
+
+/// What a bucket of this rate takes for so many commands or bytes, in [`PARTS`]. Rounded up: no
+/// rate is exceeded by rounding.
+fn price(share: u64, per_second: u64) -> u64 {
+    match per_second {
+        0 => 0,
+        // 256 MiB, the most that a command can be about, times these parts fit 64 bits.
+        rate => share.saturating_mul(1_000_000_000 * PARTS).div_ceil(rate),
+    }
+}
+
+/// What one reactor has bought of a limiter.
+#[derive(Debug, Default)]
+pub(crate) struct Purse {
+    /// As the limiter says, when this was bought.
+    changes: u32,
+    /// In [`PARTS`].
+    left: [u64; RATES],
+    /// From when on it counts.
+    from_ns: [u64; RATES],
+    /// By bucket: a command waits for it, and comes first.
+    awaited: [bool; RATES],
+}
+
+impl Purse {
+    /// Has what a command costs. `Err`: when to look again.
+    pub(crate) fn provide(
+        &mut self,
+        limiter: &Limiter,
+        bill: &Bill,
+        now_ns: u64,
+    ) -> Result<(), u64> {
+        let changes = limiter.changes.load(Ordering::Relaxed);
+        if self.changes != changes {
+            self.changes = changes;
+            self.clip();
+        }
+        let burst_ns = limiter.burst_ns.load(Ordering::Relaxed);
+        let mut at = 0;
+        for (index, bucket) in limiter.buckets.iter().enumerate() {
+            let price = price(
+                bill.shares[index],
+                bucket.per_second.load(Ordering::Relaxed),
+            );
+            while self.from_ns[index] <= now_ns && self.left[index] < price {
+                let lacks_ns = (price - self.left[index]).div_ceil(PARTS);
+                let (bought_ns, from_ns) = bucket.buy(lacks_ns, burst_ns, now_ns);
+                self.left[index] += bought_ns * PARTS;
+                self.from_ns[index] = from_ns;
+            }
+            if price > 0 && self.from_ns[index] > now_ns {
+                self.awaited[index] = true;
+                at = at.max(self.from_ns[index]);
+            }
+        }
+        if at > 0 { Err(at) } else { Ok(()) }
+    }
+
+    /// Takes what a command costs, which [`Self::provide`] has provided: the most of it, in
+    /// nanoseconds.
+    pub(crate) fn pay(&mut self, limiter: &Limiter, bill: &Bill) -> u64 {
+        let mut most = 0;
+        for (index, bucket) in limiter.buckets.iter().enumerate() {
+            let price = price(
+                bill.shares[index],
+                bucket.per_second.load(Ordering::Relaxed),
+            );
+            // The rate may have become another since.
+            self.left[index] = self.left[index].saturating_sub(price);
+            most = most.max(price);
+        }
+        most / PARTS
+    }
+
+    /// Whether another command waits for what this one needs.
+    pub(crate) fn is_awaited(&self, limiter: &Limiter, bill: &Bill) -> bool {
+        let mut all = limiter.buckets.iter().zip(bill.shares).zip(self.awaited);
+        all.any(|((bucket, share), awaited)| {
+            awaited && share > 0 && bucket.per_second.load(Ordering::Relaxed) > 0
+        })
+    }
+
+    /// No command waits for any of it.
+    pub(crate) fn forget_awaited(&mut self) {
+        self.awaited = [false; RATES];
+    }
+
+    /// What was saved for a command that is not to be done, or at another rate, is not for the next.
+    pub(crate) fn clip(&mut self) {
+        for left in &mut self.left {
+            *left = (*left).min(SLICE_NS * PARTS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    fn limits(iops: Option<u64>, total: Option<u64>, burst: Duration) -> Limits {
+        Limits {
+            iops,
+            total,
+            burst: Some(burst),
+            ..Limits::default()
+        }
+    }
+
+    /// A reactor with commands of these sizes, as many as it can do: what it did, and when.
+    struct Hungry {
+        purse: Purse,
+        next: usize,
+        at_ns: u64,
+        done: Vec<(u64, u64)>,
+    }
+
+    /// Runs reactors from one time to another. They wake by their timer, and late by up to
+    /// `late_ns`.
+    fn run(limiter: &Limiter, reactors: &mut [Hungry], sizes: &[u64], until_ns: u64, late_ns: u64) {
+        loop {
+            let next = reactors.iter_mut().min_by_key(|one| one.at_ns).unwrap();
+            let now = next.at_ns;
+            if now >= until_ns {
+                return;
+            }
+            let bytes = sizes[next.next % sizes.len()];
+            let bill = Bill::new(bytes, 0);
+            match next.purse.provide(limiter, &bill, now) {
+                Ok(()) => {
+                    next.purse.pay(limiter, &bill);
+                    next.done.push((now, bytes));
+                    next.next += 1;
+                }
+                Err(at) => {
+                    assert!(at > now, "to look again at once is to look for ever");
+                    next.at_ns = at + (next.next as u64 * 7919) % (late_ns + 1);
+                }
+            }
+        }
+    }
+
+    fn hungry(count: usize, at_ns: u64) -> Vec<Hungry> {
+        let one = |number: usize| Hungry {
+            purse: Purse::default(),
+            next: number,
+            at_ns,
+            done: Vec::new(),
+        };
+        (0..count).map(one).collect()
+    }
+
+    /// The most that is done in any stretch of so many nanoseconds, by `of` each.
+    fn most_in(reactors: &[Hungry], stretch_ns: u64, of: impl Fn(u64) -> u64) -> u64 {
+        let mut all: Vec<(u64, u64)> = reactors.iter().flat_map(|one| one.done.clone()).collect();
+        all.sort_unstable();
+        let (mut first, mut sum, mut most) = (0, 0, 0);
+        for (at, bytes) in all.iter().copied() {
+            sum += of(bytes);
+            while at - all[first].0 >= stretch_ns {
+                sum -= of(all[first].1);
+                first += 1;
+            }
+            most = most.max(sum);
+        }
+        most
+    }
+
+    fn sum(reactors: &[Hungry], of: impl Fn(u64) -> u64) -> u64 {
+        let done = reactors.iter().flat_map(|one| &one.done);
+        done.map(|(_, bytes)| of(*bytes)).sum()
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(48))]
+
+        #[test]
+        fn no_more_than_the_rate_and_no_less(
+            rate in (64 << 10..1u64 << 30),
+            burst_ms in 4..200u64,
+            count in 1..5usize,
+            sizes in proptest::collection::vec(512..256u64 << 10, 1..8),
+            idle_s in 0..20u64,
+        ) {
+            let burst = Duration::from_millis(burst_ms);
+            let limiter = Limiter::new(&limits(None, Some(rate), burst));
+            // Enough commands to count, and not too many.
+            let mean = sizes.iter().sum::<u64>() / sizes.len() as u64;
+            let stretch = (mean * 4000 * SECOND / rate).clamp(SECOND / 4, 4000 * SECOND);
+            let begin = idle_s * SECOND + 7;
+            let mut reactors = hungry(count, begin);
+            run(&limiter, &mut reactors, &sizes, begin + stretch, burst_ms * 500_000);
+            let allowed = |ns: u64| (u128::from(rate) * u128::from(ns) / u128::from(SECOND)) as u64;
+            let largest = *sizes.iter().max().unwrap();
+            // What each may have beside: a slice, and what it saved for its next command.
+            let beside = count as u64 * (allowed(SLICE_NS) + largest + 1);
+            let burst_bytes = allowed(burst.as_nanos() as u64);
+            for part in [stretch, stretch / 7, stretch / 100] {
+                let most = most_in(&reactors, part, |bytes| bytes);
+                prop_assert!(most <= allowed(part) + burst_bytes + beside, "{most} in {part} ns");
+            }
+            let all = sum(&reactors, |bytes| bytes);
+            let least = allowed(stretch) * 95 / 100;
+            prop_assert!(all + beside >= least, "{all} of {}", allowed(stretch));
+        }
+    }
+
+    #[test]
+    fn a_second_is_exact_to_five_in_a_hundred() {
+        for (iops, reactors) in [(100, 1), (10_000, 1), (10_000, 4), (1_000_000, 2)] {
+            let limiter = Limiter::new(&limits(Some(iops), None, BURST_DEFAULT));
+            let mut reactors = hungry(reactors, 50 * SECOND);
+            run(&limiter, &mut reactors, &[4096], 51 * SECOND, SLICE_NS / 2);
+            let done = sum(&reactors, |_| 1);
+            assert!(
+                done * 100 >= iops * 95 && done * 100 <= iops * 105,
+                "{done} of {iops}"
+            );
+        }
+    }
+
+    #[test]
+    fn reactors_share_a_limit_evenly_whatever_they_do() {
+        let limiter = Limiter::new(&limits(None, Some(16 << 20), BURST_DEFAULT));
+        let mut reactors = hungry(2, SECOND);
+        // One has small commands, the other large ones.
+        let mut at = SECOND;
+        while at < 11 * SECOND {
+            at += SLICE_NS;
+            let (small, large) = reactors.split_at_mut(1);
+            run(&limiter, small, &[4096], at, 0);
+            run(&limiter, large, &[1 << 20], at, 0);
+        }
+        let [small, large] = [0, 1].map(|one| sum(&reactors[one..=one], |bytes| bytes));
+        let all = small + large;
+        assert!(
+            small * 10 >= all * 4 && large * 10 >= all * 4,
+            "{small} {large}"
+        );
+    }
+
+    #[test]
+    fn a_large_command_at_a_low_rate_is_done_in_its_time() {
+        let limiter = Limiter::new(&limits(None, Some(64 << 10), Duration::from_millis(1)));
+        let mut reactors = hungry(1, SECOND);
+        run(&limiter, &mut reactors, &[1 << 20], 40 * SECOND, 0);
+        assert_eq!(reactors[0].done.len(), 2, "16 seconds each");
+    }
+
+    #[test]
+    fn what_was_saved_for_a_command_that_is_gone_is_no_burst() {
+        let limiter = Limiter::new(&limits(None, Some(1 << 20), BURST_DEFAULT));
+        let (mut purse, mut now) = (Purse::default(), SECOND);
+        let bill = Bill::new(0, 8 << 20);
+        while now < 8 * SECOND {
+            now = purse.provide(&limiter, &bill, now).unwrap_err();
+        }
+        purse.clip();
+        let small = Bill::new(4096, 0);
+        let mut done = 0;
+        while purse.provide(&limiter, &small, now).is_ok() {
+            purse.pay(&limiter, &small);
+            done += 1;
+        }
+        assert!(done <= 8, "{done} commands of 4 ms each at once");
+    }
+
+    #[test]
+    fn a_change_takes_effect_at_once() {
+        let limiter = Limiter::new(&limits(Some(1), None, BURST_DEFAULT));
+        let (mut purse, bill) = (Purse::default(), Bill::new(512, 0));
+        let mut now = SECOND;
+        while now < SECOND * 3 / 2 {
+            now = purse.provide(&limiter, &bill, now).unwrap_err();
+        }
+        limiter.set(&limits(Some(1_000_000), None, BURST_DEFAULT));
+        let mut done = 0;
+        while purse.provide(&limiter, &bill, now).is_ok() {
+            purse.pay(&limiter, &bill);
+            done += 1;
+        }
+        assert!(
+            (1..=2 * SLICE_NS / 1000).contains(&done),
+            "half a second was not saved: {done}"
+        );
+        limiter.set(&Limits::default());
+        assert!(!limiter.is_limited());
+        assert_eq!(purse.provide(&limiter, &bill, now), Ok(()));
+    }
+
+    #[test]
+    fn prices_fit_and_are_rounded_up() {
+        assert_eq!(price(256 << 20, 1), (256 << 20) * SECOND * PARTS);
+        assert_eq!(price(1, 3 * SECOND * PARTS), 1);
+        assert_eq!(price(1, 0), 0);
+    }
+}

@@ -1,0 +1,174 @@
+//! Commands that wait until limits allow them: a line for each host and disk. The line that has
+//! taken least goes first, so that hosts share a limit evenly, whatever the size of their
+//! commands. [`super::throttle`] serves them.
+
+use crate::ids::ShareId;
+use crate::limits::SLICE_NS;
+use crate::request::{List, Request, RequestId, RequestTable, Stage};
+
+/// When so large a part of all requests waits, capsules wait without one.
+const CROWD: usize = 16;
+
+/// What a line that was empty may be behind the others: so much it may take before them.
+const LAG_MAX_NS: u64 = 16 * SLICE_NS;
+
+/// The commands of one host for one disk.
+#[derive(Debug)]
+pub(super) struct Line {
+    share: Option<ShareId>,
+    disk: u32,
+    waiting: List,
+    count: usize,
+    /// What it has taken, by the time that its limits need for that.
+    taken_ns: u64,
+}
+
+impl Line {
+    /// Who is next.
+    pub(super) fn front(&self) -> Option<RequestId> {
+        self.waiting.front()
+    }
+
+    /// What it has taken when its turn is over that begins now.
+    pub(super) fn end_of_turn(&self) -> u64 {
+        self.taken_ns + SLICE_NS
+    }
+
+    /// What it has taken.
+    pub(super) fn taken_ns(&self) -> u64 {
+        self.taken_ns
+    }
+}
+
+/// All that wait.
+#[derive(Debug)]
+pub(super) struct Limited {
+    lines: Vec<Line>,
+    /// When to look at them.
+    pub(super) next_ns: u64,
+    count: usize,
+    /// With so many there is a crowd.
+    crowd: usize,
+}
+
+impl Limited {
+    /// None yet, of so many requests.
+    pub(super) fn new(requests: u32) -> Self {
+        Self {
+            lines: Vec::with_capacity(64),
+            next_ns: u64::MAX,
+            count: 0,
+            crowd: (requests as usize / CROWD).max(1),
+        }
+    }
+
+    /// Looks at them at this time, too.
+    pub(super) fn look_at(&mut self, ns: u64) {
+        self.next_ns = self.next_ns.min(ns);
+    }
+
+    /// Whether none waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether so many wait that others may need their requests.
+    #[inline(always)]
+    pub(super) fn is_crowd(&self) -> bool {
+        self.count >= self.crowd
+    }
+
+    /// Whether commands of a host wait for a disk.
+    pub(super) fn has_line(&self, share: Option<ShareId>, disk: u32) -> bool {
+        let mut lines = self.lines.iter();
+        lines.any(|line| line.share == share && line.disk == disk && line.count > 0)
+    }
+
+    /// The least that one of those has taken that wait.
+    fn least(&self) -> Option<u64> {
+        let waiting = self.lines.iter().filter(|line| line.count > 0);
+        waiting.map(Line::taken_ns).min()
+    }
+
+    /// Has a request wait in the line of its host and its disk.
+    pub(super) fn wait(
+        &mut self,
+        requests: &mut RequestTable,
+        id: RequestId,
+        (share, disk): (Option<ShareId>, u32),
+    ) {
+        let of = |line: &Line| line.share == share && line.disk == disk;
+        let known = self.lines.iter().position(of);
+        let is_new = known.is_none_or(|at| self.lines[at].count == 0);
+        let least = is_new.then(|| self.least()).flatten();
+        let at = known.unwrap_or_else(|| {
+            self.lines.push(Line {
+                share,
+                disk,
+                waiting: List::default(),
+                count: 0,
+                taken_ns: least.unwrap_or(0),
+            });
+            self.lines.len() - 1
+        });
+        let line = &mut self.lines[at];
+        if let Some(least) = least {
+            line.taken_ns = line.taken_ns.max(least.saturating_sub(LAG_MAX_NS));
+        }
+        requests.push_back(&mut line.waiting, id, Stage::AwaitingLimit);
+        line.count += 1;
+        self.count += 1;
+    }
+
+    /// The lines, in the order in which they may go on.
+    pub(super) fn sorted(&mut self) -> &[Line] {
+        self.lines.sort_unstable_by_key(Line::taken_ns);
+        &self.lines
+    }
+
+    /// How many lines there are.
+    pub(super) fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// One of them.
+    pub(super) fn line(&self, at: usize) -> &Line {
+        &self.lines[at]
+    }
+
+    /// The next of a line goes on, which takes so much.
+    pub(super) fn pop(&mut self, requests: &mut RequestTable, at: usize, cost_ns: u64) {
+        let line = &mut self.lines[at];
+        requests.pop_front(&mut line.waiting);
+        line.taken_ns = line.taken_ns.saturating_add(cost_ns);
+        line.count -= 1;
+        self.count -= 1;
+    }
+
+    /// Forgets lines in which none waits, unless what they have taken counts still.
+    pub(super) fn tidy(&mut self) {
+        let Some(least) = self.least() else {
+            return self.lines.clear();
+        };
+        let counts = |line: &Line| line.taken_ns.saturating_add(LAG_MAX_NS) > least;
+        self.lines.retain(|line| line.count > 0 || counts(line));
+    }
+
+    /// Takes out requests that wait.
+    pub(super) fn take_out(
+        &mut self,
+        requests: &mut RequestTable,
+        goes: impl Fn(&Request) -> bool,
+        mut each: impl FnMut(RequestId),
+    ) {
+        for line in &mut self.lines {
+            let (own, all) = (&mut line.count, &mut self.count);
+            requests.take_out(&mut line.waiting, &goes, |id| {
+                *own -= 1;
+                *all -= 1;
+                each(id);
+            });
+        }
+        self.tidy();
+    }
+}

@@ -1,0 +1,195 @@
+//! Between the plan and the buffers: a command that limits do not allow yet waits for its time.
+//! It holds its request and no buffer, and the clock of its disk does not run.
+
+use super::buffers;
+use super::io::Io;
+use super::queues::{Queues, Wait};
+use super::time::Now;
+use crate::limits::{Bill, Limiter, Purse};
+use crate::request::{Request, RequestId, Task};
+use cairn_disk::BlockOp;
+use nvme_proto::io::OperationKind;
+
+/// What a command takes of its limits; `None`: it is never throttled.
+fn bill(request: &Request) -> Option<Bill> {
+    let bytes = request.disk_bytes;
+    let Task::Io(kind) = request.task else {
+        return None;
+    };
+    match kind {
+        OperationKind::Flush(_) => None,
+        OperationKind::Read | OperationKind::Compare | OperationKind::Verify => {
+            Some(Bill::new(bytes, 0))
+        }
+        OperationKind::Write => Some(Bill::new(0, bytes)),
+        OperationKind::WriteZeroes => {
+            let op = request.block.as_ref().map(|block| block.op);
+            let frees = matches!(
+                op,
+                Some(BlockOp::WriteZeroes {
+                    deallocate: true,
+                    ..
+                })
+            );
+            Some(Bill::new(0, if frees { 0 } else { bytes }))
+        }
+        OperationKind::DatasetManagement { .. } => Some(Bill::new(0, 0)),
+    }
+}
+
+/// All limits that a command is under, with what this reactor has bought of each.
+fn each_limit(
+    queues: &Queues,
+    io: &mut Io,
+    id: RequestId,
+    mut each: impl FnMut(&Limiter, &mut Purse),
+) {
+    let disk = queues.requests[id].disk;
+    let disk = &mut io.disks[disk.expect("a command with a limit has a disk")];
+    each(&disk.namespace.limiter, &mut disk.purse);
+}
+
+/// Whether a command that came before it waits for what this one needs.
+fn is_awaited(queues: &Queues, io: &mut Io, id: RequestId, bill: &Bill) -> bool {
+    let mut awaited = false;
+    each_limit(queues, io, id, |limiter, purse| {
+        awaited |= purse.is_awaited(limiter, bill);
+    });
+    awaited
+}
+
+/// Pays for a command, and returns what it costs; or `Err`: when to look again.
+fn try_pay(
+    queues: &Queues,
+    io: &mut Io,
+    now: &Now,
+    id: RequestId,
+    bill: &Bill,
+) -> Result<u64, u64> {
+    let mut at = 0;
+    each_limit(queues, io, id, |limiter, purse| {
+        if let Err(then) = purse.provide(limiter, bill, now.ns) {
+            at = at.max(then);
+        }
+    });
+    if at > 0 {
+        return Err(at);
+    }
+    let mut cost_ns = 0;
+    each_limit(queues, io, id, |limiter, purse| {
+        cost_ns = cost_ns.max(purse.pay(limiter, bill));
+    });
+    Ok(cost_ns)
+}
+
+/// A command is planned that has a limit: it goes on, or waits.
+#[cold]
+pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    let Some(bill) = bill(&queues.requests[id]) else {
+        return buffers::acquire(queues, io, now, id);
+    };
+    let share = queues.command(id).share();
+    let disk = queues.requests[id].disk;
+    let line = (share, disk.expect("a command with a limit has a disk"));
+    if io.limited.is_empty() {
+        each_limit(queues, io, id, |_, purse| purse.forget_awaited());
+    }
+    if !io.limited.has_line(line.0, line.1) && !is_awaited(queues, io, id, &bill) {
+        match try_pay(queues, io, now, id, &bill) {
+            Ok(_) => return buffers::acquire(queues, io, now, id),
+            Err(at) => io.limited.look_at(at),
+        }
+    }
+    queues.count_wait(id, Wait::Limit);
+    io.limited.wait(&mut queues.requests, id, line);
+}
+
+/// Goes on with those whose time has come; whether there were any.
+#[inline(always)]
+pub(super) fn serve(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+    now.ns >= io.limited.next_ns && serve_lines(queues, io, now)
+}
+
+#[cold]
+fn serve_lines(queues: &mut Queues, io: &mut Io, now: &Now) -> bool {
+    io.limited.next_ns = u64::MAX;
+    for at in 0..io.limited.len() {
+        if let Some(id) = io.limited.line(at).front() {
+            each_limit(queues, io, id, |_, purse| purse.forget_awaited());
+        }
+    }
+    let mut any = false;
+    loop {
+        let mut went = false;
+        for at in 0..io.limited.sorted().len() {
+            went |= take_turn(queues, io, now, at);
+        }
+        if !went {
+            break;
+        }
+        any = true;
+    }
+    io.limited.tidy();
+    any
+}
+
+/// Goes on with the commands of one line, until its turn is over; whether there was one. If limits
+/// do not allow its next, those after it do not get ahead of it.
+fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
+    let mut any = false;
+    let end = io.limited.line(at).end_of_turn();
+    while io.limited.line(at).taken_ns() < end
+        && let Some(id) = io.limited.line(at).front()
+    {
+        let bill = bill(&queues.requests[id]).expect("what waits for a limit has a bill");
+        if is_awaited(queues, io, id, &bill) {
+            return any;
+        }
+        match try_pay(queues, io, now, id, &bill) {
+            Ok(cost_ns) => {
+                io.limited.pop(&mut queues.requests, at, cost_ns);
+                count_wait(queues, io, now, id);
+                buffers::acquire(queues, io, now, id);
+                any = true;
+            }
+            Err(at) => {
+                io.limited.look_at(at);
+                return any;
+            }
+        }
+    }
+    any
+}
+
+/// A command has waited until now.
+fn count_wait(queues: &Queues, io: &Io, now: &Now, id: RequestId) {
+    let request = &queues.requests[id];
+    let waited_ns = request.times.seen_for_ns(now.ns);
+    if let Some(disk) = request.disk {
+        let counters = &io.disks[disk].counters;
+        counters.limit_waits.add(1);
+        counters.limit_wait_ns.add(waited_ns);
+    }
+    let counters = &queues.association(id).queue.counters;
+    counters.limit_wait_ns.add(waited_ns);
+}
+
+/// Takes out requests that wait, and lets go of what was saved for them.
+pub(super) fn take_out(
+    queues: &mut Queues,
+    io: &mut Io,
+    goes: impl Fn(&Request) -> bool,
+    mut each: impl FnMut(RequestId),
+) {
+    let mut gone = Vec::new();
+    io.limited
+        .take_out(&mut queues.requests, goes, |id| gone.push(id));
+    for id in gone {
+        each_limit(queues, io, id, |_, purse| {
+            purse.clip();
+            purse.forget_awaited();
+        });
+        each(id);
+    }
+    io.limited.next_ns = 0;
+}

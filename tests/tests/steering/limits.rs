@@ -1,0 +1,129 @@
+//! Limits by the control socket: shown, set, in the file, and lifted.
+
+use std::time::Duration;
+
+use cairn_initiator::{Data, Ticket, command};
+use serde_json::{Value, json};
+
+use crate::target::{NQN, Steered};
+
+const ENOENT: i64 = -2;
+
+fn of_first(mut limits: Value) -> Value {
+    limits["nqn"] = json!(NQN);
+    limits["nsid"] = json!(1);
+    limits
+}
+
+#[test]
+fn limits_are_set_shown_kept_and_removed() {
+    let mut target = Steered::start();
+    assert_eq!(target.done("cairn_limit_list", json!({})), json!([]));
+    let set = |target: &Steered, more: Value| target.done("cairn_limit_set", of_first(more));
+    assert_eq!(set(&target, json!({"iops": 500, "read": "10MiB"})), true);
+    set(
+        &target,
+        json!({"read": "0", "total": "2097152", "burst_ms": 50}),
+    );
+    let shown = json!([{
+        "nqn": NQN, "nsid": 1, "iops": 500, "read": null, "write": null, "total": "2MiB",
+        "burst_ms": 50,
+    }]);
+    assert_eq!(target.done("cairn_limit_list", json!({})), shown);
+    target.crash();
+    assert_eq!(target.done("cairn_limit_list", json!({})), shown);
+    for (params, code) in [
+        (of_first(json!({})), -32602),
+        (of_first(json!({"read": "fast"})), -32602),
+        (of_first(json!({"write": "1KiB"})), -32602),
+        (of_first(json!({"burst_ms": 100_000})), -32602),
+        (json!({"nqn": NQN, "nsid": 9, "iops": 1}), ENOENT),
+    ] {
+        assert_eq!(
+            target.refused("cairn_limit_set", params.clone()),
+            code,
+            "{params}"
+        );
+    }
+    assert_eq!(
+        target.done("cairn_limit_list", json!({})),
+        shown,
+        "nothing was changed"
+    );
+    assert_eq!(target.done("cairn_limit_remove", of_first(json!({}))), true);
+    assert_eq!(target.done("cairn_limit_list", json!({})), json!([]));
+    let remove = of_first(json!({}));
+    assert_eq!(target.refused("cairn_limit_remove", remove), ENOENT);
+    let text = target.done("cairn_config_get", json!({}));
+    assert!(!text["text"].as_str().unwrap().contains("limits"), "{text}");
+}
+
+/// The commands of a minute wait until the limit is lifted.
+#[test]
+fn a_limit_counts_for_a_host_that_is_connected() {
+    let target = Steered::start();
+    let mut host = target.connect("one");
+    target.done("cairn_limit_set", of_first(json!({"iops": 1})));
+    let buffer = host.buffer(512).unwrap();
+    let data = Data::start_of(&buffer, 512);
+    let mut submit = || host.submit(1, command::read(1, 0, 1), data).unwrap();
+    let tickets: Vec<Ticket> = (0..60).map(|_| submit()).collect();
+    // A host that is served by turns sees no more than a few.
+    let end = std::time::Instant::now() + Duration::from_millis(200);
+    while std::time::Instant::now() < end {
+        host.poll();
+    }
+    target.done("cairn_limit_set", of_first(json!({"iops": 0})));
+    for ticket in tickets {
+        host.wait(ticket).unwrap();
+    }
+    host.shutdown().unwrap();
+}
+
+/// By SPDK's names: a disk has limits before it is a namespace, and keeps them as one.
+#[test]
+fn limits_by_spdks_names_are_the_namespace_s() {
+    let target = Steered::start();
+    let malloc = json!({"num_blocks": 2048, "block_size": 512, "name": "Malloc0"});
+    target.done("bdev_malloc_create", malloc);
+    let limits = |target: &Steered| {
+        let bdevs = target.done("bdev_get_bdevs", json!({"name": "Malloc0"}));
+        bdevs[0]["assigned_rate_limits"].clone()
+    };
+    let shown = |ios: u64, total: u64, read: u64, write: u64| {
+        json!({
+            "rw_ios_per_sec": ios, "rw_mbytes_per_sec": total, "r_mbytes_per_sec": read,
+            "w_mbytes_per_sec": write,
+        })
+    };
+    assert_eq!(limits(&target), shown(0, 0, 0, 0));
+    let set = |more: Value| {
+        let mut params = more;
+        params["name"] = json!("Malloc0");
+        assert_eq!(target.done("bdev_set_qos_limit", params), true);
+    };
+    set(json!({"rw_ios_per_sec": 1500, "r_mbytes_per_sec": 7}));
+    assert_eq!(
+        limits(&target),
+        shown(2000, 0, 7, 0),
+        "thousands, rounded up"
+    );
+    let add = json!({"nqn": NQN, "namespace": {"bdev_name": "Malloc0"}});
+    assert_eq!(target.done("nvmf_subsystem_add_ns", add), 2);
+    assert_eq!(limits(&target), shown(2000, 0, 7, 0));
+    set(json!({"rw_ios_per_sec": 0, "rw_mbytes_per_sec": 9, "w_mbytes_per_sec": 1}));
+    assert_eq!(limits(&target), shown(0, 9, 7, 1));
+    let listed = target.done("cairn_limit_list", json!({}));
+    assert_eq!(
+        (&listed[0]["nsid"], &listed[0]["total"]),
+        (&json!(2), &json!("9MiB"))
+    );
+    let saved = target.done("framework_get_config", json!({"name": "bdev"}));
+    let request = json!({"method": "bdev_set_qos_limit", "params": {
+        "name": "Malloc0", "rw_ios_per_sec": 0, "rw_mbytes_per_sec": 9, "r_mbytes_per_sec": 7,
+        "w_mbytes_per_sec": 1,
+    }});
+    assert!(saved.as_array().unwrap().contains(&request), "{saved:#}");
+    set(json!({"rw_mbytes_per_sec": 0, "r_mbytes_per_sec": 0, "w_mbytes_per_sec": 0}));
+    assert_eq!(target.done("cairn_limit_list", json!({})), json!([]));
+}
