@@ -73,7 +73,7 @@ pub use peer_limit::PeerLimit;
 #[cfg(feature = "std")]
 pub use provider::{
     ConnRequest, Device, DeviceCounters, Endpoint, EndpointLimits, EndpointOptions, Listener,
-    ListenerEvent, Provider, Sink,
+    ListenerEvent, Provider, Sink, Trains,
 };
 #[cfg(feature = "std")]
 pub use sleep::{sleep_until_any_ready, sleep_until_ready, sleep_until_ready_or_woken};

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::RawFd;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::access::Access;
 use crate::connection::{ConnHandle, ConnectOptions, Event, ListenOptions, PrivateData, QpOptions};
@@ -171,6 +171,16 @@ pub struct EndpointLimits {
     pub send_with_invalidate: bool,
 }
 
+/// A queue pair whose packets of one length travel together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Trains {
+    /// Bytes of a full packet.
+    pub packet_bytes: u32,
+    /// The least time from a packet to its acknowledgement, once one was measured: how far away
+    /// the peer is.
+    pub round_trip: Option<Duration>,
+}
+
 /// One reactor's presence on a device.
 pub trait Endpoint {
     /// The device it belongs to.
@@ -209,6 +219,12 @@ pub trait Endpoint {
         options: &ConnectOptions,
         private_data: &[u8],
     ) -> Result<QpId, FabricError>;
+
+    /// Of a queue pair whose packets of one length travel together at the price of one. `None`:
+    /// each packet has its own price, or no length has an advantage.
+    fn trains(&mut self, _qp: QpId) -> Option<Trains> {
+        None
+    }
 
     /// What the packets of a queue pair carry, once both ends are known. `None`: it
     /// is unknown. This is a system call, so it is not for the data path.

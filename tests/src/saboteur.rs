@@ -13,7 +13,7 @@ use cairn_rdma::{
     Access, Completion, ConnHandle, ConnRequest, ConnectOptions, Device, DeviceCounters, Endpoint,
     EndpointLimits, EndpointOptions, Event, FabricError, ListenOptions, Listener, ListenerEvent,
     Mapping, Marked, Marking, Operation, PostError, Provider, QpId, QpOptions, RecvWork, Region,
-    SendWork, Sink,
+    SendWork, Sink, Trains,
 };
 
 /// What its panics say.
@@ -237,6 +237,10 @@ impl Endpoint for Trap {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         self.endpoint.connect(options, private_data)
+    }
+
+    fn trains(&mut self, qp: QpId) -> Option<Trains> {
+        self.endpoint.trains(qp)
     }
 
     fn marked(&mut self, qp: QpId) -> Option<Marked> {

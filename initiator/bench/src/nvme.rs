@@ -204,7 +204,8 @@ impl Lane for NvmeLane {
             Command::Write => {
                 let length = operation.length as usize;
                 let start = slot * self.capsule_bytes;
-                let data = if length <= self.capsule_bytes {
+                let fits = length <= self.capsule_bytes;
+                let data = if fits && self.host.prefers_capsule(QUEUE, length) {
                     Data::InCapsule(&self.capsules[start..start + length])
                 } else {
                     in_place

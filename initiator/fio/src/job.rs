@@ -193,7 +193,7 @@ impl Job {
                 let range = dsm_range(slba, blocks);
                 self.send(command::deallocate(self.nsid, 1), Data::InCapsule(&range))
             }
-            Direction::Write if request.length as usize <= self.host.in_capsule_max(QID) => {
+            Direction::Write if self.host.prefers_capsule(QID, request.length as usize) => {
                 // SAFETY: fio's buffer of this write, which it does not touch until
                 // the write is over.
                 let data =

@@ -373,6 +373,22 @@ impl Controller {
             .map_or(0, Queue::in_capsule_max)
     }
 
+    /// Whether so many bytes of data for the controller are best sent in the capsule of the next
+    /// command on queue `qid`. If not, they are best left in a registered [`Buffer`]: they do
+    /// not fit, or so many commands are outstanding that what they have in common is
+    /// cheaper without data in between.
+    #[must_use]
+    pub fn prefers_capsule(&mut self, qid: u16, bytes: usize) -> bool {
+        let Some(queue) = self.queues.get_mut(usize::from(qid)) else {
+            return false;
+        };
+        let trains = match queue.link {
+            Link::Up(qp) => self.endpoint.trains(qp),
+            _ => None,
+        };
+        queue.prefers_capsule(bytes, trains)
+    }
+
     /// Commands without an answer on queue `qid`, the association's own included.
     #[must_use]
     pub fn outstanding(&self, qid: u16) -> usize {

@@ -8,13 +8,14 @@
 mod capsules;
 mod done;
 mod slot;
+mod spread;
 #[cfg(test)]
 mod tests;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use cairn_rdma::{Device, FabricError, QpId, SendWork};
+use cairn_rdma::{Device, FabricError, QpId, SendWork, Trains};
 use nvme_proto::host::{Duty, OWN_COMMANDS, QueueSpec, requeue};
 use nvme_proto::wire::sqe::SQE_BYTES;
 use nvme_proto::wire::{AdminOpcode, Cqe, FromBytes, SglDescriptor, Sqe, U16};
@@ -25,6 +26,7 @@ use crate::error::{HostError, Loss};
 use capsules::Capsules;
 use done::Done;
 use slot::{Phase, Slot};
+use spread::Spread;
 
 pub(crate) use slot::Owner;
 pub use slot::{Response, Ticket};
@@ -64,6 +66,7 @@ pub(crate) struct Queue {
     /// Commands that are answered, but must wait for the end of their SENDs.
     waiting: VecDeque<u16>,
     unanswered: usize,
+    spread: Spread,
 }
 
 /// What a command's end means to the controller's driver.
@@ -99,6 +102,7 @@ impl Queue {
             done: Done::default(),
             waiting: VecDeque::with_capacity(slots.into()),
             unanswered: 0,
+            spread: Spread::default(),
         })
     }
 
@@ -363,6 +367,19 @@ impl Queue {
     /// Data that fits behind an SQE.
     pub(crate) fn in_capsule_max(&self) -> usize {
         self.capsule_bytes - SQE_BYTES
+    }
+
+    /// Whether so much data of the next command is best sent in its capsule.
+    pub(crate) fn prefers_capsule(&mut self, bytes: usize, trains: Option<Trains>) -> bool {
+        if bytes > self.in_capsule_max() {
+            return false;
+        }
+        let Some(trains) = trains else {
+            return true;
+        };
+        let packet = trains.packet_bytes as usize;
+        let splits = bytes <= packet && SQE_BYTES + bytes > packet;
+        !splits || !self.spread.next(self.unanswered, trains.round_trip)
     }
 
     /// A slot for a command. On the admin queue, callers leave some to the

@@ -54,6 +54,7 @@
 
 mod arena;
 mod backend;
+mod contention;
 mod idle;
 mod memlock;
 mod nvme;
@@ -70,6 +71,7 @@ pub use backend::{
     Atomic, Backend, BlockIo, BlockOp, Claim, Errno, Geometry, Names, OpenError, Preferred,
     Progress, Scope, where_to_look,
 };
+pub use contention::Contention;
 pub use idle::{Idle, Pause};
 pub use pool::{Buffer, Pool, UNIT, rounded};
 pub use ring::{BUFFERS_MAX, FileSlot, Finished, GAP, Ring, Span, files_max};

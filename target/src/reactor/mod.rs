@@ -54,7 +54,7 @@ mod turns;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_disk::{Finished, Pause};
+use cairn_disk::{Contention, Finished, Pause};
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::wire::Status;
 
@@ -75,6 +75,7 @@ use queues::{Broken, Queues};
 use time::Time;
 
 pub(crate) use start::{ReactorHandle, Start, start};
+pub(crate) use time::Rest;
 
 /// How often connection events and the mailbox are looked at while busy: they
 /// may cost a system call. Asleep, they wake the reactor.
@@ -124,19 +125,6 @@ impl Sizes {
     }
 }
 
-/// What a reactor does after a round.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Rest {
-    /// Another round: there may be more to do.
-    None,
-    /// Another round, though there was nothing to do.
-    Spin,
-    /// The same, after other threads have had the core.
-    Yield,
-    /// To sleep until something happens or this time, if any, comes.
-    Until(Option<Instant>),
-}
-
 /// A reactor.
 pub(crate) struct Reactor {
     queues: Queues,
@@ -150,16 +138,24 @@ pub(crate) struct Reactor {
 impl Reactor {
     /// Runs until a message stops it and all queues are closed.
     pub(crate) fn run(&mut self) {
+        let mut contention = Contention::default();
         while !(self.control.stopping
             && self.queues.qpairs.len() == 0
             && self.control.remains.is_empty())
         {
             let now = self.time.clock.now();
-            match self.step(now) {
+            if contention.core_is_shared(now) {
+                self.time.idle.core_is_shared(now);
+            }
+            let rest = self.step(now);
+            match rest {
                 Rest::None => {}
                 Rest::Spin => std::hint::spin_loop(),
                 Rest::Yield => std::thread::yield_now(),
                 Rest::Until(deadline) => self.sleep(deadline),
+            }
+            if matches!(rest, Rest::Spin | Rest::Yield) {
+                contention.polls_on(now);
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The time of a reactor: that of its round, and when it looks at what comes seldom.
+//! The time of a reactor: that of its round, when it looks at what comes seldom, and when it rests.
 
 use std::time::Instant;
 
@@ -30,4 +30,17 @@ pub(super) struct Time {
     /// When to look at what comes seldom, while busy.
     pub(super) next_check: Instant,
     pub(super) idle: Idle,
+}
+
+/// What a reactor does after a round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Rest {
+    /// Another round: there may be more to do.
+    None,
+    /// Another round, though there was nothing to do.
+    Spin,
+    /// The same, after other threads have had the core.
+    Yield,
+    /// To sleep until something happens or this time, if any, comes.
+    Until(Option<Instant>),
 }

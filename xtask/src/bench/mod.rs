@@ -4,6 +4,7 @@
 //! then all again, so that a machine that gets slower for a while does not harm
 //! one cell alone. docs/performance.md says how to read what comes out.
 
+mod beside;
 mod cell;
 mod compare;
 mod counters;
@@ -75,6 +76,8 @@ pub(crate) struct Args {
 
 #[derive(Subcommand)]
 enum Other {
+    /// Measure Cairn and SPDK's NVMe/TCP target in turns: ratios, and what is to be reached
+    Beside(beside::Args),
     /// Compare two runs: ratios, their bounds, and what is noise
     Compare(compare::Args),
     /// Measure the cost of queue pairs, controllers and idle hosts
@@ -86,6 +89,7 @@ enum Other {
 /// Runs the chore.
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.other {
+        Some(Other::Beside(beside)) => beside::run(beside),
         Some(Other::Compare(compare)) => compare::run(compare),
         Some(Other::Scale(scale)) => scale::run(scale),
         Some(Other::Flame(flame)) => flame::run(flame),

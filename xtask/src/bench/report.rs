@@ -12,6 +12,8 @@ pub(super) struct Report {
     pub(super) iops: f64,
     pub(super) bytes_per_s: f64,
     pub(super) percentiles: Percentiles,
+    /// The longest that a command took.
+    pub(super) slowest_ns: f64,
     pub(super) runtime: Duration,
     /// Of its threads.
     pub(super) cpu: Duration,
@@ -55,6 +57,7 @@ struct Direction {
 
 #[derive(Debug, Deserialize)]
 struct Latencies {
+    max: f64,
     percentile: Option<Percentiles>,
 }
 
@@ -74,6 +77,7 @@ impl Report {
             ios,
             iops: job.read.iops + job.write.iops,
             bytes_per_s: job.read.bw_bytes + job.write.bw_bytes,
+            slowest_ns: job.read.clat_ns.max.max(job.write.clat_ns.max),
             percentiles: percentiles.context("no percentiles")?,
             runtime,
             cpu: runtime.mul_f64((job.usr_cpu + job.sys_cpu).max(0.0) / 100.0),
@@ -88,9 +92,9 @@ pub(super) mod tests {
     /// A job of a second: 70 % reads.
     pub(crate) const REPORT: &str = r#"{"jobs": [{"error": 0, "job_runtime": 1000,
         "usr_cpu": 50.0, "sys_cpu": 25.0,
-        "read": {"total_ios": 700, "iops": 700.0, "bw_bytes": 2867200, "clat_ns": {"min": 1,
+        "read": {"total_ios": 700, "iops": 700.0, "bw_bytes": 2867200, "clat_ns": {"max": 50000,
             "percentile": {"50.000000": 10000, "99.000000": 20000, "99.900000": 30000}}},
-        "write": {"total_ios": 300, "iops": 300.0, "bw_bytes": 1228800, "clat_ns": {"min": 0}}}]}"#;
+        "write": {"total_ios": 300, "iops": 300.0, "bw_bytes": 1228800, "clat_ns": {"max": 60000}}}]}"#;
 
     #[test]
     fn directions_are_added_up() {
@@ -98,6 +102,7 @@ pub(super) mod tests {
         assert_eq!((report.ios, report.iops), (1000.0, 1000.0));
         assert_eq!(report.bytes_per_s, 4_096_000.0);
         assert_eq!(report.percentiles.p999, 30_000.0);
+        assert_eq!(report.slowest_ns, 60_000.0);
         assert_eq!(report.cpu, Duration::from_millis(750));
     }
 

@@ -2,7 +2,9 @@
 //!
 //! Two things bound a sender. A window of packets, which halves when packets are
 //! lost and grows by one for each window that arrives: without a lossless
-//! network, the receiver's socket buffer is what overflows. And once routers
+//! network, the receiver's socket buffer is what overflows. What overflows was full
+//! before, so packets that are lost while the round trip is as short as ever were lost by chance, and cost
+//! an eighth of the window (as in TCP Veno: Fu and Liew, IEEE JSAC 2003). And once routers
 //! have marked congestion, a rate, by DCQCN (Zhu et al., SIGCOMM 2015): cut on
 //! a notification, recovered by halves, then added to until it no longer binds.
 //!
@@ -12,6 +14,7 @@
 //! is congested shows it by loss, which halves the window, or by queues, which
 //! lengthen the round trip, and either lowers that floor.
 
+use super::rtt::RoundTrip;
 use crate::time::Instant;
 use core::time::Duration;
 
@@ -20,8 +23,10 @@ const INITIAL: u64 = 128;
 const MIN: u64 = 8;
 /// Well below the 2^23 that sequence numbers distinguish.
 const MAX: u64 = 512;
-/// A window is halved once for all that was lost together.
+/// A window shrinks once for all that was lost within a round trip, and within this time.
 const ONE_LOSS: Duration = Duration::from_millis(2);
+/// What part of the window a loss by chance costs.
+const CHANCE: u64 = 8;
 
 /// DCQCN's g: how fast the estimate of congestion follows.
 const GAIN: f64 = 1.0 / 16.0;
@@ -94,11 +99,14 @@ impl Window {
         }
     }
 
-    pub(super) fn lost(&mut self, now: Instant) {
-        let recent = |at: Instant| now.saturating_duration_since(at) < ONE_LOSS;
+    /// Packets were lost.
+    pub(super) fn lost(&mut self, round_trip: &RoundTrip, now: Instant) {
+        let together = round_trip.smoothed().unwrap_or_default().max(ONE_LOSS);
+        let recent = |at: Instant| now.saturating_duration_since(at) < together;
         if !self.lost_at.is_some_and(recent) {
             self.lost_at = Some(now);
-            self.packets = (self.packets / 2).max(MIN);
+            let part = if round_trip.is_queued() { 2 } else { CHANCE };
+            self.packets = (self.packets - self.packets / part).max(MIN);
         }
     }
 
@@ -182,8 +190,9 @@ mod tests {
     fn loss_halves_and_arrivals_restore() {
         let now = Instant::START;
         let mut window = Window::default();
-        window.lost(now);
-        window.lost(now);
+        let unmeasured = RoundTrip::new(Duration::from_secs(1));
+        window.lost(&unmeasured, now);
+        window.lost(&unmeasured, now);
         assert_eq!(window.packets(), INITIAL / 2);
         for _ in 0..INITIAL * INITIAL {
             window.acknowledged(1);
@@ -255,7 +264,7 @@ mod tests {
         let floor_after = |losses: u32, now: &mut Instant| {
             let mut window = Window::default();
             for _ in 0..losses {
-                window.lost(*now);
+                window.lost(&RoundTrip::new(Duration::from_secs(1)), *now);
                 *now += ONE_LOSS;
             }
             for _ in 0..64 {

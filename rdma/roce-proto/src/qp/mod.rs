@@ -122,6 +122,12 @@ impl Qp {
         self.held = false;
     }
 
+    /// The least time that an acknowledgement has taken, once one was measured.
+    #[must_use]
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.requester.round_trip()
+    }
+
     /// From now on congestion notifications change nothing.
     pub fn ignore_congestion(&mut self) {
         self.requester.ignore_congestion();

@@ -137,6 +137,11 @@ impl Requester {
         self.broken
     }
 
+    /// The least round trip, once one was measured.
+    pub(super) fn round_trip(&self) -> Option<Duration> {
+        self.round_trip.least()
+    }
+
     /// Whether any work has not gone out, or not all of it.
     pub(super) fn has_to_send(&self) -> bool {
         self.cursor < self.queue.len()

@@ -12,11 +12,12 @@ use core::time::Duration;
 const MIN_TIMEOUT: Duration = Duration::from_millis(20);
 /// Until something was measured.
 const FIRST_TIMEOUT: Duration = Duration::from_millis(100);
-
 #[derive(Debug)]
 pub(super) struct RoundTrip {
     smoothed: Option<Duration>,
     variation: Duration,
+    /// The least since a timeout ran out: what the path takes by itself.
+    least: Duration,
     /// Doublings since the last measurement. Progress alone does not end them: a peer
     /// that always answers later than the timeout would be sent everything twice, and
     /// never be measured (Karn's rule, RFC 6298 section 5).
@@ -33,6 +34,7 @@ impl RoundTrip {
         Self {
             smoothed: None,
             variation: Duration::ZERO,
+            least: Duration::MAX,
             backoff: 0,
             limit,
             sample: None,
@@ -42,6 +44,20 @@ impl RoundTrip {
     /// What a round trip takes, once one was measured.
     pub(super) fn smoothed(&self) -> Option<Duration> {
         self.smoothed
+    }
+
+    /// What it takes without a queue on the way, once it was measured.
+    pub(super) fn least(&self) -> Option<Duration> {
+        Some(self.least).filter(|&least| least < Duration::MAX)
+    }
+
+    /// Whether packets wait on the way: it takes a quarter longer than without, or nothing is
+    /// known of late.
+    pub(super) fn is_queued(&self) -> bool {
+        match (self.smoothed, self.least()) {
+            (Some(smoothed), Some(least)) => smoothed > least + least / 4,
+            _ => true,
+        }
     }
 
     pub(super) fn timeout(&self) -> Duration {
@@ -65,6 +81,7 @@ impl RoundTrip {
         };
         self.backoff = 0;
         let measured = now.saturating_duration_since(at);
+        self.least = self.least.min(measured);
         let Some(smoothed) = self.smoothed else {
             self.smoothed = Some(measured);
             self.variation = measured / 2;
@@ -82,6 +99,40 @@ impl RoundTrip {
     /// The timeout ran out.
     pub(super) fn expired(&mut self) {
         self.backoff += 1;
+        // The path may be another one.
+        self.least = Duration::MAX;
         self.sample = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_is_told_from_a_path() {
+        let mut round_trip = RoundTrip::new(Duration::from_secs(1));
+        let (mut now, mut sequence) = (Instant::START, 0);
+        let mut measure = |round_trip: &mut RoundTrip, count, length| {
+            for _ in 0..count {
+                round_trip.sent(sequence, now);
+                now += length;
+                sequence += 1;
+                round_trip.acknowledged(sequence, now);
+            }
+        };
+        let ms = Duration::from_millis;
+        assert!(round_trip.is_queued(), "not known yet");
+        measure(&mut round_trip, 20, ms(10));
+        assert_eq!(round_trip.least(), Some(ms(10)));
+        assert!(!round_trip.is_queued());
+        measure(&mut round_trip, 20, ms(20));
+        assert!(round_trip.is_queued());
+        measure(&mut round_trip, 20, ms(10));
+        assert!(!round_trip.is_queued());
+        round_trip.expired();
+        assert!(round_trip.is_queued(), "not known any more");
+        measure(&mut round_trip, 20, ms(20));
+        assert!(!round_trip.is_queued(), "the path is longer");
     }
 }

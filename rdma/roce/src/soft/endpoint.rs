@@ -11,7 +11,7 @@ use std::time::Instant as System;
 
 use cairn_rdma::{
     Completion, ConnRequest, ConnectOptions, Device, Endpoint, EndpointLimits, EndpointOptions,
-    Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork,
+    Event, FabricError, Marked, Marking, PostError, QpId, QpOptions, RecvWork, SendWork, Trains,
 };
 use crossbeam_channel::Receiver as MailboxReceiver;
 
@@ -20,6 +20,7 @@ use super::manager::{ConnectionEvent, Inbox};
 use super::slots::{Phase, SLOTS, Slots};
 use crate::memory::{Regions, View};
 use crate::phy::Inlet;
+use crate::phy::interface::mtu_of_code;
 use crate::phy::outlets::Outlets;
 use crate::phy::receive::Receiver;
 use crate::phy::send::Sender;
@@ -188,6 +189,14 @@ impl Endpoint for SoftEndpoint {
         private_data: &[u8],
     ) -> Result<QpId, FabricError> {
         self.send_request(options, private_data)
+    }
+
+    fn trains(&mut self, id: QpId) -> Option<Trains> {
+        let entry = self.slots.get(id)?;
+        Some(Trains {
+            packet_bytes: mtu_of_code(entry.path_mtu),
+            round_trip: entry.qp.as_ref().and_then(|qp| qp.round_trip()),
+        })
     }
 
     fn marked(&mut self, id: QpId) -> Option<Marked> {

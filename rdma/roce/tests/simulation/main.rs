@@ -2,6 +2,7 @@
 //!
 //! A failing seed prints the command that replays it.
 
+mod long_path;
 mod one_end;
 
 use std::collections::VecDeque;

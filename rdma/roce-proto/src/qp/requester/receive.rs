@@ -71,7 +71,7 @@ impl Requester {
         match code {
             NakCode::PsnSequence => {
                 cx.counters.packet_seq_err += 1;
-                self.window.lost(now);
+                self.window.lost(&self.round_trip, now);
                 self.retry(now, cx);
             }
             NakCode::InvalidRequest => {
@@ -162,7 +162,7 @@ impl Requester {
         let lost = gap.filter(|&gap| gap < sequence && self.refetched != Some(gap));
         if let Some(gap) = lost.filter(|_| !self.broken) {
             cx.counters.implied_nak_seq_err += 1;
-            self.window.lost(now);
+            self.window.lost(&self.round_trip, now);
             self.refetched = Some(gap);
             self.retry(now, cx);
         }
@@ -246,7 +246,7 @@ impl Requester {
             cx.counters.local_ack_timeout_err += 1;
             self.round_trip.expired();
             self.refetched = None;
-            self.window.lost(now);
+            self.window.lost(&self.round_trip, now);
             self.retry(now, cx);
         }
     }

@@ -1,0 +1,153 @@
+//! Whether other threads take the core on which this one polls.
+//!
+//! Why `unsafe` here: getrusage(2) has no safe wrapper in the crates we use.
+
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+/// Polls that are so far apart may have had another thread on their core in between.
+const TAKEN: Duration = Duration::from_micros(500);
+
+/// So much time lost to others is too much.
+const LOST_MAX: Duration = Duration::from_millis(10);
+/// This part of all time may be lost to others for ever: a process of low priority takes a tenth.
+const LOST_PART: u32 = 4;
+
+/// What a thread that polls knows of its core.
+#[derive(Debug, Default)]
+pub struct Contention {
+    /// The last round, if it was without work and without sleep.
+    polled: Option<Instant>,
+    /// Time lost to others, of which a part is forgiven as time goes by, and when this was so.
+    lost: Option<(Duration, Instant)>,
+    /// How often the core had been taken from this thread, when it last looked.
+    switches: i64,
+}
+
+impl Contention {
+    /// The round that began `now` had no work, and the thread polls on.
+    #[inline]
+    pub fn polls_on(&mut self, now: Instant) {
+        self.polled = Some(now);
+    }
+
+    /// Whether others take so much of the core from this thread while it polls that a thread that
+    /// sleeps would get more of it.
+    #[inline]
+    pub fn core_is_shared(&mut self, now: Instant) -> bool {
+        let polled = self.polled.take();
+        let gap = polled.map_or(Duration::ZERO, |polled| {
+            now.saturating_duration_since(polled)
+        });
+        gap >= TAKEN && self.was_switched() && self.loses_too_much(now, gap)
+    }
+
+    #[cold]
+    fn loses_too_much(&mut self, now: Instant, gap: Duration) -> bool {
+        let before = self.lost.map_or(Duration::ZERO, |(lost, at)| {
+            lost.saturating_sub(now.saturating_duration_since(at) / LOST_PART)
+        });
+        let lost = before + gap;
+        let too_much = lost >= LOST_MAX;
+        self.lost = (!too_much).then_some((lost, now));
+        too_much
+    }
+
+    /// Whether it was, and not the round that took so long, or the machine that stood still.
+    #[cold]
+    fn was_switched(&mut self) -> bool {
+        let switches = involuntary_switches();
+        std::mem::replace(&mut self.switches, switches) != switches
+    }
+}
+
+/// How often the core was taken from this thread while it could have run on.
+fn involuntary_switches() -> i64 {
+    let mut usage = MaybeUninit::<libc::rusage>::uninit();
+    // SAFETY: the kernel fills in the structure, or fails.
+    let failed = unsafe { libc::getrusage(libc::RUSAGE_THREAD, usage.as_mut_ptr()) } != 0;
+    assert!(!failed, "{}", std::io::Error::last_os_error());
+    // SAFETY: it did not fail.
+    unsafe { usage.assume_init() }.ru_nivcsw
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::*;
+
+    /// Of a thread on whose core another one has each turn of `taken` after one of `kept`.
+    fn shares(taken: Duration, kept: Duration) -> bool {
+        let (mut core, mut now) = (Contention::default(), Instant::now());
+        (0..1000).any(|_| {
+            now += kept;
+            core.polls_on(now);
+            now += taken;
+            // No such count: whatever it is now, it differs.
+            core.switches = -1;
+            core.core_is_shared(now)
+        })
+    }
+
+    #[test]
+    fn only_who_loses_much_shares() {
+        let ms = Duration::from_millis;
+        assert!(shares(ms(4), ms(4)));
+        assert!(shares(ms(3), ms(6)));
+        assert!(!shares(ms(4), ms(40)), "to a process of low priority");
+        assert!(
+            !shares(TAKEN - Duration::from_nanos(1), TAKEN),
+            "rounds that took long"
+        );
+    }
+
+    #[test]
+    fn only_between_polls_is_time_lost() {
+        let (mut core, now) = (Contention::default(), Instant::now());
+        core.switches = -1;
+        assert!(!core.core_is_shared(now), "before it has polled");
+        core.polls_on(now);
+        assert!(core.core_is_shared(now + LOST_MAX));
+        core.switches = -1;
+        assert!(!core.core_is_shared(now + LOST_MAX), "without another poll");
+    }
+
+    #[test]
+    fn a_thread_beside_another_on_one_core_notices() {
+        let Some(cpu) = first_core() else {
+            return cairn_skips::skip("this thread's cores cannot be read");
+        };
+        let over = AtomicBool::new(false);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                bind(cpu);
+                while !over.load(Ordering::Relaxed) {
+                    std::hint::spin_loop();
+                }
+            });
+            bind(cpu);
+            let mut core = Contention::default();
+            // Ends: two threads that never sleep take turns of milliseconds.
+            loop {
+                let now = Instant::now();
+                if core.core_is_shared(now) {
+                    break;
+                }
+                core.polls_on(now);
+            }
+            over.store(true, Ordering::Relaxed);
+        });
+    }
+
+    fn first_core() -> Option<usize> {
+        let set = rustix::thread::sched_getaffinity(None).ok()?;
+        (0..rustix::thread::CpuSet::MAX_CPU).find(|&cpu| set.is_set(cpu))
+    }
+
+    fn bind(cpu: usize) {
+        let mut set = rustix::thread::CpuSet::new();
+        set.set(cpu);
+        rustix::thread::sched_setaffinity(None, &set).expect("a core of its own may be chosen");
+    }
+}

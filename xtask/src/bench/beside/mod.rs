@@ -1,0 +1,226 @@
+//! `cargo xtask bench beside`: Cairn over user-space RoCE and SPDK over NVMe/TCP, in turns on this
+//! machine. Each is a target on one core and a host on the other, with a memory disk: what a machine
+//! without an RDMA device has to choose from.
+
+mod spdk;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result, ensure};
+
+use super::cell::Workload::{self, RandRead, RandWrite};
+use super::cell::{Backend, Cell, Depth, Provider, QueuePairs, Size};
+use super::ends::Stage;
+use super::item::Item;
+use super::report::Report;
+use super::{name, now, programs, progress};
+use crate::results::Better::{Higher, Lower};
+use crate::results::{Machine, Mark, Metric, Results, bars, terminal};
+use spdk::{Job, Spdk};
+
+/// What the table is called.
+const GROUP: &str = "beside SPDK NVMe/TCP";
+
+/// The metric that counts.
+const RATIO: &str = "of SPDK";
+
+/// What the command line asks for.
+#[derive(clap::Args)]
+pub(super) struct Args {
+    /// An SPDK build tree, with build/bin/nvmf_tgt and build/bin/spdk_nvme_perf
+    #[arg(long, value_name = "DIR")]
+    spdk: Option<PathBuf>,
+    /// Rounds: each program measures each row once in each
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=100))]
+    rounds: u32,
+    /// Seconds of each sample
+    #[arg(long, value_name = "S", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=600))]
+    seconds: u32,
+    /// Only rows with this word (4k, 128k, qd32, randread, ...); may be given again
+    #[arg(long, value_name = "WORD")]
+    only: Vec<String>,
+    /// Name of the results: their folder in build/bench [default: the time]
+    #[arg(long, value_parser = name)]
+    name: Option<String>,
+    /// Use Cairn's programs as they were built last
+    #[arg(long)]
+    no_build: bool,
+}
+
+/// One row: what both do, and how much of SPDK's rate Cairn is to reach.
+struct Row {
+    cell: Cell,
+    reach: f64,
+}
+
+impl Row {
+    const fn new(workload: Workload, kib: u32, depth: u32, reach: f64) -> Self {
+        let cell = Cell {
+            provider: Provider::Soft,
+            backend: Backend::Mem,
+            workload,
+            size: Size(kib << 10),
+            depth: Depth(depth),
+            queue_pairs: QueuePairs(1),
+        };
+        Self { cell, reach }
+    }
+
+    fn job(&self, seconds: u32) -> Job {
+        Job {
+            rw: self.cell.workload.to_string(),
+            bytes: self.cell.size.0,
+            depth: self.cell.depth.0,
+            seconds,
+        }
+    }
+}
+
+const ROWS: [Row; 8] = [
+    Row::new(RandRead, 4, 1, 1.5),
+    Row::new(RandRead, 4, 32, 1.3),
+    Row::new(RandRead, 4, 127, 1.0),
+    Row::new(RandWrite, 4, 1, 1.2),
+    Row::new(RandWrite, 4, 32, 1.0),
+    Row::new(RandWrite, 4, 127, 0.9),
+    Row::new(RandRead, 128, 8, 0.9),
+    Row::new(RandWrite, 128, 8, 1.0),
+];
+
+/// Measures, and says how to get an SPDK where none is given.
+pub(super) fn run(args: &Args) -> Result<ExitCode> {
+    let Some(folder) = &args.spdk else {
+        println!("{}", spdk::HOW_TO_BUILD);
+        return Ok(ExitCode::FAILURE);
+    };
+    let spdk = Spdk::find(folder)?;
+    let rows: Vec<&Row> = ROWS.iter().filter(|row| args.wants(row)).collect();
+    ensure!(
+        !rows.is_empty(),
+        "--only leaves nothing to measure: the rows have words like 4k, 128k, qd32, randwrite"
+    );
+    let items: Vec<Item> = rows.iter().map(|row| Item::Cell(row.cell)).collect();
+    let built = programs::build(&items, false, args.no_build)?;
+    let run = match &args.name {
+        Some(name) => name.clone(),
+        None => now()?,
+    };
+    let folder = programs::results().join(run);
+    let mut stage = Stage::new(built, &folder, None, args.seconds.into())?;
+    stage.prepare(&items)?;
+    let results = measure(args, &rows, &stage, &spdk)?;
+    results.save(&stage.folder)?;
+    draw(&results, &stage)?;
+    stage.clear();
+    println!("{}\n{}", terminal(&results), results.machine.summary());
+    println!("results in {}", stage.folder.display());
+    Ok(ExitCode::SUCCESS)
+}
+
+impl Args {
+    fn wants(&self, row: &Row) -> bool {
+        let words = row.cell.words();
+        self.only.iter().all(|word| words.contains(word))
+    }
+}
+
+/// All rows by both programs, round by round. Who begins changes from round to round.
+fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Results> {
+    let machine = Machine::here(std::path::Path::new(programs::WORKSPACE));
+    let mut results = Results::begin(stage.name(), machine);
+    results.notes = vec![format!(
+        "Medians of {} rounds of {} s a row, in turns. Each sample has a target and a host of its own, \
+         the target on core {}, the host on core {}, a memory disk that was written before, and the \
+         loopback interface. Cairn: user-space RoCE. SPDK ({}): NVMe/TCP and spdk_nvme_perf, both \
+         without huge pages. The ratio is that of two samples of one round.",
+        args.rounds,
+        args.seconds,
+        stage.cores.0,
+        stage.cores.1,
+        spdk.version()
+    )];
+    let progress = progress(u64::from(args.rounds) * rows.len() as u64);
+    for round in 0..args.rounds {
+        for row in rows {
+            let label = row.cell.name();
+            progress.set_message(label.clone());
+            let ours = || stage.measure(&row.cell).map(|sample| sample.report);
+            let job = row.job(args.seconds);
+            let theirs = || spdk.measure(&job, stage.cores, &stage.folder);
+            let (ours, theirs) = if round % 2 == 0 {
+                let ours = ours();
+                (ours, theirs())
+            } else {
+                let theirs = theirs();
+                (ours(), theirs)
+            };
+            let ours = ours.with_context(|| format!("Cairn, {label}"))?;
+            let theirs = theirs.with_context(|| format!("SPDK, {label}"))?;
+            results.record(GROUP, &label, metrics(&ours, &theirs));
+            progress.inc(1);
+        }
+    }
+    progress.finish_and_clear();
+    put_marks(&mut results);
+    results.machine.ended();
+    Ok(results)
+}
+
+/// One sample of each.
+fn metrics(ours: &Report, theirs: &spdk::Sample) -> Vec<Metric> {
+    let us = |ns: f64| ns / 1e3;
+    vec![
+        Metric::once(RATIO, "", Higher, ours.iops / theirs.iops),
+        Metric::once("Cairn", "1/s", Higher, ours.iops),
+        Metric::once("SPDK", "1/s", Higher, theirs.iops),
+        Metric::once("Cairn p50", "us", Lower, us(ours.percentiles.p50)),
+        Metric::once("SPDK p50", "us", Lower, theirs.p50_us),
+        Metric::once("Cairn p99", "us", Lower, us(ours.percentiles.p99)),
+        Metric::once("SPDK p99", "us", Lower, theirs.p99_us),
+        Metric::once("Cairn p99.9", "us", Lower, us(ours.percentiles.p999)),
+        Metric::once("SPDK p99.9", "us", Lower, theirs.p999_us),
+        Metric::once("Cairn max", "us", Lower, us(ours.slowest_ns)),
+        Metric::once("SPDK max", "us", Lower, theirs.max_us),
+    ]
+}
+
+/// Gives each row what it is to reach.
+fn put_marks(results: &mut Results) {
+    for row in &mut results.rows {
+        let known = ROWS.iter().find(|known| known.cell.name() == row.name);
+        row.mark = known.map(|known| Mark {
+            metric: RATIO.to_owned(),
+            low: known.reach,
+            high: known.reach,
+            source: "the share of SPDK's rate that Cairn is to reach".to_owned(),
+        });
+    }
+}
+
+/// The ratios as bars, with the least and the most.
+fn draw(results: &Results, stage: &Stage) -> Result<()> {
+    let rows = results.group(GROUP);
+    let ratios: Vec<(String, &Metric)> = rows
+        .filter_map(|row| Some((row.name.clone(), row.metric(RATIO)?)))
+        .collect();
+    bars(&stage.folder.join("beside.svg"), GROUP, RATIO, &ratios)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_row_has_its_mark() {
+        let mut results = Results::begin("beside", Machine::default());
+        for row in &ROWS {
+            results.record(GROUP, &row.cell.name(), Vec::new());
+        }
+        put_marks(&mut results);
+        assert_eq!(results.rows.len(), ROWS.len(), "no name is used twice");
+        for (row, known) in results.rows.iter().zip(&ROWS) {
+            assert_eq!(row.mark.as_ref().unwrap().low, known.reach);
+        }
+    }
+}
