@@ -25,6 +25,9 @@ pub(crate) struct File {
     pub(crate) listener: Vec<ListenerTable>,
     /// Other discovery services, which hosts that ask this one are referred to.
     pub(crate) referral: Vec<ReferralTable>,
+    /// The keyring: keys with names, which `dhchap_key` and `dhchap_ctrl_key` name as
+    /// "key:NAME".
+    pub(crate) key: Vec<KeyTable>,
     /// Groups of hosts, which `allowed_hosts` and `hosts` name as "@NAME".
     pub(crate) host_group: Vec<HostGroupTable>,
     /// What hosts connect to: a name, who may use it, and its disks.
@@ -300,6 +303,20 @@ pub(crate) struct SubsystemTable {
     pub(crate) host: Vec<HostTable>,
     /// Its disks.
     pub(crate) namespace: Vec<NamespaceTable>,
+}
+
+/// A key with a name.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["name", "path"]))]
+pub(crate) struct KeyTable {
+    /// What tables of hosts name as "key:NAME". Required.
+    pub(crate) name: Option<String>,
+    /// The absolute path of a file with the key, which its owner alone can read. Required.
+    pub(crate) path: Option<String>,
+    /// The key was removed while hosts have it: they cannot authenticate until they get another.
+    #[schemars(extend("default" = false))]
+    pub(crate) removed: Option<bool>,
 }
 
 /// The keys of one host.

@@ -6,7 +6,7 @@ use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
-use super::{Check, authentication, namespace, pool};
+use super::{Check, Named, authentication, namespace, pool};
 use crate::config::{Access, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::SubsystemTable;
 use crate::identity;
@@ -22,13 +22,13 @@ pub(super) fn check(
     place: &Place,
     tables: &[SubsystemTable],
     nsid_max: u32,
-    groups: &mut Groups,
+    named: &mut Named<'_>,
 ) -> Vec<Subsystem> {
     check.count(place, tables.len(), SUBSYSTEMS_MAX);
     let subsystems: Vec<Option<Subsystem>> = tables
         .iter()
         .enumerate()
-        .map(|(index, table)| subsystem(check, &place.index(index), table, nsid_max, groups))
+        .map(|(index, table)| subsystem(check, &place.index(index), table, nsid_max, named))
         .collect();
     for (index, one) in subsystems.iter().enumerate() {
         let Some(one) = one else { continue };
@@ -54,10 +54,10 @@ fn subsystem(
     place: &Place,
     table: &SubsystemTable,
     nsid_max: u32,
-    groups: &mut Groups,
+    Named { groups, keys }: &mut Named<'_>,
 ) -> Option<Subsystem> {
     let access = access(check, place, table, groups);
-    let authentication = authentication::check(check, place, table, &access);
+    let authentication = authentication::check(check, place, table, &access, keys);
     let serial = text(
         check,
         &place.key("serial"),

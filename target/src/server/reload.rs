@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cairn_config::{Config, Nqn};
+use cairn_config::{Backing, Config, Nqn};
 use tokio::sync::oneshot;
 
 use super::StartError;
@@ -151,6 +151,7 @@ impl Control {
                 export.resize(nsid, bytes);
             }
         }
+        self.resize_null_disks(&config);
         self.recover_disks();
         self.change_ana(&config);
         self.config = config;
@@ -259,6 +260,20 @@ impl Control {
         match other {
             Some(address) => Err(ReloadError::ListenerChanged { address }),
             None => Ok(()),
+        }
+    }
+
+    /// Those that have another size now.
+    fn resize_null_disks(&self, config: &Config) {
+        for subsystem in &config.subsystems {
+            let Some(export) = self.exports.get(&subsystem.nqn) else {
+                continue;
+            };
+            for namespace in &subsystem.namespaces {
+                if let Backing::Null { bytes } = namespace.backing {
+                    export.resize(namespace.nsid, bytes);
+                }
+            }
         }
     }
 
@@ -439,8 +454,8 @@ fn by_nsid(subsystem: Option<&cairn_config::Subsystem>) -> HashMap<u32, &cairn_c
     all.map(|namespace| (namespace.nsid, namespace)).collect()
 }
 
-/// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits and
-/// their write protection. One whose disk is missing may become another.
+/// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits, their
+/// write protection, and the size of a null disk. One whose disk is missing may become another.
 fn check_namespaces(
     old: &Config,
     new: &Config,
@@ -471,7 +486,10 @@ fn is_same_disk(before: &cairn_config::Namespace, now: &cairn_config::Namespace)
     let is_same_file = file(before).is_some() && file(before) == file(now);
     let stays = if is_same_file { now } else { before };
     let moved = cairn_config::Namespace {
-        backing: stays.backing.clone(),
+        backing: match (&stays.backing, &now.backing) {
+            (Backing::Null { .. }, Backing::Null { bytes }) => Backing::Null { bytes: *bytes },
+            (before, _) => before.clone(),
+        },
         pooled: stays.pooled,
         ana_group: now.ana_group,
         name: now.name.clone(),

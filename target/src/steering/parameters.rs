@@ -100,6 +100,24 @@ pub(super) struct HostOf {
     pub(super) host: String,
 }
 
+/// Whose keys.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeysOf {
+    pub(super) nqn: Option<String>,
+    pub(super) host: Option<String>,
+}
+
+/// The keys of a host.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostKeys {
+    pub(super) nqn: String,
+    pub(super) host: String,
+    pub(super) dhchap_key: String,
+    pub(super) dhchap_ctrl_key: Option<String>,
+}
+
 /// Hosts of a group.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -176,6 +176,48 @@ pub(crate) enum HostAction {
         #[command(subcommand)]
         action: GroupAction,
     },
+    /// Shows and changes the keys by which hosts authenticate
+    Key {
+        #[command(subcommand)]
+        action: KeyAction,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyAction {
+    /// Shows where keys are, never what they are
+    Show {
+        /// The subsystem; all of them if not given
+        nqn: Option<String>,
+        /// The host; all of them if not given
+        host: Option<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Gives a host its keys; they count when it authenticates next
+    Set {
+        /// The subsystem
+        nqn: String,
+        /// The host
+        host: String,
+        /// A file with the key of the host, as `key generate --output` makes it
+        #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
+        key: String,
+        /// A file with the key by which the target authenticates to the host
+        #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
+        ctrl_key: Option<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Lets a host connect without a key of its own
+    Remove {
+        /// The subsystem
+        nqn: String,
+        /// The host
+        host: String,
+        #[command(flatten)]
+        at: At,
+    },
 }
 
 #[derive(Debug, Subcommand)]
