@@ -1,5 +1,7 @@
 //! The configuration once it is known to be right.
 
+mod pool;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -16,6 +18,9 @@ use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
 use crate::size;
+
+pub(crate) use pool::DIRECTORY_PREFIX;
+pub use pool::{FileId, LeftOut, Pool, PooledFile};
 
 /// The port that the standard gives to NVMe over RDMA.
 pub const PORT_DEFAULT: u16 = 4420;
@@ -263,51 +268,6 @@ pub struct Subsystem {
     pub namespaces: Vec<Namespace>,
     /// Directories whose files are namespaces, too. The checks add none of those.
     pub pools: Vec<Pool>,
-}
-
-/// How the export of a [`Pool`] begins.
-pub(crate) const DIRECTORY_PREFIX: &str = "dir:";
-
-/// A directory whose files are namespaces.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pool {
-    /// Its absolute path; no two pools have one.
-    pub folder: PathBuf,
-    /// The NSIDs for its files, which no other disk has.
-    pub nsids: RangeInclusive<u32>,
-    /// What each of its namespaces is like, but for NSID and backing.
-    pub like: Namespace,
-    /// Why it shows no files, or not all of them; the checks do not look.
-    pub problem: Option<String>,
-    /// Files that are no namespaces; the checks do not look.
-    pub left_out: Vec<LeftOut>,
-}
-
-/// A file of a [`Pool`] that is no namespace.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct LeftOut {
-    /// Its name, with escapes for what cannot be printed.
-    pub name: String,
-    /// Why, and what to do.
-    pub reason: String,
-}
-
-/// Which file of a machine it is, whatever it is called.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct FileId {
-    /// The device of its file system.
-    pub device: u64,
-    /// Its inode.
-    pub inode: u64,
-}
-
-/// A file of a [`Pool`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PooledFile {
-    /// Which it must be.
-    pub id: FileId,
-    /// Its size when it was last looked at.
-    pub bytes: u64,
 }
 
 /// Who may connect to a subsystem, or sees a namespace.
