@@ -264,6 +264,10 @@ pub struct Subsystem {
     pub access: Access,
     /// How hosts authenticate.
     pub authentication: Authentication,
+    /// How much all hosts together may take of all its disks.
+    pub limits: Limits,
+    /// How much each host may take of them.
+    pub limits_per_host: Limits,
     /// Its disks, by ascending NSID; no two with one NSID.
     pub namespaces: Vec<Namespace>,
     /// Directories whose files are namespaces, too. The checks add none of those.

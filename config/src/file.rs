@@ -299,6 +299,10 @@ pub(crate) struct SubsystemTable {
         "ffdhe8192", "ffdhe6144", "ffdhe4096", "ffdhe3072", "ffdhe2048", "null"
     ]))]
     pub(crate) dhchap_groups: Option<Vec<String>>,
+    /// How much all hosts together may take of all its disks.
+    pub(crate) limits: Option<LimitsTable>,
+    /// How much each host may take of all its disks.
+    pub(crate) limits_per_host: Option<LimitsTable>,
     /// Keys of single hosts of `allowed_hosts`.
     pub(crate) host: Vec<HostTable>,
     /// Its disks.

@@ -6,7 +6,7 @@ use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
-use super::{Check, Named, authentication, namespace, pool};
+use super::{Check, Named, authentication, limits, namespace, pool};
 use crate::config::{Access, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::SubsystemTable;
 use crate::identity;
@@ -74,6 +74,9 @@ fn subsystem(
     let nqn = nqn(check, place, table.nqn.as_deref());
     let namespaces = namespace::check(check, &place.key("namespace"), &table.namespace, groups);
     let (namespaces, pools) = pool::split(namespaces, nsid_max);
+    let limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
+    let per_host = place.key("limits_per_host");
+    let limits_per_host = limits::check(check, &per_host, table.limits_per_host.as_ref());
     let nqn = nqn?;
     Some(Subsystem {
         nqn,
@@ -82,6 +85,8 @@ fn subsystem(
         controller_ids,
         access,
         authentication,
+        limits,
+        limits_per_host,
         namespaces,
         pools,
     })

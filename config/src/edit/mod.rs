@@ -217,7 +217,7 @@ impl Draft {
         if let Some(hosts) = &new.hosts {
             table["hosts"] = value(Array::from_iter(hosts));
         }
-        new.limits.write_to(&mut table);
+        new.limits.write_to(&mut table, &LimitsOf::Namespace(nsid));
         push(subsystem, "namespace", table);
         Ok(nsid)
     }

@@ -368,7 +368,8 @@ impl Control {
             let there = export.namespaces.keys().copied();
             let gone: Vec<u32> = there.filter(|nsid| !configured.contains(nsid)).collect();
             export.remove(&gone);
-            let before = by_nsid(of_nqn(&self.config, &subsystem.nqn));
+            let former = of_nqn(&self.config, &subsystem.nqn);
+            let before = by_nsid(former);
             let mut added = Vec::new();
             for namespace in &subsystem.namespaces {
                 match new.remove(&(subsystem.nqn, namespace.nsid)) {
@@ -389,6 +390,10 @@ impl Control {
                 }
             }
             export.add(added);
+            let limits = |of: &cairn_config::Subsystem| (of.limits, of.limits_per_host);
+            if former.is_some_and(|former| limits(former) != limits(subsystem)) {
+                export.set_subsystem_limits(subsystem);
+            }
             let hosts = super::export::hosts(&subsystem.access);
             export
                 .subsystem

@@ -252,8 +252,12 @@ pub(crate) enum LimitAction {
     Set {
         /// The subsystem
         nqn: String,
-        /// The namespace, which all hosts together may take so much of
-        nsid: u32,
+        /// The namespace, which all hosts together may take so much of; all of the subsystem's if
+        /// not given
+        nsid: Option<u32>,
+        /// For each host by itself, at all namespaces together
+        #[arg(long, conflicts_with = "nsid")]
+        each_host: bool,
         /// I/O commands a second; 0: no limit
         #[arg(long, value_name = "NUMBER")]
         iops: Option<u64>,
@@ -272,12 +276,15 @@ pub(crate) enum LimitAction {
         #[command(flatten)]
         at: At,
     },
-    /// Removes all limits of a namespace
+    /// Removes all limits of a namespace, of each host, or of the subsystem as a whole
     Remove {
         /// The subsystem
         nqn: String,
         /// The namespace
-        nsid: u32,
+        nsid: Option<u32>,
+        /// Those of each host
+        #[arg(long, conflicts_with = "nsid")]
+        each_host: bool,
         #[command(flatten)]
         at: At,
     },

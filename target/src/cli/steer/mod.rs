@@ -163,6 +163,7 @@ const HOST_KEYS: Look = Look::Rows(&[
 const LIMITS: Look = Look::Rows(&[
     ("NQN", "nqn"),
     ("NSID", "nsid"),
+    ("EACH HOST", "each_host"),
     ("IOPS", "iops"),
     ("READ", "read"),
     ("WRITE", "write"),
@@ -501,6 +502,7 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
         LimitAction::Set {
             nqn,
             nsid,
+            each_host,
             iops,
             read,
             write,
@@ -509,13 +511,18 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
             at,
         } => {
             let params = json!({
-                "nqn": nqn, "nsid": nsid, "iops": iops, "read": read, "write": write,
+                "nqn": nqn, "nsid": nsid, "each_host": each_host, "iops": iops, "read": read, "write": write,
                 "total": total, "burst_ms": burst_ms,
             });
             Asked::deed(at, "cairn_limit_set", params)
         }
-        LimitAction::Remove { nqn, nsid, at } => {
-            let params = json!({"nqn": nqn, "nsid": nsid});
+        LimitAction::Remove {
+            nqn,
+            nsid,
+            each_host,
+            at,
+        } => {
+            let params = json!({"nqn": nqn, "nsid": nsid, "each_host": each_host});
             Asked::deed(at, "cairn_limit_remove", params)
         }
     }
