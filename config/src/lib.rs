@@ -61,11 +61,12 @@ use serde::Deserialize;
 pub use cairn_rbd::Spec as ImageSpec;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Audit, Authentication, BURST_DEFAULT,
-    Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, GROUP_PREFIX,
-    HOST_GROUPS_MAX, HostGroup, HostList, KEY_PREFIX, KEYS_MAX, KeySource, Keys, LISTENERS_MAX,
-    Limits, Listener, Log, LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX,
-    NamedKey, Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, REFERRALS_MAX,
-    Reactors, Referral, Roce, SUBSYSTEMS_MAX, Subsystem, Target,
+    Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, FileId,
+    GROUP_PREFIX, HOST_GROUPS_MAX, HostGroup, HostList, KEY_PREFIX, KEYS_MAX, KeySource, Keys,
+    LISTENERS_MAX, LeftOut, Limits, Listener, Log, LogFormat, MARKING_RULES_MAX,
+    METRICS_PORT_DEFAULT, Metrics, NSID_MAX, NamedKey, Namespace, POLL_IDLE_DEFAULT_US,
+    PORT_DEFAULT, Pool, PooledFile, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
+    Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
 pub use edit::{Draft, EditError, LimitsOf, NewLimits, NewListener, NewNamespace, NewSubsystem};
 pub use flags::Flags;
@@ -131,7 +132,8 @@ impl Config {
     pub fn grown(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
         let added = draft.added()?;
         let checked = check_apart(added)?;
-        if self.has_disk_of(&checked) {
+        let has_pools = self.subsystems.iter().any(|one| !one.pools.is_empty());
+        if has_pools || self.has_disk_of(&checked) {
             return None;
         }
         let mut grown = self.clone();
@@ -239,9 +241,9 @@ fn check_apart(added: &[(String, toml_edit::Table)]) -> Option<Vec<Namespace>> {
     for (index, (_, table)) in added.iter().enumerate() {
         // Groups of hosts and clusters are elsewhere in the file.
         let names = table.get("hosts").and_then(toml_edit::Item::as_array);
-        let is_rbd = |text: &str| text.starts_with("rbd:");
+        let is_special = |text: &str| text.starts_with("rbd:") || text.starts_with("dir:");
         let export = table.get("export").and_then(toml_edit::Item::as_str);
-        if names.is_some_and(|names| !names.is_empty()) || export.is_none_or(is_rbd) {
+        if names.is_some_and(|names| !names.is_empty()) || export.is_none_or(is_special) {
             return None;
         }
         let name = format!("nqn.2024-01.com.example:{index}");

@@ -4,15 +4,15 @@ mod groups;
 mod hosts;
 mod keys;
 mod limits;
+mod nsids;
 mod tracked;
 
-use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
-use crate::config::NSID_MAX;
+use nsids::Taken;
 use tracked::Tracked;
 
 pub use limits::{LimitsOf, NewLimits};
@@ -183,24 +183,16 @@ impl Draft {
         let namespaces = subsystem
             .get("namespace")
             .and_then(Item::as_array_of_tables);
-        let taken: HashSet<i64> = namespaces
-            .into_iter()
-            .flat_map(ArrayOfTables::iter)
-            .filter_map(|table| table.get("nsid")?.as_integer())
-            .collect();
+        let taken = Taken::of(namespaces.into_iter().flat_map(ArrayOfTables::iter));
         let nsid = match new.nsid {
-            Some(nsid) if taken.contains(&nsid.into()) => {
+            Some(nsid) if taken.includes(nsid) => {
                 let message = format!("namespace {nsid} of {nqn} is there already");
                 return Err(EditError::Exists(message));
             }
             Some(nsid) => nsid,
-            None => (1..=NSID_MAX)
-                .find(|nsid| !taken.contains(&i64::from(*nsid)))
-                .ok_or_else(|| {
-                    EditError::Full(format!(
-                        "{nqn} has all {NSID_MAX} namespaces that it can have"
-                    ))
-                })?,
+            None => taken
+                .first_free()
+                .ok_or_else(|| EditError::Full(taken.explain_full(nqn)))?,
         };
         let mut table = Table::new();
         table["nsid"] = value(i64::from(nsid));
