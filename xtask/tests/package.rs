@@ -209,12 +209,41 @@ fn installs(deb: &Path, root: &Path) {
     fs::write(&config, "# Mine.\n").unwrap();
     let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(installed.contains("\ncairn:"), "{installed}");
+    // As systemd makes it for the unit, with an audit log.
+    let logs = root.join("var/log/cairn");
+    fs::create_dir(&logs).unwrap();
+    fs::write(logs.join("audit.log"), "{}\n").unwrap();
     chroot(&["dpkg", "--remove", "cairn"]);
     assert!(config.is_file(), "the configuration stays until a purge");
     chroot(&["dpkg", "--purge", "cairn"]);
+    assert!(!logs.exists(), "a purge leaves the logs");
     assert_eq!(fs::read_to_string(root.join("etc/passwd")).unwrap(), users);
     let left: Vec<String> = files(root).difference(&before).cloned().collect();
     assert!(left.is_empty(), "a purge leaves {left:?}");
+}
+
+#[test]
+fn a_purge_removes_each_folder_that_the_unit_has_systemd_make() {
+    let read = |file: &str| fs::read_to_string(workspace().join("packaging").join(file)).unwrap();
+    let (unit, script) = (read("cairn-target.service"), read("postrm"));
+    let removed = script.lines().find(|line| line.contains("rm -rf")).unwrap();
+    let mut made = 0;
+    for (key, above) in [
+        ("RuntimeDirectory=", "/run"),
+        ("LogsDirectory=", "/var/log"),
+        ("StateDirectory=", "/var/lib"),
+        ("CacheDirectory=", "/var/cache"),
+        ("ConfigurationDirectory=", "/etc"),
+    ] {
+        let values = unit.lines().filter_map(|line| line.strip_prefix(key));
+        for name in values.flat_map(str::split_whitespace) {
+            let folder = format!("{above}/{name}");
+            let is_removed = removed.split_whitespace().any(|word| word == folder);
+            assert!(is_removed, "{key}{name}: a purge leaves {folder}");
+            made += 1;
+        }
+    }
+    assert!(made >= 2, "the unit has {made} folders");
 }
 
 #[test]
