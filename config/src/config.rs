@@ -34,6 +34,10 @@ pub(crate) const MEMORY_NAMESPACES_MAX: usize = 6 << 10;
 pub const ALLOWED_HOSTS_MAX: usize = 4096;
 /// Groups of hosts of one target.
 pub const HOST_GROUPS_MAX: usize = 1024;
+/// Keys of one target's keyring.
+pub const KEYS_MAX: usize = 4096;
+/// What stands before the name of a key of the keyring.
+pub const KEY_PREFIX: &str = "key:";
 /// What stands before the name of a group in a list of hosts.
 pub const GROUP_PREFIX: char = '@';
 /// Addresses and prefixes that one listener may list.
@@ -64,6 +68,8 @@ pub struct Config {
     pub listeners: Vec<Listener>,
     /// Other discovery services, which hosts are referred to: no two alike.
     pub referrals: Vec<Referral>,
+    /// The keyring, by name: no two alike.
+    pub keys: Vec<NamedKey>,
     /// Groups of hosts, by name: no two alike.
     pub host_groups: Vec<HostGroup>,
     /// What hosts connect to: no two with one NQN.
@@ -253,6 +259,10 @@ pub struct Subsystem {
     pub access: Access,
     /// How hosts authenticate.
     pub authentication: Authentication,
+    /// How much all hosts together may take of all its disks.
+    pub limits: Limits,
+    /// How much each host may take of them.
+    pub limits_per_host: Limits,
     /// Its disks, by ascending NSID; no two with one NSID.
     pub namespaces: Vec<Namespace>,
 }
@@ -317,6 +327,19 @@ pub enum KeySource {
     File(PathBuf),
     /// In the credential of this name that systemd passes on.
     Credential(String),
+    /// In the file of this key of the keyring.
+    Named(NamedKey),
+}
+
+/// A key of the keyring: tables of hosts name it as "key:NAME".
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedKey {
+    /// Its name.
+    pub name: String,
+    /// The file that it is in.
+    pub path: PathBuf,
+    /// Whether it was removed while hosts have it: these cannot authenticate.
+    pub is_removed: bool,
 }
 
 /// A disk.

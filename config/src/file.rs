@@ -25,6 +25,9 @@ pub(crate) struct File {
     pub(crate) listener: Vec<ListenerTable>,
     /// Other discovery services, which hosts that ask this one are referred to.
     pub(crate) referral: Vec<ReferralTable>,
+    /// The keyring: keys with names, which `dhchap_key` and `dhchap_ctrl_key` name as
+    /// "key:NAME".
+    pub(crate) key: Vec<KeyTable>,
     /// Groups of hosts, which `allowed_hosts` and `hosts` name as "@NAME".
     pub(crate) host_group: Vec<HostGroupTable>,
     /// What hosts connect to: a name, who may use it, and its disks.
@@ -296,10 +299,28 @@ pub(crate) struct SubsystemTable {
         "ffdhe8192", "ffdhe6144", "ffdhe4096", "ffdhe3072", "ffdhe2048", "null"
     ]))]
     pub(crate) dhchap_groups: Option<Vec<String>>,
+    /// How much all hosts together may take of all its disks.
+    pub(crate) limits: Option<LimitsTable>,
+    /// How much each host may take of all its disks.
+    pub(crate) limits_per_host: Option<LimitsTable>,
     /// Keys of single hosts of `allowed_hosts`.
     pub(crate) host: Vec<HostTable>,
     /// Its disks.
     pub(crate) namespace: Vec<NamespaceTable>,
+}
+
+/// A key with a name.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["name", "path"]))]
+pub(crate) struct KeyTable {
+    /// What tables of hosts name as "key:NAME". Required.
+    pub(crate) name: Option<String>,
+    /// The absolute path of a file with the key, which its owner alone can read. Required.
+    pub(crate) path: Option<String>,
+    /// The key was removed while hosts have it: they cannot authenticate until they get another.
+    #[schemars(extend("default" = false))]
+    pub(crate) removed: Option<bool>,
 }
 
 /// The keys of one host.

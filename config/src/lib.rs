@@ -60,10 +60,10 @@ pub use cairn_rbd::Spec as ImageSpec;
 pub use config::{
     ALLOWED_ADDRESSES_MAX, ALLOWED_HOSTS_MAX, Access, Audit, Authentication, BURST_DEFAULT,
     Backing, BlockSize, Config, Control, ControlSocket, DHCHAP_GROUPS, DHCHAP_HASHES, GROUP_PREFIX,
-    HOST_GROUPS_MAX, HostGroup, HostList, KeySource, Keys, LISTENERS_MAX, Limits, Listener, Log,
-    LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX, Namespace,
-    POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, REFERRALS_MAX, Reactors, Referral,
-    Roce, SUBSYSTEMS_MAX, Subsystem, Target,
+    HOST_GROUPS_MAX, HostGroup, HostList, KEY_PREFIX, KEYS_MAX, KeySource, Keys, LISTENERS_MAX,
+    Limits, Listener, Log, LogFormat, MARKING_RULES_MAX, METRICS_PORT_DEFAULT, Metrics, NSID_MAX,
+    NamedKey, Namespace, POLL_IDLE_DEFAULT_US, PORT_DEFAULT, Provider, REACTORS_MAX, REFERRALS_MAX,
+    Reactors, Referral, Roce, SUBSYSTEMS_MAX, Subsystem, Target,
 };
 pub use edit::{Draft, EditError, LimitsOf, NewLimits, NewListener, NewNamespace, NewSubsystem};
 pub use flags::Flags;
@@ -150,7 +150,26 @@ impl Config {
             odd("host_nqn of a marking rule:", &host)
         });
         let subsystems = self.subsystems.iter().flat_map(of_subsystem);
-        subsystems.chain(groups).chain(marked).collect()
+        let removed = self.removed_keys().map(|(nqn, host, key)| {
+            format!(
+                "the host {host} cannot authenticate to {nqn}: its key \"{}\" was removed; give \
+                 it another by cairn-target host key set",
+                key.name
+            )
+        });
+        let others = groups.chain(marked).chain(removed);
+        subsystems.chain(others).collect()
+    }
+
+    /// The keys of single hosts that are no longer in the keyring: subsystem, host, key.
+    fn removed_keys(&self) -> impl Iterator<Item = (&Nqn, &Nqn, &NamedKey)> {
+        self.subsystems.iter().flat_map(|subsystem| {
+            let hosts = subsystem.authentication.hosts.iter();
+            hosts.filter_map(move |(host, keys)| match &keys.host {
+                KeySource::Named(key) if key.is_removed => Some((&subsystem.nqn, host, key)),
+                _ => None,
+            })
+        })
     }
 
     /// What the command line alone says.

@@ -41,6 +41,7 @@ fn the_guide_has_every_key_and_its_default() {
         ("### `[[listener]]`", "ListenerTable"),
         ("### `[[listener.ana_group]]`", "AnaGroupTable"),
         ("### `[[referral]]`", "ReferralTable"),
+        ("### `[[key]]`", "KeyTable"),
         ("### `[[host_group]]`", "HostGroupTable"),
         ("### `[[subsystem]]`", "SubsystemTable"),
         ("### `[[subsystem.host]]`", "HostTable"),

@@ -1,11 +1,12 @@
 //! Changes to a file by the control socket keep what they are not about.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use cairn_config::{
-    Access, Config, Draft, EditError, Flags, HostList, Limits, LimitsOf, NewLimits, NewListener,
-    NewNamespace, NewSubsystem,
+    Access, Config, Draft, EditError, Flags, HostList, KeySource, Limits, LimitsOf, NewLimits,
+    NewListener, NewNamespace, NewSubsystem,
 };
 
 const FILE: &str = r#"# Managed by the storage team.
@@ -250,6 +251,64 @@ fn groups_of_hosts_come_and_go() {
     let missing = draft.remove_from_host_group("g", &both);
     assert!(matches!(missing, Err(EditError::Missing(_))), "{missing:?}");
     assert_eq!(draft.text(), Draft::new(FILE).unwrap().text());
+}
+
+#[test]
+fn keys_have_names_that_hosts_use() {
+    let (host, path) = ("nqn.2024-01.com.example:h1", Path::new("/etc/cairn/h1.key"));
+    let mut draft = Draft::new(FILE).unwrap();
+    draft.add_key("one", path).unwrap();
+    assert!(matches!(
+        draft.add_key("one", path),
+        Err(EditError::Exists(_))
+    ));
+    let set = |draft: &mut Draft, host: &str, key: &str, other: Option<&str>| {
+        draft.set_host_keys(A, host, Some((key, other)))
+    };
+    assert_eq!(set(&mut draft, host, "key:one", Some("/c.key")), Ok(false));
+    let of = |draft: &Draft| parsed(draft).subsystems[0].authentication.hosts.clone();
+    let KeySource::Named(key) = &of(&draft)[0].1.host else {
+        panic!("{}", draft.text());
+    };
+    assert_eq!(
+        (&*key.name, &*key.path, key.is_removed),
+        ("one", path, false)
+    );
+    for comment in [
+        "# Managed by",
+        "# The way in.",
+        "# the first",
+        "# The old disk.",
+    ] {
+        assert!(draft.text().contains(comment), "{}", draft.text());
+    }
+    // While it is used, it stays as one that was removed.
+    draft.remove_key("one").unwrap();
+    assert!(matches!(
+        draft.remove_key("one"),
+        Err(EditError::Missing(_))
+    ));
+    assert!(parsed(&draft).keys[0].is_removed);
+    assert!(matches!(&of(&draft)[0].1.host, KeySource::Named(key) if key.is_removed));
+    assert!(parsed(&draft).warnings()[0].contains("removed"));
+    assert!(matches!(
+        set(&mut draft, host, "key:one", None),
+        Err(EditError::Missing(_))
+    ));
+    // It comes back, or goes with its last use.
+    let mut back = draft.clone();
+    back.add_key("one", path).unwrap();
+    assert!(!parsed(&back).keys[0].is_removed);
+    assert_eq!(set(&mut draft, host, "/h.key", None), Ok(true));
+    assert_eq!(parsed(&draft).keys, []);
+    assert_eq!(draft.set_host_keys(A, host, None), Ok(true));
+    assert_eq!(draft.text(), Draft::new(FILE).unwrap().text());
+    for other in ["nqn.2024-01.com.example:h9", ""] {
+        assert!(matches!(
+            set(&mut draft, other, "/h.key", None),
+            Err(EditError::Missing(_))
+        ));
+    }
 }
 
 #[test]

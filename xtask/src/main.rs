@@ -2,6 +2,7 @@
 
 mod bench;
 mod bindings;
+mod fuzz;
 mod msrv;
 mod package;
 mod pictures;
@@ -30,6 +31,8 @@ enum Chore {
     Bindings,
     /// Check licences, sources and duplicates of dependencies with cargo-deny
     Dependencies,
+    /// Look for bytes that break a parser or a state machine, with libFuzzer
+    Fuzz(fuzz::Args),
     /// Check that everything compiles with the oldest Rust that Cargo.toml promises
     Msrv,
     /// Make packages of a release build: .deb, .rpm, tar.gz and an OCI image archive
@@ -49,6 +52,7 @@ fn main() -> ExitCode {
         Chore::Bench(args) => bench::run(&args),
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
         Chore::Dependencies => test::check_dependencies(),
+        Chore::Fuzz(args) => fuzz::run(&args),
         Chore::Msrv => msrv::run(),
         Chore::Package(args) => package::run(&args),
         Chore::Pictures => pictures::run().map(|()| ExitCode::SUCCESS),

@@ -4,29 +4,33 @@ use std::path::{Component, Path, PathBuf};
 
 use nvme_proto::wire::Nqn;
 
-use super::Check;
 use super::subsystem::parse_nqn;
-use crate::config::{Access, Authentication, DHCHAP_GROUPS, DHCHAP_HASHES, KeySource, Keys};
+use super::{Check, keyring};
+use crate::config::{
+    Access, Authentication, DHCHAP_GROUPS, DHCHAP_HASHES, KEY_PREFIX, KeySource, Keys, NamedKey,
+};
 use crate::file::{HostTable, SubsystemTable};
 use crate::place::Place;
 
 const CREDENTIAL: &str = "credential:";
 const HELP: &str = "write the absolute path of a file with the key, as `cairn-target key generate \
-                    --output FILE` makes it, or \"credential:NAME\"";
+                    --output FILE` makes it, \"credential:NAME\", or \"key:NAME\"";
 
 pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     table: &SubsystemTable,
     access: &Access,
+    keyring: &[NamedKey],
 ) -> Authentication {
     let others = keys(
         check,
         place,
         table.dhchap_key.as_deref(),
         table.dhchap_ctrl_key.as_deref(),
+        keyring,
     );
-    let hosts = hosts(check, &place.key("host"), &table.host, access);
+    let hosts = hosts(check, &place.key("host"), &table.host, access, keyring);
     let any = table.dhchap_key.is_some() || !table.host.is_empty();
     let mut words = |key: &str, value: Option<&[String]>, all: &[&'static str]| {
         let place = place.key(key);
@@ -94,6 +98,7 @@ fn hosts(
     place: &Place,
     tables: &[HostTable],
     access: &Access,
+    keyring: &[NamedKey],
 ) -> Vec<(Nqn, Keys)> {
     let mut hosts: Vec<(Nqn, Keys)> = Vec::new();
     for (index, table) in tables.iter().enumerate() {
@@ -103,6 +108,7 @@ fn hosts(
             &place,
             table.dhchap_key.as_deref(),
             table.dhchap_ctrl_key.as_deref(),
+            keyring,
         );
         if table.dhchap_key.is_none() {
             check.missing(&place, "dhchap_key", HELP);
@@ -148,6 +154,7 @@ fn keys(
     place: &Place,
     host: Option<&str>,
     controller: Option<&str>,
+    keyring: &[NamedKey],
 ) -> Option<Keys> {
     let at = place.key("dhchap_ctrl_key");
     if host.is_none() && controller.is_some() {
@@ -155,12 +162,20 @@ fn keys(
             .wrong(&at, "a target authenticates only to hosts that do, too")
             .help("set dhchap_key beside it");
     }
-    let controller = controller.and_then(|text| source(check, &at, text));
-    let host = source(check, &place.key("dhchap_key"), host?)?;
+    let controller = controller.and_then(|text| source(check, &at, text, keyring));
+    let host = source(check, &place.key("dhchap_key"), host?, keyring)?;
     Some(Keys { host, controller })
 }
 
-fn source(check: &mut Check<'_>, place: &Place, text: &str) -> Option<KeySource> {
+fn source(
+    check: &mut Check<'_>,
+    place: &Place,
+    text: &str,
+    keyring: &[NamedKey],
+) -> Option<KeySource> {
+    if let Some(name) = text.strip_prefix(KEY_PREFIX) {
+        return keyring::named(check, place, name, keyring).map(KeySource::Named);
+    }
     if let Some(name) = text.strip_prefix(CREDENTIAL) {
         let mut parts = Path::new(name).components();
         if matches!((parts.next(), parts.next()), (Some(Component::Normal(part)), None) if part == name)

@@ -7,6 +7,7 @@ mod audit;
 mod authentication;
 mod control;
 mod hosts;
+mod keyring;
 mod limits;
 mod listener;
 mod marking;
@@ -24,7 +25,7 @@ use std::sync::Arc;
 
 use nvme_proto::limits::namespaces_within;
 
-use crate::config::{Config, ControlSocket};
+use crate::config::{Config, ControlSocket, NamedKey};
 use crate::document::Document;
 use crate::file::File;
 use crate::flags::Origins;
@@ -40,6 +41,12 @@ pub(crate) struct Check<'a> {
     /// What is in the file but was of no use, and hence is not missing.
     pub(crate) dropped: &'a HashSet<Place>,
     pub(crate) problems: Vec<Problem>,
+}
+
+/// What subsystems may name.
+struct Named<'a> {
+    groups: &'a mut Groups,
+    keys: &'a [NamedKey],
 }
 
 /// Makes a configuration of `file`. It is right only if `check` has no
@@ -58,9 +65,14 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
     let listeners = listener::check(check, &place, &file.listener, provider, may_be_none);
     let referrals = referral::check(check, &root.key("referral"), &file.referral);
     let mut groups = Groups::check(check, &root.key("host_group"), &file.host_group);
+    let keys = keyring::check(check, &root.key("key"), &file.key);
     let place = root.key("subsystem");
     let nsid_max = namespaces_within(target.max_transfer_bytes);
-    let subsystems = subsystem::check(check, &place, &file.subsystem, nsid_max, &mut groups);
+    let mut named = Named {
+        groups: &mut groups,
+        keys: &keys,
+    };
+    let subsystems = subsystem::check(check, &place, &file.subsystem, nsid_max, &mut named);
     Config {
         target,
         metrics,
@@ -69,6 +81,7 @@ pub(crate) fn config(check: &mut Check<'_>, file: &File) -> Config {
         marking: Arc::new(marking),
         listeners,
         referrals,
+        keys,
         host_groups: groups.into_groups(),
         subsystems,
     }

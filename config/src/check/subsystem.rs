@@ -6,7 +6,7 @@ use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
-use super::{Check, authentication, namespace};
+use super::{Check, Named, authentication, limits, namespace};
 use crate::config::{Access, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::SubsystemTable;
 use crate::identity;
@@ -22,13 +22,13 @@ pub(super) fn check(
     place: &Place,
     tables: &[SubsystemTable],
     nsid_max: u32,
-    groups: &mut Groups,
+    named: &mut Named<'_>,
 ) -> Vec<Subsystem> {
     check.count(place, tables.len(), SUBSYSTEMS_MAX);
     let subsystems: Vec<Option<Subsystem>> = tables
         .iter()
         .enumerate()
-        .map(|(index, table)| subsystem(check, &place.index(index), table, groups))
+        .map(|(index, table)| subsystem(check, &place.index(index), table, named))
         .collect();
     for (index, one) in subsystems.iter().enumerate() {
         let Some(one) = one else { continue };
@@ -53,10 +53,10 @@ fn subsystem(
     check: &mut Check<'_>,
     place: &Place,
     table: &SubsystemTable,
-    groups: &mut Groups,
+    Named { groups, keys }: &mut Named<'_>,
 ) -> Option<Subsystem> {
     let access = access(check, place, table, groups);
-    let authentication = authentication::check(check, place, table, &access);
+    let authentication = authentication::check(check, place, table, &access, keys);
     let serial = text(
         check,
         &place.key("serial"),
@@ -72,6 +72,9 @@ fn subsystem(
     let controller_ids = controller_ids(check, place, table.controller_ids.as_deref());
     let nqn = nqn(check, place, table.nqn.as_deref());
     let namespaces = namespace::check(check, &place.key("namespace"), &table.namespace, groups);
+    let limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
+    let per_host = place.key("limits_per_host");
+    let limits_per_host = limits::check(check, &per_host, table.limits_per_host.as_ref());
     let nqn = nqn?;
     Some(Subsystem {
         nqn,
@@ -80,6 +83,8 @@ fn subsystem(
         controller_ids,
         access,
         authentication,
+        limits,
+        limits_per_host,
         namespaces,
     })
 }

@@ -62,6 +62,7 @@ impl Draft {
         {
             tables.retain(|table| table.get("nqn").and_then(Item::as_str) != Some(host));
         }
+        self.sweep_keys();
         Ok(())
     }
 

@@ -9,6 +9,10 @@ use super::{Draft, EditError, has_nsid, tables};
 pub enum LimitsOf {
     /// All hosts together at this namespace.
     Namespace(u32),
+    /// All hosts together at all namespaces of the subsystem.
+    Subsystem,
+    /// Each host of the subsystem.
+    EachHost,
 }
 
 /// Limits to set. What is not given stays; 0 lifts a limit.
@@ -26,8 +30,6 @@ pub struct NewLimits {
     pub burst_ms: Option<u64>,
 }
 
-const KEY: &str = "limits";
-
 impl Draft {
     /// Sets limits.
     ///
@@ -39,7 +41,7 @@ impl Draft {
         of: &LimitsOf,
         new: &NewLimits,
     ) -> Result<(), EditError> {
-        new.write_to(self.limited(nqn, of)?);
+        new.write_to(self.limited(nqn, of)?, of);
         Ok(())
     }
 
@@ -48,28 +50,43 @@ impl Draft {
     /// # Errors
     /// There are none, or what they are of is not in the file.
     pub fn remove_limits(&mut self, nqn: &str, of: &LimitsOf) -> Result<(), EditError> {
-        let removed = self.limited(nqn, of)?.remove(KEY);
+        let removed = self.limited(nqn, of)?.remove(of.key());
         removed.map(|_| ()).ok_or_else(|| {
-            let LimitsOf::Namespace(nsid) = of;
-            EditError::Missing(format!("namespace {nsid} of {nqn} has no limits"))
+            EditError::Missing(match of {
+                LimitsOf::Namespace(nsid) => format!("namespace {nsid} of {nqn} has no limits"),
+                LimitsOf::Subsystem => format!("{nqn} has no limits"),
+                LimitsOf::EachHost => format!("{nqn} has no limits_per_host"),
+            })
         })
     }
 
     /// The table that has the limits.
     fn limited(&mut self, nqn: &str, of: &LimitsOf) -> Result<&mut Table, EditError> {
-        let LimitsOf::Namespace(nsid) = of;
-        let mut namespaces = tables(self.subsystem(nqn)?, "namespace");
-        namespaces
-            .find(|table| has_nsid(table, *nsid))
+        let subsystem = self.subsystem(nqn)?;
+        let LimitsOf::Namespace(nsid) = of else {
+            return Ok(subsystem);
+        };
+        let mut namespaces = tables(subsystem, "namespace");
+        let namespace = namespaces.find(|table| has_nsid(table, *nsid));
+        namespace
             .ok_or_else(|| EditError::Missing(format!("the file has no namespace {nsid} of {nqn}")))
+    }
+}
+
+impl LimitsOf {
+    fn key(&self) -> &'static str {
+        match self {
+            Self::Namespace(_) | Self::Subsystem => "limits",
+            Self::EachHost => "limits_per_host",
+        }
     }
 }
 
 impl NewLimits {
     /// Writes them into the table of what they are of.
-    pub(super) fn write_to(&self, owner: &mut Table) {
+    pub(super) fn write_to(&self, owner: &mut Table, of: &LimitsOf) {
         let item = owner
-            .entry(KEY)
+            .entry(of.key())
             .or_insert_with(|| value(InlineTable::new()));
         // The check of the whole says what is wrong.
         let Some(table) = item.as_table_like_mut() else {
@@ -84,7 +101,7 @@ impl NewLimits {
         let none = rates.iter().all(|key| !table.contains_key(key));
         // A burst without a rate is refused by the check of the whole, if it was asked for.
         if none && self.burst_ms.is_none_or(|burst_ms| burst_ms == 0) {
-            owner.remove(KEY);
+            owner.remove(of.key());
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod groups;
 mod hosts;
+mod keys;
 mod limits;
 
 use std::collections::HashSet;
@@ -109,7 +110,7 @@ impl Draft {
         let mut document: DocumentMut = text
             .parse()
             .map_err(|error| EditError::Unreadable(format!("the configuration: {error}")))?;
-        for key in ["listener", "referral", "host_group", "subsystem"] {
+        for key in ["listener", "referral", "key", "host_group", "subsystem"] {
             make_tables(document.as_table_mut(), key);
         }
         if let Some(subsystems) = document
@@ -117,6 +118,7 @@ impl Draft {
             .and_then(Item::as_array_of_tables_mut)
         {
             for subsystem in subsystems.iter_mut() {
+                make_tables(subsystem, "host");
                 make_tables(subsystem, "namespace");
             }
         }
@@ -165,6 +167,7 @@ impl Draft {
         let is_it = |table: &Table| text_of(table, "nqn") == Some(nqn);
         let removed = remove(self.document.as_table_mut(), "subsystem", is_it);
         self.keep(&removed.unwrap_or_default());
+        self.sweep_keys();
         Ok(())
     }
 
@@ -220,7 +223,7 @@ impl Draft {
         if let Some(hosts) = &new.hosts {
             table["hosts"] = value(Array::from_iter(hosts));
         }
-        new.limits.write_to(&mut table);
+        new.limits.write_to(&mut table, &LimitsOf::Namespace(nsid));
         push(subsystem, "namespace", table);
         Ok(nsid)
     }
@@ -268,6 +271,20 @@ impl Draft {
             }
             Some(_) => {}
         }
+        Ok(())
+    }
+
+    /// Gives a namespace another export.
+    ///
+    /// # Errors
+    /// It is not in the file.
+    pub fn set_export(&mut self, nqn: &str, nsid: u32, export: &str) -> Result<(), EditError> {
+        let mut namespaces = tables(self.subsystem(nqn)?, "namespace");
+        let Some(namespace) = namespaces.find(|table| has_nsid(table, nsid)) else {
+            let message = format!("the file has no namespace {nsid} of {nqn}");
+            return Err(EditError::Missing(message));
+        };
+        namespace["export"] = value(export);
         Ok(())
     }
 

@@ -13,6 +13,8 @@ mod client;
 
 pub use client::{CallError, Client};
 pub use frame::{FrameError, Frames, REQUEST_BYTES_MAX};
+#[cfg(feature = "fuzzing")]
+pub use message::parses;
 pub use message::{Error, Request};
 pub use place::{BindError, Bound, default_path};
 pub use server::{CONNECTIONS_MAX, CONNECTIONS_OF_USER_MAX, Handler, Patience, Peer, serve};

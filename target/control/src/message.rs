@@ -98,6 +98,13 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Calls, Error> {
     }
 }
 
+/// Whether this is one request or a batch.
+#[cfg(feature = "fuzzing")]
+#[must_use]
+pub fn parses(bytes: &[u8]) -> bool {
+    parse(bytes).is_ok()
+}
+
 fn call(value: Value) -> Call {
     let invalid = |why: &str| Err(Error::new(Error::INVALID_REQUEST, why));
     let Value::Object(mut object) = value else {

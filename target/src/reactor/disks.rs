@@ -168,6 +168,8 @@ struct Table {
     disks: Vec<Slot>,
     /// What is counted of it here.
     counters: Arc<IoCounters>,
+    /// What this reactor has bought of its limits.
+    purse: Purse,
     /// I/O commands in progress.
     active: u32,
     /// Whether it is among [`Disks::busy`].
@@ -436,6 +438,11 @@ impl Disks {
             self.busy.push(subsystem);
         }
         table.find(&of.controller, nsid)
+    }
+
+    /// What this reactor has bought of a subsystem's limits.
+    pub(super) fn purse(&mut self, subsystem: u32) -> &mut Purse {
+        &mut self.tables[subsystem as usize].purse
     }
 
     /// Nothing of a request is left: neither its disk nor its subsystem counts it any longer.

@@ -77,7 +77,8 @@ fn plan(
         return Ok(false);
     };
     disk.enter();
-    Ok(disk.namespace.limiter.is_limited())
+    let limited = disk.namespace.limiter.is_limited();
+    Ok(limited | subsystem.limiter.is_limited() | controller.limiter.is_limited())
 }
 
 /// Plans the blocks of a command, if it has any.

@@ -16,6 +16,7 @@ use std::time::Instant;
 
 use super::disks::Disks;
 use crate::ids::{QpairId, ShareId};
+use crate::limits::Purse;
 use crate::request::{List, Request, RequestId, RequestTable, Stage};
 
 /// A namespace holds little if it holds this part of all.
@@ -58,6 +59,8 @@ struct Share {
     held: usize,
     /// When a command of it last began while others waited for requests.
     last_begun: Option<Instant>,
+    /// By subsystem: what the reactor has bought of its limits.
+    purses: Vec<(u32, Purse)>,
 }
 
 /// Requests of one host for one disk that wait for their shares of the buffers.
@@ -109,6 +112,7 @@ impl Shares {
                 queues: Vec::new(),
                 held: 0,
                 last_begun: None,
+                purses: Vec::new(),
             });
             id
         });
@@ -124,6 +128,17 @@ impl Shares {
             assert_eq!(share.held, 0, "{share:?} is in use");
             self.shares[id] = None;
         }
+    }
+
+    /// What the reactor has bought of a host's limits at a subsystem.
+    pub(super) fn purse(&mut self, id: ShareId, subsystem: u32) -> &mut Purse {
+        let purses = &mut self.share(id).purses;
+        let known = purses.iter().position(|(of, _)| *of == subsystem);
+        let at = known.unwrap_or_else(|| {
+            purses.push((subsystem, Purse::default()));
+            purses.len() - 1
+        });
+        &mut purses[at].1
     }
 
     /// Hosts that have one.

@@ -37,7 +37,7 @@ fn bill(request: &Request) -> Option<Bill> {
     }
 }
 
-/// All limits that a command is under, with what this reactor has bought of each.
+/// All limits that a command is under, the widest last, with what this reactor has bought of each.
 fn each_limit(
     queues: &Queues,
     io: &mut Io,
@@ -47,6 +47,15 @@ fn each_limit(
     let disk = queues.requests[id].disk;
     let disk = &mut io.disks[disk.expect("a command with a limit has a disk")];
     each(&disk.namespace.limiter, &mut disk.purse);
+    let association = queues.association(id);
+    let (subsystem, controller) = (&association.subsystem, &association.controller);
+    let share = queues.qpairs[queues.requests[id].qpair].share;
+    if let Some(share) = share.filter(|_| controller.limiter.is_limited()) {
+        each(&controller.limiter, io.shares.purse(share, subsystem.id));
+    }
+    if subsystem.limiter.is_limited() {
+        each(&subsystem.limiter, io.disks.purse(subsystem.id));
+    }
 }
 
 /// Whether a command that came before it waits for what this one needs.
@@ -77,7 +86,11 @@ fn try_pay(
     }
     let mut cost_ns = 0;
     each_limit(queues, io, id, |limiter, purse| {
-        cost_ns = cost_ns.max(purse.pay(limiter, bill));
+        // Of the widest limit: that is where most lines meet.
+        match purse.pay(limiter, bill) {
+            0 => {}
+            cost => cost_ns = cost,
+        }
     });
     Ok(cost_ns)
 }

@@ -15,6 +15,7 @@ use super::Ward;
 use super::failures::Failures;
 use super::subsystem::Origin;
 use crate::ana::ListenerShared;
+use crate::limits::Limiter;
 
 /// How far ahead of a command the note of it may be, so that not every command writes to
 /// memory that reactors share. An association lives so much longer than KATO at most.
@@ -64,6 +65,8 @@ pub(crate) struct ControllerShared {
     pub(super) listener: Arc<ListenerShared>,
     /// The namespaces that its host sees.
     pub(super) seen: Seen,
+    /// How much its host may take, by all of its controllers.
+    pub(crate) limiter: Arc<Limiter>,
     /// HOSTID.
     pub(super) hostid: [u8; 16],
     /// What older associations of its host had at the disks when it began.
@@ -79,6 +82,7 @@ impl ControllerShared {
         request: &ConnectRequest,
         origin: &Origin<'_>,
         ward: &Option<Arc<Ward>>,
+        limiter: Arc<Limiter>,
     ) -> Self {
         Self {
             cntlid: of_protocol.cntlid(),
@@ -90,6 +94,7 @@ impl ControllerShared {
             write_cache: AtomicBool::new(of_protocol.write_cache_enabled()),
             listener: Arc::clone(origin.listener),
             seen: Seen::new(of_protocol.seen()),
+            limiter,
             hostid: request.hostid,
             ward: ward.clone(),
             failures: Failures::new(),

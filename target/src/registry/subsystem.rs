@@ -10,6 +10,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
+use cairn_config::Limits;
 use cairn_rdma::Clock;
 use nvme_auth::controller::Authentication;
 use nvme_proto::controller::{
@@ -29,6 +30,7 @@ use super::{ControlMessage, Mailbox, Message, QueueAddress, QueueShared, Ward};
 use crate::ana::ListenerShared;
 use crate::ending::Ending;
 use crate::ids::QpairId;
+use crate::limits::Limiter;
 use crate::metrics::HostTotals;
 use crate::namespace::NamespaceTable;
 use crate::panics;
@@ -68,6 +70,8 @@ pub(super) struct State {
     subsystem: Subsystem,
     controllers: HashMap<u16, Controller>,
     namespaces: Arc<NamespaceTable>,
+    /// How much each host may take.
+    limits_per_host: Limits,
     /// The keys by which hosts authenticate, from their next connect on.
     pub(super) keys: HostKeys,
     /// When the control plane looks at the keep alive timers, as far as a message reported.
@@ -82,6 +86,8 @@ pub(crate) struct SubsystemShared {
     pub(crate) id: u32,
     nqn: String,
     io_limits: IoLimits,
+    /// How much all hosts together may take.
+    pub(crate) limiter: Limiter,
     clock: Clock,
     started: Instant,
     pub(super) reactors: Arc<[Mailbox]>,
@@ -99,6 +105,14 @@ impl fmt::Debug for SubsystemShared {
 }
 
 impl State {
+    /// That of a host, which all of its controllers have.
+    fn limiter_of(&self, host: &Nqn) -> Arc<Limiter> {
+        let mut controllers = self.controllers.values();
+        let other = controllers.find(|own| own.shared.host == *host);
+        let other = other.map(|own| Arc::clone(&own.shared.limiter));
+        other.unwrap_or_else(|| Arc::new(Limiter::new(&self.limits_per_host)))
+    }
+
     /// Moves into the controller's log what reactors have recorded of it.
     fn log_failures(&mut self, cntlid: u16) {
         if let Some(controller) = self.controllers.get(&cntlid) {
@@ -125,6 +139,7 @@ impl SubsystemShared {
             id,
             nqn: subsystem.settings().nqn.to_string(),
             io_limits: subsystem.io_limits(),
+            limiter: Limiter::default(),
             clock,
             started,
             counters: reactors.iter().map(|_| Arc::default()).collect(),
@@ -135,6 +150,7 @@ impl SubsystemShared {
                 subsystem,
                 controllers: HashMap::new(),
                 namespaces: Arc::default(),
+                limits_per_host: Limits::default(),
                 keys: HostKeys::default(),
                 armed: None,
                 removed: false,
@@ -247,6 +263,7 @@ impl SubsystemShared {
         }
         let connected = state.subsystem.connect(request, &arrival)?;
         let (ward, elders) = self.elders(&state, request, origin);
+        let limiter = state.limiter_of(&request.hostnqn);
         let State {
             subsystem,
             controllers,
@@ -257,7 +274,13 @@ impl SubsystemShared {
         let controller = controllers
             .entry(connected.cntlid)
             .or_insert_with(|| Controller {
-                shared: Arc::new(ControllerShared::new(of_protocol, request, origin, &ward)),
+                shared: Arc::new(ControllerShared::new(
+                    of_protocol,
+                    request,
+                    origin,
+                    &ward,
+                    limiter,
+                )),
                 queues: BTreeMap::new(),
                 shown: BTreeMap::new(),
                 past: HostTotals::default(),
@@ -296,6 +319,16 @@ impl SubsystemShared {
             Arc::new(Ward::new(elders.len(), self.now(), waiter))
         });
         (ward, elders)
+    }
+
+    /// How much all hosts together, and each of them, may take from now on.
+    pub(crate) fn set_limits(&self, all: &Limits, per_host: &Limits) {
+        self.limiter.set(all);
+        let mut state = self.lock();
+        state.limits_per_host = *per_host;
+        for controller in state.controllers.values() {
+            controller.shared.limiter.set(per_host);
+        }
     }
 
     /// From now on reports have a queue that was connected.

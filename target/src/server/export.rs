@@ -168,6 +168,7 @@ impl Control {
         self.next_subsystem_id += 1;
         let subsystem = Arc::new(self.parts().nvm(id, config));
         // Before the first host finds it.
+        subsystem.set_limits(&config.limits, &config.limits_per_host);
         subsystem.set_keys(self.keys.get(&config.nqn).cloned().unwrap_or_default());
         let export = Export {
             subsystem,
@@ -329,6 +330,19 @@ impl Export {
             subsystem = self.subsystem.nqn(),
             nsid = config.nsid,
             "the hosts that see a namespace are others"
+        );
+    }
+
+    /// Sets how much hosts may take of all namespaces, from their next command on.
+    pub(super) fn set_subsystem_limits(&self, config: &cairn_config::Subsystem) {
+        let (limits, per_host) = (&config.limits, &config.limits_per_host);
+        self.subsystem.set_limits(limits, per_host);
+        // Reactors look at commands that wait.
+        self.publish();
+        // Cause: the configuration.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(), %limits, %per_host,
+            "the limits of a subsystem have changed"
         );
     }
 

@@ -57,6 +57,9 @@ pub enum KeyError {
          by systemd with LoadCredential={0}:FILE in its unit, or name the file itself"
     )]
     NoCredentials(String),
+    /// No secret in place of one that was removed.
+    #[error("the operating system has no random numbers: {0}")]
+    NoRandom(getrandom::Error),
 }
 
 /// The keys of every subsystem of a configuration that has any.
@@ -128,11 +131,23 @@ fn secret(source: &KeySource) -> Result<Secret, KeyError> {
             let folder = folder.ok_or_else(|| KeyError::NoCredentials(name.clone()))?;
             (PathBuf::from(folder).join(name), true)
         }
+        KeySource::Named(key) if key.is_removed => return nobodys(),
+        KeySource::Named(key) => (key.path.clone(), false),
     };
     let text = read(&path, is_credential)?;
     let text = std::str::from_utf8(&text).unwrap_or_default();
     text.parse()
         .map_err(|source| KeyError::Secret { path, source })
+}
+
+/// A secret that no one has: a host whose key was removed cannot authenticate, and has to.
+fn nobodys() -> Result<Secret, KeyError> {
+    let mut failed = None;
+    let secret = Secret::generate(64, None, &mut |bytes| failed = getrandom::fill(bytes).err());
+    match failed {
+        None => Ok(secret),
+        Some(error) => Err(KeyError::NoRandom(error)),
+    }
 }
 
 /// The bytes of a file, in a buffer that does not grow: it is wiped when it is dropped.

@@ -8,7 +8,7 @@ use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use cairn_config::{Config, Nqn};
+use cairn_config::{Backing, Config, Nqn};
 use tokio::sync::oneshot;
 
 use super::StartError;
@@ -151,6 +151,7 @@ impl Control {
                 export.resize(nsid, bytes);
             }
         }
+        self.resize_null_disks(&config);
         self.recover_disks();
         self.change_ana(&config);
         self.config = config;
@@ -232,6 +233,20 @@ impl Control {
         match other {
             Some(address) => Err(ReloadError::ListenerChanged { address }),
             None => Ok(()),
+        }
+    }
+
+    /// Those that have another size now.
+    fn resize_null_disks(&self, config: &Config) {
+        for subsystem in &config.subsystems {
+            let Some(export) = self.exports.get(&subsystem.nqn) else {
+                continue;
+            };
+            for namespace in &subsystem.namespaces {
+                if let Backing::Null { bytes } = namespace.backing {
+                    export.resize(namespace.nsid, bytes);
+                }
+            }
         }
     }
 
@@ -352,6 +367,10 @@ impl Control {
                     }
                 }
             }
+            let limits = |of: &cairn_config::Subsystem| (of.limits, of.limits_per_host);
+            if old.is_some_and(|old| limits(old) != limits(subsystem)) {
+                export.set_subsystem_limits(subsystem);
+            }
             let hosts = super::export::hosts(&subsystem.access);
             export
                 .subsystem
@@ -397,8 +416,8 @@ fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsyst
     config.subsystems.iter().find(|one| one.nqn == *nqn)
 }
 
-/// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits and
-/// their write protection. One whose disk is missing may become another.
+/// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits, their
+/// write protection, and the size of a null disk. One whose disk is missing may become another.
 fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Result<(), ReloadError> {
     for subsystem in &new.subsystems {
         let Some(old) = of_nqn(old, &subsystem.nqn) else {
@@ -415,6 +434,12 @@ fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Resul
                     name: namespace.name.clone(),
                     hosts: namespace.hosts.clone(),
                     write_protection: namespace.write_protection,
+                    backing: match (&before.backing, &namespace.backing) {
+                        (Backing::Null { .. }, Backing::Null { bytes }) => {
+                            Backing::Null { bytes: *bytes }
+                        }
+                        (before, _) => before.clone(),
+                    },
                     limits: namespace.limits,
                     ..before.clone()
                 };

@@ -6,7 +6,7 @@
 //! or all remove something, so that nothing that was removed comes back within one reload.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use cairn_config::{Config, Draft, EditError, NewLimits, Nqn};
@@ -15,9 +15,10 @@ use rustix::io::Errno;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use super::notices::Notices;
 use super::source::{Prepared, Source, WriteError};
 use crate::panics::{Part, confine_part};
-use crate::server::{Handle, ReloadError};
+use crate::server::{Handle, Picture, ReloadError};
 
 /// Jobs that may wait.
 pub(super) const JOBS_MAX: usize = 1024;
@@ -80,11 +81,16 @@ pub(super) struct Stage {
     pub(super) draft: Draft,
     /// By name: those that clients have made since the start.
     pub(super) disks: BTreeMap<String, Disk>,
+    /// Whether keys and sizes of disks are read again, though the text stays as it is.
+    pub(super) rereads: bool,
 }
 
 /// What other threads may read of the changes.
 #[derive(Debug, Default)]
-pub(super) struct Known(Mutex<Facts>);
+pub(super) struct Known {
+    facts: Mutex<Facts>,
+    notices: Mutex<Notices>,
+}
 
 /// What others know.
 #[derive(Debug, Default, Clone)]
@@ -100,9 +106,18 @@ impl Known {
         self.lock().clone()
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Facts> {
+    fn lock(&self) -> MutexGuard<'_, Facts> {
         // Whole whatever panics: each change is one assignment.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.facts.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What became of disks, as far as it is seen in `picture`.
+    pub(super) fn notices(&self, picture: &Picture) -> MutexGuard<'_, Notices> {
+        let disks = super::spdk::sizes(picture, &self.lock().disks);
+        // Whole whatever panics, but for one notice.
+        let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
+        notices.note(disks);
+        notices
     }
 }
 
@@ -133,6 +148,7 @@ impl ChangeQueue {
     /// Carries out what comes.
     pub(super) async fn run(mut self, mut jobs: mpsc::Receiver<Job>) {
         let mut held = None;
+        self.notice().await;
         loop {
             let next = match held.take() {
                 Some(job) => Some(job),
@@ -183,7 +199,15 @@ impl ChangeQueue {
         ended.map_err(|error| error.to_string())?;
         self.text = text;
         self.publish();
+        self.notice().await;
         Ok(())
+    }
+
+    /// Notes which disks have come, gone or changed.
+    async fn notice(&self) {
+        if let Some(picture) = self.handle.look().await {
+            drop(self.known.notices(&picture));
+        }
     }
 
     /// Together, or each for itself if that fails.
@@ -226,6 +250,7 @@ impl ChangeQueue {
         let mut stage = Stage {
             draft: Draft::new(&self.text).map_err(of_edit)?,
             disks: self.disks.clone(),
+            rereads: false,
         };
         let results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
@@ -236,7 +261,7 @@ impl ChangeQueue {
 
     async fn take_on(&mut self, stage: Stage, before: &Config) -> Result<(), Error> {
         let text = stage.draft.text();
-        if text != self.text {
+        if text != self.text || stage.rereads {
             let (config, prepared) = self.prepare(text.clone()).await?;
             self.handle
                 .reload(config.clone())
@@ -255,6 +280,7 @@ impl ChangeQueue {
         }
         self.disks = stage.disks;
         self.publish();
+        self.notice().await;
         Ok(())
     }
 

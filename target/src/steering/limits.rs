@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::changes::{Kind, of_edit};
 use super::methods::Methods;
-use super::parameters::{LimitSet, NamespaceOf, Nothing, read};
+use super::parameters::{LimitOf, LimitSet, Nothing, read};
 
 impl Methods {
     pub(super) async fn limit_methods(
@@ -32,7 +32,7 @@ impl Methods {
                     let message = "no limit is given: give iops, read, write, total or burst_ms";
                     return Err(Error::invalid(message));
                 }
-                let of = LimitsOf::Namespace(set.nsid);
+                let of = limits_of(set.nsid, set.each_host)?;
                 self.change(Kind::Alone, move |stage| {
                     let set = stage.draft.set_limits(&set.nqn, &of, &new);
                     set.map_err(of_edit)?;
@@ -41,8 +41,12 @@ impl Methods {
                 .await
             }
             "cairn_limit_remove" => {
-                let NamespaceOf { nqn, nsid } = read(params)?;
-                let of = LimitsOf::Namespace(nsid);
+                let LimitOf {
+                    nqn,
+                    nsid,
+                    each_host,
+                } = read(params)?;
+                let of = limits_of(nsid, each_host)?;
                 self.change(Kind::Alone, move |stage| {
                     stage.draft.remove_limits(&nqn, &of).map_err(of_edit)?;
                     Ok(json!(true))
@@ -54,18 +58,37 @@ impl Methods {
     }
 }
 
+fn limits_of(nsid: Option<u32>, each_host: bool) -> Result<LimitsOf, Error> {
+    match (nsid, each_host) {
+        (Some(nsid), false) => Ok(LimitsOf::Namespace(nsid)),
+        (None, false) => Ok(LimitsOf::Subsystem),
+        (None, true) => Ok(LimitsOf::EachHost),
+        (Some(_), true) => Err(Error::invalid(
+            "each host has limits at the whole subsystem: give \"nsid\" or \"each_host\"",
+        )),
+    }
+}
+
 /// All limits that there are.
 fn list(config: &Config) -> Value {
-    let all = config.subsystems.iter().flat_map(|subsystem| {
+    let mut all = Vec::new();
+    for subsystem in &config.subsystems {
         let namespaces = subsystem.namespaces.iter();
-        namespaces.filter_map(move |namespace| {
-            let mut shown = shown(&namespace.limits)?;
-            shown["nqn"] = json!(subsystem.nqn.raw());
-            shown["nsid"] = json!(namespace.nsid);
-            Some(shown)
-        })
-    });
-    all.collect()
+        let namespaces = namespaces.map(|one| (Some(one.nsid), false, &one.limits));
+        let whole = [
+            (None, false, &subsystem.limits),
+            (None, true, &subsystem.limits_per_host),
+        ];
+        for (nsid, each_host, limits) in whole.into_iter().chain(namespaces) {
+            if let Some(mut shown) = shown(limits) {
+                shown["nqn"] = json!(subsystem.nqn.raw());
+                shown["nsid"] = json!(nsid);
+                shown["each_host"] = json!(each_host);
+                all.push(shown);
+            }
+        }
+    }
+    Value::Array(all)
 }
 
 /// `None`: there are none.

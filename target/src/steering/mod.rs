@@ -8,8 +8,10 @@
 mod changes;
 mod confined;
 mod draining;
+mod keys;
 mod limits;
 mod methods;
+mod notices;
 mod parameters;
 mod source;
 mod spdk;

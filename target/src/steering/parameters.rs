@@ -68,12 +68,24 @@ pub(super) struct NamespaceOf {
     pub(super) nsid: u32,
 }
 
+/// What limits are of: a namespace, each host, or else the subsystem.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct LimitOf {
+    pub(super) nqn: String,
+    pub(super) nsid: Option<u32>,
+    #[serde(default)]
+    pub(super) each_host: bool,
+}
+
 /// Limits to set.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitSet {
     pub(super) nqn: String,
-    pub(super) nsid: u32,
+    pub(super) nsid: Option<u32>,
+    #[serde(default)]
+    pub(super) each_host: bool,
     pub(super) iops: Option<u64>,
     pub(super) read: Option<String>,
     pub(super) write: Option<String>,
@@ -98,6 +110,24 @@ pub(super) struct ListenerAt {
 pub(super) struct HostOf {
     pub(super) nqn: String,
     pub(super) host: String,
+}
+
+/// Whose keys.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeysOf {
+    pub(super) nqn: Option<String>,
+    pub(super) host: Option<String>,
+}
+
+/// The keys of a host.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct HostKeys {
+    pub(super) nqn: String,
+    pub(super) host: String,
+    pub(super) dhchap_key: String,
+    pub(super) dhchap_ctrl_key: Option<String>,
 }
 
 /// Hosts of a group.

@@ -39,6 +39,11 @@ impl Bed {
 
     /// The same, with these lines of each disk.
     pub(super) fn limited(name: &str, settings: &str, lines: [&str; 2]) -> Self {
+        Self::with(name, settings, "", lines)
+    }
+
+    /// The same, with these lines of the subsystem.
+    pub(super) fn with(name: &str, settings: &str, subsystems: &str, lines: [&str; 2]) -> Self {
         let clock = Clock::simulated();
         let files = [1, 2].map(|n| Scratch::in_memory(&format!("{name}-{n}"), DISK_BYTES));
         let register = |file: &Scratch| SimulatedDisk::register(file.path(), &clock, 1).unwrap();
@@ -47,7 +52,11 @@ impl Bed {
         let exports = [0, 1].map(export);
         let text = format!(
             "[target]\nreactors = 1\n{settings}\n{}[[listener]]\naddress = \"{TARGET}\"\n",
-            subsystem(NQN, &[&exports[0], &exports[1]])
+            subsystem(NQN, &[&exports[0], &exports[1]]).replacen(
+                "\n",
+                &format!("\n{subsystems}\n"),
+                1
+            )
         );
         let config = Config::parse("test", &text, &Flags::default()).unwrap();
         let network = Arc::new(Loopback::default());

@@ -150,6 +150,42 @@ fn hosts_share_a_limit_evenly_whatever_the_size_of_their_commands() {
 }
 
 #[test]
+fn each_host_has_a_limit_of_its_own_for_all_disks_and_connections_together() {
+    let mut bed = Bed::with("hosts", "", "limits_per_host = { iops = 500 }", ["", ""]);
+    let mut demands = [("one", 1), ("one", 2), ("other", 1)].map(|(name, nsid)| {
+        let host = bed.connect(name, 1, 32);
+        Demand::new(&mut bed, host, command::read(nsid, 0, 1), 1, 8)
+    });
+    run(&mut bed, SECOND, &mut demands);
+    let [first, second, other] = demands.each_ref().map(|demand| demand.done);
+    assert_within(first + second, 500, "one host");
+    assert!(first.min(second) > 150, "{first} {second}");
+    assert_within(other, 500, "the other host");
+    forget(demands);
+    bed.quiet();
+}
+
+#[test]
+fn a_subsystem_has_a_limit_for_all_hosts_and_disks_together() {
+    let more = "limits = { iops = 600 }\nlimits_per_host = { iops = 500 }";
+    let mut bed = Bed::with("subsystem", "", more, ["", "limits = { iops = 50 }"]);
+    let mut demands = [("one", 1), ("other", 1), ("other", 2)].map(|(name, nsid)| {
+        let host = bed.connect(name, 1, 32);
+        Demand::new(&mut bed, host, command::read(nsid, 0, 1), 1, 8)
+    });
+    run(&mut bed, SECOND, &mut demands);
+    let [one, other, slow] = demands.each_ref().map(|demand| demand.done);
+    assert_within(one + other + slow, 600, "all");
+    assert!(
+        (40..=53).contains(&slow),
+        "the disk's own limit counts, too: {slow}"
+    );
+    assert!(one.min(other) > 200, "{one} {other} {slow}");
+    forget(demands);
+    bed.quiet();
+}
+
+#[test]
 fn what_was_not_taken_is_a_burst_of_the_configured_time_at_most() {
     let limits = "limits = { iops = 100, burst_ms = 200 }";
     let mut bed = Bed::limited("burst", "", [limits, ""]);

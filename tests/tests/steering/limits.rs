@@ -26,7 +26,7 @@ fn limits_are_set_shown_kept_and_removed() {
         json!({"read": "0", "total": "2097152", "burst_ms": 50}),
     );
     let shown = json!([{
-        "nqn": NQN, "nsid": 1, "iops": 500, "read": null, "write": null, "total": "2MiB",
+        "nqn": NQN, "nsid": 1, "each_host": false, "iops": 500, "read": null, "write": null, "total": "2MiB",
         "burst_ms": 50,
     }]);
     assert_eq!(target.done("cairn_limit_list", json!({})), shown);
@@ -50,12 +50,38 @@ fn limits_are_set_shown_kept_and_removed() {
         shown,
         "nothing was changed"
     );
+    of_all_namespaces(&target);
     assert_eq!(target.done("cairn_limit_remove", of_first(json!({}))), true);
     assert_eq!(target.done("cairn_limit_list", json!({})), json!([]));
     let remove = of_first(json!({}));
     assert_eq!(target.refused("cairn_limit_remove", remove), ENOENT);
     let text = target.done("cairn_config_get", json!({}));
     assert!(!text["text"].as_str().unwrap().contains("limits"), "{text}");
+}
+
+/// Those of the subsystem, and of each host.
+fn of_all_namespaces(target: &Steered) {
+    let of = |each_host: bool| json!({"nqn": NQN, "each_host": each_host});
+    for (each_host, rate) in [(true, "1MiB"), (false, "3MiB")] {
+        let mut set = of(each_host);
+        set["write"] = json!(rate);
+        assert_eq!(target.done("cairn_limit_set", set), true);
+    }
+    let shown = target.done("cairn_limit_list", json!({}));
+    let shown: Vec<_> = shown.as_array().unwrap().iter().collect();
+    let shown: Vec<_> = shown
+        .iter()
+        .map(|one| (&one["each_host"], &one["write"]))
+        .collect();
+    let [all, each, none] = [json!("3MiB"), json!("1MiB"), Value::Null];
+    let [yes, no] = [json!(true), json!(false)];
+    assert_eq!(shown, [(&no, &all), (&yes, &each), (&no, &none)]);
+    for each_host in [true, false] {
+        assert_eq!(target.done("cairn_limit_remove", of(each_host)), true);
+        assert_eq!(target.refused("cairn_limit_remove", of(each_host)), ENOENT);
+    }
+    let both = of_first(json!({"each_host": true, "iops": 1}));
+    assert_eq!(target.refused("cairn_limit_set", both), -32602);
 }
 
 /// The commands of a minute wait until the limit is lifted.

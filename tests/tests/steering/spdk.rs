@@ -1,8 +1,11 @@
 //! Exchanges by SPDK's names: what its clients send, and what they read.
 
+use std::fs::OpenOptions;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::process::Command;
 
-use cairn_initiator::Host;
+use cairn_initiator::{Host, Secret};
 use serde_json::{Value, json};
 
 use crate::target::{NQN, Steered};
@@ -250,6 +253,17 @@ fn spdks_own_client_builds_a_subsystem() {
         return;
     };
     let target = Steered::start();
+    let key = target.folder.path().join("key");
+    let options = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .mode(0o600)
+        .open(&key);
+    let secret = Secret::generate(32, None, &mut |bytes| bytes.fill(1));
+    options
+        .unwrap()
+        .write_all(secret.to_text().as_bytes())
+        .unwrap();
     let script = format!(
         "from spdk.rpc.client import JSONRPCClient\n\
          c = JSONRPCClient('{}')\n\
@@ -269,8 +283,22 @@ fn spdks_own_client_builds_a_subsystem() {
          saved.seek(0)\n\
          load_config(c, saved)\n\
          assert c.nvmf_get_subsystems(nqn=nqn)[0]['namespaces'][0]['name'] == 'Malloc0'\n\
-         assert c.bdev_get_iostat(names=['Malloc0'])['bdevs'][0]['num_read_ops'] == 0\n",
+         assert c.bdev_get_iostat(names=['Malloc0'])['bdevs'][0]['num_read_ops'] == 0\n\
+         host = 'nqn.2016-06.io.spdk:host1'\n\
+         assert c.nvmf_subsystem_allow_any_host(nqn=nqn, allow_any_host=False)\n\
+         for name in ('one', 'two'): assert c.keyring_file_add_key(name=name, path='{}')\n\
+         assert c.nvmf_subsystem_add_host(nqn=nqn, host=host, dhchap_key='one')\n\
+         assert c.nvmf_subsystem_set_keys(nqn=nqn, host=host, dhchap_key='two', dhchap_ctrlr_key='one')\n\
+         shown = c.nvmf_get_subsystems(nqn=nqn)[0]['hosts'][0]\n\
+         assert (shown['dhchap_key'], shown['dhchap_ctrlr_key']) == ('two', 'one')\n\
+         assert c.keyring_file_remove_key(name='two')\n\
+         assert [key['removed'] for key in c.keyring_get_keys()] == [False, True]\n\
+         assert c.bdev_null_create(name='Null0', num_blocks=2048, block_size=512) == 'Null0'\n\
+         assert c.bdev_null_resize(name='Null0', new_size=2)\n\
+         assert 'bdev_register' in c.notify_get_types()\n\
+         assert c.notify_get_notifications(id=0)[-1]['ctx'] == 'Null0'\n",
         target.socket().display(),
+        key.display(),
     );
     let output = Command::new("python3")
         .args(["-c", &script])

@@ -158,6 +158,8 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         // A few rounds of what `cargo xtask soak` does for hours.
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),
+        // A few seconds of what `cargo xtask fuzz` does for longer.
+        own_chore("fuzz, short", "fuzz --seconds 4")?,
         // The measuring works, whatever it measures: it checks its results itself.
         own_chore(
             "benchmark",

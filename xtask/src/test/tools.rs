@@ -64,7 +64,7 @@ fn require_component(subcommand: &str, component: &str) -> Result<()> {
 /// `cargo xtask dependencies`: licences, sources and duplicates of the crates that we use; also
 /// known faults of theirs, where the database of RustSec is within reach.
 pub(crate) fn check_dependencies() -> Result<ExitCode> {
-    let deny = cargo_deny()?;
+    let deny = cached_tool("cargo-deny", CARGO_DENY_VERSION)?;
     let has_advisories = succeeds(
         Command::new(&deny)
             .args(["--locked", "--workspace", "fetch", "db"])
@@ -89,39 +89,32 @@ fn cargo_has(subcommand: &str) -> bool {
     succeeds(Command::new(cargo()).args([subcommand, "--version"]))
 }
 
-/// Our own cargo-deny, built the first time that it is asked for.
-fn cargo_deny() -> Result<PathBuf> {
-    let root = cache::folder()?.join(format!("tools/cargo-deny-{CARGO_DENY_VERSION}"));
-    let program = root.join("bin/cargo-deny");
+/// A tool of ours, built the first time that it is asked for.
+pub(crate) fn cached_tool(name: &str, version: &str) -> Result<PathBuf> {
+    let root = cache::folder()?.join(format!("tools/{name}-{version}"));
+    let program = root.join("bin").join(name);
     if succeeds(Command::new(&program).arg("--version")) {
         return Ok(program);
     }
     println!(
-        "installing cargo-deny {CARGO_DENY_VERSION} into {}: a few minutes, once",
+        "installing {name} {version} into {}: a few minutes, once",
         root.display()
     );
     let building = root.join("build");
     let status = Command::new(cargo())
-        .args([
-            "install",
-            "--locked",
-            "--quiet",
-            "--version",
-            CARGO_DENY_VERSION,
-            "cargo-deny",
-        ])
+        .args(["install", "--locked", "--quiet", "--version", version, name])
         .arg("--root")
         .arg(&root)
         .arg("--target-dir")
         .arg(&building)
-        // Not the workspace: its settings are not cargo-deny's.
+        // Not the workspace: its settings are not the tool's.
         .current_dir(Path::new("/"))
         .status()
         .context("cannot run cargo install")?;
     let _ = std::fs::remove_dir_all(&building);
     ensure!(
         status.success(),
-        "cargo-deny cannot be installed: is the registry of crates within reach?"
+        "{name} cannot be installed: is the registry of crates within reach?"
     );
     Ok(program)
 }

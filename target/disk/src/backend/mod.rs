@@ -417,7 +417,8 @@ impl Backend {
             Kind::File(disk) => disk.accept_size(bytes),
             Kind::Drive(disk) => disk.accept_size(bytes),
             Kind::Rbd(disk) => disk.accept_size(bytes),
-            Kind::Memory(_) | Kind::Null(_) => false,
+            Kind::Null(disk) => disk.accept_size(bytes),
+            Kind::Memory(_) => false,
         }
     }
 

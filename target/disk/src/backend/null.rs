@@ -1,6 +1,7 @@
 //! No disk: for measuring everything but a disk.
 
 use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use cairn_rdma::Mapping;
@@ -15,7 +16,7 @@ pub(super) struct NullDisk {
     /// that have them.
     zeroes: Arc<Mapping>,
     block_bytes: u32,
-    blocks: u64,
+    blocks: AtomicU64,
 }
 
 /// Zeroes of the process: those of the last disk, if they suffice.
@@ -37,8 +38,14 @@ impl NullDisk {
         Ok(Self {
             zeroes: zeroes(transfer_bytes as usize)?,
             block_bytes,
-            blocks: bytes / u64::from(block_bytes),
+            blocks: AtomicU64::new(bytes / u64::from(block_bytes)),
         })
+    }
+
+    /// Becomes as large as the configuration says; returns whether that is another size.
+    pub(super) fn accept_size(&self, bytes: u64) -> bool {
+        let blocks = bytes / u64::from(self.block_bytes);
+        self.blocks.swap(blocks, Ordering::Relaxed) != blocks
     }
 
     /// The zeroes, to register them.
@@ -49,7 +56,7 @@ impl NullDisk {
     pub(super) fn geometry(&self) -> Geometry {
         Geometry {
             block_bytes: self.block_bytes,
-            blocks: self.blocks,
+            blocks: self.blocks.load(Ordering::Relaxed),
             memory_alignment: 1,
         }
     }

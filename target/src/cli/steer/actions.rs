@@ -176,6 +176,48 @@ pub(crate) enum HostAction {
         #[command(subcommand)]
         action: GroupAction,
     },
+    /// Shows and changes the keys by which hosts authenticate
+    Key {
+        #[command(subcommand)]
+        action: KeyAction,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum KeyAction {
+    /// Shows where keys are, never what they are
+    Show {
+        /// The subsystem; all of them if not given
+        nqn: Option<String>,
+        /// The host; all of them if not given
+        host: Option<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Gives a host its keys; they count when it authenticates next
+    Set {
+        /// The subsystem
+        nqn: String,
+        /// The host
+        host: String,
+        /// A file with the key of the host, as `key generate --output` makes it
+        #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
+        key: String,
+        /// A file with the key by which the target authenticates to the host
+        #[arg(long, value_name = "FILE|key:NAME|credential:NAME")]
+        ctrl_key: Option<String>,
+        #[command(flatten)]
+        at: At,
+    },
+    /// Lets a host connect without a key of its own
+    Remove {
+        /// The subsystem
+        nqn: String,
+        /// The host
+        host: String,
+        #[command(flatten)]
+        at: At,
+    },
 }
 
 #[derive(Debug, Subcommand)]
@@ -210,8 +252,12 @@ pub(crate) enum LimitAction {
     Set {
         /// The subsystem
         nqn: String,
-        /// The namespace, which all hosts together may take so much of
-        nsid: u32,
+        /// The namespace, which all hosts together may take so much of; all of the subsystem's if
+        /// not given
+        nsid: Option<u32>,
+        /// For each host by itself, at all namespaces together
+        #[arg(long, conflicts_with = "nsid")]
+        each_host: bool,
         /// I/O commands a second; 0: no limit
         #[arg(long, value_name = "NUMBER")]
         iops: Option<u64>,
@@ -230,12 +276,15 @@ pub(crate) enum LimitAction {
         #[command(flatten)]
         at: At,
     },
-    /// Removes all limits of a namespace
+    /// Removes all limits of a namespace, of each host, or of the subsystem as a whole
     Remove {
         /// The subsystem
         nqn: String,
         /// The namespace
-        nsid: u32,
+        nsid: Option<u32>,
+        /// Those of each host
+        #[arg(long, conflicts_with = "nsid")]
+        each_host: bool,
         #[command(flatten)]
         at: At,
     },

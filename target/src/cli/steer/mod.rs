@@ -12,8 +12,8 @@ use serde_json::{Map, Value, json};
 
 use super::{print_line, tables};
 use actions::{
-    ConfigAction, ConnectionsAction, GroupAction, HostAction, LimitAction, ListenerAction,
-    NamespaceAction, SubsystemAction,
+    ConfigAction, ConnectionsAction, GroupAction, HostAction, KeyAction, LimitAction,
+    ListenerAction, NamespaceAction, SubsystemAction,
 };
 
 /// For a disk that is slow to open, and a control plane with much to do.
@@ -153,9 +153,17 @@ const HOST_GROUPS: Look = Look::Rows(&[
     ("NAMED BY LISTS", "lists"),
     ("HOSTS", "hosts"),
 ]);
+const HOST_KEYS: Look = Look::Rows(&[
+    ("NQN", "nqn"),
+    ("HOST", "host"),
+    ("KEY", "dhchap_key"),
+    ("CONTROLLER'S KEY", "dhchap_ctrl_key"),
+    ("REMOVED", "removed"),
+]);
 const LIMITS: Look = Look::Rows(&[
     ("NQN", "nqn"),
     ("NSID", "nsid"),
+    ("EACH HOST", "each_host"),
     ("IOPS", "iops"),
     ("READ", "read"),
     ("WRITE", "write"),
@@ -429,6 +437,38 @@ fn of_host(action: &HostAction) -> Asked<'_> {
             Asked::deed(at, "cairn_host_any", json!({"nqn": nqn, "allow": allow}))
         }
         HostAction::Group { action } => of_group(action),
+        HostAction::Key { action } => of_key(action),
+    }
+}
+
+fn of_key(action: &KeyAction) -> Asked<'_> {
+    match action {
+        KeyAction::Show { nqn, host, at } => {
+            let asked = Asked::deed(at, "cairn_host_key_list", json!({"nqn": nqn, "host": host}));
+            Asked {
+                look: HOST_KEYS,
+                ..asked
+            }
+        }
+        KeyAction::Set {
+            nqn,
+            host,
+            key,
+            ctrl_key,
+            at,
+        } => {
+            let params = json!({
+                "nqn": nqn,
+                "host": host,
+                "dhchap_key": key_file(key),
+                "dhchap_ctrl_key": ctrl_key.as_deref().map(key_file),
+            });
+            Asked::deed(at, "cairn_host_key_set", params)
+        }
+        KeyAction::Remove { nqn, host, at } => {
+            let params = json!({"nqn": nqn, "host": host});
+            Asked::deed(at, "cairn_host_key_remove", params)
+        }
     }
 }
 
@@ -447,12 +487,22 @@ fn of_group(action: &GroupAction) -> Asked<'_> {
     }
 }
 
+/// A name stays one. So does a key itself, which the target refuses without showing it.
+fn key_file(key: &str) -> String {
+    let is_name = ["key:", "credential:", "DHHC-"];
+    if is_name.iter().any(|start| key.starts_with(start)) {
+        return key.to_owned();
+    }
+    absolute(key)
+}
+
 fn of_limit(action: &LimitAction) -> Asked<'_> {
     match action {
         LimitAction::List(at) => Asked::list(at, "cairn_limit_list", LIMITS),
         LimitAction::Set {
             nqn,
             nsid,
+            each_host,
             iops,
             read,
             write,
@@ -461,13 +511,18 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
             at,
         } => {
             let params = json!({
-                "nqn": nqn, "nsid": nsid, "iops": iops, "read": read, "write": write,
+                "nqn": nqn, "nsid": nsid, "each_host": each_host, "iops": iops, "read": read, "write": write,
                 "total": total, "burst_ms": burst_ms,
             });
             Asked::deed(at, "cairn_limit_set", params)
         }
-        LimitAction::Remove { nqn, nsid, at } => {
-            let params = json!({"nqn": nqn, "nsid": nsid});
+        LimitAction::Remove {
+            nqn,
+            nsid,
+            each_host,
+            at,
+        } => {
+            let params = json!({"nqn": nqn, "nsid": nsid, "each_host": each_host});
             Asked::deed(at, "cairn_limit_remove", params)
         }
     }

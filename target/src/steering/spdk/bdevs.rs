@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use cairn_config::NewLimits;
+use cairn_config::{Backing, NewLimits};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
@@ -17,6 +17,9 @@ use crate::server::Picture;
 
 /// Disks that were made and need not be exported.
 const DISKS_MAX: usize = 16384;
+
+/// What a client calls a disk of nothing.
+const NULL: &str = "Null disk";
 
 /// A disk to make.
 pub(super) struct New {
@@ -62,7 +65,7 @@ pub(super) fn create(method: &str, params: Map<String, Value>) -> Result<New, Er
     let bytes = bytes.ok_or_else(|| Error::errno(Errno::INVAL, "Invalid argument: num_blocks"))?;
     let (kind, product) = match method {
         "bdev_malloc_create" => ("mem", "Malloc disk"),
-        _ => ("null", "Null disk"),
+        _ => ("null", NULL),
     };
     Ok(New {
         name: sized.name,
@@ -119,13 +122,101 @@ impl New {
 pub(super) fn delete(stage: &mut Stage, name: &str) -> Result<Value, Error> {
     let places = stage.draft.named(name);
     if stage.disks.remove(name).is_none() && places.is_empty() {
-        return Err(Error::errno(Errno::NODEV, "No such device"));
+        return Err(no_device());
     }
     for (nqn, nsid) in places {
         let removed = stage.draft.remove_namespace(&nqn, nsid);
         removed.map_err(super::of)?;
     }
     Ok(json!(true))
+}
+
+/// Bytes of a null disk by its name.
+pub(super) fn null_bytes(
+    picture: &Picture,
+    disks: &BTreeMap<String, Disk>,
+    name: &str,
+) -> Result<u64, Error> {
+    let other = || {
+        Error::errno(
+            Errno::INVAL,
+            "Invalid argument: it is no null disk with a name",
+        )
+    };
+    let mut exports = picture.exports();
+    if let Some(export) = exports.find(|one| super::views::bdev_name(one.config) == name) {
+        return match (&export.config.backing, &export.config.name) {
+            (Backing::Null { bytes }, Some(_)) => Ok(*bytes),
+            _ => Err(other()),
+        };
+    }
+    let disk = disks.get(name).ok_or_else(no_device)?;
+    match disk.product {
+        NULL => Ok(disk.blocks * u64::from(disk.block_bytes)),
+        _ => Err(other()),
+    }
+}
+
+/// Makes a null disk larger, and the namespaces that it is.
+pub(super) fn resize_null(
+    stage: &mut Stage,
+    name: &str,
+    old: u64,
+    new_mib: u64,
+) -> Result<Value, Error> {
+    let bytes = new_mib.checked_mul(1 << 20).filter(|bytes| {
+        // SPDK compares whole MiB.
+        (1..=1 << 62).contains(bytes) && new_mib >= old >> 20
+    });
+    let bytes = bytes.ok_or_else(|| {
+        Error::errno(
+            Errno::INVAL,
+            "Invalid argument: new_size is in MiB, and a disk does not become smaller",
+        )
+    })?;
+    let export = format!("null:{bytes}");
+    if let Some(disk) = stage.disks.get_mut(name) {
+        disk.export.clone_from(&export);
+        disk.blocks = bytes / u64::from(disk.block_bytes);
+    }
+    for (nqn, nsid) in stage.draft.named(name) {
+        let set = stage.draft.set_export(&nqn, nsid, &export);
+        set.map_err(super::of)?;
+    }
+    Ok(json!(true))
+}
+
+/// Whether there is a disk of this name that is a file or a device.
+pub(super) fn check_file(
+    picture: &Picture,
+    disks: &BTreeMap<String, Disk>,
+    name: &str,
+) -> Result<(), Error> {
+    let mut exports = picture.exports();
+    let is_file = match exports.find(|one| super::views::bdev_name(one.config) == name) {
+        Some(export) => matches!(export.config.backing, Backing::Disk(_)),
+        None => disks.get(name).is_some_and(|disk| disk.blocks == 0),
+    };
+    if is_file { Ok(()) } else { Err(no_device()) }
+}
+
+fn no_device() -> Error {
+    Error::errno(Errno::NODEV, "No such device")
+}
+
+/// Blocks of all disks, by name; 0 for a file that is no namespace.
+pub(in crate::steering) fn sizes(
+    picture: &Picture,
+    disks: &BTreeMap<String, Disk>,
+) -> BTreeMap<String, u64> {
+    let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
+    let exported = picture.exports().map(|export| {
+        (
+            super::views::bdev_name(export.config),
+            export.entry.view.nsze,
+        )
+    });
+    made.chain(exported).collect()
 }
 
 /// All disks: those that were made, and those of the file.

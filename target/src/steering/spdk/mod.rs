@@ -3,6 +3,8 @@
 
 mod bdevs;
 mod iostat;
+mod keyring;
+mod notify;
 mod parameters;
 mod process;
 mod qos;
@@ -22,28 +24,38 @@ use super::methods::Methods;
 use super::parameters::read;
 use parameters::{
     Allow, BdevOf, ControllersOf, HostOf, ListenAddress, ListenerOf, NsAdd, NsHost, NsRemove,
-    SubsystemCreate, SubsystemOf, Wanted,
+    NullResize, SubsystemCreate, SubsystemOf, Wanted,
 };
+
+pub(super) use bdevs::sizes;
 
 /// All of them, sorted.
 pub(super) const NAMES: &[&str] = &[
     "bdev_aio_create",
     "bdev_aio_delete",
+    "bdev_aio_rescan",
     "bdev_get_bdevs",
     "bdev_get_iostat",
     "bdev_malloc_create",
     "bdev_malloc_delete",
     "bdev_null_create",
     "bdev_null_delete",
+    "bdev_null_resize",
     "bdev_set_qos_limit",
     "bdev_uring_create",
     "bdev_uring_delete",
+    "bdev_uring_rescan",
     "framework_get_config",
     "framework_get_subsystems",
     "framework_start_init",
     "framework_wait_init",
+    "keyring_file_add_key",
+    "keyring_file_remove_key",
+    "keyring_get_keys",
     "log_get_level",
     "log_set_level",
+    "notify_get_notifications",
+    "notify_get_types",
     "nvmf_create_subsystem",
     "nvmf_create_transport",
     "nvmf_delete_subsystem",
@@ -68,6 +80,7 @@ pub(super) const NAMES: &[&str] = &[
     "nvmf_subsystem_remove_host",
     "nvmf_subsystem_remove_listener",
     "nvmf_subsystem_remove_ns",
+    "nvmf_subsystem_set_keys",
     "spdk_get_version",
 ];
 /// Those that a target which has started refuses in SPDK.
@@ -138,6 +151,8 @@ impl Methods {
             "spdk_get_version" => Ok(views::version()),
             _ if method.starts_with("framework_") => self.framework(method, params).await,
             _ if method.starts_with("log_") => self.log_level(method, params),
+            _ if method.starts_with("keyring_") => self.keyring(method, params).await,
+            _ if method.starts_with("notify_") => self.notify(method, params).await,
             "nvmf_set_config" | "nvmf_set_max_subsystems" => process::set(method, params),
             _ if method.starts_with("nvmf_discovery_") => self.of_referral(method, params).await,
             "nvmf_create_transport" => {
@@ -204,14 +219,8 @@ impl Methods {
             "nvmf_subsystem_add_listener"
             | "nvmf_subsystem_remove_listener"
             | "nvmf_subsystem_listener_set_ana_state" => self.of_listener(method, params).await,
-            "nvmf_subsystem_add_host" => {
-                let HostOf { nqn, host, .. } = read(params)?;
-                self.change(Kind::Grows, move |stage| {
-                    stage.draft.add_host(&nqn, &host).map_err(of)?;
-                    Ok(json!(true))
-                })
-                .await
-            }
+            "nvmf_subsystem_add_host" => self.add_host(params).await,
+            "nvmf_subsystem_set_keys" => self.set_keys(params).await,
             "nvmf_subsystem_remove_host" => {
                 let HostOf { nqn, host, .. } = read(params)?;
                 self.change(Kind::Shrinks, move |stage| {
@@ -406,6 +415,26 @@ impl Methods {
                 let name = name.ok_or_else(invalid)?;
                 self.change(Kind::Shrinks, move |stage| bdevs::delete(stage, &name))
                     .await
+            }
+            "bdev_null_resize" => {
+                let NullResize { name, new_size } = read(params)?;
+                let picture = self.picture().await?;
+                let old = bdevs::null_bytes(&picture, &self.facts().disks, &name)?;
+                self.change(Kind::Alone, move |stage| {
+                    bdevs::resize_null(stage, &name, old, new_size)
+                })
+                .await
+            }
+            "bdev_aio_rescan" | "bdev_uring_rescan" => {
+                let BdevOf { name, .. } = read(params)?;
+                let name = name.ok_or_else(invalid)?;
+                let picture = self.picture().await?;
+                bdevs::check_file(&picture, &self.facts().disks, &name)?;
+                self.change(Kind::Alone, move |stage| {
+                    stage.rereads = true;
+                    Ok(json!(true))
+                })
+                .await
             }
             _ => Err(Error::no_method()),
         }

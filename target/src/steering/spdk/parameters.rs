@@ -95,6 +95,46 @@ pub(super) struct HostOf {
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
+pub(super) struct HostKeys {
+    pub(super) nqn: String,
+    pub(super) host: String,
+    #[serde(rename = "tgt_name")]
+    pub(super) _tgt_name: Option<String>,
+    pub(super) dhchap_key: Option<String>,
+    pub(super) dhchap_ctrlr_key: Option<String>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyAdd {
+    pub(super) name: String,
+    pub(super) path: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct KeyOf {
+    pub(super) name: String,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NoticesOf {
+    #[serde(default)]
+    pub(super) id: u64,
+    pub(super) max: Option<u64>,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct NullResize {
+    pub(super) name: String,
+    /// MiB.
+    pub(super) new_size: u64,
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub(super) struct Allow {
     pub(super) nqn: String,
     pub(super) allow_any_host: bool,

@@ -8,15 +8,16 @@ use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
 use super::super::changes::Disk;
-use super::{qos, referrals, views};
+use super::{keyring, qos, referrals, views};
 use crate::namespace::Entry;
 use crate::server::Picture;
 
 /// In the order in which they are loaded.
 pub(super) fn subsystems() -> Value {
     json!([
-        {"subsystem": "bdev", "depends_on": []},
-        {"subsystem": "nvmf", "depends_on": ["bdev"]},
+        {"subsystem": "keyring", "depends_on": []},
+        {"subsystem": "bdev", "depends_on": ["keyring"]},
+        {"subsystem": "nvmf", "depends_on": ["bdev", "keyring"]},
     ])
 }
 
@@ -27,6 +28,7 @@ pub(super) fn config(
     disks: &BTreeMap<String, Disk>,
 ) -> Option<Value> {
     match name {
+        "keyring" => Some(keyring::saved(&picture.config)),
         "bdev" => Some(bdevs(picture, disks)),
         "nvmf" => Some(nvmf(&picture.config)),
         _ => None,
@@ -152,7 +154,8 @@ fn nvmf(config: &Config) -> Value {
         ));
         if let Access::Hosts(list) = &subsystem.access {
             for host in list.hosts.iter() {
-                let params = json!({"nqn": nqn, "host": host.raw()});
+                let mut params = json!({"nqn": nqn, "host": host.raw()});
+                keyring::show(&mut params, keyring::of_host(subsystem, host));
                 all.push(request("nvmf_subsystem_add_host", params));
             }
         }

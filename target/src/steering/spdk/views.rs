@@ -6,6 +6,7 @@ use cairn_config::{Access, Config, Listener, Namespace, Nqn};
 use nvme_proto::wire::log::AnaState;
 use serde_json::{Value, json};
 
+use super::keyring;
 use crate::server::Picture;
 
 /// In the shape that clients split into numbers.
@@ -102,7 +103,11 @@ pub(super) fn subsystems(picture: &Picture, wanted: Option<&str>) -> Value {
             Access::Hosts(list) => list
                 .hosts
                 .iter()
-                .map(|host| json!({"nqn": host.raw()}))
+                .map(|host| {
+                    let mut shown = json!({"nqn": host.raw()});
+                    keyring::show(&mut shown, keyring::of_host(subsystem, host));
+                    shown
+                })
                 .collect(),
         };
         let mut shared = picture.subsystems.iter();

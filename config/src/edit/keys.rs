@@ -1,0 +1,167 @@
+//! The keyring, and the keys of hosts.
+
+use std::path::Path;
+
+use toml_edit::{Item, Table, value};
+
+use crate::config::KEY_PREFIX;
+
+use super::{Draft, EditError, groups, push, remove, tables, text_of};
+
+const KEY: &str = "key";
+
+impl Draft {
+    /// Adds a key to the keyring. One that was removed while hosts have it gets a file again.
+    ///
+    /// # Errors
+    /// It is there.
+    pub fn add_key(&mut self, name: &str, path: &Path) -> Result<(), EditError> {
+        let root = self.document.as_table_mut();
+        let path = value(path.display().to_string());
+        if let Some(known) = tables(root, KEY).find(|table| is_it(table, name)) {
+            if known.remove("removed").is_none() {
+                let message = format!("the key \"{name}\" is there already");
+                return Err(EditError::Exists(message));
+            }
+            known["path"] = path;
+            return Ok(());
+        }
+        let mut table = Table::new();
+        table["name"] = value(name);
+        table["path"] = path;
+        push(root, KEY, table);
+        Ok(())
+    }
+
+    /// Removes a key from the keyring. While hosts have it, it stays there as one that was
+    /// removed, so that they are not let in without it.
+    ///
+    /// # Errors
+    /// It is not there.
+    pub fn remove_key(&mut self, name: &str) -> Result<(), EditError> {
+        let missing = || EditError::Missing(format!("the file has no key \"{name}\""));
+        let is_used = self.key_uses(name) > 0;
+        let root = self.document.as_table_mut();
+        let known = tables(root, KEY).find(|table| is_it(table, name) && !is_removed(table));
+        let known = known.ok_or_else(missing)?;
+        if is_used {
+            known["removed"] = value(true);
+            return Ok(());
+        }
+        let removed = remove(root, KEY, |table| is_it(table, name));
+        self.keep(&removed.unwrap_or_default());
+        Ok(())
+    }
+
+    /// Gives a host of a subsystem its keys, as the file names them, in place of those that it
+    /// had; or none. Returns whether it had one.
+    ///
+    /// # Errors
+    /// The subsystem is not in the file, or does not list the host.
+    pub fn set_host_keys(
+        &mut self,
+        nqn: &str,
+        host: &str,
+        keys: Option<(&str, Option<&str>)>,
+    ) -> Result<bool, EditError> {
+        let given = keys.into_iter().flat_map(|(key, other)| [Some(key), other]);
+        for name in given
+            .flatten()
+            .filter_map(|key| key.strip_prefix(KEY_PREFIX))
+        {
+            if !self.has_key(name) {
+                return Err(EditError::Missing(format!(
+                    "the file has no key \"{}\"",
+                    name.escape_debug()
+                )));
+            }
+        }
+        let subsystem = self.subsystem(nqn)?;
+        let list = subsystem.get("allowed_hosts").and_then(Item::as_array);
+        let is_listed =
+            list.is_some_and(|list| list.iter().any(|known| known.as_str() == Some(host)));
+        let named = list.map(groups::named).unwrap_or_default();
+        if !is_listed && self.group_with(&named, host).is_none() {
+            let message = format!(
+                "{nqn} does not list the host {host}: add it by cairn-target host add first"
+            );
+            return Err(EditError::Missing(message));
+        }
+        let subsystem = self.subsystem(nqn)?;
+        let is_host = |table: &Table| text_of(table, "nqn") == Some(host);
+        let known = tables(subsystem, "host").find(|table| is_host(table));
+        let had = known.is_some();
+        match (known, keys) {
+            (Some(table), Some((key, controller))) => put(table, key, controller),
+            (None, Some((key, controller))) => {
+                let mut table = Table::new();
+                table["nqn"] = value(host);
+                put(&mut table, key, controller);
+                push(subsystem, "host", table);
+            }
+            (Some(_), None) => {
+                let removed = remove(subsystem, "host", is_host);
+                self.keep(&removed.unwrap_or_default());
+            }
+            (None, None) => {}
+        }
+        self.sweep_keys();
+        Ok(had)
+    }
+
+    /// Whether the keyring has this key.
+    pub fn has_key(&mut self, name: &str) -> bool {
+        let mut keys = tables(self.document.as_table_mut(), KEY);
+        keys.any(|table| is_it(table, name) && !is_removed(table))
+    }
+
+    /// How often tables of subsystems and hosts name a key of the keyring.
+    fn key_uses(&mut self, name: &str) -> usize {
+        let named = |table: &Table| {
+            let keys = ["dhchap_key", "dhchap_ctrl_key"].map(|key| text_of(table, key));
+            let names = keys.into_iter().flatten();
+            let names = names.filter_map(|text| text.strip_prefix(KEY_PREFIX));
+            names.filter(|other| *other == name).count()
+        };
+        let subsystems = tables(self.document.as_table_mut(), "subsystem");
+        let uses = subsystems.map(|subsystem| {
+            let own = named(subsystem);
+            own + tables(subsystem, "host")
+                .map(|host| named(host))
+                .sum::<usize>()
+        });
+        uses.sum()
+    }
+
+    /// Drops the keys that were removed and that no host has any longer.
+    pub(super) fn sweep_keys(&mut self) {
+        let removed = tables(self.document.as_table_mut(), KEY).filter(|table| is_removed(table));
+        let names = removed.filter_map(|table| text_of(table, "name").map(str::to_owned));
+        let names: Vec<String> = names.collect();
+        for name in names {
+            if self.key_uses(&name) == 0 {
+                let root = self.document.as_table_mut();
+                let removed = remove(root, KEY, |table| is_it(table, &name));
+                self.keep(&removed.unwrap_or_default());
+            }
+        }
+    }
+}
+
+fn put(table: &mut Table, key: &str, controller: Option<&str>) {
+    table["dhchap_key"] = value(key);
+    match controller {
+        Some(controller) => table["dhchap_ctrl_key"] = value(controller),
+        None => {
+            table.remove("dhchap_ctrl_key");
+        }
+    }
+}
+
+fn is_it(table: &Table, name: &str) -> bool {
+    text_of(table, "name") == Some(name)
+}
+
+fn is_removed(table: &Table) -> bool {
+    table.get("removed").and_then(Item::as_bool) == Some(true)
+}

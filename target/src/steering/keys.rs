@@ -1,0 +1,82 @@
+//! The keys of hosts.
+
+use cairn_config::{Config, KEY_PREFIX, KeySource, Nqn};
+use cairn_control::Error;
+use serde_json::{Map, Value, json};
+
+use super::changes::{Kind, of_edit};
+use super::methods::Methods;
+use super::parameters::{HostKeys, HostOf, KeysOf, read};
+
+impl Methods {
+    /// Those about keys.
+    pub(super) async fn key_methods(
+        &self,
+        method: &str,
+        params: Map<String, Value>,
+    ) -> Result<Value, Error> {
+        match method {
+            "cairn_host_key_list" => {
+                let of: KeysOf = read(params)?;
+                let picture = self.picture().await?;
+                Ok(host_keys(&picture.config, &of))
+            }
+            "cairn_host_key_set" => {
+                let new: HostKeys = read(params)?;
+                self.change(Kind::Alone, move |stage| {
+                    let keys = Some((&*new.dhchap_key, new.dhchap_ctrl_key.as_deref()));
+                    let set = stage.draft.set_host_keys(&new.nqn, &new.host, keys);
+                    set.map_err(of_edit)?;
+                    stage.rereads = true;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "cairn_host_key_remove" => {
+                let HostOf { nqn, host } = read(params)?;
+                self.change(Kind::Alone, move |stage| {
+                    let removed = stage.draft.set_host_keys(&nqn, &host, None);
+                    if !removed.map_err(of_edit)? {
+                        let message = format!("{nqn} has no key of the host {host}");
+                        return Err(Error::errno(rustix::io::Errno::NOENT, message));
+                    }
+                    Ok(json!(true))
+                })
+                .await
+            }
+            _ => Err(Error::no_method()),
+        }
+    }
+}
+
+/// Where the keys of hosts are; what stands there is not shown.
+fn host_keys(config: &Config, of: &KeysOf) -> Value {
+    let is_wanted = |wanted: &Option<String>, name: &Nqn| {
+        wanted.as_deref().is_none_or(|wanted| wanted == name.raw())
+    };
+    let subsystems = config.subsystems.iter();
+    let subsystems = subsystems.filter(|subsystem| is_wanted(&of.nqn, &subsystem.nqn));
+    let keys = subsystems.flat_map(|subsystem| {
+        let hosts = subsystem.authentication.hosts.iter();
+        let hosts = hosts.filter(|(host, _)| is_wanted(&of.host, host));
+        hosts.map(|(host, keys)| {
+            json!({
+                "nqn": subsystem.nqn.raw(),
+                "host": host.raw(),
+                "dhchap_key": named(&keys.host),
+                "dhchap_ctrl_key": keys.controller.as_ref().map(named),
+                "removed": matches!(&keys.host, KeySource::Named(key) if key.is_removed),
+            })
+        })
+    });
+    keys.collect()
+}
+
+/// As the file names it.
+pub(super) fn named(key: &KeySource) -> String {
+    match key {
+        KeySource::File(path) => path.display().to_string(),
+        KeySource::Credential(name) => format!("credential:{name}"),
+        KeySource::Named(key) => format!("{KEY_PREFIX}{}", key.name),
+    }
+}

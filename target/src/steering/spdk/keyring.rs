@@ -1,0 +1,222 @@
+//! The keyring, and the keys of hosts.
+
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use cairn_config::{Config, Draft, EditError, KEY_PREFIX, KeySource, Keys, NamedKey};
+use cairn_control::Error;
+use rustix::io::Errno;
+use serde_json::{Value, json};
+
+use super::super::changes::{Kind, of_edit};
+use super::super::methods::Methods;
+use super::super::parameters::{Nothing, read};
+use super::parameters::{HostKeys, KeyAdd, KeyOf};
+use super::{Answer, Params, has_subsystem, of};
+
+impl Methods {
+    pub(super) async fn keyring(&self, method: &str, params: Params) -> Answer {
+        match method {
+            "keyring_get_keys" => {
+                read::<Nothing>(params)?;
+                Ok(keys(&self.picture().await?.config))
+            }
+            "keyring_file_add_key" => {
+                let KeyAdd { name, path } = read(params)?;
+                if name.find(':').is_some_and(|at| at > 0) {
+                    let message = "Invalid argument: the name of a key has no \":\"";
+                    return Err(Error::errno(Errno::INVAL, message));
+                }
+                let path = PathBuf::from(path);
+                check_file(&path)?;
+                self.change(Kind::Grows, move |stage| {
+                    stage.draft.add_key(&name, &path).map_err(of_edit)?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            "keyring_file_remove_key" => {
+                let KeyOf { name } = read(params)?;
+                self.change(Kind::Alone, move |stage| {
+                    let removed = stage.draft.remove_key(&name);
+                    removed.map_err(|error| Error::errno(Errno::NOKEY, error.to_string()))?;
+                    Ok(json!(true))
+                })
+                .await
+            }
+            _ => Err(Error::no_method()),
+        }
+    }
+
+    /// Adds a host, with its keys if it has any.
+    pub(super) async fn add_host(&self, params: Params) -> Answer {
+        let new: HostKeys = read(params)?;
+        self.change(Kind::Grows, move |stage| {
+            let is_new = stage.draft.add_host(&new.nqn, &new.host).map_err(of)?;
+            let Some(keys) = new.names(&mut stage.draft, Error::INTERNAL)? else {
+                return Ok(json!(true));
+            };
+            if !is_new {
+                let message = "Internal error: the host may connect already: set its keys by \
+                               nvmf_subsystem_set_keys";
+                return Err(Error::new(Error::INTERNAL, message));
+            }
+            set(&mut stage.draft, &new, Some(&keys)).map_err(of)?;
+            stage.rereads = true;
+            Ok(json!(true))
+        })
+        .await
+    }
+
+    /// Gives a host other keys, or none.
+    pub(super) async fn set_keys(&self, params: Params) -> Answer {
+        let new: HostKeys = read(params)?;
+        has_subsystem(&self.picture().await?.config, &new.nqn)?;
+        self.change(Kind::Alone, move |stage| {
+            let code = i64::from(-Errno::INVAL.raw_os_error());
+            let keys = new.names(&mut stage.draft, code)?;
+            let done = set(&mut stage.draft, &new, keys.as_ref());
+            done.map_err(|error| match error {
+                EditError::Missing(message) => Error::errno(Errno::INVAL, message),
+                other => of(other),
+            })?;
+            stage.rereads = true;
+            Ok(json!(true))
+        })
+        .await
+    }
+}
+
+/// What a file calls a host's key, and its controllers'.
+type Names = (String, Option<String>);
+
+impl HostKeys {
+    /// Names of keys in the file's words. `code`: of the error for a controller's key alone.
+    fn names(&self, draft: &mut Draft, code: i64) -> Result<Option<Names>, Error> {
+        for name in self.dhchap_key.iter().chain(&self.dhchap_ctrlr_key) {
+            if !draft.has_key(name) {
+                return Err(Error::invalid(
+                    "Invalid parameters: no such key: add it by keyring_file_add_key",
+                ));
+            }
+        }
+        let named = |name: &Option<String>| {
+            let name = name.as_ref()?;
+            Some(format!("{KEY_PREFIX}{name}"))
+        };
+        match (named(&self.dhchap_key), named(&self.dhchap_ctrlr_key)) {
+            (Some(host), controller) => Ok(Some((host, controller))),
+            (None, None) => Ok(None),
+            (None, Some(_)) => Err(Error::new(
+                code,
+                "a controller authenticates only to hosts that do: give dhchap_key, too",
+            )),
+        }
+    }
+}
+
+fn set(draft: &mut Draft, of: &HostKeys, keys: Option<&Names>) -> Result<bool, EditError> {
+    let keys = keys.map(|(host, controller)| (&**host, controller.as_deref()));
+    draft.set_host_keys(&of.nqn, &of.host, keys)
+}
+
+/// What SPDK requires of a key's file.
+fn check_file(path: &Path) -> Result<(), Error> {
+    let refused = |message: String| Err(Error::errno(Errno::PERM, message));
+    if !path.is_absolute() {
+        // It may be a key.
+        return refused("the path of a key is absolute".to_owned());
+    }
+    let shown = path.display();
+    let file: Metadata = std::fs::metadata(path).map_err(|error| {
+        let errno = error.raw_os_error();
+        let errno = errno.map_or(Errno::IO, Errno::from_raw_os_error);
+        Error::errno(errno, format!("{shown}: {error}"))
+    })?;
+    if file.mode() & 0o077 != 0 {
+        return refused(format!(
+            "users other than its owner can read or write {shown}: chmod 600 {shown}"
+        ));
+    }
+    let own = rustix::process::getuid().as_raw();
+    if file.uid() != own {
+        return refused(format!("{shown} is not the target's: chown {own} {shown}"));
+    }
+    Ok(())
+}
+
+/// The key of the keyring that a host has.
+fn name_of(source: &KeySource) -> Option<&NamedKey> {
+    match source {
+        KeySource::Named(key) => Some(key),
+        KeySource::File(_) | KeySource::Credential(_) => None,
+    }
+}
+
+/// All keys of hosts and controllers.
+fn used(config: &Config) -> impl Iterator<Item = &KeySource> {
+    let each = config.subsystems.iter().map(|one| &one.authentication);
+    let keys = each.flat_map(|one| {
+        one.others
+            .iter()
+            .chain(one.hosts.iter().map(|(_, keys)| keys))
+    });
+    keys.flat_map(|keys| std::iter::once(&keys.host).chain(&keys.controller))
+}
+
+fn keys(config: &Config) -> Value {
+    let keys = config.keys.iter().map(|key| {
+        let uses = used(config).filter_map(name_of);
+        let uses = uses.filter(|other| other.name == key.name).count();
+        let mut shown = json!({
+            "name": key.name,
+            "module": "keyring_file",
+            "removed": key.is_removed,
+            "probed": false,
+            "refcnt": uses + usize::from(!key.is_removed),
+        });
+        if !key.is_removed {
+            shown["path"] = json!(key.path);
+        }
+        shown
+    });
+    keys.collect()
+}
+
+/// Requests that make the keyring.
+pub(super) fn saved(config: &Config) -> Value {
+    let keys = config.keys.iter().filter(|key| !key.is_removed);
+    let adds = keys.map(|key| {
+        json!({
+            "method": "keyring_file_add_key",
+            "params": {"name": key.name, "path": key.path},
+        })
+    });
+    adds.collect()
+}
+
+/// Adds the names of a host's keys to what is shown of it. A key that is none of the keyring has
+/// the name that the file gives it.
+pub(super) fn show(shown: &mut Value, keys: Option<&Keys>) {
+    let name = |source: &KeySource| match name_of(source) {
+        Some(key) => key.name.clone(),
+        None => super::super::keys::named(source),
+    };
+    if let Some(keys) = keys {
+        shown["dhchap_key"] = json!(name(&keys.host));
+        if let Some(controller) = &keys.controller {
+            shown["dhchap_ctrlr_key"] = json!(name(controller));
+        }
+    }
+}
+
+/// The keys that a host of a subsystem has.
+pub(super) fn of_host<'a>(
+    subsystem: &'a cairn_config::Subsystem,
+    host: &cairn_config::Nqn,
+) -> Option<&'a Keys> {
+    let all = &subsystem.authentication;
+    let own = all.hosts.iter().find(|(other, _)| other == host);
+    own.map(|(_, keys)| keys).or(all.others.as_ref())
+}

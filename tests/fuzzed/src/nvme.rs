@@ -1,0 +1,138 @@
+//! NVMe's structures: the first byte chooses one, the rest is its bytes.
+
+use nvme_proto::controller::{AdminCommand, AuthenticationRequest, ConnectRequest, connect};
+use nvme_proto::host::multipath::AnaLog;
+use nvme_proto::io::{IoCommand, IoLimits, NamespaceView};
+use nvme_proto::limits::Limits;
+use nvme_proto::wire::cm::{RejectData, ReplyData, RequestData};
+use nvme_proto::wire::fabrics::{ConnectCommand, ConnectData};
+use nvme_proto::wire::identify::{
+    IdentifyController, IdentifyNamespace, Oncs, Vwc, namespace_descriptors,
+};
+use nvme_proto::wire::log::{
+    AnaGroup, AnaLogHeader, DiscoveryEntry, DiscoveryLogHeader, ErrorEntry, SmartLog,
+};
+use nvme_proto::wire::{Cqe, FromBytes, IntoBytes, Nqn, Sqe};
+
+/// Reads a structure from the front, and writes it as it came.
+macro_rules! same_bytes {
+    ($bytes:expr, $($name:ty),+) => {$(
+        if let Ok((value, _)) = <$name>::read_from_prefix($bytes) {
+            assert_eq!(value.as_bytes(), &$bytes[..size_of::<$name>()]);
+        }
+    )+};
+}
+
+pub(crate) fn run(bytes: &[u8]) {
+    let Some((choice, bytes)) = bytes.split_first() else {
+        return;
+    };
+    match choice % 6 {
+        0 => command(bytes),
+        1 => connecting(bytes),
+        2 => ana_log(bytes),
+        3 => requests(bytes),
+        4 => name(bytes),
+        _ => {
+            same_bytes!(
+                bytes,
+                Cqe,
+                IdentifyController,
+                IdentifyNamespace,
+                ErrorEntry,
+                SmartLog
+            );
+            same_bytes!(
+                bytes,
+                AnaLogHeader,
+                AnaGroup,
+                DiscoveryLogHeader,
+                DiscoveryEntry
+            );
+            if let Ok((page, _)) = <[u8; 4096]>::read_from_prefix(bytes) {
+                let _ = namespace_descriptors(&page).count();
+            }
+        }
+    }
+}
+
+/// A capsule, as a target reads it on an admin queue and on an I/O queue.
+fn command(bytes: &[u8]) {
+    let Some((sqe, data)) = Sqe::split_capsule(bytes) else {
+        assert!(bytes.len() < size_of::<Sqe>());
+        return;
+    };
+    let in_capsule = data.len() as u32;
+    if let Ok(sgl) = sqe.dptr.parse() {
+        let _ = (sgl, sqe.dptr.invalidate_rkey());
+    }
+    if let Ok(command) = AdminCommand::parse(sqe, 1 << 20) {
+        let _ = (command.transfer(), command.locate(sqe));
+    }
+    let _ = ConnectRequest::locate(sqe, in_capsule);
+    let _ = AuthenticationRequest::parse(sqe, in_capsule);
+    let limits = IoLimits {
+        mdts_bytes: 1 << 20,
+        wzsl_bytes: None,
+        vsl_bytes: Some(1 << 20),
+        oncs: Oncs(0xffff),
+        vwc: Vwc(7),
+    };
+    for write_protected in [false, true] {
+        let namespace = NamespaceView {
+            nsze: 1 << 20,
+            lbads: 9,
+            write_protected,
+        };
+        for namespace in [None, Some(&namespace)] {
+            let _ = IoCommand::parse(sqe, in_capsule, namespace, &limits);
+        }
+    }
+}
+
+fn connecting(bytes: &[u8]) {
+    let Ok((sqe, rest)) = Sqe::read_from_prefix(bytes) else {
+        return;
+    };
+    assert_eq!(Sqe::from(ConnectCommand::from(sqe)), sqe);
+    if let Ok((data, _)) = ConnectData::read_from_prefix(rest)
+        && let Ok(request) = ConnectRequest::parse(&sqe, &data)
+    {
+        // What follows a name's end is of no meaning.
+        assert!(data.hostnqn.starts_with(request.hostnqn.raw().as_bytes()));
+        assert!(data.subnqn.starts_with(request.subnqn.raw().as_bytes()));
+    }
+}
+
+fn ana_log(bytes: &[u8]) {
+    let Ok(log) = AnaLog::parse(bytes) else {
+        return;
+    };
+    let mut nsids = 0;
+    for group in log.groups() {
+        nsids += group.nsids().count();
+    }
+    assert!(4 * nsids <= bytes.len());
+    let _ = log.state_of(1);
+}
+
+/// The private data of a connection request.
+fn requests(bytes: &[u8]) {
+    same_bytes!(bytes, RequestData, ReplyData, RejectData);
+    if let Ok(request) = RequestData::parse(bytes) {
+        let limits = Limits::default();
+        if let Ok(reply) = connect::admit(&request, &limits) {
+            assert!(reply.crqsize.get() > 0);
+        }
+    }
+}
+
+fn name(bytes: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && let Ok(nqn) = Nqn::parse(text)
+    {
+        assert_eq!(nqn.raw(), text);
+        let shown = nqn.to_string();
+        assert!(!shown.chars().any(char::is_control));
+    }
+}

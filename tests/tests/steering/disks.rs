@@ -1,0 +1,128 @@
+//! What becomes of disks: sizes that hosts see, and notices for programs.
+
+use std::fs::OpenOptions;
+
+use cairn_initiator::{Event, Notice};
+use serde_json::{Value, json};
+
+use crate::target::{NQN, Steered};
+
+/// The notices from a number on: kind and disk.
+fn notices(target: &Steered, id: u64) -> Vec<(String, String)> {
+    let all = target.done("notify_get_notifications", json!({"id": id}));
+    let all = all.as_array().unwrap().iter().enumerate();
+    let text = |value: &Value| value.as_str().unwrap().to_owned();
+    all.map(|(index, notice)| {
+        assert_eq!(notice["id"], id + index as u64);
+        (text(&notice["type"]), text(&notice["ctx"]))
+    })
+    .collect()
+}
+
+fn add(target: &Steered, bdev: &str, nsid: u32) {
+    let namespace = json!({"bdev_name": bdev, "nsid": nsid});
+    let params = json!({"nqn": NQN, "namespace": namespace});
+    assert_eq!(target.done("nvmf_subsystem_add_ns", params), nsid);
+}
+
+/// As rpc.py bdev_null_resize and bdev_aio_rescan do.
+#[test]
+fn hosts_see_a_disk_grow() {
+    let mut target = Steered::start();
+    let null = json!({"name": "Null0", "num_blocks": 2048, "block_size": 512});
+    target.done("bdev_null_create", null);
+    add(&target, "Null0", 2);
+    let path = target.folder.path().join("disk.img");
+    let file = OpenOptions::new()
+        .write(true)
+        .create_new(true)
+        .open(&path)
+        .unwrap();
+    file.set_len(1 << 20).unwrap();
+    let aio = json!({"name": "Aio0", "filename": path, "block_size": 512});
+    target.done("bdev_aio_create", aio);
+    add(&target, "Aio0", 3);
+    let blocks = |target: &Steered, nsid| {
+        let mut host = target.connect("a");
+        host.namespace(nsid).unwrap().nsze.get()
+    };
+    let mut host = target.connect("a");
+    host.active_namespaces().unwrap();
+    let resize = |size: u64| json!({"name": "Null0", "new_size": size});
+    assert_eq!(target.done("bdev_null_resize", resize(3)), true);
+    let noticed = host.wait_until("a notice", |host| match host.take_event() {
+        Some(Event::Notice(notice)) => Some(notice),
+        _ => None,
+    });
+    assert_eq!(noticed.unwrap(), Notice::NamespacesChanged);
+    assert_eq!(blocks(&target, 2), 3 * 2048);
+    file.set_len(2 << 20).unwrap();
+    assert_eq!(
+        target.done("bdev_aio_rescan", json!({"name": "Aio0"})),
+        true
+    );
+    assert_eq!(blocks(&target, 3), 2 * 2048);
+    for (method, params, code) in [
+        ("bdev_null_resize", resize(2), -22),
+        (
+            "bdev_null_resize",
+            json!({"name": "Aio0", "new_size": 9}),
+            -22,
+        ),
+        (
+            "bdev_null_resize",
+            json!({"name": "none", "new_size": 9}),
+            -19,
+        ),
+        ("bdev_aio_rescan", json!({"name": "Null0"}), -19),
+        ("bdev_aio_rescan", json!({"name": "none"}), -19),
+    ] {
+        assert_eq!(
+            target.refused(method, params.clone()),
+            code,
+            "{method} {params}"
+        );
+    }
+    let seen = notices(&target, 0);
+    let resized: Vec<&str> = seen
+        .iter()
+        .filter(|(kind, _)| kind == "bdev_resize")
+        .map(|(_, name)| &**name)
+        .collect();
+    assert_eq!(resized, ["Null0", "Aio0"], "{seen:?}");
+    drop(host);
+    target.crash();
+    assert_eq!(blocks(&target, 2), 3 * 2048);
+}
+
+/// As rpc.py notify_get_types and notify_get_notifications do.
+#[test]
+fn programs_read_what_became_of_disks() {
+    let target = Steered::start();
+    let kinds = target.done("notify_get_types", json!({}));
+    assert_eq!(
+        kinds,
+        json!(["bdev_register", "bdev_unregister", "bdev_resize"])
+    );
+    let first = notices(&target, 0);
+    assert_eq!(first.len(), 1, "{first:?}");
+    assert_eq!(first[0].0, "bdev_register");
+    let malloc = json!({"name": "Malloc0", "num_blocks": 2048, "block_size": 512});
+    target.done("bdev_malloc_create", malloc.clone());
+    add(&target, "Malloc0", 2);
+    target.done("bdev_malloc_delete", json!({"name": "Malloc0"}));
+    target.done("bdev_malloc_create", malloc);
+    let of = |kind: &str| (kind.to_owned(), "Malloc0".to_owned());
+    let expected = ["bdev_register", "bdev_unregister", "bdev_register"].map(of);
+    assert_eq!(notices(&target, 1), expected);
+    let one = target.done("notify_get_notifications", json!({"id": 2, "max": 1}));
+    assert_eq!(
+        one,
+        json!([{"type": "bdev_unregister", "ctx": "Malloc0", "id": 2}])
+    );
+    assert_eq!(notices(&target, 4), []);
+    assert_eq!(
+        target.refused("notify_get_notifications", json!({"id": -1})),
+        -32602
+    );
+}

@@ -1,0 +1,305 @@
+//! Keys of hosts, by SPDK's methods and Cairn's own.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::PathBuf;
+
+use cairn_initiator::{Host, HostError, HostOptions, Secret, Secrets};
+use cairn_roce::Soft;
+use serde_json::{Value, json};
+
+use crate::target::{NQN, Steered};
+
+fn secret(seed: u8) -> Secret {
+    Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
+}
+
+/// A file with a key, for the target alone.
+fn file(target: &Steered, name: &str, seed: u8) -> PathBuf {
+    let path = target.folder.path().join(name);
+    fs::write(&path, secret(seed).to_text().as_bytes()).unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+    path
+}
+
+fn host(target: &Steered) -> String {
+    target.options("a").hostnqn.raw().to_owned()
+}
+
+fn connect(target: &Steered, host: Option<u8>, controller: Option<u8>) -> Result<Host, HostError> {
+    let authentication = host.map(|seed| Secrets {
+        host: secret(seed),
+        controller: controller.map(secret),
+    });
+    let options = HostOptions {
+        authentication,
+        ..target.options("a")
+    };
+    Host::connect(&Soft::default(), options)
+}
+
+fn assert_refused(result: Result<Host, HostError>) {
+    match result {
+        Err(HostError::NotAuthenticated { .. }) => {}
+        other => panic!("{other:?}"),
+    }
+}
+
+/// No text of a key is where others may read it.
+fn assert_secret(target: &Steered, more: &str) {
+    let text = target.text();
+    for text in [&*text, more] {
+        assert!(!text.contains("DHHC-"), "{text}");
+    }
+}
+
+/// The keyring has these: name, whether it was removed, and uses.
+fn assert_keys(target: &Steered, expected: &[(&str, bool, u32)]) {
+    let shown = target.done("keyring_get_keys", json!({}));
+    let shown: Vec<Value> = shown
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|key| {
+            assert_eq!(
+                (&key["module"], &key["probed"]),
+                (&json!("keyring_file"), &json!(false))
+            );
+            assert_eq!(key["path"].is_null(), key["removed"] == true);
+            json!([key["name"], key["removed"], key["refcnt"]])
+        })
+        .collect();
+    assert_eq!(json!(shown), json!(expected));
+}
+
+/// Host a alone may connect, without keys; the keyring has two.
+fn start() -> Steered {
+    let target = Steered::start_logged(None);
+    for (method, params) in [
+        (
+            "nvmf_subsystem_allow_any_host",
+            json!({"nqn": NQN, "allow_any_host": false}),
+        ),
+        (
+            "nvmf_subsystem_add_host",
+            json!({"nqn": NQN, "host": host(&target)}),
+        ),
+    ] {
+        assert_eq!(target.done(method, params), true, "{method}");
+    }
+    for (name, seed) in [("one", 1), ("two", 2)] {
+        let params = json!({"name": name, "path": file(&target, name, seed)});
+        assert_eq!(target.done("keyring_file_add_key", params), true);
+    }
+    target
+}
+
+/// As rpc.py keyring_file_add_key, nvmf_subsystem_set_keys and the like do.
+#[test]
+fn keys_of_the_keyring_count_for_connects_to_come() {
+    let mut target = start();
+    let set = |target: &Steered, keys: Value| {
+        let mut params = json!({"nqn": NQN, "host": host(target)});
+        params
+            .as_object_mut()
+            .unwrap()
+            .extend(keys.as_object().unwrap().clone());
+        target.done("nvmf_subsystem_set_keys", params)
+    };
+    assert_keys(&target, &[("one", false, 1), ("two", false, 1)]);
+    let mut open = connect(&target, None, None).unwrap();
+    set(
+        &target,
+        json!({"dhchap_key": "one", "dhchap_ctrlr_key": "two"}),
+    );
+    assert_keys(&target, &[("one", false, 2), ("two", false, 2)]);
+    // The host that is connected stays.
+    assert_eq!(open.active_namespaces().unwrap(), [1]);
+    assert_refused(connect(&target, None, None));
+    drop(connect(&target, Some(1), Some(2)).unwrap());
+    assert_refused(connect(&target, Some(1), Some(1)));
+    let shown = target.done("nvmf_get_subsystems", json!({"nqn": NQN}));
+    let wanted = json!({"nqn": host(&target), "dhchap_key": "one", "dhchap_ctrlr_key": "two"});
+    assert_eq!(shown[0]["hosts"], json!([wanted]));
+    // It is in the file, by name.
+    drop(open);
+    target.crash();
+    assert_refused(connect(&target, Some(2), None));
+    drop(connect(&target, Some(1), Some(2)).unwrap());
+    set(&target, json!({"dhchap_key": "two"}));
+    assert_keys(&target, &[("one", false, 1), ("two", false, 2)]);
+    assert_refused(connect(&target, Some(1), None));
+    drop(connect(&target, Some(2), None).unwrap());
+    // Neither: the host no longer authenticates.
+    set(&target, json!({}));
+    assert_keys(&target, &[("one", false, 1), ("two", false, 1)]);
+    drop(connect(&target, None, None).unwrap());
+    assert!(target.text().contains("# the first"));
+    assert_secret(&target, "");
+}
+
+#[test]
+fn a_host_whose_key_was_removed_is_not_let_in() {
+    let mut target = start();
+    let host = host(&target);
+    let removed = json!({"nqn": NQN, "host": host});
+    assert_eq!(target.done("nvmf_subsystem_remove_host", removed), true);
+    let params = json!({"nqn": NQN, "host": host, "dhchap_key": "one"});
+    assert_eq!(target.done("nvmf_subsystem_add_host", params.clone()), true);
+    assert_eq!(target.refused("nvmf_subsystem_add_host", params), -32603);
+    let mut open = connect(&target, Some(1), None).unwrap();
+    assert_eq!(
+        target.done("keyring_file_remove_key", json!({"name": "one"})),
+        true
+    );
+    assert_keys(&target, &[("one", true, 1), ("two", false, 1)]);
+    assert_eq!(open.active_namespaces().unwrap(), [1]);
+    drop(open);
+    for _ in 0..2 {
+        assert_refused(connect(&target, Some(1), None));
+        let refused = connect(&target, None, None);
+        assert_refused(refused);
+        target.crash();
+    }
+    assert_eq!(
+        target.refused("keyring_file_remove_key", json!({"name": "one"})),
+        -126
+    );
+    // No host can be given it, and what is saved does not let the host in without a key.
+    let again = json!({"nqn": NQN, "host": host, "dhchap_key": "one"});
+    assert_eq!(target.refused("nvmf_subsystem_set_keys", again), -32602);
+    let saved = target.done("framework_get_config", json!({"name": "keyring"}));
+    assert_eq!(saved.as_array().unwrap().len(), 1, "{saved}");
+    let saved = target.done("framework_get_config", json!({"name": "nvmf"}));
+    let adds = saved.as_array().unwrap().iter();
+    let mut adds = adds.filter(|request| request["method"] == "nvmf_subsystem_add_host");
+    assert_eq!(adds.next().unwrap()["params"]["dhchap_key"], "one");
+    // Another key, and the removed one is gone.
+    let other = json!({"nqn": NQN, "host": host, "dhchap_key": "two"});
+    assert_eq!(target.done("nvmf_subsystem_set_keys", other), true);
+    assert_keys(&target, &[("two", false, 2)]);
+    drop(connect(&target, Some(2), None).unwrap());
+}
+
+/// Each request is refused with its code, and no answer has a key.
+fn assert_codes(target: &Steered, mistakes: &[(&str, Value, i64)]) {
+    for (method, params, code) in mistakes {
+        let refused = target.call(method, params.clone()).unwrap_err().to_string();
+        assert!(!refused.contains("DHHC-"), "{refused}");
+        assert_eq!(
+            target.refused(method, params.clone()),
+            *code,
+            "{method} {params}"
+        );
+    }
+}
+
+#[test]
+fn mistakes_with_the_keyring_have_their_codes() {
+    let target = start();
+    let folder = target.folder.path();
+    let open = file(&target, "open", 3);
+    fs::set_permissions(&open, fs::Permissions::from_mode(0o640)).unwrap();
+    let add = |name: &str, path: Value, code: i64| {
+        let params = json!({"name": name, "path": path});
+        ("keyring_file_add_key", params, code)
+    };
+    let mistakes = [
+        add("one", json!(folder.join("one")), -17),
+        add("a:b", json!(folder.join("one")), -22),
+        add("open", json!(open), -1),
+        add("near", json!("one"), -1),
+        add("key", json!(*secret(5).to_text()), -1),
+        add("none", json!(folder.join("none")), -2),
+        ("keyring_file_add_key", json!({"name": "one"}), -32602),
+        ("keyring_file_remove_key", json!({"name": "none"}), -126),
+    ];
+    assert_codes(&target, &mistakes);
+    assert_keys(&target, &[("one", false, 1), ("two", false, 1)]);
+    assert_secret(&target, &target.log());
+}
+
+#[test]
+fn mistakes_with_keys_have_their_codes() {
+    let target = start();
+    let (host, other) = (host(&target), "nqn.2016-06.io.spdk:host9");
+    let none = "nqn.2016-06.io.spdk:none";
+    let of = |nqn: &str, host: &str, keys: Value| {
+        let mut params = json!({"nqn": nqn, "host": host});
+        let all = params.as_object_mut().unwrap();
+        all.extend(keys.as_object().unwrap().clone());
+        params
+    };
+    let controllers = json!({"dhchap_ctrlr_key": "one"});
+    let (one, key) = (json!({"dhchap_key": "one"}), secret(5).to_text());
+    let mistakes = [
+        (
+            "nvmf_subsystem_add_host",
+            of(NQN, other, json!({"dhchap_key": "none"})),
+            -32602,
+        ),
+        (
+            "nvmf_subsystem_add_host",
+            of(NQN, other, controllers.clone()),
+            -32603,
+        ),
+        ("nvmf_subsystem_set_keys", of(NQN, &host, controllers), -22),
+        ("nvmf_subsystem_set_keys", of(NQN, other, one.clone()), -22),
+        ("nvmf_subsystem_set_keys", of(none, &host, one), -32602),
+        (
+            "cairn_host_key_set",
+            of(NQN, &host, json!({"dhchap_key": *key})),
+            -32602,
+        ),
+        (
+            "cairn_host_key_set",
+            of(NQN, &host, json!({"dhchap_key": "key:none"})),
+            -2,
+        ),
+        ("cairn_host_key_remove", of(NQN, &host, json!({})), -2),
+    ];
+    assert_codes(&target, &mistakes);
+    assert_secret(&target, &target.log());
+    drop(connect(&target, None, None).unwrap());
+}
+
+/// `cairn-target host key`: a new key in the file of the old one counts once it is set again.
+#[test]
+fn the_command_sets_shows_and_removes_keys() {
+    let target = start();
+    let host = host(&target);
+    let path = file(&target, "own", 7);
+    let path = path.to_str().unwrap();
+    let run = |args: &[&str]| {
+        let output = target.command(&[&["host", "key"], args].concat());
+        let error = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{args:?}: {error}");
+        String::from_utf8(output.stdout).unwrap()
+    };
+    run(&["set", NQN, &host, "--key", path, "--ctrl-key", "key:two"]);
+    drop(connect(&target, Some(7), Some(2)).unwrap());
+    let shown = run(&["show"]);
+    assert!(shown.contains(path) && shown.contains("key:two"), "{shown}");
+    assert!(!run(&["show", NQN, "nqn.2024-01.com.example:other"]).contains(path));
+    file(&target, "own", 8);
+    run(&["set", NQN, &host, "--key", path, "--ctrl-key", "key:two"]);
+    drop(connect(&target, Some(8), Some(2)).unwrap());
+    assert_refused(connect(&target, Some(7), None));
+    run(&["remove", NQN, &host]);
+    drop(connect(&target, None, None).unwrap());
+    let refused = target.command(&[
+        "host",
+        "key",
+        "set",
+        NQN,
+        &host,
+        "--key",
+        &secret(9).to_text(),
+    ]);
+    let error = String::from_utf8(refused.stderr).unwrap();
+    assert!(
+        !refused.status.success() && error.contains("absolute path of a file"),
+        "{error}"
+    );
+    assert_secret(&target, &(error + &target.log()));
+}

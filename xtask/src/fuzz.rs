@@ -1,0 +1,115 @@
+//! `cargo xtask fuzz`: libFuzzer looks for bytes that break a parser or a state machine.
+//!
+//! The programs are in `fuzz/`, and what they look at is in `tests/fuzzed`, which stable Rust tests
+//! as well. They need nightly Rust and cargo-fuzz: without them this is a skip.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use anyhow::{Context, Result, bail};
+
+use crate::test::step::Step;
+use crate::test::{self, succeeds};
+
+/// The cargo-fuzz that is installed where there is none.
+const CARGO_FUZZ_VERSION: &str = "0.13.2";
+
+/// Programs that are built, and inputs that were found, from one run to the next.
+const OUTPUT: &str = "build/fuzz";
+
+/// Where the programs are.
+const SOURCES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../fuzz");
+
+/// What the command line asks for.
+#[derive(clap::Args)]
+pub(crate) struct Args {
+    /// Only this one: the name of a file in fuzz/fuzz_targets
+    target: Option<String>,
+    /// How long each runs
+    #[arg(long, default_value_t = 30)]
+    seconds: u64,
+}
+
+/// Runs each target; one that fails does not keep the others from running.
+pub(crate) fn run(args: &Args) -> Result<ExitCode> {
+    let targets = targets()?;
+    let targets: Vec<String> = match &args.target {
+        None => targets,
+        Some(one) if targets.contains(one) => vec![one.clone()],
+        Some(one) => bail!("there is no target {one}: there are {}", targets.join(", ")),
+    };
+    let Some(cargo_fuzz) = tool() else {
+        // The same words that nextest has for a test that it leaves out.
+        println!("SKIP [        ] fuzz: nightly Rust or cargo-fuzz cannot be installed here");
+        return Ok(ExitCode::SUCCESS);
+    };
+    // A proxy of rustup: it gives the tool the nightly cargo that it calls.
+    let build = format!(
+        "run nightly {} build --fuzz-dir {SOURCES} --target-dir {OUTPUT}",
+        cargo_fuzz.display()
+    );
+    if !Step::program("building", "rustup", &build).run("")?.success {
+        return Ok(ExitCode::FAILURE);
+    }
+    let mut failed = Vec::new();
+    for target in targets {
+        println!("\n==> {target}, {} s", args.seconds);
+        if !fuzz(&target, args.seconds)? {
+            failed.push(target);
+        }
+    }
+    if failed.is_empty() {
+        return Ok(ExitCode::SUCCESS);
+    }
+    println!("error: {} found an input that breaks it", failed.join(", "));
+    Ok(ExitCode::FAILURE)
+}
+
+/// By the names of their files, sorted.
+fn targets() -> Result<Vec<String>> {
+    let folder = Path::new(SOURCES).join("fuzz_targets");
+    let files = fs::read_dir(&folder).with_context(|| folder.display().to_string())?;
+    let mut names: Vec<String> = files
+        .filter_map(|file| Some(file.ok()?.path().file_stem()?.to_str()?.to_owned()))
+        .collect();
+    names.sort();
+    Ok(names)
+}
+
+/// Runs one. The inputs that it finds stay out of the repository: its corpus is what people
+/// have put there.
+fn fuzz(target: &str, seconds: u64) -> Result<bool> {
+    let found = format!("{OUTPUT}/found/{target}");
+    let broken = format!("{OUTPUT}/broken");
+    for folder in [&found, &broken] {
+        fs::create_dir_all(Path::new(SOURCES).join("..").join(folder))
+            .with_context(|| format!("cannot make {folder}"))?;
+    }
+    let program = format!("{SOURCES}/../{OUTPUT}/x86_64-unknown-linux-gnu/release/{target}");
+    let arguments = format!(
+        "{found} fuzz/corpus/{target} -max_total_time={seconds} -timeout=10 -rss_limit_mb=2048 \
+         -print_final_stats=1 -verbosity=0 -artifact_prefix={broken}/{target}-"
+    );
+    let success = Step::program("fuzz", program.clone(), &arguments)
+        .run("")?
+        .success;
+    if !success {
+        println!("once more, with the input that it names: {program} FILE");
+        println!("when it is fixed, keep the input: mv FILE fuzz/corpus/{target}/NAME");
+    }
+    Ok(success)
+}
+
+/// cargo-fuzz, if there is nightly Rust for it.
+fn tool() -> Option<PathBuf> {
+    let has_nightly = || succeeds(Command::new("rustup").args(["run", "nightly", "rustc", "-V"]));
+    let install = ["toolchain", "install", "nightly", "--profile", "minimal"];
+    if !has_nightly() {
+        let installed = succeeds(Command::new("rustup").args(install));
+        if !installed || !has_nightly() {
+            return None;
+        }
+    }
+    test::cached_tool("cargo-fuzz", CARGO_FUZZ_VERSION).ok()
+}
