@@ -1,4 +1,4 @@
-//! An RPM package, by cargo-generate-rpm, which must be installed.
+//! An RPM package, by cargo-generate-rpm.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -9,13 +9,25 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::{About, do_it};
+use crate::test::{cached_tool, succeeds};
 
-/// Writes the package of a tree; `None` without the tool.
-pub(super) fn write(tree: &Path, about: &About, out: &Path) -> Result<Option<PathBuf>> {
-    let found = Command::new("cargo-generate-rpm").arg("--version").output();
-    if !found.is_ok_and(|output| output.status.success()) {
+const TOOL: &str = "cargo-generate-rpm";
+const TOOL_VERSION: &str = "0.21.1";
+
+/// Writes the package of a tree; `None` without the tool, which `install` brings.
+pub(super) fn write(
+    tree: &Path,
+    about: &About,
+    out: &Path,
+    install: bool,
+) -> Result<Option<PathBuf>> {
+    let tool = if succeeds(Command::new(TOOL).arg("--version")) {
+        PathBuf::from(TOOL)
+    } else if install {
+        cached_tool(TOOL, TOOL_VERSION)?
+    } else {
         return Ok(None);
-    }
+    };
     let mut assets = String::new();
     list(tree, tree, &mut assets)?;
     let metadata = format!(
@@ -33,7 +45,7 @@ pub(super) fn write(tree: &Path, about: &About, out: &Path) -> Result<Option<Pat
     ));
     let description = out.join("rpm.toml");
     fs::write(&description, metadata)?;
-    let mut tool = Command::new("cargo-generate-rpm");
+    let mut tool = Command::new(tool);
     tool.args(["generate-rpm", "-p", "target", "--metadata-overwrite"]);
     tool.arg(&description).arg("--output").arg(&file);
     tool.args(["--source-date", &about.time]);

@@ -17,8 +17,8 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 /// Packages of the tests, each with a program of its name: tshark reads captures, fio loads our
 /// engine.
 const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
-/// The same of longer runs: valgrind counts instructions.
-const PACKAGES_OF_COSTS: [&str; 1] = ["valgrind"];
+/// The same of longer runs: valgrind counts instructions, rpm and runc use the packages that we make.
+const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
 /// What there is.
 pub(super) struct Tools {
@@ -38,7 +38,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
         packages.extend(PACKAGES_OF_TESTS);
     }
     if extent.has_rest() {
-        packages.extend(PACKAGES_OF_COSTS);
+        packages.extend(PACKAGES_OF_REST);
     }
     host::require(&packages, vm && extent != Extent::Quick)?;
     Ok(Tools {
