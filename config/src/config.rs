@@ -1,5 +1,7 @@
 //! The configuration once it is known to be right.
 
+mod pool;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
@@ -16,6 +18,9 @@ use nvme_proto::wire::Nqn;
 use uuid::Uuid;
 
 use crate::size;
+
+pub(crate) use pool::DIRECTORY_PREFIX;
+pub use pool::{FileId, LeftOut, Pool, PooledFile};
 
 /// The port that the standard gives to NVMe over RDMA.
 pub const PORT_DEFAULT: u16 = 4420;
@@ -265,6 +270,8 @@ pub struct Subsystem {
     pub limits_per_host: Limits,
     /// Its disks, by ascending NSID; no two with one NSID.
     pub namespaces: Vec<Namespace>,
+    /// Directories whose files are namespaces, too. The checks add none of those.
+    pub pools: Vec<Pool>,
 }
 
 /// Who may connect to a subsystem, or sees a namespace.
@@ -367,6 +374,8 @@ pub struct Namespace {
     pub ana_group: u32,
     /// Which hosts of the subsystem see it.
     pub hosts: Access,
+    /// Of a file in a [`Pool`]: which one.
+    pub pooled: Option<PooledFile>,
     /// How much all hosts together may take of it.
     pub limits: Limits,
 }

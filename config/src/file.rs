@@ -346,7 +346,8 @@ pub(crate) struct NamespaceTable {
     pub(crate) nsid: Option<i64>,
     /// What the control socket calls the disk.
     pub(crate) name: Option<String>,
-    /// What is behind it: the absolute path of a block device or file, or of an NVMe
+    /// What is behind it: "dir:DIRECTORY" for each file of a directory, which gets an NSID from
+    /// this one on, the absolute path of a block device or file, or of an NVMe
     /// drive's character device ("/dev/ng0n1"), which goes past the block layer,
     /// "rbd:POOL/IMAGE" for an image of a Ceph cluster ("rbd:POOL/NAMESPACE/IMAGE",
     /// and "@SNAPSHOT" behind either), "mem:SIZE" for memory, or "null:SIZE" for

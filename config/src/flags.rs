@@ -6,11 +6,14 @@ use std::path::Path;
 use cairn_rdma::PKey;
 use uuid::Uuid;
 
-use crate::config::{NSID_MAX, PORT_DEFAULT};
+use crate::config::{DIRECTORY_PREFIX, NSID_MAX, PORT_DEFAULT};
 use crate::file::{File, ListenerTable, NamespaceTable, SubsystemTable};
 use crate::identity;
 use crate::place::Place;
 use crate::problem::{Excerpt, Problem};
+
+/// The NSIDs that a directory has before what an option exports next.
+const DIRECTORY_NSIDS: i64 = 1000;
 
 /// The command line's share of a configuration. Flags add to the file; where
 /// both say something, the flag wins.
@@ -18,8 +21,9 @@ use crate::problem::{Excerpt, Problem};
 pub struct Flags {
     /// `--listen ADDR[:PORT]`: each is one more listener.
     pub listen: Vec<String>,
-    /// `--export PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: each is one more namespace of the
-    /// subsystem that `nqn` names, with the next free NSID.
+    /// `--export PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE`: each is one more namespace of
+    /// the subsystem that `nqn` names, with the next free NSID. Directories come last, and all but
+    /// the last of them have 1000 NSIDs.
     pub export: Vec<String>,
     /// `--nqn NQN`: the subsystem of the exports, a new one if the file has
     /// none of that name. Without it a name is made from this machine and the
@@ -196,7 +200,10 @@ impl Flags {
             index
         });
         let namespaces = &mut file.subsystem[index].namespace;
-        for export in &self.export {
+        // Directories last, so that the others have the NSIDs that they have without them.
+        let is_directory = |export: &&String| export.starts_with(DIRECTORY_PREFIX);
+        let (directories, others): (Vec<_>, Vec<_>) = self.export.iter().partition(is_directory);
+        for export in others.into_iter().chain(directories) {
             let place = subsystems
                 .index(index)
                 .key("namespace")
@@ -226,17 +233,27 @@ impl Flags {
     }
 }
 
-/// The lowest NSID above all that are taken. Past the limit, `check` says so.
+/// The lowest NSID above all that are taken, and above the share of a directory. Past the limit,
+/// `check` says so.
 fn free_nsid(namespaces: &[NamespaceTable]) -> i64 {
-    let highest = namespaces
-        .iter()
-        .filter_map(|namespace| namespace.nsid)
-        .max();
-    highest.map_or(1, |nsid| nsid.clamp(0, i64::from(NSID_MAX)) + 1)
+    let numbered = namespaces.iter().filter_map(|one| one.nsid.zip(Some(one)));
+    let Some((nsid, last)) = numbered.max_by_key(|(nsid, _)| *nsid) else {
+        return 1;
+    };
+    let export = last.export.as_deref().unwrap_or_default();
+    let share = if export.starts_with(DIRECTORY_PREFIX) {
+        DIRECTORY_NSIDS
+    } else {
+        1
+    };
+    nsid.clamp(0, i64::from(NSID_MAX)) + share
 }
 
 /// A relative path is relative to where the command was given.
 fn absolute(export: &str) -> String {
+    if let Some(directory) = export.strip_prefix(DIRECTORY_PREFIX) {
+        return format!("{DIRECTORY_PREFIX}{}", absolute(directory));
+    }
     let kind_of_disk = export.contains(':') && !export.starts_with(['.', '/']);
     if kind_of_disk || export.is_empty() {
         return export.to_owned();

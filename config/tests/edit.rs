@@ -254,6 +254,26 @@ fn groups_of_hosts_come_and_go() {
 }
 
 #[test]
+fn what_is_added_takes_no_number_of_a_directory() {
+    let mut draft = Draft::new(FILE).unwrap();
+    let pool = NewNamespace {
+        nsid: Some(3),
+        ..disk("dir:/srv/cairn")
+    };
+    assert_eq!(draft.add_namespace(A, &pool), Ok(3));
+    assert_eq!(draft.add_namespace(A, &disk("mem:1MiB")), Ok(2));
+    let refused = draft.add_namespace(A, &disk("mem:1MiB")).unwrap_err();
+    assert!(refused.to_string().contains("give an NSID"), "{refused}");
+    let last = NewNamespace {
+        nsid: Some(9),
+        ..disk("mem:1MiB")
+    };
+    assert_eq!(draft.add_namespace(A, &last), Ok(9));
+    assert_eq!(draft.add_namespace(A, &disk("mem:1MiB")), Ok(10));
+    assert_eq!(parsed(&draft).subsystems[0].pools[0].nsids, 3..=8);
+}
+
+#[test]
 fn keys_have_names_that_hosts_use() {
     let (host, path) = ("nqn.2024-01.com.example:h1", Path::new("/etc/cairn/h1.key"));
     let mut draft = Draft::new(FILE).unwrap();

@@ -184,11 +184,11 @@ error: \"lots\" is not a size
 
 error: \"disk:\" is no kind of disk
   --> --export disk:1GiB
-  help: write the absolute path of a block device or file, \"rbd:POOL/IMAGE\", \
+  help: write the absolute path of a block device or file, \"dir:DIRECTORY\", \"rbd:POOL/IMAGE\", \
 \"mem:SIZE\" or \"null:SIZE\"
 
 error: \"\" is not an absolute path
-  --> --export \n  help: write the absolute path of a block device or file, \"rbd:POOL/IMAGE\", \
+  --> --export \n  help: write the absolute path of a block device or file, \"dir:DIRECTORY\", \"rbd:POOL/IMAGE\", \
 \"mem:SIZE\" or \"null:SIZE\"";
     assert_eq!(error, expected);
 }
@@ -256,4 +256,30 @@ fn metrics_are_off_unless_asked_for() {
     assert_eq!(metrics(file, None).as_deref(), Some("[::1]:9464"));
     let flag = Some("127.0.0.1:9");
     assert_eq!(metrics(file, flag).as_deref(), Some("127.0.0.1:9"));
+}
+
+#[test]
+fn directories_come_last_and_leave_the_others_their_numbers() {
+    let exports = ["dir:/srv/a", "mem:1MiB", "dir:b", "/srv/disk"];
+    let config = Config::from_flags(&serve(&["192.0.2.1"], &exports, None)).unwrap();
+    let subsystem = &config.subsystems[0];
+    let nsids: Vec<u32> = subsystem.namespaces.iter().map(|one| one.nsid).collect();
+    assert_eq!(nsids, [1, 2]);
+    let [first, second] = &subsystem.pools[..] else {
+        panic!("{:?}", subsystem.pools);
+    };
+    assert_eq!(first.folder, std::path::Path::new("/srv/a"));
+    assert_eq!(first.nsids, 3..=1002);
+    // A relative path is one from where the command was given.
+    assert_eq!(second.folder, std::env::current_dir().unwrap().join("b"));
+    assert_eq!(*second.nsids.start(), 1003);
+    assert!(*second.nsids.end() > 1003);
+    // A directory of the file keeps as many.
+    let file = "[[listener]]\naddress = \"192.0.2.1\"\n\
+                [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
+                [[subsystem.namespace]]\nnsid = 7\nexport = \"dir:/srv/a\"\n";
+    let flags = serve(&[], &["mem:1MiB"], Some("nqn.2024-01.com.example:a"));
+    let config = Config::parse("cairn.toml", file, &flags).unwrap();
+    assert_eq!(config.subsystems[0].namespaces[0].nsid, 1007);
+    assert_eq!(config.subsystems[0].pools[0].nsids, 7..=1006);
 }

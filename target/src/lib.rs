@@ -14,6 +14,7 @@ mod metrics;
 mod namespace;
 mod outlook;
 mod placement;
+mod pool;
 mod qpair;
 mod reactor;
 mod regions;

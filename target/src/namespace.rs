@@ -234,6 +234,7 @@ mod tests {
                 shared: false,
                 ana_group: 1,
                 hosts: cairn_config::Access::AnyHost,
+                pooled: None,
                 limits: cairn_config::Limits::default(),
             };
             let namespace = Namespace::new(&config, backend, String::new(), 1).unwrap();

@@ -14,6 +14,8 @@ pub(crate) type Place = (Nqn, u32);
 pub(crate) enum Thing {
     /// The disk of a namespace.
     Namespace(Place),
+    /// Files of a directory, by its first NSID.
+    Directory(Place),
     /// The address of a listener, or its device.
     Listener(SocketAddr),
     /// The port of metrics.
@@ -38,6 +40,8 @@ pub(crate) struct Outlook {
     pub(crate) namespaces: usize,
     pub(crate) addresses: Vec<SocketAddr>,
     pub(crate) missing: Vec<Missing>,
+    /// How many files of each directory are left out.
+    pub(crate) left_out: Vec<(Place, usize)>,
 }
 
 impl Thing {
@@ -45,14 +49,20 @@ impl Thing {
     pub(crate) fn place(&self) -> Option<Place> {
         match self {
             Self::Namespace(place) => Some(*place),
-            Self::Listener(_) | Self::Metrics(_) | Self::Audit(_) => None,
+            Self::Directory(_) | Self::Listener(_) | Self::Metrics(_) | Self::Audit(_) => None,
         }
+    }
+
+    /// Whether an address or a device may bring it.
+    pub(crate) fn is_address(&self) -> bool {
+        matches!(self, Self::Listener(_) | Self::Metrics(_))
     }
 
     /// As metrics and the control socket name it.
     pub(crate) fn kind(&self) -> &'static str {
         match self {
             Self::Namespace(_) => "namespace",
+            Self::Directory(_) => "directory",
             Self::Listener(_) => "listener",
             Self::Metrics(_) => "metrics",
             Self::Audit(_) => "audit",
@@ -64,6 +74,9 @@ impl fmt::Display for Thing {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Namespace((nqn, nsid)) => write!(f, "namespace {nsid} of {nqn}"),
+            Self::Directory((nqn, nsid)) => {
+                write!(f, "files of the directory at namespace {nsid} of {nqn}")
+            }
             Self::Listener(address) => write!(f, "listener {address}"),
             Self::Metrics(address) => write!(f, "metrics at {address}"),
             Self::Audit(kind) => write!(f, "audit log, {kind}"),

@@ -13,6 +13,7 @@ mod listener;
 mod marking;
 mod metrics;
 mod namespace;
+mod pool;
 mod rbd;
 mod referral;
 mod subsystem;

@@ -7,29 +7,34 @@ use nvme_proto::limits::ANA_GROUPS_MAX;
 use uuid::Uuid;
 
 use super::hosts::Groups;
-use super::{Check, limits, rbd};
-use crate::config::{Access, Backing, BlockSize, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace};
+use super::{Check, limits, pool, rbd};
+use crate::config::{
+    Access, Backing, BlockSize, DIRECTORY_PREFIX, MEMORY_NAMESPACES_MAX, NSID_MAX, Namespace,
+};
 use crate::file::{NamespaceTable, SubsystemTable};
 use crate::place::Place;
 use crate::size;
 
 const MEMORY_PREFIX: &str = "mem:";
 const NULL_PREFIX: &str = "null:";
-const FORMS: &str = "write the absolute path of a block device or file, \"rbd:POOL/IMAGE\", \"mem:SIZE\" or \"null:SIZE\"";
+const FORMS: &str = "write the absolute path of a block device or file, \"dir:DIRECTORY\", \"rbd:POOL/IMAGE\", \"mem:SIZE\" or \"null:SIZE\"";
 /// LBAs and byte offsets both fit a signed 64-bit number.
 const BYTES_MAX: u64 = 1 << 62;
 
-/// The namespaces of one subsystem.
+/// The namespaces of one subsystem, by NSID, and which of them are directories.
 pub(super) fn check(
     check: &mut Check<'_>,
     place: &Place,
     tables: &[NamespaceTable],
     groups: &mut Groups,
-) -> Vec<Namespace> {
-    let mut namespaces: Vec<Namespace> = tables
+) -> Vec<(Namespace, bool)> {
+    let mut namespaces: Vec<(Namespace, bool)> = tables
         .iter()
         .enumerate()
-        .filter_map(|(index, table)| namespace(check, &place.index(index), table, groups))
+        .filter_map(|(index, table)| {
+            let namespace = namespace(check, &place.index(index), table, groups)?;
+            Some((namespace, pool::is_pool(table)))
+        })
         .collect();
     unique(check, place, tables, "nsid", |table| {
         table.nsid.map(|nsid| nsid.to_string())
@@ -40,7 +45,7 @@ pub(super) fn check(
     unique(check, place, tables, "nguid", |table| {
         table.nguid.as_ref().map(|n| n.to_lowercase())
     });
-    namespaces.sort_by_key(|namespace| namespace.nsid);
+    namespaces.sort_by_key(|(namespace, _)| namespace.nsid);
     namespaces
 }
 
@@ -92,7 +97,8 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
     for (index, subsystem) in tables.iter().enumerate() {
         let below = place.index(index).key("namespace");
         for (index, namespace) in subsystem.namespace.iter().enumerate() {
-            let is_place = |e: &&str| e.starts_with('/') || e.starts_with(rbd::PREFIX);
+            let is_pool = pool::is_pool(namespace);
+            let is_place = |e: &&str| is_pool || e.starts_with('/') || e.starts_with(rbd::PREFIX);
             let Some(export) = namespace.export.as_deref().filter(is_place) else {
                 continue;
             };
@@ -102,15 +108,20 @@ pub(super) fn check_disks(check: &mut Check<'_>, place: &Place, tables: &[Subsys
             let path: PathBuf = if export.starts_with(rbd::PREFIX) {
                 rbd::place_of(export, namespace.ceph.as_ref())
             } else {
-                Path::new(export).components().collect()
+                let path = export.strip_prefix(DIRECTORY_PREFIX).unwrap_or(export);
+                Path::new(path).components().collect()
             };
             match firsts.get(&path) {
                 Some((first, first_read_only, first_shared))
-                    if !(read_only && *first_read_only || shared && *first_shared) =>
+                    if is_pool || !(read_only && *first_read_only || shared && *first_shared) =>
                 {
                     check
                         .repeated(&at, first, format_args!("the disk {export}"))
-                        .help("export each disk once, or set read_only = true on both");
+                        .help(if is_pool {
+                            "export each directory once"
+                        } else {
+                            "export each disk once, or set read_only = true on both"
+                        });
                 }
                 Some(_) => {}
                 None => {
@@ -155,6 +166,7 @@ fn namespace(
         shared,
         ana_group: ana_group.map_or(1, |group| group as u32),
         hosts,
+        pooled: None,
         limits,
     })
 }
@@ -263,6 +275,9 @@ fn backing(
     }
     if let Some(image) = export.strip_prefix(rbd::PREFIX) {
         return rbd::image(check, place, image, table.ceph.as_ref()).map(Backing::Rbd);
+    }
+    if let Some(path) = export.strip_prefix(DIRECTORY_PREFIX) {
+        return pool::directory(check, place, path, table);
     }
     if export.starts_with('/') && !export.contains('\0') {
         return Some(Backing::Disk(PathBuf::from(export)));

@@ -6,7 +6,7 @@ use nvme_proto::subsystem::CNTLIDS_ALL;
 use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
-use super::{Check, Named, authentication, limits, namespace};
+use super::{Check, Named, authentication, limits, namespace, pool};
 use crate::config::{Access, SUBSYSTEMS_MAX, Subsystem};
 use crate::file::SubsystemTable;
 use crate::identity;
@@ -28,7 +28,7 @@ pub(super) fn check(
     let subsystems: Vec<Option<Subsystem>> = tables
         .iter()
         .enumerate()
-        .map(|(index, table)| subsystem(check, &place.index(index), table, named))
+        .map(|(index, table)| subsystem(check, &place.index(index), table, nsid_max, named))
         .collect();
     for (index, one) in subsystems.iter().enumerate() {
         let Some(one) = one else { continue };
@@ -53,6 +53,7 @@ fn subsystem(
     check: &mut Check<'_>,
     place: &Place,
     table: &SubsystemTable,
+    nsid_max: u32,
     Named { groups, keys }: &mut Named<'_>,
 ) -> Option<Subsystem> {
     let access = access(check, place, table, groups);
@@ -72,6 +73,7 @@ fn subsystem(
     let controller_ids = controller_ids(check, place, table.controller_ids.as_deref());
     let nqn = nqn(check, place, table.nqn.as_deref());
     let namespaces = namespace::check(check, &place.key("namespace"), &table.namespace, groups);
+    let (namespaces, pools) = pool::split(namespaces, nsid_max);
     let limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
     let per_host = place.key("limits_per_host");
     let limits_per_host = limits::check(check, &per_host, table.limits_per_host.as_ref());
@@ -86,6 +88,7 @@ fn subsystem(
         limits,
         limits_per_host,
         namespaces,
+        pools,
     })
 }
 

@@ -4,14 +4,14 @@ mod groups;
 mod hosts;
 mod keys;
 mod limits;
+mod nsids;
 
-use std::collections::HashSet;
 use std::net::{IpAddr, SocketAddr};
 
 use nvme_proto::wire::Nqn;
 use toml_edit::{Array, ArrayOfTables, DocumentMut, Item, Table, value};
 
-use crate::config::NSID_MAX;
+use nsids::Taken;
 
 pub use limits::{LimitsOf, NewLimits};
 
@@ -177,22 +177,16 @@ impl Draft {
     /// Its subsystem is not in the file, or its NSID is taken.
     pub fn add_namespace(&mut self, nqn: &str, new: &NewNamespace) -> Result<u32, EditError> {
         let subsystem = self.subsystem(nqn)?;
-        let taken: HashSet<i64> = tables(subsystem, "namespace")
-            .filter_map(|table| table.get("nsid")?.as_integer())
-            .collect();
+        let taken = Taken::of(tables(subsystem, "namespace"));
         let nsid = match new.nsid {
-            Some(nsid) if taken.contains(&nsid.into()) => {
+            Some(nsid) if taken.includes(nsid) => {
                 let message = format!("namespace {nsid} of {nqn} is there already");
                 return Err(EditError::Exists(message));
             }
             Some(nsid) => nsid,
-            None => (1..=NSID_MAX)
-                .find(|nsid| !taken.contains(&i64::from(*nsid)))
-                .ok_or_else(|| {
-                    EditError::Full(format!(
-                        "{nqn} has all {NSID_MAX} namespaces that it can have"
-                    ))
-                })?,
+            None => taken
+                .first_free()
+                .ok_or_else(|| EditError::Full(taken.explain_full(nqn)))?,
         };
         let mut table = Table::new();
         table["nsid"] = value(i64::from(nsid));

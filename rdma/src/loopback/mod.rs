@@ -11,9 +11,11 @@
 
 mod endpoint;
 mod network;
+mod posted;
 mod queues;
 #[cfg(test)]
 mod tests;
+mod withheld;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -32,7 +34,8 @@ use crate::provider::{Device, Endpoint, EndpointOptions, Listener, ListenerEvent
 use endpoint::LoopbackEndpoint;
 use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
 
-pub use network::Withheld;
+pub use posted::Posted;
+pub use withheld::Withheld;
 
 /// REQ, REP and REJ carry this many bytes of consumer data (IBTA 12.6; a REQ's
 /// 92 less the 36 of the RDMA-CM header).
@@ -143,6 +146,14 @@ impl Loopback {
     pub fn plug(&self, address: IpAddr) {
         self.shared.device_at(address);
         self.notify_listeners(address, || ListenerEvent::Up);
+    }
+
+    /// What was posted to the device that owns `address`, and polled from it, by endpoints that
+    /// are open.
+    #[must_use]
+    pub fn posted(&self, address: IpAddr) -> Posted {
+        let device = self.shared.device_at(address).id;
+        self.shared.network().posted(device)
     }
 
     /// Has the device that owns `address` stop answering work of a kind. Work that is

@@ -14,7 +14,9 @@ use crate::work::{
     Completion, CompletionKind, Operation, QpId, RecvWork, RemoteBuffer, SendWork, Sge, WorkStatus,
 };
 
+use super::posted::Posted;
 use super::queues::{EndpointState, Phase, Qp};
+use super::withheld::Withheld;
 use crate::wake::Wake;
 
 /// A registered region's local key.
@@ -151,6 +153,7 @@ impl Network {
             wake,
             armed: false,
             removed: false,
+            posted: Posted::default(),
         };
         self.endpoints.insert(key, state);
         key
@@ -245,6 +248,8 @@ impl Network {
         }
         let was_empty = endpoint.receives.is_empty();
         endpoint.receives.extend(works);
+        endpoint.posted.receive_posts += 1;
+        endpoint.posted.receives += works.len() as u64;
         if was_empty {
             // Peers that met an empty queue retry now.
             let peers: Vec<_> = endpoint
@@ -267,6 +272,9 @@ impl Network {
             return Err(PostError::Full);
         }
         qp.sends.extend(chain);
+        let posted = &mut self.endpoint(at.endpoint).posted;
+        posted.send_posts += 1;
+        posted.sends += chain.len() as u64;
         self.pump(at);
         Ok(())
     }
@@ -277,6 +285,7 @@ impl Network {
         for (to, completion) in out.iter_mut().zip(endpoint.completions.drain(..count)) {
             *to = completion;
         }
+        endpoint.posted.completions += count as u64;
         for completion in &out[..count] {
             if let Some(qp) = endpoint.qp(completion.qp) {
                 qp.unpolled -= 1;
@@ -296,6 +305,15 @@ impl Network {
         let ready = !endpoint.completions.is_empty() || !endpoint.events.is_empty();
         endpoint.armed = !ready;
         ready
+    }
+
+    /// What the endpoints of a device have posted and polled.
+    pub(super) fn posted(&self, device: u64) -> Posted {
+        let endpoints = self.endpoints.values();
+        endpoints
+            .filter(|endpoint| endpoint.device == device)
+            .map(|endpoint| endpoint.posted)
+            .sum()
     }
 
     /// A device stops answering work of a kind.
@@ -599,25 +617,6 @@ impl Network {
             .filter(|(_, slot)| slot.qp.is_some())
             .map(|(index, slot)| QpId::new(index as u16, slot.generation))
             .collect()
-    }
-}
-
-/// Work of their peers that a device's queue pairs do not answer.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Withheld {
-    /// RDMA READs.
-    Reads,
-    /// SENDs.
-    Sends,
-}
-
-impl Withheld {
-    fn is(self, work: &SendWork) -> bool {
-        match work.op {
-            Operation::Read(_) => self == Self::Reads,
-            Operation::Send | Operation::SendWithInvalidate { .. } => self == Self::Sends,
-            Operation::Write(_) => false,
-        }
     }
 }
 

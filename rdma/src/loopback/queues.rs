@@ -9,6 +9,7 @@ use crate::provider::EndpointOptions;
 use crate::work::{Completion, CompletionKind, Operation, QpId, RecvWork, SendWork, WorkStatus};
 
 use super::network::QpAddress;
+use super::posted::Posted;
 use crate::wake::Wake;
 
 /// The RNR retry count that means no limit (IBTA 9.7.5.2.8).
@@ -25,6 +26,7 @@ pub(super) struct EndpointState {
     pub(super) wake: Arc<Wake>,
     pub(super) armed: bool,
     pub(super) removed: bool,
+    pub(super) posted: Posted,
 }
 
 #[derive(Default)]

@@ -94,8 +94,12 @@ struct Serve {
     /// Listens for hosts at this address, at port 4420 or the one given: 192.0.2.1:4421, [2001:db8::1]:4421
     #[arg(long, value_name = "ADDR[:PORT]")]
     listen: Vec<String>,
-    /// A file or block device, a Ceph image, memory, or a null disk; each becomes the next namespace
-    #[arg(long, value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
+    /// A file or block device, each file of a directory, a Ceph image, memory, or a null disk; each becomes the next
+    /// namespace, and directories come last
+    #[arg(
+        long,
+        value_name = "PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE"
+    )]
     export: Vec<String>,
     /// The name of the subsystem of the exports
     #[arg(long, value_name = "NQN")]

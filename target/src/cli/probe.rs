@@ -9,13 +9,16 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 use std::path::Path;
 use std::time::Duration;
 
-use cairn_config::{Backing, Config, Control, ControlSocket, Listener, Namespace, Provider};
+use cairn_config::{
+    Backing, Config, Control, ControlSocket, LeftOut, Listener, Namespace, Provider,
+};
 use cairn_control::Client;
 use cairn_fabric::doctor::Severity;
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation};
 use rustix::process::{Resource, geteuid, getrlimit};
 
 use super::diagnosis;
+use crate::pool::Pools;
 use crate::server::{KeyError, key_errors};
 
 /// UDP port of RoCE v2 (InfiniBand annex A17).
@@ -25,7 +28,7 @@ const ROCE_PORT: u16 = 4791;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Something that `serve` would miss.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Finding {
     pub(super) severity: Severity,
     pub(super) text: String,
@@ -37,8 +40,39 @@ const IN_USE: &str = "is in use";
 /// Looks for what `serve` would miss. Without a key it does not start. All else is a warning: `serve`
 /// starts without it, and uses it when it is there. What the target that runs may hold itself is a note.
 pub(super) fn probe(config: &Config) -> Vec<Finding> {
-    let mut findings = keys(config);
-    findings.extend(parts(config));
+    let mut config = config.clone();
+    Pools::default().expand(&mut config, false);
+    let mut findings = keys(&config);
+    findings.extend(directories(&config));
+    findings.extend(parts(&config));
+    findings
+}
+
+/// What directories would show, and what not.
+fn directories(config: &Config) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let finding = |severity, text| Finding { severity, text };
+    for subsystem in &config.subsystems {
+        let pooled = subsystem.namespaces.iter();
+        let pooled = pooled.filter_map(|one| Some((one, one.pooled?)));
+        for (namespace, file) in pooled {
+            let Backing::Disk(path) = &namespace.backing else {
+                continue;
+            };
+            let (nsid, nqn) = (namespace.nsid, subsystem.nqn);
+            let (path, bytes) = (path.display(), file.bytes);
+            let text = format!("namespace {nsid} of {nqn} would be {path}, {bytes} bytes");
+            findings.push(finding(Severity::Note, text));
+        }
+        for pool in &subsystem.pools {
+            let problem = pool.problem.iter().cloned();
+            findings.extend(problem.map(|text| finding(Severity::Warning, text)));
+            for LeftOut { name, reason } in &pool.left_out {
+                let text = format!("{}/{name} is left out: {reason}", pool.folder.display());
+                findings.push(finding(Severity::Warning, text));
+            }
+        }
+    }
     findings
 }
 
@@ -156,6 +190,7 @@ fn drive(path: &Path, namespace: &Namespace) -> Result<(), String> {
     let claim = cairn_disk::Claim {
         read_only: namespace.read_only,
         shared: namespace.shared,
+        expected: None,
     };
     let opened = cairn_disk::Backend::open_file(path, block_bytes, claim);
     opened.map(drop).map_err(|error| error.to_string())
@@ -344,5 +379,72 @@ mod tests {
             assert_eq!(finding.severity, Severity::Warning);
             assert!(finding.text.contains(part), "{finding:?}");
         }
+    }
+
+    #[test]
+    fn what_a_directory_would_show_is_listed_and_what_not() {
+        let folder = tempfile::tempdir().unwrap();
+        let pool = folder.path().join("pool");
+        std::fs::create_dir_all(pool.join("below")).unwrap();
+        std::fs::create_dir(pool.join("lost+found")).unwrap();
+        let make = |name: &str, bytes| {
+            let file = File::create(pool.join(name)).unwrap();
+            file.set_len(bytes).unwrap();
+            file
+        };
+        let names = [
+            "disk",
+            ".hidden",
+            "odd",
+            "empty",
+            "turn\u{202e}ed",
+            "half.part",
+        ];
+        for (name, bytes) in names.into_iter().zip([4096, 4096, 4097, 0, 4096, 4096]) {
+            let old = std::time::SystemTime::now() - Duration::from_secs(60);
+            make(name, bytes).set_modified(old).unwrap();
+        }
+        let writer = make("written", 4096);
+        std::os::unix::fs::symlink("/etc/hostname", pool.join("link")).unwrap();
+        let text = format!(
+            "[[listener]]\naddress = \"127.0.0.1\"\n\
+             [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = true\n\
+             [[subsystem.namespace]]\nnsid = 7\nexport = \"dir:{}\"\n",
+            pool.display()
+        );
+        // A file that has just been made is none as yet.
+        std::thread::sleep(Duration::from_millis(2500));
+        let found = found(&text);
+        let of = |part: &str| {
+            let mut all = found.iter().filter(|one| one.text.contains(part));
+            (all.next().cloned(), all.next().cloned())
+        };
+        let (disk, other) = of("/disk,");
+        let disk = disk.unwrap();
+        assert_eq!((disk.severity, other), (Severity::Note, None));
+        assert!(
+            disk.text
+                .starts_with("namespace 7 of nqn.2024-01.com.example:a would be")
+        );
+        for (name, why) in [
+            ("odd", "no multiple of 512"),
+            ("empty", "truncate"),
+            ("turn\\u{202e}ed", "rename it"),
+            ("link", "is followed"),
+            ("below", "it is a directory"),
+            ("written", "to write"),
+        ] {
+            let (Some(one), None) = of(&format!("pool/{name} ")) else {
+                panic!("{name}: {found:?}");
+            };
+            assert_eq!(one.severity, Severity::Warning);
+            assert!(one.text.contains(why), "{one:?}");
+        }
+        for name in ["hidden", "half.part", "lost+found"] {
+            assert_eq!(of(name), (None, None));
+        }
+        // Nothing was written.
+        assert!(!pool.join(".cairn-nsids").exists());
+        drop(writer);
     }
 }

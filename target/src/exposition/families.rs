@@ -156,7 +156,9 @@ families! {
     AUDIT_LOST: Counter of Count, "cairn_audit_lost_total",
         "Events that a destination of the audit log had no room for.";
     MISSING: Gauge of Count, "cairn_missing",
-        "Configured disks, listeners, metrics ports and audit logs that are not there.";
+        "Configured disks, directories, listeners, metrics ports and audit logs that are not there, or not whole.";
+    LEFT_OUT: Gauge of Count, "cairn_directory_left_out_files",
+        "Files of a directory that are no namespaces.";
     BUILD_INFO: Gauge of Count, "cairn_build_info",
         "This program.";
     PROCESS_START: Gauge of Seconds, "process_start_time_seconds",

@@ -131,10 +131,15 @@ impl Observed {
             reporter.count(&families::PANICS, &[("part", name)], count);
         }
         let outlook = Arc::clone(&self.outlook.borrow());
-        for kind in ["namespace", "listener", "metrics", "audit"] {
+        for kind in ["namespace", "directory", "listener", "metrics", "audit"] {
             let missing = outlook.missing.iter();
             let count = missing.filter(|one| one.thing.kind() == kind).count();
             reporter.gauge(&families::MISSING, &[("kind", kind)], count as u64);
+        }
+        for ((nqn, nsid), count) in &outlook.left_out {
+            let (nqn, nsid) = (nqn.to_string(), nsid.to_string());
+            let labels = [("subsystem", nqn.as_str()), ("nsid", nsid.as_str())];
+            reporter.gauge(&families::LEFT_OUT, &labels, *count as u64);
         }
         for counts in self.audit.counts() {
             let labels = [("output", counts.output)];

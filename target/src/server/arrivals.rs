@@ -26,7 +26,7 @@ const LINKS_MAX: usize = 40;
 
 /// What is awaited. Nothing by default.
 #[derive(Debug, Default)]
-pub(super) struct Arrivals {
+pub(crate) struct Arrivals {
     paths: Option<Paths>,
     addresses: Option<Readable>,
     rdma_devices: Option<Readable>,
@@ -46,6 +46,8 @@ enum Readable {
 struct Paths {
     inotify: Readable,
     awaited: Vec<(i32, OsString)>,
+    /// Folders of which everything is awaited.
+    whole: Vec<i32>,
 }
 
 impl Arrivals {
@@ -61,8 +63,27 @@ impl Arrivals {
         }
     }
 
+    /// All that comes, goes or was written in these folders, and the folders themselves.
+    pub(crate) fn in_folders(folders: &[PathBuf]) -> Self {
+        let watched = || {
+            let mut paths = Paths::of(folders)?;
+            for folder in folders {
+                if let Readable::New(inotify) = &paths.inotify
+                    && let Ok(watch) = inotify::add_watch(inotify, folder, all_reports())
+                {
+                    paths.whole.push(watch);
+                }
+            }
+            Ok::<_, io::Error>(paths)
+        };
+        Self {
+            paths: (!folders.is_empty()).then(watched).and_then(Result::ok),
+            ..Self::default()
+        }
+    }
+
     /// Returns when something may have arrived.
-    pub(super) async fn next(&mut self) {
+    pub(crate) async fn next(&mut self) {
         let Self {
             paths,
             addresses,
@@ -181,12 +202,17 @@ impl Paths {
         Ok(Self {
             inotify: Readable::New(inotify),
             awaited,
+            whole: Vec::new(),
         })
     }
 
     async fn next(&mut self) {
-        let Self { inotify, awaited } = self;
-        inotify.drained(|fd| is_awaited(fd, awaited)).await;
+        let Self {
+            inotify,
+            awaited,
+            whole,
+        } = self;
+        inotify.drained(|fd| is_awaited(fd, awaited, whole)).await;
     }
 }
 
@@ -201,8 +227,14 @@ fn reports() -> WatchFlags {
         | WatchFlags::ONLYDIR
 }
 
+/// Also that something has gone, or that a file is closed that someone may have written. Writes
+/// themselves are not in it: hosts write all the time.
+fn all_reports() -> WatchFlags {
+    reports() | WatchFlags::MOVED_FROM | WatchFlags::DELETE | WatchFlags::CLOSE_WRITE
+}
+
 /// Whether one of the reports is of an awaited name, or of a folder as a whole.
-fn is_awaited(fd: &OwnedFd, awaited: &[(i32, OsString)]) -> bool {
+fn is_awaited(fd: &OwnedFd, awaited: &[(i32, OsString)], whole: &[i32]) -> bool {
     let mut buffer = [MaybeUninit::uninit(); READ_BYTES];
     let mut reader = Reader::new(fd, &mut buffer);
     let mut found = false;
@@ -214,6 +246,7 @@ fn is_awaited(fd: &OwnedFd, awaited: &[(i32, OsString)]) -> bool {
         found |= overflow
             || match event.file_name() {
                 None => true,
+                Some(_) if whole.contains(&event.wd()) => true,
                 Some(name) => awaited.iter().any(|(watch, awaited)| {
                     *watch == event.wd() && awaited.as_bytes() == name.to_bytes()
                 }),
@@ -285,7 +318,7 @@ mod tests {
         let Readable::New(inotify) = &paths.inotify else {
             panic!("it is new")
         };
-        assert!(!is_awaited(inotify, &paths.awaited));
+        assert!(!is_awaited(inotify, &paths.awaited, &[]));
     }
 
     #[test]

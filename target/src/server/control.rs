@@ -221,6 +221,9 @@ impl Control {
         for subsystem in &config.subsystems {
             self.export(subsystem, &mut disks)?;
         }
+        for (thing, error) in super::reload::missing_pools(&config) {
+            self.note_missing(thing, &error);
+        }
         for listener in &config.listeners {
             match self.listen(listener) {
                 Ok(listener) => self.listeners.push(listener),

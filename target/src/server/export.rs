@@ -117,49 +117,48 @@ impl Control {
         let checked = check_identities(self.exported().chain(new));
         if !self.is_patient {
             checked?;
-            let export = self.add_subsystem(config);
-            for (config, namespace) in opened {
-                export.add(config, namespace);
-            }
+            self.add_subsystem(config).add(opened);
             return Ok(());
         }
-        self.add_subsystem(config);
         let is_checked = checked.is_ok();
-        for (namespace, disk) in opened {
-            self.add_namespace(config.nqn, namespace, disk, is_checked);
-        }
+        self.add_subsystem(config);
+        self.add_namespaces(config.nqn, opened, is_checked);
         Ok(())
     }
 
     /// All namespaces that are exported.
-    fn exported(&self) -> impl Iterator<Item = (&Nqn, &Arc<Namespace>)> {
+    pub(super) fn exported(&self) -> impl Iterator<Item = (&Nqn, &Arc<Namespace>)> {
         self.exports.iter().flat_map(|(nqn, export)| {
             let namespaces = export.namespaces.values();
             namespaces.map(move |namespace| (nqn, namespace))
         })
     }
 
-    /// Exports a disk that has opened; or notes why hosts must not see it, and returns `false`.
-    pub(super) fn add_namespace(
+    /// Exports disks that have opened, or notes why hosts must not see one. Returns those that are exported.
+    pub(super) fn add_namespaces(
         &mut self,
         nqn: Nqn,
-        config: &cairn_config::Namespace,
-        disk: Arc<Namespace>,
+        disks: Vec<(&cairn_config::Namespace, Arc<Namespace>)>,
         is_checked: bool,
-    ) -> bool {
-        if !is_checked {
-            let new = std::iter::once((&nqn, &disk));
-            if let Err(error) = check_identities(self.exported().chain(new)) {
-                let thing = Thing::Namespace((nqn, config.nsid));
-                self.note_missing(thing, &error);
-                return false;
+    ) -> Vec<u32> {
+        let mut accepted = Vec::new();
+        for (config, disk) in disks {
+            if !is_checked {
+                let before = accepted.iter().map(|(_, disk)| (&nqn, disk));
+                let new = before.chain(std::iter::once((&nqn, &disk)));
+                if let Err(error) = check_identities(self.exported().chain(new)) {
+                    let thing = Thing::Namespace((nqn, config.nsid));
+                    self.note_missing(thing, &error);
+                    continue;
+                }
             }
+            accepted.push((config, disk));
         }
-        let export = self.exports.get_mut(&nqn);
-        if let Some(export) = export {
-            export.add(config, disk);
+        let nsids = accepted.iter().map(|(config, _)| config.nsid).collect();
+        if let Some(export) = self.exports.get_mut(&nqn) {
+            export.add(accepted);
         }
-        true
+        nsids
     }
 
     /// Lets hosts connect to a subsystem, which has no namespaces as yet.
@@ -221,8 +220,33 @@ impl Control {
 }
 
 impl Export {
-    /// Adds a namespace: its I/O works before hosts receive a report of it.
-    pub(super) fn add(&mut self, config: &cairn_config::Namespace, namespace: Arc<Namespace>) {
+    /// Adds namespaces: their I/O works before hosts receive a report of them.
+    pub(super) fn add(&mut self, added: Vec<(&cairn_config::Namespace, Arc<Namespace>)>) {
+        if added.is_empty() {
+            return;
+        }
+        let identities: Vec<_> = added
+            .iter()
+            .map(|(config, namespace)| (self.identity(config, namespace), hosts(&config.hosts)))
+            .collect();
+        for (config, namespace) in added {
+            self.namespaces.insert(config.nsid, namespace);
+        }
+        self.publish();
+        self.subsystem.administer(|subsystem, actions| {
+            for (identity, hosts) in identities {
+                let added = subsystem.add_namespace_for(identity, &hosts, actions);
+                added.expect("the configuration was checked: the NSID is free and in range");
+            }
+        });
+    }
+
+    /// What hosts see of a namespace, which is logged.
+    fn identity(
+        &self,
+        config: &cairn_config::Namespace,
+        namespace: &Namespace,
+    ) -> nvme_proto::namespace::Namespace {
         let view = namespace.view();
         // An administrator who names it anew means another disk to hosts.
         let names = if namespace.is_named {
@@ -230,7 +254,18 @@ impl Export {
         } else {
             namespace.backend.names()
         };
-        let identity = nvme_proto::namespace::Namespace {
+        let geometry = namespace.backend.geometry();
+        // Cause: the configuration, or a disk that changed.
+        tracing::info!(
+            subsystem = self.subsystem.nqn(),
+            nsid = config.nsid,
+            blocks = geometry.blocks,
+            block_bytes = geometry.block_bytes,
+            backing = namespace.backing,
+            uuid = %namespace.uuid,
+            "namespace exported"
+        );
+        nvme_proto::namespace::Namespace {
             nsid: config.nsid,
             uuid: namespace.uuid.into_bytes(),
             nguid: config.nguid.or(names.nguid).unwrap_or_default(),
@@ -244,36 +279,26 @@ impl Export {
             deallocates: namespace.backend.deallocates_to_zeroes(),
             preferred: namespace.backend.preferred().map(preferred),
             atomic: atomic(namespace.backend.atomic()),
-        };
-        let geometry = namespace.backend.geometry();
-        // Cause: the configuration, or a disk that changed.
-        tracing::info!(
-            subsystem = self.subsystem.nqn(),
-            nsid = config.nsid,
-            blocks = geometry.blocks,
-            block_bytes = geometry.block_bytes,
-            backing = namespace.backing,
-            uuid = %namespace.uuid,
-            "namespace exported"
-        );
-        self.namespaces.insert(config.nsid, namespace);
-        self.publish();
-        self.subsystem.administer(|subsystem, actions| {
-            let added = subsystem.add_namespace_for(identity, &hosts(&config.hosts), actions);
-            added.expect("the configuration was checked: the NSID is free and in range");
-        });
+        }
     }
 
-    /// Takes a namespace away: hosts receive a report of it before its I/O fails.
-    pub(super) fn remove(&mut self, nsid: u32) {
+    /// Takes namespaces away: hosts receive a report of them before their I/O fails.
+    pub(super) fn remove(&mut self, nsids: &[u32]) {
+        if nsids.is_empty() {
+            return;
+        }
         self.subsystem.administer(|subsystem, actions| {
-            let removed = subsystem.remove_namespace(nsid, actions);
-            removed.expect("a namespace that was added");
+            for nsid in nsids {
+                let removed = subsystem.remove_namespace(*nsid, actions);
+                removed.expect("a namespace that was added");
+            }
         });
-        self.namespaces.remove(&nsid);
+        for nsid in nsids {
+            self.namespaces.remove(nsid);
+            // Cause: the configuration, or a disk that changed.
+            tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
+        }
         self.publish();
-        // Cause: the configuration, or a disk that changed.
-        tracing::info!(subsystem = self.subsystem.nqn(), nsid, "namespace removed");
     }
 
     /// Moves a namespace to its configured ANA group.
@@ -483,6 +508,7 @@ fn open_backend(
     let claim = Claim {
         read_only: config.read_only,
         shared: config.shared,
+        expected: config.pooled.map(|file| (file.id.device, file.id.inode)),
     };
     match &config.backing {
         Backing::Disk(path) => Backend::open_file(path, block_bytes, claim),

@@ -8,6 +8,7 @@
 //!
 //! [`arrivals`]: super::arrivals
 
+use std::collections::{HashMap, HashSet};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -19,7 +20,9 @@ use tokio::sync::watch;
 use super::StartError;
 use super::arrivals::Arrivals;
 use super::control::Control;
+use super::export::check_identities;
 use super::opening::{Found, Place};
+use crate::namespace::Namespace;
 use crate::outlook::{Missing, Outlook, Thing};
 
 /// The first pause between two tries.
@@ -139,7 +142,13 @@ impl Control {
     /// Reports what is served and what is missing, and waits for the latter.
     pub(super) fn publish_outlook(&mut self) {
         let served = self.exports.values().map(|export| export.namespaces.len());
+        let subsystems = self.config.subsystems.iter();
+        let directories = subsystems.flat_map(|subsystem| {
+            let pools = subsystem.pools.iter();
+            pools.map(|pool| ((subsystem.nqn, pool.like.nsid), pool.left_out.len()))
+        });
         let outlook = Outlook {
+            left_out: directories.collect(),
             subsystems: self.exports.len(),
             namespaces: served.sum(),
             addresses: self.addresses(),
@@ -157,16 +166,18 @@ impl Control {
         let mut paths: Vec<PathBuf> = Vec::new();
         for subsystem in &self.config.subsystems {
             for namespace in &subsystem.namespaces {
+                // Files of directories are looked at elsewhere, and one that hangs would keep this.
                 if let Backing::Disk(path) = &namespace.backing
+                    && namespace.pooled.is_none()
                     && self.missing.has(&(subsystem.nqn, namespace.nsid))
+                    && !self.openings.is_stuck(path)
                 {
                     paths.push(path.clone());
                 }
             }
         }
         let mut things = self.missing.all.iter().map(|missing| missing.thing);
-        let is_address = |thing| matches!(thing, Thing::Listener(_) | Thing::Metrics(_));
-        let addresses = things.any(is_address);
+        let addresses = things.any(|thing| thing.is_address());
         self.arrivals = Arrivals::of(&paths, addresses);
     }
 
@@ -182,7 +193,7 @@ impl Control {
             return;
         }
         self.try_addresses();
-        let places: Vec<Place> = self.missing.places().collect();
+        let places: HashSet<Place> = self.missing.places().collect();
         if !places.is_empty() {
             self.begin_reopening(&places);
             self.go_on_reloading();
@@ -194,8 +205,8 @@ impl Control {
         let mut has_changed = false;
         for thing in missing {
             has_changed |= match thing {
-                // The audit log reports by itself that it goes on.
-                Thing::Namespace(_) | Thing::Audit(_) => false,
+                // The audit log reports by itself that it goes on, and a look finds directories.
+                Thing::Namespace(_) | Thing::Directory(_) | Thing::Audit(_) => false,
                 Thing::Metrics(address) => {
                     self.metrics = self.serve_metrics(Some(address));
                     self.metrics.is_some() && self.found(&thing)
@@ -234,6 +245,29 @@ impl Control {
         true
     }
 
+    /// Exports disks that were missing.
+    fn add_found(&mut self, mut opened: HashMap<Place, Arc<Namespace>>) {
+        let new = opened.iter().map(|((nqn, _), disk)| (nqn, disk));
+        let is_checked = check_identities(self.exported().chain(new)).is_ok();
+        let mut added = HashSet::new();
+        let config = self.config.clone();
+        for subsystem in &config.subsystems {
+            let mut disks = Vec::new();
+            for namespace in &subsystem.namespaces {
+                let disk = opened.remove(&(subsystem.nqn, namespace.nsid));
+                let introduced = disk.map(|disk| self.introduce(subsystem, namespace, Some(disk)));
+                if let Some(Ok(disk)) = introduced {
+                    disks.push((namespace, disk));
+                }
+            }
+            let nsids = self.add_namespaces(subsystem.nqn, disks, is_checked);
+            added.extend(nsids.into_iter().map(|nsid| (subsystem.nqn, nsid)));
+        }
+        let is_there =
+            |missing: &Missing| missing.thing.place().is_some_and(|at| added.contains(&at));
+        self.missing.all.retain(|missing| !is_there(missing));
+    }
+
     /// Disks that were tried again have opened, or have not.
     pub(super) fn end_reopening(&mut self, found: Found) {
         let before = self.missing.all.len();
@@ -243,21 +277,7 @@ impl Control {
         for (place, error) in found.missing {
             self.note_missing(Thing::Namespace(place), &error);
         }
-        for ((nqn, nsid), disk) in found.opened {
-            let mut subsystems = self.config.subsystems.iter();
-            let subsystem = subsystems.find(|subsystem| subsystem.nqn == nqn);
-            let namespaces = subsystem.into_iter().flat_map(|s| &s.namespaces);
-            let config = namespaces.into_iter().find(|ns| ns.nsid == nsid).cloned();
-            let (Some(subsystem), Some(config)) = (subsystem, config) else {
-                continue;
-            };
-            let Ok(disk) = self.introduce(subsystem, &config, Some(disk)) else {
-                continue;
-            };
-            if self.add_namespace(nqn, &config, disk, false) {
-                self.found(&Thing::Namespace((nqn, nsid)));
-            }
-        }
+        self.add_found(found.opened);
         if self.missing.all.len() != before {
             self.publish_outlook();
         } else {

@@ -42,6 +42,7 @@ use reactors::Reactors;
 
 use reload::Reloading;
 
+pub(crate) use arrivals::Arrivals;
 pub(crate) use draining::{Drained, Which};
 pub use keys::KeyError;
 pub(crate) use keys::key_errors;
@@ -52,6 +53,9 @@ pub use stepped::SteppedTarget;
 /// Why a target cannot start.
 #[derive(Debug, thiserror::Error)]
 pub enum StartError {
+    /// A directory cannot be shown.
+    #[error("{0}")]
+    Pool(String),
     /// A listener cannot listen.
     #[error("cannot listen on {address}: {source}")]
     Listen {
@@ -139,6 +143,27 @@ pub enum StartError {
     /// A thread cannot start.
     #[error("cannot start the control plane: {0}")]
     Control(io::Error),
+}
+
+impl StartError {
+    /// The namespaces that hosts would take for one.
+    fn twins(&self) -> Vec<opening::Place> {
+        let Self::SameIdentity {
+            nqn,
+            nsid,
+            other_nqn,
+            other_nsid,
+            ..
+        } = self
+        else {
+            return Vec::new();
+        };
+        let places = [(nqn, nsid), (other_nqn, other_nsid)];
+        let parsed = places.into_iter();
+        parsed
+            .filter_map(|(nqn, nsid)| Some((nqn.parse().ok()?, *nsid)))
+            .collect()
+    }
 }
 
 /// What the control plane is ordered to do.

@@ -5,7 +5,7 @@
 //! later comes to nothing: a disk that has opened then is closed. Until it returns, nothing
 //! else is called for that path, which bounds the threads that are stuck by the paths there are.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -71,6 +71,8 @@ impl Call {
 struct Task {
     place: Place,
     path: PathBuf,
+    /// Of a file of a directory: a directory that hangs takes few threads.
+    folder: Option<PathBuf>,
     call: Call,
     /// Whether the others are used without it.
     may_fail: bool,
@@ -86,6 +88,7 @@ pub(super) struct Returned {
 struct Running {
     place: Place,
     path: PathBuf,
+    folder: Option<PathBuf>,
     since: Instant,
     /// Whether the next configuration still waits for it.
     is_wanted: bool,
@@ -142,10 +145,14 @@ impl Openings {
         }
     }
 
-    fn begin(&mut self, tasks: VecDeque<Task>, now: Instant) {
+    /// Begins calls; `sizes` are known without one.
+    fn begin(&mut self, tasks: VecDeque<Task>, sizes: Vec<(Place, u64)>, now: Instant) {
         assert!(self.found.is_none(), "one configuration after the other");
         self.waiting = tasks;
-        self.found = Some(Found::default());
+        self.found = Some(Found {
+            sizes,
+            ..Found::default()
+        });
         self.advance(now);
     }
 
@@ -179,7 +186,7 @@ impl Openings {
             && let Some(task) = self.waiting.pop_front()
         {
             let mut running = self.running.values();
-            if let Some(before) = running.find(|running| running.path == task.path) {
+            if let Some(before) = running.find(|running| running.blocks(&task, now)) {
                 let waited = now.saturating_duration_since(before.since);
                 if waited < OPEN_TIMEOUT {
                     blocked.push(task);
@@ -240,6 +247,11 @@ impl Openings {
         self.found.take()
     }
 
+    /// Whether a call for this path has not returned.
+    pub(super) fn is_stuck(&self, path: &Path) -> bool {
+        self.running.values().any(|running| running.path == path)
+    }
+
     /// Whether there are calls whose end is awaited.
     pub(super) fn is_busy(&self) -> bool {
         self.found.is_some()
@@ -283,12 +295,20 @@ impl Running {
         Self {
             place: task.place,
             path: task.path.clone(),
+            folder: task.folder.clone(),
             since,
             is_wanted: true,
             may_fail: task.may_fail,
             was_opened: matches!(task.call, Call::Open(_)),
             was_noticed: false,
         }
+    }
+
+    /// Whether a task waits for it: one of the same path, or of a directory that hangs.
+    fn blocks(&self, task: &Task, now: Instant) -> bool {
+        let is_late = || now.saturating_duration_since(self.since) >= OPEN_TIMEOUT;
+        let same_folder = task.folder.is_some() && self.folder == task.folder;
+        self.path == task.path || same_folder && is_late()
     }
 
     /// Notes how late it is.
@@ -352,6 +372,24 @@ impl Late {
 }
 
 impl Task {
+    /// `None`: what takes no time.
+    fn new(
+        place: Place,
+        namespace: &cairn_config::Namespace,
+        call: Call,
+        may_fail: bool,
+    ) -> Option<Self> {
+        let path = path_of(&namespace.backing)?;
+        let folder = namespace.pooled.and_then(|_| path.parent());
+        Some(Self {
+            place,
+            folder: folder.map(Path::to_path_buf),
+            path,
+            call,
+            may_fail: may_fail || namespace.pooled.is_some(),
+        })
+    }
+
     fn late(self, waited: Duration) -> Late {
         Late {
             place: self.place,
@@ -387,50 +425,40 @@ impl Control {
     /// that stay. Those of which `may_fail` says so do not stop the others.
     pub(super) fn begin_opening(&mut self, config: &Config, may_fail: impl Fn(&Place) -> bool) {
         let mut tasks = VecDeque::new();
+        let mut sizes = Vec::new();
         for subsystem in &config.subsystems {
             let export = self.exports.get(&subsystem.nqn);
             for namespace in &subsystem.namespaces {
-                let Some(path) = path_of(&namespace.backing) else {
-                    continue;
-                };
                 let place = (subsystem.nqn, namespace.nsid);
                 let known = export.and_then(|export| export.namespaces.get(&namespace.nsid));
-                let call = match known {
-                    Some(known) => Call::Measure(Arc::clone(known)),
-                    None => Call::Open(Box::new(self.opener(namespace))),
+                let call = match (known, namespace.pooled) {
+                    // The look at its directory has found its size.
+                    (Some(_), Some(file)) => {
+                        sizes.push((place, file.bytes));
+                        continue;
+                    }
+                    (Some(known), None) => Call::Measure(Arc::clone(known)),
+                    (None, _) => Call::Open(Box::new(self.opener(namespace))),
                 };
-                tasks.push_back(Task {
-                    may_fail: may_fail(&place),
-                    place,
-                    path,
-                    call,
-                });
+                tasks.extend(Task::new(place, namespace, call, may_fail(&place)));
             }
         }
-        self.openings.begin(tasks, self.clock.now());
+        self.openings.begin(tasks, sizes, self.clock.now());
     }
 
     /// Tries again to open the disks at these places.
-    pub(super) fn begin_reopening(&mut self, places: &[Place]) {
+    pub(super) fn begin_reopening(&mut self, places: &HashSet<Place>) {
         let mut tasks = VecDeque::new();
-        for (nqn, nsid) in places {
-            let mut subsystems = self.config.subsystems.iter();
-            let subsystem = subsystems.find(|subsystem| subsystem.nqn == *nqn);
-            let namespaces = subsystem.into_iter().flat_map(|s| &s.namespaces);
-            let Some(namespace) = namespaces.into_iter().find(|ns| ns.nsid == *nsid) else {
-                continue;
-            };
-            let Some(path) = path_of(&namespace.backing) else {
-                continue;
-            };
-            tasks.push_back(Task {
-                place: (*nqn, *nsid),
-                path,
-                call: Call::Open(Box::new(self.opener(namespace))),
-                may_fail: true,
-            });
+        for subsystem in &self.config.subsystems {
+            for namespace in &subsystem.namespaces {
+                let place = (subsystem.nqn, namespace.nsid);
+                if places.contains(&place) {
+                    let call = Call::Open(Box::new(self.opener(namespace)));
+                    tasks.extend(Task::new(place, namespace, call, true));
+                }
+            }
         }
-        self.openings.begin(tasks, self.clock.now());
+        self.openings.begin(tasks, Vec::new(), self.clock.now());
     }
 }
 
@@ -453,6 +481,7 @@ mod tests {
         Task {
             place: (Nqn::discovery(), 1),
             path: PathBuf::from("/dev/example"),
+            folder: None,
             call: Call::Open(open),
             may_fail: false,
         }
@@ -460,7 +489,7 @@ mod tests {
 
     fn failure_of(openings: &mut Openings, open: Open) -> String {
         let now = Instant::now();
-        openings.begin(VecDeque::from([task(open)]), now);
+        openings.begin(VecDeque::from([task(open)]), Vec::new(), now);
         let deadline = now + Duration::from_secs(30);
         let returned = loop {
             if let Ok(returned) = openings.returned.try_recv() {

@@ -15,7 +15,6 @@ use super::StartError;
 use super::control::Control;
 use super::export::Export;
 use super::listeners::OpenListener;
-use super::missing::MissingParts;
 use super::opening::{Found, Place};
 use super::retiring::RETIRE_TIMEOUT;
 use crate::namespace::Namespace;
@@ -84,8 +83,9 @@ impl Control {
     fn begin_reload(&mut self, reloading: Reloading) {
         let Reloading { mut config, answer } = reloading;
         config.share_hosts(&self.config);
+        let known: HashSet<Place> = self.missing.places().collect();
         let check = || {
-            check_namespaces(&self.config, &config, &self.missing)?;
+            check_namespaces(&self.config, &config, &known)?;
             self.check_listeners(&config)?;
             super::export::check_count(&config)?;
             Ok(())
@@ -94,7 +94,6 @@ impl Control {
             let _ = answer.send(Err(error));
             return;
         }
-        let known: HashSet<Place> = self.missing.places().collect();
         self.begin_opening(&config, |place| known.contains(place));
         self.reloading = Some(Reloading { config, answer });
     }
@@ -136,6 +135,7 @@ impl Control {
         }
         let prepared = self.prepare(&config, found.opened, &mut missing)?;
         self.apply_audit(&config)?;
+        missing.extend(missing_pools(&config));
         self.change_keys(keys);
         self.warn_of_what_stays(&config);
         self.replace_missing(missing);
@@ -185,7 +185,7 @@ impl Control {
                 namespaces.insert(place, namespace);
             }
         }
-        self.check_identities(config, &namespaces)?;
+        self.leave_out_twins(config, &mut namespaces, missing)?;
         let mut listeners = Vec::new();
         for listener in &config.listeners {
             if !self.listeners.iter().any(|open| open.serves(listener)) {
@@ -201,6 +201,33 @@ impl Control {
             listeners,
             namespaces,
         })
+    }
+
+    /// Refuses disks that hosts would take for one. A file of a directory is left out then.
+    fn leave_out_twins(
+        &self,
+        config: &Config,
+        new: &mut HashMap<Place, Arc<Namespace>>,
+        missing: &mut Vec<(Thing, StartError)>,
+    ) -> Result<(), StartError> {
+        let all = config.subsystems.iter().flat_map(|subsystem| {
+            let pooled = subsystem
+                .namespaces
+                .iter()
+                .filter(|one| one.pooled.is_some());
+            pooled.map(|namespace| (subsystem.nqn, namespace.nsid))
+        });
+        let pooled: HashSet<Place> = all.collect();
+        while let Err(error) = self.check_identities(config, new) {
+            let mut twins = error.twins().into_iter();
+            let new_one = twins.find(|place| pooled.contains(place) && new.contains_key(place));
+            let Some(place) = new_one else {
+                return Err(error);
+            };
+            new.remove(&place);
+            missing.push((Thing::Namespace(place), error));
+        }
+        Ok(())
     }
 
     /// Of the namespaces that there will be, those that stay and the new ones.
@@ -336,26 +363,21 @@ impl Control {
                 .exports
                 .get_mut(&subsystem.nqn)
                 .expect("it was added if it was new");
-            let old = of_nqn(&self.config, &subsystem.nqn);
-            let stays = |nsid: &u32| subsystem.namespaces.iter().any(|ns| ns.nsid == *nsid);
-            let gone: Vec<u32> = export
-                .namespaces
-                .keys()
-                .filter(|n| !stays(n))
-                .copied()
-                .collect();
-            for nsid in gone {
-                export.remove(nsid);
-            }
+            let configured = subsystem.namespaces.iter().map(|one| one.nsid);
+            let configured: HashSet<u32> = configured.collect();
+            let there = export.namespaces.keys().copied();
+            let gone: Vec<u32> = there.filter(|nsid| !configured.contains(nsid)).collect();
+            export.remove(&gone);
+            let former = of_nqn(&self.config, &subsystem.nqn);
+            let before = by_nsid(former);
+            let mut added = Vec::new();
             for namespace in &subsystem.namespaces {
                 match new.remove(&(subsystem.nqn, namespace.nsid)) {
-                    Some(opened) => export.add(namespace, opened),
+                    Some(opened) => added.push((namespace, opened)),
                     None => {
                         export.set_ana_group(namespace);
-                        let mut old = old.iter().flat_map(|old| &old.namespaces);
-                        let old = old.find(|old| old.nsid == namespace.nsid);
-                        let protection = |old: &cairn_config::Namespace| old.write_protection;
-                        if old.map(protection) != Some(namespace.write_protection) {
+                        let old = before.get(&namespace.nsid);
+                        if old.map(|old| old.write_protection) != Some(namespace.write_protection) {
                             export.set_write_protection(namespace);
                         }
                         if old.is_none_or(|old| old.hosts != namespace.hosts) {
@@ -367,8 +389,9 @@ impl Control {
                     }
                 }
             }
+            export.add(added);
             let limits = |of: &cairn_config::Subsystem| (of.limits, of.limits_per_host);
-            if old.is_some_and(|old| limits(old) != limits(subsystem)) {
+            if former.is_some_and(|former| limits(former) != limits(subsystem)) {
                 export.set_subsystem_limits(subsystem);
             }
             let hosts = super::export::hosts(&subsystem.access);
@@ -412,41 +435,45 @@ impl Control {
     }
 }
 
+/// Directories that cannot be shown, or not whole: by their first NSID.
+pub(super) fn missing_pools(config: &Config) -> Vec<(Thing, StartError)> {
+    let mut missing = Vec::new();
+    for subsystem in &config.subsystems {
+        for pool in &subsystem.pools {
+            if let Some(problem) = &pool.problem {
+                let place = (subsystem.nqn, pool.like.nsid);
+                let error = StartError::Pool(problem.clone());
+                missing.push((Thing::Directory(place), error));
+            }
+        }
+    }
+    missing
+}
+
 fn of_nqn<'a>(config: &'a Config, nqn: &Nqn) -> Option<&'a cairn_config::Subsystem> {
     config.subsystems.iter().find(|one| one.nqn == *nqn)
 }
 
+fn by_nsid(subsystem: Option<&cairn_config::Subsystem>) -> HashMap<u32, &cairn_config::Namespace> {
+    let all = subsystem.into_iter().flat_map(|one| &one.namespaces);
+    all.map(|namespace| (namespace.nsid, namespace)).collect()
+}
+
 /// A namespace that stays must stay what it is, but for its ANA group, its hosts, its limits, their
 /// write protection, and the size of a null disk. One whose disk is missing may become another.
-fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Result<(), ReloadError> {
+fn check_namespaces(
+    old: &Config,
+    new: &Config,
+    missing: &HashSet<Place>,
+) -> Result<(), ReloadError> {
     for subsystem in &new.subsystems {
-        let Some(old) = of_nqn(old, &subsystem.nqn) else {
-            continue;
-        };
+        let before = by_nsid(of_nqn(old, &subsystem.nqn));
         for namespace in &subsystem.namespaces {
-            let before = old
-                .namespaces
-                .iter()
-                .find(|before| before.nsid == namespace.nsid);
-            let differs = |before: &cairn_config::Namespace| {
-                let moved = cairn_config::Namespace {
-                    ana_group: namespace.ana_group,
-                    name: namespace.name.clone(),
-                    hosts: namespace.hosts.clone(),
-                    write_protection: namespace.write_protection,
-                    backing: match (&before.backing, &namespace.backing) {
-                        (Backing::Null { .. }, Backing::Null { bytes }) => {
-                            Backing::Null { bytes: *bytes }
-                        }
-                        (before, _) => before.clone(),
-                    },
-                    limits: namespace.limits,
-                    ..before.clone()
-                };
-                moved != *namespace
+            let Some(before) = before.get(&namespace.nsid) else {
+                continue;
             };
-            let is_missing = missing.has(&(subsystem.nqn, namespace.nsid));
-            if !is_missing && before.is_some_and(differs) {
+            let differs = !is_same_disk(before, namespace);
+            if differs && !missing.contains(&(subsystem.nqn, namespace.nsid)) {
                 let nqn = subsystem.nqn.to_string();
                 return Err(ReloadError::NamespaceChanged {
                     nqn,
@@ -456,4 +483,25 @@ fn check_namespaces(old: &Config, new: &Config, missing: &MissingParts) -> Resul
         }
     }
     Ok(())
+}
+
+fn is_same_disk(before: &cairn_config::Namespace, now: &cairn_config::Namespace) -> bool {
+    // A file of a directory is the same one under another name, and with another size.
+    let file = |one: &cairn_config::Namespace| one.pooled.map(|file| file.id);
+    let is_same_file = file(before).is_some() && file(before) == file(now);
+    let stays = if is_same_file { now } else { before };
+    let moved = cairn_config::Namespace {
+        backing: match (&stays.backing, &now.backing) {
+            (Backing::Null { .. }, Backing::Null { bytes }) => Backing::Null { bytes: *bytes },
+            (before, _) => before.clone(),
+        },
+        pooled: stays.pooled,
+        ana_group: now.ana_group,
+        name: now.name.clone(),
+        hosts: now.hosts.clone(),
+        write_protection: now.write_protection,
+        limits: now.limits,
+        ..before.clone()
+    };
+    moved == *now
 }

@@ -48,6 +48,8 @@ pub(super) enum Job {
     Reload {
         answer: oneshot::Sender<Result<(), String>>,
     },
+    /// A directory has changed. The answer: when one is to be looked at again in any case.
+    Look { answer: oneshot::Sender<bool> },
     /// Changes something.
     Change(Pending),
 }
@@ -162,6 +164,13 @@ impl ChangeQueue {
                     self.known.lock().reload = Some((SystemTime::now(), ended.clone()));
                     let _ = answer.send(ended);
                 }
+                Some(Job::Look { answer }) => {
+                    if let Err(error) = self.look().await {
+                        // Cause: a directory that is exported has changed.
+                        tracing::error!(%error, "what has changed in a directory is not shown");
+                    }
+                    let _ = answer.send(self.source.pools().waits());
+                }
                 Some(Job::Change(first)) => {
                     let kind = first.kind;
                     let mut batch = vec![first];
@@ -188,6 +197,9 @@ impl ChangeQueue {
             Some(_) => source.read(),
             None => source.parse(&before).map(|config| (before, config)),
         };
+        if let Some(picture) = self.handle.look().await {
+            self.source.pools().note_in_force(&picture.config);
+        }
         let read = elsewhere(read).await;
         let read = read.map_err(|error| format!("reading the configuration: {error}"))?;
         let (text, config) = read.map_err(|error| error.to_string())?;
@@ -201,6 +213,31 @@ impl ChangeQueue {
         self.publish();
         self.notice().await;
         Ok(())
+    }
+
+    /// Shows what is in directories now; the file is not read again.
+    async fn look(&mut self) -> Result<(), String> {
+        let Some(picture) = self.handle.look().await else {
+            return Ok(());
+        };
+        let (source, mut config) = (Arc::clone(&self.source), picture.config);
+        source.pools().note_in_force(&config);
+        let (config, has_changed) = elsewhere(move || {
+            let before = config.subsystems.clone();
+            for subsystem in &mut config.subsystems {
+                subsystem.namespaces.retain(|one| one.pooled.is_none());
+            }
+            source.pools().expand(&mut config, true);
+            let has_changed = before != config.subsystems;
+            (config, has_changed)
+        })
+        .await?;
+        if !has_changed {
+            return Ok(());
+        }
+        let ended = self.handle.reload(config).await;
+        self.notice().await;
+        ended.map_err(|error| error.to_string())
     }
 
     /// Notes which disks have come, gone or changed.
@@ -247,6 +284,7 @@ impl ChangeQueue {
             ));
         }
         let config = picture.config;
+        self.source.pools().note_in_force(&config);
         let mut stage = Stage {
             draft: Draft::new(&self.text).map_err(of_edit)?,
             disks: self.disks.clone(),
@@ -324,6 +362,7 @@ impl ChangeQueue {
         let mut facts = self.known.lock();
         facts.disks.clone_from(&self.disks);
         facts.text.clone_from(&self.text);
+        self.source.pools().note_changed();
     }
 }
 

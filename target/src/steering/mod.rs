@@ -13,6 +13,7 @@ mod limits;
 mod methods;
 mod notices;
 mod parameters;
+mod pools;
 mod source;
 mod spdk;
 mod views;
@@ -58,15 +59,18 @@ pub(crate) fn companion(
     let steering = Steering { jobs: jobs.clone() };
     let companion: Companion = Box::new(move |handle| {
         let source = Arc::new(source);
+        let looks = pools::watch(handle.clone(), jobs.clone(), source.pools().clone());
         let (changes, known) = ChangeQueue::new(handle.clone(), Arc::clone(&source), text);
         let methods = Methods::new(handle, jobs, known, source, log);
         Box::pin(async move {
             let changes = changes.run(waiting);
             match socket {
                 Some(socket) => {
-                    tokio::join!(changes, serve(socket, methods));
+                    tokio::join!(changes, serve(socket, methods), looks);
                 }
-                None => changes.await,
+                None => {
+                    tokio::join!(changes, looks);
+                }
             }
         })
     });

@@ -10,6 +10,8 @@ use cairn_config::{
     NewSubsystem, Reactors,
 };
 
+use crate::pool::Pools;
+
 /// What errors call the configuration of a target without a file.
 const NO_FILE: &str = "the configuration";
 
@@ -19,6 +21,7 @@ pub(crate) struct Source {
     path: Option<PathBuf>,
     flags: Flags,
     reactors: Option<u16>,
+    pools: Pools,
 }
 
 /// Why the file cannot be written.
@@ -47,7 +50,13 @@ impl Source {
             path,
             flags,
             reactors,
+            pools: Pools::default(),
         }
+    }
+
+    /// The directories whose files are namespaces.
+    pub(super) fn pools(&self) -> &Pools {
+        &self.pools
     }
 
     /// The file.
@@ -75,6 +84,7 @@ impl Source {
         if let Some(reactors) = self.reactors {
             config.target.reactors = Reactors::Count(usize::from(reactors));
         }
+        self.pools.expand(&mut config, true);
         Ok(config)
     }
 
@@ -100,10 +110,19 @@ impl Source {
                 allow_any_host: subsystem.access == Access::AnyHost,
                 ..NewSubsystem::default()
             })?;
-            for namespace in &subsystem.namespaces {
+            let own = subsystem.namespaces.iter();
+            for namespace in own.filter(|namespace| namespace.pooled.is_none()) {
                 let new = NewNamespace {
                     nsid: Some(namespace.nsid),
                     export: export_of(&namespace.backing),
+                    ..NewNamespace::default()
+                };
+                draft.add_namespace(subsystem.nqn.raw(), &new)?;
+            }
+            for pool in &subsystem.pools {
+                let new = NewNamespace {
+                    nsid: Some(pool.like.nsid),
+                    export: format!("dir:{}", pool.folder.display()),
                     ..NewNamespace::default()
                 };
                 draft.add_namespace(subsystem.nqn.raw(), &new)?;
@@ -264,7 +283,11 @@ mod tests {
     fn what_options_say_can_be_edited() {
         let flags = Flags {
             listen: vec!["192.0.2.1".into(), "[2001:db8::1]:4421".into()],
-            export: vec!["mem:1MiB".into(), "null:1GiB".into()],
+            export: vec![
+                "mem:1MiB".into(),
+                "null:1GiB".into(),
+                "dir:/nonexistent".into(),
+            ],
             pkey: cairn_rdma::PKey::new(0x8001),
             provider: Some("soft".into()),
             ..Flags::default()

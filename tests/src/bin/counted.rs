@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use cairn_config::{Config, Flags};
 use cairn_initiator::{Buffer, Controller, Data, HostOptions, Recovery, command};
-use cairn_rdma::loopback::Loopback;
+use cairn_rdma::loopback::{Loopback, Posted};
 use cairn_rdma::{Clock, Provider};
 use cairn_roce::{Soft, SoftOptions};
 use cairn_target::SteppedTarget;
@@ -77,6 +77,7 @@ struct World {
     clock: Clock,
     /// Over which no thread runs for us, if it is the one in this process.
     soft: Option<Soft>,
+    loopback: Option<Loopback>,
     target: SteppedTarget,
     host: Controller,
     buffer: Buffer,
@@ -96,13 +97,28 @@ fn main() {
     let mut world = World::connect(&args);
     world.serve(args.commands);
     let before = world.packets();
+    let posted_before = world.posted();
     milestone("begin");
     world.serve(args.commands);
     milestone("end");
+    let posted = world.posted();
     let after = world.packets();
     println!("commands {}", args.commands);
     println!("sent_packets {}", after.0 - before.0);
     println!("received_packets {}", after.1 - before.1);
+    println!(
+        "send_posts {}",
+        posted.send_posts - posted_before.send_posts
+    );
+    println!("sends {}", posted.sends - posted_before.sends);
+    println!(
+        "receive_posts {}",
+        posted.receive_posts - posted_before.receive_posts
+    );
+    println!(
+        "completions {}",
+        posted.completions - posted_before.completions
+    );
     // The end of the association is no part of the count.
     std::process::exit(0);
 }
@@ -163,14 +179,20 @@ fn host_turn(world: &mut World, now: Instant, more: u32) -> (u32, u32) {
 impl World {
     fn connect(args: &Args) -> Self {
         let clock = Clock::simulated();
-        let (provider, soft, address): (Arc<dyn Provider>, _, _) = match args.fabric {
-            Fabric::Loopback => (Arc::new(Loopback::new()), None, Ipv4Addr::new(192, 0, 2, 1)),
+        let mut soft = None;
+        let mut loopback = None;
+        let (provider, address): (Arc<dyn Provider>, _) = match args.fabric {
+            Fabric::Loopback => {
+                let network = loopback.insert(Loopback::new()).clone();
+                (Arc::new(network), Ipv4Addr::new(192, 0, 2, 1))
+            }
             Fabric::Soft => {
-                let soft = Soft::new(SoftOptions {
+                let options = SoftOptions {
                     clock: clock.clone(),
                     ..SoftOptions::default()
-                });
-                (Arc::new(soft.clone()), Some(soft), own_loopback_address())
+                };
+                let network = soft.insert(Soft::new(options)).clone();
+                (Arc::new(network), own_loopback_address())
             }
         };
         let target = start_target(&provider, &clock, address);
@@ -186,6 +208,7 @@ impl World {
                 .expect("memory for the data"),
             clock,
             soft,
+            loopback,
             target,
             host,
             capsule: vec![0; args.bytes as usize],
@@ -238,6 +261,15 @@ impl World {
 
     fn pass(&self, time: Duration) {
         self.clock.advance_to(self.clock.now() + time);
+    }
+
+    /// What the target has posted and polled, over the loopback provider.
+    fn posted(&self) -> Posted {
+        let at = self.target.addresses()[0].ip();
+        self.loopback
+            .as_ref()
+            .map(|network| network.posted(at))
+            .unwrap_or_default()
     }
 
     /// Packets that all endpoints have sent and received: the target's, and the host's.

@@ -36,7 +36,7 @@ mod wire;
 use std::fs::File;
 use std::io;
 use std::os::unix::process::CommandExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -57,6 +57,56 @@ const PATIENCE: Duration = Duration::from_secs(30);
 /// cannot always do so: the kernel does not end a process while the disk holds I/O of its
 /// io_uring, and closes its files, /dev/fuse among them, only after that I/O.
 const CARETAKER: &str = "while read -r -t 20; do :; done; umount -c -i -f -l \"$0\"; rm -f \"$0\"";
+
+/// A folder that answers nothing, mounted on another one. Dropped, it is gone, and what waits for it fails.
+#[derive(Debug)]
+pub struct HangingFolder {
+    place: PathBuf,
+    _device: File,
+}
+
+impl HangingFolder {
+    /// Mounted here; `None` where it cannot be, which is recorded as a skip.
+    ///
+    /// # Panics
+    /// If it cannot be mounted and [`VARIABLE`] is "required".
+    #[must_use]
+    pub fn mount(place: &Path) -> Option<Self> {
+        let mount = || {
+            let device = open_device()?;
+            mount_on(place, &device, mounting::FOLDER)?;
+            let place = place.to_owned();
+            Ok(Self {
+                place,
+                _device: device,
+            })
+        };
+        or_skip(mount())
+    }
+}
+
+impl Drop for HangingFolder {
+    fn drop(&mut self) {
+        unmount(&self.place);
+    }
+}
+
+fn open_device() -> io::Result<File> {
+    let opened = File::options().read(true).write(true).open("/dev/fuse");
+    opened.map_err(|error| io::Error::new(error.kind(), format!("/dev/fuse: {error}")))
+}
+
+fn or_skip<T>(mounted: io::Result<T>) -> Option<T> {
+    match mounted {
+        Ok(mounted) => Some(mounted),
+        Err(error) => {
+            let required = std::env::var(VARIABLE).is_ok_and(|value| value == "required");
+            assert!(!required, "FUSE is required: {error}");
+            cairn_skips::skip(format_args!("FUSE cannot be mounted here: {error}"));
+            None
+        }
+    }
+}
 
 /// A disk under fault. Dropped, it fails what it holds, and vanishes.
 #[derive(Debug)]
@@ -85,25 +135,13 @@ impl FaultyDisk {
     /// As [`mount`](Self::mount).
     #[must_use]
     pub fn mount_as(nature: Nature, name: &str, length: u64) -> Option<Self> {
-        match Self::try_mount(nature, name, length) {
-            Ok(disk) => Some(disk),
-            Err(error) => {
-                let required = std::env::var(VARIABLE).is_ok_and(|value| value == "required");
-                assert!(!required, "FUSE is required: {error}");
-                cairn_skips::skip(format_args!("FUSE cannot be mounted here: {error}"));
-                None
-            }
-        }
+        or_skip(Self::try_mount(nature, name, length))
     }
 
     fn try_mount(nature: Nature, name: &str, length: u64) -> io::Result<Self> {
-        let device = File::options()
-            .read(true)
-            .write(true)
-            .open("/dev/fuse")
-            .map_err(|error| io::Error::new(error.kind(), format!("/dev/fuse: {error}")))?;
+        let device = open_device()?;
         let place = Scratch::new(&format!("faulty-{name}"), 0);
-        mount_on(place.path(), &device)?;
+        mount_on(place.path(), &device, mounting::FILE)?;
         let mut caretaker = Command::new("bash")
             .args(["-c", CARETAKER])
             .arg(place.path())

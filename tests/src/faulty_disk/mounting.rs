@@ -9,10 +9,14 @@ use std::path::Path;
 
 use super::wire;
 
-/// Shows the file system behind `device` at `place`, a file.
-pub(super) fn mount_on(place: &Path, device: &File) -> io::Result<()> {
+/// What a file system shows at its place: a mode in octal digits.
+pub(super) const FILE: &str = "100600";
+pub(super) const FOLDER: &str = "40700";
+
+/// Shows the file system behind `device` at `place`, a file or a folder as `mode` says.
+pub(super) fn mount_on(place: &Path, device: &File, mode: &str) -> io::Result<()> {
     let options = format!(
-        "fd={},rootmode=100600,user_id=0,group_id=0,allow_other,max_read={}",
+        "fd={},rootmode={mode},user_id=0,group_id=0,allow_other,max_read={}",
         device.as_raw_fd(),
         wire::WRITE_MAX
     );

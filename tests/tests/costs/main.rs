@@ -1,5 +1,6 @@
 //! What a read or a write costs the target, by counts that are the same on a busy machine:
-//! instructions, allocations, locks, formatting, system calls, packets.
+//! instructions, allocations, locks, formatting, system calls, packets, and what an adapter would
+//! have to do: doorbells, work requests, completions.
 //!
 //! Callgrind runs `cairn-counted` (`src/bin/counted.rs`), built for release: host and
 //! target take turns in one thread, and what the target's turns do is what counts.
@@ -39,7 +40,29 @@ struct Bounds {
     system_calls: f64,
     /// Packets of both ends.
     packets: f64,
+    /// What an adapter would have to do for the target. Counted by the loopback provider alone.
+    adapter: Adapter,
 }
+
+/// For each command.
+struct Adapter {
+    /// Chains that are posted to the send queue.
+    doorbells: f64,
+    /// Work requests in them: data, responses.
+    work_requests: f64,
+    /// Chains that are posted to the shared receive queue.
+    receive_doorbells: f64,
+    /// Completions of receives and of signaled work.
+    completions: f64,
+}
+
+/// Of user-space RoCE: it has its packets.
+const NO_ADAPTER: Adapter = Adapter {
+    doorbells: 0.0,
+    work_requests: 0.0,
+    receive_doorbells: 0.0,
+    completions: 0.0,
+};
 
 /// The scenarios.
 ///
@@ -63,6 +86,12 @@ const BOUNDS: [Bounds; 13] = [
         locked: 7.0,
         system_calls: 0.01,
         packets: 0.0,
+        adapter: Adapter {
+            doorbells: 1.01,
+            work_requests: 2.01,
+            receive_doorbells: 1.01,
+            completions: 2.01,
+        },
     },
     Bounds {
         fabric: "loopback",
@@ -75,6 +104,12 @@ const BOUNDS: [Bounds; 13] = [
         locked: 0.3,
         system_calls: 0.01,
         packets: 0.0,
+        adapter: Adapter {
+            doorbells: 0.033,
+            work_requests: 2.01,
+            receive_doorbells: 0.033,
+            completions: 2.01,
+        },
     },
     Bounds {
         fabric: "loopback",
@@ -87,6 +122,12 @@ const BOUNDS: [Bounds; 13] = [
         locked: 0.3,
         system_calls: 0.01,
         packets: 0.0,
+        adapter: Adapter {
+            doorbells: 0.033,
+            work_requests: 1.01,
+            receive_doorbells: 0.033,
+            completions: 2.01,
+        },
     },
     Bounds {
         fabric: "loopback",
@@ -99,6 +140,12 @@ const BOUNDS: [Bounds; 13] = [
         locked: 0.5,
         system_calls: 0.01,
         packets: 0.0,
+        adapter: Adapter {
+            doorbells: 0.065,
+            work_requests: 2.01,
+            receive_doorbells: 0.065,
+            completions: 3.01,
+        },
     },
     Bounds {
         fabric: "soft",
@@ -111,6 +158,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 10.0,
         system_calls: 3.1,
         packets: 4.1,
+        adapter: NO_ADAPTER,
     },
     Bounds {
         fabric: "soft",
@@ -123,6 +171,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 0.5,
         system_calls: 0.2,
         packets: 3.2,
+        adapter: NO_ADAPTER,
     },
     Bounds {
         fabric: "soft",
@@ -135,6 +184,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 10.0,
         system_calls: 3.1,
         packets: 4.2,
+        adapter: NO_ADAPTER,
     },
     Bounds {
         fabric: "soft",
@@ -147,6 +197,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 0.5,
         system_calls: 0.2,
         packets: 3.2,
+        adapter: NO_ADAPTER,
     },
     Bounds {
         fabric: "soft",
@@ -159,6 +210,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 0.7,
         system_calls: 0.22,
         packets: 4.2,
+        adapter: NO_ADAPTER,
     },
     Bounds {
         fabric: "soft",
@@ -171,6 +223,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 9.0,
         system_calls: 2.8,
         packets: 36.0,
+        adapter: NO_ADAPTER,
     },
     Bounds {
         fabric: "soft",
@@ -183,6 +236,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 6.0,
         system_calls: 1.8,
         packets: 36.5,
+        adapter: NO_ADAPTER,
     },
     Bounds {
         fabric: "soft",
@@ -195,6 +249,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 0.5,
         system_calls: 0.2,
         packets: 4.2,
+        adapter: NO_ADAPTER,
     },
     Bounds {
         fabric: "soft",
@@ -207,6 +262,7 @@ const BOUNDS: [Bounds; 13] = [
         locked: 0.5,
         system_calls: 0.2,
         packets: 4.3,
+        adapter: NO_ADAPTER,
     },
 ];
 
@@ -235,7 +291,8 @@ fn a_command_costs_what_it_may() {
     let program = counted_program();
     let mut faults = Vec::new();
     println!(
-        "{:>9} {:>6} {:>7} {:>6} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8}",
+        "{:>9} {:>6} {:>7} {:>6} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8} \
+         {:>9} {:>13} {:>17} {:>11}",
         "fabric",
         "job",
         "bytes",
@@ -245,7 +302,11 @@ fn a_command_costs_what_it_may() {
         "of provider",
         "atomics",
         "system calls",
-        "packets"
+        "packets",
+        "doorbells",
+        "work requests",
+        "receive doorbells",
+        "completions"
     );
     for bounds in &BOUNDS {
         faults.extend(Counted::run(&program, bounds).judge(bounds));
@@ -260,7 +321,8 @@ fn a_command_costs_what_it_may() {
 /// What came of one scenario.
 struct Counted {
     profile: Profile,
-    packets: f64,
+    /// Figures that the program printed, by their names.
+    figures: HashMap<String, f64>,
 }
 
 impl Counted {
@@ -281,10 +343,14 @@ impl Counted {
         let provider = per_command((target - logic).instructions);
         let locked = per_command(logic.locked);
         let system_calls = per_command(target.system_calls);
-        let packets = self.packets / commands;
+        let figure = |name: &str| self.figures[name] / commands;
+        let (packets, adapter) = (figure("sent_packets"), &bounds.adapter);
+        let (doorbells, work_requests) = (figure("send_posts"), figure("sends"));
+        let (receive_doorbells, completions) = (figure("receive_posts"), figure("completions"));
         println!(
             "{fabric:>9} {job:>6} {bytes:>7} {depth:>6} {queues:>6} {instructions:>13.0} \
-             {provider:>13.0} {locked:>8.3} {system_calls:>13.3} {packets:>8.2}"
+             {provider:>13.0} {locked:>8.3} {system_calls:>13.3} {packets:>8.2} \
+             {doorbells:>9.3} {work_requests:>13.3} {receive_doorbells:>17.3} {completions:>11.3}"
         );
         let counts = [
             ("instructions", instructions, bounds.instructions),
@@ -296,6 +362,14 @@ impl Counted {
             ),
             ("system calls", system_calls, bounds.system_calls),
             ("packets", packets, bounds.packets),
+            ("doorbells", doorbells, adapter.doorbells),
+            ("work requests", work_requests, adapter.work_requests),
+            (
+                "doorbells for receives",
+                receive_doorbells,
+                adapter.receive_doorbells,
+            ),
+            ("completions", completions, adapter.completions),
         ];
         let above = counts
             .iter()
@@ -335,14 +409,14 @@ impl Counted {
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{valgrind:?}: {said}{stderr}");
         let dump = std::fs::read(file.with_extension("2")).expect("the second dump");
-        let figures: HashMap<&str, f64> = said
+        let figures = said
             .lines()
             .filter_map(|line| line.split_once(' '))
-            .filter_map(|(name, number)| Some((name, number.parse().ok()?)))
+            .filter_map(|(name, number)| Some((name.to_owned(), number.parse().ok()?)))
             .collect();
         Self {
             profile: Profile::parse(&String::from_utf8_lossy(&dump)),
-            packets: figures["sent_packets"],
+            figures,
         }
     }
 

@@ -65,6 +65,21 @@ impl Steered {
         Self::start_as("", &["sh", "-c", &script], |_, _| String::new())
     }
 
+    /// The same, with a file for what it logs, and with lines at the end of its configuration.
+    pub(crate) fn start_logged_after(last: impl FnOnce(&Path, Ipv4Addr) -> String) -> Self {
+        let script = "for last; do log=$last.log; done; exec 2>\"$log\"; exec \"$0\" \"$@\"";
+        Self::start_as("", &["sh", "-c", script], last)
+    }
+
+    /// The same, with a limit on its open files and lines at the end.
+    pub(crate) fn start_limited_after(
+        files: u32,
+        last: impl FnOnce(&Path, Ipv4Addr) -> String,
+    ) -> Self {
+        let script = format!("ulimit -n {files}; exec \"$0\" \"$@\"");
+        Self::start_as("", &["sh", "-c", &script], last)
+    }
+
     /// What it has logged into its file.
     pub(crate) fn log(&self) -> String {
         std::fs::read_to_string(self.folder.path().join("target.toml.log")).unwrap()

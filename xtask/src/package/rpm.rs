@@ -30,10 +30,13 @@ pub(super) fn write(
     };
     let mut assets = String::new();
     list(tree, tree, &mut assets)?;
-    let metadata = format!(
-        "name = \"cairn\"\nversion = \"{}\"\nlicense = \"MIT OR Apache-2.0\"\n\
-         summary = \"NVMe over Fabrics target and host on RDMA and user-space RoCE\"\n\
+    // A manifest of its own: the workspace has none that is of all programs.
+    let manifest = format!(
+        "[package]\nname = \"cairn\"\nversion = \"{}\"\nlicense = \"MIT OR Apache-2.0\"\n\
+         description = \"NVMe over Fabrics target and host on RDMA and user-space RoCE\"\n\
+         [package.metadata.generate-rpm]\nversion = \"{}\"\n\
          post_install_script = '''\n{}'''\npre_uninstall_script = '''\n{}'''\nassets = [\n{assets}]\n",
+        env!("CARGO_PKG_VERSION"),
         about.version,
         include_str!("../../../packaging/rpm-post"),
         include_str!("../../../packaging/rpm-preun"),
@@ -43,14 +46,15 @@ pub(super) fn write(
         about.version,
         std::env::consts::ARCH
     ));
-    let description = out.join("rpm.toml");
-    fs::write(&description, metadata)?;
+    let folder = out.join("rpm");
+    fs::create_dir(&folder)?;
+    fs::write(folder.join("Cargo.toml"), manifest)?;
     let mut tool = Command::new(tool);
-    tool.args(["generate-rpm", "-p", "target", "--metadata-overwrite"]);
-    tool.arg(&description).arg("--output").arg(&file);
+    tool.arg("generate-rpm").arg("--output").arg(&file);
     tool.args(["--source-date", &about.time]);
+    tool.current_dir(&folder);
     do_it(&mut tool)?;
-    fs::remove_file(description)?;
+    fs::remove_dir_all(folder)?;
     Ok(Some(file))
 }
 

@@ -55,6 +55,7 @@ impl BareDisk {
         let claim = Claim {
             read_only,
             shared: false,
+            expected: None,
         };
         let backend =
             Backend::open_file(path, None, claim).map_err(|e: OpenError| e.to_string())?;

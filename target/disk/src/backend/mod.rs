@@ -209,6 +209,8 @@ pub struct Claim {
     pub read_only: bool,
     /// Others that say the same may write to it, too.
     pub shared: bool,
+    /// The device and inode that it must have: whatever else is found there is refused.
+    pub expected: Option<(u64, u64)>,
 }
 
 /// A backend could not be opened. Says what was wrong and what to do.
@@ -280,7 +282,7 @@ impl Backend {
         block_bytes: Option<u32>,
         claim: Claim,
     ) -> Result<Self, OpenError> {
-        if drive::is_drive(path) {
+        if claim.expected.is_none() && drive::is_drive(path) {
             return Drive::open(path, block_bytes, claim).map(|disk| Self(Kind::Drive(disk)));
         }
         BlockFile::open(path, block_bytes, claim).map(|disk| Self(Kind::File(disk)))

@@ -27,6 +27,7 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
     let (is_device, place) = check_kind(path)?;
     wait_for_close(path, place)?;
     let (file, direct) = open_direct(path, claim, is_device)?;
+    check_expected(path, &file, claim)?;
     if is_device && queue_limits::has_sequential_zones(&file) {
         return Err(zoned(path));
     }
@@ -40,6 +41,23 @@ pub(super) fn open(path: &Path, claim: Claim) -> Result<Opened, OpenError> {
         is_device,
         direct,
     })
+}
+
+/// Between the look at a directory and the open, a name can become another file's, or a link's.
+fn check_expected(path: &Path, file: &File, claim: Claim) -> Result<(), OpenError> {
+    let Some(expected) = claim.expected else {
+        return Ok(());
+    };
+    let metadata = file.metadata();
+    let metadata = metadata.map_err(|error| explain_open(path, &error))?;
+    if (metadata.dev(), metadata.ino()) == expected && metadata.is_file() {
+        return Ok(());
+    }
+    Err(OpenError::new(format!(
+        "{} is not the file that was found in its directory: another one took its name, or a \
+         link; the directory is looked at again when it changes",
+        path.display()
+    )))
 }
 
 /// Waits until the disk is closed that was there before.
@@ -244,5 +262,31 @@ pub(super) fn choose_block_bytes(
              read and written: set block_size = {smallest}"
         ))),
         (Some(asked), Some(_)) => Ok(asked),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    #[test]
+    fn a_file_whose_name_was_taken_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let [disk, other] = ["disk", "other"].map(|name| folder.path().join(name));
+        for path in [&disk, &other] {
+            File::create(path).unwrap().set_len(1 << 20).unwrap();
+        }
+        let found = fs::metadata(&disk).unwrap();
+        let claim = Claim {
+            expected: Some((found.dev(), found.ino())),
+            ..Claim::default()
+        };
+        assert!(open(&disk, claim).is_ok());
+        fs::remove_file(&disk).unwrap();
+        std::os::unix::fs::symlink(&other, &disk).unwrap();
+        let refused = open(&disk, claim).map(drop).unwrap_err().to_string();
+        assert!(refused.contains("took its name"), "{refused}");
+        assert!(open(&disk, Claim::default()).is_ok());
     }
 }

@@ -50,7 +50,7 @@ pub(crate) enum NamespaceAction {
         /// The subsystem
         nqn: String,
         /// A file, a block device, a Ceph image, memory, or a null disk
-        #[arg(value_name = "PATH|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
+        #[arg(value_name = "PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE")]
         export: String,
         /// Its number; the lowest that is free if not given
         #[arg(long)]

@@ -1,0 +1,66 @@
+//! Directories of files: `export = "dir:/srv/cairn"`.
+
+use std::path::PathBuf;
+
+use super::Check;
+use crate::config::{Backing, DIRECTORY_PREFIX, Namespace, Pool};
+use crate::file::NamespaceTable;
+use crate::place::Place;
+
+/// Whether an export is one.
+pub(super) fn is_pool(table: &NamespaceTable) -> bool {
+    let export = table.export.as_deref();
+    export.is_some_and(|export| export.starts_with(DIRECTORY_PREFIX))
+}
+
+/// The directory of an export, and what it may not say of its files.
+pub(super) fn directory(
+    check: &mut Check<'_>,
+    place: &Place,
+    path: &str,
+    table: &NamespaceTable,
+) -> Option<Backing> {
+    for (key, is_given) in [
+        ("uuid", table.uuid.is_some()),
+        ("nguid", table.nguid.is_some()),
+        ("name", table.name.is_some()),
+    ] {
+        if is_given {
+            let message = format!("{key} names one disk, and a directory has many");
+            let wrong = check.wrong(&place.key(key), message);
+            wrong.help("leave it out: each file has a UUID of its own");
+        }
+    }
+    if path.starts_with('/') && !path.contains('\0') {
+        return Some(Backing::Disk(PathBuf::from(path)));
+    }
+    let message = format!("\"{}\" is not an absolute path", path.escape_debug());
+    let wrong = check.wrong(&place.key("export"), message);
+    wrong.help("write the absolute path of a directory, such as \"dir:/srv/cairn\"");
+    None
+}
+
+/// Takes the directories out of what was configured: by ascending NSID. Each has the NSIDs up to
+/// what is configured next.
+pub(super) fn split(all: Vec<(Namespace, bool)>, last: u32) -> (Vec<Namespace>, Vec<Pool>) {
+    let firsts: Vec<u32> = all.iter().map(|(one, _)| one.nsid).collect();
+    let (mut namespaces, mut pools) = (Vec::new(), Vec::new());
+    for (index, (namespace, is_pool)) in all.into_iter().enumerate() {
+        if !is_pool {
+            namespaces.push(namespace);
+            continue;
+        }
+        let Backing::Disk(folder) = &namespace.backing else {
+            continue;
+        };
+        let next = firsts.get(index + 1).map_or(last, |next| next - 1);
+        pools.push(Pool {
+            folder: folder.clone(),
+            nsids: namespace.nsid..=next.min(last),
+            like: namespace,
+            problem: None,
+            left_out: Vec::new(),
+        });
+    }
+    (namespaces, pools)
+}

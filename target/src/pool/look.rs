@@ -1,0 +1,270 @@
+//! One look at a directory: which files are disks, which NSID each has, and why others are left out.
+//!
+//! A file is shown once it is whole: nothing writes it, it has not changed for a moment, and its
+//! size is one of whole blocks. What was shown before stays in any case.
+
+use std::collections::HashSet;
+use std::io;
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use cairn_config::{BlockSize, LeftOut, Pool, PooledFile};
+use rustix::fs::{Access, AtFlags, CWD};
+
+use super::scan::{Found, Listing, scan};
+use super::table::{self, Choice, Table};
+use super::writers::is_written;
+
+/// A file that has not changed for so many seconds is whole.
+const SETTLED_S: i64 = 2;
+
+/// What is remembered between two looks.
+#[derive(Debug, Default)]
+pub(super) struct Memory {
+    /// The directory's table, and what it would be if it could be written.
+    unwritten: Option<(Table, Table)>,
+    /// What was seen last.
+    last: Look,
+    /// What the log has said.
+    said: HashSet<String>,
+}
+
+/// What was seen.
+#[derive(Debug, Default, Clone)]
+pub(super) struct Look {
+    pub(super) files: Vec<Shown>,
+    pub(super) left_out: Vec<LeftOut>,
+    /// Names for which no NSID is left.
+    pub(super) surplus: Vec<String>,
+    /// Why it cannot be looked at.
+    pub(super) problem: Option<String>,
+    /// A file may be whole soon.
+    pub(super) waits: bool,
+    /// It has not ended in time.
+    pub(super) is_late: bool,
+}
+
+/// A file that is a disk.
+#[derive(Debug, Clone)]
+pub(super) struct Shown {
+    pub(super) nsid: u32,
+    pub(super) name: String,
+    pub(super) file: PooledFile,
+}
+
+impl Look {
+    pub(super) fn without_nsid(&self, pool: &Pool) -> Vec<LeftOut> {
+        let (first, last) = (pool.nsids.start(), pool.nsids.end());
+        let names = self.surplus.iter().map(|name| LeftOut {
+            name: escaped(name),
+            reason: format!("the NSIDs {first} to {last} are all in use"),
+        });
+        names.collect()
+    }
+}
+
+/// A name for people: with escapes for what cannot be printed.
+pub(super) fn escaped(name: &str) -> String {
+    name.escape_debug().to_string()
+}
+
+/// Whether a file is a disk.
+enum State {
+    Whole,
+    /// It has just changed.
+    Soon,
+    /// The kernel reports when its writer closes it.
+    Written,
+    Wrong(String),
+}
+
+impl Memory {
+    /// Looks at the directory. `keep`: writes down new NSIDs.
+    pub(super) fn look(&mut self, pool: &Pool, keep: bool) -> Look {
+        let folder = &pool.folder;
+        let looked = scan(folder).map_err(|error| (is_gone(&error), explain_scan(folder, &error)));
+        let looked = looked.and_then(|listing| {
+            let table = Table::read(folder);
+            let table = table.map_err(|error| (false, explain_table(folder, &error)))?;
+            Ok(self.take(pool, listing, table, keep))
+        });
+        let look = looked.unwrap_or_else(|(is_gone, problem)| {
+            // Open files go on working when their directory cannot be read for a while.
+            let before = if is_gone {
+                Look::default()
+            } else {
+                self.last.clone()
+            };
+            Look {
+                problem: Some(problem),
+                ..before
+            }
+        });
+        self.last.clone_from(&look);
+        look
+    }
+
+    fn take(&mut self, pool: &Pool, listing: Listing, on_disk: Table, keep: bool) -> Look {
+        let mut look = Look::default();
+        for (name, reason) in listing.ignored {
+            self.leave_out(pool, &mut look, &name, reason.to_owned());
+        }
+        let base = match self.unwritten.take() {
+            Some((then, table)) if then == on_disk => table,
+            _ => on_disk.clone(),
+        };
+        let files = self.choose(pool, &listing.files, &base, keep, &mut look);
+        let mut table = base.clone();
+        let is_writable = keep || is_writable(&pool.folder);
+        let choice = if is_writable {
+            Choice::Next
+        } else {
+            Choice::Derived
+        };
+        let mut surplus = table.assign(&files, &pool.nsids, choice);
+        if keep
+            && on_disk != table
+            && let Err(error) = table.write(&pool.folder)
+        {
+            self.say(&format!(
+                "cannot write {}: {error}: the NSIDs of new files follow from when each was made, \
+                 until the target can write in the directory",
+                table::place(&pool.folder).display()
+            ));
+            table = base;
+            surplus = table.assign(&files, &pool.nsids, Choice::Derived);
+            self.unwritten = Some((on_disk, table.clone()));
+        }
+        look.surplus = surplus;
+        let shown = files.iter().filter_map(|file| {
+            let nsid = table.find(file, &pool.nsids)?;
+            let (id, bytes) = (file.id, file.bytes);
+            Some(Shown {
+                nsid,
+                name: file.name.clone(),
+                file: PooledFile { id, bytes },
+            })
+        });
+        look.files = shown.collect();
+        look.files.sort_by_key(|one| one.nsid);
+        look
+    }
+
+    /// Those that are disks.
+    fn choose<'f>(
+        &mut self,
+        pool: &Pool,
+        all: &'f [Found],
+        table: &Table,
+        keep: bool,
+        look: &mut Look,
+    ) -> Vec<&'f Found> {
+        let mut files = Vec::new();
+        let mut inodes = HashSet::new();
+        let named = table.names();
+        // Of several names of one file the one that it had before.
+        let (first, rest): (Vec<&Found>, Vec<&Found>) = all
+            .iter()
+            .partition(|file| named.contains(file.name.as_str()));
+        for file in first.into_iter().chain(rest) {
+            let state = state(pool, file, table);
+            let wrong = match state {
+                State::Whole if inodes.insert(file.id.inode) => {
+                    files.push(file);
+                    continue;
+                }
+                State::Whole => {
+                    "it is another name of a file that is a namespace already".to_owned()
+                }
+                State::Wrong(reason) => reason,
+                State::Soon | State::Written if keep => {
+                    look.waits |= matches!(state, State::Soon);
+                    continue;
+                }
+                State::Soon => "it has just changed: it comes in two seconds".to_owned(),
+                State::Written => {
+                    "a program has it open to write: it comes when that closes it".to_owned()
+                }
+            };
+            self.leave_out(pool, look, &file.name, wrong);
+        }
+        files
+    }
+
+    fn leave_out(&mut self, pool: &Pool, look: &mut Look, name: &str, reason: String) {
+        let name = escaped(name);
+        self.say(&format!(
+            "{}/{name} is left out: {reason}",
+            pool.folder.display()
+        ));
+        look.left_out.push(LeftOut { name, reason });
+    }
+
+    /// Once for each thing, as far as it can be remembered.
+    fn say(&mut self, what: &str) {
+        const SAID_MAX: usize = 1024;
+        if self.said.len() < SAID_MAX && self.said.insert(what.to_owned()) {
+            // Cause: a directory that is exported, or the configuration.
+            tracing::warn!("{what}");
+        }
+    }
+}
+
+/// What a file is. One that was shown before stays, with whole blocks of it.
+fn state(pool: &Pool, file: &Found, table: &Table) -> State {
+    let block = u64::from(pool.like.block_size.map_or(512, BlockSize::bytes));
+    let empty = || State::Wrong("it is empty: `truncate -s 1G FILE`".to_owned());
+    if table.find(file, &pool.nsids).is_some() {
+        let is_whole = file.bytes >= block;
+        return if is_whole { State::Whole } else { empty() };
+    }
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    let age = now.map_or(0, |now| now.as_secs() as i64) - file.changed;
+    if (0..SETTLED_S).contains(&age) {
+        return State::Soon;
+    }
+    if is_written(&pool.folder.join(&file.name)) {
+        return State::Written;
+    }
+    if file.bytes == 0 {
+        return empty();
+    }
+    if !file.bytes.is_multiple_of(block) {
+        let bytes = file.bytes;
+        return State::Wrong(format!(
+            "{bytes} bytes are no multiple of {block}: `truncate -s %{block} FILE`"
+        ));
+    }
+    State::Whole
+}
+
+fn is_writable(folder: &Path) -> bool {
+    rustix::fs::accessat(CWD, folder, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+}
+
+fn is_gone(error: &io::Error) -> bool {
+    let gone = [io::ErrorKind::NotFound, io::ErrorKind::NotADirectory];
+    gone.contains(&error.kind())
+}
+
+fn explain_scan(folder: &Path, error: &io::Error) -> String {
+    let shown = folder.display();
+    match error.kind() {
+        io::ErrorKind::NotFound => format!("{shown} does not exist: make the directory"),
+        io::ErrorKind::NotADirectory => {
+            format!("{shown} is no directory: export it without \"dir:\"")
+        }
+        io::ErrorKind::PermissionDenied => {
+            format!("no permission to read {shown}: let the target's user read it")
+        }
+        _ => format!("cannot read {shown}: {error}"),
+    }
+}
+
+fn explain_table(folder: &Path, error: &io::Error) -> String {
+    format!(
+        "cannot read {}, which has the NSIDs of the files: {error}: restore it, or remove it to give \
+         the files NSIDs anew, while no host is connected",
+        table::place(folder).display()
+    )
+}

@@ -1,0 +1,263 @@
+//! Directories of files as namespaces: `export = "dir:/srv/cairn"`.
+//!
+//! A directory becomes namespaces each time the configuration is read, and when it has changed.
+//! All else goes the way of a reload. A thread of its own looks at each directory: one whose file
+//! system hangs is late, and shows what it showed before.
+
+mod look;
+mod scan;
+mod table;
+mod writers;
+
+use std::collections::{HashMap, HashSet};
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TryRecvError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use cairn_config::{Backing, Config, FileId, LeftOut, Namespace, Pool};
+use cairn_disk::{files_max, where_to_look};
+use rustix::process::{Resource, getrlimit};
+use tokio::sync::Notify;
+
+use crate::panics::{Part, confine_part};
+use look::{Look, Memory, Shown};
+
+/// How long a look may take.
+pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Files that the process has open beside disks: sockets, rings, devices, logs.
+const FILES_RESERVED: usize = 256;
+
+/// Files that are open for a disk that is a file: one past the page cache, one through it.
+const FILES_EACH: usize = 2;
+
+/// Names in one line of the log.
+const NAMED_MAX: usize = 8;
+
+/// What is remembered of directories between two looks.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Pools(Arc<Shared>);
+
+#[derive(Debug, Default)]
+struct Shared {
+    slots: Mutex<HashMap<PathBuf, Slot>>,
+    changed: Notify,
+}
+
+/// One directory.
+#[derive(Debug, Default)]
+struct Slot {
+    memory: Memory,
+    /// A thread that has not returned.
+    away: Option<Away>,
+    /// What was seen last.
+    last: Look,
+    /// Which files are namespaces now.
+    in_force: HashMap<u32, FileId>,
+    /// A file waits for the NSID of another one.
+    waits: bool,
+}
+
+#[derive(Debug)]
+struct Away {
+    since: Instant,
+    back: Receiver<(Memory, Look)>,
+}
+
+impl Pools {
+    /// Adds the files of all directories to the namespaces. `keep`: writes down which NSIDs they have.
+    pub(crate) fn expand(&self, config: &mut Config, keep: bool) {
+        let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = config.subsystems.iter().flat_map(|one| &one.pools);
+        let folders: HashSet<&PathBuf> = all.clone().map(|pool| &pool.folder).collect();
+        slots.retain(|folder, _| folders.contains(folder));
+        for pool in all {
+            let slot = slots.entry(pool.folder.clone()).or_default();
+            slot.begin(pool, keep, &self.0);
+        }
+        let mut room = room(config);
+        for subsystem in &mut config.subsystems {
+            for pool in &mut subsystem.pools {
+                let slot = slots.entry(pool.folder.clone()).or_default();
+                slot.end();
+                subsystem.namespaces.extend(slot.fit(pool, &mut room));
+            }
+            subsystem.namespaces.sort_by_key(|namespace| namespace.nsid);
+        }
+    }
+
+    /// This configuration is in force.
+    pub(crate) fn note_in_force(&self, config: &Config) {
+        let mut slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        for subsystem in &config.subsystems {
+            let pooled = subsystem.namespaces.iter();
+            let pooled = pooled.filter_map(|one| Some((one.nsid, one.pooled?.id)));
+            let pooled: HashMap<u32, FileId> = pooled.collect();
+            for pool in &subsystem.pools {
+                if let Some(slot) = slots.get_mut(&pool.folder) {
+                    let of_pool = pooled.iter().filter(|(nsid, _)| pool.nsids.contains(nsid));
+                    slot.in_force = of_pool.map(|(nsid, id)| (*nsid, *id)).collect();
+                }
+            }
+        }
+    }
+
+    /// Another configuration is in force, or a directory answers again.
+    pub(crate) fn note_changed(&self) {
+        self.0.changed.notify_one();
+    }
+
+    /// Waits for that.
+    pub(crate) async fn changed(&self) {
+        self.0.changed.notified().await;
+    }
+
+    /// Whether a file may be whole soon.
+    pub(crate) fn waits(&self) -> bool {
+        let slots = self.0.slots.lock().unwrap_or_else(PoisonError::into_inner);
+        slots.values().any(|slot| slot.last.waits || slot.waits)
+    }
+}
+
+/// How many files may be opened as disks beside what else is configured.
+fn room(config: &Config) -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    let limit = limit.map_or(usize::MAX, |limit| limit as usize);
+    let most = files_max().min(limit.saturating_sub(FILES_RESERVED) / FILES_EACH);
+    let all = config.subsystems.iter().flat_map(|one| &one.namespaces);
+    let disks = all.filter(|one| matches!(one.backing, Backing::Disk(_)));
+    most.saturating_sub(disks.count())
+}
+
+impl Slot {
+    /// Sends a thread, unless one is still away.
+    fn begin(&mut self, pool: &Pool, keep: bool, shared: &Arc<Shared>) {
+        if let Some(away) = &self.away {
+            match away.back.try_recv() {
+                Err(TryRecvError::Empty) => return,
+                Err(TryRecvError::Disconnected) => {}
+                // What it saw is old.
+                Ok((memory, _)) => self.memory = memory,
+            }
+        }
+        let (out, back) = sync_channel(1);
+        let since = Instant::now();
+        let memory = std::mem::take(&mut self.memory);
+        let (pool, shared) = (pool.clone(), Arc::clone(shared));
+        let look = move || run(memory, &pool, keep, since, &out, &shared);
+        let thread = std::thread::Builder::new().name("directory".into());
+        match thread.spawn(look) {
+            Ok(_) => self.away = Some(Away { since, back }),
+            Err(error) => {
+                self.away = None;
+                self.last.problem = Some(format!("no thread to look at a directory: {error}"));
+            }
+        }
+    }
+
+    /// Waits for the thread, as long as it may take.
+    fn end(&mut self) {
+        let Some(away) = self.away.take() else {
+            return;
+        };
+        let left = LOOK_TIMEOUT.saturating_sub(away.since.elapsed());
+        match away.back.recv_timeout(left) {
+            Ok((memory, look)) => (self.memory, self.last) = (memory, look),
+            Err(RecvTimeoutError::Disconnected) => {
+                let panicked = "the look at a directory panicked, which is an error in the log";
+                self.last.problem = Some(panicked.to_owned());
+            }
+            Err(RecvTimeoutError::Timeout) => {
+                self.last.is_late = true;
+                self.last.waits = false;
+                self.away = Some(away);
+            }
+        }
+    }
+
+    /// What of it are namespaces; the rest is written into the pool.
+    fn fit(&mut self, pool: &mut Pool, room: &mut usize) -> Vec<Namespace> {
+        let look = &self.last;
+        let in_range = look
+            .files
+            .iter()
+            .filter(|one| pool.nsids.contains(&one.nsid));
+        // A namespace goes before another one takes its NSID.
+        let (free, taken): (Vec<&Shown>, Vec<&Shown>) = in_range.partition(|one| {
+            let now = self.in_force.get(&one.nsid);
+            now.is_none_or(|id| *id == one.file.id)
+        });
+        self.waits = !taken.is_empty();
+        // Nothing leaves because another file comes.
+        let (mut fitting, new): (Vec<&Shown>, Vec<&Shown>) = free
+            .into_iter()
+            .partition(|one| self.in_force.contains_key(&one.nsid));
+        fitting.extend(new);
+        let left_out = fitting.split_off(fitting.len().min(*room));
+        *room -= fitting.len();
+        let no_room = "the limit on open files has no room for more disks (raise LimitNOFILE in the service, or `ulimit -n`)";
+        let mut surplus: Vec<LeftOut> = look.without_nsid(pool);
+        surplus.extend(left_out.iter().map(|one| LeftOut {
+            name: look::escaped(&one.name),
+            reason: no_room.to_owned(),
+        }));
+        pool.problem = match (&look.problem, look.is_late) {
+            (_, true) => Some(format!(
+                "{} does not answer, and shows what it showed before: {}",
+                pool.folder.display(),
+                where_to_look(&pool.folder)
+            )),
+            (Some(problem), _) => Some(problem.clone()),
+            (None, _) => explain_surplus(pool, &surplus),
+        };
+        pool.left_out.clone_from(&look.left_out);
+        pool.left_out.extend(surplus);
+        let namespaces = fitting.iter().map(|one| Namespace {
+            nsid: one.nsid,
+            backing: Backing::Disk(pool.folder.join(&one.name)),
+            pooled: Some(one.file),
+            ..pool.like.clone()
+        });
+        namespaces.collect()
+    }
+}
+
+/// Looks, on a thread of its own.
+fn run(
+    mut memory: Memory,
+    pool: &Pool,
+    keep: bool,
+    since: Instant,
+    out: &SyncSender<(Memory, Look)>,
+    shared: &Shared,
+) {
+    // Without a result the channel ends, which says that it panicked.
+    let result = confine_part(Part::Open, move || {
+        let look = memory.look(pool, keep);
+        (memory, look)
+    });
+    if let Some(result) = result {
+        let _ = out.send(result);
+    }
+    if since.elapsed() >= LOOK_TIMEOUT {
+        shared.changed.notify_one();
+    }
+}
+
+/// One line for all files for which there is no room.
+fn explain_surplus(pool: &Pool, surplus: &[LeftOut]) -> Option<String> {
+    let first = surplus.first()?;
+    let named = surplus.iter().take(NAMED_MAX).map(|one| one.name.as_str());
+    let mut names: Vec<&str> = named.collect();
+    let more = format!("and {} more", surplus.len() - names.len());
+    if surplus.len() > names.len() {
+        names.push(&more);
+    }
+    let (folder, count) = (pool.folder.display(), surplus.len());
+    let reason = &first.reason;
+    Some(format!(
+        "{folder}: {count} left out, as {reason}: {}",
+        names.join(", ")
+    ))
+}

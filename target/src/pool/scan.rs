@@ -1,0 +1,113 @@
+//! What is in a directory.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use cairn_config::FileId;
+use rustix::fs::{AtFlags, CWD, FileType, StatxFlags};
+
+/// Names that are looked at: a directory with more of them is refused.
+const NAMES_MAX: usize = 65_536;
+
+/// What file systems make in their root.
+const LOST_AND_FOUND: &str = "lost+found";
+
+/// How the names of files end that are still being written.
+const UNFINISHED: [&str; 5] = [".tmp", ".part", ".partial", ".new", "~"];
+
+/// A regular file.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) name: String,
+    pub(super) id: FileId,
+    pub(super) birth: Birth,
+    pub(super) bytes: u64,
+    /// When it last changed, in seconds since 1970.
+    pub(super) changed: i64,
+}
+
+/// When a file was made; a file system that does not say leaves its name.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Birth {
+    At(i64, u32),
+    Unknown,
+}
+
+/// What was found, by name.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct Listing {
+    pub(super) files: Vec<Found>,
+    /// Names that are no namespaces, and why.
+    pub(super) ignored: Vec<(String, &'static str)>,
+}
+
+/// Looks at each name. Links are not followed.
+pub(super) fn scan(folder: &Path) -> io::Result<Listing> {
+    let mut listing = Listing::default();
+    for (index, entry) in fs::read_dir(folder)?.enumerate() {
+        if index == NAMES_MAX {
+            return Err(io::Error::other(format!("more than {NAMES_MAX} names")));
+        }
+        let name = entry?.file_name();
+        let shown = name.to_string_lossy();
+        if shown.starts_with('.') || UNFINISHED.iter().any(|end| shown.ends_with(end)) {
+            continue;
+        }
+        let Some(plain) = name.to_str().filter(|name| is_printable(name)) else {
+            let why = "its name is not UTF-8 that can be printed: rename it";
+            listing.ignored.push((shown.into_owned(), why));
+            continue;
+        };
+        look(folder, plain, &mut listing)?;
+    }
+    listing.files.sort_by(|a, b| a.name.cmp(&b.name));
+    listing.ignored.sort();
+    Ok(listing)
+}
+
+/// Whether a log can show it as it is. Nothing of it ends a line, or turns the direction of what follows.
+fn is_printable(name: &str) -> bool {
+    !name.contains(char::is_control) && !name.escape_debug().to_string().contains("\\u{")
+}
+
+fn look(folder: &Path, name: &str, listing: &mut Listing) -> io::Result<()> {
+    let flags = AtFlags::SYMLINK_NOFOLLOW;
+    let wanted = StatxFlags::BASIC_STATS | StatxFlags::BTIME;
+    let statx = match rustix::fs::statx(CWD, folder.join(name), flags, wanted) {
+        Ok(statx) => statx,
+        // It went meanwhile.
+        Err(rustix::io::Errno::NOENT) => return Ok(()),
+        Err(error) => return Err(error.into()),
+    };
+    if name == LOST_AND_FOUND {
+        return Ok(());
+    }
+    let ignored = match FileType::from_raw_mode(statx.stx_mode.into()) {
+        FileType::RegularFile => None,
+        FileType::Directory => Some("it is a directory: export it by itself"),
+        FileType::Symlink => Some("it is a symbolic link, and none is followed: make a hard link"),
+        _ => Some("it is no regular file"),
+    };
+    if let Some(why) = ignored {
+        listing.ignored.push((name.to_owned(), why));
+        return Ok(());
+    }
+    let has_birth = statx.stx_mask & StatxFlags::BTIME.bits() != 0;
+    let birth = if has_birth {
+        Birth::At(statx.stx_btime.tv_sec, statx.stx_btime.tv_nsec)
+    } else {
+        Birth::Unknown
+    };
+    listing.files.push(Found {
+        name: name.to_owned(),
+        id: FileId {
+            device: rustix::fs::makedev(statx.stx_dev_major, statx.stx_dev_minor),
+            inode: statx.stx_ino,
+        },
+        birth,
+        bytes: statx.stx_size,
+        changed: statx.stx_ctime.tv_sec.max(statx.stx_mtime.tv_sec),
+    });
+    Ok(())
+}

@@ -1,0 +1,371 @@
+//! Which NSID each file of a directory has, kept beside the files.
+//!
+//! A file is its inode and when that was made, so that a rename changes nothing and a file in
+//! another's place is another one. The NSID of a file that has gone goes to another file only when
+//! no NSID is left that never had one, and then the one that has been free for longest.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
+use std::fmt::Write as _;
+use std::fs::{self, File};
+use std::io::{self, Read, Write};
+use std::ops::RangeInclusive;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use super::scan::{Birth, Found};
+
+const NAME: &str = ".cairn-nsids";
+const HEADER: &str = "cairn-nsids 1";
+
+/// Bytes of a table: each of 65,536 names once, and what was there before.
+const BYTES_MAX: u64 = 64 << 20;
+
+/// Which NSIDs new files get.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Choice {
+    /// The lowest that no file ever had.
+    Next,
+    /// Those that follow from the files themselves, where nothing can be written: a file that comes
+    /// later changes no other's.
+    Derived,
+}
+
+/// One NSID.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct Row {
+    file: Key,
+    /// 0: it is there. Otherwise greater, the later it went.
+    gone: u64,
+    name: String,
+}
+
+/// Which file it is. The name, where the file system does not say when it was made.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct Key {
+    inode: u64,
+    birth: Birth,
+    name: Option<String>,
+}
+
+impl Key {
+    fn new(inode: u64, birth: Birth, name: &str) -> Self {
+        let name = (birth == Birth::Unknown).then(|| name.to_owned());
+        Self { inode, birth, name }
+    }
+
+    fn of(file: &Found) -> Self {
+        Self::new(file.id.inode, file.birth.clone(), &file.name)
+    }
+}
+
+/// All of them, by NSID, and the NSIDs by file.
+#[derive(Debug, Default, Clone, PartialEq, Eq)]
+pub(super) struct Table {
+    rows: BTreeMap<u32, Row>,
+    nsids: HashMap<Key, u32>,
+}
+
+/// Where the table of a directory is.
+pub(super) fn place(folder: &Path) -> PathBuf {
+    folder.join(NAME)
+}
+
+impl Table {
+    /// That of a directory; without one, an empty one.
+    pub(super) fn read(folder: &Path) -> io::Result<Self> {
+        // Neither a link nor a pipe, which has no end.
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK;
+        let opened = File::options()
+            .read(true)
+            .custom_flags(flags)
+            .open(place(folder));
+        let file = match opened {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Self::default()),
+            Err(error) => return Err(error),
+        };
+        if !file.metadata()?.is_file() {
+            return Err(io::Error::other("it is no regular file"));
+        }
+        let mut text = String::new();
+        file.take(BYTES_MAX).read_to_string(&mut text)?;
+        Self::parse(&text).ok_or_else(|| io::Error::other("it is damaged"))
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let body = text.strip_prefix(HEADER)?.strip_prefix('\n')?;
+        let mut table = Self::default();
+        for line in body.strip_suffix("end\n")?.lines() {
+            let mut words = line.splitn(6, ' ');
+            let nsid = words.next()?.parse().ok()?;
+            let inode = words.next()?.parse().ok()?;
+            let (seconds, nanoseconds) = (words.next()?, words.next()?);
+            let birth = match (seconds, nanoseconds) {
+                ("-", "-") => Birth::Unknown,
+                _ => Birth::At(seconds.parse().ok()?, nanoseconds.parse().ok()?),
+            };
+            let gone = words.next()?.parse().ok()?;
+            let name = words.next()?.to_owned();
+            let file = Key::new(inode, birth, &name);
+            let is_new = table.nsids.insert(file.clone(), nsid).is_none();
+            let row = Row { file, gone, name };
+            if table.rows.insert(nsid, row).is_some() || !is_new {
+                return None;
+            }
+        }
+        Some(table)
+    }
+
+    fn text(&self) -> String {
+        let mut text = format!("{HEADER}\n");
+        for (nsid, Row { file, gone, name }) in &self.rows {
+            let birth = match file.birth {
+                Birth::At(seconds, nanoseconds) => format!("{seconds} {nanoseconds}"),
+                Birth::Unknown => "- -".to_owned(),
+            };
+            let inode = file.inode;
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{nsid} {inode} {birth} {gone} {name}");
+        }
+        text.push_str("end\n");
+        text
+    }
+
+    /// Puts it in the place of the former one, durably.
+    pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
+        let new = folder.join(format!("{NAME}.new"));
+        // Also a link that someone has put there.
+        match fs::remove_file(&new) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
+        let mut file = File::options().write(true).create_new(true).open(&new)?;
+        file.write_all(self.text().as_bytes())?;
+        file.sync_all()?;
+        fs::rename(&new, place(folder))?;
+        File::open(folder)?.sync_all()
+    }
+
+    /// The names that files had when they were there last.
+    pub(super) fn names(&self) -> HashSet<&str> {
+        self.rows.values().map(|row| row.name.as_str()).collect()
+    }
+
+    /// The NSID that a file has had in this range.
+    pub(super) fn find(&self, file: &Found, nsids: &RangeInclusive<u32>) -> Option<u32> {
+        let nsid = self.nsids.get(&Key::of(file)).copied();
+        nsid.filter(|nsid| nsids.contains(nsid))
+    }
+
+    /// Gives these files NSIDs: their former ones, or free ones. Returns the names of those for which
+    /// none is left.
+    pub(super) fn assign(
+        &mut self,
+        files: &[&Found],
+        nsids: &RangeInclusive<u32>,
+        choice: Choice,
+    ) -> Vec<String> {
+        let mut new = Vec::new();
+        let mut there = HashSet::new();
+        for file in files {
+            match self.find(file, nsids) {
+                Some(nsid) => {
+                    there.insert(nsid);
+                    let row = self.rows.get_mut(&nsid).expect("both maps have it");
+                    row.gone = 0;
+                    row.name.clone_from(&file.name);
+                }
+                None => new.push(*file),
+            }
+        }
+        let mut last = self.rows.values().map(|row| row.gone).max().unwrap_or(0);
+        for (nsid, row) in &mut self.rows {
+            if row.gone == 0 && !there.contains(nsid) {
+                last += 1;
+                row.gone = last;
+            }
+        }
+        let mut free = self.free(nsids);
+        if choice == Choice::Derived {
+            new.sort_by_cached_key(|file| (file.birth.clone(), file.id.inode, file.name.clone()));
+            free = derived(&new, &free, nsids);
+        }
+        let mut free = free.into_iter();
+        let mut surplus = Vec::new();
+        for file in new {
+            match free.next() {
+                Some(nsid) => self.give(file, nsid),
+                None => surplus.push(file.name.clone()),
+            }
+        }
+        surplus
+    }
+
+    fn give(&mut self, file: &Found, nsid: u32) {
+        let key = Key::of(file);
+        // One that it had in another range.
+        if let Some(former) = self.nsids.insert(key.clone(), nsid) {
+            self.rows.remove(&former);
+        }
+        let row = Row {
+            file: key,
+            gone: 0,
+            name: file.name.clone(),
+        };
+        if let Some(former) = self.rows.insert(nsid, row) {
+            self.nsids.remove(&former.file);
+        }
+    }
+
+    /// Free NSIDs, in the order in which they are given away.
+    fn free(&self, nsids: &RangeInclusive<u32>) -> Vec<u32> {
+        let unused = nsids.clone().filter(|nsid| !self.rows.contains_key(nsid));
+        let gone = self.rows.range(nsids.clone());
+        let mut gone: Vec<_> = gone.filter(|(_, row)| row.gone > 0).collect();
+        gone.sort_by_key(|(_, row)| row.gone);
+        unused
+            .chain(gone.into_iter().map(|(nsid, _)| *nsid))
+            .collect()
+    }
+}
+
+/// An NSID of the free ones for each of these files, as far as there are any: that which follows from
+/// the file, or the next one that is free.
+fn derived(files: &[&Found], free: &[u32], nsids: &RangeInclusive<u32>) -> Vec<u32> {
+    let (first, last) = (*nsids.start(), *nsids.end());
+    let mut free: BTreeSet<u32> = free.iter().copied().collect();
+    let chosen = files.iter().map_while(|file| {
+        let key = Key::of(file);
+        let text = format!("{} {:?} {:?}", key.inode, key.birth, key.name);
+        let wanted = first + (hash(&text) % (u64::from(last - first) + 1)) as u32;
+        let nsid = free
+            .range(wanted..)
+            .next()
+            .or_else(|| free.first())
+            .copied()?;
+        free.remove(&nsid);
+        Some(nsid)
+    });
+    chosen.collect()
+}
+
+/// FNV-1a, which stays as it is.
+fn hash(text: &str) -> u64 {
+    let bytes = text.bytes();
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use cairn_config::FileId;
+
+    fn file(name: &str, inode: u64) -> Found {
+        Found {
+            name: name.to_owned(),
+            id: FileId { device: 1, inode },
+            birth: Birth::At(7, inode as u32),
+            bytes: 4096,
+            changed: 0,
+        }
+    }
+
+    #[test]
+    fn an_nsid_that_was_used_is_the_last_to_be_used_again() {
+        let mut table = Table::default();
+        let nsids = 5..=7;
+        let files: Vec<Found> = (1..=9).map(|inode| file("disk one", inode)).collect();
+        let nsid = |table: &Table, file| table.find(file, &nsids);
+        let assign =
+            |table: &mut Table, files: &[&Found]| table.assign(files, &nsids, Choice::Next);
+        assert!(assign(&mut table, &[&files[0], &files[1]]).is_empty());
+        assert_eq!(nsid(&table, &files[1]), Some(6));
+        // 6 goes, then 5: a new file gets 7, the next one what has been free for longest.
+        assert!(assign(&mut table, &[&files[0]]).is_empty());
+        assert!(assign(&mut table, &[&files[2]]).is_empty());
+        assert_eq!(nsid(&table, &files[2]), Some(7));
+        let all = [&files[2], &files[3]];
+        assert!(assign(&mut table, &all).is_empty());
+        assert_eq!(nsid(&table, &files[3]), Some(6));
+        assert_eq!(nsid(&table, &files[1]), None);
+        let many: Vec<&Found> = files[2..].iter().collect();
+        assert_eq!(assign(&mut table, &many).len(), many.len() - 3);
+        assert_eq!(Table::parse(&table.text()), Some(table));
+    }
+
+    #[test]
+    fn a_file_that_comes_back_has_its_nsid_and_one_in_its_place_has_another() {
+        let (mut table, nsids) = (Table::default(), 1..=9);
+        let (old, new) = (file("a", 1), file("a", 2));
+        table.assign(&[&old], &nsids, Choice::Next);
+        table.assign(&[&new], &nsids, Choice::Next);
+        assert_eq!(table.find(&new, &nsids), Some(2));
+        table.assign(&[&old, &new], &nsids, Choice::Next);
+        assert_eq!(table.find(&old, &nsids), Some(1));
+        // The inode is used again, later.
+        let again = Found {
+            birth: Birth::At(8, 0),
+            ..file("a", 1)
+        };
+        assert_eq!(table.find(&again, &nsids), None);
+    }
+
+    #[test]
+    fn a_table_that_was_cut_off_or_changed_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut table = Table::default();
+        table.assign(&[&file("a", 1), &file("b", 2)], &(1..=9), Choice::Next);
+        table.write(folder.path()).unwrap();
+        assert_eq!(Table::read(folder.path()).unwrap(), table);
+        let text = table.text();
+        for length in 0..text.len() {
+            assert_eq!(Table::parse(&text[..length]), None, "{length}");
+        }
+        assert_eq!(Table::parse(&text.replace("2 2", "1 2")), None);
+    }
+
+    #[test]
+    fn derived_nsids_stay_at_a_restart_and_when_files_come() {
+        let nsids = 1..=500;
+        let files: Vec<Found> = (1..=400).map(|inode| file("disk", inode)).collect();
+        let derive = |files: &[Found]| {
+            let mut table = Table::default();
+            let files: Vec<&Found> = files.iter().collect();
+            assert!(table.assign(&files, &nsids, Choice::Derived).is_empty());
+            let found = files.iter().map(|file| table.find(file, &nsids).unwrap());
+            found.collect::<Vec<u32>>()
+        };
+        let all = derive(&files);
+        let distinct: HashSet<&u32> = all.iter().collect();
+        assert_eq!(distinct.len(), files.len());
+        assert!(all.iter().all(|nsid| nsids.contains(nsid)));
+        // Later files are younger, and their order in the directory does not matter.
+        assert_eq!(derive(&files[..300]), all[..300]);
+        let mut turned: Vec<Found> = files.clone();
+        turned.reverse();
+        let mut of_turned = derive(&turned);
+        of_turned.reverse();
+        assert_eq!(of_turned, all);
+        // In a full range, too.
+        let mut table = Table::default();
+        let many: Vec<&Found> = files.iter().collect();
+        assert_eq!(table.assign(&many, &(7..=9), Choice::Derived).len(), 397);
+        assert!((7..=9).all(|nsid| table.rows.contains_key(&nsid)));
+    }
+
+    #[test]
+    fn a_pipe_in_the_place_of_a_table_is_refused_and_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let made = std::process::Command::new("mkfifo")
+            .arg(place(folder.path()))
+            .status();
+        assert!(made.unwrap().success());
+        let error = Table::read(folder.path()).unwrap_err().to_string();
+        assert!(error.contains("no regular file"), "{error}");
+        fs::remove_file(place(folder.path())).unwrap();
+        std::os::unix::fs::symlink("/etc/hostname", place(folder.path())).unwrap();
+        assert!(Table::read(folder.path()).is_err());
+    }
+}
