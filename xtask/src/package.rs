@@ -19,6 +19,9 @@ use anyhow::{Context, Result, ensure};
 
 use stage::Staged;
 
+/// How `tar` compresses: without a time.
+const GZIP: &str = "--use-compress-program=gzip -n";
+
 /// What is packaged, and where it goes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -110,7 +113,7 @@ fn tarball(tree: &Path, about: &About, out: &Path) -> Result<PathBuf> {
     let name = format!("cairn-{}-{}", about.version, about.architecture);
     let file = out.join(format!("{name}.tar.gz"));
     let rename = format!("--transform=s,^\\./,{name}/,");
-    do_it(tar(tree, &file, about).args(["-z", &rename, "."]))?;
+    do_it(tar(tree, &file, about).args([GZIP, &rename, "."]))?;
     Ok(file)
 }
 
@@ -124,8 +127,6 @@ fn tar(tree: &Path, file: &Path, about: &About) -> Command {
         .arg(tree);
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
     tar.arg(format!("--mtime=@{}", about.time));
-    // gzip writes no time either.
-    tar.env("GZIP", "-n");
     tar
 }
 

@@ -34,7 +34,17 @@ pub enum AuthenticationRequest {
 }
 
 impl AuthenticationRequest {
-    /// Parses a command of a queue that is connected and not authenticated, and says where its
+    /// Whether this is one of these commands, valid or not.
+    #[must_use]
+    pub fn is_one(sqe: &Sqe) -> bool {
+        let own = [
+            FabricsType::AUTHENTICATION_SEND,
+            FabricsType::AUTHENTICATION_RECEIVE,
+        ];
+        sqe.is_fabrics() && own.contains(&sqe.fctype())
+    }
+
+    /// Parses a command of a queue that is connected and authenticates, and says where its
     /// data is. On an I/O queue that may be among the `in_capsule_bytes` that came with it.
     ///
     /// # Errors
@@ -94,7 +104,9 @@ mod tests {
             status(&identify),
             Status::AUTHENTICATION_REQUIRED.with_dnr()
         );
+        assert!(!AuthenticationRequest::is_one(&identify));
         let property = command(FabricsType::PROPERTY_GET, 64);
+        assert!(!AuthenticationRequest::is_one(&property));
         assert_eq!(
             status(&property),
             Status::AUTHENTICATION_REQUIRED.with_dnr()
@@ -110,6 +122,7 @@ mod tests {
         ] {
             let length = AUTHENTICATION_BYTES_MAX;
             let is_send = fctype == FabricsType::AUTHENTICATION_SEND;
+            assert!(AuthenticationRequest::is_one(&command(fctype, length)));
             let expected = match is_send {
                 true => AuthenticationRequest::Send { length },
                 false => AuthenticationRequest::Receive { length },

@@ -25,6 +25,10 @@ use crate::request::List;
 /// authentication.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// From one step of a reauthentication to the next. All queues of a host may be at it at once, so
+/// the host has more time than for its Connect; the time that we compute does not count.
+pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
+
 /// From posting work to its completion: a host that takes longer to read its
 /// responses has stopped reading.
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
@@ -70,6 +74,15 @@ pub(crate) struct Guest {
     pub(crate) exchange: Option<Box<Authentication>>,
 }
 
+/// Another authentication of a queue that is live.
+#[derive(Debug)]
+pub(crate) struct Renewal {
+    /// `None` while another thread has it.
+    pub(crate) exchange: Option<Box<Authentication>>,
+    /// When the host's next step must have come.
+    pub(crate) deadline: Instant,
+}
+
 /// A queue pair.
 #[derive(Debug)]
 pub(crate) struct QueuePair {
@@ -99,6 +112,8 @@ pub(crate) struct QueuePair {
     pub(crate) guest: Option<Box<Guest>>,
     /// Since Connect, or since its host is authenticated.
     pub(crate) association: Option<Association>,
+    /// While its host authenticates again.
+    pub(crate) renewal: Option<Box<Renewal>>,
     /// Its controller's share of the data buffers, since Connect.
     pub(crate) share: Option<ShareId>,
     /// Entries of the submission queue, 1-based.
@@ -144,6 +159,7 @@ impl QueuePair {
             connect_begun: false,
             guest: None,
             association: None,
+            renewal: None,
             share: None,
             // HSQSIZE is 0-based.
             entries: accepted.cm.hsqsize.get() + 1,
@@ -288,7 +304,14 @@ impl QueuePair {
 
     /// Whether it may become [`Self::overdue`] as it is.
     pub(crate) fn has_deadline(&self) -> bool {
-        matches!(self.state, State::Connecting { .. }) || self.in_flight > 0
+        matches!(self.state, State::Connecting { .. })
+            || self.in_flight > 0
+            || self.renewal.is_some()
+    }
+
+    fn is_renewal_late(&self, now: Instant) -> bool {
+        let renewal = self.renewal.as_ref();
+        renewal.is_some_and(|renewal| renewal.exchange.is_some() && now >= renewal.deadline)
     }
 
     /// Why it must be closed by now, if it must.
@@ -304,6 +327,9 @@ impl QueuePair {
                 if self.in_flight > 0 && now >= self.in_flight_since + RESPONSE_TIMEOUT =>
             {
                 Some("the host has stopped reading its responses")
+            }
+            State::Live if self.is_renewal_late(now) => {
+                Some("the host began to authenticate again and did not go on in time")
             }
             _ => None,
         }
@@ -393,6 +419,33 @@ mod tests {
         };
         assert_eq!(qpair.overdue(deadline - Duration::from_millis(1)), None);
         assert!(qpair.overdue(deadline).is_some());
+    }
+
+    #[test]
+    fn a_host_that_stops_in_a_reauthentication_is_overdue() {
+        let mut qpair = queue_pair(31);
+        qpair.state = State::Live;
+        let deadline = Instant::now() + RENEWAL_TIMEOUT;
+        let renewal = |exchange| Some(Box::new(Renewal { exchange, deadline }));
+        // Another thread computes a step.
+        qpair.renewal = renewal(None);
+        assert!(qpair.has_deadline());
+        assert_eq!(qpair.overdue(deadline), None);
+        qpair.renewal = renewal(Some(Box::new(authentication())));
+        assert_eq!(qpair.overdue(deadline - Duration::from_millis(1)), None);
+        assert!(qpair.overdue(deadline).is_some());
+    }
+
+    fn authentication() -> Authentication {
+        let names = nvme_auth::Names {
+            host: "host".to_owned(),
+            subsystem: "subsystem".to_owned(),
+        };
+        let secrets = nvme_auth::Secrets {
+            host: nvme_auth::Secret::generate(32, None, &mut |bytes| bytes.fill(1)),
+            controller: None,
+        };
+        Authentication::new(names, secrets, nvme_auth::Policy::default())
     }
 
     #[test]

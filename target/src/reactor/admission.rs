@@ -147,11 +147,15 @@ fn disk_of<'a>(queues: &Queues, io: &'a Io, qpair: QpairId, nsid: u32) -> Option
     Some(&io.disks[disk])
 }
 
-/// The NSID of an I/O command, 0 of others.
+/// The NSID of an I/O command, 0 of others. A Fabrics command has its type there.
 fn nsid_of(queues: &Queues, capsule: &Capsule) -> u32 {
     let association = queues.qpairs[capsule.qpair].association.as_ref();
     let is_io = association.is_some_and(|association| association.qid != 0);
-    if is_io { capsule.sqe.nsid.get() } else { 0 }
+    if is_io && !capsule.sqe.is_fabrics() {
+        capsule.sqe.nsid.get()
+    } else {
+        0
+    }
 }
 
 /// Whether lines that are stuck must give up their receives.

@@ -25,12 +25,16 @@ impl Reactor {
             let event = of_association(event, association);
             match proof {
                 None => event.text("authentication", "none"),
-                Some(proof) => event
-                    .text("authentication", "dh-hmac-chap")
-                    .text("hash", &proof.hash.to_string())
-                    .text("group", &proof.group.to_string())
-                    .value("mutual", proof.mutual),
+                Some(proof) => with_proof(event, proof),
             }
+        });
+    }
+
+    /// The host of a live queue has authenticated again. It may do so at any rate.
+    pub(super) fn record_reauthentication(&self, qpair: QpairId, proof: Authenticated) {
+        self.control.audit.record(|| {
+            let queue = &self.queues.qpairs[qpair];
+            with_proof(of_queue(Event::new("reauthenticate"), queue), proof).cheap(true)
         });
     }
 
@@ -96,6 +100,14 @@ impl Reactor {
                 .text("reason", reason)
         });
     }
+}
+
+fn with_proof(event: Event, proof: Authenticated) -> Event {
+    event
+        .text("authentication", "dh-hmac-chap")
+        .text("hash", &proof.hash.to_string())
+        .text("group", &proof.group.to_string())
+        .value("mutual", proof.mutual)
 }
 
 fn of_queue(event: Event, queue: &QueuePair) -> Event {

@@ -1,23 +1,41 @@
-//! The authentication of a queue: between its Connect and its first other command.
+//! The authentication of a queue: between its Connect and its first other command, and again
+//! whenever its host begins one (Base, 8.13.5).
 //!
 //! The reactor moves the messages; the thread of [`Authenticator`](crate::registry::Authenticator)
 //! computes them. Until a host has authenticated, its queue has no association: none of its
-//! commands gets past this file, and I/O commands of others never come here.
+//! commands gets past this file, and I/O commands of others never come here. A queue that is live
+//! goes on while its host authenticates again, and ends if that fails.
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
-use nvme_auth::Reason;
+use nvme_auth::controller::Authentication;
+use nvme_auth::{Authenticated, Reason};
 use nvme_proto::controller::{AuthenticationRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::Status;
 
 use super::{Reactor, buffers, disk};
 use crate::ids::QpairId;
+use crate::qpair::{RENEWAL_TIMEOUT, Renewal};
 use crate::registry::{Computed, Step};
 use crate::request::{Request, RequestId, Stage, Task};
 
 impl Reactor {
-    /// Checks a command of a queue that is not authenticated yet, and gets a buffer for its data.
+    /// A live queue has such a command: it is not offered to hosts without a key.
+    pub(super) fn begin_reauthenticate(&mut self, id: RequestId) {
+        let queue = &self.queues.qpairs[self.queues.requests[id].qpair];
+        let association = queue.association.as_ref().expect("a live queue");
+        let (subsystem, host) = (&association.subsystem, association.controller.host());
+        if queue.renewal.is_some() || subsystem.has_key_of(&host) {
+            self.begin_authenticate(id);
+        } else if association.qid == 0 {
+            self.begin_admin(id);
+        } else {
+            self.finish(id, Status::INVALID_OPCODE.with_dnr(), 0);
+        }
+    }
+
+    /// Checks a command of an authentication, and gets a buffer for its data.
     pub(super) fn begin_authenticate(&mut self, id: RequestId) {
         let request = &mut self.queues.requests[id];
         let queue = &self.queues.qpairs[request.qpair];
@@ -28,7 +46,10 @@ impl Reactor {
         };
         match AuthenticationRequest::parse(&request.sqe, in_capsule_bytes) {
             Ok((step, transfer)) => {
-                request.task = Task::Authenticate(step);
+                request.task = match queue.guest {
+                    Some(_) => Task::Authenticate(step),
+                    None => Task::Reauthenticate(step),
+                };
                 request.transfer = transfer;
                 let in_capsule = matches!(transfer, DataTransfer::InCapsule(_));
                 request.buffer_bytes = (if in_capsule { 0 } else { transfer.length() }, 0);
@@ -42,9 +63,45 @@ impl Reactor {
 
     /// The data is there: hands the step over to the thread that computes it.
     pub(super) fn execute_authenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
-        let request = &self.queues.requests[id];
-        let qpair = request.qpair;
-        let step = match step {
+        let qpair = self.queues.requests[id].qpair;
+        let guest = self.queues.qpairs[qpair].guest.as_mut();
+        // Another command of the queue ended the authentication meanwhile, or has the exchange:
+        // a host that sends two steps at a time breaks the order of its messages.
+        let Some(exchange) = guest.and_then(|guest| guest.exchange.take()) else {
+            return self.refuse_step(id, Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
+        };
+        self.compute(id, exchange, step);
+    }
+
+    /// The same for a queue that is live, with the keys of now.
+    pub(super) fn execute_reauthenticate(&mut self, id: RequestId, step: AuthenticationRequest) {
+        let qpair = self.queues.requests[id].qpair;
+        let queue = &mut self.queues.qpairs[qpair];
+        let association = queue.association.as_ref().expect("a live queue");
+        let exchange = match &mut queue.renewal {
+            Some(renewal) => renewal.exchange.take(),
+            None => {
+                let host = association.controller.host();
+                let Some(exchange) = association.subsystem.renewal(&host) else {
+                    // The key was removed meanwhile.
+                    return self.finish(id, Status::INVALID_OPCODE.with_dnr(), 0);
+                };
+                queue.renewal = Some(Box::new(Renewal {
+                    exchange: None,
+                    deadline: self.time.now.at + RENEWAL_TIMEOUT,
+                }));
+                Some(Box::new(exchange))
+            }
+        };
+        let Some(exchange) = exchange else {
+            return self.refuse_step(id, Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
+        };
+        self.compute(id, exchange, step);
+    }
+
+    fn compute(&mut self, id: RequestId, exchange: Box<Authentication>, of: AuthenticationRequest) {
+        let qpair = self.queues.requests[id].qpair;
+        let step = match of {
             AuthenticationRequest::Send { length } => {
                 let mut message = vec![0; length as usize];
                 let span = disk::input_span(&self.queues, &self.io, id);
@@ -54,17 +111,10 @@ impl Reactor {
             AuthenticationRequest::Receive { length } => Step::Receive(length as usize),
         };
         let address = self.control.address(qpair);
-        let Some(guest) = &mut self.queues.qpairs[qpair].guest else {
-            // Another command of the queue ended the authentication meanwhile.
-            return self.refuse_step(id, Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
-        };
-        // One step at a time: a host that sends two breaks the order of its messages.
-        let Some(exchange) = guest.exchange.take() else {
-            return self.refuse_step(id, Refusal::new(Status::COMMAND_SEQUENCE_ERROR));
-        };
-        let peer = guest.association.queue.peer.ip();
-        let subsystem = &guest.association.subsystem;
-        subsystem.compute(address, peer, exchange, step);
+        let association = self.queues.qpairs[qpair].claimed();
+        let association = association.expect("a queue that is connected");
+        let peer = association.queue.peer.ip();
+        association.subsystem.compute(address, peer, exchange, step);
         let waiting = &mut self.queues.awaiting_authentication;
         self.queues
             .requests
@@ -97,7 +147,12 @@ impl Reactor {
         let Some(id) = found else { return };
         // Too many wait, or the system has no random numbers: the host begins anew.
         let Some(message) = answer else {
-            return self.refuse_step(id, Refusal::transient(Status::INTERNAL_ERROR));
+            let refusal = Refusal::transient(Status::INTERNAL_ERROR);
+            if self.queues.qpairs[qpair].renewal.take().is_some() {
+                // What the host proved before still counts: it did nothing wrong.
+                return self.finish(id, refusal.status, 0);
+            }
+            return self.refuse_step(id, refusal);
         };
         if let Some(buffer) = &self.queues.requests[id].data
             && !message.is_empty()
@@ -105,22 +160,45 @@ impl Reactor {
             self.io.arena.write(buffer, &message);
         }
         match exchange.outcome() {
-            Some(Ok(proof)) => {
-                if let Some(guest) = self.queues.qpairs[qpair].guest.take() {
-                    self.associate(qpair, guest.association, Some(proof));
-                }
-            }
+            Some(Ok(proof)) => self.succeed(qpair, proof),
             Some(Err(reason)) => {
                 self.queues.requests[id].close_after = true;
                 self.log_failure(qpair, reason);
             }
             None => {
-                if let Some(guest) = &mut self.queues.qpairs[qpair].guest {
+                let queue = &mut self.queues.qpairs[qpair];
+                if let Some(guest) = &mut queue.guest {
                     guest.exchange = Some(exchange);
+                } else if let Some(renewal) = &mut queue.renewal {
+                    renewal.exchange = Some(exchange);
+                    renewal.deadline = self.time.now.at + RENEWAL_TIMEOUT;
                 }
             }
         }
         self.finish(id, Status::SUCCESS, 0);
+    }
+
+    /// The host has authenticated: a new queue is one of its association from now on, a live one
+    /// goes on as it did.
+    fn succeed(&mut self, qpair: QpairId, proof: Authenticated) {
+        let queue = &mut self.queues.qpairs[qpair];
+        if let Some(guest) = queue.guest.take() {
+            return self.associate(qpair, guest.association, Some(proof));
+        }
+        queue.renewal = None;
+        self.record_reauthentication(qpair, proof);
+        let queue = &self.queues.qpairs[qpair];
+        if let Some(line) = Line::about(Topic::Connection) {
+            peer_line!(
+                info,
+                line,
+                host = queue.host_nqn(),
+                address = %queue.peer,
+                subsystem = queue.subsystem_nqn(),
+                qid = queue.qid(),
+                "authenticated again"
+            );
+        }
     }
 
     fn log_failure(&mut self, qpair: QpairId, reason: Reason) {

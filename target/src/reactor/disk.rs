@@ -38,7 +38,9 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
     match queues.requests[id].task {
         Task::Io(kind) => execute_io(queues, io, now, id, kind),
-        Task::Connect | Task::Authenticate(_) | Task::Admin(_) => queues.execute_later(id),
+        Task::Connect | Task::Authenticate(_) | Task::Reauthenticate(_) | Task::Admin(_) => {
+            queues.execute_later(id);
+        }
         Task::Unparsed | Task::LateCompletion => unreachable!("these have no data"),
     }
 }

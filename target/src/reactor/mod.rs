@@ -56,6 +56,7 @@ use std::time::{Duration, Instant};
 
 use cairn_disk::{Contention, Finished, Pause};
 use cairn_rdma::{Completion, WorkStatus};
+use nvme_proto::controller::AuthenticationRequest;
 use nvme_proto::wire::Status;
 
 use crate::ids::QpairId;
@@ -329,7 +330,7 @@ impl Reactor {
         busy
     }
 
-    /// Executes Connects and admin commands.
+    /// Executes Connects, authentications and admin commands.
     fn execute_commands(&mut self) {
         while let Some(id) = self.queues.requests.pop_front(&mut self.queues.commands) {
             let request = &self.queues.requests[id];
@@ -340,9 +341,13 @@ impl Reactor {
                 Task::Unparsed if self.queues.qpairs[request.qpair].association.is_none() => {
                     self.begin_connect(id);
                 }
+                Task::Unparsed if AuthenticationRequest::is_one(&request.sqe) => {
+                    self.begin_reauthenticate(id);
+                }
                 Task::Unparsed => self.begin_admin(id),
                 Task::Connect => self.execute_connect(id),
                 Task::Authenticate(step) => self.execute_authenticate(id, step),
+                Task::Reauthenticate(step) => self.execute_reauthenticate(id, step),
                 Task::Admin(command) => self.execute_admin(id, &command),
                 Task::Io(_) | Task::LateCompletion => unreachable!("not the reactor's to execute"),
             }

@@ -2,6 +2,7 @@
 //! disk is to do, which bytes the device moves by itself, and which buffers the rest takes.
 
 use cairn_disk::{BlockIo, BlockOp};
+use nvme_proto::controller::AuthenticationRequest;
 use nvme_proto::io::{IoCommand, IoLimits, NamespaceView, Operation};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::{FabricsType, Sqe, Status};
@@ -38,6 +39,9 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     match stop {
         Stop::NotIo => queues.execute_later(id),
+        Stop::Refused(_) if AuthenticationRequest::is_one(&queues.requests[id].sqe) => {
+            queues.execute_later(id);
+        }
         Stop::Refused(status) => respond::fail(queues, io, now, id, status),
         Stop::Limit => throttle::enter(queues, io, now, id),
         _ => buffers::stopped(queues, io, now, id, stop),
@@ -173,7 +177,8 @@ fn check_writable(
 }
 
 /// Fabrics commands have no place on an I/O queue that is connected: a second
-/// Connect is out of sequence (Base, 6.3), the others are not supported there.
+/// Connect is out of sequence (Base, 6.3), the others are not supported there. Those of
+/// authentication go on from there ([`stopped`]).
 #[inline(always)]
 fn parse(
     sqe: &Sqe,

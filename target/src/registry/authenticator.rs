@@ -16,8 +16,8 @@ use super::{Mailbox, Message, QueueAddress, SubsystemShared};
 use crate::ids::QpairId;
 
 /// Steps that wait. Beyond them the address that has most loses its last one: that connection
-/// ends. Each host has at most one step for each queue here, and hosts that are connected have
-/// none.
+/// ends, or its reauthentication does. Each host has at most one step for each queue here, and
+/// hosts that do not authenticate just now have none.
 const JOBS_MAX: usize = 256;
 /// Steps of one address that wait. A connection beyond them ends, and its host tries again.
 const JOBS_OF_ADDRESS_MAX: usize = 128;
@@ -67,6 +67,11 @@ impl HostKeys {
         };
         let policy = self.policy.clone();
         Some(Authentication::new(names, secrets.clone(), policy))
+    }
+
+    /// Whether this host has a key.
+    fn has(&self, host: &Nqn) -> bool {
+        self.others.is_some() || self.hosts.contains_key(host)
     }
 
     /// Whether no host has a key.
@@ -227,7 +232,19 @@ impl SubsystemShared {
         self.authenticator.compute(peer, job);
     }
 
-    /// Connects from now on take these keys. Queues that are connected stay.
+    /// What a live queue of this host goes through when it authenticates again, if the host has a
+    /// key now.
+    pub(crate) fn renewal(&self, host: &Nqn) -> Option<Authentication> {
+        let state = self.lock();
+        state.keys.exchange(host, state.subsystem_nqn())
+    }
+
+    /// Whether [`Self::renewal`] has one.
+    pub(crate) fn has_key_of(&self, host: &Nqn) -> bool {
+        self.lock().keys.has(host)
+    }
+
+    /// Connects and reauthentications from now on take these keys. Queues that are connected stay.
     pub(crate) fn set_keys(&self, keys: HostKeys) {
         self.lock().keys = keys;
     }

@@ -113,6 +113,11 @@ impl State {
         other.unwrap_or_else(|| Arc::new(Limiter::new(&self.limits_per_host)))
     }
 
+    /// SUBNQN as hosts send it.
+    pub(super) fn subsystem_nqn(&self) -> &Nqn {
+        &self.subsystem.settings().nqn
+    }
+
     /// Moves into the controller's log what reactors have recorded of it.
     fn log_failures(&mut self, cntlid: u16) {
         if let Some(controller) = self.controllers.get(&cntlid) {

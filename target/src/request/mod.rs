@@ -74,6 +74,8 @@ pub(crate) enum Task {
     Connect,
     /// A step of the authentication of its queue.
     Authenticate(AuthenticationRequest),
+    /// A step of another authentication of its queue, which is live.
+    Reauthenticate(AuthenticationRequest),
     /// A command of an admin queue.
     Admin(AdminCommand),
     /// A command of an I/O queue.

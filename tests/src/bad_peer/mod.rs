@@ -9,10 +9,12 @@ mod capsules;
 mod connecting;
 mod flooding;
 mod peer;
+mod renewing;
 mod sgls;
 mod unauthenticated;
 mod vanishing;
 
+pub use renewing::{Disorder, Renewing};
 pub use unauthenticated::{HalfDone, knock, replay};
 
 use std::net::SocketAddr;

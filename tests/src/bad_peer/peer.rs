@@ -84,6 +84,11 @@ impl Peer {
         })
     }
 
+    /// Whom it talks to.
+    pub(super) fn setting(&self) -> &Setting {
+        &self.setting
+    }
+
     /// Has one without receives read from now on.
     pub(super) fn read_again(&mut self) -> Result<()> {
         self.node.post_receives(0..crate::node::RECEIVES)?;

@@ -14,9 +14,9 @@ use super::peer::{BUFFER, ENTRIES, Peer};
 use super::{Setting, host_nqn};
 
 /// AUTH_Failure1 begins so, DH-HMAC-CHAP_Challenge so, and DH-HMAC-CHAP_Success1 so.
-const FAILURE: [u8; 2] = [0x00, 0xf1];
+pub(super) const FAILURE: [u8; 2] = [0x00, 0xf1];
 const CHALLENGE: [u8; 2] = [0x01, 0x01];
-const SUCCESS: [u8; 2] = [0x01, 0x03];
+pub(super) const SUCCESS: [u8; 2] = [0x01, 0x03];
 
 /// A connected queue must refuse every command until its host has authenticated, and close when
 /// that fails.
@@ -150,7 +150,7 @@ impl HalfDone {
 }
 
 /// One command of an authentication; returns what the peer's buffer has after it.
-fn exchange(
+pub(super) fn exchange(
     peer: &mut Peer,
     admin: QpId,
     fctype: FabricsType,

@@ -12,19 +12,19 @@ use cairn_tests::bad_peer::{HalfDone, Setting, knock, replay};
 use cairn_tests::harness::{NQN, TestTarget, host_nqn, namespace, nqn};
 
 /// A folder of keys, and what is in them.
-struct Keys(tempfile::TempDir);
+pub(crate) struct Keys(tempfile::TempDir);
 
 impl Keys {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self(tempfile::tempdir().unwrap())
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.0.path().join(name)
     }
 
     /// The secret of this name, which is made of `seed` and lies in its file.
-    fn write(&self, name: &str, seed: u8) -> Secret {
+    pub(crate) fn write(&self, name: &str, seed: u8) -> Secret {
         let secret = secret(seed);
         let mut options = std::fs::File::options();
         let options = options.write(true).create(true).truncate(true).mode(0o600);
@@ -34,7 +34,7 @@ impl Keys {
     }
 }
 
-fn secret(seed: u8) -> Secret {
+pub(crate) fn secret(seed: u8) -> Secret {
     Secret::generate(32, None, &mut |bytes| bytes.fill(seed))
 }
 
@@ -45,12 +45,12 @@ fn subsystem(lines: &str) -> String {
     table + lines + &namespace(1, "mem:1MiB")
 }
 
-fn key(name: &str, path: &Path) -> String {
+pub(crate) fn key(name: &str, path: &Path) -> String {
     format!("{name} = \"{}\"\n", path.display())
 }
 
 /// Host "a" with these secrets, and two I/O queues.
-fn connect(
+pub(crate) fn connect(
     target: &TestTarget,
     host: Option<Secret>,
     controller: Option<Secret>,
@@ -62,7 +62,7 @@ fn connect(
     })
 }
 
-fn check_io(host: &mut Host) {
+pub(crate) fn check_io(host: &mut Host) {
     let mut disk = Disk::new(host, 1);
     let data = bytes(7, 4096);
     disk.write(0, &data, Transfer::Keyed);
@@ -166,7 +166,7 @@ fn another_key_counts_for_the_next_connect_and_ends_no_association() {
     target.stop();
 }
 
-fn setting(target: &TestTarget) -> Setting {
+pub(crate) fn setting(target: &TestTarget) -> Setting {
     Setting {
         provider: target.provider(),
         remote: target.remote(),
@@ -180,7 +180,7 @@ fn setting(target: &TestTarget) -> Setting {
 }
 
 /// Every host may connect that has the key.
-fn for_everyone(keys: &Keys) -> String {
+pub(crate) fn for_everyone(keys: &Keys) -> String {
     let path = keys.path("host");
     let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
     table + &key("dhchap_key", &path) + &namespace(1, "mem:1MiB")

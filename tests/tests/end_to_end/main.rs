@@ -23,6 +23,7 @@ mod one_path;
 mod promql;
 mod protection;
 mod queues;
+mod reauthentication;
 mod recovery;
 mod scarcity;
 mod seen;

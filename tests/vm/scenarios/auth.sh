@@ -36,6 +36,12 @@ refuses() {
     wait_for 20 "the controller to go" no_controllers
 }
 
+# reauthenticate SECRET: has the kernel's host authenticate its live controller with it.
+reauthenticate() { printf '%s' "$1" > "$(echo /sys/class/nvme/nvme*/dhchap_secret)"; }
+
+# reauthenticated COUNT: whether queues have done so that often: the admin queue and one of I/O.
+reauthenticated() { [ "$(count_in_target_log 'authenticated again')" -eq "$1" ]; }
+
 read_a_block() { dd if="$(namespace_device 1)" of=/dev/null bs=4k count=4 iflag=direct status=none; }
 
 step "A target that requires authentication"
@@ -47,16 +53,19 @@ key other
 keyed_config sha256 null
 start_target_from "$CONFIG"
 
-step "Every hash, and every group"
-for choice in sha256/null sha384/null sha512/null sha256/ffdhe2048 sha384/ffdhe3072 \
-    sha512/ffdhe4096 sha256/ffdhe6144 sha512/ffdhe8192; do
-    keyed_config "${choice%/*}" "${choice#*/}"
-    reload_target
-    connect_as --dhchap-secret="$KEY_host" --dhchap-ctrl-secret="$KEY_ctrl"
-    read_a_block
-    nvme_disconnect
-    wait_for 20 "the controller to go" no_controllers
-    say "ok: $choice, both directions"
+step "Every hash with every group, both directions"
+for hash in sha256 sha384 sha512; do
+    for group in null ffdhe2048 ffdhe3072 ffdhe4096 ffdhe6144 ffdhe8192; do
+        keyed_config "$hash" "$group"
+        reload_target
+        since=$(date +%s%N)
+        connect_as --dhchap-secret="$KEY_host" --dhchap-ctrl-secret="$KEY_ctrl"
+        taken=$((($(date +%s%N) - since) / 1000000))
+        read_a_block
+        nvme_disconnect
+        wait_for 20 "the controller to go" no_controllers
+        say "ok: $hash with $group; connected in $taken ms"
+    done
 done
 keyed_config sha256 ffdhe2048
 reload_target
@@ -75,11 +84,24 @@ assert_target_alive
 step "The key changes under verified I/O"
 connect_as --dhchap-secret="$KEY_host" --dhchap-ctrl-secret="$KEY_ctrl"
 start_verified_io "$(namespace_device 1)" --rate_iops=200,200
+reauthenticate "$KEY_host"
+wait_for 20 "both queues to authenticate again" reauthenticated 2
 mv /tmp/other.key /tmp/host.key
 reload_target
 sleep 2
 assert_verified_io_runs
+reauthenticate "$KEY_other"
+wait_for 20 "both queues to authenticate with the new key" reauthenticated 4
+assert_verified_io_runs
 end_verified_io
+
+step "A host that authenticates again with another key loses its connection"
+refused=$(count_in_target_log 'authentication failed')
+reauthenticate "$KEY_host"
+is_refused() { [ "$(count_in_target_log 'authentication failed')" -gt "$refused" ]; }
+wait_for 20 "the target to refuse it" is_refused
+is_lost() { ! grep -q live /sys/class/nvme/nvme*/state 2> /dev/null; }
+wait_for 20 "the host to lose its connection" is_lost
 nvme_disconnect
 wait_for 20 "the controller to go" no_controllers
 refuses --dhchap-secret="$KEY_host"
