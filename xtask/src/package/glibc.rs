@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 
 use super::do_it;
-use crate::vm::cache;
+use crate::cache;
 
 /// The release, Debian 11, and where it is.
 const RELEASE: &str = "bullseye";
@@ -34,7 +34,7 @@ const LIBRARIES: [(&str, &str); 5] = [
     ("libm.so", "libm.so.6"),
 ];
 
-/// Builds the programs, linked with that glibc, or with this machine's where it cannot be had. The
+/// Builds the programs, linked with that glibc, or with this machine's where it is not available. The
 /// folder that they are in.
 pub(super) fn build(profile: &str) -> Result<PathBuf> {
     let old = root().and_then(|root| link_folder(&root));

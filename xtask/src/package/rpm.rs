@@ -9,7 +9,7 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::{About, do_it};
-use crate::test::{cached_tool, succeeds};
+use crate::cache::{cached_tool, succeeds};
 
 const TOOL: &str = "cargo-generate-rpm";
 const TOOL_VERSION: &str = "0.21.1";
