@@ -2,7 +2,7 @@
 
 mod pool;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::net::{IpAddr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
@@ -268,6 +268,8 @@ pub struct Subsystem {
     pub limits: Limits,
     /// How much each host may take of them.
     pub limits_per_host: Limits,
+    /// How much these hosts may take of them, in place of that.
+    pub limits_of_hosts: BTreeMap<Nqn, Limits>,
     /// Its disks, by ascending NSID; no two with one NSID.
     pub namespaces: Vec<Namespace>,
     /// Directories whose files are namespaces, too. The checks add none of those.

@@ -303,6 +303,8 @@ pub(crate) struct SubsystemTable {
     pub(crate) limits: Option<LimitsTable>,
     /// How much each host may take of all its disks.
     pub(crate) limits_per_host: Option<LimitsTable>,
+    /// How much single hosts may take, in place of `limits_per_host`.
+    pub(crate) limited_host: Vec<LimitedHostTable>,
     /// Keys of single hosts of `allowed_hosts`.
     pub(crate) host: Vec<HostTable>,
     /// Its disks.
@@ -385,6 +387,17 @@ pub(crate) struct NamespaceTable {
     /// To other hosts it does not exist. Every host of the subsystem sees it if not given.
     pub(crate) hosts: Option<Vec<String>>,
     /// How much all hosts together may take of it.
+    pub(crate) limits: Option<LimitsTable>,
+}
+
+/// How much one host may take.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields, default)]
+#[schemars(extend("required" = ["nqn"]))]
+pub(crate) struct LimitedHostTable {
+    /// The host's NQN. Required.
+    pub(crate) nqn: Option<String>,
+    /// How much it may take of all the subsystem's disks. Without, it has no limit of its own.
     pub(crate) limits: Option<LimitsTable>,
 }
 

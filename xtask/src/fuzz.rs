@@ -9,8 +9,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result, bail};
 
+use crate::cache::{cached_tool, succeeds};
 use crate::test::step::Step;
-use crate::test::{self, succeeds};
 
 /// The cargo-fuzz that is installed where there is none.
 const CARGO_FUZZ_VERSION: &str = "0.13.2";
@@ -111,5 +111,5 @@ fn tool() -> Option<PathBuf> {
             return None;
         }
     }
-    test::cached_tool("cargo-fuzz", CARGO_FUZZ_VERSION).ok()
+    cached_tool("cargo-fuzz", CARGO_FUZZ_VERSION).ok()
 }

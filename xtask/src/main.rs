@@ -2,6 +2,7 @@
 
 mod bench;
 mod bindings;
+mod cache;
 mod fuzz;
 mod msrv;
 mod package;

@@ -4,8 +4,8 @@ use std::process::{Command, ExitCode};
 
 use anyhow::{Context, Result};
 
+use crate::cache::succeeds;
 use crate::test::step::Step;
-use crate::test::succeeds;
 
 /// Cargo's output of that compiler, so that today's stays as it is.
 const OUTPUT: &str = "build/msrv";

@@ -2,9 +2,10 @@
 //!
 //! `tar` writes archives, with one order, owner and time, so that the same sources and tools give
 //! the same bytes. binutils take the debug symbols apart. What is not there is reported: without
-//! cargo-generate-rpm there is no .rpm.
+//! cargo-generate-rpm there is no .rpm, and without Debian 11's glibc the packages require this machine's.
 
 mod deb;
+mod glibc;
 mod image;
 mod licences;
 mod rpm;
@@ -18,15 +19,29 @@ use anyhow::{Context, Result, ensure};
 
 use stage::Staged;
 
+/// How `tar` compresses: without a time.
+const GZIP: &str = "--use-compress-program=gzip -n";
+
 /// What is packaged, and where it goes.
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
     /// Take the programs from this folder, instead of a release build
     #[arg(long, value_name = "DIR")]
     pub(crate) programs: Option<PathBuf>,
+    /// Build the programs with this profile
+    #[arg(
+        long,
+        value_name = "PROFILE",
+        default_value = "release",
+        conflicts_with = "programs"
+    )]
+    pub(crate) profile: String,
     /// Where packages go
     #[arg(long, value_name = "DIR", default_value = "build/package")]
     pub(crate) out: PathBuf,
+    /// Install cargo-generate-rpm into the cache where it is missing
+    #[arg(long)]
+    pub(crate) install_tools: bool,
     /// Make the .deb of target and host, and no other package
     #[arg(long)]
     pub(crate) deb_only: bool,
@@ -49,7 +64,7 @@ struct About {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     let programs = match &args.programs {
         Some(folder) => folder.clone(),
-        None => build()?,
+        None => glibc::build(&args.profile)?,
     };
     if args.out.exists() {
         fs::remove_dir_all(&args.out).context("cannot empty the folder of packages")?;
@@ -85,29 +100,12 @@ pub(crate) fn run(args: &Args) -> Result<ExitCode> {
             deb::write(engine, &deb::ENGINE, &about, &out)?.display()
         );
     }
-    match rpm::write(&staged.main, &about, &out)? {
+    match rpm::write(&staged.main, &about, &out, args.install_tools)? {
         Some(file) => println!("{}", file.display()),
-        None => println!("no .rpm: run `cargo install cargo-generate-rpm`"),
+        None => println!("no .rpm: run `cargo install cargo-generate-rpm`, or add --install-tools"),
     }
     println!("the programs run on glibc {} and later", about.glibc);
     Ok(ExitCode::SUCCESS)
-}
-
-fn build() -> Result<PathBuf> {
-    let packages = [
-        "-p",
-        "cairn-target",
-        "-p",
-        "cairn-initiator-cli",
-        "-p",
-        "cairn-fio",
-    ];
-    do_it(
-        Command::new("cargo")
-            .args(["build", "--release"])
-            .args(packages),
-    )?;
-    Ok(PathBuf::from("build/release"))
 }
 
 /// The tree as an archive, in a folder with the version in its name.
@@ -115,7 +113,7 @@ fn tarball(tree: &Path, about: &About, out: &Path) -> Result<PathBuf> {
     let name = format!("cairn-{}-{}", about.version, about.architecture);
     let file = out.join(format!("{name}.tar.gz"));
     let rename = format!("--transform=s,^\\./,{name}/,");
-    do_it(tar(tree, &file, about).args(["-z", &rename, "."]))?;
+    do_it(tar(tree, &file, about).args([GZIP, &rename, "."]))?;
     Ok(file)
 }
 
@@ -129,8 +127,6 @@ fn tar(tree: &Path, file: &Path, about: &About) -> Command {
         .arg(tree);
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner"]);
     tar.arg(format!("--mtime=@{}", about.time));
-    // gzip writes no time either.
-    tar.env("GZIP", "-n");
     tar
 }
 

@@ -22,7 +22,7 @@ use plan::Extent;
 use skips::Skips;
 use tally::Tally;
 
-pub(crate) use tools::{cached_tool, check_dependencies, succeeds};
+pub(crate) use tools::check_dependencies;
 
 use crate::times::Times;
 use crate::vm::tree::Tree;

@@ -1,35 +1,17 @@
 //! The packages install, run, and go without a trace. The programs are of a debug build: what
 //! packages have does not depend on that.
 
-use std::collections::BTreeSet;
+#[path = "common/packages.rs"]
+mod packages;
+
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::path::Path;
+use std::process::Command;
 
-fn workspace() -> &'static Path {
-    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
-}
-
-fn run(command: &mut Command) -> Output {
-    let output = command
-        .output()
-        .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{command:?}: {errors}");
-    output
-}
-
-fn text(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stdout).into_owned()
-}
-
-fn has(tool: &str) -> bool {
-    let found = Command::new(tool).arg("--version").output();
-    found.is_ok_and(|output| output.status.success())
-}
+use packages::{files, has, named, run, text, unpack_image, workspace};
 
 /// The packages, in a folder.
-fn packages(out: &Path) {
+fn make(out: &Path) {
     // A test is among them, so that cargo chooses the tests' features for the dependencies and
     // finds them compiled.
     let build = [
@@ -49,27 +31,6 @@ fn packages(out: &Path) {
         .current_dir(workspace()));
 }
 
-/// The file whose name begins and ends so.
-fn named(out: &Path, start: &str, end: &str) -> PathBuf {
-    let mut all = fs::read_dir(out)
-        .unwrap()
-        .map(|entry| entry.unwrap().path());
-    let found = all.find(|path| {
-        let path = path.to_string_lossy();
-        path.contains(start) && path.ends_with(end)
-    });
-    found.unwrap_or_else(|| panic!("no {start}*{end}"))
-}
-
-/// All files of a root, but for what a package manager keeps of its own.
-fn files(root: &Path) -> BTreeSet<String> {
-    let find = "find . -path ./proc -prune -o -path ./sys -prune -o -path ./dev -prune -o \
-                -path ./var/lib/dpkg -prune -o -path ./var/log -prune -o -path './etc/*-' -prune \
-                -o -name '.pwd.lock' -prune -o -path ./var/cache -prune -o -print";
-    let found = run(Command::new("sh").args(["-c", find]).current_dir(root));
-    text(&found).lines().map(str::to_owned).collect()
-}
-
 #[test]
 fn packages_have_what_they_promise_and_go_without_a_trace() {
     if !has("objcopy") || !has("dpkg-deb") {
@@ -77,7 +38,7 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
     }
     let folder = tempfile::tempdir().unwrap();
     let out = folder.path().join("out");
-    packages(&out);
+    make(&out);
     let main = named(&out, "/cairn_", ".deb");
     let listed = text(&run(Command::new("dpkg-deb").arg("--contents").arg(&main)));
     for file in [
@@ -107,51 +68,9 @@ fn packages_have_what_they_promise_and_go_without_a_trace() {
     installs(&main, &folder.path().join("root"));
 }
 
-/// The image has the layout of OCI, and its program runs in its layer.
+/// The image's program runs in its layer.
 fn image_runs(image: &Path, folder: &Path) {
-    let layout = folder.join("layout");
-    fs::create_dir(&layout).unwrap();
-    run(Command::new("tar")
-        .arg("-xf")
-        .arg(image)
-        .arg("-C")
-        .arg(&layout));
-    let json = |path: &Path| -> serde_json::Value {
-        serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
-    };
-    assert_eq!(
-        json(&layout.join("oci-layout"))["imageLayoutVersion"],
-        "1.0.0"
-    );
-    let blob = |value: &serde_json::Value| {
-        let digest = value["digest"].as_str().unwrap().replace("sha256:", "");
-        let path = layout.join("blobs/sha256").join(&digest);
-        let sum = text(&run(Command::new("sha256sum").arg(&path)));
-        assert!(sum.starts_with(&digest), "{sum} is not {digest}");
-        assert_eq!(
-            fs::metadata(&path).unwrap().len(),
-            value["size"].as_u64().unwrap()
-        );
-        path
-    };
-    let manifest = json(&blob(&json(&layout.join("index.json"))["manifests"][0]));
-    let config = json(&blob(&manifest["config"]));
-    let layer = blob(&manifest["layers"][0]);
-    assert_eq!(
-        config["rootfs"]["diff_ids"][0],
-        manifest["layers"][0]["digest"]
-    );
-    let program = config["config"]["Entrypoint"][0]
-        .as_str()
-        .unwrap()
-        .to_owned();
-    let root = folder.join("image");
-    fs::create_dir(&root).unwrap();
-    run(Command::new("tar")
-        .arg("-xf")
-        .arg(layer)
-        .arg("-C")
-        .arg(&root));
+    let (root, program) = unpack_image(image, &folder.join("image"));
     let mut chroot = Command::new("chroot");
     let output = chroot
         .arg(&root)
@@ -209,12 +128,41 @@ fn installs(deb: &Path, root: &Path) {
     fs::write(&config, "# Mine.\n").unwrap();
     let installed = fs::read_to_string(root.join("etc/passwd")).unwrap();
     assert!(installed.contains("\ncairn:"), "{installed}");
+    // As systemd makes it for the unit, with an audit log.
+    let logs = root.join("var/log/cairn");
+    fs::create_dir(&logs).unwrap();
+    fs::write(logs.join("audit.log"), "{}\n").unwrap();
     chroot(&["dpkg", "--remove", "cairn"]);
     assert!(config.is_file(), "the configuration stays until a purge");
     chroot(&["dpkg", "--purge", "cairn"]);
+    assert!(!logs.exists(), "a purge leaves the logs");
     assert_eq!(fs::read_to_string(root.join("etc/passwd")).unwrap(), users);
     let left: Vec<String> = files(root).difference(&before).cloned().collect();
     assert!(left.is_empty(), "a purge leaves {left:?}");
+}
+
+#[test]
+fn a_purge_removes_each_folder_that_the_unit_has_systemd_make() {
+    let read = |file: &str| fs::read_to_string(workspace().join("packaging").join(file)).unwrap();
+    let (unit, script) = (read("cairn-target.service"), read("postrm"));
+    let removed = script.lines().find(|line| line.contains("rm -rf")).unwrap();
+    let mut made = 0;
+    for (key, above) in [
+        ("RuntimeDirectory=", "/run"),
+        ("LogsDirectory=", "/var/log"),
+        ("StateDirectory=", "/var/lib"),
+        ("CacheDirectory=", "/var/cache"),
+        ("ConfigurationDirectory=", "/etc"),
+    ] {
+        let values = unit.lines().filter_map(|line| line.strip_prefix(key));
+        for name in values.flat_map(str::split_whitespace) {
+            let folder = format!("{above}/{name}");
+            let is_removed = removed.split_whitespace().any(|word| word == folder);
+            assert!(is_removed, "{key}{name}: a purge leaves {folder}");
+            made += 1;
+        }
+    }
+    assert!(made >= 2, "the unit has {made} folders");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! The `[[subsystem]]` tables: names and who may connect.
 
+use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 
 use nvme_proto::subsystem::CNTLIDS_ALL;
@@ -7,8 +8,8 @@ use nvme_proto::wire::Nqn;
 
 use super::hosts::Groups;
 use super::{Check, Named, authentication, limits, namespace, pool};
-use crate::config::{Access, SUBSYSTEMS_MAX, Subsystem};
-use crate::file::SubsystemTable;
+use crate::config::{Access, Limits, SUBSYSTEMS_MAX, Subsystem};
+use crate::file::{LimitedHostTable, SubsystemTable};
 use crate::identity;
 use crate::place::Place;
 
@@ -77,6 +78,7 @@ fn subsystem(
     let limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
     let per_host = place.key("limits_per_host");
     let limits_per_host = limits::check(check, &per_host, table.limits_per_host.as_ref());
+    let limits_of_hosts = limited_hosts(check, &place.key("limited_host"), &table.limited_host);
     let nqn = nqn?;
     Some(Subsystem {
         nqn,
@@ -87,9 +89,45 @@ fn subsystem(
         authentication,
         limits,
         limits_per_host,
+        limits_of_hosts,
         namespaces,
         pools,
     })
+}
+
+/// The limits of hosts by their names. A host need not be among those that may connect: it may
+/// come into a group later.
+fn limited_hosts(
+    check: &mut Check<'_>,
+    place: &Place,
+    tables: &[LimitedHostTable],
+) -> BTreeMap<Nqn, Limits> {
+    let mut hosts = BTreeMap::new();
+    let mut first = HashMap::new();
+    for (index, table) in tables.iter().enumerate() {
+        let place = place.index(index);
+        let limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
+        let Some(name) = &table.nqn else {
+            check.missing(&place, "nqn", "name the host, as it names itself");
+            continue;
+        };
+        let at = place.key("nqn");
+        let Some(nqn) = parse_nqn(check, &at, name) else {
+            continue;
+        };
+        match first.get(&nqn) {
+            Some(first) => {
+                check
+                    .repeated(&at, first, format_args!("the host {nqn}"))
+                    .help("put its limits into one table");
+            }
+            None => {
+                first.insert(nqn, at);
+                hosts.insert(nqn, limits);
+            }
+        }
+    }
+    hosts
 }
 
 /// A range such as "1-32767".

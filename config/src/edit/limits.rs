@@ -2,7 +2,10 @@
 
 use toml_edit::{InlineTable, Item, Table, TableLike, value};
 
-use super::{Draft, EditError, has_nsid, tables};
+use super::{Draft, EditError, has_nsid, push, remove, tables, text_of};
+
+/// The tables of hosts with limits of their own.
+const LIMITED_HOST: &str = "limited_host";
 
 /// What limits are of.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -13,6 +16,8 @@ pub enum LimitsOf {
     Subsystem,
     /// Each host of the subsystem.
     EachHost,
+    /// The host of this name, in place of those of each.
+    Host(String),
 }
 
 /// Limits to set. What is not given stays; 0 lifts a limit.
@@ -41,6 +46,14 @@ impl Draft {
         of: &LimitsOf,
         new: &NewLimits,
     ) -> Result<(), EditError> {
+        if let LimitsOf::Host(host) = of {
+            let subsystem = self.subsystem(nqn)?;
+            if tables(subsystem, LIMITED_HOST).all(|table| !is_host(table, host)) {
+                let mut table = Table::new();
+                table["nqn"] = value(host);
+                push(subsystem, LIMITED_HOST, table);
+            }
+        }
         new.write_to(self.limited(nqn, of)?, of);
         Ok(())
     }
@@ -50,12 +63,20 @@ impl Draft {
     /// # Errors
     /// There are none, or what they are of is not in the file.
     pub fn remove_limits(&mut self, nqn: &str, of: &LimitsOf) -> Result<(), EditError> {
+        if let LimitsOf::Host(host) = of {
+            self.limited(nqn, of)?;
+            let subsystem = self.subsystem(nqn)?;
+            let removed = remove(subsystem, LIMITED_HOST, |table| is_host(table, host));
+            self.keep(&removed.unwrap_or_default());
+            return Ok(());
+        }
         let removed = self.limited(nqn, of)?.remove(of.key());
         removed.map(|_| ()).ok_or_else(|| {
             EditError::Missing(match of {
                 LimitsOf::Namespace(nsid) => format!("namespace {nsid} of {nqn} has no limits"),
                 LimitsOf::Subsystem => format!("{nqn} has no limits"),
                 LimitsOf::EachHost => format!("{nqn} has no limits_per_host"),
+                LimitsOf::Host(host) => no_limits_of(nqn, host),
             })
         })
     }
@@ -63,8 +84,14 @@ impl Draft {
     /// The table that has the limits.
     fn limited(&mut self, nqn: &str, of: &LimitsOf) -> Result<&mut Table, EditError> {
         let subsystem = self.subsystem(nqn)?;
-        let LimitsOf::Namespace(nsid) = of else {
-            return Ok(subsystem);
+        let nsid = match of {
+            LimitsOf::Subsystem | LimitsOf::EachHost => return Ok(subsystem),
+            LimitsOf::Host(host) => {
+                let mut hosts = tables(subsystem, LIMITED_HOST);
+                let known = hosts.find(|table| is_host(table, host));
+                return known.ok_or_else(|| EditError::Missing(no_limits_of(nqn, host)));
+            }
+            LimitsOf::Namespace(nsid) => nsid,
         };
         let mut namespaces = tables(subsystem, "namespace");
         let namespace = namespaces.find(|table| has_nsid(table, *nsid));
@@ -73,10 +100,18 @@ impl Draft {
     }
 }
 
+fn is_host(table: &Table, host: &str) -> bool {
+    text_of(table, "nqn") == Some(host)
+}
+
+fn no_limits_of(nqn: &str, host: &str) -> String {
+    format!("{nqn} has no limits of the host {host}")
+}
+
 impl LimitsOf {
     fn key(&self) -> &'static str {
         match self {
-            Self::Namespace(_) | Self::Subsystem => "limits",
+            Self::Namespace(_) | Self::Subsystem | Self::Host(_) => "limits",
             Self::EachHost => "limits_per_host",
         }
     }

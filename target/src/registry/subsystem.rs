@@ -72,6 +72,8 @@ pub(super) struct State {
     namespaces: Arc<NamespaceTable>,
     /// How much each host may take.
     limits_per_host: Limits,
+    /// How much these may take, in place of that.
+    limits_of_hosts: BTreeMap<Nqn, Limits>,
     /// The keys by which hosts authenticate, from their next connect on.
     pub(super) keys: HostKeys,
     /// When the control plane looks at the keep alive timers, as far as a message reported.
@@ -110,7 +112,12 @@ impl State {
         let mut controllers = self.controllers.values();
         let other = controllers.find(|own| own.shared.host == *host);
         let other = other.map(|own| Arc::clone(&own.shared.limiter));
-        other.unwrap_or_else(|| Arc::new(Limiter::new(&self.limits_per_host)))
+        other.unwrap_or_else(|| Arc::new(Limiter::new(self.limits_of(host))))
+    }
+
+    fn limits_of(&self, host: &Nqn) -> &Limits {
+        let own = self.limits_of_hosts.get(host);
+        own.unwrap_or(&self.limits_per_host)
     }
 
     /// SUBNQN as hosts send it.
@@ -156,6 +163,7 @@ impl SubsystemShared {
                 controllers: HashMap::new(),
                 namespaces: Arc::default(),
                 limits_per_host: Limits::default(),
+                limits_of_hosts: BTreeMap::new(),
                 keys: HostKeys::default(),
                 armed: None,
                 removed: false,
@@ -326,13 +334,15 @@ impl SubsystemShared {
         (ward, elders)
     }
 
-    /// How much all hosts together, and each of them, may take from now on.
-    pub(crate) fn set_limits(&self, all: &Limits, per_host: &Limits) {
-        self.limiter.set(all);
+    /// How much all hosts together, each of them, and single ones may take from now on.
+    pub(crate) fn set_limits(&self, config: &cairn_config::Subsystem) {
+        self.limiter.set(&config.limits);
         let mut state = self.lock();
-        state.limits_per_host = *per_host;
+        state.limits_per_host = config.limits_per_host;
+        state.limits_of_hosts.clone_from(&config.limits_of_hosts);
         for controller in state.controllers.values() {
-            controller.shared.limiter.set(per_host);
+            let own = &controller.shared;
+            own.limiter.set(state.limits_of(&own.host));
         }
     }
 

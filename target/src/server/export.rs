@@ -167,7 +167,7 @@ impl Control {
         self.next_subsystem_id += 1;
         let subsystem = Arc::new(self.parts().nvm(id, config));
         // Before the first host finds it.
-        subsystem.set_limits(&config.limits, &config.limits_per_host);
+        subsystem.set_limits(config);
         subsystem.set_keys(self.keys.get(&config.nqn).cloned().unwrap_or_default());
         let export = Export {
             subsystem,
@@ -361,12 +361,13 @@ impl Export {
     /// Sets how much hosts may take of all namespaces, from their next command on.
     pub(super) fn set_subsystem_limits(&self, config: &cairn_config::Subsystem) {
         let (limits, per_host) = (&config.limits, &config.limits_per_host);
-        self.subsystem.set_limits(limits, per_host);
+        self.subsystem.set_limits(config);
         // Reactors look at commands that wait.
         self.publish();
         // Cause: the configuration.
         tracing::info!(
             subsystem = self.subsystem.nqn(), %limits, %per_host,
+            hosts = config.limits_of_hosts.len(),
             "the limits of a subsystem have changed"
         );
     }

@@ -468,7 +468,10 @@ impl Control {
             }
             export.add(added);
             let limits = |of: &cairn_config::Subsystem| (of.limits, of.limits_per_host);
-            if former.is_some_and(|former| limits(former) != limits(subsystem)) {
+            let differ = |old: &cairn_config::Subsystem| {
+                limits(old) != limits(subsystem) || old.limits_of_hosts != subsystem.limits_of_hosts
+            };
+            if former.is_some_and(differ) {
                 export.set_subsystem_limits(subsystem);
             }
             let hosts = super::export::hosts(&subsystem.access);

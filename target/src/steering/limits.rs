@@ -2,6 +2,7 @@
 
 use cairn_config::{BURST_DEFAULT, Config, Limits, LimitsOf, NewLimits, format_size};
 use cairn_control::Error;
+use nvme_proto::wire::Nqn;
 use serde_json::{Map, Value, json};
 
 use super::changes::{Kind, of_edit};
@@ -32,7 +33,7 @@ impl Methods {
                     let message = "no limit is given: give iops, read, write, total or burst_ms";
                     return Err(Error::invalid(message));
                 }
-                let of = limits_of(set.nsid, set.each_host)?;
+                let of = limits_of(set.nsid, set.each_host, set.host)?;
                 self.change(Kind::Alone, move |stage| {
                     let set = stage.draft.set_limits(&set.nqn, &of, &new);
                     set.map_err(of_edit)?;
@@ -45,8 +46,9 @@ impl Methods {
                     nqn,
                     nsid,
                     each_host,
+                    host,
                 } = read(params)?;
-                let of = limits_of(nsid, each_host)?;
+                let of = limits_of(nsid, each_host, host)?;
                 self.change(Kind::Alone, move |stage| {
                     stage.draft.remove_limits(&nqn, &of).map_err(of_edit)?;
                     Ok(json!(true))
@@ -58,13 +60,15 @@ impl Methods {
     }
 }
 
-fn limits_of(nsid: Option<u32>, each_host: bool) -> Result<LimitsOf, Error> {
-    match (nsid, each_host) {
-        (Some(nsid), false) => Ok(LimitsOf::Namespace(nsid)),
-        (None, false) => Ok(LimitsOf::Subsystem),
-        (None, true) => Ok(LimitsOf::EachHost),
-        (Some(_), true) => Err(Error::invalid(
-            "each host has limits at the whole subsystem: give \"nsid\" or \"each_host\"",
+fn limits_of(nsid: Option<u32>, each_host: bool, host: Option<String>) -> Result<LimitsOf, Error> {
+    match (nsid, each_host, host) {
+        (Some(nsid), false, None) => Ok(LimitsOf::Namespace(nsid)),
+        (None, false, None) => Ok(LimitsOf::Subsystem),
+        (None, true, None) => Ok(LimitsOf::EachHost),
+        (None, false, Some(host)) => Ok(LimitsOf::Host(host)),
+        _ => Err(Error::invalid(
+            "hosts have limits at the whole subsystem: give one of \"nsid\", \"each_host\" and \
+             \"host\"",
         )),
     }
 }
@@ -73,26 +77,30 @@ fn limits_of(nsid: Option<u32>, each_host: bool) -> Result<LimitsOf, Error> {
 fn list(config: &Config) -> Value {
     let mut all = Vec::new();
     for subsystem in &config.subsystems {
-        let namespaces = subsystem.namespaces.iter();
-        let namespaces = namespaces.map(|one| (Some(one.nsid), false, &one.limits));
-        let whole = [
-            (None, false, &subsystem.limits),
-            (None, true, &subsystem.limits_per_host),
-        ];
-        for (nsid, each_host, limits) in whole.into_iter().chain(namespaces) {
-            if let Some(mut shown) = shown(limits) {
-                shown["nqn"] = json!(subsystem.nqn.raw());
-                shown["nsid"] = json!(nsid);
-                shown["each_host"] = json!(each_host);
-                all.push(shown);
-            }
+        let mut add = |nsid: Option<u32>, each_host, host: Option<&Nqn>, limits| {
+            let Some(mut shown) = shown(limits, host.is_some()) else {
+                return;
+            };
+            shown["nqn"] = json!(subsystem.nqn.raw());
+            shown["nsid"] = json!(nsid);
+            shown["each_host"] = json!(each_host);
+            shown["host"] = json!(host.map(Nqn::raw));
+            all.push(shown);
+        };
+        add(None, false, None, &subsystem.limits);
+        add(None, true, None, &subsystem.limits_per_host);
+        for (host, limits) in &subsystem.limits_of_hosts {
+            add(None, false, Some(host), limits);
+        }
+        for namespace in &subsystem.namespaces {
+            add(Some(namespace.nsid), false, None, &namespace.limits);
         }
     }
     Value::Array(all)
 }
 
-/// `None`: there are none.
-fn shown(limits: &Limits) -> Option<Value> {
+/// `None`: there are none, and that says nothing. Of a host by name it does.
+fn shown(limits: &Limits, always: bool) -> Option<Value> {
     let Limits {
         iops,
         read,
@@ -100,7 +108,9 @@ fn shown(limits: &Limits) -> Option<Value> {
         total,
         burst,
     } = *limits;
-    iops.or(read).or(write).or(total)?;
+    if !always {
+        iops.or(read).or(write).or(total)?;
+    }
     Some(json!({
         "iops": iops,
         "read": read.map(format_size),

@@ -76,6 +76,7 @@ pub(super) struct LimitOf {
     pub(super) nsid: Option<u32>,
     #[serde(default)]
     pub(super) each_host: bool,
+    pub(super) host: Option<String>,
 }
 
 /// Limits to set.
@@ -86,6 +87,7 @@ pub(super) struct LimitSet {
     pub(super) nsid: Option<u32>,
     #[serde(default)]
     pub(super) each_host: bool,
+    pub(super) host: Option<String>,
     pub(super) iops: Option<u64>,
     pub(super) read: Option<String>,
     pub(super) write: Option<String>,

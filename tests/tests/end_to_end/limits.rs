@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use cairn_initiator::{Buffer, Data, Ticket, command};
-use cairn_tests::harness::{METRICS, NQN, TestTarget, subsystem};
+use cairn_tests::harness::{METRICS, NQN, TestTarget, host_nqn, subsystem};
 use nvme_proto::wire::{Sqe, Status};
 
 use super::isolation::{BLOCK, Bed, status_of};
@@ -161,6 +161,27 @@ fn each_host_has_a_limit_of_its_own_for_all_disks_and_connections_together() {
     assert_within(first + second, 500, "one host");
     assert!(first.min(second) > 150, "{first} {second}");
     assert_within(other, 500, "the other host");
+    forget(demands);
+    bed.quiet();
+}
+
+#[test]
+fn a_host_has_the_limit_of_its_name_in_place_of_that_of_each() {
+    let (named, free) = (host_nqn("named"), host_nqn("free"));
+    let more = format!(
+        "limits_per_host = {{ iops = 300 }}\nlimited_host = [{{ nqn = \"{named}\", limits = {{ \
+         iops = 600 }} }}, {{ nqn = \"{free}\" }}]"
+    );
+    let mut bed = Bed::with("named", "", &more, ["", ""]);
+    let mut demands = ["named", "other", "free"].map(|name| {
+        let host = bed.connect(name, 1, 32);
+        Demand::new(&mut bed, host, command::read(1, 0, 1), 1, 8)
+    });
+    run(&mut bed, SECOND, &mut demands);
+    let [named, other, free] = demands.each_ref().map(|demand| demand.done);
+    assert_within(named, 600, "the host that is named");
+    assert_within(other, 300, "another one");
+    assert!(free > 700, "{free}");
     forget(demands);
     bed.quiet();
 }

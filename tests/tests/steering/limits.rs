@@ -26,8 +26,8 @@ fn limits_are_set_shown_kept_and_removed() {
         json!({"read": "0", "total": "2097152", "burst_ms": 50}),
     );
     let shown = json!([{
-        "nqn": NQN, "nsid": 1, "each_host": false, "iops": 500, "read": null, "write": null, "total": "2MiB",
-        "burst_ms": 50,
+        "nqn": NQN, "nsid": 1, "each_host": false, "host": null, "iops": 500, "read": null, "write": null,
+        "total": "2MiB", "burst_ms": 50,
     }]);
     assert_eq!(target.done("cairn_limit_list", json!({})), shown);
     target.crash();
@@ -51,6 +51,7 @@ fn limits_are_set_shown_kept_and_removed() {
         "nothing was changed"
     );
     of_all_namespaces(&target);
+    of_one_host(&target);
     assert_eq!(target.done("cairn_limit_remove", of_first(json!({}))), true);
     assert_eq!(target.done("cairn_limit_list", json!({})), json!([]));
     let remove = of_first(json!({}));
@@ -82,6 +83,32 @@ fn of_all_namespaces(target: &Steered) {
     }
     let both = of_first(json!({"each_host": true, "iops": 1}));
     assert_eq!(target.refused("cairn_limit_set", both), -32602);
+}
+
+/// Those of a host by its name: with no rate left it has none at all, and removed the others'.
+fn of_one_host(target: &Steered) {
+    const HOST: &str = "nqn.2024-01.com.example:limited";
+    let of = |mut more: Value| {
+        more["nqn"] = json!(NQN);
+        more["host"] = json!(HOST);
+        more
+    };
+    let list = || target.done("cairn_limit_list", json!({}))[0].clone();
+    let set = |more: Value| target.done("cairn_limit_set", of(more));
+    assert_eq!(set(json!({"iops": 70, "read": "1MiB"})), true);
+    assert_eq!(set(json!({"read": "2MiB"})), true);
+    let shown = list();
+    let both = (&shown["host"], &shown["iops"], &shown["read"]);
+    assert_eq!(both, (&json!(HOST), &json!(70), &json!("2MiB")));
+    assert_eq!(set(json!({"iops": 0, "read": "0"})), true);
+    let shown = list();
+    let both = (&shown["host"], &shown["iops"]);
+    assert_eq!(both, (&json!(HOST), &Value::Null));
+    let both = of(json!({"each_host": true, "iops": 1}));
+    assert_eq!(target.refused("cairn_limit_set", both), -32602);
+    assert_eq!(target.done("cairn_limit_remove", of(json!({}))), true);
+    let again = of(json!({}));
+    assert_eq!(target.refused("cairn_limit_remove", again), ENOENT);
 }
 
 /// The commands of a minute wait until the limit is lifted.

@@ -10,6 +10,7 @@ mod drain;
 mod keys;
 mod limits;
 mod log;
+mod manuals;
 mod missing;
 mod pools;
 mod pools_faults;

@@ -8,7 +8,7 @@ use std::process::Command;
 
 use anyhow::{Context, Result};
 
-use super::{About, do_it, said, tar};
+use super::{About, GZIP, do_it, said, tar};
 
 /// One of the packages.
 pub(super) struct Package {
@@ -61,8 +61,8 @@ pub(super) fn write(tree: &Path, package: &Package, about: &About, out: &Path) -
         fs::set_permissions(script, fs::Permissions::from_mode(0o755))?;
     }
     let (control_tar, data_tar) = (out.join("control.tar.gz"), out.join("data.tar.gz"));
-    do_it(tar(&control, &control_tar, about).args(["-z", "."]))?;
-    do_it(tar(tree, &data_tar, about).args(["-z", "."]))?;
+    do_it(tar(&control, &control_tar, about).args([GZIP, "."]))?;
+    do_it(tar(tree, &data_tar, about).args([GZIP, "."]))?;
     let name = format!(
         "{}_{}_{}.deb",
         package.name, about.version, about.architecture

@@ -1,4 +1,4 @@
-//! An RPM package, by cargo-generate-rpm, which must be installed.
+//! An RPM package, by cargo-generate-rpm.
 
 use std::ffi::OsStr;
 use std::fmt::Write;
@@ -9,19 +9,34 @@ use std::process::Command;
 use anyhow::Result;
 
 use super::{About, do_it};
+use crate::cache::{cached_tool, succeeds};
 
-/// Writes the package of a tree; `None` without the tool.
-pub(super) fn write(tree: &Path, about: &About, out: &Path) -> Result<Option<PathBuf>> {
-    let found = Command::new("cargo-generate-rpm").arg("--version").output();
-    if !found.is_ok_and(|output| output.status.success()) {
+const TOOL: &str = "cargo-generate-rpm";
+const TOOL_VERSION: &str = "0.21.1";
+
+/// Writes the package of a tree; `None` without the tool, which `install` brings.
+pub(super) fn write(
+    tree: &Path,
+    about: &About,
+    out: &Path,
+    install: bool,
+) -> Result<Option<PathBuf>> {
+    let tool = if succeeds(Command::new(TOOL).arg("--version")) {
+        PathBuf::from(TOOL)
+    } else if install {
+        cached_tool(TOOL, TOOL_VERSION)?
+    } else {
         return Ok(None);
-    }
+    };
     let mut assets = String::new();
     list(tree, tree, &mut assets)?;
-    let metadata = format!(
-        "name = \"cairn\"\nversion = \"{}\"\nlicense = \"MIT OR Apache-2.0\"\n\
-         summary = \"NVMe over Fabrics target and host on RDMA and user-space RoCE\"\n\
+    // A manifest of its own: the workspace has none that is of all programs.
+    let manifest = format!(
+        "[package]\nname = \"cairn\"\nversion = \"{}\"\nlicense = \"MIT OR Apache-2.0\"\n\
+         description = \"NVMe over Fabrics target and host on RDMA and user-space RoCE\"\n\
+         [package.metadata.generate-rpm]\nversion = \"{}\"\n\
          post_install_script = '''\n{}'''\npre_uninstall_script = '''\n{}'''\nassets = [\n{assets}]\n",
+        env!("CARGO_PKG_VERSION"),
         about.version,
         include_str!("../../../packaging/rpm-post"),
         include_str!("../../../packaging/rpm-preun"),
@@ -31,14 +46,15 @@ pub(super) fn write(tree: &Path, about: &About, out: &Path) -> Result<Option<Pat
         about.version,
         std::env::consts::ARCH
     ));
-    let description = out.join("rpm.toml");
-    fs::write(&description, metadata)?;
-    let mut tool = Command::new("cargo-generate-rpm");
-    tool.args(["generate-rpm", "-p", "target", "--metadata-overwrite"]);
-    tool.arg(&description).arg("--output").arg(&file);
+    let folder = out.join("rpm");
+    fs::create_dir(&folder)?;
+    fs::write(folder.join("Cargo.toml"), manifest)?;
+    let mut tool = Command::new(tool);
+    tool.arg("generate-rpm").arg("--output").arg(&file);
     tool.args(["--source-date", &about.time]);
+    tool.current_dir(&folder);
     do_it(&mut tool)?;
-    fs::remove_file(description)?;
+    fs::remove_dir_all(folder)?;
     Ok(Some(file))
 }
 

@@ -28,11 +28,7 @@ impl Staged {
     pub(super) fn make(programs: &Path, root: &Path) -> Result<Self> {
         let (main, debug) = (root.join("main"), root.join("debug"));
         for name in PROGRAMS {
-            strip(
-                &programs.join(name),
-                &main.join("usr/bin").join(name),
-                &debug,
-            )?;
+            strip(&programs.join(name), &main, "usr/bin", &debug)?;
             describe(&programs.join(name), name, &main)?;
         }
         for (from, to) in [
@@ -74,11 +70,7 @@ impl Staged {
         let library = programs.join("libcairn_fio.so");
         let engine = library.is_file().then(|| root.join("engine"));
         if let Some(engine) = &engine {
-            strip(
-                &library,
-                &engine.join("usr/lib/cairn/libcairn_fio.so"),
-                &debug,
-            )?;
+            strip(&library, engine, "usr/lib/cairn", &debug)?;
             put(
                 &engine.join("usr/share/doc/cairn-fio/copyright"),
                 &licences::engine(),
@@ -143,14 +135,16 @@ fn describe(program: &Path, name: &str, tree: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Copies a program without its symbols, which go to the tree of debug symbols.
-fn strip(from: &Path, to: &Path, debug: &Path) -> Result<()> {
+/// Copies a program into `folder` of a tree, without its symbols. They go to the folder of the same name below
+/// usr/lib/debug, where gdb looks for them.
+fn strip(from: &Path, tree: &Path, folder: &str, debug: &Path) -> Result<()> {
+    let name = from.file_name().context("a program has a name")?;
+    let to = &tree.join(folder).join(name);
     copy(from, to)?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o755))?;
-    let name = to.file_name().context("a program has a name")?;
     let mut name = name.to_owned();
     name.push(".debug");
-    let symbols = debug.join("usr/lib/debug/usr/bin").join(name);
+    let symbols = debug.join("usr/lib/debug").join(folder).join(name);
     fs::create_dir_all(symbols.parent().context("a file is in a folder")?)?;
     let objcopy = || Command::new("objcopy");
     do_it(objcopy().arg("--only-keep-debug").arg(from).arg(&symbols))?;
@@ -171,4 +165,25 @@ fn put(to: &Path, text: &str) -> Result<()> {
     fs::write(to, text).with_context(|| format!("cannot write {}", to.display()))?;
     fs::set_permissions(to, fs::Permissions::from_mode(0o644))?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn gdb_finds_debug_symbols_in_a_folder_of_the_programs_name() {
+        if Command::new("objcopy").arg("--version").output().is_err() {
+            return cairn_skips::skip("packages: binutils are not there");
+        }
+        let root = tempfile::tempdir().unwrap();
+        let (tree, debug) = (root.path().join("main"), root.path().join("debug"));
+        let own = std::env::current_exe().unwrap();
+        let name = own.file_name().unwrap().to_str().unwrap();
+        strip(&own, &tree, "usr/lib/cairn", &debug).unwrap();
+        let stripped = fs::metadata(tree.join("usr/lib/cairn").join(name)).unwrap();
+        assert!(stripped.len() < fs::metadata(&own).unwrap().len());
+        let symbols = debug.join(format!("usr/lib/debug/usr/lib/cairn/{name}.debug"));
+        assert!(symbols.is_file(), "{} is missing", symbols.display());
+    }
 }

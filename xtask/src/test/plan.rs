@@ -127,13 +127,14 @@ fn test_threads() -> usize {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    let (soft, costs, ceph) = if tools.nextest {
+    let (soft, costs, ceph, packages) = if tools.nextest {
         (
             "nextest run -p cairn-tests --test end_to_end --test bad_peer_loopback \
              --test no_trace --locked",
             "nextest run -p cairn-tests --test costs --run-ignored all --locked \
              --success-output immediate",
             "nextest run -p cairn-tests --test ceph --run-ignored all --locked",
+            "nextest run -p xtask --test released --run-ignored all --locked",
         )
     } else {
         (
@@ -141,6 +142,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
              --locked --no-fail-fast",
             "test -p cairn-tests --test costs --locked -- --include-ignored --nocapture",
             "test -p cairn-tests --test ceph --locked -- --include-ignored",
+            "test -p xtask --test released --locked -- --include-ignored",
         )
     };
     Ok(vec![
@@ -155,6 +157,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
         Step::cargo("costs", costs),
         skips.note(Step::cargo("tests, Ceph", ceph)),
+        skips.note(Step::cargo("packages", packages)),
         // A few rounds of what `cargo xtask soak` does for hours.
         own_chore("soak, short", "soak --short --seconds 40")?
             .with_env(FUSE_VARIABLE, fuse_demand()),

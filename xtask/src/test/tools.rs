@@ -1,14 +1,14 @@
 //! The tools that the steps need. What is missing is installed: the components of Rust's own
 //! tool chain, packages, and cargo-deny into a cache of ours.
 
-use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode, Stdio};
+use std::process::{Command, ExitCode};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use super::plan::Extent;
 use super::step::{Step, WORKSPACE, cargo};
-use crate::vm::{cache, host};
+use crate::cache::{cached_tool, succeeds};
+use crate::vm::host;
 
 /// The cargo-deny whose findings are the judge, so that a new one does not
 /// fail yesterday's commit.
@@ -17,8 +17,8 @@ const CARGO_DENY_VERSION: &str = "0.20.2";
 /// Packages of the tests, each with a program of its name: tshark reads captures, fio loads our
 /// engine.
 const PACKAGES_OF_TESTS: [&str; 2] = ["tshark", "fio"];
-/// The same of longer runs: valgrind counts instructions.
-const PACKAGES_OF_COSTS: [&str; 1] = ["valgrind"];
+/// The same of longer runs: valgrind counts instructions, rpm and runc use the packages that we make.
+const PACKAGES_OF_REST: [&str; 3] = ["valgrind", "rpm", "runc"];
 
 /// What there is.
 pub(super) struct Tools {
@@ -38,7 +38,7 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
         packages.extend(PACKAGES_OF_TESTS);
     }
     if extent.has_rest() {
-        packages.extend(PACKAGES_OF_COSTS);
+        packages.extend(PACKAGES_OF_REST);
     }
     host::require(&packages, vm && extent != Extent::Quick)?;
     Ok(Tools {
@@ -87,44 +87,4 @@ pub(crate) fn check_dependencies() -> Result<ExitCode> {
 
 fn cargo_has(subcommand: &str) -> bool {
     succeeds(Command::new(cargo()).args([subcommand, "--version"]))
-}
-
-/// A tool of ours, built the first time that it is asked for.
-pub(crate) fn cached_tool(name: &str, version: &str) -> Result<PathBuf> {
-    let root = cache::folder()?.join(format!("tools/{name}-{version}"));
-    let program = root.join("bin").join(name);
-    if succeeds(Command::new(&program).arg("--version")) {
-        return Ok(program);
-    }
-    println!(
-        "installing {name} {version} into {}: a few minutes, once",
-        root.display()
-    );
-    let building = root.join("build");
-    let status = Command::new(cargo())
-        .args(["install", "--locked", "--quiet", "--version", version, name])
-        .arg("--root")
-        .arg(&root)
-        .arg("--target-dir")
-        .arg(&building)
-        // Not the workspace: its settings are not the tool's.
-        .current_dir(Path::new("/"))
-        .status()
-        .context("cannot run cargo install")?;
-    let _ = std::fs::remove_dir_all(&building);
-    ensure!(
-        status.success(),
-        "{name} cannot be installed: is the registry of crates within reach?"
-    );
-    Ok(program)
-}
-
-/// Whether a command succeeds, of whose output nothing is shown.
-pub(crate) fn succeeds(command: &mut Command) -> bool {
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|status| status.success())
 }

@@ -12,23 +12,10 @@ use anyhow::{Context, Result};
 
 use super::process::Log;
 use super::tree::create_dir;
+use crate::cache::folder;
 
 /// A layer that no run has used for so long goes when its successor comes.
 const KEEP_UNUSED: Duration = Duration::from_secs(7 * 24 * 60 * 60);
-
-/// What is kept from one clone to the next: in `$CAIRN_CACHE`, or the user's cache folder.
-pub(crate) fn folder() -> Result<PathBuf> {
-    let user_cache = || {
-        std::env::var_os("XDG_CACHE_HOME")
-            .map(PathBuf::from)
-            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
-            .map(|cache| cache.join("cairn"))
-    };
-    std::env::var_os("CAIRN_CACHE")
-        .map(PathBuf::from)
-        .or_else(user_cache)
-        .context("no place for tools and the VM lab: set CAIRN_CACHE or HOME")
-}
 
 /// The folder that holds the layers.
 pub(crate) struct Cache {
@@ -36,7 +23,7 @@ pub(crate) struct Cache {
 }
 
 impl Cache {
-    /// In [`folder`].
+    /// In the cache.
     pub(crate) fn open() -> Result<Self> {
         let dir = folder()?.join("vm");
         create_dir(&dir)?;

@@ -59,7 +59,9 @@ impl Tree {
             package::run(&package::Args {
                 programs: Some(self.built(profile)),
                 out: out.join(folder),
+                profile: "dev".to_owned(),
                 deb_only: true,
+                install_tools: false,
                 version_suffix: version_suffix.to_owned(),
             })?;
         }

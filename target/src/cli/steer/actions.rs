@@ -258,6 +258,9 @@ pub(crate) enum LimitAction {
         /// For each host by itself, at all namespaces together
         #[arg(long, conflicts_with = "nsid")]
         each_host: bool,
+        /// For this host, in place of what each host may take
+        #[arg(long, value_name = "HOSTNQN", conflicts_with_all = ["nsid", "each_host"])]
+        host: Option<String>,
         /// I/O commands a second; 0: no limit
         #[arg(long, value_name = "NUMBER")]
         iops: Option<u64>,
@@ -276,7 +279,7 @@ pub(crate) enum LimitAction {
         #[command(flatten)]
         at: At,
     },
-    /// Removes all limits of a namespace, of each host, or of the subsystem as a whole
+    /// Removes all limits of a namespace, of each host, of one, or of the subsystem as a whole
     Remove {
         /// The subsystem
         nqn: String,
@@ -285,6 +288,9 @@ pub(crate) enum LimitAction {
         /// Those of each host
         #[arg(long, conflicts_with = "nsid")]
         each_host: bool,
+        /// Those of this host: it may take what each host may again
+        #[arg(long, value_name = "HOSTNQN", conflicts_with_all = ["nsid", "each_host"])]
+        host: Option<String>,
         #[command(flatten)]
         at: At,
     },

@@ -164,6 +164,7 @@ const LIMITS: Look = Look::Rows(&[
     ("NQN", "nqn"),
     ("NSID", "nsid"),
     ("EACH HOST", "each_host"),
+    ("HOST", "host"),
     ("IOPS", "iops"),
     ("READ", "read"),
     ("WRITE", "write"),
@@ -503,6 +504,7 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
             nqn,
             nsid,
             each_host,
+            host,
             iops,
             read,
             write,
@@ -511,8 +513,8 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
             at,
         } => {
             let params = json!({
-                "nqn": nqn, "nsid": nsid, "each_host": each_host, "iops": iops, "read": read, "write": write,
-                "total": total, "burst_ms": burst_ms,
+                "nqn": nqn, "nsid": nsid, "each_host": each_host, "host": host, "iops": iops,
+                "read": read, "write": write, "total": total, "burst_ms": burst_ms,
             });
             Asked::deed(at, "cairn_limit_set", params)
         }
@@ -520,9 +522,10 @@ fn of_limit(action: &LimitAction) -> Asked<'_> {
             nqn,
             nsid,
             each_host,
+            host,
             at,
         } => {
-            let params = json!({"nqn": nqn, "nsid": nsid, "each_host": each_host});
+            let params = json!({"nqn": nqn, "nsid": nsid, "each_host": each_host, "host": host});
             Asked::deed(at, "cairn_limit_remove", params)
         }
     }

@@ -1,0 +1,60 @@
+//! What is kept from one clone to the next, and the tools in it.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+
+/// What is kept from one clone to the next: in `$CAIRN_CACHE`, or the user's cache folder.
+pub(crate) fn folder() -> Result<PathBuf> {
+    let user_cache = || {
+        std::env::var_os("XDG_CACHE_HOME")
+            .map(PathBuf::from)
+            .or_else(|| Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache")))
+            .map(|cache| cache.join("cairn"))
+    };
+    std::env::var_os("CAIRN_CACHE")
+        .map(PathBuf::from)
+        .or_else(user_cache)
+        .context("no place for tools and the VM lab: set CAIRN_CACHE or HOME")
+}
+
+/// A tool of ours, built the first time that it is asked for.
+pub(crate) fn cached_tool(name: &str, version: &str) -> Result<PathBuf> {
+    let root = folder()?.join(format!("tools/{name}-{version}"));
+    let program = root.join("bin").join(name);
+    if succeeds(Command::new(&program).arg("--version")) {
+        return Ok(program);
+    }
+    println!(
+        "installing {name} {version} into {}: a few minutes, once",
+        root.display()
+    );
+    let building = root.join("build");
+    let status = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["install", "--locked", "--quiet", "--version", version, name])
+        .arg("--root")
+        .arg(&root)
+        .arg("--target-dir")
+        .arg(&building)
+        // Not the workspace: its settings are not the tool's.
+        .current_dir(Path::new("/"))
+        .status()
+        .context("cannot run cargo install")?;
+    let _ = std::fs::remove_dir_all(&building);
+    ensure!(
+        status.success(),
+        "{name} cannot be installed: is the registry of crates within reach?"
+    );
+    Ok(program)
+}
+
+/// Whether a command succeeds, of whose output nothing is shown.
+pub(crate) fn succeeds(command: &mut Command) -> bool {
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .status()
+        .is_ok_and(|status| status.success())
+}

@@ -1,0 +1,139 @@
+//! The glibc that the programs are linked with: that of the oldest release that is to run them. A
+//! program runs with the glibc that it was linked with, and with any later one.
+
+use std::fs;
+use std::os::unix::fs::symlink;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::do_it;
+use crate::cache;
+
+/// The release, Debian 11, and where it is.
+const RELEASE: &str = "bullseye";
+const MIRROR: &str = "http://deb.debian.org/debian";
+
+/// Its packages that have libraries to link with, and those to run with.
+const PACKAGES: &str = "libc6-dev,libgcc-s1";
+
+/// Where Debian has libraries, below `/lib` and `/usr/lib`.
+const TRIPLET: &str = if cfg!(target_arch = "aarch64") {
+    "aarch64-linux-gnu"
+} else {
+    "x86_64-linux-gnu"
+};
+
+/// Libraries that the linker looks for, and the names that programs know them by.
+const LIBRARIES: [(&str, &str); 5] = [
+    ("libpthread.so", "libpthread.so.0"),
+    ("libdl.so", "libdl.so.2"),
+    ("librt.so", "librt.so.1"),
+    ("libutil.so", "libutil.so.1"),
+    ("libm.so", "libm.so.6"),
+];
+
+/// Builds the programs, linked with that glibc, or with this machine's where it is not available. The
+/// folder that they are in.
+pub(super) fn build(profile: &str) -> Result<PathBuf> {
+    let old = root().and_then(|root| link_folder(&root));
+    match &old {
+        Ok(folder) => println!("linked with the glibc in {}", folder.display()),
+        Err(error) => println!("linked with this machine's glibc: {error:#}"),
+    }
+    // What is the same as in any other build is built once, and programs of other builds stay.
+    let built = std::env::current_dir()?.join("build");
+    let programs = built.join("package-programs");
+    for (package, what) in [
+        ("cairn-target", &["--bin", "cairn-target"][..]),
+        ("cairn-initiator-cli", &["--bin", "cairn-initiator"]),
+        ("cairn-fio", &["--lib"]),
+    ] {
+        let mut cargo = Command::new("cargo");
+        cargo.args(["rustc", "--locked", "--profile", profile, "-p", package]);
+        cargo.args(what);
+        cargo.env("CARGO_BUILD_BUILD_DIR", &built);
+        cargo.env("CARGO_TARGET_DIR", &programs);
+        if let Ok(folder) = &old {
+            let folder = folder.display();
+            cargo.arg("--").arg(format!(
+                "-Clink-args=-B{folder} -L{folder} -Wl,-rpath-link,{folder}"
+            ));
+        }
+        do_it(&mut cargo)?;
+    }
+    Ok(programs.join(if profile == "dev" { "debug" } else { profile }))
+}
+
+/// A root folder with the release's libraries, in which programs run.
+fn root() -> Result<PathBuf> {
+    let root = cache::folder()?.join(format!("glibc-{RELEASE}"));
+    if root.is_dir() {
+        return Ok(root);
+    }
+    let new = root.with_extension(format!("new-{}", std::process::id()));
+    let made = extract(&new).and_then(|()| match fs::rename(&new, &root) {
+        // Another build was first.
+        Err(_) if root.is_dir() => Ok(()),
+        renamed => Ok(renamed?),
+    });
+    let _ = fs::remove_dir_all(&new);
+    made.map(|()| root)
+}
+
+fn extract(to: &Path) -> Result<()> {
+    fs::create_dir_all(to)?;
+    let archive = to.with_extension("tar");
+    let mut mmdebstrap = Command::new("mmdebstrap");
+    mmdebstrap.args(["--quiet", "--variant=extract"]);
+    mmdebstrap.arg(format!("--include={PACKAGES}")).arg(RELEASE);
+    let made = mmdebstrap.arg(&archive).arg(MIRROR).output();
+    let made = made.context("run `apt-get install mmdebstrap`")?;
+    let errors = String::from_utf8_lossy(&made.stderr);
+    ensure!(
+        made.status.success(),
+        "mmdebstrap cannot fetch Debian's {RELEASE}: {errors}"
+    );
+    let mut tar = Command::new("tar");
+    tar.arg("--extract").arg("--file").arg(&archive);
+    tar.arg("--directory").arg(to);
+    tar.args(["--exclude=./dev/*", "--no-same-owner"]);
+    let unpacked = do_it(&mut tar);
+    fs::remove_file(archive)?;
+    unpacked
+}
+
+/// A folder for the linker, which has its files without their folders: links in that root lead to
+/// paths of this machine.
+fn link_folder(root: &Path) -> Result<PathBuf> {
+    let folder = root.join("link");
+    if folder.is_dir() {
+        return Ok(folder);
+    }
+    let new = root.join(format!("link.new-{}", std::process::id()));
+    fs::create_dir_all(&new)?;
+    let run_time = root.join("lib").join(TRIPLET);
+    let link_time = root.join("usr/lib").join(TRIPLET);
+    let loader = match TRIPLET {
+        "aarch64-linux-gnu" => "ld-linux-aarch64.so.1",
+        _ => "ld-linux-x86-64.so.2",
+    };
+    let names = LIBRARIES.map(|(_, name)| name);
+    for name in names.iter().chain(&["libc.so.6", "libgcc_s.so.1", loader]) {
+        fs::copy(run_time.join(name), new.join(name)).with_context(|| format!("no {name}"))?;
+    }
+    for (link, name) in LIBRARIES {
+        symlink(name, new.join(link))?;
+    }
+    for name in ["Scrt1.o", "crt1.o", "crti.o", "crtn.o", "libc_nonshared.a"] {
+        fs::copy(link_time.join(name), new.join(name)).with_context(|| format!("no {name}"))?;
+    }
+    let script = format!("GROUP ( libc.so.6 libc_nonshared.a AS_NEEDED ( {loader} ) )\n");
+    fs::write(new.join("libc.so"), script)?;
+    if fs::rename(&new, &folder).is_err() {
+        // Another build was first.
+        fs::remove_dir_all(&new)?;
+    }
+    Ok(folder)
+}

@@ -1,0 +1,180 @@
+//! Packages as they are released run where they say: with Debian 11's glibc, in a container, and
+//! with what another package manager unpacks. They are built once for all of that.
+
+#[path = "common/packages.rs"]
+mod packages;
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use packages::{files, has, named, run, text, unpack_image, workspace};
+
+/// The oldest glibc that the programs may require: Debian 11's.
+const OLDEST_GLIBC: [u32; 2] = [2, 31];
+
+#[test]
+#[ignore = "builds the programs once more: cargo xtask test --all runs it"]
+fn packages_run_where_they_say() {
+    for (tool, package) in [("objcopy", "binutils"), ("mmdebstrap", "mmdebstrap")] {
+        if !has(tool) {
+            return cairn_skips::skip(format!("packages: {package} is not there"));
+        }
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("out");
+    let made = run(Command::new(env!("CARGO_BIN_EXE_xtask"))
+        .args(["package", "--profile", "dev", "--install-tools", "--out"])
+        .arg(&out)
+        .current_dir(workspace()));
+    let said = text(&made);
+    if said.contains("linked with this machine's glibc") {
+        return cairn_skips::skip("packages: Debian 11 cannot be fetched");
+    }
+    let tree = out.join("tree/main");
+    runs_on_debian_11(&said, &named(&out, "", ".tar.gz"), folder.path());
+    rpm_has_the_same_files(&named(&out, "", ".rpm"), &tree, folder.path());
+    image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
+}
+
+/// The archive's programs, in a root that has that release's libraries and nothing else.
+fn runs_on_debian_11(said: &str, archive: &Path, folder: &Path) {
+    let line = said
+        .lines()
+        .find_map(|line| line.strip_prefix("the programs run on glibc "));
+    let version = line.and_then(|line| line.split(' ').next()).unwrap();
+    let numbers: Vec<u32> = version
+        .split('.')
+        .map(|number| number.parse().unwrap())
+        .collect();
+    assert!(numbers <= OLDEST_GLIBC.to_vec(), "glibc {version}");
+    let link = said
+        .lines()
+        .find_map(|line| line.strip_prefix("linked with the glibc in "));
+    let root = Path::new(link.unwrap()).parent().unwrap();
+    let debian = folder.join("debian-11");
+    run(Command::new("cp").arg("-a").arg(root).arg(&debian));
+    run(Command::new("tar")
+        .args(["--strip-components=1", "-xzf"])
+        .arg(archive)
+        .arg("-C")
+        .arg(&debian));
+    for program in ["cairn-target", "cairn-initiator"] {
+        let mut chroot = Command::new("chroot");
+        chroot.arg(&debian).args([program, "--version"]);
+        let output = chroot.output().unwrap();
+        let errors = String::from_utf8_lossy(&output.stderr);
+        if errors.contains("Operation not permitted") {
+            return cairn_skips::skip("packages: only root may chroot");
+        }
+        assert!(text(&output).starts_with(program), "{output:?}");
+    }
+}
+
+/// What rpm unpacks is what is in the other packages, and its scripts are those of the sources.
+fn rpm_has_the_same_files(package: &Path, tree: &Path, folder: &Path) {
+    if !has("rpm") {
+        return cairn_skips::skip("packages: rpm is not there");
+    }
+    let query = |what: &str| text(&run(Command::new("rpm").args(["-qp", what]).arg(package)));
+    assert!(query("--scripts").contains("useradd --system"));
+    assert!(query("--requires").contains("libc.so.6"));
+    let root = folder.join("rpm");
+    fs::create_dir(&root).unwrap();
+    let unpack = "rpm2cpio \"$1\" | cpio --quiet --extract --make-directories";
+    run(Command::new("sh")
+        .args(["-c", unpack, "sh"])
+        .arg(package)
+        .current_dir(&root));
+    let of_files = |root: &Path| {
+        let all = files(root).into_iter();
+        all.filter(|path| root.join(path).is_file())
+            .collect::<Vec<_>>()
+    };
+    let (unpacked, staged) = (of_files(&root), of_files(tree));
+    assert_eq!(unpacked, staged);
+    for path in staged {
+        let same = fs::read(root.join(&path)).unwrap() == fs::read(tree.join(&path)).unwrap();
+        assert!(same, "{path} differs");
+    }
+}
+
+/// A container that is ended with the test.
+struct Container(Child);
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        let name = name_of_container();
+        let _ = Command::new("runc").args(["kill", &name, "KILL"]).status();
+        let _ = self.0.wait();
+        let _ = Command::new("runc")
+            .args(["delete", "--force", &name])
+            .status();
+    }
+}
+
+fn name_of_container() -> String {
+    format!("cairn-{}", std::process::id())
+}
+
+/// The image under runc, with a read-only root, serves a host outside of it.
+fn image_serves(image: &Path, tree: &Path, folder: &Path) {
+    if !has("runc") {
+        return cairn_skips::skip("packages: runc is not there");
+    }
+    let bundle = folder.join("bundle");
+    let (root, entrypoint) = unpack_image(image, &bundle);
+    fs::rename(root, bundle.join("rootfs")).unwrap();
+    run(Command::new("runc").arg("spec").current_dir(&bundle));
+    // An address that tests of one machine do not share: of this process.
+    let id = std::process::id();
+    let address = |last: u32| format!("127.{}.{}.{last}", 64 + id / 256 % 64, id % 256);
+    let (target, host) = (address(1), address(2));
+    let serve = [
+        "serve",
+        "--provider",
+        "soft",
+        "--export",
+        "mem:1MiB",
+        "--listen",
+    ];
+    let arguments: Vec<&str> = std::iter::once(&*entrypoint)
+        .chain(serve)
+        .chain([&*target])
+        .collect();
+    let path = bundle.join("config.json");
+    let mut config: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+    config["process"]["args"] = arguments.into();
+    config["process"]["terminal"] = false.into();
+    // The network of the machine: a target serves others.
+    let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
+    namespaces.retain(|namespace| namespace["type"] != "network");
+    fs::write(&path, config.to_string()).unwrap();
+    let mut runc = Command::new("runc");
+    runc.args(["run", &name_of_container()])
+        .current_dir(&bundle)
+        .stdout(Stdio::piped())
+        .stderr(fs::File::create(folder.join("said")).unwrap());
+    let mut container = Container(runc.spawn().unwrap());
+    let lines = BufReader::new(container.0.stdout.take().unwrap()).lines();
+    let ready = lines.map_while(Result::ok).any(|line| line == "ready");
+    let said = || fs::read_to_string(folder.join("said")).unwrap();
+    if !ready && said().contains("container_linux.go") {
+        return cairn_skips::skip("packages: runc may make no container here");
+    }
+    assert!(ready, "{}", said());
+    let found = run(Command::new(tree.join("usr/bin/cairn-initiator")).args([
+        "discover",
+        "-a",
+        &target,
+        "--provider",
+        "soft",
+        "-w",
+        &host,
+    ]));
+    assert!(
+        text(&found).contains("current discovery subsystem"),
+        "{found:?}"
+    );
+}
