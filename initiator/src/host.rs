@@ -68,6 +68,8 @@ impl Host {
         while host.state() == State::Connecting {
             host.poll_or_sleep(Instant::now() + timeout)?;
         }
+        // The caller may not poll for a while.
+        host.settle();
         match host.take_event() {
             Some(Event::Live { .. }) => Ok(host),
             Some(Event::Gone(Some(error))) => Err(error),

@@ -340,6 +340,8 @@ impl Peer {
             let progress = self.node.pump()?;
             self.listen()?;
             if let Some(value) = ready(self) {
+                // Sends the acknowledgements that are due: a case may not poll for a while.
+                self.node.endpoint.arm()?;
                 return Ok(value);
             }
             ensure!(Instant::now() < deadline, "no {what} within {patience:?}");
