@@ -1,6 +1,8 @@
 #!/bin/bash
 # Every I/O command as nvme-cli sends it, with the status that the standard asks for.
-# vm: programs=cairn-target timeout=180
+# vm: programs=cairn-target disk=64M disk-physical=4096 timeout=240
+
+UUID_OF_3=33333333-3333-4333-8333-333333333333
 
 # nvme_status COMMAND...: the status field that the controller answered, 0 for success.
 nvme_status() {
@@ -73,7 +75,41 @@ assert_status 0x20 "so are zeroes" write-zeroes "$frozen_disk" -s 0 -c 0
 assert_status 0 "a read is not" read "$frozen_disk" -s 0 -c 3 -z 16384 -d readback
 assert_eq "it reads as it was" "$(sha256sum < zeroes)" "$(sha256sum < readback)"
 
+nvme_disconnect
+stop_target
+
+step "A disk of 512-byte blocks that writes 4096 as one: the host sees and keeps to it"
+modprobe dm_mod
+# Off by one block, as a partition from sector 63 on is.
+dmsetup create shifted --noudevsync --table "0 65536 linear /dev/vdb 65537"
+dmsetup mknodes shifted
+write_config /tmp/cairn.toml "1 /dev/vdb shared=true" "2 /dev/mapper/shifted shared=true" \
+    "3 /dev/vdb block_size=4096 shared=true uuid=\"$UUID_OF_3\""
+start_target_from /tmp/cairn.toml
+connect_and_wait 1 2 3
+# promises NSID: NSFEAT's bit 1, NAWUN, NAWUPF, NACWU, NABSN, NABO, NABSPF, all in blocks less one but NABO.
+promises() {
+    nvme id-ns "$(namespace_device "$1")" -o json |
+        jq -c '[(.nsfeat / 2 | floor) % 2, .nawun, .nawupf, .nacwu, .nabsn, .nabo, .nabspf]'
+}
+# limit_of NSID NAME
+limit_of() {
+    local device
+    device=$(namespace_device "$1")
+    cat "/sys/block/${device##*/}/queue/$2"
+}
+assert_eq "the target's disk" 512/4096 \
+    "$(cat /sys/block/vdb/queue/logical_block_size)/$(cat /sys/block/vdb/queue/physical_block_size)"
+assert_eq "the promises of the disk" "[1,7,7,0,7,0,7]" "$(promises 1)"
+assert_eq "the host's block" 512 "$(limit_of 1 logical_block_size)"
+assert_eq "the host's physical block" 4096 "$(limit_of 1 physical_block_size)"
+assert_eq "the promises of the shifted one" "[1,7,7,0,7,7,7]" "$(promises 2)"
+assert_eq "those of blocks of 4096 bytes" "[0,0,0,0,0,0,0]" "$(promises 3)"
+assert_eq "AWUN and AWUPF, for all namespaces" "0 0" \
+    "$(nvme id-ctrl "$(namespace_device 1)" -o json | jq -r '"\(.awun) \(.awupf)"')"
+
 step "The host is still content"
 assert_eq "state" live "$(cat "/sys/class/nvme/$(controllers)/state")"
 nvme_disconnect
 stop_target
+dmsetup remove --noudevsync shifted

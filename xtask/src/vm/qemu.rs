@@ -181,11 +181,18 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
     }
     qemu.args(["-append", &format!("{KERNEL_ARGUMENTS} {variables}")]);
 
-    add_disk(&mut qemu, "root", &lab.root_image, "snapshot=on");
+    add_disk(&mut qemu, "root", &lab.root_image, "snapshot=on", 512);
     if let Some(size) = &boot.options.disk {
         let image = boot.out_dir.join(DISK_IMAGE);
         process::output(process::command("truncate").args(["-s", size]).arg(&image))?;
-        add_disk(&mut qemu, "disk", &image, "cache=unsafe,discard=unmap");
+        let physical = boot.options.disk_physical;
+        add_disk(
+            &mut qemu,
+            "disk",
+            &image,
+            "cache=unsafe,discard=unmap",
+            physical,
+        );
     }
     add_nvme(&mut qemu, &boot.options.nvme, &boot.out_dir)?;
     add_share(&mut qemu, "tests", &tree.vm_tests(), "readonly=on,");
@@ -203,13 +210,16 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
     }
 }
 
-fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str) {
+fn add_disk(qemu: &mut Command, id: &str, image: &Path, options: &str, physical: u32) {
     let image = escape_commas(image);
     qemu.args([
         "-drive",
         &format!("if=none,format=raw,id={id},file={image},{options}"),
     ]);
-    qemu.args(["-device", &format!("virtio-blk-pci,drive={id}")]);
+    qemu.args([
+        "-device",
+        &format!("virtio-blk-pci,drive={id},physical_block_size={physical}"),
+    ]);
 }
 
 /// An NVMe drive with these namespaces.

@@ -117,6 +117,8 @@ pub(crate) struct Options {
     pub(crate) mem: String,
     /// Size of an empty second disk, `/dev/vdb`.
     pub(crate) disk: Option<String>,
+    /// Bytes of its physical blocks; its logical blocks have 512.
+    pub(crate) disk_physical: u32,
     /// The namespaces of an NVMe drive, by NSID from 1 on; without any there is no drive.
     pub(crate) nvme: Vec<NvmeNamespace>,
     /// Whom it can reach.
@@ -179,6 +181,7 @@ impl Scenario {
             options: Options {
                 mem: "2G".to_owned(),
                 disk: None,
+                disk_physical: 512,
                 nvme: Vec::new(),
                 network: Network::None,
                 timeout_s: 300,
@@ -205,6 +208,7 @@ impl Scenario {
         match option.split_once('=') {
             Some(("mem", size)) => size.clone_into(&mut self.options.mem),
             Some(("disk", size)) => self.options.disk = Some(size.to_owned()),
+            Some(("disk-physical", bytes)) => self.options.disk_physical = bytes.parse()?,
             Some(("nvme", namespaces)) => {
                 let namespaces = namespaces.split(',').map(NvmeNamespace::parse);
                 self.options.nvme = namespaces.collect::<Result<_>>()?;
@@ -223,8 +227,8 @@ impl Scenario {
             None if option == "by-name" => self.by_name = true,
             None if option == "main" => self.main = true,
             _ => bail!(
-                "unknown option {option:?}: mem=SIZE, disk=SIZE, nvme=NAMESPACE,NAMESPACE, \
-                 timeout=SECONDS, programs=NAME,NAME, examples=NAME,NAME, tests=PACKAGE,PACKAGE, \
+                "unknown option {option:?}: mem=SIZE, disk=SIZE, disk-physical=BYTES, \
+                 nvme=NAMESPACE,NAMESPACE, timeout=SECONDS, programs=NAME,NAME, examples=NAME,NAME, tests=PACKAGE,PACKAGE, \
                  network=tap, packages, systemd, live, by-name and main are known"
             ),
         }
@@ -333,7 +337,7 @@ mod tests {
 
     #[test]
     fn a_header_describes_scenario_and_machine() {
-        let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G timeout=60 live\n\
+        let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G disk-physical=4096 timeout=60 live\n\
                     # vm: programs=a,b examples=c tests=d network=tap packages systemd nvme=512,zoned\n\n\
                     # vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
@@ -341,6 +345,7 @@ mod tests {
         let expected = Options {
             mem: "2G".into(),
             disk: Some("1G".into()),
+            disk_physical: 4096,
             nvme: vec![NvmeNamespace::Blocks(512), NvmeNamespace::Zoned],
             network: Network::Tap { beside: "x".into() },
             timeout_s: 60,

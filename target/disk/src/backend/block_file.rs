@@ -15,9 +15,10 @@ use super::discard::{self, DISCARD_MAX, DiscardMethod, Zeroing};
 use super::health::Health;
 use super::identity::{self, Scope};
 use super::open::{self, Alignment};
-use super::queue_limits::QueueLimits;
+use super::queue_limits::{QueueLimits, Unit};
 use super::{
-    BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Preferred, Progress, TRIES_MAX, pieces,
+    Atomic, BlockIo, BlockOp, Claim, Errno, Geometry, OpenError, Preferred, Progress, TRIES_MAX,
+    pieces,
 };
 use crate::ring::{FileSlot, Ring, ZEROES};
 use crate::simulated_disk::SimulatedDisk;
@@ -143,6 +144,14 @@ impl BlockFile {
             deallocate,
             deallocate_alignment: deallocate,
         })
+    }
+
+    /// What a device writes as one, if that goes to it as one request.
+    pub(super) fn atomic(&self) -> Atomic {
+        let unit = self.limits.and_then(|limits| limits.unit);
+        let fits = |unit: &Unit| self.direct && unit.bytes <= self.piece_bytes;
+        let unit = unit.filter(fits);
+        unit.map_or(Atomic::BLOCK, |unit| unit.in_blocks(self.block_bytes))
     }
 
     /// Its identity, which no other disk has.

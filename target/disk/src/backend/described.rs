@@ -52,6 +52,17 @@ impl Atomic {
         boundary_offset: 0,
         boundary_power_fail: 0,
     };
+
+    /// Aligned units of so many blocks, the first of which begins at block `offset`.
+    pub(super) fn units(blocks: u32, offset: u16) -> Self {
+        Self {
+            normal: blocks,
+            power_fail: blocks,
+            boundary: blocks,
+            boundary_offset: offset,
+            boundary_power_fail: blocks,
+        }
+    }
 }
 
 /// Names that a disk has in the whole world.

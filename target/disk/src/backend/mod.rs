@@ -358,8 +358,9 @@ impl Backend {
     /// What it promises of a write.
     pub fn atomic(&self) -> Atomic {
         match &self.0 {
+            Kind::File(disk) => disk.atomic(),
             Kind::Drive(disk) => disk.atomic(),
-            Kind::File(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => Atomic::BLOCK,
+            Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => Atomic::BLOCK,
         }
     }
 

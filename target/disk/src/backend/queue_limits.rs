@@ -4,6 +4,8 @@ use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use super::Atomic;
+
 /// How a block device is best used, in bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct QueueLimits {
@@ -13,16 +15,42 @@ pub(super) struct QueueLimits {
     pub(super) write: u64,
     /// What it writes fastest; 0: it does not say.
     pub(super) optimal: u64,
+    /// What it writes all of or nothing.
+    pub(super) unit: Option<Unit>,
+}
+
+/// Bytes that a device writes as one, and where the first such unit begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Unit {
+    pub(super) bytes: u64,
+    pub(super) offset: u64,
+}
+
+impl Unit {
+    /// What that promises in logical blocks: one, unless a unit is several of them.
+    pub(super) fn in_blocks(self, block_bytes: u32) -> Atomic {
+        let block = u64::from(block_bytes);
+        let in_blocks = |bytes: u64| bytes.is_multiple_of(block).then(|| bytes / block);
+        // The number of a unit's blocks, less one, has 16 bits, and the offset's, too.
+        match (in_blocks(self.bytes), in_blocks(self.offset)) {
+            (Some(blocks @ 2..=0x1_0000), Some(offset)) => {
+                Atomic::units(blocks as u32, (offset % blocks) as u16)
+            }
+            _ => Atomic::BLOCK,
+        }
+    }
 }
 
 impl QueueLimits {
     /// Those of a block device; `None` if it does not say.
     pub(super) fn of(device: &File) -> Option<Self> {
-        folders(device)?.iter().find_map(|queue| Self::read(queue))
+        Self::read(&folder(device)?)
     }
 
-    fn read(queue: &Path) -> Option<Self> {
-        let limit = |name| read_limit(queue, name);
+    fn read(device: &Path) -> Option<Self> {
+        let disk = disk_of(device)?;
+        let queue = disk.join("queue");
+        let limit = |name| read_limit(&queue, name);
         let can_discard = limit("discard_max_bytes").is_some_and(|most| most > 0);
         let write = limit("physical_block_size")?;
         Some(Self {
@@ -33,8 +61,34 @@ impl QueueLimits {
             },
             write,
             optimal: limit("optimal_io_size").unwrap_or(0),
+            unit: unit(device, &disk),
         })
     }
+}
+
+/// By `physical_block_size`, which is what a disk writes atomically, and `alignment_offset`,
+/// which is -1 where a device is not aligned with those below it.
+fn unit(device: &Path, disk: &Path) -> Option<Unit> {
+    let bytes = smallest_unit(disk).filter(|bytes| *bytes > 0)?;
+    let offset = read_limit(device, "alignment_offset")? % bytes;
+    Some(Unit { bytes, offset })
+}
+
+/// A device on several shows the largest block of them, and writes to each of them: what it
+/// promises is the smallest.
+fn smallest_unit(disk: &Path) -> Option<u64> {
+    let mut smallest = read_limit(disk, "queue/physical_block_size")?;
+    for below in fs::read_dir(disk.join("slaves")).into_iter().flatten() {
+        let below = disk_of(&below.ok()?.path())?;
+        smallest = smallest.min(smallest_unit(&below)?);
+    }
+    Some(smallest)
+}
+
+/// The folder of the disk that a device is, or is a partition of.
+fn disk_of(device: &Path) -> Option<PathBuf> {
+    let disks = [device.to_owned(), device.join("..")];
+    disks.into_iter().find(|disk| disk.join("queue").is_dir())
 }
 
 /// Whether a block device has zones that take writes only in order.
@@ -51,15 +105,20 @@ fn is_host_managed(queue: &Path) -> bool {
 
 /// Where a device's queue may be. A partition's is its disk's, the folder above.
 pub(super) fn folders(device: &File) -> Option<[PathBuf; 2]> {
-    let number = device.metadata().ok()?.rdev();
-    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
-    let device = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let device = folder(device)?;
     Some(["queue", "../queue"].map(|queue| device.join(queue)))
 }
 
-/// A number in the folder of a queue.
-pub(super) fn read_limit(queue: &Path, name: &str) -> Option<u64> {
-    let text = fs::read_to_string(queue.join(name)).ok()?;
+/// The folder of a block device.
+fn folder(device: &File) -> Option<PathBuf> {
+    let number = device.metadata().ok()?.rdev();
+    let (major, minor) = (rustix::fs::major(number), rustix::fs::minor(number));
+    Some(PathBuf::from(format!("/sys/dev/block/{major}:{minor}")))
+}
+
+/// A number in a folder.
+pub(super) fn read_limit(folder: &Path, name: &str) -> Option<u64> {
+    let text = fs::read_to_string(folder.join(name)).ok()?;
     text.trim().parse().ok()
 }
 
@@ -71,8 +130,10 @@ mod tests {
     fn a_disk_without_discard_has_no_granularity_of_it() {
         let read = |limits: &[(&str, &str)]| {
             let folder = tempfile::tempdir().unwrap();
+            let queue = folder.path().join("queue");
+            fs::create_dir(&queue).unwrap();
             for (name, value) in limits {
-                fs::write(folder.path().join(name), value).unwrap();
+                fs::write(queue.join(name), value).unwrap();
             }
             QueueLimits::read(folder.path())
         };
@@ -83,6 +144,7 @@ mod tests {
                 discard,
                 write: 4096,
                 optimal,
+                unit: None,
             })
         };
         let flash = [(most, "2147450880\n"), (granularity, "512\n"), physical];
@@ -97,6 +159,87 @@ mod tests {
         let disk = [(most, "0\n"), (granularity, "4096\n"), physical];
         assert_eq!(read(&disk), limits(0, 0));
         assert_eq!(read(&[(most, "0\n")]), None);
+    }
+
+    /// A disk in a folder, aligned so.
+    fn disk(folder: &Path, name: &str, physical: &str, alignment: &str) -> PathBuf {
+        let disk = folder.join(name);
+        fs::create_dir_all(disk.join("queue")).unwrap();
+        fs::write(disk.join("queue/physical_block_size"), physical).unwrap();
+        fs::write(disk.join("alignment_offset"), alignment).unwrap();
+        disk
+    }
+
+    fn unit_of(device: &Path) -> Option<(u64, u64)> {
+        let unit = QueueLimits::read(device).unwrap().unit;
+        unit.map(|unit| (unit.bytes, unit.offset))
+    }
+
+    #[test]
+    fn a_physical_block_is_written_as_one_where_it_begins() {
+        let folder = tempfile::tempdir().unwrap();
+        let whole = disk(folder.path(), "sda", "4096\n", "0\n");
+        assert_eq!(unit_of(&whole), Some((4096, 0)));
+        let partition = |name: &str, alignment: &str| {
+            let partition = whole.join(name);
+            fs::create_dir(&partition).unwrap();
+            fs::write(partition.join("alignment_offset"), alignment).unwrap();
+            partition
+        };
+        // From sector 63 on, as DOS did.
+        assert_eq!(unit_of(&partition("sda1", "512\n")), Some((4096, 512)));
+        // Of a chunk of 64 KiB.
+        assert_eq!(unit_of(&partition("sda2", "61440\n")), Some((4096, 0)));
+        assert_eq!(unit_of(&partition("sda3", "-1\n")), None);
+    }
+
+    #[test]
+    fn a_unit_of_several_blocks_is_a_promise_within_its_bounds() {
+        let in_blocks = |bytes, offset, block| Unit { bytes, offset }.in_blocks(block);
+        assert_eq!(in_blocks(4096, 0, 512), Atomic::units(8, 0));
+        assert_eq!(in_blocks(4096, 512, 512), Atomic::units(8, 1));
+        assert_eq!(in_blocks(16384, 4096, 4096), Atomic::units(4, 1));
+        let most = 512 << 16;
+        assert_eq!(
+            in_blocks(most, most - 512, 512),
+            Atomic::units(1 << 16, 0xffff)
+        );
+        for (bytes, offset, block) in [
+            (512, 0, 512),
+            // A block of the namespace is several of the disk.
+            (512, 0, 4096),
+            // It begins within a block.
+            (16384, 512, 4096),
+            (6144, 0, 4096),
+            (2 * most, 0, 512),
+        ] {
+            assert_eq!(in_blocks(bytes, offset, block), Atomic::BLOCK, "{bytes}");
+        }
+    }
+
+    #[test]
+    fn a_device_on_several_promises_what_all_of_them_do() {
+        let folder = tempfile::tempdir().unwrap();
+        let below = |device: &Path, name: &str, other: &Path| {
+            let slaves = device.join("slaves");
+            fs::create_dir_all(&slaves).unwrap();
+            std::os::unix::fs::symlink(other, slaves.join(name)).unwrap();
+        };
+        let on_512e = disk(folder.path(), "sda", "4096\n", "0\n");
+        let on_512n = disk(folder.path(), "sdb", "512\n", "0\n");
+        let raid = disk(folder.path(), "md0", "4096\n", "0\n");
+        let volume = disk(folder.path(), "dm-0", "4096\n", "0\n");
+        below(&volume, "md0", &raid);
+        below(&raid, "sda", &on_512e);
+        assert_eq!(unit_of(&volume), Some((4096, 0)));
+        // A partition, whose disk is the folder above.
+        let partition = on_512n.join("sdb1");
+        fs::create_dir(&partition).unwrap();
+        below(&raid, "sdb1", &partition);
+        assert_eq!(unit_of(&volume), Some((512, 0)));
+        // It was taken away meanwhile.
+        below(&raid, "sdc", &folder.path().join("sdc"));
+        assert_eq!(unit_of(&volume), None);
     }
 
     #[test]
