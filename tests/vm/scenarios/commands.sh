@@ -1,8 +1,6 @@
 #!/bin/bash
 # Every I/O command as nvme-cli sends it, with the status that the standard asks for.
-# vm: programs=cairn-target disk=64M disk-physical=4096 timeout=240
-
-UUID_OF_3=33333333-3333-4333-8333-333333333333
+# vm: programs=cairn-target disk=128M disk-physical=4096 timeout=240
 
 # nvme_status COMMAND...: the status field that the controller answered, 0 for success.
 nvme_status() {
@@ -82,9 +80,10 @@ step "A disk of 512-byte blocks that writes 4096 as one: the host sees and keeps
 modprobe dm_mod
 # Off by one block, as a partition from sector 63 on is.
 dmsetup create shifted --noudevsync --table "0 65536 linear /dev/vdb 65537"
-dmsetup mknodes shifted
+dmsetup create straight --noudevsync --table "0 65536 linear /dev/vdb 131072"
+dmsetup mknodes
 write_config /tmp/cairn.toml "1 /dev/vdb shared=true" "2 /dev/mapper/shifted shared=true" \
-    "3 /dev/vdb block_size=4096 shared=true uuid=\"$UUID_OF_3\""
+    "3 /dev/mapper/straight block_size=4096 shared=true"
 start_target_from /tmp/cairn.toml
 connect_and_wait 1 2 3
 # promises NSID: NSFEAT's bit 1, NAWUN, NAWUPF, NACWU, NABSN, NABO, NABSPF, all in blocks less one but NABO.
@@ -113,3 +112,4 @@ assert_eq "state" live "$(cat "/sys/class/nvme/$(controllers)/state")"
 nvme_disconnect
 stop_target
 dmsetup remove --noudevsync shifted
+dmsetup remove --noudevsync straight
