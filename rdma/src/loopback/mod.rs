@@ -59,7 +59,15 @@ struct Shared {
     // Apart from the network, because a sink runs while this is looked at and
     // may itself call into the network.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    devices: Mutex<HashMap<IpAddr, Arc<LoopbackDevice>>>,
+    // Not the devices themselves, which hold the network: neither would ever be freed.
+    devices: Mutex<HashMap<IpAddr, Numbers>>,
+}
+
+/// What a device is known by in the network.
+#[derive(Clone, Copy)]
+struct Numbers {
+    id: u64,
+    domain: u64,
 }
 
 /// Where requests for an address go, and whose.
@@ -99,18 +107,18 @@ impl Shared {
 
     fn device_at(self: &Arc<Self>, address: IpAddr) -> Arc<LoopbackDevice> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(devices.entry(address).or_insert_with(|| {
+        let Numbers { id, domain } = *devices.entry(address).or_insert_with(|| {
             let mut network = self.network();
             let (id, domain) = (network.add_device(), network.add_domain());
-            let name = format!("loopback-{address}");
-            Arc::new(LoopbackDevice {
-                shared: Arc::clone(self),
-                name,
-                id,
-                domain,
-                address,
-            })
-        }))
+            Numbers { id, domain }
+        });
+        Arc::new(LoopbackDevice {
+            shared: Arc::clone(self),
+            name: format!("loopback-{address}"),
+            id,
+            domain,
+            address,
+        })
     }
 }
 
