@@ -10,10 +10,12 @@
 //! [`Loopback::plug`] brings it back.
 
 mod endpoint;
+#[cfg(all(test, cairn_loom))]
+mod loom_models;
 mod network;
 mod posted;
 mod queues;
-#[cfg(test)]
+#[cfg(all(test, not(cairn_loom)))]
 mod tests;
 mod withheld;
 
@@ -21,7 +23,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::access::Access;
 use crate::connection::{ConnHandle, ListenOptions, PrivateData};
@@ -30,6 +32,7 @@ use crate::marking::Marking;
 use crate::memory::{Mapping, Region};
 use crate::partition::PKey;
 use crate::provider::{Device, Endpoint, EndpointOptions, Listener, ListenerEvent, Provider, Sink};
+use crate::sync::{Mutex, MutexGuard};
 
 use endpoint::LoopbackEndpoint;
 use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
