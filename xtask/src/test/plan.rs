@@ -165,7 +165,6 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         own_chore("fuzz, short", "fuzz --seconds 4")?,
         own_chore("loom", "loom")?,
         own_chore("miri", "miri")?,
-        own_chore("sanitize, thread", "sanitize thread")?,
         skips.note(own_chore("sanitize, addr.", "sanitize address")?),
         // The measuring works, whatever it measures: it checks its results itself.
         own_chore(
