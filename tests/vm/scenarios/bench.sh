@@ -58,7 +58,8 @@ start_spdk() {
                 call("nvmf_subsystem_add_listener"; { nqn: $nqn, listen_address: {
                     trtype: "RDMA", adrfam: "IPv4", traddr: $address, trsvcid: $port } })] }] }' \
         > "$OUT/spdk.json"
-    LD_LIBRARY_PATH=/cairn/bin/spdk /cairn/bin/spdk/nvmf_tgt --no-huge -s 1024 -m 0x2 \
+    # The guest has no configuration of OpenSSL, and needs none.
+    OPENSSL_CONF=/dev/null LD_LIBRARY_PATH=/cairn/bin/spdk /cairn/bin/spdk/nvmf_tgt --no-huge -s 1024 -m 0x2 \
         --json "$OUT/spdk.json" > "$OUT/spdk.log" 2>&1 &
     SPDK_PID=$!
     # It may be stopped for longer than any KATO, so there is none.
