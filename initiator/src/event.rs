@@ -33,6 +33,11 @@ pub enum Event {
     Gone(Option<HostError>),
     /// It reported an event: read the log page that this stands for.
     Notice(Notice),
+    /// Each queue has authenticated again.
+    Reauthenticated,
+    /// The target does not let this host authenticate again, as one that has no key for it any
+    /// more. The connections go on as they are.
+    NotReauthenticated(HostError),
 }
 
 /// Events that were not taken yet.
@@ -44,6 +49,7 @@ impl Events {
     pub(crate) fn push(&mut self, event: Event) {
         let same = |waiting: &Event| match (waiting, &event) {
             (Event::Notice(a), Event::Notice(b)) => a == b,
+            (Event::Reauthenticated, Event::Reauthenticated) => true,
             _ => false,
         };
         if self.0.iter().any(same) {

@@ -38,6 +38,10 @@ pub struct HostOptions {
     /// The secrets for DH-HMAC-CHAP, where the target requires it on every queue. With one of
     /// the controller, the target has to prove that it has that.
     pub authentication: Option<Secrets>,
+    /// How often each queue of a connected controller authenticates again, if the target required
+    /// that when it was connected. `None`: only when
+    /// [`reauthenticate`](crate::Controller::reauthenticate) asks for it.
+    pub reauthenticate_every: Option<Duration>,
     /// Whether to ask for SQ flow control to be disabled.
     pub disable_sq_flow_control: bool,
     /// Traffic class (ToS) of our packets. `None`: the fabric's default.
@@ -83,6 +87,7 @@ impl HostOptions {
             queue_entries: 128,
             kato_ms: 0,
             authentication: None,
+            reauthenticate_every: None,
             disable_sq_flow_control: false,
             traffic_class: None,
             hop_limit: None,
@@ -115,6 +120,13 @@ impl HostOptions {
             .or(otherwise)
     }
 
+    /// Entries of each I/O queue: as many as were asked for, and with secrets one more, for the
+    /// commands of an authentication. A queue has two at least.
+    pub(crate) fn entries(&self) -> u16 {
+        let spare = u16::from(self.authentication.is_some());
+        self.queue_entries.max(2).saturating_add(spare)
+    }
+
     /// What of it concerns the association, not its driver.
     pub(crate) fn settings(&self) -> Settings {
         Settings {
@@ -122,13 +134,15 @@ impl HostOptions {
             hostnqn: self.hostnqn,
             hostid: self.hostid,
             io_queues: self.io_queues,
-            queue_entries: self.queue_entries,
+            queue_entries: self.entries(),
+            spare_entry: self.authentication.is_some(),
             kato_ms: self.kato_ms,
             disable_sq_flow_control: self.disable_sq_flow_control,
             expects_proof: self
                 .authentication
                 .as_ref()
                 .is_some_and(|secrets| secrets.controller.is_some()),
+            reauthenticate_every: self.reauthenticate_every,
             events: self.events,
             step_timeout: self.timeout,
             recovery: self.recovery,

@@ -37,6 +37,8 @@ pub mod error;
 pub mod log;
 #[cfg(feature = "std")]
 pub mod loopback;
+#[cfg(feature = "std")]
+pub mod mailbox;
 pub mod marking;
 #[cfg(feature = "std")]
 pub mod memory;
@@ -51,6 +53,8 @@ pub mod peer_limit;
 pub mod provider;
 #[cfg(feature = "std")]
 pub mod sleep;
+#[cfg(feature = "std")]
+mod sync;
 #[cfg(feature = "std")]
 pub mod wake;
 pub mod work;

@@ -5,11 +5,12 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 
 use anyhow::{Context, Result, bail};
 
-use crate::cache::{cached_tool, succeeds};
+use crate::cache::cached_tool;
+use crate::nightly;
 use crate::test::step::Step;
 
 /// The cargo-fuzz that is installed where there is none.
@@ -103,13 +104,8 @@ fn fuzz(target: &str, seconds: u64) -> Result<bool> {
 
 /// cargo-fuzz, if there is nightly Rust for it.
 fn tool() -> Option<PathBuf> {
-    let has_nightly = || succeeds(Command::new("rustup").args(["run", "nightly", "rustc", "-V"]));
-    let install = ["toolchain", "install", "nightly", "--profile", "minimal"];
-    if !has_nightly() {
-        let installed = succeeds(Command::new("rustup").args(install));
-        if !installed || !has_nightly() {
-            return None;
-        }
+    if !nightly::is_there() {
+        return None;
     }
     cached_tool("cargo-fuzz", CARGO_FUZZ_VERSION).ok()
 }

@@ -4,10 +4,14 @@ mod bench;
 mod bindings;
 mod cache;
 mod fuzz;
+mod loom;
+mod miri;
 mod msrv;
+mod nightly;
 mod package;
 mod pictures;
 mod results;
+mod sanitize;
 mod soak;
 mod test;
 mod times;
@@ -34,12 +38,18 @@ enum Chore {
     Dependencies,
     /// Look for bytes that break a parser or a state machine, with libFuzzer
     Fuzz(fuzz::Args),
+    /// Try every order in which threads can meet at a mailbox and at the loopback provider
+    Loom,
+    /// Run tests of memory, packets and capsules under Miri, which finds undefined behaviour
+    Miri,
     /// Check that everything compiles with the oldest Rust that Cargo.toml promises
     Msrv,
     /// Make packages of a release build: .deb, .rpm, tar.gz and an OCI image archive
     Package(package::Args),
     /// Draw the pictures of the documents
     Pictures,
+    /// Run tests with a sanitizer compiled in, which finds data races or accesses out of bounds
+    Sanitize(sanitize::Args),
     /// Disturb targets, hosts and disks at random for hours, and check that nothing is lost or left
     Soak(soak::Args),
     /// Run the tests, also against a real kernel; the last line sums them up
@@ -54,9 +64,12 @@ fn main() -> ExitCode {
         Chore::Bindings => bindings::run().map(|()| ExitCode::SUCCESS),
         Chore::Dependencies => test::check_dependencies(),
         Chore::Fuzz(args) => fuzz::run(&args),
+        Chore::Loom => loom::run(),
+        Chore::Miri => miri::run(),
         Chore::Msrv => msrv::run(),
         Chore::Package(args) => package::run(&args),
         Chore::Pictures => pictures::run().map(|()| ExitCode::SUCCESS),
+        Chore::Sanitize(args) => sanitize::run(&args),
         Chore::Soak(args) => soak::run(&args),
         Chore::Test(args) => test::run(&args),
         Chore::Vm(args) => vm::run(&args),

@@ -63,6 +63,9 @@ pub(super) struct Address {
     /// File with that secret
     #[arg(long, value_name = "FILE")]
     dhchap_ctrl_secret_file: Option<PathBuf>,
+    /// Seconds after which each queue authenticates again, and then again and again
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..))]
+    dhchap_reauthenticate: Option<u64>,
     /// Address of this machine to connect from
     #[arg(short = 'w', long, value_name = "ADDR")]
     host_traddr: Option<IpAddr>,
@@ -178,8 +181,13 @@ impl Address {
             reconnect_delay: seconds(self.reconnect_delay),
             ..Recovery::default()
         };
+        let authentication = self.secrets()?;
+        if self.dhchap_reauthenticate.is_some() && authentication.is_none() {
+            return Err("--dhchap-reauthenticate: give --dhchap-secret, too".to_owned());
+        }
         Ok(HostOptions {
-            authentication: self.secrets()?,
+            authentication,
+            reauthenticate_every: self.dhchap_reauthenticate.map(seconds),
             local: self.host_traddr,
             pkey: self.pkey,
             hostid: id,

@@ -10,6 +10,10 @@ use cairn_tests::harness::{NQN, TestTarget, own_loopback_address, subsystem};
 
 /// Set by `cargo xtask test`, which has installed fio: then a missing one is a failure.
 const REQUIRED: &str = "CAIRN_FIO";
+/// The path of an engine that was built otherwise, as `cargo xtask sanitize` does.
+const ENGINE: &str = "CAIRN_FIO_ENGINE";
+/// A library that such an engine needs fio to have loaded before it.
+const PRELOAD: &str = "CAIRN_FIO_PRELOAD";
 /// The version that the engine is made for.
 const VERSION: &str = "fio-3.33";
 
@@ -30,10 +34,13 @@ fn can_run() -> bool {
     false
 }
 
-/// The engine, built as its users build it.
+/// The engine, built as its users build it, unless there is one.
 fn engine() -> &'static PathBuf {
-    static ENGINE: OnceLock<PathBuf> = OnceLock::new();
-    ENGINE.get_or_init(|| {
+    static BUILT: OnceLock<PathBuf> = OnceLock::new();
+    BUILT.get_or_init(|| {
+        if let Some(path) = std::env::var_os(ENGINE) {
+            return path.into();
+        }
         // Beside this program, in the profile's folder.
         let program = std::env::current_exe().expect("this program has a path");
         let folder = program
@@ -74,9 +81,18 @@ fn target() -> (TestTarget, String) {
     (target, name)
 }
 
+/// fio, which can load the engine.
+fn program() -> Command {
+    let mut fio = Command::new("fio");
+    if let Some(library) = std::env::var_os(PRELOAD) {
+        fio.env("LD_PRELOAD", library);
+    }
+    fio
+}
+
 fn fio(filename: &str, words: &str) -> Output {
     let folder = tempfile::tempdir().expect("a folder for what fio leaves behind");
-    let mut fio = Command::new("fio");
+    let mut fio = program();
     fio.current_dir(folder.path())
         .arg(format!("--ioengine=external:{}", engine().display()))
         .arg(format!("--filename={filename}"))
@@ -169,7 +185,7 @@ fn the_sample_job_file_runs() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("sample.fio");
     std::fs::write(&file, lines.collect::<Vec<_>>().join("\n")).expect("to write");
-    let output = Command::new("fio")
+    let output = program()
         .current_dir(folder.path())
         .arg("--output-format=json")
         .arg(&file)

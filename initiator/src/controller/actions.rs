@@ -29,6 +29,10 @@ impl Controller {
                 Action::Send(command) => self.send_own(command),
                 Action::Disconnect { qid } => self.let_go(qid),
                 Action::Authenticate { answer, .. } => {
+                    if answer.is_none() {
+                        self.dialogue.begin();
+                    }
+                    let answer = answer.unwrap_or_default();
                     let next = self.dialogue.next(&self.options, &answer);
                     self.association.authenticate(next, self.time());
                 }
@@ -38,7 +42,6 @@ impl Controller {
     }
 
     fn connect_queue(&mut self, spec: &QueueSpec) {
-        self.dialogue.begin();
         if let Err(error) = self.try_connect_queue(spec) {
             self.trouble = Some(error);
             self.association.queue_lost(spec.qid, self.time());
@@ -165,6 +168,14 @@ impl Controller {
                     self.guard.doubt_namespaces();
                 }
                 Event::Notice(notice)
+            }
+            Report::Reauthenticated => Event::Reauthenticated,
+            Report::NotReauthenticated(cause) => {
+                // Nothing is lost by it.
+                let loss = self.loss.clone();
+                let error = self.caused_by(cause);
+                self.loss = loss;
+                Event::NotReauthenticated(error)
             }
         };
         self.events.push(event);

@@ -1,4 +1,5 @@
-//! DH-HMAC-CHAP on a queue that is being connected: nvme-auth's messages, one after another.
+//! DH-HMAC-CHAP on a queue that is being connected, or again on one that is live: nvme-auth's
+//! messages, one after another.
 
 use nvme_auth::host::{Failure, Negotiating, Replied};
 use nvme_auth::message::MESSAGE_BYTES_MAX;
@@ -7,11 +8,12 @@ use nvme_proto::host::AuthenticationStep as Step;
 
 use crate::options::HostOptions;
 
-const NO_SECRET: &str = "the subsystem requires it, and this host has no secret: give the one that \
+pub(super) const NO_SECRET: &str = "the subsystem requires it, and this host has no secret: give the one that \
                          the target has for this host (--dhchap-secret)";
 const NO_RANDOM: &str = "the operating system has no random numbers";
 
-/// One queue's authentication at a time: queues are connected one by one.
+/// One queue's authentication at a time: queues are connected one by one, and authenticate again one
+/// by one.
 #[derive(Debug, Default)]
 pub(super) struct Dialogue {
     /// T_ID of the last one; each has another.
@@ -34,7 +36,7 @@ enum State {
 }
 
 impl Dialogue {
-    /// A queue is being connected: what another one had begun is over.
+    /// A queue begins: what another one had begun is over.
     pub(super) fn begin(&mut self) {
         self.state = State::Begun;
     }

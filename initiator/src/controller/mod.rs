@@ -13,6 +13,7 @@ use cairn_rdma::{
     Access, Device, Endpoint, EndpointOptions, FabricError, Marked, PostError, QpId, RecvWork, Sge,
     WorkStatus,
 };
+use nvme_auth::Secrets;
 use nvme_proto::host::{ADMIN_ENTRIES, Association, State};
 use nvme_proto::wire::identify::{IDENTIFY_BYTES, IdentifyController};
 use nvme_proto::wire::property::{Cap, Vs};
@@ -24,7 +25,7 @@ use crate::event::{Event, Events};
 use crate::options::HostOptions;
 use crate::queue::{Link, Owner, Queue, Response, Ticket};
 
-use authentication::Dialogue;
+use authentication::{Dialogue, NO_SECRET};
 use guard::Guard;
 
 /// Bytes of a receive for a response capsule: a CQE, and a cache line to itself.
@@ -67,7 +68,7 @@ pub struct Controller {
     /// When the ages of commands are counted next.
     sweep_at: Instant,
     endpoint_events: Vec<cairn_rdma::Event>,
-    /// The authentication of the queue that is being connected.
+    /// The authentication of the queue that is at it.
     dialogue: Dialogue,
     /// What is held back of its commands.
     guard: Guard,
@@ -111,8 +112,7 @@ impl Controller {
         now: Instant,
     ) -> Result<Self, HostError> {
         let device = Arc::clone(device).isolated()?;
-        // A queue has two entries at least.
-        let queue_entries = u32::from(options.queue_entries.max(2));
+        let queue_entries = u32::from(options.entries());
         let io_entries = u32::from(options.io_queues) * queue_entries;
         let entries = u32::from(ADMIN_ENTRIES) + io_entries;
         let io_sends = u32::from(options.io_queues) * Queue::send_work(queue_entries as u16);
@@ -271,6 +271,34 @@ impl Controller {
     pub fn reset(&mut self) {
         self.association.reset(self.time());
         self.act();
+    }
+
+    /// Begins to authenticate again on each queue, with these secrets or with those of before; later
+    /// connections take them, too. The host has to have had secrets when it began: its queues
+    /// have an entry more for this. [`Event::Reauthenticated`] or [`Event::NotReauthenticated`]
+    /// follows from polling. Commands go on meanwhile. The controller is lost if an end cannot prove
+    /// who it is.
+    ///
+    /// A controller that is not live has the secrets when it is connected again. An exchange of a
+    /// large Diffie-Hellman group takes some milliseconds of a poll.
+    ///
+    /// # Errors
+    /// This host began without secrets.
+    pub fn reauthenticate(&mut self, secrets: Option<Secrets>) -> Result<(), HostError> {
+        let Some(known) = &mut self.options.authentication else {
+            return Err(HostError::NotAuthenticated {
+                remote: self.options.remote,
+                why: NO_SECRET,
+            });
+        };
+        if let Some(secrets) = secrets {
+            *known = secrets;
+        }
+        let expects_proof = known.controller.is_some();
+        self.association.set_expects_proof(expects_proof);
+        self.association.reauthenticate();
+        self.act();
+        Ok(())
     }
 
     /// Shuts the controller down in order, then ends all connections.

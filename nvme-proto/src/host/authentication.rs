@@ -33,7 +33,7 @@ impl Association {
     /// Goes on with the authentication that an [`Action::Authenticate`] was about. If that queue
     /// was lost meanwhile, nothing happens.
     pub fn authenticate(&mut self, next: AuthenticationStep, now: Duration) {
-        let Phase::BringUp(Step::Authenticate(qid)) = self.phase else {
+        let Some(qid) = self.authenticating() else {
             return;
         };
         match next {
@@ -45,19 +45,32 @@ impl Association {
                 let sqe = command(FabricsType::AUTHENTICATION_RECEIVE, bytes);
                 self.send_step(qid, sqe, Payload::ToHost(bytes), now);
             }
-            AuthenticationStep::Done => self.step_ended(self.after_connect(qid), now),
+            AuthenticationStep::Done if self.phase == Phase::Live => self.renewed(qid, now),
+            AuthenticationStep::Done => {
+                self.authenticated |= qid == 0;
+                self.step_ended(self.after_connect(qid), now);
+            }
             AuthenticationStep::Failed(why) => self.fail(Cause::NotAuthenticated(why), now),
         }
     }
 
-    /// Whether the authentication of a queue is under way.
+    /// Whether the authentication of a queue is under way, its first one or another.
     #[must_use]
     pub fn is_authenticating(&self) -> bool {
-        matches!(self.phase, Phase::BringUp(Step::Authenticate(_)))
+        self.authenticating().is_some()
     }
 
-    pub(super) fn ask_for_authentication(&mut self, qid: u16, answer: &[u8]) {
-        let answer = answer.into();
+    /// Which one.
+    pub(super) fn authenticating(&self) -> Option<u16> {
+        match self.phase {
+            Phase::BringUp(Step::Authenticate(qid)) => Some(qid),
+            Phase::Live => self.renewal.qid(),
+            _ => None,
+        }
+    }
+
+    pub(super) fn ask_for_authentication(&mut self, qid: u16, answer: Option<&[u8]>) {
+        let answer = answer.map(Box::from);
         self.actions.push_back(Action::Authenticate { qid, answer });
     }
 }

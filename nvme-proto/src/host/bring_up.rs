@@ -33,6 +33,8 @@ const CAPSULE_UNIT: usize = 16;
 const READY_UNIT_MS: u64 = 500;
 /// How often CSTS is read while it is waited for.
 const LOOK_INTERVAL: Duration = Duration::from_millis(1);
+/// What a step of a live association is called.
+const REAUTHENTICATION: &str = "reauthentication";
 /// log2 of the bytes of an SQE and of a CQE, for CC.
 const IOSQES: u8 = SQE_BYTES.trailing_zeros() as u8;
 const IOCQES: u8 = CQE_BYTES.trailing_zeros() as u8;
@@ -99,6 +101,7 @@ impl Step {
 impl Association {
     /// From the start.
     pub(super) fn start_bring_up(&mut self, now: Duration) {
+        self.authenticated = false;
         self.step(Step::Link(0), now);
     }
 
@@ -108,7 +111,7 @@ impl Association {
         match step {
             Step::Link(qid) => self.link(qid, now),
             Step::Connect(qid) => self.send_connect(qid, now),
-            Step::Authenticate(qid) => self.ask_for_authentication(qid, &[]),
+            Step::Authenticate(qid) => self.ask_for_authentication(qid, None),
             Step::Capabilities | Step::CapabilitiesAgain => {
                 self.get_property(PropertySize::Eight, offset::CAP, now);
             }
@@ -150,6 +153,7 @@ impl Association {
         if !status.is_success() {
             let command = match self.phase {
                 Phase::BringUp(step) => step.name(),
+                Phase::Live => REAUTHENTICATION,
                 _ => Teardown::COMMAND,
             };
             let result = cqe.result();
@@ -158,10 +162,15 @@ impl Association {
                 status,
                 result,
             };
-            return self.fail(cause, now);
+            return match self.phase {
+                Phase::Live => self.not_renewed(cause, now),
+                _ => self.fail(cause, now),
+            };
+        }
+        if let Some(qid) = self.authenticating() {
+            return self.ask_for_authentication(qid, Some(data));
         }
         match self.phase {
-            Phase::BringUp(Step::Authenticate(qid)) => self.ask_for_authentication(qid, data),
             Phase::BringUp(step) => match self.learn(step, cqe, data, now) {
                 Ok(next) => self.step_ended(next, now),
                 Err(cause) => self.fail(cause, now),
@@ -297,6 +306,7 @@ impl Association {
     fn go_live(&mut self, now: Duration) {
         self.phase = Phase::Live;
         self.begin_duties(now);
+        self.begin_renewals(now);
         let tries = self.loss.take().map_or(0, |loss| loss.tries);
         self.going_up = State::Reconnecting { tries: 0 };
         self.report(Report::Live { tries });
@@ -313,9 +323,10 @@ impl Association {
             let io = &self.io_queues;
             (io.sqsize, io.capsule_bytes, self.cntlid)
         };
+        let spare = u16::from(qid != 0 && self.settings.spare_entry);
         self.actions.push_back(Action::Connect(QueueSpec {
             qid,
-            depth: sqsize,
+            depth: sqsize.saturating_sub(spare).max(1),
             capsule_bytes,
             request: RequestData::new(qid, sqsize + 1, sqsize, cntlid),
         }));
@@ -383,6 +394,9 @@ impl Association {
                 what: "the controller's being ready (CSTS.RDY)",
             },
             Phase::BringUp(step) => Cause::TooSlow { what: step.name() },
+            Phase::Live => Cause::TooSlow {
+                what: REAUTHENTICATION,
+            },
             Phase::TearingDown(teardown) => Cause::TooSlow {
                 what: teardown.goal_name(),
             },
@@ -426,7 +440,8 @@ impl Association {
     /// How large I/O queues can be: SQSIZE by what was asked for, CAP.MQES and
     /// MAXCMD; capsules by IOCCSZ.
     fn shape(&self, identity: &IdentifyController) -> IoQueues {
-        let asked = self.settings.queue_entries.saturating_sub(1).max(1);
+        let least = 1 + u16::from(self.settings.spare_entry);
+        let asked = self.settings.queue_entries.saturating_sub(1).max(least);
         let mut sqsize = asked.min(self.cap.mqes().max(1));
         // MAXCMD of 0 is no limit, but one that breaks the standard.
         if let Some(most) = identity.maxcmd.get().checked_sub(1) {

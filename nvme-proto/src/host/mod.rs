@@ -24,6 +24,7 @@ mod duties;
 pub mod multipath;
 mod notice;
 mod recovering;
+mod renewal;
 pub mod requeue;
 mod settings;
 mod teardown;
@@ -40,6 +41,7 @@ use crate::wire::{Cqe, Sqe};
 use bring_up::{IoQueues, Step};
 use duties::{Aborts, KeepAlive};
 use recovering::Loss;
+use renewal::Renewal;
 use teardown::Teardown;
 
 pub use authentication::AuthenticationStep;
@@ -48,9 +50,9 @@ pub use cause::Cause;
 pub use notice::{Notice, all_notices};
 pub use settings::{Recovery, Settings};
 
-/// Commands of the association's own that can be outstanding at a time, all on
-/// the admin queue but for a Connect: a step, a Keep Alive, a request for events
-/// and the Aborts.
+/// Commands of the association's own that can be outstanding at a time: a step, a Keep Alive,
+/// a request for events and the Aborts. All are on the admin queue but for a Connect and those of an
+/// authentication, one of which an I/O queue holds beside its depth.
 pub const OWN_COMMANDS: u16 = 3 + duties::ABORTS_MAX as u16;
 
 /// What an association asks of its driver, to be done in order.
@@ -68,13 +70,14 @@ pub enum Action {
         /// QID.
         qid: u16,
     },
-    /// The controller requires that this queue authenticates, or answered a step of that.
+    /// This queue is to authenticate, or the controller answered a step of that.
     /// [`Association::authenticate`] says what is next.
     Authenticate {
         /// QID.
         qid: u16,
-        /// What the last [`AuthenticationStep::Receive`] brought.
-        answer: Box<[u8]>,
+        /// What the last [`AuthenticationStep::Receive`] brought. `None`: it begins, and what
+        /// another queue had begun is over.
+        answer: Option<Box<[u8]>>,
     },
     /// Report to the host's user.
     Report(Report),
@@ -85,8 +88,8 @@ pub enum Action {
 pub struct QueueSpec {
     /// QID.
     pub qid: u16,
-    /// Commands it holds: SQSIZE, which is one less than its entries
-    /// (Base, 3.3.1.5).
+    /// Commands of the host's users that it holds: SQSIZE, which is one less than its entries
+    /// (Base, 3.3.1.5), or one less again ([`Settings::spare_entry`]).
     pub depth: u16,
     /// Bytes of the largest command capsule.
     pub capsule_bytes: usize,
@@ -155,6 +158,10 @@ pub enum Report {
     Gone(Option<Cause>),
     /// The controller reported an event.
     Notice(Notice),
+    /// Each queue has authenticated again.
+    Reauthenticated,
+    /// The controller does not let this host authenticate again; all goes on as before.
+    NotReauthenticated(Cause),
 }
 
 /// How an association is doing, in Linux's words.
@@ -205,6 +212,9 @@ pub struct Association {
     io_queues: IoQueues,
     keep_alive: KeepAlive,
     aborts: Aborts,
+    /// The admin queue authenticated when it was connected.
+    authenticated: bool,
+    renewal: Renewal,
     loss: Option<Loss>,
     actions: VecDeque<Action>,
 }
@@ -257,6 +267,8 @@ impl Association {
             io_queues: IoQueues::default(),
             keep_alive: KeepAlive::default(),
             aborts: Aborts::default(),
+            authenticated: false,
+            renewal: Renewal::default(),
             loss: None,
             actions: VecDeque::new(),
         }
@@ -282,10 +294,15 @@ impl Association {
             Phase::Live => self.keep_alive.deadline(),
             _ => self.look_at,
         };
-        [phase, self.step_due, self.fail_fast_at()]
-            .into_iter()
-            .flatten()
-            .min()
+        [
+            phase,
+            self.step_due,
+            self.renewal.due(),
+            self.fail_fast_at(),
+        ]
+        .into_iter()
+        .flatten()
+        .min()
     }
 
     /// Does what is due.
@@ -296,7 +313,10 @@ impl Association {
         }
         match self.phase {
             Phase::Waiting { until } if now >= until => self.try_again(now),
-            Phase::Live => self.stay_alive(now),
+            Phase::Live => {
+                self.renew(now);
+                self.stay_alive(now);
+            }
             _ if self.look_at.is_some_and(|at| now >= at) => self.look(now),
             _ => {}
         }
@@ -325,6 +345,7 @@ impl Association {
             Phase::BringUp(Step::Authenticate(of)) if of == qid => {
                 Cause::LostAuthenticating { qid }
             }
+            Phase::Live if self.renewal.qid() == Some(qid) => Cause::LostAuthenticating { qid },
             _ => Cause::QueueLost { qid },
         };
         match self.phase {
@@ -345,7 +366,7 @@ impl Association {
             Phase::Closing(next) if self.open.is_empty() => self.proceed(next, now),
             Phase::TearingDown(teardown) if qid != 0 => self.continue_teardown(teardown, now),
             _ if !released => self.lost(qid, now),
-            _ => {}
+            _ => self.leave_out_of_renewal(qid, now),
         }
     }
 
@@ -451,6 +472,7 @@ impl Association {
         self.look_at = None;
         self.keep_alive = KeepAlive::default();
         self.aborts = Aborts::default();
+        self.renewal = Renewal::default();
         // The report first: it says what the commands of the queues end with.
         if let Next::Recover(cause) = next {
             self.note_loss(cause, now);

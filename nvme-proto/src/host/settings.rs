@@ -18,6 +18,9 @@ pub struct Settings {
     pub io_queues: u16,
     /// Entries of each I/O submission queue, 1-based; the controller may require fewer.
     pub queue_entries: u16,
+    /// Whether one of those is for the association's own commands, without which a live queue
+    /// does not authenticate again: [`QueueSpec::depth`](super::QueueSpec::depth) leaves it out.
+    pub spare_entry: bool,
     /// KATO: keep alive timeout in milliseconds; 0 for none.
     pub kato_ms: u32,
     /// Whether to ask for SQ flow control to be disabled.
@@ -25,6 +28,8 @@ pub struct Settings {
     /// Whether the controller of a subsystem must prove who it is: one that does not ask this
     /// host to authenticate cannot.
     pub expects_proof: bool,
+    /// How often the queues of an association that authenticated do so again. `None`: never.
+    pub reauthenticate_every: Option<Duration>,
     /// Events to enable, as far as the controller offers them (OAES).
     pub events: AsyncEventConfig,
     /// Patience with each step of the host's own.

@@ -8,7 +8,7 @@ use core::time::Duration;
 use crate::wire::Cqe;
 use crate::wire::property::{Cc, Csts};
 
-use super::{Action, Association, Cause, KeepAlive, Next, Phase, State};
+use super::{Action, Association, Cause, KeepAlive, Next, Phase, Renewal, State};
 
 /// The least and the most that a controller gets for its shutdown, as in Linux,
 /// for any RTD3E.
@@ -77,6 +77,8 @@ impl Association {
 
     fn leave(&mut self, goal: Goal, now: Duration) {
         self.keep_alive = KeepAlive::default();
+        self.renewal = Renewal::default();
+        self.step_due = None;
         let open = self.open.iter().filter(|qid| !self.released.contains(qid));
         let io_queues = open.filter(|&&qid| qid != 0);
         self.actions

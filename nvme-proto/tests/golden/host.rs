@@ -45,6 +45,8 @@ impl<'a> Replay<'a> {
             kato_ms: ConnectCommand::from(*sqe).kato.get(),
             disable_sq_flow_control: false,
             expects_proof: false,
+            reauthenticate_every: None,
+            spare_entry: false,
             events: all_notices(),
             step_timeout: Duration::from_secs(1),
             recovery: Recovery::NONE,

@@ -4,4 +4,5 @@
 mod life;
 mod random;
 mod recovery;
+mod renewal;
 mod rig;

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use nvme_proto::host::{Action, Association, Duty, Payload, Recovery, Report, Settings, State};
+use nvme_proto::host::{
+    Action, Association, AuthenticationStep, Duty, Payload, Recovery, Report, Settings, State,
+};
 use nvme_proto::wire::identify::IdentifyController;
 use nvme_proto::wire::{Cqe, FromBytes, FromZeros, IntoBytes, Status};
 use proptest::prelude::*;
@@ -27,6 +29,9 @@ enum Event {
     Release(u16),
     TimedOut(u16, bool),
     DeviceRemoved,
+    Reauthenticate,
+    /// The driver says what is next in an authentication, which was perhaps never asked.
+    Authenticate(u8),
 }
 
 fn any_event() -> impl Strategy<Value = Event> {
@@ -45,6 +50,8 @@ fn any_event() -> impl Strategy<Value = Event> {
         1 => (0..4_u16).prop_map(Event::Release),
         1 => (any::<u16>(), any::<bool>()).prop_map(|(c, l)| Event::TimedOut(c, l)),
         1 => Just(Event::DeviceRemoved),
+        4 => Just(Event::Reauthenticate),
+        12 => any::<u8>().prop_map(Event::Authenticate),
     ]
 }
 
@@ -102,7 +109,10 @@ impl Driver {
                     self.gone = true;
                     assert_eq!(self.host.state(), State::Gone);
                 }
-                Action::Authenticate { .. } => {}
+                Action::Authenticate { qid, .. } => {
+                    assert!(self.open.contains(&qid));
+                    assert!(self.host.is_authenticating());
+                }
                 Action::Report(_) => {}
             }
         }
@@ -148,6 +158,19 @@ impl Driver {
             Event::TimedOut(cid, last) => {
                 self.host.command_timed_out(1, cid, last, now);
             }
+            Event::Reauthenticate => {
+                let began = self.host.reauthenticate();
+                assert!(!began || self.host.state() == State::Live);
+            }
+            Event::Authenticate(kind) => {
+                let next = match kind {
+                    0..=9 => AuthenticationStep::Failed("as chance has it"),
+                    10..=99 => AuthenticationStep::Done,
+                    100..=179 => AuthenticationStep::Receive(4096),
+                    _ => AuthenticationStep::Send([0; 40].into()),
+                };
+                self.host.authenticate(next, now);
+            }
             Event::DeviceRemoved => {
                 self.open.clear();
                 self.unanswered.clear();
@@ -177,9 +200,19 @@ proptest! {
         queue_entries in prop_oneof![Just(0), Just(1), Just(128), Just(1024)],
         kato_ms in prop_oneof![Just(0), Just(1), Just(5000)],
         reconnect in any::<bool>(),
+        spare_entry in any::<bool>(),
+        again in prop_oneof![Just(None), Just(Some(Duration::from_secs(5)))],
     ) {
         let recovery = if reconnect { Recovery::default() } else { Recovery::NONE };
-        let settings = Settings { io_queues, queue_entries, kato_ms, recovery, ..settings() };
+        let settings = Settings {
+            io_queues,
+            queue_entries,
+            spare_entry,
+            kato_ms,
+            reauthenticate_every: again,
+            recovery,
+            ..settings()
+        };
         let mut driver = Driver {
             host: Association::new(settings),
             now: Duration::ZERO,

@@ -30,6 +30,8 @@ pub(crate) fn settings() -> Settings {
         kato_ms: 5000,
         disable_sq_flow_control: false,
         expects_proof: false,
+        reauthenticate_every: None,
+        spare_entry: false,
         events: all_notices(),
         step_timeout: Duration::from_secs(10),
         recovery: Recovery::default(),

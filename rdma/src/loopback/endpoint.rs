@@ -29,7 +29,7 @@ pub(super) struct LoopbackEndpoint {
     device: Arc<LoopbackDevice>,
     as_device: Arc<dyn Device>,
     key: EndpointKey,
-    wake: Arc<Wake>,
+    pub(super) wake: Arc<Wake>,
     wait_fds: [RawFd; 1],
 }
 

@@ -10,10 +10,12 @@
 //! [`Loopback::plug`] brings it back.
 
 mod endpoint;
+#[cfg(all(test, cairn_loom))]
+mod loom_models;
 mod network;
 mod posted;
 mod queues;
-#[cfg(test)]
+#[cfg(all(test, not(cairn_loom)))]
 mod tests;
 mod withheld;
 
@@ -21,7 +23,7 @@ use std::any::Any;
 use std::collections::HashMap;
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, PoisonError};
 
 use crate::access::Access;
 use crate::connection::{ConnHandle, ListenOptions, PrivateData};
@@ -30,6 +32,7 @@ use crate::marking::Marking;
 use crate::memory::{Mapping, Region};
 use crate::partition::PKey;
 use crate::provider::{Device, Endpoint, EndpointOptions, Listener, ListenerEvent, Provider, Sink};
+use crate::sync::{Mutex, MutexGuard};
 
 use endpoint::LoopbackEndpoint;
 use network::{Key, Network, QpAddress, RegionEntry, RemoteKey};
@@ -59,7 +62,15 @@ struct Shared {
     // Apart from the network, because a sink runs while this is looked at and
     // may itself call into the network.
     listeners: Mutex<HashMap<SocketAddr, Arc<Listening>>>,
-    devices: Mutex<HashMap<IpAddr, Arc<LoopbackDevice>>>,
+    // Not the devices themselves, which hold the network: neither would ever be freed.
+    devices: Mutex<HashMap<IpAddr, Numbers>>,
+}
+
+/// What a device is known by in the network.
+#[derive(Clone, Copy)]
+struct Numbers {
+    id: u64,
+    domain: u64,
 }
 
 /// Where requests for an address go, and whose.
@@ -99,18 +110,18 @@ impl Shared {
 
     fn device_at(self: &Arc<Self>, address: IpAddr) -> Arc<LoopbackDevice> {
         let mut devices = self.devices.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(devices.entry(address).or_insert_with(|| {
+        let Numbers { id, domain } = *devices.entry(address).or_insert_with(|| {
             let mut network = self.network();
             let (id, domain) = (network.add_device(), network.add_domain());
-            let name = format!("loopback-{address}");
-            Arc::new(LoopbackDevice {
-                shared: Arc::clone(self),
-                name,
-                id,
-                domain,
-                address,
-            })
-        }))
+            Numbers { id, domain }
+        });
+        Arc::new(LoopbackDevice {
+            shared: Arc::clone(self),
+            name: format!("loopback-{address}"),
+            id,
+            domain,
+            address,
+        })
     }
 }
 

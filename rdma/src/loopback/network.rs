@@ -128,7 +128,7 @@ impl Network {
         }
     }
 
-    #[cfg(test)]
+    #[cfg(all(test, not(cairn_loom)))]
     pub(super) fn regions(&self) -> usize {
         self.regions.len()
     }

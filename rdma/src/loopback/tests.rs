@@ -112,3 +112,14 @@ fn keys_end_with_their_region() {
     assert_eq!(net.shared.network().regions(), 0);
     assert_eq!(Arc::strong_count(&mapping), 1);
 }
+
+#[test]
+fn a_network_ends_with_the_last_of_its_handles() {
+    let net = Loopback::new();
+    let shared = Arc::downgrade(&net.shared);
+    let device = net.device_for(address("10.0.0.1:1"), None).unwrap();
+    let again = net.device_for(address("10.0.0.1:1"), None).unwrap();
+    assert_eq!(device.id(), again.id());
+    drop((device, again, net));
+    assert_eq!(shared.strong_count(), 0);
+}

@@ -8,7 +8,6 @@
 //! only: rdma_cm reports a device's removal by way of identifiers, and a
 //! device may have no connection at the time.
 
-use std::collections::VecDeque;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -36,51 +35,7 @@ pub(crate) enum DeviceEvent {
 }
 
 /// Where an endpoint's events wait.
-pub(crate) struct Mailbox {
-    events: Mutex<VecDeque<DeviceEvent>>,
-    /// Saves the lock when there is nothing, which is nearly always.
-    full: AtomicBool,
-    wake: Wake,
-}
-
-impl Mailbox {
-    fn new() -> Result<Self, FabricError> {
-        Ok(Self {
-            events: Mutex::default(),
-            full: AtomicBool::new(false),
-            wake: Wake::new()?,
-        })
-    }
-
-    /// Readable while there are events.
-    pub(crate) fn fd(&self) -> std::os::fd::RawFd {
-        self.wake.fd()
-    }
-
-    pub(crate) fn is_empty(&self) -> bool {
-        !self.full.load(Ordering::Acquire)
-    }
-
-    fn put(&self, events: DeviceEvent) {
-        lock(&self.events).push_back(events);
-        self.full.store(true, Ordering::Release);
-        self.wake.wake();
-    }
-
-    /// Takes the oldest event.
-    pub(crate) fn take(&self) -> Option<DeviceEvent> {
-        if self.is_empty() {
-            return None;
-        }
-        let mut waiting = lock(&self.events);
-        let events = waiting.pop_front();
-        if waiting.is_empty() {
-            self.full.store(false, Ordering::Release);
-            self.wake.clear();
-        }
-        events
-    }
-}
+pub(crate) type Mailbox = cairn_rdma::mailbox::Mailbox<DeviceEvent>;
 
 /// The endpoints of a device.
 pub(crate) struct Subscribers {

@@ -21,6 +21,7 @@ use crossbeam_channel::{Sender, bounded};
 
 pub(crate) use event::Event;
 use output::Destination;
+pub(crate) use output::JOURNAL;
 use writer::Writer;
 
 /// Events that wait for one destination.

@@ -7,7 +7,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 
 /// Where journald listens (systemd's native protocol).
-const JOURNAL: &str = "/run/systemd/journal/socket";
+pub(crate) const JOURNAL: &str = "/run/systemd/journal/socket";
 
 /// One place, as it is configured.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,15 @@
 //! DH-HMAC-CHAP once more, on queues that are live.
 
+use std::time::Duration;
+
+use cairn_initiator::{
+    Data, Event, Host, HostError, HostOptions, Recovery, Secret, Secrets, Ticket, command,
+};
 use cairn_tests::bad_peer::{Disorder, Renewing};
 use cairn_tests::harness::{NQN, TestTarget, namespace};
 
 use crate::authentication::{Keys, check_io, connect, for_everyone, key, secret, setting};
+use crate::verified::{Disk, Transfer};
 
 #[test]
 fn a_host_authenticates_again_on_each_queue_and_goes_on() {
@@ -96,5 +102,153 @@ fn a_host_may_begin_once_it_has_a_key() {
         own.authenticate(qid, &host).unwrap();
     }
     own.check().unwrap();
+    target.stop();
+}
+
+/// A subsystem with keys of both ends.
+fn with_both(keys: &Keys) -> String {
+    let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
+    let host = key("dhchap_key", &keys.path("host"));
+    let controller = key("dhchap_ctrl_key", &keys.path("controller"));
+    table + &host + &controller + &namespace(1, "mem:1MiB")
+}
+
+fn secrets(host: &Secret, controller: &Secret) -> Secrets {
+    Secrets {
+        host: host.clone(),
+        controller: Some(controller.clone()),
+    }
+}
+
+/// The next event that is no notice.
+fn next_event(host: &mut Host) -> Event {
+    let event = host.wait_until("an event", |host| {
+        std::iter::from_fn(|| host.take_event()).find(|event| !matches!(event, Event::Notice(_)))
+    });
+    event.unwrap()
+}
+
+/// As many writes of 4 KiB as a queue holds.
+fn fill_queue(host: &mut Host, qid: u16, seed: u8) -> Vec<Ticket> {
+    let data = [seed; 4096];
+    let writes = (0..u64::from(host.depth(qid))).map(|at| {
+        let write = command::write(1, at * 8, 8);
+        host.submit(qid, write, Data::InCapsule(&data)).unwrap()
+    });
+    writes.collect()
+}
+
+fn end_writes(host: &mut Host, writes: Vec<Ticket>) {
+    for ticket in writes {
+        let response = host.wait(ticket).unwrap();
+        assert!(response.cqe.status().is_success(), "{response:?}");
+    }
+}
+
+#[test]
+fn our_host_takes_new_keys_while_its_queues_are_full() {
+    let keys = Keys::new();
+    let (old, controller) = (keys.write("host", 1), keys.write("controller", 2));
+    let config = with_both(&keys);
+    let target = TestTarget::start(&config);
+    let mut host = connect(&target, Some(old), Some(controller.clone())).unwrap();
+    for seed in 3..9 {
+        let new = keys.write("host", seed);
+        target.reload(&config);
+        let first = fill_queue(&mut host, 1, seed);
+        let second = fill_queue(&mut host, 2, seed);
+        host.reauthenticate(Some(secrets(&new, &controller)))
+            .unwrap();
+        let event = next_event(&mut host);
+        assert!(matches!(event, Event::Reauthenticated), "{event:?}");
+        end_writes(&mut host, first);
+        end_writes(&mut host, second);
+        check_io(&mut host);
+        let mut disk = Disk::new(&mut host, 1);
+        let written = disk.read(8, 63 * 4096, Transfer::Keyed);
+        assert!(written.iter().all(|&byte| byte == seed));
+    }
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn our_host_is_shut_out_with_an_old_key_and_leaves_a_target_that_proves_nothing() {
+    let keys = Keys::new();
+    let (old, controller) = (keys.write("host", 1), keys.write("controller", 2));
+    let config = with_both(&keys);
+    let target = TestTarget::start(&config);
+    let connect = || {
+        let options = HostOptions {
+            authentication: Some(secrets(&old, &controller)),
+            recovery: Recovery::NONE,
+            ..target.options("a")
+        };
+        target.try_connect(options).unwrap()
+    };
+    let mut shut_out = connect();
+    let mut deceived = connect();
+    keys.write("host", 3);
+    target.reload(&config);
+    shut_out.reauthenticate(None).unwrap();
+    let event = next_event(&mut shut_out);
+    let Event::Lost(HostError::NotAuthenticated { .. } | HostError::LostAuthenticating { .. }) =
+        event
+    else {
+        panic!("{event:?}");
+    };
+    keys.write("host", 1);
+    keys.write("controller", 4);
+    target.reload(&config);
+    deceived.reauthenticate(None).unwrap();
+    let event = next_event(&mut deceived);
+    let Event::Lost(HostError::NotAuthenticated { why, .. }) = event else {
+        panic!("{event:?}");
+    };
+    assert!(why.contains("did not prove"), "{why}");
+    drop((shut_out, deceived));
+    target.stop();
+}
+
+#[test]
+fn our_host_authenticates_again_by_the_clock() {
+    let keys = Keys::new();
+    let host = keys.write("host", 1);
+    let target = TestTarget::start(&for_everyone(&keys));
+    let options = HostOptions {
+        authentication: Some(Secrets {
+            host,
+            controller: None,
+        }),
+        reauthenticate_every: Some(Duration::from_millis(20)),
+        ..target.options("a")
+    };
+    let mut host = target.try_connect(options).unwrap();
+    for _ in 0..3 {
+        let event = next_event(&mut host);
+        assert!(matches!(event, Event::Reauthenticated), "{event:?}");
+        check_io(&mut host);
+    }
+    host.shutdown().unwrap();
+    target.stop();
+}
+
+#[test]
+fn a_target_without_a_key_any_more_keeps_our_host() {
+    let keys = Keys::new();
+    let host = keys.write("host", 1);
+    let table = format!("[[subsystem]]\nnqn = \"{NQN}\"\nallow_any_host = true\n");
+    let target = TestTarget::start(&for_everyone(&keys));
+    let mut host = connect(&target, Some(host), None).unwrap();
+    target.reload(&(table + &namespace(1, "mem:1MiB")));
+    host.reauthenticate(None).unwrap();
+    let event = next_event(&mut host);
+    assert!(matches!(event, Event::NotReauthenticated(_)), "{event:?}");
+    check_io(&mut host);
+    host.shutdown().unwrap();
+    let mut bare = connect(&target, None, None).unwrap();
+    let error = bare.reauthenticate(None).unwrap_err().to_string();
+    assert!(error.contains("--dhchap-secret"), "{error}");
+    bare.shutdown().unwrap();
     target.stop();
 }

@@ -161,7 +161,12 @@ impl Simulated {
                     self.check(&error);
                     return Err(error);
                 }
-                Event::Gone(None) | Event::Live { .. } | Event::FailFast | Event::Notice(_) => {}
+                Event::NotReauthenticated(error) => self.check(&error),
+                Event::Gone(None)
+                | Event::Live { .. }
+                | Event::FailFast
+                | Event::Notice(_)
+                | Event::Reauthenticated => {}
             }
         }
         Ok(())

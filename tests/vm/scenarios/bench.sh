@@ -1,12 +1,14 @@
 #!/bin/bash
 # The kernel's target and Cairn side by side, by fio over the kernel's host; perftest as the ceiling.
-# vm: programs=cairn-target timeout=1500 live by-name mem=4G
+# vm: programs=cairn-target timeout=3600 live by-name mem=4G
 
 # One boot, one fabric, one host. Each target has a memory-backed null_blk of its own:
 #   nvmet        the kernel's nvmet-rdma, on rxe0
 #   cairn-verbs  cairn-target, provider verbs, on the same rxe0
 #   cairn-soft   cairn-target, provider soft, in a network namespace at the end of a cable; the host
 #                reaches it by rxe1
+#   spdk         SPDK's nvmf_tgt, provider verbs, on the same rxe0; by --spdk DIR. It never sleeps, so it
+#                is stopped while another target has its turn
 # Rounds go through all of them in turn, so that whatever else the machine does meets each alike;
 # ratios are those to the first target in the same round.
 #
@@ -15,9 +17,11 @@
 #   BENCH_ROWS     only rows with one of these words: 4k,write
 #   BENCH_TARGETS  only these, in this order; one of ours may be there in several variants, with
 #                  settings of its [target] section: nvmet,cairn-verbs,cairn-verbs+poll_idle_us=0
-ROUNDS=${BENCH_ROUNDS:-3}
+ROUNDS=${BENCH_ROUNDS:-9}
 SECONDS_EACH=${BENCH_SECONDS:-4}
-IFS=, read -ra TARGETS <<< "${BENCH_TARGETS:-nvmet,cairn-verbs,cairn-soft}"
+DEFAULT_TARGETS=nvmet,cairn-verbs,cairn-soft
+[ ! -e /cairn/bin/spdk/nvmf_tgt ] || DEFAULT_TARGETS+=,spdk
+IFS=, read -ra TARGETS <<< "${BENCH_TARGETS:-$DEFAULT_TARGETS}"
 # NAME RW BS IODEPTH, the rows of the table.
 ALL_ROWS=(
     "randread-4k-qd1 randread 4k 1"
@@ -38,6 +42,33 @@ for row in "${ALL_ROWS[@]}"; do
     done
 done
 declare -A DEVICE PROCESS
+SPDK_PID=
+
+# start_spdk DISK: SPDK's target, which exports the disk at the address.
+start_spdk() {
+    jq -n --arg disk "$1" --arg nqn "$NQN" --arg address "$FABRIC_ADDR" --arg port "$PORT" '
+        def call($method; $params): { method: $method, params: $params };
+        { subsystems: [
+            { subsystem: "bdev", config: [
+                call("bdev_aio_create"; { name: "Disk", filename: $disk, block_size: 4096 })] },
+            { subsystem: "nvmf", config: [
+                call("nvmf_create_transport"; { trtype: "RDMA" }),
+                call("nvmf_create_subsystem"; { nqn: $nqn, allow_any_host: true }),
+                call("nvmf_subsystem_add_ns"; { nqn: $nqn, namespace: { bdev_name: "Disk" } }),
+                call("nvmf_subsystem_add_listener"; { nqn: $nqn, listen_address: {
+                    trtype: "RDMA", adrfam: "IPv4", traddr: $address, trsvcid: $port } })] }] }' \
+        > "$OUT/spdk.json"
+    # The guest has no configuration of OpenSSL, and needs none.
+    OPENSSL_CONF=/dev/null LD_LIBRARY_PATH=/cairn/bin/spdk /cairn/bin/spdk/nvmf_tgt --no-huge -s 1024 -m 0x2 \
+        --json "$OUT/spdk.json" > "$OUT/spdk.log" 2>&1 &
+    SPDK_PID=$!
+    # It may be stopped for longer than any KATO, so there is none.
+    wait_for 60 "SPDK's target to accept the host (see spdk.log)" nvme_connect --keep-alive-tmo=0
+}
+
+# Only the target whose turn it is runs.
+spdk_goes_on() { [ "$1" != spdk ] || kill -CONT "$SPDK_PID"; }
+spdk_stops() { [ "$1" != spdk ] || kill -STOP "$SPDK_PID"; }
 
 # serve TARGET INDEX: a target of that kind and with those settings, connected to.
 serve() {
@@ -47,6 +78,7 @@ serve() {
     TARGET_PROVIDER=verbs TARGET_PREFIX=()
     case $kind in
     nvmet) start_nvmet "$FABRIC_ADDR" "/dev/nullb$2" ;;
+    spdk) start_spdk "/dev/nullb$2" ;;
     cairn-soft)
         # An address of its own: a process has RoCE's port of it to itself.
         FABRIC_ADDR=192.168.78.$((100 + $2))
@@ -62,8 +94,10 @@ serve() {
         ;;
     *) fail "no such target: $kind" ;;
     esac
-    connect_and_wait 1
+    [ "$kind" = spdk ] || nvme_connect
+    wait_for 20 "namespace 1 of $1" namespace_device 1
     DEVICE[$1]=$(namespace_device 1)
+    spdk_stops "$1"
 }
 
 # effort TARGET: what its process has cost so far, as JSON, and how often it gave up its core: to
@@ -86,6 +120,7 @@ effort() {
 # measure ROUND TARGET NAME RW BS IODEPTH: one run of fio; its figures as a line of JSON.
 measure() {
     local report=$OUT/fio-$2-$3-$1.json before
+    spdk_goes_on "$2"
     before=$(effort "$2")
     fio --name="$3" --filename="${DEVICE[$2]}" --ioengine=libaio --direct=1 --rw="$4" --bs="$5" \
         --iodepth="$6" --size=64m --time_based --runtime="$SECONDS_EACH" --ramp_time=1 \
@@ -97,6 +132,7 @@ measure() {
             mib_per_s: (.bw_bytes / 1048576), p50_us: (.clat_ns.percentile["50.000000"] / 1000),
             p99_us: (.clat_ns.percentile["99.000000"] / 1000),
             effort: ($after | with_entries(.value -= ($before[.key] // 0))) }' "$report" >> "$OUT/runs.jsonl"
+    spdk_stops "$2"
 }
 
 # ceiling TEST: perftest between two processes over rxe0, 128 KiB messages, MiB/s.
@@ -197,8 +233,10 @@ for index in "${!TARGETS[@]}"; do serve "${TARGETS[index]}" "$index"; done
 
 step "What is read has been written"
 for target in "${TARGETS[@]}"; do
+    spdk_goes_on "$target"
     fio --name=fill --filename="${DEVICE[$target]}" --ioengine=libaio --direct=1 --rw=write --bs=128k \
         --iodepth=8 --size=64m --output="$OUT/fill-$target.log" --eta=never
+    spdk_stops "$target"
 done
 IDLE='{}'
 for target in "${!PROCESS[@]}"; do
@@ -221,7 +259,11 @@ done
 
 report
 cat "$OUT/bench.md"
-for index in "${!TARGETS[@]}"; do nvme disconnect -n "nqn.2026-11.io.cairn:bench$index"; done
+for index in "${!TARGETS[@]}"; do
+    spdk_goes_on "${TARGETS[index]}"
+    nvme disconnect -n "nqn.2026-11.io.cairn:bench$index"
+done
+[ -z "$SPDK_PID" ] || kill "$SPDK_PID"
 for target in "${!PROCESS[@]}"; do
     TARGET_PID=${PROCESS[$target]}
     stop_target

@@ -18,6 +18,7 @@ use super::cell::{Backend, Cell, Provider};
 use super::counters::Counters;
 use super::cpu_time::CpuTime;
 use super::item::Item;
+use super::neighbour::{self, Neighbour};
 use super::programs;
 use super::report::Report;
 use super::sample::Sample;
@@ -37,6 +38,8 @@ pub(super) struct Stage {
     pub(super) folder: PathBuf,
     /// Of the target, and of the host.
     pub(super) addresses: (IpAddr, IpAddr),
+    /// Of a second host beside it.
+    pub(super) neighbour: IpAddr,
     /// Of the target's reactor, and of the host.
     pub(super) cores: (usize, usize),
     pub(super) seconds: f64,
@@ -66,6 +69,7 @@ impl Stage {
             programs,
             folder,
             addresses: device.map_or((own(1), own(2)), |device| (device, device)),
+            neighbour: device.unwrap_or(own(3)),
             cores: (0, usize::from(several)),
             seconds,
             own_disk: None,
@@ -128,11 +132,9 @@ impl Stage {
         }
         let pid = target.child.id();
         let before = CpuTime::of_process(pid);
-        let keys = self.keys(cell).into_iter().map(|key| format!("--{key}"));
-        let destroys = cell.workload.writes().then(|| "--destroy-data".to_owned());
         let (report, watched) = thread::scope(|scope| {
             let watcher = scope.spawn(move || watch(pid));
-            let report = self.run_host(cell, keys.chain(destroys));
+            let report = self.run_host(cell, self.job(cell, self.seconds));
             (report, watcher.join().expect("it does not panic"))
         });
         let report = report?;
@@ -150,6 +152,20 @@ impl Stage {
         })
     }
 
+    /// Measures a cell once, while another host on the same core does what `neighbour` says.
+    pub(super) fn with_neighbour(&self, cell: &Cell, neighbour: &Cell) -> Result<Report> {
+        let target = Target::start(self, cell)?;
+        self.fill(cell)?;
+        let seconds = neighbour::covering(self.seconds);
+        let mut command = self.host(neighbour, self.neighbour);
+        command.args(self.job(neighbour, seconds));
+        let beside = Neighbour::start(&mut command)?;
+        let report = self.run_host(cell, self.job(cell, self.seconds))?;
+        Report::read(&beside.outlasted()?).context("the neighbour's report")?;
+        target.stop()?;
+        Ok(report)
+    }
+
     /// Both ends in one process, which is on the host's core; the reactor goes to its own.
     fn measure_in_one_process(&self, cell: &Cell) -> Result<Sample> {
         let program = self.programs.join("cairn-bench-loopback");
@@ -158,7 +174,7 @@ impl Stage {
             .arg(format!("--export={}", self.export(cell)))
             .arg(format!("--core={}", self.cores.0))
             .args((cell.backend == Backend::Mem).then_some("--fill"))
-            .args(self.keys(cell));
+            .args(self.keys(cell, self.seconds));
         Ok(Sample {
             report: programs::report(&mut command)?,
             target: None,
@@ -166,13 +182,20 @@ impl Stage {
         })
     }
 
+    /// The job, as the host's options.
+    fn job(&self, cell: &Cell, seconds: f64) -> impl Iterator<Item = String> {
+        let keys = self.keys(cell, seconds).into_iter();
+        let destroys = cell.workload.writes().then(|| "--destroy-data".to_owned());
+        keys.map(|key| format!("--{key}")).chain(destroys)
+    }
+
     /// The job, in fio's keys.
-    fn keys(&self, cell: &Cell) -> Vec<String> {
+    fn keys(&self, cell: &Cell, seconds: f64) -> Vec<String> {
         let own = [
             format!("bs={}", cell.size.0),
             format!("iodepth={}", cell.depth.0),
             format!("numjobs={}", cell.queue_pairs.0),
-            format!("runtime={}us", (self.seconds * 1e6) as u64),
+            format!("runtime={}us", (seconds * 1e6) as u64),
         ];
         let fixed = ["time_based=1", "norandommap=1", "group_reporting=1"];
         let fixed = cell.workload.keys().iter().chain(&fixed);
@@ -191,15 +214,19 @@ impl Stage {
 
     /// Runs the host to its end, and gives its report.
     fn run_host(&self, cell: &Cell, keys: impl Iterator<Item = String>) -> Result<Report> {
-        let (target, host) = self.addresses;
+        programs::report(self.host(cell, self.addresses.1).args(keys))
+    }
+
+    /// A host at an address, without its job.
+    fn host(&self, cell: &Cell, address: IpAddr) -> Command {
         let mut command = programs::pinned(self.cores.1, self.programs.join("cairn-initiator"));
         command
             .arg("bench")
-            .args(["-a", &target.to_string(), "-w", &host.to_string()])
+            .args(["-a", &self.addresses.0.to_string()])
+            .args(["-w", &address.to_string()])
             .args(["--provider", &cell.provider.to_string()])
-            .args(keys)
             .args(["--eta=never", "--output-format=json"]);
-        programs::report(&mut command)
+        command
     }
 
     /// The file that a `file` backend exports: written, so that reads have a disk to read.

@@ -15,6 +15,7 @@ mod flame;
 mod item;
 mod link;
 mod matrix;
+mod neighbour;
 mod pictures;
 mod programs;
 mod report;

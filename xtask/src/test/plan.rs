@@ -163,6 +163,9 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
             .with_env(FUSE_VARIABLE, fuse_demand()),
         // A few seconds of what `cargo xtask fuzz` does for longer.
         own_chore("fuzz, short", "fuzz --seconds 4")?,
+        own_chore("loom", "loom")?,
+        own_chore("miri", "miri")?,
+        skips.note(own_chore("sanitize, addr.", "sanitize address")?),
         // The measuring works, whatever it measures: it checks its results itself.
         own_chore(
             "benchmark",

@@ -14,7 +14,7 @@ use crate::vm::tree::Tree;
 const FILE_VARIABLE: &str = "CAIRN_SKIPS";
 
 /// Skips that may be: a part of the test's name or of its record, and why.
-const ALLOWED: [(&str, &str); 17] = [
+const ALLOWED: [(&str, &str); 21] = [
     (
         "cairn-tests::ceph",
         "`cargo xtask test --all` runs them, where Ceph is installed",
@@ -71,6 +71,20 @@ const ALLOWED: [(&str, &str); 17] = [
         "fuzz: nightly Rust or cargo-fuzz cannot be installed",
         "machines without rustup, or without a way to its server and the registry of crates",
     ),
+    (
+        "miri: nightly Rust or Miri cannot be installed",
+        "machines without rustup, or without a way to its server",
+    ),
+    (
+        "nightly Rust cannot be installed",
+        "machines without rustup, or without a way to its server",
+    ),
+    (
+        "sanitize address: gcc has no libasan",
+        "machines without fio, or without gcc's sanitizers",
+    ),
+    // As cargo test names it.
+    (", Miri ", "only `cargo xtask miri` leaves it out"),
     (
         "dependencies: the advisories of RustSec",
         "machines without a way to github.com; CI has one",

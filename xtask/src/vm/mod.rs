@@ -18,8 +18,10 @@ mod qemu;
 mod report;
 mod root;
 mod scenario;
+mod spdk;
 pub(crate) mod tree;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -66,6 +68,9 @@ pub(crate) struct Args {
     /// Set a variable of the scenarios; the header of a scenario lists its own
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = scenario::Variable::parse)]
     variables: Vec<scenario::Variable>,
+    /// An SPDK build tree for the guest's processor: `bench` measures its RDMA target, too
+    #[arg(long, value_name = "DIR")]
+    spdk: Option<PathBuf>,
     /// Use the programs as they were last built
     #[arg(long)]
     no_build: bool,
@@ -131,7 +136,12 @@ fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario]) -> Result<Lab> {
     thread::scope(|scope| {
         let lab = scope.spawn(Lab::prepare);
         let profile = Profile::of(scenarios);
-        let staged = tree.stage_programs(&scenario::programs(scenarios), profile, args.no_build);
+        let staged = tree
+            .stage_programs(&scenario::programs(scenarios), profile, args.no_build)
+            .and_then(|()| match &args.spdk {
+                Some(folder) => spdk::stage(folder, &tree.programs()),
+                None => Ok(()),
+            });
         let lab = lab.join().expect("building the lab does not panic");
         staged.and(lab)
     })

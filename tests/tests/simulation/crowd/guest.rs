@@ -173,12 +173,14 @@ impl Guest {
                     // Its former ones are dead: nothing of them may happen from now on.
                     bury(&mut self.lost, ledgers, |ledger, _| !ledger.hangs);
                 }
-                Event::Lost(error) | Event::TryFailed { error, .. } => check(&error),
+                Event::Lost(error)
+                | Event::TryFailed { error, .. }
+                | Event::NotReauthenticated(error) => check(&error),
                 Event::Gone(error) => {
                     error.iter().for_each(check);
                     gone = true;
                 }
-                Event::FailFast | Event::Notice(_) => {}
+                Event::FailFast | Event::Notice(_) | Event::Reauthenticated => {}
             }
         }
         if gone || association.controller.state() == State::Gone {

@@ -2,6 +2,7 @@
 //! machine. Each is a target on one core and a host on the other, with a memory disk: what a machine
 //! without an RDMA device has to choose from.
 
+mod reader;
 mod spdk;
 
 use std::path::PathBuf;
@@ -140,7 +141,9 @@ fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Res
         stage.cores.1,
         spdk.version()
     )];
-    let progress = progress(u64::from(args.rounds) * rows.len() as u64);
+    let with_reader = args.only.is_empty();
+    let steps = rows.len() + usize::from(with_reader);
+    let progress = progress(u64::from(args.rounds) * steps as u64);
     for round in 0..args.rounds {
         for row in rows {
             let label = row.cell.name();
@@ -160,9 +163,15 @@ fn measure(args: &Args, rows: &[&Row], stage: &Stage, spdk: &Spdk) -> Result<Res
             results.record(GROUP, &label, metrics(&ours, &theirs));
             progress.inc(1);
         }
+        if with_reader {
+            progress.set_message("a reader beside a writer");
+            reader::measure(stage, spdk, args.seconds, &mut results)?;
+            progress.inc(1);
+        }
     }
     progress.finish_and_clear();
     put_marks(&mut results);
+    reader::put_mark(&mut results);
     results.machine.ended();
     Ok(results)
 }
@@ -187,7 +196,7 @@ fn metrics(ours: &Report, theirs: &spdk::Sample) -> Vec<Metric> {
 
 /// Gives each row what it is to reach.
 fn put_marks(results: &mut Results) {
-    for row in &mut results.rows {
+    for row in results.rows.iter_mut().filter(|row| row.group == GROUP) {
         let known = ROWS.iter().find(|known| known.cell.name() == row.name);
         row.mark = known.map(|known| Mark {
             metric: RATIO.to_owned(),

@@ -11,6 +11,7 @@ use anyhow::{Context, Result, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 
+use super::super::neighbour::Neighbour;
 use super::super::programs;
 
 /// The answer to a call without a build tree.
@@ -83,6 +84,30 @@ impl Spdk {
         (target_core, host_core): (usize, usize),
         folder: &Path,
     ) -> Result<Sample> {
+        let target = self.serve(target_core, host_core, folder)?;
+        let said = run(&mut self.perf(job, host_core))?;
+        target.stop()?;
+        Sample::read(&said).with_context(|| format!("the output of spdk_nvme_perf:\n{said}"))
+    }
+
+    /// One sample beside another host on the same core.
+    pub(super) fn with_neighbour(
+        &self,
+        job: &Job,
+        neighbour: &Job,
+        (target_core, host_core): (usize, usize),
+        folder: &Path,
+    ) -> Result<Sample> {
+        let target = self.serve(target_core, host_core, folder)?;
+        let beside = Neighbour::start(&mut self.perf(neighbour, host_core))?;
+        let said = run(&mut self.perf(job, host_core))?;
+        Sample::read(&beside.outlasted()?).context("the neighbour's output")?;
+        target.stop()?;
+        Sample::read(&said).with_context(|| format!("the output of spdk_nvme_perf:\n{said}"))
+    }
+
+    /// A target whose disk was written.
+    fn serve(&self, target_core: usize, host_core: usize, folder: &Path) -> Result<Target> {
         let target = self.start(target_core, folder)?;
         // Pages of a disk that was never written may all be one.
         let fill = Job {
@@ -91,10 +116,8 @@ impl Spdk {
             depth: 4,
             seconds: 1,
         };
-        self.perf(&fill, host_core)?;
-        let said = self.perf(job, host_core)?;
-        target.stop()?;
-        Sample::read(&said).with_context(|| format!("the output of spdk_nvme_perf:\n{said}"))
+        run(&mut self.perf(&fill, host_core))?;
+        Ok(target)
     }
 
     fn start(&self, core: usize, folder: &Path) -> Result<Target> {
@@ -131,8 +154,8 @@ impl Spdk {
         Ok(Target { child })
     }
 
-    /// Runs its benchmark to the end, and gives what it said.
-    fn perf(&self, job: &Job, core: usize) -> Result<String> {
+    /// Its benchmark, on a core.
+    fn perf(&self, job: &Job, core: usize) -> Command {
         let mut command = programs::pinned(core, self.program("spdk_nvme_perf"));
         command
             .args(["--no-huge", "-s", &MEMORY_MIB.to_string(), "-L"])
@@ -145,20 +168,25 @@ impl Spdk {
             .arg(format!(
                 "trtype:TCP adrfam:IPv4 traddr:127.0.0.1 trsvcid:{PORT} subnqn:{NQN}"
             ));
-        let output = command.stdin(Stdio::null()).output();
-        let output = output.context("cannot run spdk_nvme_perf")?;
-        ensure!(
-            output.status.success(),
-            "spdk_nvme_perf ended with {}:\n{}",
-            output.status,
-            String::from_utf8_lossy(&output.stderr)
-        );
-        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+        command
     }
 
     fn program(&self, name: &str) -> PathBuf {
         self.folder.join("build/bin").join(name)
     }
+}
+
+/// Runs its benchmark to the end, and gives what it said.
+fn run(perf: &mut Command) -> Result<String> {
+    let output = perf.stdin(Stdio::null()).output();
+    let output = output.context("cannot run spdk_nvme_perf")?;
+    ensure!(
+        output.status.success(),
+        "spdk_nvme_perf ended with {}:\n{}",
+        output.status,
+        String::from_utf8_lossy(&output.stderr)
+    );
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
 /// What its target is to serve, in its own words.

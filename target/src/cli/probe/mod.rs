@@ -2,6 +2,8 @@
 //! changed or written. No disk is opened for writing but drives past the block layer, which are
 //! asked what they are.
 
+mod audit;
+
 use std::fs::{File, Metadata};
 use std::io;
 use std::net::{SocketAddr, TcpListener, UdpSocket};
@@ -119,6 +121,7 @@ fn parts(config: &Config) -> Vec<Finding> {
     let metrics = config.metrics.listen.and_then(|at| tcp_port(at).err());
     missing.extend(metrics);
     missing.extend(memory(config));
+    missing.extend(audit::problems(&config.audit));
     let runs = missing.iter().any(|text| text.contains(IN_USE)) && runs(&config.control);
     let finding = |text: String| {
         if runs && text.contains(IN_USE) {

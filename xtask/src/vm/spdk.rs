@@ -1,0 +1,88 @@
+//! SPDK's target, for the guest: from a build tree, with the libraries that the guest may lack.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use super::process;
+use super::tree::create_dir;
+
+/// How to get a tree that fits.
+const HOW_TO_BUILD: &str = "\
+The guest's processor is a Nehalem, so SPDK has to be built for x86-64-v2:
+
+  git clone --recurse-submodules https://github.com/spdk/spdk && cd spdk
+  sudo scripts/pkgdep.sh --rdma
+  ./configure --with-rdma --target-arch=x86-64-v2 --disable-tests --disable-unit-tests --disable-examples
+  make -j";
+
+/// What the guest has, of its own release: libc, and rdma-core, which has to fit the guest's kernel.
+const OF_THE_GUEST: [&str; 7] = [
+    "ld-linux",
+    "libc.",
+    "libibverbs",
+    "libm.",
+    "libnl-",
+    "librdmacm",
+    "linux-vdso",
+];
+
+/// Puts it beside our programs.
+pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
+    let target = build_tree.join("build/bin/nvmf_tgt");
+    ensure!(
+        target.is_file(),
+        "{} is missing: build SPDK there, or give another folder by --spdk\n\n{HOW_TO_BUILD}",
+        target.display()
+    );
+    let folder = programs.join("spdk");
+    create_dir(&folder)?;
+    let listed = process::output(Command::new("ldd").arg(&target))?;
+    ensure!(
+        listed.contains("librdmacm"),
+        "{} is built without RDMA\n\n{HOW_TO_BUILD}",
+        target.display()
+    );
+    let libraries = listed.lines().filter_map(library).map(Path::new);
+    for file in libraries.chain([target.as_path()]) {
+        let name = file.file_name().context("a file has a name")?;
+        fs::copy(file, folder.join(name))
+            .with_context(|| format!("cannot copy {}", file.display()))?;
+    }
+    Ok(())
+}
+
+/// The file of a line of ldd, if the guest is to get it.
+fn library(line: &str) -> Option<&str> {
+    let (name, rest) = line.trim().split_once(" => ")?;
+    let own = OF_THE_GUEST.iter().any(|prefix| name.starts_with(prefix));
+    let file = rest.split(" (").next()?;
+    (!own).then_some(file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_the_guest_has_stays_here() {
+        let lines = "\
+\tlinux-vdso.so.1 (0x00007f50e6050000)
+\tlibnuma.so.1 => /lib/x86_64-linux-gnu/libnuma.so.1 (0x00007f50e6032000)
+\tlibibverbs.so.1 => /lib/x86_64-linux-gnu/libibverbs.so.1 (0x00007f50e6011000)
+\tlibc.so.6 => /lib/x86_64-linux-gnu/libc.so.6 (0x00007f50e501e000)
+\t/lib64/ld-linux-x86-64.so.2 (0x00007f50e6052000)
+";
+        let files: Vec<&str> = lines.lines().filter_map(library).collect();
+        assert_eq!(files, ["/lib/x86_64-linux-gnu/libnuma.so.1"]);
+    }
+
+    #[test]
+    fn a_folder_without_it_is_an_error_that_says_how_to_build_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let error = stage(folder.path(), folder.path()).unwrap_err().to_string();
+        assert!(error.contains("x86-64-v2"), "{error}");
+    }
+}
