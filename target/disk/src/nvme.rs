@@ -25,6 +25,7 @@ pub(crate) const STATUS: i32 = 1 << 16;
 const FLUSH: u8 = 0x00;
 const WRITE: u8 = 0x01;
 const READ: u8 = 0x02;
+const COMPARE: u8 = 0x05;
 const WRITE_ZEROES: u8 = 0x08;
 const DATASET_MANAGEMENT: u8 = 0x09;
 const VERIFY: u8 = 0x0c;
@@ -72,6 +73,10 @@ impl Command {
 
     pub(crate) fn write(nsid: u32, blocks: Blocks, durable: bool) -> Self {
         Self::on_blocks(WRITE, nsid, blocks, fua(durable))
+    }
+
+    pub(crate) fn compare(nsid: u32, blocks: Blocks) -> Self {
+        Self::on_blocks(COMPARE, nsid, blocks, 0)
     }
 
     pub(crate) fn write_zeroes(nsid: u32, blocks: Blocks, deallocate: bool, durable: bool) -> Self {
@@ -180,6 +185,7 @@ mod tests {
                 Command::write(3, BLOCKS, true),
                 golden(0x01, 3, blocks(0x40)),
             ),
+            (Command::compare(3, BLOCKS), golden(0x05, 3, blocks(0))),
             (Command::verify(3, BLOCKS), golden(0x0c, 3, blocks(0))),
             (
                 Command::write_zeroes(3, BLOCKS, false, false),

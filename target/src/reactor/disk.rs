@@ -48,6 +48,7 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
 fn execute_io(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, kind: OperationKind) {
     let request = &queues.requests[id];
     let span = match kind {
+        OperationKind::Compare if request.scratch.is_none() => Some(input_span(queues, io, id)),
         OperationKind::Read | OperationKind::Write => match (&request.data, request.transfer) {
             (Some(_), _) => Some(io.data_span(request)),
             (None, DataTransfer::InCapsule(_)) => Some(queues.capsule_span(id)),
@@ -171,13 +172,19 @@ pub(super) fn ended(
     result: Result<(), Errno>,
 ) {
     if let Err(errno) = result {
+        // The drive is as it should be.
+        if is_difference(errno) {
+            return respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
+        }
         return fail(queues, io, now, id, errno);
     }
     let Task::Io(kind) = queues.requests[id].task else {
         unreachable!("only I/O commands have block I/O")
     };
     match kind {
-        OperationKind::Compare if !matches(queues, io, id) => {
+        OperationKind::Compare
+            if queues.requests[id].scratch.is_some() && !matches(queues, io, id) =>
+        {
             respond::fail(queues, io, now, id, Status::COMPARE_FAILURE);
         }
         OperationKind::Flush(FlushScope::All) => flush_all(queues, io, now, id),
@@ -367,7 +374,7 @@ fn status_of(op: BlockOp, errno: Errno) -> Status {
         (libc::EOPNOTSUPP, _) => Status::INVALID_OPCODE.with_dnr(),
         (
             libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO,
-            BlockOp::Read | BlockOp::Verify,
+            BlockOp::Read | BlockOp::Compare | BlockOp::Verify,
         ) => Status::UNRECOVERED_READ_ERROR,
         (libc::EIO | libc::EILSEQ | libc::ENODATA | libc::EREMOTEIO, _) => Status::WRITE_FAULT,
         (
@@ -393,6 +400,12 @@ fn status_of_drive(status: Status) -> Status {
     }
     // Its delays of retries and its error log are not ours.
     if status.dnr() { code.with_dnr() } else { code }
+}
+
+/// Whether a drive has found other bytes than the host's.
+fn is_difference(errno: Errno) -> bool {
+    let status = errno.drive_status().map(Status::from_bits);
+    status.is_some_and(|status| status.code() == Status::COMPARE_FAILURE)
 }
 
 /// Why a disk failed, in words.

@@ -123,6 +123,7 @@ fn plan_blocks(
         let durable = access.fua || !controller.write_cache();
         let op = match operation {
             Operation::Write(_) => BlockOp::Write { durable },
+            Operation::Compare(_) if disk.backend().compares() => BlockOp::Compare,
             Operation::Verify(_) => BlockOp::Verify,
             Operation::WriteZeroes { deallocate, .. } => BlockOp::WriteZeroes {
                 deallocate,
@@ -147,8 +148,10 @@ fn buffers_for(
     match (operation, transfer) {
         (Operation::Verify(_), _) if uses_ring => (length.min(VERIFY_BYTES), 0),
         (Operation::Verify(_) | Operation::WriteZeroes { .. }, _) => (0, 0),
-        (Operation::Compare(_), DataTransfer::InCapsule(_)) => (0, length),
-        (Operation::Compare(_), _) => (length, length),
+        (Operation::Compare(_), _) if !disk.backend().compares() => {
+            let kept = matches!(transfer, DataTransfer::InCapsule(_));
+            (if kept { 0 } else { length }, length)
+        }
         (_, DataTransfer::InCapsule(slice)) => {
             let alignment = disk.backend().geometry().memory_alignment;
             let usable = slice.offset.is_multiple_of(alignment);

@@ -22,7 +22,7 @@ impl Turn {
     /// That of an operation, if it needs one.
     pub(super) fn of(op: BlockOp) -> Option<Self> {
         match op {
-            BlockOp::Read | BlockOp::Write { .. } | BlockOp::Verify => None,
+            BlockOp::Read | BlockOp::Write { .. } | BlockOp::Compare | BlockOp::Verify => None,
             BlockOp::Flush => Some(Self::Flush),
             BlockOp::WriteZeroes { .. } | BlockOp::Deallocate => Some(Self::Allocation),
         }

@@ -100,6 +100,9 @@ assert_eq "verify" 0 "$(nvme_status verify "$large" -s 0 -c 255)"
 assert_eq "write with force unit access" 0 \
     "$(nvme_status write "$large" -s 0 -c 0 -z 4096 -d /tmp/pattern --force-unit-access)"
 assert_eq "compare" 0 "$(nvme_status compare "$large" -s 0 -c 0 -z 4096 -d /tmp/pattern)"
+head -c 4096 /dev/zero > /tmp/zeroes
+assert_eq "compare with other data" 0x285 "$(nvme_status compare "$large" -s 0 -c 0 -z 4096 -d /tmp/zeroes)"
+assert_eq "failures of the drive, of which that is none" 0 "$(count_in_target_log 'the disk failed a command')"
 
 step "A namespace whose writes fail: the host gets the drive's status"
 assert_eq "a read" 0 "$(nvme_status read "$broken" -s 0 -c 0 -z 4096 -d /tmp/read)"

@@ -370,6 +370,7 @@ impl BlockFile {
                 }
             }
             BlockOp::Deallocate => return Progress::Done(Ok(())),
+            BlockOp::Compare => return Progress::Done(Err(Errno(libc::EOPNOTSUPP))),
         }
         Progress::Pending
     }
@@ -393,7 +394,7 @@ impl BlockFile {
     #[inline]
     fn must_look(&self, io: &BlockIo, file: FileSlot) -> bool {
         match io.op {
-            BlockOp::Read | BlockOp::Verify => false,
+            BlockOp::Read | BlockOp::Compare | BlockOp::Verify => false,
             BlockOp::Write { .. } => !self.asks_at_once(io, file) && io.done < io.length,
             BlockOp::WriteZeroes { .. } | BlockOp::Deallocate | BlockOp::Flush => true,
         }
@@ -552,7 +553,7 @@ impl BlockFile {
                     durable,
                     deallocate,
                 } => io.syncing || durable && self.zeroing(deallocate) == Zeroing::Write,
-                BlockOp::Read | BlockOp::Verify | BlockOp::Deallocate => false,
+                BlockOp::Read | BlockOp::Compare | BlockOp::Verify | BlockOp::Deallocate => false,
             },
         }
     }

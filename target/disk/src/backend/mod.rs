@@ -57,6 +57,8 @@ pub enum BlockOp {
         /// Done only when on stable storage (FUA).
         durable: bool,
     },
+    /// Compare disk and buffer, by a disk that [does so itself](Backend::compares).
+    Compare,
     /// Read everything and keep nothing. The buffer may be shorter than the range.
     Verify,
     /// Make the range read as zeroes.
@@ -77,7 +79,7 @@ impl BlockOp {
     #[inline(always)]
     pub fn changes(self) -> bool {
         match self {
-            Self::Read | Self::Verify | Self::Flush => false,
+            Self::Read | Self::Compare | Self::Verify | Self::Flush => false,
             Self::Write { .. } | Self::WriteZeroes { .. } | Self::Deallocate => true,
         }
     }
@@ -342,6 +344,15 @@ impl Backend {
             Kind::Drive(disk) => disk.deallocates_to_zeroes(),
             Kind::Rbd(_) => true,
             Kind::Memory(_) | Kind::Null(_) => false,
+        }
+    }
+
+    /// Whether it takes [`BlockOp::Compare`]; others are read, and compared by the caller.
+    #[inline]
+    pub fn compares(&self) -> bool {
+        match &self.0 {
+            Kind::Drive(disk) => disk.compares(),
+            Kind::File(_) | Kind::Rbd(_) | Kind::Memory(_) | Kind::Null(_) => false,
         }
     }
 

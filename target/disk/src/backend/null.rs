@@ -69,8 +69,10 @@ impl NullDisk {
 
     /// Does all of an operation.
     pub(super) fn run(&self, io: &BlockIo, ring: &Ring) -> Result<(), Errno> {
-        if io.op == BlockOp::Read {
-            ring.copy_in(io.whole(), &self.zeroes, 0);
+        match io.op {
+            BlockOp::Read => ring.copy_in(io.whole(), &self.zeroes, 0),
+            BlockOp::Compare => return Err(Errno(libc::EOPNOTSUPP)),
+            _ => {}
         }
         Ok(())
     }

@@ -15,6 +15,7 @@ fn drives_past_the_block_layer() {
         suite(open);
         zeroes_without_the_drives_command(drive);
         claims(drive);
+        compares_by_itself(open());
         ends_with_the_drives_status(open());
         lets_no_stale_write_begin(open());
     }
@@ -49,6 +50,30 @@ fn claims(drive: &Path) {
     Backend::open_file(drive, Some(block_bytes), Claim::default()).unwrap();
 }
 
+/// Also in more commands than one, and than go at a time.
+fn compares_by_itself(backend: Backend) {
+    const COMPARE_FAILURE: u16 = 0x285;
+    assert!(backend.compares());
+    let mut rig = Rig::new(backend);
+    let length = BUFFER_BYTES as usize;
+    let mut bytes = pattern(6, length);
+    rig.write(WRITE, 4096, &bytes);
+    let mut compare = |bytes: &[u8]| {
+        rig.buffer.write(0, bytes);
+        let span = Some(rig.span(bytes.len() as u32));
+        rig.run(BlockOp::Compare, 4096, bytes.len() as u64, span)
+    };
+    assert_eq!(compare(&bytes), Ok(()));
+    for place in [0, length / 2, length - 1] {
+        bytes[place] ^= 1;
+        let status = compare(&bytes).unwrap_err().drive_status();
+        let status = status.expect("a drive's status");
+        assert_eq!(status & 0x7ff, COMPARE_FAILURE, "byte {place}");
+        bytes[place] ^= 1;
+    }
+    assert_eq!(compare(&bytes), Ok(()));
+}
+
 /// Blocks that it does not have, which a target would refuse itself.
 fn ends_with_the_drives_status(backend: Backend) {
     const LBA_OUT_OF_RANGE: u16 = 0x80;
@@ -58,7 +83,13 @@ fn ends_with_the_drives_status(backend: Backend) {
         deallocate: false,
         durable: false,
     };
-    for op in [BlockOp::Read, WRITE, BlockOp::Verify, zeroes] {
+    for op in [
+        BlockOp::Read,
+        WRITE,
+        BlockOp::Compare,
+        BlockOp::Verify,
+        zeroes,
+    ] {
         let ended = rig.run(op, DISK_BYTES - 4096, 8192, Some(span));
         let status = ended.unwrap_err().drive_status().expect("a drive's status");
         assert_eq!(status & 0x7ff, LBA_OUT_OF_RANGE, "{op:?}");

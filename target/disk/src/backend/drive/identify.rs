@@ -47,6 +47,7 @@ pub(super) struct Identified {
     /// Most blocks of a Write Zeroes, if it has that command; and of a Verify.
     pub(super) zeroes_max: Option<u32>,
     pub(super) verify_max: Option<u32>,
+    pub(super) can_compare: bool,
     pub(super) can_deallocate: bool,
     /// Whether Write Zeroes can deallocate.
     pub(super) zeroes_deallocate: bool,
@@ -118,6 +119,7 @@ impl Identified {
             atomic: atomic(controller, namespace),
             zeroes_max: has(3).then(|| most(limit(1))),
             verify_max: has(7).then(|| most(limit(0))),
+            can_compare: has(0),
             can_deallocate: has(2),
             zeroes_deallocate: has(3) && dlfeat >> 3 & 1 != 0,
             reads_zeroes: dlfeat & 0x7 == 1,
@@ -273,7 +275,12 @@ mod tests {
         assert_eq!(drive.atomic, Atomic::BLOCK);
         assert_eq!(drive.preferred, None);
         assert_eq!((drive.zeroes_max, drive.verify_max), (None, None));
-        assert!(!drive.can_deallocate && !drive.zeroes_deallocate && !drive.write_protected);
+        assert!(
+            !drive.can_compare
+                && !drive.can_deallocate
+                && !drive.zeroes_deallocate
+                && !drive.write_protected
+        );
         assert_eq!(drive.names, Names::default());
     }
 
@@ -329,14 +336,19 @@ mod tests {
     #[test]
     fn commands_are_those_that_the_drive_has() {
         let mut controller = controller();
-        controller.oncs.set(1 << 2 | 1 << 3 | 1 << 7);
+        controller.oncs.set(1 | 1 << 2 | 1 << 3 | 1 << 7);
         controller.mdts = 5;
         let mut namespace = namespace();
         namespace.dlfeat = 0b1001;
         let drive = parse(&controller, &namespace, &[]).unwrap();
         // 2^5 pages of 4096 bytes.
         assert_eq!((drive.zeroes_max, drive.verify_max), (Some(32), Some(32)));
-        assert!(drive.can_deallocate && drive.zeroes_deallocate && drive.reads_zeroes);
+        assert!(
+            drive.can_compare
+                && drive.can_deallocate
+                && drive.zeroes_deallocate
+                && drive.reads_zeroes
+        );
         assert_eq!(most_blocks(0, 0, 9), BLOCKS_MAX);
         assert_eq!(most_blocks(3, 5, 9), 64, "a limit of its own");
         assert_eq!(most_blocks(0, 200, 9), BLOCKS_MAX);

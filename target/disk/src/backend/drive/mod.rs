@@ -48,6 +48,8 @@ pub(super) struct Drive {
     blocks: AtomicU64,
     /// The most bytes that a command reads or writes.
     piece_bytes: u64,
+    /// Whether it has Compare, and Linux lets us send it.
+    compares: bool,
     tags: Arc<Tags>,
 }
 
@@ -90,6 +92,9 @@ impl Drive {
             nsid,
             blocks: AtomicU64::new(identified.blocks),
             piece_bytes: most.min(u64::from(BLOCKS_MAX) << identified.block_shift),
+            // To Linux it is of those that write, which a process without CAP_SYS_ADMIN sends
+            // only if the device was opened for writing.
+            compares: identified.can_compare && !claim.read_only,
             tags: Arc::new(Tags::new(tags)),
             file,
             identified,
@@ -109,6 +114,12 @@ impl Drive {
     pub(super) fn deallocates_to_zeroes(&self) -> bool {
         let can = self.identified.can_deallocate && self.identified.zeroes_deallocate;
         can && self.identified.reads_zeroes
+    }
+
+    /// Whether it compares by itself.
+    #[inline]
+    pub(super) fn compares(&self) -> bool {
+        self.compares
     }
 
     /// What the drive says of itself.
@@ -206,7 +217,12 @@ impl Drive {
                 io.pieces.add(0);
                 ring.command(tag, file, &Command::flush(self.nsid), None, false);
             }
-            BlockOp::Read | BlockOp::Write { .. } => self.move_data(io, ring, file, tag),
+            BlockOp::Compare if !self.compares => {
+                return Progress::Done(Err(Errno(libc::EOPNOTSUPP)));
+            }
+            BlockOp::Read | BlockOp::Compare | BlockOp::Write { .. } => {
+                self.move_data(io, ring, file, tag);
+            }
             BlockOp::Verify => self.verify(io, ring, file, tag),
             BlockOp::WriteZeroes {
                 deallocate,
@@ -235,6 +251,7 @@ impl Drive {
     /// As a drive would be that has the mandatory commands alone.
     #[cfg(test)]
     pub(super) fn without_optional_commands(mut self) -> Self {
+        self.compares = false;
         self.identified = Identified {
             zeroes_max: None,
             verify_max: None,
@@ -274,7 +291,7 @@ impl Drive {
         self.step(io, ring, file, tag)
     }
 
-    /// Reads or writes what is left, or as many commands of it as go at a time.
+    /// Reads, writes or compares what is left, or as many commands of it as go at a time.
     fn move_data(&self, io: &mut BlockIo, ring: &mut Ring, file: FileSlot, tag: u64) {
         let mut done = io.done;
         while done < io.length && io.pieces.may_add() {
@@ -285,6 +302,10 @@ impl Drive {
                 BlockOp::Write { durable } => {
                     let command = Command::write(self.nsid, blocks, durable);
                     ring.command(tag, file, &command, span, true);
+                }
+                BlockOp::Compare => {
+                    let command = Command::compare(self.nsid, blocks);
+                    ring.command(tag, file, &command, span, false);
                 }
                 _ => {
                     let command = Command::read(self.nsid, blocks);
