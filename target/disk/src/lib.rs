@@ -62,6 +62,7 @@ mod pool;
 mod ring;
 mod simulated_disk;
 mod submission;
+mod timely;
 mod workers;
 
 pub use cairn_rbd::Spec as ImageSpec;

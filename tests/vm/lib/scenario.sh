@@ -45,6 +45,8 @@ leave_scenario() {
         code=1
     fi
     abandon_target
+    # A scenario whose logs are elsewhere has this function.
+    if declare -F keep_logs > /dev/null; then keep_logs; fi
     exit "$code"
 }
 

@@ -64,7 +64,8 @@ writes_reach() { [ "$(writes_at_disk)" -ge "$1" ]; }
 bytes_waiting() { ss -Hnua "src $HOST_ADDR" | awk '{ bytes += $2 } END { print bytes + 0 }'; }
 bytes_wait() { [ "$(bytes_waiting)" -ge 65536 ]; }
 nothing_waits() { [ "$(bytes_waiting)" -eq 0 ]; }
-has_reacted() { grep -q 'keep alive expired' "$TARGET_LOG" || ! [ "$(writes_at_disk)" -eq "$before" ]; }
+queues_ended() { grep -c ' disconnected .* qid=' "$TARGET_LOG" || true; }
+has_reacted() { [ "$(queues_ended)" -gt "$ended" ] || ! [ "$(writes_at_disk)" -eq "$before" ]; }
 
 # keep_logs: where the machine at hand finds them.
 keep_logs() { cp -a "$OUT/." "$SHARED/"; }
@@ -78,7 +79,6 @@ wait_for 20 "the machine at hand to answer" ping -c 1 -W 1 "$FABRIC_ADDR"
 write_path_config /tmp/one.toml "$HOST_ADDR" 1 1-100 optimized "$DISK" \
     'uuid="00000000-0000-4000-8000-00000000fa17"'
 start_target_from /tmp/one.toml
-keep_logs
 
 step "The guest suspends itself with writes in the target's sockets"
 touch "$SHARED/one-is-ready"
@@ -93,15 +93,17 @@ assert_ge "bytes that wait in the target's sockets" "$(bytes_waiting)" 65536
 assert_ge "ms that CLOCK_BOOTTIME counts" $(($(clock BOOTTIME) - boottime)) $((2 * KATO_S * 1000))
 assert_le "ms that CLOCK_MONOTONIC counts" $(($(clock MONOTONIC) - monotonic)) $((KATO_S * 1000))
 
-step "It wakes: the target executes nothing of that, and reports why"
+step "It wakes: the target executes nothing of that, and ends its queues"
 before=$(writes_at_disk)
+ended=$(queues_ended)
 kill -CONT "$TARGET_PID"
 wait_for 20 "the target to read its sockets" nothing_waits
-wait_for 20 "its report, or a write" has_reacted
+# The host gave this target up while it was asleep, so its farewell may be in the sockets, too: a queue
+# ends by the one or the other. Not each of them has a line: a peer's lines are limited.
+wait_for 20 "the end of a queue, or a write" has_reacted
 # After this nothing is under way any more.
 stop_target
 assert_eq "writes that it made since then" 0 $(($(writes_at_disk) - before))
-assert_contains "its log" "keep alive expired" "$(cat "$TARGET_LOG")"
-keep_logs
+assert_le "queues that had ended before" "$ended" $(($(queues_ended) - 1))
 touch "$SHARED/one-has-gone-on"
 wait_for 60 "the host to find its blocks by target B" test -e "$SHARED/all-is-right"

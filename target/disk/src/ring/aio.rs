@@ -13,6 +13,7 @@ use std::ptr::null;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::simulated_disk::Memory;
+use crate::timely::{self, Look};
 
 /// Writes under way at a time; further ones end with EAGAIN.
 const UNDER_WAY_MAX: usize = 1024;
@@ -58,15 +59,17 @@ impl Aio {
         })
     }
 
-    /// Begins a write, whose end [`Self::ended`] reports.
+    /// Begins a write, whose end [`Self::ended`] reports. `None`: this look at the clock is too
+    /// old.
     pub(super) fn write(
         &self,
+        look: Look,
         tag: u64,
         file: RawFd,
         offset: u64,
         memory: &Memory,
         durable: bool,
-    ) -> Result<(), i32> {
+    ) -> Option<Result<(), i32>> {
         // SAFETY: zeroes are a valid value of this structure of numbers.
         let mut block: libc::iocb = unsafe { zeroed() };
         block.aio_data = tag;
@@ -83,13 +86,19 @@ impl Aio {
         // SAFETY: the kernel copies the block. The bytes lie in the mapping, as the ring has
         // checked, which `memory` keeps during the call; from then on the kernel holds their
         // pages until the write has ended.
-        let taken = unsafe { libc::syscall(libc::SYS_io_submit, self.context, 1, blocks.as_ptr()) };
-        if taken == 1 {
-            return Ok(());
-        }
-        let errno = last_errno();
+        let taken = unsafe {
+            let number = libc::SYS_io_submit as usize;
+            let list = blocks.as_ptr() as usize;
+            timely::call(look, &[number, self.context as usize, 1, list, 0, 0, 0])
+        };
+        let refused = match taken {
+            Some(Ok(1)) => return Some(Ok(())),
+            None => None,
+            Some(Ok(_)) => Some(Err(libc::EAGAIN)),
+            Some(Err(error)) => Some(Err(error.raw_os_error().unwrap_or(libc::EIO))),
+        };
         self.under_way.fetch_sub(1, Ordering::Relaxed);
-        Err(errno)
+        refused
     }
 
     /// Hands what has ended to `each`: the tag, and bytes or an errno.
@@ -162,7 +171,13 @@ mod tests {
             file.read_exact_at(&mut bytes, 1000).unwrap();
             bytes == [7; 100]
         };
-        aio.write(1, file.as_raw_fd(), 1000, &memory, true).unwrap();
+        // `None` after each look that turns out to be too old.
+        let write = |tag, fd, offset, durable| loop {
+            if let Some(begun) = aio.write(Look::begin(), tag, fd, offset, &memory, durable) {
+                break begun;
+            }
+        };
+        write(1, file.as_raw_fd(), 1000, true).unwrap();
         let mut ends = Vec::new();
         while ends.is_empty() {
             let readable = wait_readable([wake.fd()], Some(Duration::from_secs(30)));
@@ -172,6 +187,6 @@ mod tests {
         }
         assert_eq!(ends, [(1, Ok(100))]);
         assert!(sevens(&file));
-        assert_eq!(aio.write(2, -1, 0, &memory, false), Err(libc::EBADF));
+        assert_eq!(write(2, -1, 0, false), Err(libc::EBADF));
     }
 }

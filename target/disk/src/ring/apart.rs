@@ -23,6 +23,7 @@ use std::time::Duration;
 use super::aio::{Aio, last_errno};
 use super::outgoing::Lease;
 use crate::simulated_disk::Memory;
+use crate::timely::{self, Look};
 use crate::workers::{self, Ended, Outcome, Workers};
 
 /// Changes of one file that are with workers at a time.
@@ -72,22 +73,60 @@ pub(super) struct Job {
 
 impl workers::Job for Job {
     fn run(self) -> Outcome<Self> {
-        let now_ns = self.lease.now_ns();
-        if self.lease.is_over(now_ns) {
-            return Outcome::Ended(Err(libc::ECANCELED));
-        }
-        if now_ns.saturating_sub(self.seen_ns) >= GAP.as_nanos() as u64 {
-            return Outcome::Undone(self);
-        }
-        if let (Some((aio, tag)), Some(begun)) = (&self.aio, self.change.as_write()) {
-            let (offset, memory, durable) = begun;
-            return match aio.write(*tag, self.file.as_raw_fd(), offset, memory, durable) {
-                Ok(()) => Outcome::Begun,
-                Err(errno) => Outcome::Ended(Err(errno)),
+        loop {
+            let look = Look::begin();
+            let now_ns = self.lease.now_ns();
+            if self.lease.is_over(now_ns) {
+                return Outcome::Ended(Err(libc::ECANCELED));
+            }
+            if now_ns.saturating_sub(self.seen_ns) >= GAP.as_nanos() as u64 {
+                return Outcome::Undone(self);
+            }
+            let Some((offset, memory, durable)) = self.change.as_write() else {
+                return Outcome::Ended(self.change.make(self.file.as_raw_fd()));
             };
+            let fd = self.file.as_raw_fd();
+            // `None`: this thread was stopped after its look, or slow.
+            let ended = match &self.aio {
+                Some((aio, tag)) => match aio.write(look, *tag, fd, offset, memory, durable) {
+                    Some(Ok(())) => return Outcome::Begun,
+                    Some(Err(errno)) => Some(Err(errno)),
+                    None => None,
+                },
+                None => write(look, fd, offset, memory, durable),
+            };
+            if let Some(ended) = ended {
+                return Outcome::Ended(ended);
+            }
         }
-        Outcome::Ended(self.change.make(self.file.as_raw_fd()))
     }
+}
+
+/// Writes, and blocks until that has ended. `None`: this look at the clock is too old.
+fn write(look: Look, fd: RawFd, offset: u64, memory: &Memory, durable: bool) -> Option<Ended> {
+    let slice = libc::iovec {
+        iov_base: (memory.mapping.addr() as usize + memory.at) as *mut libc::c_void,
+        iov_len: memory.length,
+    };
+    let flags = if durable { libc::RWF_DSYNC } else { 0 };
+    // The offset is in two halves, of which the kernel ignores the second one where a word has
+    // 64 bits.
+    let call = [
+        libc::SYS_pwritev2 as usize,
+        fd as usize,
+        &raw const slice as usize,
+        1,
+        offset as usize,
+        0,
+        flags as usize,
+    ];
+    // SAFETY: the bytes lie in the mapping, as the ring has checked, which `memory` keeps until
+    // the call returns; the kernel only reads them.
+    let written = unsafe { timely::call(look, &call) }?;
+    Some(match written {
+        Ok(bytes) => Ok(bytes as u32),
+        Err(error) => Err(error.raw_os_error().unwrap_or(libc::EIO)),
+    })
 }
 
 impl Change {
@@ -106,22 +145,7 @@ impl Change {
     /// Makes it, and blocks until it is made.
     fn make(self, fd: RawFd) -> Ended {
         match self {
-            Self::Write {
-                offset,
-                memory,
-                durable,
-            } => {
-                let slice = libc::iovec {
-                    iov_base: (memory.mapping.addr() as usize + memory.at) as *mut libc::c_void,
-                    iov_len: memory.length,
-                };
-                let flags = if durable { libc::RWF_DSYNC } else { 0 };
-                let offset = offset as libc::off_t;
-                // SAFETY: the bytes lie in the mapping, as the ring has checked, which
-                // `memory` keeps until the call returns; the kernel only reads them.
-                let written = unsafe { libc::pwritev2(fd, &raw const slice, 1, offset, flags) };
-                u32::try_from(written).map_err(|_| last_errno())
-            }
+            Self::Write { .. } => unreachable!("it has a call of its own"),
             Self::Allocate {
                 offset,
                 length,

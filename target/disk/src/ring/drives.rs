@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use cairn_rdma::wake::Wake;
 
+use super::entering::ENTER_GETEVENTS;
 use super::*;
 use crate::nvme::{Blocks, Command, RANGE_BYTES, STATUS, URING_CMD_IO, range};
 

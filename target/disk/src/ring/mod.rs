@@ -10,9 +10,11 @@ mod aio;
 mod apart;
 mod buffers;
 mod drives;
+mod entering;
 mod images;
 mod operations;
 mod outgoing;
+mod queue_entries;
 mod setup;
 mod simulated;
 #[cfg(test)]
@@ -125,9 +127,6 @@ impl Span {
     }
 }
 
-/// `IORING_ENTER_GETEVENTS` (io_uring_enter(2)).
-const ENTER_GETEVENTS: u32 = 1;
-
 /// `BLOCK_URING_CMD_DISCARD` (linux/blkdev.h): `_IO(0x12, 0)`, the range in `addr` and `addr3`.
 const BLOCK_URING_CMD_DISCARD: u32 = 0x12 << 8;
 
@@ -163,6 +162,8 @@ pub enum Finished {
 /// One io_uring.
 pub struct Ring {
     uring: IoUring,
+    /// Entries that were put into its submission queue, modulo 2^32.
+    pushed: u32,
     buffers: [Option<Arc<Mapping>>; BUFFERS_MAX],
     /// Those that the kernel has pinned. The limit on locked memory may keep it from that.
     pinned: [bool; BUFFERS_MAX],
@@ -209,6 +210,7 @@ impl Ring {
             .register_iowq_max_workers(&mut [operations, 0]);
         let mut ring = Self {
             uring,
+            pushed: 0,
             buffers: Default::default(),
             pinned: [false; BUFFERS_MAX],
             retired: Vec::new(),
@@ -339,24 +341,13 @@ impl Ring {
         self.enter()
     }
 
-    /// The system call of [`Self::submit`].
-    fn enter(&mut self) -> io::Result<()> {
-        let pushed = self.uring.submission().len() as u32;
-        // Always with GETEVENTS, and never to wait: what a disk finishes at once is
-        // to be taken with the call that submits it. Otherwise work that is deferred
-        // to us (DEFER_TASKRUN) would need a second one.
-        // SAFETY: the entries are as `push` demands; no argument points anywhere.
-        let entered = unsafe {
-            let submitter = self.uring.submitter();
-            submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)
-        };
-        retry(entered)
-    }
-
     /// As [`Self::submit`], then sleeps until something completes or the
     /// timeout is over.
     pub fn wait(&mut self, timeout: Option<Duration>) -> io::Result<()> {
         self.release_changes();
+        if self.outgoing.has_queued() {
+            self.enter()?;
+        }
         if !self.settled.is_empty() || !self.watch_images() || !self.watch_drives()? {
             return self.submit();
         }
@@ -377,6 +368,9 @@ impl Ring {
     pub fn settle(&mut self) -> io::Result<()> {
         self.settles = true;
         self.release_changes();
+        if self.outgoing.has_queued() {
+            self.enter()?;
+        }
         loop {
             while let Some(finished) = self.take() {
                 self.settled.push_back(finished);
@@ -493,13 +487,14 @@ impl Ring {
         }
         let Self {
             uring,
+            pushed,
             outgoing,
             settled,
             in_flight,
             ..
         } = self;
         outgoing.release(
-            |entry| push(uring, entry),
+            |entry| push(uring, pushed, entry),
             |tag| {
                 *in_flight -= 1;
                 settled.push_back(cancelled(tag));
@@ -509,18 +504,22 @@ impl Ring {
 
     #[inline]
     fn push(&mut self, entry: &squeue::Entry) {
-        push(&mut self.uring, entry);
+        push(&mut self.uring, &mut self.pushed, entry);
     }
 }
 
-/// Puts an entry into the submission queue, which the kernel empties where it is full.
+/// Puts an entry into the submission queue; returns its place. There is room: whatever fills the
+/// queue submits it at [`BATCH`], and calls the kernel otherwise.
 #[inline]
-fn push(uring: &mut IoUring, entry: &squeue::Entry) {
+fn push(uring: &mut IoUring, pushed: &mut u32, entry: &squeue::Entry) -> u32 {
     // SAFETY: the callers checked that the entry's buffer lies in a mapping
     // that is a fixed buffer, whose pages the kernel holds as long as it needs.
     while unsafe { uring.submission().push(entry) }.is_err() {
         retry(uring.submit()).expect("io_uring takes what it has room for");
     }
+    let place = *pushed;
+    *pushed = place.wrapping_add(1);
+    place
 }
 
 /// The end of what was not begun.

@@ -4,12 +4,15 @@
 //! way. The reactor looks at the clock when a round begins, and a process that is stopped in
 //! the middle of one would hand over what has become stale. So changes are gathered here,
 //! with the ends of their leases, and the clock is read once more directly before the kernel
-//! gets them.
+//! gets them. If the process was stopped after that look, it looks again, and takes back what it
+//! had put into the submission queue.
 
 use std::time::Instant;
 
 use cairn_rdma::Clock;
 use io_uring::squeue;
+
+use crate::timely::Look;
 
 /// A change that waits for the next system call.
 struct Change {
@@ -19,9 +22,21 @@ struct Change {
     until_ns: u64,
 }
 
+/// A change in the submission queue.
+pub(super) struct Queued {
+    pub(super) tag: u64,
+    pub(super) until_ns: u64,
+    /// How many entries were put into the queue before it, modulo 2^32.
+    pub(super) place: u32,
+}
+
 /// The changes that the kernel gets with the next system call.
 pub(super) struct Outgoing {
     changes: Vec<Change>,
+    /// Those that are in the submission queue.
+    queued: Vec<Queued>,
+    /// The look at the clock by which those may be carried out.
+    look: Option<Look>,
     /// The clock, and the time that it counts from. Without it leases do not end.
     clock: Option<(Clock, Instant)>,
     /// The end of the lease of those that come next.
@@ -33,6 +48,8 @@ impl Outgoing {
     pub(super) fn new(room: usize) -> Self {
         Self {
             changes: Vec::with_capacity(room),
+            queued: Vec::with_capacity(room),
+            look: None,
             clock: None,
             until_ns: u64::MAX,
         }
@@ -96,25 +113,89 @@ impl Outgoing {
             .count()
     }
 
-    /// Empties it: what may be carried out goes one way, and what may not goes the other.
+    /// Empties it: what may be carried out goes one way, which returns its place in the
+    /// submission queue, and what may not goes the other.
     #[inline]
     pub(super) fn release(
         &mut self,
-        mut carry_out: impl FnMut(&squeue::Entry),
+        mut carry_out: impl FnMut(&squeue::Entry) -> u32,
         mut refuse: impl FnMut(u64),
     ) {
         let first_end = self.changes.iter().map(|change| change.until_ns).min();
         let now_ns = match &self.clock {
-            Some(clock) if first_end.is_some_and(|end| end < u64::MAX) => read(clock),
+            Some(clock) if first_end.is_some_and(|end| end < u64::MAX) => {
+                self.look = Some(Look::begin());
+                read(clock)
+            }
             _ => 0,
         };
         for change in self.changes.drain(..) {
-            if change.until_ns <= now_ns {
-                refuse(change.tag);
-            } else {
-                carry_out(&change.entry);
+            let Change {
+                tag,
+                entry,
+                until_ns,
+            } = change;
+            if until_ns <= now_ns {
+                refuse(tag);
+                continue;
+            }
+            let place = carry_out(&entry);
+            if until_ns < u64::MAX {
+                self.queued.push(Queued {
+                    tag,
+                    until_ns,
+                    place,
+                });
             }
         }
+    }
+
+    /// Whether changes that have leases are in the submission queue.
+    #[inline]
+    pub(super) fn has_queued(&self) -> bool {
+        !self.queued.is_empty()
+    }
+
+    /// The look by which they may be carried out, if no system call has used it.
+    #[inline]
+    pub(super) fn take_look(&mut self) -> Option<Look> {
+        self.look.take()
+    }
+
+    /// Another look, and what time it is, in nanoseconds since the target started.
+    pub(super) fn look_again(&self) -> (Look, u64) {
+        let look = Look::begin();
+        (look, self.now_ns())
+    }
+
+    /// When the first lease of those in the submission queue ends.
+    pub(super) fn first_end(&self) -> u64 {
+        let ends = self.queued.iter().map(|queued| queued.until_ns);
+        ends.min().unwrap_or(u64::MAX)
+    }
+
+    /// Hands out those whose leases have ended by then.
+    pub(super) fn take_back(&mut self, now_ns: u64, take_back: impl FnMut(Queued)) {
+        let late = |queued: &mut Queued| queued.until_ns <= now_ns;
+        self.queued.extract_if(.., late).for_each(take_back);
+    }
+
+    /// The kernel has all entries but the last `left` of those `pushed` so far.
+    #[inline]
+    pub(super) fn taken(&mut self, pushed: u32, left: u32) {
+        if left == 0 {
+            self.queued.clear();
+            return;
+        }
+        let first = pushed.wrapping_sub(left);
+        self.queued
+            .retain(|queued| queued.place.wrapping_sub(first) < left);
+    }
+
+    /// As if the process had been stopped after the look.
+    #[cfg(test)]
+    pub(super) fn forget_look(&mut self) {
+        self.look = Some(Look::long_ago());
     }
 }
 

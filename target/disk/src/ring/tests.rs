@@ -1,5 +1,6 @@
 use std::fs::File;
 use std::os::fd::AsRawFd;
+use std::os::unix::fs::FileExt;
 
 use super::*;
 
@@ -103,6 +104,30 @@ fn a_change_whose_lease_ends_before_the_ring_is_entered_is_not_made() {
     assert_eq!(rig.ended(), expected);
     assert_eq!(rig.written(), [1, 2]);
     assert_eq!(rig.ring.in_flight(), 0);
+}
+
+/// The process is stopped after the look at the clock, with the changes in the submission queue.
+#[test]
+fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
+    let mut rig = Rig::new();
+    rig.write(0, 100);
+    rig.write(1, 200);
+    rig.ring.release_changes();
+    rig.ring.outgoing.forget_look();
+    rig.pass(Duration::from_millis(150));
+    rig.ring.enter().unwrap();
+    let mut ended = rig.ended();
+    ended.sort_unstable();
+    assert_eq!(ended, [(0, Err(libc::ECANCELED)), (1, Ok(BLOCK))]);
+    assert_eq!(rig.ring.in_flight(), 0);
+    let mut blocks = [0; 2 * BLOCK as usize];
+    rig.file.read_exact_at(&mut blocks, 0).unwrap();
+    let (first, second) = blocks.split_at(BLOCK as usize);
+    assert!(
+        first.iter().all(|&byte| byte == 0),
+        "a stale write was made"
+    );
+    assert!(second.iter().all(|&byte| byte == 7));
 }
 
 #[test]

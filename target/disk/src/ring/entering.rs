@@ -1,0 +1,69 @@
+//! The system call that hands a ring's entries to the kernel.
+//!
+//! Why `unsafe` here: the kernel acts on entries, which are sound as the ring pushes them.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use super::queue_entries::QueueEntries;
+use super::{Ring, cancelled, retry};
+use crate::timely::{self, Look};
+
+/// `IORING_ENTER_GETEVENTS` (io_uring_enter(2)).
+pub(super) const ENTER_GETEVENTS: u32 = 1;
+
+impl Ring {
+    /// The system call of [`Self::submit`]. Changes go with it only if it is made soon after a
+    /// look at the clock.
+    pub(super) fn enter(&mut self) -> io::Result<()> {
+        let mut look = self.outgoing.take_look();
+        while self.outgoing.has_queued() {
+            let Some(fresh) = look.take() else {
+                look = Some(self.look_again()?);
+                continue;
+            };
+            let fd = self.uring.as_raw_fd() as usize;
+            let pushed = self.uring.submission().len();
+            let number = libc::SYS_io_uring_enter as usize;
+            let call = [number, fd, pushed, 0, ENTER_GETEVENTS as usize, 0, 0];
+            // SAFETY: the entries are as `push` demands; no argument points anywhere.
+            if let Some(entered) = unsafe { timely::call(fresh, &call) } {
+                let left = self.uring.submission().len() as u32;
+                self.outgoing.taken(self.pushed, left);
+                return retry(entered);
+            }
+        }
+        self.enter_at_leisure()
+    }
+
+    /// The process may have been stopped since the look at the clock: looks again, and cancels
+    /// the changes in the submission queue whose leases have ended since.
+    #[cold]
+    fn look_again(&mut self) -> io::Result<Look> {
+        let (look, now_ns) = self.outgoing.look_again();
+        if self.outgoing.first_end() <= now_ns {
+            let entries = QueueEntries::map(&self.uring)?;
+            let (settled, in_flight) = (&mut self.settled, &mut self.in_flight);
+            self.outgoing.take_back(now_ns, |queued| {
+                entries.blank(queued.place);
+                *in_flight -= 1;
+                settled.push_back(cancelled(queued.tag));
+            });
+        }
+        Ok(look)
+    }
+
+    /// The system call without changes that have leases.
+    fn enter_at_leisure(&mut self) -> io::Result<()> {
+        let pushed = self.uring.submission().len() as u32;
+        // Always with GETEVENTS, and never to wait: what a disk finishes at once is
+        // to be taken with the call that submits it. Otherwise work that is deferred
+        // to us (DEFER_TASKRUN) would need a second one.
+        // SAFETY: the entries are as `push` demands; no argument points anywhere.
+        let entered = unsafe {
+            let submitter = self.uring.submitter();
+            submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)
+        };
+        retry(entered)
+    }
+}

@@ -1,0 +1,331 @@
+//! System calls that are made soon after a look at the clock, or not at all.
+//!
+//! What looks at the clock and then calls the kernel may be stopped in between, for a minute:
+//! by SIGSTOP, by a debugger, by a suspended machine. Then it would do what was in time when it
+//! looked, and is stale now. Two means end that:
+//!
+//! - The processor's counter is read before the clock, and once more directly before the call.
+//!   If too much lies between, there is no call.
+//! - From that second look on, up to the instruction that enters the kernel, the thread is in a
+//!   restartable sequence (rseq(2), Linux 4.18): a thread that was kept from running there goes
+//!   on at another place, and there is no call either. glibc 2.35 registers each thread for
+//!   that; with an older one, or another C library, the first means is the only one, and some
+//!   ten nanoseconds remain.
+//!
+//! A hypervisor that pauses the machine in those nanoseconds is seen by neither. Processors other
+//! than x86-64 have none of this yet: the call is made.
+//!
+//! Why `unsafe` here: the sequence is assembly, and the system call is the caller's.
+
+use std::io;
+
+/// A system call's number and arguments.
+pub(crate) type Call = [usize; 7];
+
+/// Ticks of the processor's counter that may lie between a look and its call: 1 to 4 ms.
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+const TICKS_MAX: u64 = 1 << 22;
+
+/// When a look at the clock began.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Look {
+    #[cfg_attr(not(all(target_arch = "x86_64", not(miri))), expect(dead_code))]
+    ticks: u64,
+}
+
+impl Look {
+    /// Before the clock is read.
+    #[inline(always)]
+    pub(crate) fn begin() -> Self {
+        Self {
+            ticks: imp::ticks(),
+        }
+    }
+
+    /// One that is too old for any call.
+    #[cfg(test)]
+    pub(crate) fn long_ago() -> Self {
+        Self {
+            ticks: imp::ticks().wrapping_sub(1 << 40),
+        }
+    }
+}
+
+/// Makes the call, if this look is not too old and nothing has kept the thread from running
+/// since. `None`: there was no call, and the caller looks at the clock again.
+///
+/// # Safety
+/// As for the system call.
+#[inline]
+pub(crate) unsafe fn call(look: Look, call: &Call) -> Option<io::Result<usize>> {
+    // SAFETY: as the caller promises.
+    let result = unsafe { imp::call(look, call) }?;
+    Some(if (-4095..0).contains(&result) {
+        Err(io::Error::from_raw_os_error(-result as i32))
+    } else {
+        Ok(result as usize)
+    })
+}
+
+#[cfg(all(target_arch = "x86_64", not(miri)))]
+mod imp {
+    use std::arch::{asm, global_asm};
+    use std::ffi::CStr;
+    use std::sync::LazyLock;
+
+    use super::{Call, Look, TICKS_MAX};
+
+    /// What [`cairn_timely_call`] returns if there was no call. No system call returns it.
+    const NOT_MADE: isize = isize::MIN;
+
+    /// Where `struct rseq` has the address of the sequence (linux/rseq.h).
+    const SEQUENCE_AT: usize = 8;
+
+    // The descriptor is `struct rseq_cs` of linux/rseq.h. The sequence is from 2 to 3; if the
+    // thread was kept from running in it, the kernel has it go on at 4, before which the
+    // signature must be that glibc registers with.
+    global_asm!(
+        ".pushsection .data.rel.ro.cairn_timely, \"aw\", @progbits",
+        ".balign 32",
+        "771:",
+        ".long 0, 0",
+        ".quad 772f, 773f - 772f, 774f",
+        ".popsection",
+        ".pushsection .text.cairn_timely, \"ax\", @progbits",
+        ".balign 16",
+        ".globl cairn_timely_call",
+        ".hidden cairn_timely_call",
+        ".type cairn_timely_call, @function",
+        // rdi: where the sequence's address goes; rsi: the call; rdx: ticks at the look;
+        // rcx: ticks that may lie between.
+        "cairn_timely_call:",
+        "push rbx",
+        "push r12",
+        "push r13",
+        "push r14",
+        "mov rbx, rdi",
+        "mov r11, rsi",
+        "mov r12, rdx",
+        "mov r13, rcx",
+        "mov rdi, [r11 + 8]",
+        "mov rsi, [r11 + 16]",
+        "mov r14, [r11 + 24]",
+        "mov r10, [r11 + 32]",
+        "mov r8, [r11 + 40]",
+        "mov r9, [r11 + 48]",
+        "mov r11, [r11]",
+        "lea rax, [rip + 771b]",
+        "mov [rbx], rax",
+        "772:",
+        "rdtsc",
+        "shl rdx, 32",
+        "or rax, rdx",
+        "sub rax, r12",
+        "cmp rax, r13",
+        "ja 775f",
+        "mov rdx, r14",
+        "mov rax, r11",
+        "syscall",
+        "773:",
+        "mov qword ptr [rbx], 0",
+        "776:",
+        "pop r14",
+        "pop r13",
+        "pop r12",
+        "pop rbx",
+        "ret",
+        ".byte 0x0f, 0xb9, 0x3d",
+        ".long 0x53053053",
+        "774:",
+        "775:",
+        "mov qword ptr [rbx], 0",
+        "movabs rax, 0x8000000000000000",
+        "jmp 776b",
+        ".size cairn_timely_call, . - cairn_timely_call",
+        ".popsection",
+    );
+
+    unsafe extern "C" {
+        fn cairn_timely_call(
+            sequence: *mut u64,
+            call: *const Call,
+            ticks: u64,
+            ticks_max: u64,
+        ) -> isize;
+    }
+
+    #[inline(always)]
+    pub(super) fn ticks() -> u64 {
+        // SAFETY: reads a counter.
+        unsafe { std::arch::x86_64::_rdtsc() }
+    }
+
+    #[inline]
+    pub(super) unsafe fn call(look: Look, call: &Call) -> Option<isize> {
+        let mut no_area = 0;
+        let sequence = sequence_of_thread().unwrap_or(&raw mut no_area);
+        // SAFETY: the sequence's place is this thread's; the rest as the caller promises.
+        let result = unsafe { cairn_timely_call(sequence, call, look.ticks, TICKS_MAX) };
+        (result != NOT_MADE).then_some(result)
+    }
+
+    /// Where the kernel looks for the calling thread's sequence, if it does.
+    #[inline]
+    fn sequence_of_thread() -> Option<*mut u64> {
+        static AREA: LazyLock<Option<isize>> = LazyLock::new(area);
+        let offset = (*AREA)?;
+        let thread: usize;
+        // SAFETY: the first word that fs leads to is its own address (x86-64 TLS).
+        unsafe { asm!("mov {}, fs:0", out(reg) thread, options(nostack, readonly)) };
+        Some(thread.wrapping_add_signed(offset).wrapping_add(SEQUENCE_AT) as *mut u64)
+    }
+
+    /// How far from a thread's pointer glibc has its `struct rseq`, if it registers it.
+    fn area() -> Option<isize> {
+        // SAFETY: both are glibc's, of these types, and constant once a program runs.
+        unsafe {
+            let size: u32 = *variable(c"__rseq_size")?;
+            let offset: isize = *variable(c"__rseq_offset")?;
+            (size > 0).then_some(offset)
+        }
+    }
+
+    fn variable<T>(name: &CStr) -> Option<*const T> {
+        // SAFETY: looks a name up.
+        let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr()) };
+        (!found.is_null()).then_some(found.cast_const().cast())
+    }
+
+    #[cfg(test)]
+    pub(super) fn is_guarded() -> bool {
+        sequence_of_thread().is_some()
+    }
+}
+
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
+mod imp {
+    use super::{Call, Look};
+
+    pub(super) fn ticks() -> u64 {
+        0
+    }
+
+    pub(super) unsafe fn call(_: Look, call: &Call) -> Option<isize> {
+        let [number, a, b, c, d, e, f] = *call;
+        // SAFETY: as the caller promises.
+        let result = unsafe { libc::syscall(number as libc::c_long, a, b, c, d, e, f) };
+        Some(match result {
+            -1 => {
+                -(std::io::Error::last_os_error()
+                    .raw_os_error()
+                    .unwrap_or(libc::EIO) as isize)
+            }
+            result => result as isize,
+        })
+    }
+}
+
+#[cfg(all(test, target_arch = "x86_64", not(miri)))]
+mod tests {
+    use std::os::fd::AsRawFd;
+    use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+    use std::time::{Duration, Instant};
+
+    use rustix::event::{EventfdFlags, eventfd};
+
+    use super::*;
+
+    /// Adds 1 to an eventfd; whether it was called.
+    fn add(fd: i32, look: Look) -> bool {
+        let one = 1_u64;
+        let write = [
+            libc::SYS_write as usize,
+            fd as usize,
+            &raw const one as usize,
+            8,
+            0,
+            0,
+            0,
+        ];
+        // SAFETY: it reads eight bytes that are there.
+        unsafe { call(look, &write) }.map(Result::unwrap).is_some()
+    }
+
+    fn sum(fd: &impl std::os::fd::AsFd) -> u64 {
+        let mut bytes = [0; 8];
+        rustix::io::read(fd, &mut bytes).map_or(0, |_| u64::from_ne_bytes(bytes))
+    }
+
+    #[test]
+    fn a_call_is_made_soon_after_a_look_alone() {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        assert!(!add(fd.as_raw_fd(), Look::long_ago()));
+        assert_eq!(sum(&fd), 0);
+        // One that is kept from running is not soon enough.
+        while !add(fd.as_raw_fd(), Look::begin()) {}
+        assert_eq!(sum(&fd), 1);
+    }
+
+    #[test]
+    fn errors_are_those_of_the_call() {
+        let close = [libc::SYS_close as usize, usize::MAX, 0, 0, 0, 0, 0];
+        let error = loop {
+            // SAFETY: no such descriptor.
+            if let Some(result) = unsafe { call(Look::begin(), &close) } {
+                break result.unwrap_err();
+            }
+        };
+        assert_eq!(error.raw_os_error(), Some(libc::EBADF));
+    }
+
+    static CAUGHT: AtomicU32 = AtomicU32::new(0);
+
+    extern "C" fn catch(_: i32) {
+        CAUGHT.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Signals reach a thread anywhere, within the sequence, too.
+    #[test]
+    fn what_was_interrupted_was_made_or_was_not() {
+        let fd = eventfd(0, EventfdFlags::NONBLOCK).unwrap();
+        // SAFETY: the handler counts and does nothing else; the thread outlives its signals.
+        let caller = unsafe {
+            libc::signal(libc::SIGUSR2, catch as *const () as libc::sighandler_t);
+            libc::pthread_self()
+        };
+        let done = AtomicBool::new(false);
+        let (mut made, mut not_made) = (0_u64, 0_u64);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut pause = 1_u32;
+                while !done.load(Ordering::Relaxed) {
+                    let caught = CAUGHT.load(Ordering::Relaxed);
+                    // SAFETY: as above.
+                    unsafe { libc::pthread_kill(caller, libc::SIGUSR2) };
+                    while CAUGHT.load(Ordering::Relaxed) == caught && !done.load(Ordering::Relaxed)
+                    {
+                        std::hint::spin_loop();
+                    }
+                    // The next one comes at another place.
+                    pause = pause.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+                    (0..pause >> 22).for_each(|_| std::hint::spin_loop());
+                }
+            });
+            // Without glibc's registration none is given up for a signal.
+            let calls_min = if imp::is_guarded() { 0 } else { 300_000 };
+            let not_made_min = if imp::is_guarded() { 1 } else { 0 };
+            let deadline = Instant::now() + Duration::from_secs(300);
+            while made < calls_min || not_made < not_made_min {
+                match add(fd.as_raw_fd(), Look::begin()) {
+                    true => made += 1,
+                    false => not_made += 1,
+                }
+                if made % 4096 == 0 {
+                    assert!(Instant::now() < deadline, "{made} made, {not_made} not");
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        assert_eq!(sum(&fd), made);
+    }
+}
