@@ -160,6 +160,29 @@ impl Config {
         (memory.count() <= config::MEMORY_NAMESPACES_MAX).then_some((grown, places))
     }
 
+    /// This configuration without the namespaces that `draft` removes from its text, and their places: what
+    /// the check of the whole text would make of it. `None`: `draft` changes something else, too, or only the
+    /// check of the whole can say what remains.
+    #[must_use]
+    pub fn shrunk(&self, draft: &Draft) -> Option<(Self, Vec<(Nqn, u32)>)> {
+        let removed = draft.removed()?;
+        // Files of directories have the NSIDs between those of others.
+        if self.subsystems.iter().any(|one| !one.pools.is_empty()) {
+            return None;
+        }
+        let mut shrunk = self.clone();
+        let mut places = Vec::new();
+        for (nqn, nsid) in removed {
+            let nqn = Nqn::parse(nqn).ok()?;
+            let mut subsystems = shrunk.subsystems.iter_mut();
+            let namespaces = &mut subsystems.find(|one| one.nqn == nqn)?.namespaces;
+            let at = namespaces.binary_search_by_key(nsid, |one| one.nsid).ok()?;
+            namespaces.remove(at);
+            places.push((nqn, *nsid));
+        }
+        Some((shrunk, places))
+    }
+
     /// Whether one of them may export a disk that is exported here.
     fn has_disk_of(&self, new: &[Namespace]) -> bool {
         let place = |one: &Namespace| match &one.backing {
@@ -175,8 +198,8 @@ impl Config {
         !new.is_empty() && all.any(is_known)
     }
 
-    /// What is odd in it but works, a sentence each: names that are no NQNs. Hosts and
-    /// subsystems of other targets have such names, so they are not refused; but a
+    /// What is odd in it but works, a sentence each: names that are no NQNs, and what serves nothing. Hosts
+    /// and subsystems of other targets have such names, so they are not refused; but a
     /// mistyped name looks the same, and some hosts refuse to connect to one.
     #[must_use]
     pub fn warnings(&self) -> Vec<String> {
@@ -211,7 +234,34 @@ impl Config {
             )
         });
         let others = groups.chain(marked).chain(removed);
-        subsystems.chain(others).collect()
+        subsystems.chain(others).chain(self.idle()).collect()
+    }
+
+    /// What is configured and serves nothing, a sentence each.
+    fn idle(&self) -> Vec<String> {
+        let mut idle = Vec::new();
+        if self.listeners.is_empty() {
+            idle.push("there is no listener: no host can connect".to_owned());
+        }
+        if self.subsystems.is_empty() {
+            idle.push("there is no subsystem: hosts find no disk".to_owned());
+        }
+        for subsystem in &self.subsystems {
+            let nqn = &subsystem.nqn;
+            if subsystem.namespaces.is_empty() && subsystem.pools.is_empty() {
+                idle.push(format!("{nqn} has no namespace: hosts find no disk in it"));
+            }
+            if subsystem
+                .access
+                .list()
+                .is_some_and(|list| list.hosts.is_empty() && list.groups.is_empty())
+            {
+                idle.push(format!(
+                    "{nqn} allows no host: add one to allowed_hosts, or set allow_any_host = true"
+                ));
+            }
+        }
+        idle
     }
 
     /// The keys of single hosts that are no longer in the keyring: subsystem, host, key.

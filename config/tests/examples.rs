@@ -196,6 +196,30 @@ fn names_of_another_form_are_taken_with_one_warning_each() {
             "the subsystem's name \"a\\nb\" is not an NQN: the name holds a control character",
             "the allowed host \"my-host\" is not an NQN: an NQN starts with \"nqn.\"",
             "host_nqn of a marking rule: \"db\" is not an NQN: an NQN starts with \"nqn.\"",
+            "testnqn has no namespace: hosts find no disk in it",
+            "a\\nb has no namespace: hosts find no disk in it",
+        ]
+    );
+}
+
+#[test]
+fn what_serves_nothing_gets_a_warning() {
+    let text = "[control]\nsocket = \"/run/example.sock\"\n";
+    assert_eq!(
+        parse(text).warnings(),
+        [
+            "there is no listener: no host can connect",
+            "there is no subsystem: hosts find no disk",
+        ]
+    );
+    let text = "listener = [{ address = \"192.0.2.1\" }]\n\
+                [[subsystem]]\nnqn = \"nqn.2024-01.com.example:a\"\nallow_any_host = false\nallowed_hosts = []\n\
+                namespace = [{ nsid = 1, export = \"null:1MiB\" }]\n";
+    assert_eq!(
+        parse(text).warnings(),
+        [
+            "nqn.2024-01.com.example:a allows no host: add one to allowed_hosts, or set \
+             allow_any_host = true"
         ]
     );
 }

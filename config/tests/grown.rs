@@ -1,4 +1,5 @@
-//! A configuration that grows by what is added comes to what the check of the whole text does.
+//! A configuration that grows by what is added, or shrinks by what is removed, comes to what the check of the
+//! whole text does.
 
 use cairn_config::{Config, Draft, Flags, NewLimits, NewNamespace};
 use proptest::prelude::*;
@@ -16,6 +17,8 @@ address = "192.0.2.1"
 [[subsystem]]
 nqn = "nqn.2024-01.com.example:a"
 allow_any_host = true
+
+# The disks.
 
 # Kept for long.
 [[subsystem.namespace]]
@@ -96,12 +99,24 @@ proptest! {
         let mut kept = Draft::new(&text).unwrap();
         for (batch, removed) in steps {
             if let Some(nsid) = removed {
-                let mut draft = Draft::new(&text).unwrap();
-                if draft.remove_namespace(NQNS[0], nsid).is_ok() {
-                    prop_assert_eq!(config.grown(&draft), None);
-                    text = draft.text();
-                    config = parse(&text).unwrap();
-                    kept = Draft::new(&text).unwrap();
+                for nqn in NQNS {
+                    let mut anew = Draft::new(&text).unwrap();
+                    let mut draft = kept.clone();
+                    let removed = draft.remove_namespace(nqn, nsid);
+                    prop_assert_eq!(&removed, &anew.remove_namespace(nqn, nsid));
+                    prop_assert_eq!(draft.text(), anew.text());
+                    if removed.is_ok() {
+                        prop_assert_eq!(config.grown(&draft), None);
+                        text = draft.text();
+                        let (shrunk, places) = config.shrunk(&draft).unwrap();
+                        config = parse(&text).unwrap();
+                        prop_assert_eq!(&shrunk, &config);
+                        let place = (cairn_config::Nqn::parse(nqn).unwrap(), nsid);
+                        prop_assert_eq!(places, [place]);
+                        kept = draft;
+                        kept.settle();
+                        prop_assert!(kept.is_settled());
+                    }
                 }
             }
             let mut anew = Draft::new(&text).unwrap();
@@ -113,6 +128,9 @@ proptest! {
                 );
             }
             prop_assert_eq!(draft.text(), anew.text());
+            if !batch.is_empty() && !draft.is_settled() {
+                prop_assert_eq!(config.shrunk(&draft), None);
+            }
             let whole = parse(&draft.text());
             if let Some((grown, places)) = config.grown(&draft) {
                 prop_assert_eq!(Ok(&grown), whole.as_ref());

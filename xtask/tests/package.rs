@@ -8,7 +8,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use packages::{files, has, named, run, text, unpack_image, workspace};
+use packages::{debian_root, files, has, named, run, text, unpack_image, workspace};
 
 /// The packages, in a folder.
 fn make(out: &Path) {
@@ -89,17 +89,7 @@ fn installs(deb: &Path, root: &Path) {
     if !has("mmdebstrap") {
         return cairn_skips::skip("packages: mmdebstrap is not there");
     }
-    let made = Command::new("mmdebstrap")
-        .args([
-            "--quiet",
-            "--variant=essential",
-            "--include=passwd",
-            "stable",
-        ])
-        .arg(root)
-        .output()
-        .unwrap();
-    if !made.status.success() {
+    if !debian_root(root) {
         return cairn_skips::skip(
             "packages: mmdebstrap cannot make a root without root or a mirror",
         );

@@ -293,8 +293,8 @@ impl Draft {
     /// # Errors
     /// It is not in the file.
     pub fn remove_namespace(&mut self, nqn: &str, nsid: u32) -> Result<(), EditError> {
-        let subsystem = self.subsystem(nqn)?;
-        let Some(apart) = remove(subsystem, "namespace", |table| has_nsid(table, nsid)) else {
+        let (at, _) = self.find_subsystem(nqn)?;
+        let Some(apart) = self.document.remove_namespace(at, nqn, nsid) else {
             let message = format!("the file has no namespace {nsid} of {nqn}");
             return Err(EditError::Missing(message));
         };
@@ -514,19 +514,18 @@ fn push(table: &mut Table, key: &str, new: Table) {
 fn remove(table: &mut Table, key: &str, is_it: impl Fn(&Table) -> bool) -> Option<String> {
     let tables = table.get_mut(key)?.as_array_of_tables_mut()?;
     let at = tables.iter().position(is_it)?;
-    // A table that was added to this draft has none.
     let before = tables.get(at)?.decor().prefix();
     let before = before.and_then(|before| before.as_str()).unwrap_or("");
     let apart = before.rfind("\n\n").map_or(0, |end| end + 2);
     let apart = Some(&before[..apart]).filter(|apart| !apart.trim().is_empty());
     let mut apart = apart.unwrap_or("").to_owned();
     tables.remove(at);
-    if let Some(next) = tables.get_mut(at) {
-        let own = next
-            .decor()
-            .prefix()
-            .and_then(|own| own.as_str())
-            .unwrap_or("");
+    if !apart.is_empty()
+        && let Some(next) = tables.get_mut(at)
+    {
+        let own = next.decor().prefix().and_then(|own| own.as_str());
+        // What a table is written with that has no text around it, as one that was added to this draft.
+        let own = own.unwrap_or("\n");
         let both = format!("{apart}{own}");
         next.decor_mut().set_prefix(both);
         apart.clear();

@@ -1,16 +1,18 @@
-//! A document that knows whether changes did more than add namespaces.
+//! A document that knows whether changes did more than add namespaces, or remove some.
 
 use toml_edit::{ArrayOfTables, DocumentMut, Item, Table};
 
-use super::{Draft, push, text_of};
+use super::{Draft, has_nsid, push, remove, text_of};
 
-/// What [`Draft`] changes. Only what is in this module adds a namespace without being noted
+/// What [`Draft`] changes. Only what is in this module adds or removes a namespace without being noted
 /// as another change.
 #[derive(Debug, Clone)]
 pub(super) struct Tracked {
     document: DocumentMut,
     /// The namespaces that were added, each with the NQN of its subsystem.
     added: Vec<(String, Table)>,
+    /// NQN and NSID of those that were removed.
+    removed: Vec<(String, u32)>,
     is_otherwise_changed: bool,
 }
 
@@ -19,6 +21,7 @@ impl Tracked {
         Self {
             document,
             added: Vec::new(),
+            removed: Vec::new(),
             is_otherwise_changed: false,
         }
     }
@@ -26,12 +29,18 @@ impl Tracked {
     /// Forgets the changes so far.
     pub(super) fn settle(&mut self) {
         self.added.clear();
+        self.removed.clear();
         self.is_otherwise_changed = false;
     }
 
     /// What was added, if nothing else was changed.
     pub(super) fn added(&self) -> Option<&[(String, Table)]> {
-        (!self.is_otherwise_changed).then_some(&self.added[..])
+        (!self.is_otherwise_changed && self.removed.is_empty()).then_some(&self.added[..])
+    }
+
+    /// What was removed, if nothing else was changed.
+    pub(super) fn removed(&self) -> Option<&[(String, u32)]> {
+        (!self.is_otherwise_changed && self.added.is_empty()).then_some(&self.removed[..])
     }
 
     pub(super) fn as_document(&self) -> &DocumentMut {
@@ -43,9 +52,18 @@ impl Tracked {
         self.document.as_table_mut()
     }
 
+    /// Comments mean nothing.
     pub(super) fn set_trailing(&mut self, text: String) {
-        self.is_otherwise_changed = true;
         self.document.set_trailing(text);
+    }
+
+    /// Removes a namespace from the subsystem that is at this place among them; returns the comments that stay.
+    pub(super) fn remove_namespace(&mut self, at: usize, nqn: &str, nsid: u32) -> Option<String> {
+        let subsystems = self.document.get_mut("subsystem")?;
+        let subsystem = subsystems.as_array_of_tables_mut()?.get_mut(at)?;
+        let comments = remove(subsystem, "namespace", |table| has_nsid(table, nsid))?;
+        self.removed.push((nqn.to_owned(), nsid));
+        Some(comments)
     }
 
     /// Adds a namespace to the subsystem that is at this place among them.
@@ -78,15 +96,20 @@ impl Draft {
         self.document.added()
     }
 
-    /// Whether there are no changes but these.
+    /// NQN and NSID of the namespaces that were removed. `None`: there are other changes, too.
+    pub(crate) fn removed(&self) -> Option<&[(String, u32)]> {
+        self.document.removed()
+    }
+
+    /// Whether it adds namespaces, or removes some, and changes nothing else.
     #[must_use]
-    pub fn only_adds_namespaces(&self) -> bool {
-        self.added().is_some()
+    pub fn changes_namespaces_alone(&self) -> bool {
+        self.added().is_some() || self.removed().is_some()
     }
 
     /// Whether there are no changes.
     #[must_use]
     pub fn is_settled(&self) -> bool {
-        self.added().is_some_and(<[_]>::is_empty)
+        self.added().is_some_and(<[_]>::is_empty) && self.removed().is_some_and(<[_]>::is_empty)
     }
 }

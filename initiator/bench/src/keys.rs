@@ -414,7 +414,10 @@ pub(super) fn apply(
 #[must_use]
 pub fn refusal(name: &str) -> String {
     if FIO_ONLY.split_ascii_whitespace().any(|key| key == name) {
-        return format!("{name} is a key of fio that this benchmark does not have");
+        return format!(
+            "{name} is a key of fio that this benchmark does not have: fio itself has it, with Cairn's engine \
+             (docs/guide-initiator.md#fio-itself)"
+        );
     }
     match closest(name) {
         Some(key) => format!("there is no key {name}; did you mean {key}?"),

@@ -49,13 +49,15 @@ pub struct BenchResult {
     pub jobs: Vec<JobResult>,
     /// Someone said stop before they were through.
     pub interrupted: bool,
+    /// Why jobs that wait for others did not begin.
+    pub failure: Option<String>,
 }
 
 impl BenchResult {
     /// Whether every job did all that it was to do.
     #[must_use]
     pub fn is_success(&self) -> bool {
-        self.jobs.iter().all(|job| job.error.is_none())
+        self.failure.is_none() && self.jobs.iter().all(|job| job.error.is_none())
     }
 }
 
@@ -83,8 +85,9 @@ pub trait Audience {
 /// Runs jobs until they are through, or `stop` is set.
 ///
 /// # Errors
-/// A job does not fit the namespace, or a lane cannot be opened; then nothing was
-/// read or written by the stage that it belongs to.
+/// A job does not fit the namespace, or a lane of the first stage cannot be opened; then nothing was
+/// read or written. A later stage that cannot begin is the result's
+/// [`failure`](BenchResult::failure), beside what was measured until then.
 pub fn run(
     jobs: &[Job],
     lanes: &dyn Lanes,
@@ -93,14 +96,21 @@ pub fn run(
 ) -> Result<BenchResult, String> {
     let plans = plans(jobs, lanes.format())?;
     let mut results = Vec::with_capacity(plans.len());
+    let mut failure = None;
     for stage in plans.chunk_by(|a, b| a.stage == b.stage) {
-        if !stop.load(Relaxed) {
-            results.extend(run_stage(stage, lanes, stop, audience)?);
+        if stop.load(Relaxed) || failure.is_some() {
+            break;
+        }
+        match run_stage(stage, lanes, stop, audience) {
+            Ok(more) => results.extend(more),
+            Err(error) if results.is_empty() => return Err(error),
+            Err(error) => failure = Some(error),
         }
     }
     Ok(BenchResult {
         jobs: results,
         interrupted: stop.load(Relaxed),
+        failure,
     })
 }
 

@@ -247,6 +247,19 @@ pub(super) fn refusal(arguments: &[OsString]) -> Option<String> {
     if arguments.nth(1)? != "bench" {
         return None;
     }
+    let forms = arguments.clone().zip(arguments.clone().skip(1).chain([""]));
+    for (argument, next) in forms {
+        let form = match argument {
+            "-o" | "--output-format" => next,
+            _ => argument.strip_prefix("--output-format=").unwrap_or(""),
+        };
+        if matches!(form, "json+" | "terse") {
+            return Some(format!(
+                "--output-format={form}: this benchmark has normal and json; fio itself has {form}, with \
+                 Cairn's engine (docs/guide-initiator.md#fio-itself)"
+            ));
+        }
+    }
     let names = arguments.filter_map(|argument| argument.strip_prefix("--"));
     names
         .map(|name| name.split('=').next().unwrap_or(name))
@@ -275,6 +288,9 @@ impl Bench {
             run_until_interrupted(&jobs, &self.by_several_paths(live)?, live)?
         };
         self.report(&result)?;
+        if let Some(failure) = &result.failure {
+            eprintln!("error: {failure}: the report has what ran before");
+        }
         Ok(if result.is_success() {
             ExitCode::SUCCESS
         } else {

@@ -14,6 +14,7 @@ mod io;
 mod link;
 mod list;
 mod logs;
+mod nvme_names;
 mod output;
 mod ping;
 mod raw;
@@ -25,6 +26,7 @@ use std::process::ExitCode;
 
 use cairn_fabric::{Caller, End};
 use clap::{Args, CommandFactory, FromArgMatches, Parser, Subcommand};
+use nvme_proto::wire::log::LogPage;
 
 use address::Address;
 use output::Output;
@@ -84,6 +86,43 @@ enum Command {
                             get-log -a 192.0.2.1 -n nqn.2024-01.com.example:disk --log-id error \
                             -o json")]
     GetLog(logs::GetLog),
+    /// Shows the SMART log
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator smart-log -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk -o json")]
+    SmartLog(nvme_names::Named),
+    /// Shows the error log
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator error-log -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk")]
+    ErrorLog(nvme_names::Named),
+    /// Shows the firmware log
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator fw-log -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk")]
+    FwLog(nvme_names::Named),
+    /// Lists the commands that a controller supports, and what they may change
+    #[command(
+        after_help = "EXAMPLE:\n  cairn-initiator effects-log -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk"
+    )]
+    EffectsLog(nvme_names::Named),
+    /// Shows the ANA groups, their states and their namespaces
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator ana-log -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk")]
+    AnaLog(nvme_names::Named),
+    /// Lists the numbers of a subsystem's namespaces
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator list-ns -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk")]
+    ListNs(nvme_names::Named),
+    /// Lists the subsystems of a target, and the ways to them
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator list-subsys -a 192.0.2.1")]
+    ListSubsys(nvme_names::Named),
+    /// Shows the identifiers of a namespace
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator ns-descs -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk -N 1")]
+    NsDescs(nvme_names::NsDescs),
+    /// Shows a controller's properties
+    #[command(after_help = "EXAMPLE:\n  cairn-initiator show-regs -a 192.0.2.1 -n \
+                            nqn.2024-01.com.example:disk")]
+    ShowRegs(nvme_names::Named),
     /// Shows a feature's value
     #[command(
         after_help = "EXAMPLE:\n  cairn-initiator get-feature -a 192.0.2.1 -n \
@@ -213,6 +252,15 @@ fn run(command: Command) -> Result<ExitCode> {
         Command::IdCtrl(command) => command.run()?,
         Command::IdNs(command) => command.run()?,
         Command::GetLog(command) => command.run()?,
+        Command::SmartLog(command) => command.run(LogPage::SMART)?,
+        Command::ErrorLog(command) => command.run(LogPage::ERROR_INFORMATION)?,
+        Command::FwLog(command) => command.run(LogPage::FIRMWARE_SLOT)?,
+        Command::EffectsLog(command) => command.effects()?,
+        Command::AnaLog(command) => command.ana()?,
+        Command::ListNs(command) => command.list_ns()?,
+        Command::ListSubsys(command) => command.list_subsys()?,
+        Command::NsDescs(command) => command.run()?,
+        Command::ShowRegs(command) => command.show_regs()?,
         Command::GetFeature(command) => command.run()?,
         Command::SetFeature(command) => command.run()?,
         Command::Flush(command) => command.run()?,

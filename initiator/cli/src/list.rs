@@ -37,10 +37,16 @@ impl List {
             None => subsystems(&session.discovery_log()?.entries)?,
         };
         let mut rows = Vec::new();
-        for name in names {
-            look_at(&session, name, &mut rows)?;
+        for name in &names {
+            look_at(&session, *name, &mut rows)?;
         }
         let object = Object::new().with_list("Devices", rows.iter().map(Row::object));
+        if rows.is_empty() {
+            eprintln!(
+                "{}",
+                why_empty(&names, &session.options(Nqn::discovery())?.hostnqn)
+            );
+        }
         self.controller.output.show(&object, |_| {
             let head = [
                 "Subsystem",
@@ -59,6 +65,22 @@ impl List {
         });
         Ok(())
     }
+}
+
+/// Why there is nothing in the list.
+fn why_empty(subsystems: &[Nqn], host: &Nqn) -> String {
+    if subsystems.is_empty() {
+        return format!(
+            "note: the target has no subsystem for this host, {host}: it has none, or none whose \
+             allowed_hosts has this name (--hostnqn gives another)"
+        );
+    }
+    let names: Vec<_> = subsystems.iter().map(Nqn::to_string).collect();
+    format!(
+        "note: this host, {host}, sees no namespace of {}: there is none, its disk is missing at the \
+         target, or its list `hosts` does not have this name",
+        names.join(", ")
+    )
 }
 
 fn look_at(session: &Session, subsystem: Nqn, rows: &mut Vec<Row>) -> Result<()> {

@@ -69,6 +69,19 @@ fn parse_page(text: &str) -> Result<LogPage> {
 }
 
 impl GetLog {
+    /// All of this page.
+    pub(super) fn of(log_id: LogPage, controller: Controller) -> Self {
+        Self {
+            log_id,
+            log_len: None,
+            lpo: 0,
+            log_entries: None,
+            rae: false,
+            raw_binary: false,
+            controller,
+        }
+    }
+
     pub(super) fn run(&self) -> Result<()> {
         let mut host = Session::new(&self.controller.address)?.connect(0)?;
         let bytes = self.fetch(&mut host)?;

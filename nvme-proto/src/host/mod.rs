@@ -299,6 +299,7 @@ impl Association {
             self.step_due,
             self.renewal.due(),
             self.fail_fast_at(),
+            self.try_ends_at(),
         ]
         .into_iter()
         .flatten()
@@ -308,6 +309,7 @@ impl Association {
     /// Does what is due.
     pub fn tick(&mut self, now: Duration) {
         self.check_fail_fast(now);
+        self.check_loss(now);
         if self.step_due.is_some_and(|due| now >= due) {
             self.fail(self.overdue(), now);
         }

@@ -13,6 +13,8 @@ pub(super) struct Loss {
     pub(super) tries: u32,
     /// Whether its commands no longer wait.
     failed_fast: bool,
+    /// Why it was lost, or the last try failed.
+    cause: Cause,
 }
 
 impl Association {
@@ -23,7 +25,8 @@ impl Association {
             return;
         }
         self.going_up = State::Reconnecting { tries: 0 };
-        if let Some(loss) = self.loss {
+        if let Some(loss) = &mut self.loss {
+            loss.cause = cause;
             let tries = loss.tries;
             self.report(Report::TryFailed { tries, cause });
         } else {
@@ -31,6 +34,7 @@ impl Association {
                 since: now,
                 tries: 0,
                 failed_fast: false,
+                cause,
             });
             self.report(Report::Lost(cause));
         }
@@ -40,19 +44,51 @@ impl Association {
     pub(super) fn recover(&mut self, cause: Cause, now: Duration) {
         let recovery = self.settings.recovery;
         match self.loss {
-            Some(loss) if !cause.is_final() && recovery.allows(loss.tries) => {
+            Some(loss)
+                if !cause.is_final() && recovery.allows(loss.tries) && !self.is_over(now) =>
+            {
                 let until = now + recovery.delay();
+                let until = self.give_up_at().map_or(until, |end| end.min(until));
                 self.phase = Phase::Waiting { until };
             }
             _ => self.proceed(Next::Gone(Some(cause)), now),
         }
     }
 
+    /// The wait is over: tries again, or gives up.
     pub(super) fn try_again(&mut self, now: Duration) {
+        if let Some(loss) = self.loss
+            && self.is_over(now)
+        {
+            return self.proceed(Next::Gone(Some(loss.cause)), now);
+        }
         if let Some(loss) = &mut self.loss {
             loss.tries = loss.tries.saturating_add(1);
         }
         self.start_bring_up(now);
+    }
+
+    /// A try that takes longer than `ctrl_loss_tmo` leaves ends.
+    pub(super) fn check_loss(&mut self, now: Duration) {
+        if self.try_ends_at().is_some_and(|end| now >= end) {
+            self.fail(self.overdue(), now);
+        }
+    }
+
+    /// When a try that is under way ends in any case.
+    pub(super) fn try_ends_at(&self) -> Option<Duration> {
+        let is_try = matches!(self.phase, Phase::BringUp(_));
+        self.give_up_at().filter(|_| is_try)
+    }
+
+    /// When the controller counts as gone, whatever the tries do.
+    fn give_up_at(&self) -> Option<Duration> {
+        let tmo = self.settings.recovery.ctrl_loss_tmo?;
+        Some(self.loss?.since + tmo)
+    }
+
+    fn is_over(&self, now: Duration) -> bool {
+        self.give_up_at().is_some_and(|end| now >= end)
     }
 
     pub(super) fn going_up(&self) -> State {

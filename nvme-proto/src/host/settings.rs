@@ -71,8 +71,8 @@ impl Recovery {
         fast_io_fail_tmo: None,
     };
 
-    /// Whether to try again after `tries` that failed. It is the number of tries
-    /// that counts, as in Linux: as many as delays fit into `ctrl_loss_tmo`.
+    /// Whether to try again after `tries` that failed: at most as many as delays fit into `ctrl_loss_tmo`, as in
+    /// Linux. The time itself ends them, too.
     pub(super) fn allows(&self, tries: u32) -> bool {
         let Some(loss) = self.ctrl_loss_tmo else {
             return true;

@@ -46,10 +46,29 @@ fn tries_go_on_until_ctrl_loss_tmo() {
     rig.pass(600 * SECOND);
     let cause = Cause::NotConnected { qid: 0 };
     let mut expected = vec![Report::Lost(Cause::QueueLost { qid: 1 })];
-    expected.extend((1..=4).map(|tries| Report::TryFailed { tries, cause }));
+    expected.extend((1..=3).map(|tries| Report::TryFailed { tries, cause }));
     expected.push(Report::Gone(Some(cause)));
     assert_eq!(rig.take_reports(), expected);
     assert_eq!(rig.state(), State::Gone);
+}
+
+/// Also while a try waits for an answer, which it may do for longer.
+#[test]
+fn a_controller_counts_as_gone_when_ctrl_loss_tmo_is_over() {
+    for (tmo, tries_fail) in [(35, true), (30, true), (25, false), (11, false)] {
+        let mut rig = Rig::live(with(Recovery {
+            ctrl_loss_tmo: Some(tmo * SECOND),
+            reconnect_delay: 10 * SECOND,
+            fast_io_fail_tmo: None,
+        }));
+        rig.unreachable = tries_fail;
+        rig.mute = !tries_fail;
+        rig.cut(1);
+        rig.pass((tmo - 1) * SECOND);
+        assert!(matches!(rig.state(), State::Reconnecting { .. }), "{tmo}");
+        rig.pass(2 * SECOND);
+        assert_eq!(rig.state(), State::Gone, "{tmo}");
+    }
 }
 
 #[test]

@@ -12,6 +12,12 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
     for (listener, address) in listening {
         let ip = reachable(address.ip());
         let port = address.port();
+        // No other machine reaches it.
+        let local = if ip.is_loopback() {
+            "  # from this machine alone"
+        } else {
+            ""
+        };
         let pkey = listener.pkey;
         let (discover, connect, rest) = if pkey.is_same_partition_as(PKey::DEFAULT) {
             (
@@ -27,10 +33,10 @@ pub(super) fn lines(config: &Config, listening: &[(Listener, SocketAddr)]) -> Ve
                 rest,
             )
         };
-        lines.push(format!("{discover} -a {ip} -s {port}{rest}"));
+        lines.push(format!("{discover} -a {ip} -s {port}{rest}{local}"));
         for subsystem in &config.subsystems {
             let nqn = &subsystem.nqn;
-            lines.push(format!("{connect} -a {ip} -s {port} -n {nqn}{rest}"));
+            lines.push(format!("{connect} -a {ip} -s {port} -n {nqn}{rest}{local}"));
         }
     }
     lines
@@ -100,6 +106,22 @@ mod tests {
                  -n nqn.2024-01.com.example:disk --pkey 0x8001",
             ]
         );
+    }
+
+    #[test]
+    fn lines_for_this_machine_alone_are_marked() {
+        let flags = Flags {
+            listen: vec!["127.0.0.2".into(), "[::1]".into(), "192.0.2.1".into()],
+            export: vec!["mem:1MiB".into()],
+            nqn: Some("nqn.2024-01.com.example:disk".into()),
+            ..Flags::default()
+        };
+        let config = Config::from_flags(&flags).unwrap();
+        let lines = lines(&config, &listening(&config));
+        let is_marked = |line: &String| line.ends_with("  # from this machine alone");
+        assert_eq!(lines.len(), 6);
+        assert!(lines[..4].iter().all(is_marked), "{lines:?}");
+        assert!(!lines[4..].iter().any(is_marked), "{lines:?}");
     }
 
     #[test]

@@ -101,22 +101,23 @@ struct Serve {
         value_name = "PATH|dir:DIRECTORY|rbd:POOL/IMAGE|mem:SIZE|null:SIZE"
     )]
     export: Vec<String>,
-    /// The name of the subsystem of the exports
+    /// The name of the subsystem of the exports [default: one of a UUID, made of this machine's id]
     #[arg(long, value_name = "NQN")]
     nqn: Option<String>,
-    /// The RDMA provider
+    /// The RDMA provider: adapters, RoCE in user space, or the one that can listen there [default: auto]
     #[arg(long, value_name = "auto|verbs|soft")]
     provider: Option<String>,
-    /// RoCE version in user space: v2 on UDP, v1 on Ethernet (requires CAP_NET_RAW)
+    /// RoCE version in user space: v2 on UDP, v1 on Ethernet (requires CAP_NET_RAW) [default: v2]
     #[arg(long, value_name = "v1|v2")]
     roce: Option<String>,
-    /// Whether congestion notifications slow RoCE v2 in user space down
+    /// Whether congestion notifications slow RoCE v2 in user space down [default: on]
     #[arg(long, value_name = "on|off")]
     congestion_control: Option<String>,
     /// VID of the VLAN tags that RoCE v1 writes, on an interface that is no VLAN interface; 0: a priority and no VLAN
+    /// [default: no tag]
     #[arg(long, value_name = "VID")]
     vlan: Option<u16>,
-    /// Partition key of each --listen, such as 0x8001: hosts of other partitions are ignored
+    /// Partition key of each --listen, such as 0x8001: hosts of other partitions are ignored [default: 0xffff]
     #[arg(long, value_name = "KEY")]
     pkey: Option<PKey>,
     /// Traffic class and hop limit of packets, such as tclass=104,dst_ip=192.0.2.0/24: see docs/roce/marking.md
@@ -131,19 +132,19 @@ struct Serve {
     /// A configuration file; the other options add to it
     #[arg(long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// Threads that do the I/O
+    /// Threads that do the I/O [default: half of the cores, at most 2]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
     reactors: Option<u16>,
-    /// Serves metrics to Prometheus over HTTP at this address; the port is 9464 unless given
+    /// Serves metrics to Prometheus over HTTP at this address; the port is 9464 unless given [default: nowhere]
     #[arg(long, value_name = "ADDR[:PORT]")]
     metrics: Option<String>,
     /// Path of the control socket, or off [default: in /run/cairn for root, in the user's folder for others]
     #[arg(long, value_name = "PATH|off")]
     control: Option<String>,
-    /// Log filter, as in tracing: info, cairn_target=debug, ...
+    /// Log filter, as in tracing: info, cairn_target=debug, ... [default: info]
     #[arg(long, value_name = "FILTER")]
     log: Option<String>,
-    /// Format of log lines
+    /// Format of log lines [default: text]
     #[arg(long, value_name = "text|json")]
     log_format: Option<String>,
 }
@@ -252,6 +253,21 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn the_help_of_serve_has_the_default_of_each_option() {
+        let mut cli = Cli::command();
+        let serve = cli.find_subcommand_mut("serve").unwrap();
+        let has_none = [
+            "listen", "export", "mark", "pcap", "config", "help", "version",
+        ];
+        for option in serve.get_arguments() {
+            let name = option.get_id().as_str();
+            let help = option.get_help().unwrap().to_string();
+            let says = help.contains("[default: ") || !option.get_default_values().is_empty();
+            assert_eq!(says, !has_none.contains(&name), "{name}: {help}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
-use hyper::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use hyper::header::{ACCEPT, ALLOW, CACHE_CONTROL, CONTENT_TYPE, HeaderMap, HeaderValue, VARY};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
@@ -29,7 +29,7 @@ use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use super::Observed;
-use super::page::{Buckets, Page};
+use super::page::{Buckets, Format, Page};
 use crate::panics::{Part, confine_future};
 
 /// Connections at a time; one more ends the oldest.
@@ -48,6 +48,8 @@ const HEALTH_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// Prometheus's text format.
 const TEXT_FORMAT: &str = "text/plain; version=0.0.4; charset=utf-8";
+/// OpenMetrics.
+const OPEN_FORMAT: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// A server that listens until it is dropped.
@@ -170,7 +172,10 @@ fn answer<B>(request: &Request<B>, observed: &Observed) -> Answer {
         return answer;
     }
     match request.uri().path() {
-        "/metrics" => metrics(request.uri().query().unwrap_or(""), observed),
+        "/metrics" => {
+            let query = request.uri().query().unwrap_or("");
+            metrics(query, wanted(request.headers()), observed)
+        }
         "/healthz" if observed.is_alive(HEALTH_TIMEOUT) => plain(StatusCode::OK, "ok\n"),
         "/healthz" => {
             let text = "a reactor makes no rounds: see the target's log\n";
@@ -199,7 +204,25 @@ fn ready_to_serve(observed: &Observed) -> Answer {
     with(code, PLAIN, format!("{outlook}\n").into())
 }
 
-fn metrics(query: &str, observed: &Observed) -> Answer {
+/// OpenMetrics for a client that names it, as Prometheus does before the text format.
+fn wanted(headers: &HeaderMap) -> Format {
+    let accepted = headers.get_all(ACCEPT).iter();
+    let accepted = accepted.filter_map(|value| value.to_str().ok());
+    let mut types = accepted.flat_map(|value| value.split(','));
+    let is_open = |one: &str| {
+        let mut parts = one.split(';').map(str::trim);
+        let name = parts.next().unwrap_or("");
+        name.eq_ignore_ascii_case("application/openmetrics-text")
+            && parts.all(|part| !matches!(part, "q=0" | "q=0.0"))
+    };
+    if types.any(is_open) {
+        Format::OpenMetrics
+    } else {
+        Format::Text
+    }
+}
+
+fn metrics(query: &str, format: Format, observed: &Observed) -> Answer {
     let is_fine = query.split('&').any(|part| part == "buckets=fine");
     let buckets = if is_fine {
         Buckets::Fine
@@ -208,7 +231,14 @@ fn metrics(query: &str, observed: &Observed) -> Answer {
     };
     let page = Page::new(buckets);
     observed.report(&page);
-    with(StatusCode::OK, TEXT_FORMAT, page.write().into())
+    let content_type = match format {
+        Format::Text => TEXT_FORMAT,
+        Format::OpenMetrics => OPEN_FORMAT,
+    };
+    let mut answer = with(StatusCode::OK, content_type, page.write(format).into());
+    let vary = HeaderValue::from_static("Accept");
+    answer.headers_mut().insert(VARY, vary);
+    answer
 }
 
 fn plain(code: StatusCode, text: &'static str) -> Answer {
@@ -222,4 +252,35 @@ fn with(code: StatusCode, content_type: &'static str, content: Bytes) -> Answer 
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(content_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn openmetrics_is_for_clients_that_accept_it() {
+        let wanted = |accept: Option<&'static str>| {
+            let mut headers = HeaderMap::new();
+            if let Some(accept) = accept {
+                headers.insert(ACCEPT, HeaderValue::from_static(accept));
+            }
+            super::wanted(&headers)
+        };
+        // As Prometheus sends it.
+        let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";
+        assert_eq!(wanted(Some(prometheus)), Format::OpenMetrics);
+        assert_eq!(
+            wanted(Some("text/plain, application/openmetrics-text")),
+            Format::OpenMetrics
+        );
+        for other in [
+            None,
+            Some("*/*"),
+            Some("text/plain"),
+            Some("application/openmetrics-text; q=0"),
+        ] {
+            assert_eq!(wanted(other), Format::Text, "{other:?}");
+        }
+    }
 }

@@ -1,5 +1,6 @@
 //! The page that Prometheus reads: a recorder of the `metrics` façade that is made
-//! for one request, filled, and written out (exposition format, version 0.0.4).
+//! for one request, filled, and written out: in the exposition format, version 0.0.4, or as
+//! OpenMetrics 1.0.0.
 
 use std::collections::BTreeMap;
 use std::fmt::{self, Write};
@@ -39,6 +40,15 @@ impl Buckets {
             Self::Fine => bounds_ns().map(seconds).collect(),
         }
     }
+}
+
+/// What the page is written as.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Format {
+    /// The exposition format of Prometheus.
+    Text,
+    /// A counter's family has no `_total`, and the page has an end.
+    OpenMetrics,
 }
 
 /// A page that is being filled.
@@ -136,14 +146,17 @@ impl Page {
     }
 
     /// The text.
-    pub(crate) fn write(self) -> String {
+    pub(crate) fn write(self, format: Format) -> String {
         let mut text = String::new();
         let families = self.families.into_inner();
         for (name, family) in families.unwrap_or_else(PoisonError::into_inner) {
             if !family.series.is_empty() {
                 // Writing to a String cannot fail.
-                let _ = family.write(&name, &mut text);
+                let _ = family.write(&name, format, &mut text);
             }
+        }
+        if format == Format::OpenMetrics {
+            text.push_str("# EOF\n");
         }
         text
     }
@@ -182,11 +195,15 @@ impl Recorder for Page {
 }
 
 impl Family {
-    fn write(&self, name: &str, to: &mut String) -> fmt::Result {
+    fn write(&self, name: &str, format: Format, to: &mut String) -> fmt::Result {
+        let (family, quotes) = match format {
+            Format::Text => (name, false),
+            Format::OpenMetrics => (name.trim_end_matches("_total"), true),
+        };
         if !self.help.is_empty() {
-            writeln!(to, "# HELP {name} {}", Escaped(&self.help, false))?;
+            writeln!(to, "# HELP {family} {}", Escaped(&self.help, quotes))?;
         }
-        writeln!(to, "# TYPE {name} {}", self.kind(name))?;
+        writeln!(to, "# TYPE {family} {}", self.kind(name))?;
         for (labels, value) in &self.series {
             match value {
                 Value::Counter(count) => {
@@ -297,7 +314,7 @@ mod tests {
         page.register_gauge(&key("b", &[]), &METADATA).set(0.5);
         page.register_gauge(&key("c_seconds_total", &[]), &METADATA)
             .set(1.25);
-        let text = page.write();
+        let text = page.write(Format::Text);
         let expected = "\
 # HELP a_total two\\nlines
 # TYPE a_total counter
@@ -311,13 +328,35 @@ c_seconds_total 1.25
     }
 
     #[test]
+    fn a_page_as_openmetrics_has_it() {
+        let page = Page::new(Buckets::Coarse);
+        page.describe_counter("a_total".into(), None, "in \"quotes\"".into());
+        page.register_counter(&key("a_total", &[("n", "1")]), &METADATA)
+            .absolute(7);
+        page.register_gauge(&key("b", &[]), &METADATA).set(0.5);
+        page.register_gauge(&key("c_seconds_total", &[]), &METADATA)
+            .set(1.25);
+        let expected = "\
+# HELP a in \\\"quotes\\\"
+# TYPE a counter
+a_total{n=\"1\"} 7
+# TYPE b gauge
+b 0.5
+# TYPE c_seconds counter
+c_seconds_total 1.25
+# EOF
+";
+        assert_eq!(page.write(Format::OpenMetrics), expected);
+    }
+
+    #[test]
     fn buckets_are_cumulative_and_bounds_belong_to_them() {
         let page = Page::new(Buckets::Coarse);
         let histogram = page.register_histogram(&key("t", &[("op", "read")]), &METADATA);
         histogram.record_many(1024.0 * 1e-9, 2);
         histogram.record(1025.0 * 1e-9);
         histogram.record(100.0);
-        let text = page.write();
+        let text = page.write(Format::Text);
         for line in [
             "t_bucket{op=\"read\",le=\"0.000001024\"} 2",
             "t_bucket{op=\"read\",le=\"0.000002048\"} 3",

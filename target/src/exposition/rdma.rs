@@ -168,7 +168,7 @@ mod tests {
     use cairn_roce::Soft;
 
     use super::*;
-    use crate::exposition::page::{Buckets, Page};
+    use crate::exposition::page::{Buckets, Format, Page};
     use crate::metrics::reactor::ReactorCounters;
 
     /// A recorded machine, and what is different about it here.
@@ -202,7 +202,7 @@ mod tests {
         );
         let page = Page::new(Buckets::Coarse);
         report(&Reporter::new(&page), &observed, machine);
-        page.write()
+        page.write(Format::Text)
     }
 
     fn assert_reported(text: &str, lines: &[&str]) {

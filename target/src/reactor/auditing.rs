@@ -145,7 +145,7 @@ fn is_discovery(association: &Association) -> bool {
 }
 
 /// A name as it was sent, up to its end.
-fn claimed(name: &[u8]) -> String {
+pub(super) fn claimed(name: &[u8]) -> String {
     let end = name.iter().position(|byte| *byte == 0);
     String::from_utf8_lossy(&name[..end.unwrap_or(name.len())]).into_owned()
 }

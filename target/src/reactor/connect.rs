@@ -8,14 +8,15 @@ use nvme_auth::Authenticated;
 use nvme_proto::controller::{ConnectRequest, Refusal};
 use nvme_proto::transfer::DataTransfer;
 use nvme_proto::wire::fabrics::{ConnectData, ConnectResult};
-use nvme_proto::wire::{FromZeros, IntoBytes, Nqn, Status};
+use nvme_proto::wire::{Escaped, FromZeros, IntoBytes, Nqn, Status};
 
+use super::auditing::claimed;
 use super::{Reactor, buffers, disk};
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::marking::Shown;
 use crate::metrics::QueueCounters;
-use crate::qpair::{Association, Guest};
+use crate::qpair::{Association, Guest, QueuePair};
 use crate::registry::{Origin, PlaceId, QueueShared};
 use crate::request::{RequestId, Task};
 
@@ -199,17 +200,51 @@ impl Reactor {
             .peer_limit
             .admit(Topic::Refused, peer, self.time.now.at)
         {
-            peer_line!(
-                warn,
-                line,
-                address = %queue.peer,
-                qid = queue.qid(),
-                status = %refusal.status,
-                parameter = refusal.result,
-                "Connect refused"
-            );
+            report_refusal(line, queue, &refusal, data);
         }
         let completion = refusal.completion(request.cid());
         self.finish(id, completion.status, completion.result);
     }
+}
+
+/// Logs why a Connect is refused; for a host that the subsystem does not allow, also what would allow it.
+fn report_refusal(line: Line, queue: &QueuePair, refusal: &Refusal, data: Option<&ConnectData>) {
+    let qid = queue.qid();
+    let Some(data) = data else {
+        return peer_line!(
+            warn,
+            line,
+            address = %queue.peer,
+            qid,
+            status = %refusal.status,
+            parameter = refusal.result,
+            "Connect refused"
+        );
+    };
+    let (host, subsystem) = (claimed(&data.hostnqn), claimed(&data.subnqn));
+    if refusal.status.code() == Status::CONNECT_INVALID_HOST.code() {
+        return peer_line!(
+            warn,
+            line,
+            address = %queue.peer,
+            host,
+            subsystem,
+            qid,
+            status = %refusal.status,
+            admit = %format_args!("allowed_hosts = [\"{}\"]", Escaped(&host)),
+            "Connect refused: the subsystem does not allow this host. The line `admit` in its table of the \
+             configuration does, or cairn-target host add SUBSYSTEM HOST"
+        );
+    }
+    peer_line!(
+        warn,
+        line,
+        address = %queue.peer,
+        host,
+        subsystem,
+        qid,
+        status = %refusal.status,
+        parameter = refusal.result,
+        "Connect refused"
+    );
 }

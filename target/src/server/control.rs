@@ -216,7 +216,7 @@ impl Control {
         self.start_authenticator()?;
         let config = self.config.clone();
         let is_patient = self.is_patient;
-        self.begin_opening(&config, |_| is_patient);
+        self.begin_opening(&config, false, |_| is_patient);
         let mut disks = self.wait_for_disks()?;
         for subsystem in &config.subsystems {
             self.export(subsystem, &mut disks)?;

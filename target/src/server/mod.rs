@@ -10,6 +10,7 @@ mod auditing;
 mod control;
 mod draining;
 mod export;
+mod extent;
 mod flushing;
 mod keys;
 mod listeners;
@@ -44,9 +45,9 @@ use reload::Reloading;
 
 pub(crate) use arrivals::Arrivals;
 pub(crate) use draining::{Drained, Which};
+pub(crate) use extent::{Extent, Step};
 pub use keys::KeyError;
 pub(crate) use keys::key_errors;
-pub(crate) use reload::Growth;
 pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Export, Handle, Picture};
 pub use stepped::SteppedTarget;
@@ -335,7 +336,7 @@ impl Target {
         // A control plane that has ended drops the answer's sender.
         let _ = self.thread.orders.send(Order::Reload(Reloading {
             config,
-            growth: None,
+            extent: Extent::Whole,
             answer,
         }));
         answered

@@ -342,7 +342,7 @@ impl Running {
         if waited >= OPEN_TIMEOUT {
             // Cause: a reload, and a disk that was slow then.
             tracing::warn!(
-                path = %self.path.display(), ?waited,
+                path = %self.path.display(), waited_s = waited.as_secs(),
                 "a disk has answered too late: it is closed, and opened again if it is still configured"
             );
         }
@@ -422,9 +422,14 @@ impl Task {
 }
 
 impl Control {
-    /// Begins what `config` needs of disks: opens those that are new, looks at the size of those
-    /// that stay. Those of which `may_fail` says so do not stop the others.
-    pub(super) fn begin_opening(&mut self, config: &Config, may_fail: impl Fn(&Place) -> bool) {
+    /// Begins what `config` needs of disks: opens those that are new and, if so wanted, looks at the size of
+    /// those that stay. Those of which `may_fail` says so do not stop the others.
+    pub(super) fn begin_opening(
+        &mut self,
+        config: &Config,
+        measures: bool,
+        may_fail: impl Fn(&Place) -> bool,
+    ) {
         let mut tasks = VecDeque::new();
         let mut sizes = Vec::new();
         for subsystem in &config.subsystems {
@@ -438,6 +443,7 @@ impl Control {
                         sizes.push((place, file.bytes));
                         continue;
                     }
+                    (Some(_), None) if !measures => continue,
                     (Some(known), None) => Call::Measure(Arc::clone(known)),
                     (None, _) => Call::Open(Box::new(self.opener(namespace))),
                 };

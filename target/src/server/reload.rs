@@ -14,6 +14,7 @@ use tokio::sync::oneshot;
 use super::StartError;
 use super::control::Control;
 use super::export::Export;
+use super::extent::Extent;
 use super::listeners::OpenListener;
 use super::opening::{Found, Place};
 use super::retiring::RETIRE_TIMEOUT;
@@ -58,16 +59,8 @@ pub enum ReloadError {
 /// A reload that was ordered.
 pub(super) struct Reloading {
     pub(super) config: Arc<Config>,
-    pub(super) growth: Option<Growth>,
+    pub(super) extent: Extent,
     pub(super) answer: oneshot::Sender<Result<(), ReloadError>>,
-}
-
-/// What a configuration that only adds namespaces adds.
-pub(crate) struct Growth {
-    /// What they are added to.
-    pub(crate) from: Arc<Config>,
-    /// Those that are new.
-    pub(crate) places: Vec<Place>,
 }
 
 /// What is new, opened and not yet in use.
@@ -92,18 +85,20 @@ impl Control {
     fn begin_reload(&mut self, reloading: Reloading) {
         let Reloading {
             mut config,
-            growth,
+            extent,
             answer,
         } = reloading;
-        let growth = growth.filter(|growth| {
-            Arc::ptr_eq(&growth.from, &self.config) && self.missing.all().is_empty()
-        });
-        if growth.is_none() {
+        let extent = match extent {
+            Extent::Step(step) if !self.may_take(&step) => Extent::Text,
+            extent => extent,
+        };
+        let is_step = matches!(extent, Extent::Step(_));
+        if !is_step {
             Arc::make_mut(&mut config).share_hosts(&self.config);
         }
         let known: HashSet<Place> = self.missing.places().collect();
         let check = || {
-            if growth.is_some() {
+            if is_step {
                 return Ok(super::export::check_count(&config)?);
             }
             check_namespaces(&self.config, &config, &known)?;
@@ -115,13 +110,15 @@ impl Control {
             let _ = answer.send(Err(error));
             return;
         }
-        match &growth {
-            Some(growth) => self.begin_opening_at(&config, &growth.places),
-            None => self.begin_opening(&config, |place| known.contains(place)),
+        let may_fail = |place: &Place| known.contains(place);
+        match &extent {
+            Extent::Step(step) => self.begin_opening_at(&config, &step.added),
+            Extent::Text => self.begin_opening(&config, false, may_fail),
+            Extent::Whole => self.begin_opening(&config, true, may_fail),
         }
         self.reloading = Some(Reloading {
             config,
-            growth,
+            extent,
             answer,
         });
     }
@@ -133,7 +130,7 @@ impl Control {
                 self.end_reopening(found);
                 continue;
             };
-            let changed = self.change(reloading.config, reloading.growth, found);
+            let changed = self.change(reloading.config, reloading.extent, found);
             let _ = reloading.answer.send(changed);
             if let Some(next) = self.next_reload.take() {
                 self.begin_reload(next);
@@ -145,7 +142,7 @@ impl Control {
     fn change(
         &mut self,
         config: Arc<Config>,
-        growth: Option<Growth>,
+        extent: Extent,
         mut found: Found,
     ) -> Result<(), ReloadError> {
         if let Some(failure) = found.failure {
@@ -161,8 +158,8 @@ impl Control {
         }
         let failed = std::mem::take(&mut found.missing).into_iter();
         missing.extend(failed.map(|(place, error)| (Thing::Namespace(place), error)));
-        if let Some(growth) = growth {
-            return self.grow(config, &growth.places, found.opened, missing);
+        if let Extent::Step(step) = extent {
+            return self.take_step(config, &step, found.opened, missing);
         }
         let keys = super::keys::load(&config)?;
         if !keys.is_empty() {
@@ -195,46 +192,6 @@ impl Control {
         self.update_discovery();
         self.publish_outlook();
         // Cause: a reload.
-        tracing::info!("configuration reloaded");
-        Ok(())
-    }
-
-    /// Adds namespaces, at a cost that hardly depends on how many there are.
-    fn grow(
-        &mut self,
-        config: Arc<Config>,
-        places: &[Place],
-        mut opened: HashMap<Place, Arc<Namespace>>,
-        missing: Vec<(Thing, StartError)>,
-    ) -> Result<(), ReloadError> {
-        let is_absent = |place| {
-            missing
-                .iter()
-                .any(|(thing, _)| thing.place() == Some(place))
-        };
-        let mut namespaces = HashMap::new();
-        for place in places.iter().filter(|place| !is_absent(**place)) {
-            let Some((subsystem, namespace)) = at_place(&config, place) else {
-                continue;
-            };
-            let disk = opened.remove(place);
-            namespaces.insert(*place, self.introduce(subsystem, namespace, disk)?);
-        }
-        self.check_identities(&config, &namespaces)?;
-        for (thing, error) in missing {
-            self.note_missing(thing, &error);
-        }
-        for place in places {
-            let added = at_place(&config, place).zip(namespaces.remove(place));
-            if let (Some(((_, config), new)), Some(export)) =
-                (added, self.exports.get_mut(&place.0))
-            {
-                export.add(vec![(config, new)]);
-            }
-        }
-        self.config = config;
-        self.publish_outlook();
-        // Cause: a request of the control socket.
         tracing::info!("configuration reloaded");
         Ok(())
     }
@@ -308,7 +265,7 @@ impl Control {
     }
 
     /// Of the namespaces that there will be, those that stay and the new ones.
-    fn check_identities(
+    pub(super) fn check_identities(
         &self,
         config: &Config,
         new: &HashMap<Place, Arc<Namespace>>,

@@ -13,7 +13,8 @@ use tokio::sync::oneshot;
 use super::auditing;
 use super::control::Control;
 use super::draining::{Drained, Which};
-use super::reload::{Growth, Reloading, at_place};
+use super::extent::Extent;
+use super::reload::{Reloading, at_place};
 use super::{Order, ReloadError};
 use crate::audit::Audit;
 use crate::namespace::Entry;
@@ -107,21 +108,20 @@ impl Handle {
 
     /// Changes to another configuration, as [`Target::reload`](super::Target::reload) does.
     pub(crate) async fn reload(&self, config: Config) -> Result<(), ReloadError> {
-        self.change(Arc::new(config), None).await
+        self.change(Arc::new(config), Extent::Whole).await
     }
 
-    /// The same; `growth`: all that differs from the configuration in force, if it is that which was added
-    /// to.
+    /// The same, with less of a look.
     pub(crate) async fn change(
         &self,
         config: Arc<Config>,
-        growth: Option<Growth>,
+        extent: Extent,
     ) -> Result<(), ReloadError> {
         let (answer, answered) = oneshot::channel();
         // A control plane that has ended drops the answer's sender.
         let _ = self.orders.send(Order::Reload(Reloading {
             config,
-            growth,
+            extent,
             answer,
         }));
         answered.await.unwrap_or(Err(ReloadError::Stopped))

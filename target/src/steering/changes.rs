@@ -6,19 +6,22 @@
 //! or all remove something, so that nothing that was removed comes back within one reload.
 
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
-use cairn_config::{Config, Draft, EditError, NewLimits, Nqn};
+use cairn_config::{Config, Draft, NewLimits, Nqn};
 use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::Value;
 use tokio::sync::{mpsc, oneshot};
 
+use super::file::{ConfigFile, Prepared};
 use super::notices::Notices;
-use super::source::{Prepared, Source, WriteError};
+use super::refused::{Refused, all_stopped, of_edit, of_reload, of_write, stopped};
+use super::source::Source;
 use crate::panics::{Part, confine_part};
-use crate::server::{Growth, Handle, Picture, ReloadError};
+use crate::server::{Extent, Handle, Picture, Step};
 
 /// Jobs that may wait.
 pub(super) const JOBS_MAX: usize = 1024;
@@ -98,7 +101,7 @@ pub(super) struct Known {
 #[derive(Debug, Default, Clone)]
 pub(super) struct Facts {
     pub(super) disks: BTreeMap<String, Disk>,
-    pub(super) text: String,
+    pub(super) text: Arc<str>,
     /// When the file was last read again, and how that ended.
     pub(super) reload: Option<(SystemTime, Result<(), String>)>,
 }
@@ -122,26 +125,35 @@ impl Known {
         notices
     }
 
-    /// The same, if all that became of disks is that these came.
-    fn note_added(&self, picture: &Picture, places: &[Place]) {
-        let added = places.iter().filter_map(|place| picture.export(place));
-        let added = added.map(|export| super::spdk::size(&export));
+    /// The same, if a step is all that became of disks; `removed`: those that it removed.
+    fn note_step(&self, now: &Picture, step: &Step, removed: Vec<(String, u64)>) {
+        let made = |(name, _): &(String, u64)| self.lock().disks.contains_key(name);
+        let is_simple = !removed.iter().any(made);
+        let added = sizes(now, &step.added);
         // Whole whatever panics, but for one notice.
         let mut notices = self.notices.lock().unwrap_or_else(PoisonError::into_inner);
-        if !notices.note_added(added) {
+        let is_noted = is_simple
+            && notices.note_removed(removed.into_iter())
+            && notices.note_added(added.into_iter());
+        if !is_noted {
             drop(notices);
-            drop(self.notices(picture));
+            drop(self.notices(now));
         }
     }
+}
+
+/// Name and blocks of the disks at these places.
+fn sizes(picture: &Picture, places: &[Place]) -> Vec<(String, u64)> {
+    let exports = places.iter().filter_map(|place| picture.export(place));
+    exports.map(|export| super::spdk::size(&export)).collect()
 }
 
 /// Carries out changes.
 pub(super) struct ChangeQueue {
     handle: Handle,
     source: Arc<Source>,
-    /// Of the configuration in force.
-    text: String,
-    /// The text, ready for additions.
+    file: ConfigFile,
+    /// The text of the file, ready for additions.
     draft: Option<Draft>,
     /// What the text means, if the control plane has just that.
     checked: Option<Arc<Config>>,
@@ -152,24 +164,23 @@ pub(super) struct ChangeQueue {
 /// NQN and NSID.
 type Place = (Nqn, u32);
 
-/// A text that was checked.
+/// A text that was checked, and is beside the file.
 struct Checked {
     draft: Draft,
-    text: String,
     config: Arc<Config>,
-    /// If it only adds namespaces.
-    growth: Option<Growth>,
-    prepared: Option<Prepared>,
+    extent: Extent,
+    prepared: Prepared,
 }
 
 impl ChangeQueue {
     pub(super) fn new(handle: Handle, source: Arc<Source>, text: String) -> (Self, Arc<Known>) {
         let known = Arc::new(Known::default());
-        known.lock().text.clone_from(&text);
+        let file = ConfigFile::new(source.path().map(Path::to_path_buf), text);
+        known.lock().text = file.text();
         let queue = Self {
             handle,
             source,
-            text,
+            file,
             draft: None,
             checked: None,
             disks: BTreeMap::new(),
@@ -223,10 +234,12 @@ impl ChangeQueue {
 
     async fn reload(&mut self) -> Result<(), String> {
         let source = Arc::clone(&self.source);
-        let before = self.text.clone();
+        let before = self.file.text();
         let read = move || match source.path() {
             Some(_) => source.read(),
-            None => source.parse(&before).map(|config| (before, config)),
+            None => source
+                .parse(&before)
+                .map(|config| (before.to_string(), config)),
         };
         if let Some(picture) = self.handle.look().await {
             self.source.pools().note_in_force(&picture.config);
@@ -240,7 +253,7 @@ impl ChangeQueue {
         }
         let ended = self.handle.reload(config).await;
         ended.map_err(|error| error.to_string())?;
-        self.text = text;
+        self.file.adopt(text);
         (self.draft, self.checked) = (None, None);
         self.publish();
         self.notice().await;
@@ -279,44 +292,51 @@ impl ChangeQueue {
         }
     }
 
-    /// Together, or each for itself if that fails.
-    async fn change_all(&mut self, mut batch: Vec<Pending>) {
-        if batch.len() > 1 {
-            match self.try_all(&batch).await {
-                Ok(results) => {
-                    for (pending, result) in batch.into_iter().zip(results) {
-                        let _ = pending.answer.send(result);
-                    }
-                    return;
-                }
-                Err(error) => {
-                    // Cause: a request of the control socket.
-                    tracing::debug!(%error, changes = batch.len(), "one of several changes fails: each for itself");
-                }
+    /// Together, or each for itself if one of them may be why that fails.
+    async fn change_all(&mut self, batch: Vec<Pending>) {
+        let mut refused = None;
+        let mut tried = self.try_all(&batch).await;
+        if batch.len() > 1
+            && let Err(Refused::ByOne(error)) = &tried
+        {
+            // Cause: a request of the control socket.
+            tracing::debug!(%error, changes = batch.len(), "one of several changes fails: each for itself");
+            let mut results = Vec::new();
+            for pending in &batch {
+                results.push(match &refused {
+                    Some(error) => Err(Error::clone(error)),
+                    None => match self.try_all(std::slice::from_ref(pending)).await {
+                        Ok(mut results) => results.pop().unwrap_or_else(|| Err(stopped())),
+                        Err(Refused::ByOne(error)) => Err(error),
+                        Err(Refused::All(error)) => {
+                            refused = Some(error.clone());
+                            Err(error)
+                        }
+                    },
+                });
             }
+            tried = Ok(results);
         }
-        for pending in batch.drain(..) {
-            let single = std::slice::from_ref(&pending);
-            let result = match self.try_all(single).await {
-                Ok(mut results) => results.pop().unwrap_or_else(|| Err(stopped())),
-                Err(error) => Err(error),
-            };
+        let results = match tried {
+            Ok(results) => results,
+            Err(Refused::ByOne(error) | Refused::All(error)) => vec![Err(error); batch.len()],
+        };
+        for (pending, result) in batch.into_iter().zip(results) {
             let _ = pending.answer.send(result);
         }
     }
 
     /// What each comes to, once those that can be made are in force and on the disk.
-    async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Error> {
-        let picture = self.handle.look().await.ok_or_else(stopped)?;
+    async fn try_all(&mut self, batch: &[Pending]) -> Result<Vec<Result<Value, Error>>, Refused> {
+        let picture = self.handle.look().await.ok_or_else(all_stopped)?;
         if picture.config.control.read_only {
-            return Err(Error::errno(
+            return Err(Refused::All(Error::errno(
                 Errno::ROFS,
                 "the configuration says [control] read_only = true: change the file where it is \
                  managed, then reload",
-            ));
+            )));
         }
-        let config = picture.config;
-        self.source.pools().note_in_force(&config);
+        self.source.pools().note_in_force(&picture.config);
         let mut stage = Stage {
             draft: self.draft_for(batch)?,
             disks: self.disks.clone(),
@@ -324,103 +344,119 @@ impl ChangeQueue {
         };
         let results = make(batch, &mut stage);
         if results.iter().any(Result::is_ok) {
-            self.take_on(stage, &config).await?;
+            self.take_on(stage, &picture).await?;
         } else if stage.draft.is_settled() {
             self.draft = Some(stage.draft);
         }
         Ok(results)
     }
 
-    /// The draft is kept for additions only: a table that was added has no text around it, which removals
-    /// deal with.
-    fn draft_for(&mut self, batch: &[Pending]) -> Result<Draft, Error> {
-        let only_grows = batch.iter().all(|pending| pending.kind == Kind::Grows);
-        match self.draft.take().filter(|_| only_grows) {
+    /// The draft is kept while namespaces alone come and go.
+    fn draft_for(&mut self, batch: &[Pending]) -> Result<Draft, Refused> {
+        let is_simple = batch.iter().all(|pending| pending.kind != Kind::Alone);
+        match self.draft.take().filter(|_| is_simple) {
             Some(draft) => Ok(draft),
-            None => Draft::new(&self.text).map_err(of_edit),
+            None => Draft::new(&self.file.text()).map_err(|error| Refused::All(of_edit(error))),
         }
     }
 
-    async fn take_on(&mut self, stage: Stage, before: &Arc<Config>) -> Result<(), Error> {
+    async fn take_on(&mut self, stage: Stage, before: &Picture) -> Result<(), Refused> {
         let text = stage.draft.text();
         let has_other_disks = self.disks != stage.disks;
-        let mut added = None;
-        if text != self.text || stage.rereads {
-            let base = self.checked.take();
-            let base = base.filter(|base| Arc::ptr_eq(base, before) && !stage.rereads);
-            let checked = self.prepare(stage.draft, text, base).await?;
-            let places = checked.growth.as_ref().map(|growth| growth.places.clone());
-            let config = checked.config;
-            self.handle
-                .change(Arc::clone(&config), checked.growth)
-                .await
-                .map_err(of_reload)?;
-            let finished = self.finish(&config, before, checked.prepared).await;
-            let now = match finished {
-                Ok(now) => now,
-                Err(error) => {
-                    // The former configuration can be applied.
-                    let back = self.handle.change(Arc::clone(before), None).await;
-                    if let Err(back) = back {
-                        // Cause: a request of the control socket.
-                        tracing::error!(error = %back, "a change that could not be written stays until the next reload");
-                    }
-                    return Err(error);
-                }
+        let mut taken = None;
+        if *text != *self.file.text() || stage.rereads {
+            let checked = self
+                .prepare(stage.draft, text, stage.rereads, before)
+                .await?;
+            let step = match &checked.extent {
+                Extent::Step(step) => Some(step.clone()),
+                _ => None,
             };
-            self.text = checked.text;
-            let is_it = Arc::ptr_eq(&now.config, &config) || now.config == config;
-            self.checked = is_it.then(|| Arc::clone(&now.config));
-            self.draft = checked
-                .draft
-                .only_adds_namespaces()
-                .then_some(checked.draft);
+            let removed = step.as_ref().map(|step| sizes(before, &step.removed));
+            let (now, draft) = self.change_to(checked, &before.config).await?;
+            self.draft = draft.changes_namespaces_alone().then_some(draft);
             if let Some(draft) = &mut self.draft {
                 draft.settle();
             }
-            added = places.map(|places| (now, places));
+            taken = step
+                .zip(removed)
+                .map(|(step, removed)| (now, step, removed));
         } else if stage.draft.is_settled() {
             self.draft = Some(stage.draft);
         }
         self.disks = stage.disks;
         self.publish();
-        match added {
-            Some((now, places)) if !has_other_disks => self.known.note_added(&now, &places),
+        match taken {
+            Some((now, step, removed)) if !has_other_disks => {
+                self.known.note_step(&now, &step, removed);
+            }
             _ => self.notice().await,
         }
         Ok(())
     }
 
-    /// Checks the text of a draft, or what it adds to `base`, and writes it beside the file.
+    /// Changes to what was checked, and has the file say so, or changes nothing.
+    async fn change_to(
+        &mut self,
+        checked: Checked,
+        before: &Arc<Config>,
+    ) -> Result<(Picture, Draft), Refused> {
+        let config = checked.config;
+        self.handle
+            .change(Arc::clone(&config), checked.extent)
+            .await
+            .map_err(of_reload)?;
+        let finished = self.finish(&config, before, checked.prepared).await;
+        let now = match finished {
+            Ok(now) => now,
+            Err(error) => {
+                // The former configuration can be applied.
+                let back = self.handle.change(Arc::clone(before), Extent::Text).await;
+                if let Err(back) = back {
+                    // Cause: a request of the control socket.
+                    tracing::error!(error = %back, "a change that could not be written stays until the next reload");
+                }
+                return Err(error);
+            }
+        };
+        let is_it = Arc::ptr_eq(&now.config, &config) || now.config == config;
+        self.checked = is_it.then(|| Arc::clone(&now.config));
+        Ok((now, checked.draft))
+    }
+
+    /// Checks the text of a draft, or the step that it is from the last one, and writes it beside the file.
     async fn prepare(
-        &self,
+        &mut self,
         draft: Draft,
         text: String,
-        base: Option<Arc<Config>>,
-    ) -> Result<Checked, Error> {
-        let (source, old) = (Arc::clone(&self.source), self.text.clone());
+        rereads: bool,
+        before: &Picture,
+    ) -> Result<Checked, Refused> {
+        let (source, file) = (Arc::clone(&self.source), self.file.clone());
+        let base = self.checked.take();
+        let base = base.filter(|base| Arc::ptr_eq(base, &before.config) && !rereads);
         let prepare = move || {
-            let base = base.filter(|_| source.may_grow());
-            let grown = base.and_then(|base| Some((base.grown(&draft)?, base)));
-            let (config, growth) = match grown {
-                Some(((config, places), from)) => (config, Some(Growth { from, places })),
+            let base = base.filter(|_| source.may_step());
+            let (config, extent) = match base.and_then(|base| step(base, &draft)) {
+                Some((config, step)) => (config, Extent::Step(step)),
                 None => {
                     let config = source.parse(&text);
-                    let config = config.map_err(|error| Error::invalid(error.to_string()))?;
-                    (config, None)
+                    let config = config
+                        .map_err(|error| Refused::ByOne(Error::invalid(error.to_string())))?;
+                    let extent = if rereads { Extent::Whole } else { Extent::Text };
+                    (config, extent)
                 }
             };
-            let prepared = source.prepare(&old, &text).map_err(of_write)?;
+            let prepared = file.prepare(text).map_err(of_write)?;
             Ok(Checked {
                 draft,
-                text,
                 config: Arc::new(config),
-                growth,
+                extent,
                 prepared,
             })
         };
         let prepared = elsewhere(prepare).await;
-        prepared.map_err(|error| Error::new(Error::INTERNAL, error))?
+        prepared.map_err(|error| Refused::ByOne(Error::new(Error::INTERNAL, error)))?
     }
 
     /// Once it is in force: whole, and the file says so.
@@ -428,26 +464,23 @@ impl ChangeQueue {
         &self,
         config: &Arc<Config>,
         before: &Config,
-        prepared: Option<Prepared>,
-    ) -> Result<Picture, Error> {
-        let now = self.handle.look().await.ok_or_else(stopped)?;
+        prepared: Prepared,
+    ) -> Result<Picture, Refused> {
+        let now = self.handle.look().await.ok_or_else(all_stopped)?;
         let was_late = if Arc::ptr_eq(config, &now.config) {
             None
         } else {
             late(config, &now.config).find(|place| !has(before, *place))
         };
         if let Some((nqn, nsid)) = was_late {
-            return Err(Error::errno(
+            return Err(Refused::ByOne(Error::errno(
                 Errno::TIMEDOUT,
                 format!("namespace {nsid} of {nqn}: its disk does not answer: see the log"),
-            ));
+            )));
         }
-        let Some(prepared) = prepared else {
-            return Ok(now);
-        };
         let committed = elsewhere(move || prepared.commit()).await;
         committed
-            .map_err(|error| Error::new(Error::INTERNAL, error))?
+            .map_err(|error| Refused::All(Error::new(Error::INTERNAL, error)))?
             .map_err(of_write)?;
         Ok(now)
     }
@@ -455,9 +488,34 @@ impl ChangeQueue {
     fn publish(&self) {
         let mut facts = self.known.lock();
         facts.disks.clone_from(&self.disks);
-        facts.text.clone_from(&self.text);
+        facts.text = self.file.text();
         self.source.pools().note_changed();
     }
+}
+
+/// The configuration that a draft leads to by namespaces that come or go, and those.
+fn step(from: Arc<Config>, draft: &Draft) -> Option<(Config, Step)> {
+    if let Some((config, added)) = from.grown(draft) {
+        let removed = Vec::new();
+        return Some((
+            config,
+            Step {
+                from,
+                added,
+                removed,
+            },
+        ));
+    }
+    let (config, removed) = from.shrunk(draft)?;
+    let added = Vec::new();
+    Some((
+        config,
+        Step {
+            from,
+            added,
+            removed,
+        },
+    ))
 }
 
 /// Makes changes to the stage, one after the other; one that fails leaves nothing of itself, but for one
@@ -523,46 +581,4 @@ fn late<'a>(wanted: &'a Config, there: &'a Config) -> impl Iterator<Item = (Nqn,
 fn has(config: &Config, (nqn, nsid): (Nqn, u32)) -> bool {
     let mut subsystems = config.subsystems.iter().filter(|one| one.nqn == nqn);
     subsystems.any(|one| one.namespaces.iter().any(|ns| ns.nsid == nsid))
-}
-
-pub(super) fn stopped() -> Error {
-    Error::errno(Errno::SHUTDOWN, "the target stops")
-}
-
-/// What a change that cannot be made comes to.
-#[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
-pub(super) fn of_edit(error: EditError) -> Error {
-    let message = error.to_string();
-    match error {
-        EditError::Missing(_) => Error::errno(Errno::NOENT, message),
-        EditError::Exists(_) => Error::errno(Errno::EXIST, message),
-        EditError::Full(_) => Error::errno(Errno::NOSPC, message),
-        EditError::Unreadable(_) => Error::invalid(message),
-    }
-}
-
-fn of_write(error: WriteError) -> Error {
-    let message = error.to_string();
-    match error {
-        WriteError::Changed(_) => Error::errno(Errno::STALE, message),
-        WriteError::System { source, .. } => {
-            let errno = source
-                .raw_os_error()
-                .map_or(Errno::IO, Errno::from_raw_os_error);
-            Error::errno(errno, message)
-        }
-    }
-}
-
-#[expect(clippy::needless_pass_by_value, reason = "map_err passes it")]
-fn of_reload(error: ReloadError) -> Error {
-    let message = error.to_string();
-    match error {
-        ReloadError::Unavailable(_) => Error::invalid(message),
-        ReloadError::NamespaceChanged { .. } | ReloadError::ListenerChanged { .. } => {
-            Error::errno(Errno::BUSY, message)
-        }
-        ReloadError::Superseded => Error::errno(Errno::AGAIN, message),
-        ReloadError::Stopped => stopped(),
-    }
 }

@@ -7,9 +7,9 @@ use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use super::changes::stopped;
 use super::methods::Methods;
 use super::parameters::{Drain, read};
+use super::refused::stopped;
 use crate::server::{Drained, Which};
 
 type Params = Map<String, Value>;

@@ -4,9 +4,10 @@ use cairn_config::{Config, KEY_PREFIX, KeySource, Nqn};
 use cairn_control::Error;
 use serde_json::{Map, Value, json};
 
-use super::changes::{Kind, of_edit};
+use super::changes::Kind;
 use super::methods::Methods;
 use super::parameters::{HostKeys, HostOf, KeysOf, read};
+use super::refused::of_edit;
 
 impl Methods {
     /// Those about keys.

@@ -5,9 +5,10 @@ use cairn_control::Error;
 use nvme_proto::wire::Nqn;
 use serde_json::{Map, Value, json};
 
-use super::changes::{Kind, of_edit};
+use super::changes::Kind;
 use super::methods::Methods;
 use super::parameters::{LimitOf, LimitSet, Nothing, read};
+use super::refused::of_edit;
 
 impl Methods {
     pub(super) async fn limit_methods(

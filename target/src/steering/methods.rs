@@ -8,11 +8,12 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 use tokio::sync::{mpsc, oneshot};
 
-use super::changes::{Change, Facts, Job, Kind, Known, Pending, of_edit, stopped};
+use super::changes::{Change, Facts, Job, Kind, Known, Pending};
 use super::parameters::{
     AnyHost, ControllerOf, HostGroup, HostOf, ListenerAt, LogSet, MethodsOf, Named, NamespaceAdd,
     NamespaceOf, Nothing, SubsystemAdd, read,
 };
+use super::refused::{of_edit, stopped};
 use super::source::Source;
 use super::spdk;
 use super::views;
@@ -176,7 +177,7 @@ impl Methods {
             "cairn_reload" => self.reload(params).await,
             "cairn_config_get" => {
                 read::<Nothing>(params)?;
-                Ok(json!({"file": self.source.path(), "text": self.facts().text}))
+                Ok(json!({"file": self.source.path(), "text": &*self.facts().text}))
             }
             "cairn_subsystem_list" => {
                 read::<Nothing>(params)?;

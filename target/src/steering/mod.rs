@@ -8,12 +8,14 @@
 mod changes;
 mod confined;
 mod draining;
+mod file;
 mod keys;
 mod limits;
 mod methods;
 mod notices;
 mod parameters;
 mod pools;
+mod refused;
 mod source;
 mod spdk;
 mod views;

@@ -20,23 +20,36 @@ pub(super) struct Notices {
     next: u64,
     /// The latest, the oldest first.
     latest: VecDeque<(&'static str, String)>,
-    /// The disks, with their blocks, as they were last seen.
-    disks: BTreeMap<String, u64>,
+    /// The disks as they were last seen.
+    disks: Disks,
+}
+
+/// By name: the blocks of the last disk that has it, and how many have it.
+pub(super) type Disks = BTreeMap<String, (u64, usize)>;
+
+/// Disks by name. Some have the same one.
+pub(super) fn by_name(all: impl Iterator<Item = (String, u64)>) -> Disks {
+    let mut disks = Disks::new();
+    for (name, blocks) in all {
+        let (last, count) = disks.entry(name).or_default();
+        (*last, *count) = (blocks, *count + 1);
+    }
+    disks
 }
 
 impl Notices {
     /// Compares the disks with those that were seen before.
-    pub(super) fn note(&mut self, disks: BTreeMap<String, u64>) {
+    pub(super) fn note(&mut self, disks: Disks) {
         let before = std::mem::replace(&mut self.disks, disks);
         let mut found = Vec::new();
         for name in before.keys().filter(|name| !self.disks.contains_key(*name)) {
             found.push((UNREGISTER, name.clone()));
         }
-        for (name, blocks) in &self.disks {
+        for (name, (blocks, _)) in &self.disks {
             match before.get(name) {
                 None => found.push((REGISTER, name.clone())),
                 // A disk has no size until it is a namespace.
-                Some(before) if before != blocks && *before != 0 => {
+                Some((before, _)) if before != blocks && *before != 0 => {
                     found.push((RESIZE, name.clone()));
                 }
                 Some(_) => {}
@@ -51,12 +64,30 @@ impl Notices {
     /// another has, too, so that only a look at all of them says what became of it.
     pub(super) fn note_added(&mut self, added: impl Iterator<Item = (String, u64)>) -> bool {
         for (name, blocks) in added {
-            match self.disks.get(&name) {
-                Some(before) if *before != blocks && *before != 0 => return false,
-                Some(_) => {}
-                None => self.push((REGISTER, name.clone())),
+            match self.disks.get_mut(&name) {
+                Some((before, _)) if *before != blocks && *before != 0 => return false,
+                Some((before, count)) => (*before, *count) = (blocks, *count + 1),
+                None => {
+                    self.push((REGISTER, name.clone()));
+                    self.disks.insert(name, (blocks, 1));
+                }
             }
-            self.disks.insert(name, blocks);
+        }
+        true
+    }
+
+    /// Notes disks that are gone of those that were seen before. `false`: others have the name of one of them, and
+    /// another size, so that only a look at all of them says what became of it.
+    pub(super) fn note_removed(&mut self, removed: impl Iterator<Item = (String, u64)>) -> bool {
+        for (name, blocks) in removed {
+            match self.disks.get_mut(&name) {
+                Some((last, count)) if *count > 1 && *last == blocks => *count -= 1,
+                Some((_, 1)) => {
+                    self.disks.remove(&name);
+                    self.push((UNREGISTER, name));
+                }
+                _ => return false,
+            }
         }
         true
     }
@@ -85,10 +116,13 @@ impl Notices {
 mod tests {
     use super::*;
 
-    fn disks(all: &[(&str, u64)]) -> BTreeMap<String, u64> {
+    fn named<'a>(all: &'a [(&str, u64)]) -> impl Iterator<Item = (String, u64)> + use<'a> {
         let all = all.iter();
         all.map(|(name, blocks)| ((*name).to_owned(), *blocks))
-            .collect()
+    }
+
+    fn disks(all: &[(&str, u64)]) -> Disks {
+        by_name(named(all))
     }
 
     #[test]
@@ -113,12 +147,29 @@ mod tests {
     fn what_is_added_is_noted_as_a_look_at_all_notes_it() {
         let mut notices = Notices::default();
         notices.note(disks(&[("a", 8), ("b", 0)]));
-        let added = |all: &[(&str, u64)]| disks(all).into_iter();
-        assert!(notices.note_added(added(&[("b", 4), ("c", 2), ("a", 8)])));
-        assert!(!notices.note_added(added(&[("c", 3)])));
+        assert!(notices.note_added(named(&[("b", 4), ("c", 2), ("a", 8)])));
+        assert!(!notices.note_added(named(&[("c", 3)])));
         notices.note(disks(&[("a", 8), ("b", 4), ("c", 2)]));
         let last = json!([{"type": REGISTER, "ctx": "c", "id": 2}]);
         assert_eq!(notices.from(2, u64::MAX), last);
+    }
+
+    #[test]
+    fn what_is_removed_is_noted_as_a_look_at_all_notes_it() {
+        let mut notices = Notices::default();
+        notices.note(disks(&[("a", 8), ("b", 4), ("a", 8), ("c", 2), ("c", 3)]));
+        assert!(notices.note_removed(named(&[("b", 4), ("a", 8)])));
+        let gone = json!([{"type": UNREGISTER, "ctx": "b", "id": 3}]);
+        assert_eq!(notices.from(3, u64::MAX), gone);
+        // Another one still has the name.
+        assert!(notices.note_added(named(&[("a", 8)])));
+        assert!(notices.note_removed(named(&[("a", 8), ("a", 8)])));
+        let gone = json!([{"type": UNREGISTER, "ctx": "a", "id": 4}]);
+        assert_eq!(notices.from(4, u64::MAX), gone);
+        assert!(!notices.note_removed(named(&[("c", 2)])));
+        assert!(!notices.note_removed(named(&[("none", 2)])));
+        notices.note(disks(&[]));
+        assert_eq!(notices.from(5, u64::MAX)[0]["ctx"], "c");
     }
 
     #[test]

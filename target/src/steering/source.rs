@@ -1,8 +1,5 @@
-//! Where the configuration comes from, and how it is written back.
+//! Where the configuration comes from.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
 use std::path::{Path, PathBuf};
 
 use cairn_config::{
@@ -22,25 +19,6 @@ pub(crate) struct Source {
     flags: Flags,
     reactors: Option<u16>,
     pools: Pools,
-}
-
-/// Why the file cannot be written.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum WriteError {
-    /// Someone else has changed it.
-    #[error(
-        "{0} has changed since the target read it: look at what changed, let the target read \
-         it (cairn-target reload), then try again"
-    )]
-    Changed(PathBuf),
-    /// The system refuses.
-    #[error("cannot write {path}: {source}: make the file and its folder writable for the target")]
-    System {
-        /// What.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
 }
 
 impl Source {
@@ -74,9 +52,9 @@ impl Source {
         Ok((text, config))
     }
 
-    /// Whether a configuration of it may be made by what is added to the one before: no option adds
+    /// Whether a configuration of it may be made by a step from the one before: no option adds
     /// namespaces, whose NSIDs depend on those of the file.
-    pub(super) fn may_grow(&self) -> bool {
+    pub(super) fn may_step(&self) -> bool {
         self.flags.export.is_empty()
     }
 
@@ -143,28 +121,6 @@ impl Source {
         };
         Ok(draft.text())
     }
-
-    /// Writes `text` beside the file, which must be `old` still. Blocks.
-    pub(super) fn prepare(&self, old: &str, text: &str) -> Result<Option<Prepared>, WriteError> {
-        let Some(path) = &self.path else {
-            return Ok(None);
-        };
-        let system = |source: io::Error| WriteError::System {
-            path: path.clone(),
-            source,
-        };
-        // A link stays one.
-        let path = fs::canonicalize(path).map_err(system)?;
-        let mut prepared = Prepared {
-            new: beside(&path),
-            path,
-            old: old.to_owned(),
-            is_done: false,
-        };
-        prepared.check()?;
-        prepared.write(text).map_err(system)?;
-        Ok(Some(prepared))
-    }
 }
 
 /// What names a backing in a file.
@@ -177,113 +133,9 @@ pub(super) fn export_of(backing: &Backing) -> String {
     }
 }
 
-fn beside(path: &Path) -> PathBuf {
-    let mut name = path.as_os_str().to_owned();
-    name.push(".new");
-    PathBuf::from(name)
-}
-
-/// A text that is on the disk, under another name. Dropped, it goes.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    path: PathBuf,
-    new: PathBuf,
-    old: String,
-    is_done: bool,
-}
-
-impl Prepared {
-    fn check(&self) -> Result<(), WriteError> {
-        match fs::read(&self.path) {
-            Ok(now) if now == self.old.as_bytes() => Ok(()),
-            Ok(_) => Err(WriteError::Changed(self.path.clone())),
-            Err(source) => Err(self.system(source)),
-        }
-    }
-
-    fn system(&self, source: io::Error) -> WriteError {
-        WriteError::System {
-            path: self.path.clone(),
-            source,
-        }
-    }
-
-    /// With owner and mode of the old file.
-    fn write(&mut self, text: &str) -> io::Result<()> {
-        // One that a crash has left.
-        let _ = fs::remove_file(&self.new);
-        let like = fs::metadata(&self.path)?;
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&self.new)?;
-        let now = file.metadata()?;
-        if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
-            fchown(&file, Some(like.uid()), Some(like.gid()))?;
-        }
-        file.set_permissions(like.permissions())?;
-        file.write_all(text.as_bytes())?;
-        file.sync_all()
-    }
-
-    /// Puts it in the old file's place. Blocks.
-    pub(super) fn commit(mut self) -> Result<(), WriteError> {
-        self.check()?;
-        fs::rename(&self.new, &self.path).map_err(|error| self.system(error))?;
-        self.is_done = true;
-        let folder = self.path.parent().unwrap_or(Path::new("/"));
-        let synced = File::open(folder).and_then(|folder| folder.sync_all());
-        synced.map_err(|error| self.system(error))
-    }
-}
-
-impl Drop for Prepared {
-    fn drop(&mut self) {
-        if !self.is_done {
-            let _ = fs::remove_file(&self.new);
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::os::unix::fs::PermissionsExt;
-
-    #[test]
-    fn a_file_is_replaced_whole_and_keeps_its_mode() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("target.toml");
-        fs::write(&path, "old").unwrap();
-        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
-        let link = folder.path().join("link.toml");
-        std::os::unix::fs::symlink(&path, &link).unwrap();
-        let source = Source::new(Some(link.clone()), Flags::default(), None);
-        let prepared = source.prepare("old", "new").unwrap().unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
-        prepared.commit().unwrap();
-        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
-        assert!(link.is_symlink());
-        let mode = fs::metadata(&path).unwrap().permissions().mode();
-        assert_eq!(mode & 0o777, 0o640);
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
-    }
-
-    #[test]
-    fn a_file_that_others_changed_stays() {
-        let folder = tempfile::tempdir().unwrap();
-        let path = folder.path().join("target.toml");
-        fs::write(&path, "theirs").unwrap();
-        let source = Source::new(Some(path.clone()), Flags::default(), None);
-        let refused = source.prepare("old", "new");
-        assert!(matches!(refused, Err(WriteError::Changed(_))));
-        let prepared = source.prepare("theirs", "new").unwrap().unwrap();
-        fs::write(&path, "theirs again").unwrap();
-        assert!(matches!(prepared.commit(), Err(WriteError::Changed(_))));
-        assert_eq!(fs::read_to_string(&path).unwrap(), "theirs again");
-        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
-    }
 
     #[test]
     fn what_options_say_can_be_edited() {

@@ -20,3 +20,4 @@ mod spdk_saved;
 mod strangers;
 mod target;
 mod thousands;
+mod written;

@@ -245,6 +245,134 @@ fn mistakes_have_their_codes(target: &Steered) {
     }
 }
 
+/// What rpc.py of SPDK 26.09 sends for the plainest command lines: features that are off are there.
+#[test]
+fn requests_of_the_command_line_are_carried_out() {
+    let target = Steered::start();
+    let disk = target.folder.path().join("one.img");
+    std::fs::write(&disk, [0; 65536]).unwrap();
+    let listen =
+        json!({"trtype": "rdma", "traddr": target.address, "adrfam": "ipv4", "trsvcid": "4421"});
+    let exchanges = [
+        (
+            "nvmf_create_transport",
+            json!({"no_srq": false, "c2h_success": true, "trtype": "RDMA", "zcopy": false,
+                "dif_insert_or_strip": false, "no_wr_batching": false, "disable_mappable_bar0": false,
+                "disable_adaptive_irq": false, "disable_shadow_doorbells": false,
+                "disable_command_passthru": false}),
+        ),
+        (
+            "bdev_aio_create",
+            json!({"filename": disk, "name": "Aio0", "block_size": 512, "readonly": false,
+                "fallocate": false, "nowait": false}),
+        ),
+        (
+            "bdev_malloc_create",
+            json!({"num_blocks": 2048, "block_size": 512, "name": "M0", "md_interleave": false,
+                "dif_is_head_of_md": false}),
+        ),
+        (
+            "bdev_null_create",
+            json!({"num_blocks": 2048, "block_size": 512, "name": "N0", "dif_is_head_of_md": false}),
+        ),
+        (
+            "nvmf_create_subsystem",
+            json!({"nqn": NEW, "serial_number": "S1", "allow_any_host": false, "ana_reporting": false,
+                "max_namespaces": 32, "passthrough": false, "enable_nssr": false}),
+        ),
+        (
+            "nvmf_subsystem_add_ns",
+            json!({"nqn": NEW, "namespace": {"bdev_name": "Aio0", "no_auto_visible": false}}),
+        ),
+        ("nvmf_subsystem_add_host", json!({"nqn": NEW, "host": HOST})),
+        (
+            "nvmf_subsystem_add_listener",
+            json!({"nqn": NEW, "secure_channel": false, "listen_address": listen}),
+        ),
+        (
+            "nvmf_discovery_add_referral",
+            json!({"secure_channel": false, "address": listen}),
+        ),
+    ];
+    for (method, params) in exchanges {
+        target.done(method, params);
+    }
+    // What is wanted and is not there is refused.
+    for (method, params) in [
+        (
+            "bdev_aio_create",
+            json!({"filename": disk, "name": "Aio1", "block_size": 512, "fallocate": true}),
+        ),
+        (
+            "nvmf_subsystem_add_listener",
+            json!({"nqn": NEW, "secure_channel": true, "listen_address": listen}),
+        ),
+    ] {
+        assert_eq!(target.refused(method, params), -32602, "{method}");
+    }
+    let shown = target.done("nvmf_get_subsystems", json!({"nqn": NEW}));
+    let wanted =
+        json!({"nqn": NEW, "hosts": [{"nqn": HOST}], "namespaces": [{"bdev_name": "Aio0"}]});
+    assert!(includes(&shown[0], &wanted), "{shown:#}");
+}
+
+/// SPDK's own command line, if `SPDK_PYTHON` names the folder of its package.
+#[test]
+fn spdks_own_command_line_builds_a_subsystem() {
+    let Some(python) = std::env::var_os("SPDK_PYTHON") else {
+        cairn_skips::skip("SPDK_PYTHON names no folder with SPDK's Python package");
+        return;
+    };
+    let target = Steered::start();
+    let disk = target.folder.path().join("one.img");
+    std::fs::write(&disk, [0; 65536]).unwrap();
+    let (disk, address) = (disk.display().to_string(), target.address.to_string());
+    let at = ["-t", "rdma", "-f", "ipv4", "-a", &address, "-s", "4421"];
+    let with_address = |first: &[&str]| {
+        [first, &at]
+            .concat()
+            .iter()
+            .map(|arg| (*arg).to_owned())
+            .collect()
+    };
+    let line = |words: &str| words.split(' ').map(str::to_owned).collect::<Vec<_>>();
+    let lines: Vec<Vec<String>> = vec![
+        line("nvmf_create_transport -t RDMA"),
+        line(&format!("bdev_aio_create {disk} Aio0 512")),
+        line("bdev_malloc_create -b Malloc0 1 512"),
+        line("bdev_null_create Null0 1 512"),
+        line(&format!("nvmf_create_subsystem {NEW} -s SPDK1 -m 32")),
+        line(&format!("nvmf_subsystem_add_ns {NEW} Aio0")),
+        line(&format!("nvmf_subsystem_add_ns {NEW} Malloc0")),
+        line(&format!("nvmf_subsystem_add_host {NEW} {HOST}")),
+        with_address(&["nvmf_subsystem_add_listener", NEW]),
+        with_address(&["nvmf_discovery_add_referral"]),
+        line("bdev_get_bdevs"),
+        line("bdev_get_iostat"),
+        line("nvmf_get_subsystems"),
+        line(&format!("nvmf_subsystem_get_listeners {NEW}")),
+        line("save_config"),
+        line(&format!("nvmf_subsystem_remove_ns {NEW} 2")),
+        line("bdev_malloc_delete Malloc0"),
+    ];
+    for words in lines {
+        let output = Command::new("python3")
+            .args(["-m", "spdk.spdk_rpc", "-s"])
+            .arg(target.socket())
+            .args(&words)
+            .env("PYTHONPATH", &python)
+            .output()
+            .unwrap();
+        let error = String::from_utf8_lossy(&output.stderr).into_owned();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{words:?}: {error}{said}");
+    }
+    let shown = target.done("nvmf_get_subsystems", json!({"nqn": NEW}));
+    let wanted =
+        json!({"nqn": NEW, "hosts": [{"nqn": HOST}], "namespaces": [{"bdev_name": "Aio0"}]});
+    assert!(includes(&shown[0], &wanted), "{shown:#}");
+}
+
 /// SPDK's own client, if `SPDK_PYTHON` names the folder of its package.
 #[test]
 fn spdks_own_client_builds_a_subsystem() {

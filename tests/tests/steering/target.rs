@@ -51,6 +51,11 @@ impl Steered {
         Self::start_as("", &["unshare", "--net", "sh", "-c", up], last)
     }
 
+    /// The same, by a program before it and its arguments.
+    pub(crate) fn start_by(wrapper: &[&str]) -> Self {
+        Self::start_as("", wrapper, |_, _| String::new())
+    }
+
     /// The same, with a file for what it logs. `journal`: whether `JOURNAL_STREAM` names that file,
     /// or another.
     pub(crate) fn start_logged(journal: Option<bool>) -> Self {

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use cairn_initiator::{Data, Event, Host, Notice, command};
 use cairn_roce::Soft;
+use cairn_tests::faulty_disk::{Fault, FaultyDisk, Nature, Op, Rule};
+use cairn_tests::harness::host_nqn;
 use nvme_proto::wire::feature::AsyncEventConfig;
 use serde_json::json;
 
@@ -122,28 +124,87 @@ fn thousands_of_namespaces_are_listed_and_served_and_more_are_added() {
 
 /// One after the other, so that a busy machine slows both.
 #[test]
-fn a_create_among_thousands_costs_little_more_than_beside_one() {
+fn a_change_among_thousands_costs_little_more_than_beside_one() {
     let (few, many) = (Steered::start_with(""), start());
     let mut clients = [few.client(), many.client()];
     let add = json!({"nqn": NQN, "export": "null:1MiB"});
-    let mut taken = [Vec::new(), Vec::new()];
+    let mut taken = [const { [Vec::new(), Vec::new()] }; 2];
     for _ in 0..21 {
         for (client, taken) in clients.iter_mut().zip(&mut taken) {
-            let begin = Instant::now();
+            let mut timed = |kind: usize, method, params| {
+                let begin = Instant::now();
+                let answer = client.call(method, params).unwrap();
+                taken[kind].push(begin.elapsed());
+                answer
+            };
+            let nsid = timed(0, "cairn_namespace_add", &add);
+            timed(
+                1,
+                "cairn_namespace_remove",
+                &json!({"nqn": NQN, "nsid": nsid}),
+            );
             client.call("cairn_namespace_add", &add).unwrap();
-            taken.push(begin.elapsed());
         }
     }
-    let [beside_few, among_many] = taken.map(|mut taken| {
-        taken.sort_unstable();
-        taken[taken.len() / 2]
+    let [beside_few, among_many] = taken.map(|kinds| {
+        kinds.map(|mut taken| {
+            taken.sort_unstable();
+            taken[taken.len() / 2]
+        })
     });
-    assert!(
-        among_many < beside_few * RATIO_MAX,
-        "{among_many:?} among thousands, {beside_few:?} beside one"
-    );
+    for (what, (few, many)) in ["add", "remove"]
+        .iter()
+        .zip(beside_few.iter().zip(among_many))
+    {
+        println!("{what}: {many:?} among thousands, {few:?} beside one");
+        assert!(
+            many < *few * RATIO_MAX,
+            "{what}: {many:?} among thousands, {few:?} beside one"
+        );
+    }
     // The file has them all.
     many.done("cairn_reload", json!({}));
+    let notices = json!({"id": 0, "max": 100_000});
+    assert_eq!(
+        many.done("notify_get_notifications", notices)
+            .as_array()
+            .unwrap()
+            .len(),
+        3,
+        "disks of one size and kind have one name, which comes once"
+    );
+}
+
+/// What changes is looked at, and each disk only by a reload.
+#[test]
+fn a_change_looks_at_no_disk_that_stays() {
+    let Some(disk) = FaultyDisk::mount_as(Nature::FileSystem, "steered", 1 << 20) else {
+        return;
+    };
+    let target = Steered::start_after(|_, _| {
+        let mut text = String::new();
+        put(&mut text, 2, &disk.path().display().to_string());
+        text
+    });
+    target.done("cairn_reload", json!({}));
+    // A look at a closed file of this path would open it first.
+    disk.begin(Rule::new(Op::Look, Fault::Hold));
+    disk.begin(Rule::new(Op::Open, Fault::Hold));
+    let host = host_nqn("another");
+    target.done("cairn_host_any", json!({"nqn": NQN, "allow": false}));
+    target.done("cairn_host_add", json!({"nqn": NQN, "host": host.raw()}));
+    target.done(
+        "cairn_namespace_add",
+        json!({"nqn": NQN, "export": "mem:64KiB"}),
+    );
+    target.done("cairn_namespace_remove", json!({"nqn": NQN, "nsid": 3}));
+    target.done("cairn_host_remove", json!({"nqn": NQN, "host": host.raw()}));
+    assert_eq!(disk.waiting(Op::Look) + disk.waiting(Op::Open), 0);
+    thread::scope(|scope| {
+        scope.spawn(|| target.done("cairn_reload", json!({})));
+        disk.wait_until_waiting(Op::Look, 1);
+        disk.heal();
+    });
 }
 
 #[test]

@@ -18,6 +18,8 @@ OUT=${OUT:-/cairn/out}
 . "$LIB/nvmet.sh"
 # shellcheck source=nfs.sh
 . "$LIB/nfs.sh"
+# shellcheck source=spdk.sh
+. "$LIB/spdk.sh"
 
 begin_scenario() {
     set -Eeuo pipefail

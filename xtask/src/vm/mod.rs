@@ -71,6 +71,10 @@ pub(crate) struct Args {
     /// An SPDK build tree for the guest's processor: `bench` measures its RDMA target, too
     #[arg(long, value_name = "DIR")]
     spdk: Option<PathBuf>,
+    /// A folder with SPDK's Python package (`pip download spdk`, unpacked): `packaged` builds its subsystem by
+    /// rpc.py, in place of requests that were recorded
+    #[arg(long, value_name = "DIR")]
+    spdk_client: Option<PathBuf>,
     /// Use the programs as they were last built
     #[arg(long)]
     no_build: bool,
@@ -141,7 +145,8 @@ fn prepare(args: &Args, tree: &Tree, scenarios: &[&Scenario]) -> Result<Lab> {
             .and_then(|()| match &args.spdk {
                 Some(folder) => spdk::stage(folder, &tree.programs()),
                 None => Ok(()),
-            });
+            })
+            .and_then(|()| spdk::stage_client(args.spdk_client.as_deref(), &tree.programs()));
         let lab = lab.join().expect("building the lab does not panic");
         staged.and(lab)
     })

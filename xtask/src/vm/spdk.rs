@@ -54,6 +54,31 @@ pub(super) fn stage(build_tree: &Path, programs: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Puts SPDK's Python package beside our programs, or takes away that of a former run.
+pub(super) fn stage_client(package: Option<&Path>, programs: &Path) -> Result<()> {
+    let folder = programs.join("spdk-client");
+    if folder.exists() {
+        fs::remove_dir_all(&folder)
+            .with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    let Some(package) = package else {
+        return Ok(());
+    };
+    ensure!(
+        package.join("spdk/rpc/client.py").is_file(),
+        "{} has no folder spdk of SPDK's Python package: pip download --no-deps spdk, and unpack the wheel there",
+        package.display()
+    );
+    create_dir(&folder)?;
+    process::output(
+        Command::new("cp")
+            .arg("-r")
+            .arg(package.join("spdk"))
+            .arg(&folder),
+    )
+    .map(drop)
+}
+
 /// The file of a line of ldd, if the guest is to get it.
 fn library(line: &str) -> Option<&str> {
     let (name, rest) = line.trim().split_once(" => ")?;

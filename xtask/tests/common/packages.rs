@@ -95,3 +95,43 @@ pub(crate) fn unpack_image(image: &Path, folder: &Path) -> (PathBuf, String) {
         .arg(&root));
     (root, program)
 }
+
+/// A clean root of Debian's stable release, or of this machine's by its own mirrors; whether there is one.
+pub(crate) fn debian_root(root: &Path) -> bool {
+    let make = |release: &str, sources: &[PathBuf]| {
+        let mut mmdebstrap = Command::new("mmdebstrap");
+        mmdebstrap.args([
+            "--quiet",
+            "--variant=essential",
+            "--include=passwd",
+            release,
+        ]);
+        mmdebstrap
+            .arg(root)
+            .args(sources)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    if make("stable", &[]) {
+        return true;
+    }
+    let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let release = about
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let lists = fs::read_dir("/etc/apt/sources.list.d")
+        .into_iter()
+        .flatten();
+    let lists = lists.filter_map(|list| Some(list.ok()?.path()));
+    let main = PathBuf::from("/etc/apt/sources.list");
+    let is_list = |path: &PathBuf| {
+        path.is_file()
+            && path
+                .extension()
+                .is_some_and(|end| end == "list" || end == "sources")
+    };
+    let sources: Vec<PathBuf> = lists.chain([main]).filter(is_list).collect();
+    release.is_some_and(|release| make(release, &sources))
+}

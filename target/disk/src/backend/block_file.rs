@@ -4,6 +4,7 @@ mod data;
 
 use std::io::{self, Seek, SeekFrom};
 use std::os::fd::{AsRawFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 
@@ -166,13 +167,37 @@ impl BlockFile {
 
     /// Its bytes now. Blocks as long as the disk, or its server, takes.
     pub(super) fn measure(&self) -> io::Result<u64> {
-        (&*self.file).seek(SeekFrom::End(0))
+        let bytes = (&*self.file).seek(SeekFrom::End(0))?;
+        if self.can_grow && self.file.metadata()?.nlink() == 0 {
+            // Cause: the start, or a reload.
+            tracing::warn!(
+                path = %self.path.display(),
+                "the file was deleted: its data is lost when this target ends; a host can still copy it"
+            );
+        }
+        Ok(bytes)
     }
 
     /// Takes over this size; returns whether it changed.
     pub(super) fn accept_size(&self, bytes: u64) -> bool {
         let blocks = bytes / u64::from(self.block_bytes);
-        let changed = self.blocks.swap(blocks, Ordering::Relaxed) != blocks;
+        let before = self.blocks.swap(blocks, Ordering::Relaxed);
+        let changed = before != blocks;
+        let rest = bytes % u64::from(self.block_bytes);
+        if changed && rest != 0 {
+            // Cause: the start, or a reload.
+            tracing::warn!(
+                path = %self.path.display(), block_bytes = self.block_bytes, bytes = rest,
+                "the size is no multiple of the block: hosts do not see the last bytes"
+            );
+        }
+        if blocks < before {
+            // Cause: a reload.
+            tracing::warn!(
+                path = %self.path.display(), blocks, before,
+                "the disk has shrunk: what hosts had beyond its new end is lost"
+            );
+        }
         if self.health.is_cut() {
             self.health.size_accepted();
             // Cause: a reload.

@@ -7,6 +7,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
 use rustix::fs::{AtFlags, FlockOperation, StatxFlags};
+use rustix::process::geteuid;
 
 use super::closing::{self, OpenFile, Place};
 use super::{Claim, OpenError, queue_limits};
@@ -107,7 +108,10 @@ fn check_kind(path: &Path) -> Result<(bool, Place), OpenError> {
                  for example `truncate -s 1G {shown}`"
             ),
             io::ErrorKind::PermissionDenied => {
-                format!("no permission to reach {shown}: run as root, or as a user who may")
+                format!(
+                    "no permission to reach {shown}: {}",
+                    permission("as a user who may")
+                )
             }
             _ => format!("{shown}: {error}"),
         })
@@ -162,11 +166,25 @@ fn open_direct(path: &Path, claim: Claim, is_device: bool) -> Result<(File, bool
     }
 }
 
+/// What a user does about a permission that is missing: root has all that users can have.
+pub(super) fn permission(otherwise: &str) -> String {
+    if geteuid().is_root() {
+        "root may not either: look for the attribute immutable (lsattr), a read-only device (blockdev \
+         --getro), a security module, or a service without the capability"
+            .to_owned()
+    } else {
+        format!("run as root, or {otherwise}")
+    }
+}
+
 pub(super) fn explain_open(path: &Path, error: &io::Error) -> OpenError {
     let shown = path.display();
     OpenError::new(match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => {
-            format!("no permission to open {shown}: run as root, or export it read-only")
+            format!(
+                "no permission to open {shown}: {}",
+                permission("export it read-only")
+            )
         }
         Some(libc::EROFS) => format!("{shown} cannot be written: export it read-only"),
         Some(libc::EBUSY) => format!(

@@ -9,6 +9,7 @@ use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
 use super::super::changes::{Disk, Stage};
+use super::super::notices::{Disks, by_name};
 use super::super::parameters::read;
 use super::super::source::export_of;
 use super::parameters::{FileBdev, SizedBdev};
@@ -205,13 +206,10 @@ fn no_device() -> Error {
 }
 
 /// Blocks of all disks, by name; 0 for a file that is no namespace.
-pub(in crate::steering) fn sizes(
-    picture: &Picture,
-    disks: &BTreeMap<String, Disk>,
-) -> BTreeMap<String, u64> {
+pub(in crate::steering) fn sizes(picture: &Picture, disks: &BTreeMap<String, Disk>) -> Disks {
     let made = disks.iter().map(|(name, disk)| (name.clone(), disk.blocks));
     let exported = picture.exports().map(|export| size(&export));
-    made.chain(exported).collect()
+    by_name(made.chain(exported))
 }
 
 /// Name and blocks of a namespace's disk.

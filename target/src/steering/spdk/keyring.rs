@@ -9,9 +9,10 @@ use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Value, json};
 
-use super::super::changes::{Kind, of_edit};
+use super::super::changes::Kind;
 use super::super::methods::Methods;
 use super::super::parameters::{Nothing, read};
+use super::super::refused::of_edit;
 use super::parameters::{HostKeys, KeyAdd, KeyOf};
 use super::{Answer, Params, has_subsystem, of};
 

@@ -19,9 +19,10 @@ use cairn_control::Error;
 use rustix::io::Errno;
 use serde_json::{Map, Value, json};
 
-use super::changes::{Kind, Stage, of_edit};
+use super::changes::{Kind, Stage};
 use super::methods::Methods;
 use super::parameters::read;
+use super::refused::of_edit;
 use parameters::{
     Allow, BdevOf, ControllersOf, HostOf, ListenAddress, ListenerOf, NsAdd, NsHost, NsRemove,
     NullResize, SubsystemCreate, SubsystemOf, Wanted,
@@ -146,7 +147,8 @@ fn has_subsystem(config: &Config, nqn: &str) -> Result<(), Error> {
 
 impl Methods {
     /// A method by SPDK's name.
-    pub(super) async fn spdk(&self, method: &str, params: Params) -> Answer {
+    pub(super) async fn spdk(&self, method: &str, mut params: Params) -> Answer {
+        params.retain(|name, value| *value != json!(false) || !parameters::OFF.contains(&&**name));
         match method {
             "spdk_get_version" => Ok(views::version()),
             _ if method.starts_with("framework_") => self.framework(method, params).await,

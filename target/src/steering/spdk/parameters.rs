@@ -2,6 +2,15 @@
 
 use serde::Deserialize;
 
+/// What Cairn does not have, and SPDK's command line sends with `false` unless it is wanted.
+pub(super) const OFF: [&str; 5] = [
+    "dif_is_head_of_md",
+    "fallocate",
+    "md_interleave",
+    "nowait",
+    "secure_channel",
+];
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct SubsystemCreate {

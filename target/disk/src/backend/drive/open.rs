@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use super::identify::{self, Identified, PAGE, Page, Pages};
 use crate::backend::closing::OpenFile;
-use crate::backend::open::{explain_open, wait_for_close};
+use crate::backend::open::{explain_open, permission, wait_for_close};
 use crate::backend::{Claim, OpenError};
 use crate::nvme::{ADMIN_CMD, Command, GET_NSID};
 
@@ -179,10 +179,12 @@ fn cannot(path: &Path, error: &io::Error) -> OpenError {
 fn explain_device(path: &Path, error: &io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
-            "no permission to open {}: run as root, or copy {DROP_IN} to \
-             /etc/systemd/system/cairn-target.service.d and give the device to the group disk, as it \
-             says",
-            path.display()
+            "no permission to open {}: {}",
+            path.display(),
+            permission(&format!(
+                "copy {DROP_IN} to /etc/systemd/system/cairn-target.service.d and give the device to the \
+                 group disk, as it says"
+            ))
         )),
         _ => explain_open(path, error),
     }
@@ -191,9 +193,9 @@ fn explain_device(path: &Path, error: &io::Error) -> OpenError {
 fn explain_identify(path: &Path, error: &io::Error) -> OpenError {
     match error.raw_os_error() {
         Some(libc::EACCES | libc::EPERM) => OpenError::new(format!(
-            "no permission to send commands to {}: Linux requires CAP_SYS_ADMIN: run as root, or \
-             give it to the service by the drop-in {DROP_IN}",
-            path.display()
+            "no permission to send commands to {}: Linux requires CAP_SYS_ADMIN: {}",
+            path.display(),
+            permission(&format!("give it to the service by the drop-in {DROP_IN}"))
         )),
         _ => OpenError::new(format!(
             "{} does not say what it is: {error}: look at it by `nvme id-ns`",

@@ -1,0 +1,359 @@
+//! Commands under the names that nvme-cli has for them: log pages one by one, lists, and properties.
+
+use clap::Args;
+use nvme_proto::wire::identify::{Cns, NamespaceDescriptor, namespace_descriptors};
+use nvme_proto::wire::log::{
+    AnaGroup, AnaLogHeader, AnaState, CommandEffects, CommandEffectsLog, LogPage, SubsystemType,
+    TransportType,
+};
+use nvme_proto::wire::property::{Cap, Cc, Csts, Vs, offset};
+use nvme_proto::wire::{AdminOpcode, FromBytes, Nqn, NvmOpcode, U32};
+use uuid::Uuid;
+
+use super::discover::ascii;
+use super::logs::GetLog;
+use super::output::table;
+use super::session::{Session, namespace, text};
+use super::{Controller, Result};
+use cairn_bench::object::Object;
+
+/// A log page by its own name.
+#[derive(Debug, Args)]
+pub(super) struct Named {
+    #[command(flatten)]
+    controller: Controller,
+}
+
+impl Named {
+    /// As `get-log` shows the page.
+    pub(super) fn run(self, page: LogPage) -> Result<()> {
+        GetLog::of(page, self.controller).run()
+    }
+
+    /// Each command that the controller supports, and what it may change.
+    pub(super) fn effects(&self) -> Result<()> {
+        let mut host = Session::new(&self.controller.address)?.connect(0)?;
+        let bytes = host.log_page(LogPage::COMMAND_EFFECTS, 0, 4096, false);
+        let bytes = bytes.map_err(text)?;
+        host.shutdown().map_err(text)?;
+        let log = CommandEffectsLog::read_from_bytes(&bytes).expect("a page of 4096 bytes");
+        let admin = supported("admin", &log.acs, |opcode| AdminOpcode(opcode).to_string());
+        let io = supported("io", &log.iocs, |opcode| NvmOpcode(opcode).to_string());
+        let all: Vec<Effect> = admin.chain(io).collect();
+        let object = Object::new().with_list("commands", all.iter().map(Effect::object));
+        self.controller.output.show(&object, |_| {
+            let head = ["Set", "Opcode", "Command", "Effects", "May change"];
+            let rows = std::iter::once(head.map(str::to_owned).to_vec());
+            table(
+                &rows
+                    .chain(all.iter().map(Effect::cells))
+                    .collect::<Vec<_>>(),
+            )
+        });
+        Ok(())
+    }
+
+    /// The groups, their states, and their namespaces.
+    pub(super) fn ana(&self) -> Result<()> {
+        let mut host = Session::new(&self.controller.address)?.connect(0)?;
+        let groups = host.identity().nanagrpid.get() as usize;
+        let namespaces = host.active_namespaces().map_err(text)?.len();
+        if host.identity().anacap == 0 {
+            host.shutdown().map_err(text)?;
+            return Err("the controller does not report ANA: ANACAP is 0".to_owned());
+        }
+        let length = size_of::<AnaLogHeader>() + groups * size_of::<AnaGroup>() + 4 * namespaces;
+        let bytes = host
+            .log_page(LogPage::ANA, 0, length, false)
+            .map_err(text)?;
+        host.shutdown().map_err(text)?;
+        let (head, groups) =
+            ana_groups(&bytes).ok_or("the ANA log ends in the middle of a group")?;
+        let object = Object::new()
+            .with("chgcnt", head.chgcnt.get())
+            .with("ngrps", head.ngrps.get())
+            .with_list("groups", groups.iter().map(Group::object));
+        self.controller.output.show(&object, |_| {
+            let head = ["Group", "State", "Change count", "Namespaces"];
+            let rows = std::iter::once(head.map(str::to_owned).to_vec());
+            table(
+                &rows
+                    .chain(groups.iter().map(Group::cells))
+                    .collect::<Vec<_>>(),
+            )
+        });
+        Ok(())
+    }
+
+    /// The NSIDs of the active namespaces.
+    pub(super) fn list_ns(&self) -> Result<()> {
+        let mut host = Session::new(&self.controller.address)?.connect(0)?;
+        let nsids = host.active_namespaces().map_err(text)?;
+        host.shutdown().map_err(text)?;
+        let objects = nsids.iter().map(|nsid| Object::new().with("nsid", nsid));
+        let object = Object::new().with_list("nsid_list", objects);
+        self.controller.output.show(&object, |_| {
+            let lines = nsids.iter().enumerate();
+            let lines = lines.map(|(at, nsid)| format!("[{at:4}]:{nsid:#x}\n"));
+            if nsids.is_empty() {
+                "this host sees no namespace of the subsystem\n".to_owned()
+            } else {
+                lines.collect()
+            }
+        });
+        Ok(())
+    }
+
+    /// The subsystems of the target, and their ways.
+    pub(super) fn list_subsys(&self) -> Result<()> {
+        let log = Session::new(&self.controller.address)?.discovery_log()?;
+        let mut all: Vec<(Nqn, Vec<Object>)> = Vec::new();
+        let nvm = |subtype: u8| SubsystemType(subtype) == SubsystemType::NVM;
+        for entry in log.entries.iter().filter(|entry| nvm(entry.subtype)) {
+            let nqn = Nqn::decode(&entry.subnqn).map_err(text)?;
+            let way = Object::new()
+                .with(
+                    "Transport",
+                    if TransportType(entry.trtype) == TransportType::RDMA {
+                        "rdma"
+                    } else {
+                        "other"
+                    },
+                )
+                .with("traddr", ascii(&entry.traddr))
+                .with("trsvcid", ascii(&entry.trsvcid));
+            match all.iter_mut().find(|(known, _)| *known == nqn) {
+                Some((_, ways)) => ways.push(way),
+                None => all.push((nqn, vec![way])),
+            }
+        }
+        let objects = all.iter().map(|(nqn, ways)| {
+            let object = Object::new().with("NQN", nqn.raw());
+            object.with_list("Paths", ways.iter().cloned())
+        });
+        let object = Object::new().with_list("Subsystems", objects);
+        self.controller.output.show(&object, |_| {
+            let mut out = String::new();
+            for (at, (nqn, ways)) in all.iter().enumerate() {
+                out += &format!("nvme-subsys{at} - NQN={nqn}\n\\\n");
+                for way in ways {
+                    let values: Vec<_> = way
+                        .values()
+                        .map(|(_, value)| value.as_str().unwrap_or("").to_owned())
+                        .collect();
+                    out += &format!(
+                        " +- {} traddr={},trsvcid={}\n",
+                        values[0], values[1], values[2]
+                    );
+                }
+            }
+            if all.is_empty() {
+                out += "the target has no subsystem for this host\n";
+            }
+            out
+        });
+        Ok(())
+    }
+
+    /// The properties that a controller over fabrics has.
+    pub(super) fn show_regs(&self) -> Result<()> {
+        let mut host = Session::new(&self.controller.address)?.connect(0)?;
+        let cap = Cap(host.wide_property(offset::CAP).map_err(text)?);
+        let vs = Vs(host.property(offset::VS).map_err(text)?);
+        let cc = Cc(host.property(offset::CC).map_err(text)?);
+        let csts = Csts(host.property(offset::CSTS).map_err(text)?);
+        host.shutdown().map_err(text)?;
+        let object = Object::new()
+            .with("cap", cap.0)
+            .with("version", vs.0)
+            .with("cc", cc.0)
+            .with("csts", csts.0);
+        self.controller.output.show(&object, |_| {
+            format!(
+                "cap     : {:x}\n  MQES {} (commands of a queue), CQR {}, TO {} (units of 500 ms), CSS {:#x}, MPSMIN {}, MPSMAX {}\n\
+                 version : {:x}\n  NVMe {}.{}.{}\n\
+                 cc      : {:x}\n  EN {}, CSS {}, MPS {}, AMS {}, SHN {}, IOSQES {}, IOCQES {}\n\
+                 csts    : {:x}\n  RDY {}, CFS {}, SHST {}, NSSRO {}, PP {}\n",
+                cap.0, u32::from(cap.mqes()) + 1, u8::from(cap.cqr()), cap.to(), cap.css(), cap.mpsmin(), cap.mpsmax(),
+                vs.0, vs.mjr(), vs.mnr(), vs.ter(),
+                cc.0, u8::from(cc.en()), cc.css(), cc.mps(), cc.ams(), cc.shn(), cc.iosqes(), cc.iocqes(),
+                csts.0, u8::from(csts.rdy()), u8::from(csts.cfs()), csts.shst(), u8::from(csts.nssro()), u8::from(csts.pp()),
+            )
+        });
+        Ok(())
+    }
+}
+
+/// A command of the effects log.
+struct Effect {
+    set: &'static str,
+    opcode: u8,
+    name: String,
+    effects: CommandEffects,
+}
+
+fn supported(
+    set: &'static str,
+    all: &[U32; 256],
+    name: impl Fn(u8) -> String,
+) -> impl Iterator<Item = Effect> {
+    let all = all
+        .iter()
+        .zip(0..=u8::MAX)
+        .map(move |(effects, opcode)| Effect {
+            set,
+            opcode,
+            name: name(opcode),
+            effects: CommandEffects(effects.get()),
+        });
+    all.filter(|one| one.effects.csupp())
+}
+
+impl Effect {
+    fn object(&self) -> Object {
+        Object::new()
+            .with("set", self.set)
+            .with("opcode", self.opcode)
+            .with("command", &self.name)
+            .with("effects", self.effects.0)
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let Self { effects, .. } = self;
+        let changes = [
+            (effects.lbcc(), "logical blocks"),
+            (effects.ncc(), "namespace capabilities"),
+            (effects.nic(), "namespace inventory"),
+            (effects.ccc(), "controller capabilities"),
+        ];
+        let changes = changes.iter().filter(|(is_so, _)| *is_so);
+        let changes: Vec<_> = changes.map(|(_, what)| *what).collect();
+        vec![
+            self.set.to_owned(),
+            format!("{:#04x}", self.opcode),
+            self.name.clone(),
+            format!("{:#010x}", effects.0),
+            changes.join(", "),
+        ]
+    }
+}
+
+/// A group of the ANA log.
+struct Group {
+    head: AnaGroup,
+    nsids: Vec<u32>,
+}
+
+/// What the log has; `None`: it ends too early.
+fn ana_groups(bytes: &[u8]) -> Option<(AnaLogHeader, Vec<Group>)> {
+    let (log, mut rest) = AnaLogHeader::read_from_prefix(bytes).ok()?;
+    let mut groups = Vec::new();
+    for _ in 0..log.ngrps.get() {
+        let (head, after) = AnaGroup::read_from_prefix(rest).ok()?;
+        let length = (head.nnsids.get() as usize).checked_mul(4)?;
+        let (list, after) = after.split_at_checked(length)?;
+        let nsids = list.chunks_exact(4).map(|nsid| {
+            let nsid = U32::read_from_bytes(nsid).expect("four bytes");
+            nsid.get()
+        });
+        let nsids = nsids.collect();
+        groups.push(Group { head, nsids });
+        rest = after;
+    }
+    Some((log, groups))
+}
+
+impl Group {
+    fn state(&self) -> AnaState {
+        AnaState(self.head.anas & 0xf)
+    }
+
+    fn object(&self) -> Object {
+        Object::new()
+            .with("agid", self.head.agid.get())
+            .with("state", self.state().to_string())
+            .with("chgcnt", self.head.chgcnt.get())
+            .with("nsids", &self.nsids)
+    }
+
+    fn cells(&self) -> Vec<String> {
+        let nsids: Vec<_> = self.nsids.iter().map(u32::to_string).collect();
+        vec![
+            self.head.agid.get().to_string(),
+            self.state().to_string(),
+            self.head.chgcnt.get().to_string(),
+            nsids.join(", "),
+        ]
+    }
+}
+
+#[derive(Debug, Args)]
+pub(super) struct NsDescs {
+    /// Which namespace; needed only if there are several
+    #[arg(short = 'N', long, value_name = "NSID")]
+    namespace_id: Option<u32>,
+    #[command(flatten)]
+    controller: Controller,
+}
+
+impl NsDescs {
+    pub(super) fn run(&self) -> Result<()> {
+        let mut host = Session::new(&self.controller.address)?.connect(0)?;
+        let nsid = namespace(&mut host, self.namespace_id)?.nsid;
+        let list = host.identify_bytes(Cns::NAMESPACE_DESCRIPTORS, nsid);
+        let list = list.map_err(text)?;
+        host.shutdown().map_err(text)?;
+        let mut object = Object::new();
+        for descriptor in namespace_descriptors(&list) {
+            object = match descriptor {
+                NamespaceDescriptor::Eui64(id) => object.with("eui64", hex(&id)),
+                NamespaceDescriptor::Nguid(id) => object.with("nguid", hex(&id)),
+                NamespaceDescriptor::Uuid(id) => {
+                    object.with("uuid", Uuid::from_bytes(id).to_string())
+                }
+                NamespaceDescriptor::Csi(csi) => object.with("csi", csi),
+                NamespaceDescriptor::Other { nidt, nid } => {
+                    object.with(&format!("type {nidt}"), hex(nid))
+                }
+            };
+        }
+        self.controller.output.show(&object, |object| {
+            let lines = super::fields::lines(object, " : ", 8);
+            format!("NVME Namespace Identification Descriptors NS {nsid}:\n{lines}")
+        });
+        Ok(())
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nvme_proto::wire::{IntoBytes, U16, U64};
+
+    #[test]
+    fn an_ana_log_is_read_whole_or_refused() {
+        let log = AnaLogHeader {
+            chgcnt: U64::new(3),
+            ngrps: U16::new(1),
+            reserved10: [0; 6],
+        };
+        let group = AnaGroup {
+            agid: U32::new(7),
+            nnsids: U32::new(2),
+            chgcnt: U64::new(4),
+            anas: 3,
+            reserved17: [0; 15],
+        };
+        let mut bytes = [log.as_bytes(), group.as_bytes()].concat();
+        bytes.extend([1, 0, 0, 0, 9, 0, 0, 0]);
+        let (_, groups) = ana_groups(&bytes).unwrap();
+        assert_eq!(groups[0].cells(), ["7", "ANA Inaccessible", "4", "1, 9"]);
+        for length in 0..bytes.len() {
+            assert!(ana_groups(&bytes[..length]).is_none(), "{length}");
+        }
+    }
+}

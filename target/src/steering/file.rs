@@ -1,0 +1,337 @@
+//! The configuration file of a running target: the one place that reads and replaces it.
+//!
+//! A change is written beside the file, comes into force, and takes the file's place. Each step can fail, also
+//! after the file has its new content, so this module records two things: the text that is in force, and all
+//! texts that the target may have left in the file. A file with another text was changed by another program.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::io::Errno;
+
+/// Why the file cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum WriteError {
+    /// Another program has changed it.
+    #[error(
+        "{0} has changed since the target read it: look at what changed, let the target read \
+         it (cairn-target reload), then try again"
+    )]
+    Changed(PathBuf),
+    /// The system refuses.
+    #[error("cannot write {}: {source}: {}", path.display(), remedy(source))]
+    System {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The file had its new content, which the system does not promise to keep.
+    #[error(
+        "cannot write {} to its disk: {source}: look at the disk of its folder (dmesg){}", path.display(), left(*is_left)
+    )]
+    Unsynced {
+        /// What.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+        /// Whether the former content could not be put back.
+        is_left: bool,
+    },
+}
+
+fn remedy(error: &io::Error) -> &'static str {
+    match error.raw_os_error().map(Errno::from_raw_os_error) {
+        Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => "make room for it, then try again",
+        Some(Errno::IO) => "look at the disk of its folder (dmesg)",
+        _ => "make the file and its folder readable and writable for the target",
+    }
+}
+
+fn left(is_left: bool) -> &'static str {
+    if is_left {
+        ". The file still has the change, which is not in force: the next change removes it, a reload or a \
+         restart makes it"
+    } else {
+        ""
+    }
+}
+
+/// The file, if there is one, and its text.
+#[derive(Debug, Clone)]
+pub(super) struct ConfigFile {
+    path: Option<PathBuf>,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    /// Of the configuration in force.
+    text: Arc<str>,
+    /// What the file has, as far as the target made it: one of these.
+    may_have: Vec<Arc<str>>,
+}
+
+impl State {
+    fn new(text: Arc<str>) -> Self {
+        let may_have = vec![Arc::clone(&text)];
+        Self { text, may_have }
+    }
+
+    /// Notes what the file has. `false`: a text that the target did not write.
+    fn found(&mut self, now: &[u8]) -> bool {
+        let is_it = |text: &&Arc<str>| text.as_bytes() == now;
+        let Some(text) = self.may_have.iter().find(is_it).cloned() else {
+            return false;
+        };
+        self.may_have = vec![text];
+        true
+    }
+}
+
+impl ConfigFile {
+    /// `text`: what the target was started with, which the file has.
+    pub(super) fn new(path: Option<PathBuf>, text: String) -> Self {
+        let state = Arc::new(Mutex::new(State::new(text.into())));
+        Self { path, state }
+    }
+
+    /// The text of the configuration in force.
+    pub(super) fn text(&self) -> Arc<str> {
+        Arc::clone(&self.state().text)
+    }
+
+    /// A text that was read from the file is in force now.
+    pub(super) fn adopt(&self, text: String) {
+        *self.state() = State::new(text.into());
+    }
+
+    /// Writes `text` beside the file. Blocks.
+    pub(super) fn prepare(&self, text: String) -> Result<Prepared, WriteError> {
+        let place = match &self.path {
+            Some(path) => Some(self.write_beside(path, &text)?),
+            None => None,
+        };
+        Ok(Prepared {
+            file: self.clone(),
+            text: text.into(),
+            place,
+        })
+    }
+
+    fn write_beside(&self, path: &Path, text: &str) -> Result<Place, WriteError> {
+        let place = Place::of(path).map_err(|source| system(path, source))?;
+        place.check(&mut self.state())?;
+        place.write(text).map_err(|source| place.system(source))?;
+        Ok(place)
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // Whole whatever panics: what the file may have is noted before it has it.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A text that can become the file's.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    file: ConfigFile,
+    text: Arc<str>,
+    place: Option<Place>,
+}
+
+impl Prepared {
+    /// Puts the text in the place of the former one, which stays after an error. Blocks.
+    pub(super) fn commit(self) -> Result<(), WriteError> {
+        let mut state = self.file.state();
+        if let Some(place) = &self.place {
+            place.check(&mut state)?;
+            state.may_have.push(Arc::clone(&self.text));
+            if let Err(source) = place.replace() {
+                return Err(place.take_back(&mut state, source));
+            }
+        }
+        *state = State::new(Arc::clone(&self.text));
+        Ok(())
+    }
+}
+
+/// Where the file is. Dropped, what is beside it goes.
+#[derive(Debug)]
+struct Place {
+    path: PathBuf,
+    new: PathBuf,
+    folder: File,
+}
+
+impl Place {
+    fn of(path: &Path) -> io::Result<Self> {
+        // A link stays one.
+        let path = fs::canonicalize(path)?;
+        // A folder that cannot be opened is an error before anything changes.
+        let folder = File::open(path.parent().unwrap_or(Path::new("/")))?;
+        Ok(Self {
+            new: beside(&path),
+            path,
+            folder,
+        })
+    }
+
+    /// Whether the file has what the target left in it.
+    fn check(&self, state: &mut State) -> Result<(), WriteError> {
+        let now = fs::read(&self.path).map_err(|source| self.system(source))?;
+        if state.found(&now) {
+            Ok(())
+        } else {
+            Err(WriteError::Changed(self.path.clone()))
+        }
+    }
+
+    /// With owner and mode of the old file.
+    fn write(&self, text: &str) -> io::Result<()> {
+        // One that a crash has left.
+        let _ = fs::remove_file(&self.new);
+        let like = fs::metadata(&self.path)?;
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&self.new)?;
+        let now = file.metadata()?;
+        if (now.uid(), now.gid()) != (like.uid(), like.gid()) {
+            fchown(&file, Some(like.uid()), Some(like.gid()))?;
+        }
+        file.set_permissions(like.permissions())?;
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    }
+
+    fn replace(&self) -> io::Result<()> {
+        fs::rename(&self.new, &self.path)?;
+        self.folder.sync_all()
+    }
+
+    /// Puts the text in force back if the file does not have it, and notes what the file has then.
+    fn take_back(&self, state: &mut State, source: io::Error) -> WriteError {
+        let path = self.path.clone();
+        if self.look(state) {
+            return WriteError::System { path, source };
+        }
+        let former = Arc::clone(&state.text);
+        let back = self.write(&former);
+        state.may_have.push(former);
+        // The disk may refuse a sync once more: the file shows its former text all the same.
+        let _ = back.and_then(|()| self.replace());
+        let is_left = !self.look(state);
+        WriteError::Unsynced {
+            path,
+            source,
+            is_left,
+        }
+    }
+
+    /// Whether the file has the text in force.
+    fn look(&self, state: &mut State) -> bool {
+        // A file that cannot be read may have any of the texts.
+        let is_known = fs::read(&self.path).is_ok_and(|now| state.found(&now));
+        is_known && state.may_have.iter().all(|text| *text == state.text)
+    }
+
+    fn system(&self, source: io::Error) -> WriteError {
+        system(&self.path, source)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let _ = fs::remove_file(&self.new);
+    }
+}
+
+fn system(path: &Path, source: io::Error) -> WriteError {
+    WriteError::System {
+        path: path.to_owned(),
+        source,
+    }
+}
+
+fn beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    fn file(path: &Path, text: &str) -> ConfigFile {
+        ConfigFile::new(Some(path.to_owned()), text.to_owned())
+    }
+
+    #[test]
+    fn a_file_is_replaced_whole_and_keeps_its_mode() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target.toml");
+        fs::write(&path, "old").unwrap();
+        fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+        let link = folder.path().join("link.toml");
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let file = file(&link, "old");
+        let prepared = file.prepare("new".into()).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "old");
+        assert_eq!(&*file.text(), "old");
+        prepared.commit().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        assert_eq!(&*file.text(), "new");
+        assert!(link.is_symlink());
+        let mode = fs::metadata(&path).unwrap().permissions().mode();
+        assert_eq!(mode & 0o777, 0o640);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn a_file_that_others_changed_stays() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target.toml");
+        fs::write(&path, "theirs").unwrap();
+        let file = file(&path, "old");
+        let refused = file.prepare("new".into());
+        assert!(matches!(refused, Err(WriteError::Changed(_))));
+        file.adopt("theirs".into());
+        let prepared = file.prepare("new".into()).unwrap();
+        fs::write(&path, "theirs again").unwrap();
+        assert!(matches!(prepared.commit(), Err(WriteError::Changed(_))));
+        assert_eq!(fs::read_to_string(&path).unwrap(), "theirs again");
+        assert_eq!(&*file.text(), "theirs");
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn a_text_that_the_target_may_have_left_is_replaced() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("target.toml");
+        fs::write(&path, "left").unwrap();
+        let file = file(&path, "old");
+        file.state().may_have.push("left".into());
+        file.prepare("new".into()).unwrap().commit().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "new");
+        // Only what it has had since: another program put this there.
+        fs::write(&path, "left").unwrap();
+        assert!(matches!(
+            file.prepare("more".into()),
+            Err(WriteError::Changed(_))
+        ));
+    }
+
+    #[test]
+    fn without_a_file_the_text_alone_changes() {
+        let file = ConfigFile::new(None, "old".into());
+        file.prepare("new".into()).unwrap().commit().unwrap();
+        assert_eq!(&*file.text(), "new");
+    }
+}
