@@ -65,7 +65,7 @@ mod submission;
 mod timely;
 mod workers;
 
-pub use cairn_rbd::Spec as ImageSpec;
+pub use cairn_rbd::{Spec as ImageSpec, wait_for_closes as wait_for_images};
 
 pub use arena::Arena;
 pub use backend::{

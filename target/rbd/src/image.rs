@@ -2,9 +2,9 @@
 
 use std::fmt;
 use std::ptr::null_mut;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
 use crate::cluster::Cluster;
 use crate::error::{OpenError, check};
@@ -13,11 +13,15 @@ use crate::open::{Open, State, refused, size_of_image};
 use crate::spec::{Access, Layout, Spec};
 use crate::sys::{self, Functions};
 
+/// Called when the size of an image is another, or it cannot be used any more.
+pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
+
 /// What operations hold: while there is one, the image stays open.
 pub(crate) struct Handle {
     pub(crate) functions: &'static Functions,
     pub(crate) image: sys::Image,
     name: String,
+    state: Arc<State>,
     notes: Sender<Note>,
 }
 
@@ -36,16 +40,26 @@ impl Drop for Handle {
 
 /// An image that is open. When the last user of it is gone, a thread of its own closes it.
 pub struct Image {
-    pub(crate) handle: Arc<Handle>,
-    state: Arc<State>,
+    /// That of the client that there is now. Held for the time of a look at it.
+    current: RwLock<Arc<Handle>>,
+    spec: Spec,
+    access: Access,
+    on_change: OnChange,
     identity: String,
     layout: Layout,
 }
 
 impl fmt::Debug for Image {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Image({})", self.name())
+        write!(f, "Image({})", self.spec)
     }
+}
+
+/// An image that was opened, and what was found out then.
+struct Opened {
+    handle: Arc<Handle>,
+    identity: String,
+    layout: Layout,
 }
 
 impl Image {
@@ -57,45 +71,51 @@ impl Image {
     pub fn open(
         spec: &Spec,
         access: Access,
-        on_change: Box<dyn Fn() + Send>,
+        on_change: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, OpenError> {
-        let functions = sys::functions()?;
-        let read_only = access.read_only || spec.snapshot.is_some();
-        let name = spec.to_string();
-        keeper::wait_for_close(&name)?;
-        let mut open = Open {
-            functions,
-            image: null_mut(),
-            cluster: Cluster::connect(functions, spec)?,
-        };
-        open.open(spec, read_only)?;
-        let (info, layout) = open.facts().map_err(|errno| refused(&name, errno))?;
-        let identity = open.identity(spec)?;
-        if !read_only {
-            open.claim(&name, access.shared)?;
-        }
-        let state = Arc::new(State::default());
-        state.bytes.store(info.size, Ordering::Relaxed);
-        let image = open.image;
-        let watched = (!read_only).then_some(identity.header.as_str());
-        let notes = keeper::start(open, name.clone(), watched, Arc::clone(&state), on_change)?;
+        let opened = open(spec, access, &on_change)?;
         Ok(Self {
-            handle: Arc::new(Handle {
-                functions,
-                image,
-                name,
-                notes,
-            }),
-            state,
-            identity: identity.text,
-            layout,
+            current: RwLock::new(opened.handle),
+            spec: spec.clone(),
+            access,
+            on_change,
+            identity: opened.identity,
+            layout: opened.layout,
         })
+    }
+
+    /// Opens it by another client, which takes the place of one that the cluster has shut out. What
+    /// the old one has under way ends by itself. Blocks as long as the cluster takes.
+    ///
+    /// # Errors
+    /// As those of [`Self::open`]; or another image has the name now. Then nothing changes.
+    pub fn open_again(&self) -> Result<(), OpenError> {
+        let opened = open(&self.spec, self.access, &self.on_change)?;
+        if opened.identity != self.identity {
+            return Err(OpenError::new(format!(
+                "{} is another image than before: remove the namespace, reload, and add it again",
+                self.spec
+            )));
+        }
+        let mut current = self.current.write().unwrap_or_else(PoisonError::into_inner);
+        // Its keeper closes the old one.
+        *current = opened.handle;
+        drop(current);
+        (self.on_change)();
+        Ok(())
+    }
+
+    /// The image, as the client has it that there is now.
+    #[inline]
+    pub(crate) fn current(&self) -> RwLockReadGuard<'_, Arc<Handle>> {
+        // No change of it panics.
+        self.current.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// `rbd:POOL/IMAGE`, as an export names it.
     #[must_use]
-    pub fn name(&self) -> &str {
-        &self.handle.name
+    pub fn name(&self) -> String {
+        self.spec.to_string()
     }
 
     /// Its identity, which no other image of any cluster has.
@@ -114,7 +134,7 @@ impl Image {
     #[must_use]
     #[inline]
     pub fn bytes(&self) -> u64 {
-        self.state.bytes.load(Ordering::Relaxed)
+        self.current().state.bytes.load(Ordering::Relaxed)
     }
 
     /// Why it cannot be used any more, if so: the cluster has blocklisted its client, or it was
@@ -122,7 +142,7 @@ impl Image {
     #[must_use]
     #[inline]
     pub fn failure(&self) -> Option<i32> {
-        match self.state.failure.load(Ordering::Relaxed) {
+        match self.current().state.failure.load(Ordering::Relaxed) {
             0 => None,
             errno => Some(errno),
         }
@@ -133,8 +153,9 @@ impl Image {
     /// # Errors
     /// The cluster's, an errno.
     pub fn measure(&self) -> Result<u64, i32> {
-        let bytes = size_of_image(self.handle.functions, self.handle.image)?;
-        self.state.bytes.store(bytes, Ordering::Relaxed);
+        let handle = Arc::clone(&self.current());
+        let bytes = size_of_image(handle.functions, handle.image)?;
+        handle.state.bytes.store(bytes, Ordering::Relaxed);
         Ok(bytes)
     }
 
@@ -143,7 +164,43 @@ impl Image {
     /// # Errors
     /// The cluster's, an errno.
     pub fn flush(&self) -> Result<(), i32> {
+        let handle = Arc::clone(&self.current());
         // SAFETY: the image is open for as long as the handle lives.
-        check(unsafe { (self.handle.functions.rbd_flush)(self.handle.image) })
+        check(unsafe { (handle.functions.rbd_flush)(handle.image) })
     }
+}
+
+fn open(spec: &Spec, access: Access, on_change: &OnChange) -> Result<Opened, OpenError> {
+    let functions = sys::functions()?;
+    let read_only = access.read_only || spec.snapshot.is_some();
+    let name = spec.to_string();
+    keeper::wait_for_close(&name)?;
+    let mut open = Open {
+        functions,
+        image: null_mut(),
+        cluster: Cluster::connect(functions, spec)?,
+    };
+    open.open(spec, read_only)?;
+    let (info, layout) = open.facts().map_err(|errno| refused(&name, errno))?;
+    let identity = open.identity(spec)?;
+    if !read_only {
+        open.claim(&name, access.shared)?;
+    }
+    let state = Arc::new(State::default());
+    state.bytes.store(info.size, Ordering::Relaxed);
+    let image = open.image;
+    let watched = (!read_only).then_some(identity.header.as_str());
+    let on_change = Arc::clone(on_change);
+    let notes = keeper::start(open, name.clone(), watched, Arc::clone(&state), on_change)?;
+    Ok(Opened {
+        handle: Arc::new(Handle {
+            functions,
+            image,
+            name,
+            state,
+            notes,
+        }),
+        identity: identity.text,
+        layout,
+    })
 }

@@ -12,6 +12,7 @@ use cairn_rdma::panics::{Part, confine_part};
 
 use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
+use crate::image::OnChange;
 use crate::open::{Open, State, size_of_image};
 
 /// How long an open waits for the close of the same image.
@@ -56,6 +57,13 @@ pub(crate) fn wait_for_close(name: &str) -> Result<(), OpenError> {
     )))
 }
 
+/// Waits until each image that nothing uses any more is closed; `false` if that takes longer.
+pub(crate) fn wait_for_closes(longest: Duration) -> bool {
+    let are_closing = |names: &mut Vec<String>| !names.is_empty();
+    let waited = CLOSED.wait_timeout_while(closing(), longest, are_closing);
+    !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
+}
+
 /// Gives an open image its keeper. `watched`: the object that shows whether its client is shut
 /// out.
 pub(crate) fn start(
@@ -63,7 +71,7 @@ pub(crate) fn start(
     name: String,
     watched: Option<&str>,
     state: Arc<State>,
-    on_change: Box<dyn Fn() + Send>,
+    on_change: OnChange,
 ) -> Result<Sender<Note>, OpenError> {
     let (sender, notes) = channel();
     let watched = watched.map(c_string).transpose()?;
@@ -114,7 +122,7 @@ struct Keeper {
     watch: Box<Watch>,
     name: String,
     state: Arc<State>,
-    on_change: Box<dyn Fn() + Send>,
+    on_change: OnChange,
     /// The update watch, and that on the header.
     updates: Option<u64>,
     header: Option<u64>,
@@ -238,7 +246,7 @@ impl Keeper {
             tracing::error!(
                 image = self.name,
                 "the cluster has blocklisted this client: all commands fail; when nothing else \
-                 writes to the image, remove the namespace and add it again"
+                 writes to the image, reload"
             );
         } else {
             // Cause: the cluster, once for each image.
@@ -380,7 +388,7 @@ mod tests {
         let state: Arc<State> = Arc::default();
         let panics = || cairn_rdma::panics::Panics::new(true).of_part(Part::Image);
         let before = panics();
-        let on_change = Box::new(|| panic!("on purpose"));
+        let on_change = Arc::new(|| panic!("on purpose"));
         let name = "a keeper that panics";
         let notes = start(open, name.to_owned(), None, Arc::clone(&state), on_change).unwrap();
         assert_eq!(state.failure.load(Ordering::Relaxed), 0);

@@ -20,6 +20,8 @@ mod queue;
 mod spec;
 mod sys;
 
+use std::time::Duration;
+
 pub use error::OpenError;
 pub use image::Image;
 pub use queue::{Memory, Queue, Work};
@@ -31,4 +33,13 @@ pub use spec::{Access, Layout, Spec};
 /// They are not; says which package brings them.
 pub fn available() -> Result<(), OpenError> {
     sys::functions().map(drop)
+}
+
+/// Waits until each image that nothing uses any more is closed, for at most so long. A process that ends
+/// before leaves the image's lock in the cluster until that has not seen its client for 30 seconds.
+///
+/// Returns whether all are closed.
+#[must_use]
+pub fn wait_for_closes(longest: Duration) -> bool {
+    keeper::wait_for_closes(longest)
 }

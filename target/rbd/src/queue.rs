@@ -174,12 +174,13 @@ impl Queue {
             })
         });
         operation.tag = tag;
-        operation.image = Some(Arc::clone(&image.handle));
+        let handle = image.current();
+        operation.image = Some(Arc::clone(&handle));
         operation.memory = match work {
             Work::Read { memory, .. } | Work::Write { memory, .. } => Some(memory.clone()),
             _ => None,
         };
-        if let Err((operation, errno)) = begin(operation, &image.handle, work) {
+        if let Err((operation, errno)) = begin(operation, &handle, work) {
             let result = Err(errno);
             self.shared.push(Ended { operation, result });
         }

@@ -53,7 +53,7 @@ impl Rig {
     }
 
     fn open(&self, image: &str, access: Access) -> Result<Image, OpenError> {
-        Image::open(&self.spec(image), access, Box::new(|| {}))
+        Image::open(&self.spec(image), access, Arc::new(|| {}))
     }
 
     fn piece(&self, at: usize) -> Memory {
@@ -163,7 +163,7 @@ fn an_image_that_changes_says_so() {
     rig.cluster.image("disk", "64M").unwrap();
     let changes = Arc::new(AtomicU32::new(0));
     let seen = Arc::clone(&changes);
-    let on_change = Box::new(move || {
+    let on_change = Arc::new(move || {
         seen.fetch_add(1, Ordering::Relaxed);
     });
     let image = Image::open(&rig.spec("disk"), WRITER, on_change).unwrap();
@@ -194,4 +194,14 @@ fn an_image_that_changes_says_so() {
         .unwrap();
     wait_until("that is seen", || image.failure() == Some(libc::ESHUTDOWN));
     assert_eq!(rig.write(&image, 0, 1), Err(libc::ESHUTDOWN));
+
+    // It comes back by another client, under the same names, and the old one is closed.
+    image.open_again().unwrap();
+    assert_eq!(image.failure(), None);
+    assert_eq!(rig.write(&image, 0, 2), Ok(0));
+    assert_eq!(rig.read(&image, 0), [2; PIECE]);
+    assert!(cairn_rbd::wait_for_closes(Duration::from_secs(60)));
+    assert_eq!(rig.read(&image, 0), [2; PIECE]);
+    let second = rig.open("disk", WRITER).unwrap_err().to_string();
+    assert!(second.contains("in use by another client"), "{second}");
 }

@@ -414,7 +414,7 @@ impl Export {
                     // Cause: a reload.
                     tracing::error!(
                         subsystem = subsystem.nqn(), nsid = namespace.nsid, %error,
-                        "the disk cannot flush still: replace it, or remove the namespace"
+                        "the disk fails still: replace it, or remove the namespace"
                     );
                 }
             }
@@ -514,7 +514,7 @@ fn open_backend(
     match &config.backing {
         Backing::Disk(path) => Backend::open_file(path, block_bytes, claim),
         Backing::Rbd(image) => {
-            let on_change = Box::new(move || {
+            let on_change = Arc::new(move || {
                 // A control plane that has ended serves nothing.
                 let _ = control.send(ControlMessage::DiskChanged);
             });

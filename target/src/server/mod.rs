@@ -28,9 +28,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use cairn_config::Config;
-use cairn_disk::OpenError;
+use cairn_disk::{OpenError, wait_for_images};
 use cairn_rdma::{Clock, FabricError, Provider};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{oneshot, watch};
@@ -51,6 +52,9 @@ pub(crate) use keys::key_errors;
 pub use reload::ReloadError;
 pub(crate) use steered::{Companion, Export, Handle, Picture};
 pub use stepped::SteppedTarget;
+
+/// For images of Ceph to close, at the end. A cluster without its OSDs closes none.
+const IMAGES_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Why a target cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -289,7 +293,7 @@ impl Target {
     }
 
     /// Whether the control plane and each reactor make progress within this time.
-    pub(crate) fn is_alive(&self, patience: std::time::Duration) -> bool {
+    pub(crate) fn is_alive(&self, patience: Duration) -> bool {
         let (answer, answered) = std::sync::mpsc::channel();
         let order = Order::Do(Box::new(move |_| {
             // What waited too long needs no answer.
@@ -398,9 +402,18 @@ impl ControlThread {
         };
         // A control plane that has ended needs no order.
         let _ = self.orders.send(Order::Stop);
-        thread
+        let ended = thread
             .join()
-            .map_err(|_| "the control plane panicked".to_owned())?
+            .map_err(|_| "the control plane panicked".to_owned())?;
+        // A process that ends before leaves their locks to its next start for 30 seconds.
+        if !wait_for_images(IMAGES_TIMEOUT) {
+            // Cause: the cluster, at the end of the target.
+            tracing::warn!(
+                "images of Ceph have not closed within {IMAGES_TIMEOUT:?}: their locks stay until \
+                 the cluster misses this client, for 30 seconds"
+            );
+        }
+        ended
     }
 }
 

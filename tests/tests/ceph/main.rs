@@ -3,6 +3,8 @@
 //! Ignored unless asked for: `cargo xtask test --all` asks, and so does
 //! `cargo test -p cairn-tests --test ceph -- --ignored`.
 
+mod guide;
+
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
@@ -206,6 +208,12 @@ fn what_an_administrator_does_reaches_the_host() {
     });
     assert_eq!(read(&mut host, 1, 0), Err(Status::INTERNAL_PATH_ERROR));
     until("the warning", || warning(&mut host) == 1 << 2);
+
+    // A reload brings it back by another client, once the administrator has looked at it.
+    target.reload(&exports);
+    until("its return", || write(&mut host, 1, 0) == Ok(()));
+    assert_eq!(read(&mut host, 1, 0), Ok(()));
+    until("no warning for it", || warning(&mut host) == 0);
 
     // And nothing of this was any other namespace's.
     assert_eq!(write(&mut host, 2, 0), Ok(()));

@@ -5,6 +5,7 @@ mod audit;
 mod connects;
 mod disk;
 mod freezer;
+mod full;
 mod hung;
 mod opens;
 mod pauses;

@@ -19,6 +19,11 @@ const LONG_TESTS: &str = "not (binary(simulation) and package(cairn-tests)) \
      and not binary(faults) and not binary(multipath) and not binary(namespaces) \
      and not binary(scale) and not binary(jobs) and not binary(quick)";
 
+/// The tests that run a Ceph: end to end, and the backends' suite and librbd by themselves. The packages
+/// are those of the step "tests", so that nothing is built anew.
+const CEPH_TESTS: &str = "(package(cairn-tests) & binary(ceph)) | (package(cairn-rbd) & binary(images)) \
+     | (package(cairn-disk) & test(an_image_of_ceph))";
+
 /// How much of it all.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Extent {
@@ -127,13 +132,12 @@ fn test_threads() -> usize {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
-    let (soft, costs, ceph, packages) = if tools.nextest {
+    let (soft, costs, packages) = if tools.nextest {
         (
             "nextest run -p cairn-tests --test end_to_end --test bad_peer_loopback \
              --test no_trace --locked",
             "nextest run -p cairn-tests --test costs --run-ignored all --locked \
              --success-output immediate",
-            "nextest run -p cairn-tests --test ceph --run-ignored all --locked",
             "nextest run -p xtask --test released --run-ignored all --locked",
         )
     } else {
@@ -141,7 +145,6 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
             "test -p cairn-tests --test end_to_end --test bad_peer_loopback --test no_trace \
              --locked --no-fail-fast",
             "test -p cairn-tests --test costs --locked -- --include-ignored --nocapture",
-            "test -p cairn-tests --test ceph --locked -- --include-ignored",
             "test -p xtask --test released --locked -- --include-ignored",
         )
     };
@@ -156,7 +159,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
         own_chore("msrv", "msrv")?,
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
         Step::cargo("costs", costs),
-        skips.note(Step::cargo("tests, Ceph", ceph)),
+        skips.note(ceph_tests(tools)),
         skips.note(Step::cargo("packages", packages)),
         // A few rounds of what `cargo xtask soak` does for hours.
         own_chore("soak, short", "soak --short --seconds 40")?
@@ -173,6 +176,23 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
              --seconds 0.3",
         )?,
     ])
+}
+
+fn ceph_tests(tools: &Tools) -> Step {
+    const NAME: &str = "tests, Ceph";
+    if tools.nextest {
+        return Step::cargo(
+            NAME,
+            "nextest run --workspace --run-ignored all --locked --test-threads 2",
+        )
+        .with_arguments(["--filterset", CEPH_TESTS]);
+    }
+    // Parts of the names of those tests.
+    Step::cargo(
+        NAME,
+        "test --workspace --lib --test ceph --test images --locked --no-fail-fast -- \
+         --include-ignored an_image no_write_is_lost what_an_administrator",
+    )
 }
 
 /// Another of this program's chores.

@@ -41,6 +41,12 @@ pub(super) fn prepare(extent: Extent, vm: bool) -> Result<Tools> {
         packages.extend(PACKAGES_OF_REST);
     }
     host::require(&packages, vm && extent != Extent::Quick)?;
+    if extent.has_rest()
+        && let Err(error) = host::require_programs(&host::CEPH)
+    {
+        // Its tests record a skip each.
+        eprintln!("without Ceph, whose tests will be skipped: {error:#}");
+    }
     Ok(Tools {
         nextest: cargo_has("nextest"),
     })

@@ -23,6 +23,13 @@ const TOOLS: [(&str, &str); 9] = [
 ];
 const TOOLS_OF_ROOT: usize = 7;
 
+/// The programs of a small Ceph, and the packages that have them.
+pub(crate) const CEPH: [(&str, &str); 3] = [
+    ("ceph-mon", "ceph-mon"),
+    ("ceph-osd", "ceph-osd"),
+    ("rbd", "ceph-common"),
+];
+
 /// A Debian or Ubuntu machine.
 pub(crate) struct Host {
     /// `debian`, `ubuntu`, or a relative of theirs.
@@ -188,6 +195,16 @@ pub(crate) fn require(programs: &[&str], lab: bool) -> Result<()> {
         return Ok(());
     }
     host.install(&missing)
+}
+
+/// Installs the packages of those programs that are missing.
+pub(crate) fn require_programs(programs: &[(&str, &'static str)]) -> Result<()> {
+    let missing = programs.iter().filter(|(program, _)| !on_path(program));
+    let packages: Vec<&str> = missing.map(|&(_, package)| package).collect();
+    if packages.is_empty() {
+        return Ok(());
+    }
+    Host::detect()?.install(&packages)
 }
 
 fn os_release(text: &str, key: &str) -> Option<String> {

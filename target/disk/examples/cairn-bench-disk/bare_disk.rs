@@ -3,21 +3,20 @@
 //! after the same time without work.
 
 use std::io;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_config::POLL_IDLE_DEFAULT_US;
 use cairn_disk::{
-    Backend, BlockIo, BlockOp, Claim, Errno, FileSlot, Finished, Idle, OpenError, Pause, Progress,
-    Ring, Span,
+    Backend, BlockIo, BlockOp, Contention, Errno, FileSlot, Finished, Idle, Pause, Progress, Ring,
+    Span,
 };
 use cairn_rdma::Mapping;
 
 /// How long to poll before sleeping: the default of a reactor.
 const POLL_IDLE: Duration = Duration::from_micros(POLL_IDLE_DEFAULT_US as u64);
 
-/// A file or block device, opened as a target opens it, for one thread.
+/// A disk, opened as a target opens it, for one thread.
 pub(crate) struct BareDisk {
     ring: Ring,
     backend: Backend,
@@ -42,23 +41,11 @@ struct UnderWay {
 }
 
 impl BareDisk {
-    /// Opens `path` for `depth` operations of `io_bytes` each at a time.
+    /// A disk for `depth` operations of `io_bytes` each at a time.
     ///
     /// # Errors
-    /// It cannot be opened, or there is no ring or memory for it.
-    pub(crate) fn open(
-        path: &Path,
-        read_only: bool,
-        depth: u32,
-        io_bytes: u32,
-    ) -> Result<Self, String> {
-        let claim = Claim {
-            read_only,
-            shared: false,
-            expected: None,
-        };
-        let backend =
-            Backend::open_file(path, None, claim).map_err(|e: OpenError| e.to_string())?;
+    /// There is no ring or memory for it.
+    pub(crate) fn new(backend: Backend, depth: u32, io_bytes: u32) -> Result<Self, String> {
         let prepare = || {
             let mut ring = Ring::new(depth)?;
             let buffers = Arc::new(Mapping::anonymous(depth as usize * io_bytes as usize)?);
@@ -97,7 +84,7 @@ impl BareDisk {
         mut next: impl FnMut() -> Option<u64>,
         mut done: impl FnMut(Duration),
     ) -> io::Result<()> {
-        let mut idle = Idle::new(POLL_IDLE);
+        let (mut idle, mut contention) = (Idle::new(POLL_IDLE), Contention::default());
         let mut left = 0;
         for slot in 0..self.under_way.capacity() {
             if let Some(place) = next() {
@@ -108,6 +95,9 @@ impl BareDisk {
         }
         while left > 0 {
             let now = Instant::now();
+            if contention.core_is_shared(now) {
+                idle.core_is_shared(now);
+            }
             let mut worked = false;
             while let Some(finished) = self.ring.pop() {
                 worked = true;
@@ -128,7 +118,11 @@ impl BareDisk {
                 idle.worked();
                 continue;
             }
-            match idle.pause(now) {
+            let pause = idle.pause(now);
+            if pause != Pause::Sleep {
+                contention.polls_on(now);
+            }
+            match pause {
                 Pause::Spin => std::hint::spin_loop(),
                 Pause::Yield => std::thread::yield_now(),
                 Pause::Sleep => {
@@ -199,14 +193,23 @@ fn fill(buffers: &Mapping) {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
+    use cairn_disk::Claim;
+
     use super::*;
+
+    fn open(path: &Path, depth: u32) -> BareDisk {
+        let backend = Backend::open_file(path, None, Claim::default()).unwrap();
+        BareDisk::new(backend, depth, 4096).unwrap()
+    }
 
     #[test]
     fn every_operation_ends_once() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
         for write in [true, false] {
-            let mut disk = BareDisk::open(file.path(), !write, 8, 4096).unwrap();
+            let mut disk = open(file.path(), 8);
             assert_eq!(disk.places(), 256);
             for rounds in [0, 3, 100] {
                 let (mut begun, mut ended) = (0, 0);
@@ -224,12 +227,10 @@ mod tests {
     fn a_file_that_was_cut_fails_its_reads() {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(1 << 20).unwrap();
-        let mut disk = BareDisk::open(file.path(), true, 1, 4096).unwrap();
+        let mut disk = open(file.path(), 1);
         file.as_file().set_len(4096).unwrap();
         let mut places = [0, 5].into_iter();
         let error = disk.run(false, || places.next(), |_| ()).unwrap_err();
         assert_eq!(error.raw_os_error(), Some(libc::EIO));
-        let missing = BareDisk::open(Path::new("/nowhere"), true, 1, 4096);
-        assert!(missing.unwrap_err().contains("does not exist"));
     }
 }

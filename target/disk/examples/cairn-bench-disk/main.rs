@@ -1,5 +1,6 @@
-//! What block I/O costs without a network: random reads or writes on a file or block device,
-//! which `cargo xtask bench` compares with fio's io_uring engine. Prints JSON as fio does.
+//! What block I/O costs without a network: random reads or writes on a file, a device or an image of a
+//! Ceph cluster, which `cargo xtask bench` compares with fio's io_uring engine, and `bench ceph` with its
+//! rbd engine. Prints JSON as fio does.
 //!
 //! ```text
 //! truncate -s 1G /tmp/disk.img
@@ -11,9 +12,11 @@ mod bare_disk;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bare_disk::BareDisk;
+use cairn_disk::{Backend, Claim, ImageSpec, wait_for_images};
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
 use serde_json::{Value, json};
@@ -21,13 +24,22 @@ use serde_json::{Value, json};
 /// Longer ones count as this.
 const LATENCY_MAX_NS: u64 = 60_000_000_000;
 
-/// Measures random I/O on a file or block device.
+/// How long an image may take to close.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Measures random I/O on a disk.
 #[derive(Debug, Parser)]
 #[command(version)]
 struct Args {
     /// The file or device
-    #[arg(long)]
-    filename: PathBuf,
+    #[arg(long, required_unless_present = "image")]
+    filename: Option<PathBuf>,
+    /// An image of a Ceph cluster, as POOL/IMAGE
+    #[arg(long, value_name = "POOL/IMAGE", conflicts_with = "filename", value_parser = image)]
+    image: Option<ImageSpec>,
+    /// The cluster's configuration, if it is not in its usual place
+    #[arg(long, requires = "image")]
+    conf: Option<PathBuf>,
     /// What to do; writing destroys what is there
     #[arg(long)]
     rw: Workload,
@@ -67,10 +79,11 @@ fn run(args: &Args) -> Result<Value, String> {
         return Err("--iodepth and --bs begin at 1".to_owned());
     }
     let write = args.rw == Workload::RandWrite;
-    let mut disk = BareDisk::open(&args.filename, !write, args.iodepth, args.bs)?;
+    let (name, backend) = open(args, !write)?;
+    let mut disk = BareDisk::new(backend, args.iodepth, args.bs)?;
     let places = disk.places();
     if places == 0 {
-        return Err(format!("{} is too small", args.filename.display()));
+        return Err(format!("{name} is too small"));
     }
     let mut latencies =
         Histogram::<u64>::new_with_bounds(1, LATENCY_MAX_NS, 3).expect("these bounds are fine");
@@ -80,8 +93,13 @@ fn run(args: &Args) -> Result<Value, String> {
     let next = || (Instant::now() < end).then(|| random.u64(..places));
     let done = |latency: Duration| latencies.saturating_record(latency.as_nanos() as u64);
     disk.run(write, next, done)
-        .map_err(|error| format!("{}: {error}", args.filename.display()))?;
+        .map_err(|error| format!("{name}: {error}"))?;
     let seconds = began.elapsed().as_secs_f64();
+    drop(disk);
+    // Else the next client waits for the image's lock.
+    if !wait_for_images(CLOSE_TIMEOUT) {
+        return Err(format!("{name} does not close"));
+    }
     let ios = latencies.len();
     let iops = ios as f64 / seconds;
     let percentile = |percent| latencies.value_at_percentile(percent);
@@ -89,13 +107,13 @@ fn run(args: &Args) -> Result<Value, String> {
         "total_ios": ios,
         "iops": iops,
         "bw_bytes": iops * f64::from(args.bs),
-        "clat_ns": { "percentile": {
+        "clat_ns": { "max": latencies.max(), "percentile": {
             "50.000000": percentile(50.0),
             "99.000000": percentile(99.0),
             "99.900000": percentile(99.9),
         } },
     });
-    let nothing = json!({ "total_ios": 0, "iops": 0.0, "bw_bytes": 0, "clat_ns": {} });
+    let nothing = json!({ "total_ios": 0, "iops": 0.0, "bw_bytes": 0, "clat_ns": { "max": 0 } });
     let (read, written) = if write {
         (nothing, moved)
     } else {
@@ -107,4 +125,43 @@ fn run(args: &Args) -> Result<Value, String> {
         "read": read,
         "write": written,
     }] }))
+}
+
+/// What was named, and its name.
+fn open(args: &Args, read_only: bool) -> Result<(String, Backend), String> {
+    let opened = match (&args.image, &args.filename) {
+        (Some(image), _) => {
+            let spec = ImageSpec {
+                conf: args.conf.clone(),
+                ..image.clone()
+            };
+            // A writer, as most exports are.
+            let backend = Backend::open_image(&spec, None, Claim::default(), Arc::new(|| {}));
+            backend.map(|backend| (spec.to_string(), backend))
+        }
+        (None, Some(path)) => {
+            let claim = Claim {
+                read_only,
+                ..Claim::default()
+            };
+            let backend = Backend::open_file(path, None, claim);
+            backend.map(|backend| (path.display().to_string(), backend))
+        }
+        (None, None) => return Err("--filename or --image is needed".to_owned()),
+    };
+    opened.map_err(|error| error.to_string())
+}
+
+/// `POOL/IMAGE`.
+fn image(text: &str) -> Result<ImageSpec, String> {
+    let (pool, image) = text.split_once('/').ok_or("give POOL/IMAGE")?;
+    Ok(ImageSpec {
+        pool: pool.to_owned(),
+        namespace: None,
+        image: image.to_owned(),
+        snapshot: None,
+        conf: None,
+        user: None,
+        keyring: None,
+    })
 }

@@ -298,7 +298,7 @@ impl Backend {
         image: &Spec,
         block_bytes: Option<u32>,
         claim: Claim,
-        on_change: Box<dyn Fn() + Send>,
+        on_change: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, OpenError> {
         RbdDisk::open(image, block_bytes, claim, on_change).map(|disk| Self(Kind::Rbd(disk)))
     }

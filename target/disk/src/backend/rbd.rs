@@ -10,6 +10,7 @@
 //!   has answered, as with a disk that hangs.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use cairn_rbd::{Access, Image, Spec, Work};
@@ -45,7 +46,7 @@ impl RbdDisk {
         spec: &Spec,
         block_bytes: Option<u32>,
         claim: Claim,
-        on_change: Box<dyn Fn() + Send>,
+        on_change: Arc<dyn Fn() + Send + Sync>,
     ) -> Result<Self, OpenError> {
         let access = Access {
             read_only: claim.read_only,
@@ -130,16 +131,18 @@ impl RbdDisk {
         self.image.failure().is_some()
     }
 
-    /// A client that was shut out stays so.
+    /// A client that was shut out stays so, and another one takes its place. Blocks.
     pub(super) fn recover(&self) -> io::Result<()> {
-        match self.image.failure() {
-            None => Ok(()),
-            Some(errno) => Err(io::Error::other(format!(
-                "{}: {}: remove the namespace, reload, and add it again",
-                self.image.name(),
-                io::Error::from_raw_os_error(errno)
-            ))),
-        }
+        let Some(errno) = self.image.failure() else {
+            return Ok(());
+        };
+        self.image.open_again().map_err(io::Error::other)?;
+        // Cause: a reload.
+        tracing::info!(
+            image = self.image.name(), was = %io::Error::from_raw_os_error(errno),
+            "the image is open again, by another client of its cluster"
+        );
+        Ok(())
     }
 
     /// Submits what comes next of an operation, or ends it.

@@ -32,6 +32,7 @@ impl Ring {
         if self.in_flight == 0 && self.drives_out() == 0 {
             self.retired.clear();
         }
+        self.add_buffer_to_drives(slot, mapping);
         self.buffers[slot] = Some(Arc::clone(mapping));
         Ok(slot as u16)
     }
@@ -45,6 +46,7 @@ impl Ring {
     /// Takes a fixed buffer back. Operations in flight on it keep its pages.
     pub fn remove_buffer(&mut self, slot: u16) -> io::Result<()> {
         let index = usize::from(slot);
+        self.remove_buffer_from_drives(index)?;
         if !std::mem::take(&mut self.pinned[index]) {
             // Operations in flight have the addresses alone: the memory stays until all end.
             let mapping = self.buffers[index].take();
@@ -54,7 +56,7 @@ impl Ring {
             return Ok(());
         }
         if self.drives_out() > 0 {
-            // Drives do not know it as a fixed buffer.
+            // Drives may not know it as a fixed buffer.
             self.retired.extend(self.buffers[index].clone());
         }
         let empty = libc::iovec {

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 
 use super::queue_entries::QueueEntries;
-use super::{Ring, cancelled, retry};
+use super::{IGNORED, Ring, cancelled, retry};
 use crate::timely::{self, Look};
 
 /// `IORING_ENTER_GETEVENTS` (io_uring_enter(2)).
@@ -45,7 +45,7 @@ impl Ring {
             let entries = QueueEntries::map(&self.uring)?;
             let (settled, in_flight) = (&mut self.settled, &mut self.in_flight);
             self.outgoing.take_back(now_ns, |queued| {
-                entries.blank(queued.place);
+                entries.blank(queued.place, IGNORED);
                 *in_flight -= 1;
                 settled.push_back(cancelled(queued.tag));
             });

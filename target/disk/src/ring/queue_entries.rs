@@ -7,38 +7,37 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::ptr::null_mut;
 
-use io_uring::IoUring;
-
-use super::IGNORED;
+use io_uring::{IoUring, cqueue, squeue};
 
 /// `IORING_OFF_SQES` (linux/io_uring.h).
 const ENTRIES_AT: libc::off_t = 0x1000_0000;
 
-/// Bytes of `struct io_uring_sqe`.
-const ENTRY_BYTES: usize = 64;
-
-/// Where it has `user_data`.
+/// Where `struct io_uring_sqe` has `user_data`.
 const TAG_AT: usize = 32;
 
 /// A mapping of them.
 pub(super) struct QueueEntries {
     memory: *mut u8,
     count: u32,
+    /// Of each.
+    bytes: usize,
 }
 
 impl QueueEntries {
-    pub(super) fn map(uring: &IoUring) -> io::Result<Self> {
+    pub(super) fn map<S, C>(uring: &IoUring<S, C>) -> io::Result<Self>
+    where
+        S: squeue::EntryMarker,
+        C: cqueue::EntryMarker,
+    {
         let count = uring.params().sq_entries();
-        let (bytes, protection) = (
-            count as usize * ENTRY_BYTES,
-            libc::PROT_READ | libc::PROT_WRITE,
-        );
+        let bytes = size_of::<S>();
+        let protection = libc::PROT_READ | libc::PROT_WRITE;
         // SAFETY: a mapping of its own, at an address that the kernel chooses.
         let memory = unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_POPULATE;
             libc::mmap(
                 null_mut(),
-                bytes,
+                count as usize * bytes,
                 protection,
                 flags,
                 uring.as_raw_fd(),
@@ -51,19 +50,20 @@ impl QueueEntries {
         Ok(Self {
             memory: memory.cast(),
             count,
+            bytes,
         })
     }
 
-    /// Makes the entry at this place one that does nothing (`IORING_OP_NOP`, which is 0) and that
-    /// no request waits for. The kernel has not taken it.
-    pub(super) fn blank(&self, place: u32) {
-        let at = (place & (self.count - 1)) as usize * ENTRY_BYTES;
+    /// Makes the entry at this place one that does nothing (`IORING_OP_NOP`, which is 0), with this
+    /// data. The kernel has not taken it.
+    pub(super) fn blank(&self, place: u32, data: u64) {
+        let at = (place & (self.count - 1)) as usize * self.bytes;
         // SAFETY: the queue has a power of two of entries, so this one lies in the mapping; the
         // kernel reads it when the calling thread has it do so.
         unsafe {
             let entry = self.memory.add(at);
-            entry.write_bytes(0, ENTRY_BYTES);
-            entry.add(TAG_AT).cast::<u64>().write(IGNORED);
+            entry.write_bytes(0, self.bytes);
+            entry.add(TAG_AT).cast::<u64>().write(data);
         }
     }
 }
@@ -71,6 +71,6 @@ impl QueueEntries {
 impl Drop for QueueEntries {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and nothing has its address.
-        unsafe { libc::munmap(self.memory.cast(), self.count as usize * ENTRY_BYTES) };
+        unsafe { libc::munmap(self.memory.cast(), self.count as usize * self.bytes) };
     }
 }

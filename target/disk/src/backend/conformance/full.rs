@@ -1,5 +1,6 @@
-//! A sparse file on a file system without space, which is a small tmpfs here.
+//! Sparse files: one on a file system without space, which is a small tmpfs here, and what one gives back.
 
+use std::os::unix::fs::MetadataExt;
 use std::process::Command;
 
 use super::*;
@@ -60,4 +61,29 @@ fn a_file_without_space_takes_writes_again_when_there_is_some() {
     assert_eq!(rig.run(BlockOp::Deallocate, step, step, None), Ok(()));
     rig.write(WRITE, offset, &bytes);
     assert_eq!(rig.read(offset, BUFFER_BYTES), bytes);
+}
+
+#[test]
+fn a_file_gives_back_what_is_deallocated() {
+    let folder = tempfile::tempdir_in(env!("CARGO_MANIFEST_DIR")).unwrap();
+    let path = image(folder.path());
+    let mut rig = Rig::new(Backend::open_file(&path, Some(4096), Claim::default()).unwrap());
+    let bytes = pattern(1, BUFFER_BYTES as usize);
+    rig.write(WRITE, 0, &bytes);
+    assert_eq!(rig.run(BlockOp::Flush, 0, 0, None), Ok(()));
+    // In units of 512 bytes (stat(2)).
+    let allocated = || std::fs::metadata(&path).unwrap().blocks() * 512;
+    let before = allocated();
+    let half = u64::from(BUFFER_BYTES) / 2;
+    assert_eq!(rig.run(BlockOp::Deallocate, half, half, None), Ok(()));
+    let Kind::File(disk) = &rig.backend.0 else {
+        unreachable!("opened as a file")
+    };
+    if !disk.can_deallocate() {
+        return cairn_skips::skip("files of this file system have no holes");
+    }
+    assert_eq!(before - allocated(), half);
+    let after = rig.read(0, BUFFER_BYTES);
+    assert_eq!(after[..half as usize], bytes[..half as usize]);
+    assert!(after[half as usize..].iter().all(|&byte| byte == 0));
 }

@@ -26,7 +26,7 @@ fn open(cluster: &Cluster, image: &str, block_bytes: u32) -> Backend {
         user: None,
         keyring: None,
     };
-    Backend::open_image(&image, Some(block_bytes), Claim::default(), Box::new(|| {})).unwrap()
+    Backend::open_image(&image, Some(block_bytes), Claim::default(), Arc::new(|| {})).unwrap()
 }
 
 #[test]

@@ -5,15 +5,25 @@
 //! The kernel tries a command without waiting. Without a free tag of the drive it hands the
 //! command to a thread of its own, which may carry it out long after the process was stopped. So
 //! the rings of a drive share its tags, and what has no tag waits here, where its lease is
-//! looked at directly before the kernel gets it.
+//! looked at directly before the kernel gets it, by the same means as other changes: soon after
+//! the look, or not at all ([`crate::timely`]).
+//!
+//! The fixed buffers of the reactor's ring are those of this one, too: else the kernel pins the
+//! pages of each command.
+
+mod entering;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use cairn_rdma::wake::Wake;
+use io_uring::Probe;
 
-use super::entering::ENTER_GETEVENTS;
 use super::*;
 use crate::nvme::{Blocks, Command, RANGE_BYTES, STATUS, URING_CMD_IO, range};
+use crate::timely::Look;
+use entering::Queued;
 
 /// With [`POLL`], marks the wait for drives.
 pub(super) const DRIVES: u64 = 1 << 58;
@@ -26,6 +36,12 @@ const DRIVES_MAX: usize = 255;
 
 /// Where an entry's data has the drive's number; below it is the tag.
 const PLACE_SHIFT: u32 = 56;
+
+/// The data of an entry that was taken back: of no place.
+const TAKEN_BACK: u64 = (DRIVES_MAX as u64) << PLACE_SHIFT;
+
+/// The buffer of what is no fixed one.
+const UNPINNED: u16 = u16::MAX;
 
 /// Ranges to deallocate that are under way at a time.
 const RANGES: usize = 256;
@@ -80,6 +96,15 @@ pub(super) struct Drives {
     /// Whether the reactor's ring waits for the eventfd.
     watched: bool,
     places: Vec<Option<Place>>,
+    /// The fixed buffers of the reactor's ring that the kernel has pinned for this one, too.
+    pinned: [bool; BUFFERS_MAX],
+    /// Whether it can: Linux 6.1.
+    can_pin: bool,
+    /// Entries that were put into the submission queue, modulo 2^32.
+    pushed: u32,
+    /// The changes in it, and the look at the clock by which they may be carried out.
+    queued: Vec<Queued>,
+    look: Option<Look>,
     /// All commands whose end was not popped, and those of them that wait.
     out: u32,
     waiting: u32,
@@ -87,6 +112,14 @@ pub(super) struct Drives {
     ranges: Arc<Mapping>,
     ranges_taken: Vec<Option<u64>>,
     ranges_out: u32,
+}
+
+/// Whether commands take fixed buffers (`IORING_URING_CMD_FIXED`): Linux 6.1, which is the first
+/// with this other operation.
+fn has_fixed_commands(uring: &IoUring<squeue::Entry128, cqueue::Entry32>) -> bool {
+    let mut probe = Probe::new();
+    let asked = uring.submitter().register_probe(&mut probe);
+    asked.is_ok() && probe.is_supported(opcode::SendMsgZc::CODE)
 }
 
 /// Whether the kernel has such rings.
@@ -109,7 +142,21 @@ impl Drives {
         let wake = Wake::new().map_err(io::Error::other)?;
         uring.submitter().register_eventfd(wake.fd())?;
         make_room(&uring, DRIVES_MAX)?;
+        let can_pin = has_fixed_commands(&uring);
+        if can_pin {
+            let empty = libc::iovec {
+                iov_base: std::ptr::null_mut(),
+                iov_len: 0,
+            };
+            // SAFETY: empty entries name no memory.
+            unsafe { uring.submitter().register_buffers(&[empty; BUFFERS_MAX])? };
+        }
         Ok(Self {
+            pinned: [false; BUFFERS_MAX],
+            can_pin,
+            pushed: 0,
+            queued: Vec::with_capacity(SUBMISSIONS as usize),
+            look: None,
             uring,
             wake,
             watched: false,
@@ -167,48 +214,58 @@ impl Drives {
         none.register_files_update(index, &[-1]).map(drop)
     }
 
-    /// Hands over what has a tag, and ends what is too late.
-    fn release(&mut self, now_ns: impl Fn() -> u64, mut refuse: impl FnMut(u64)) {
-        let Self { uring, places, .. } = self;
-        let (mut now, mut late) = (None, 0);
-        for place in places.iter_mut().flatten() {
-            let most = place.tags.of_a_ring();
-            while place.under_way < most
-                && let Some(next) = place.waiting.pop_front()
-            {
-                self.waiting -= 1;
-                if next.until_ns < u64::MAX && next.until_ns <= *now.get_or_insert_with(&now_ns) {
-                    late += 1;
-                    refuse(next.tag);
-                    continue;
-                }
-                place.under_way += 1;
-                push_large(uring, &next.entry);
-            }
+    /// Makes a buffer of the reactor's ring a fixed one of this. Without it, commands name the
+    /// memory.
+    fn pin(&mut self, slot: usize, mapping: &Mapping) {
+        if self.can_pin {
+            let iovec = libc::iovec {
+                iov_base: mapping.addr() as *mut libc::c_void,
+                iov_len: mapping.len(),
+            };
+            // SAFETY: the reactor's ring keeps the mapping until it is taken back here, too.
+            self.pinned[slot] = unsafe { self.register(slot, iovec) }.is_ok();
         }
-        self.out -= late;
     }
 
-    /// Has the kernel take what was pushed, and finish what it can.
-    fn enter(&mut self) -> io::Result<()> {
-        let queue = self.uring.submission();
-        let pushed = queue.len() as u32;
-        let idle = pushed == 0 && !queue.taskrun() && !queue.cq_overflow();
-        drop(queue);
-        if idle {
+    /// Takes one back. Commands in flight keep its pages.
+    fn unpin(&mut self, slot: usize) -> io::Result<()> {
+        if !std::mem::take(&mut self.pinned[slot]) {
             return Ok(());
         }
-        // SAFETY: the entries' memory is kept until they end; no argument points anywhere.
-        let entered = unsafe {
-            let submitter = self.uring.submitter();
-            submitter.enter::<libc::sigset_t>(pushed, 0, ENTER_GETEVENTS, None)
+        let empty = libc::iovec {
+            iov_base: std::ptr::null_mut(),
+            iov_len: 0,
         };
-        retry(entered)
+        // SAFETY: an empty entry names no memory.
+        unsafe { self.register(slot, empty) }
+    }
+
+    /// # Safety
+    /// The memory stays as long as it is registered.
+    unsafe fn register(&self, slot: usize, iovec: libc::iovec) -> io::Result<()> {
+        let submitter = self.uring.submitter();
+        // SAFETY: the caller's promise.
+        let registered = unsafe { submitter.register_buffers_update(slot as u32, &[iovec], None) };
+        registered.map(drop)
     }
 
     fn pop(&mut self) -> Option<Finished> {
-        let entry = self.uring.completion().next()?;
-        let (data, result) = (entry.user_data(), entry.result());
+        let entry = self
+            .uring
+            .completion()
+            .find(|entry| entry.user_data() != TAKEN_BACK)?;
+        let tag = self.end(entry.user_data());
+        // Above 0 is the drive's status, below an errno.
+        let result = match entry.result() {
+            0 => Ok(0),
+            status @ 1.. => Err(STATUS + status),
+            errno => Err(-errno),
+        };
+        Some(Finished::Operation { tag, result })
+    }
+
+    /// A command is over; its tag.
+    fn end(&mut self, data: u64) -> u64 {
         let tag = data & ((1 << PLACE_SHIFT) - 1);
         let slot = &mut self.places[(data >> PLACE_SHIFT) as usize];
         let place = slot
@@ -220,13 +277,7 @@ impl Drives {
         }
         self.out -= 1;
         self.free_range(tag);
-        // Above 0 is the drive's status, below an errno.
-        let result = match result {
-            0 => Ok(0),
-            status @ 1.. => Err(STATUS + status),
-            errno => Err(-errno),
-        };
-        Some(Finished::Operation { tag, result })
+        tag
     }
 
     /// Memory with that range, until the command of the tag ends; `None` if there is none.
@@ -253,8 +304,9 @@ impl Drives {
 
 impl Drop for Drives {
     fn drop(&mut self) {
-        // As in the reactor's ring: the files are to be closed now.
-        let _ = self.uring.submitter().unregister_files();
+        // As in the reactor's ring: the files are to be closed now, and the memory counts no longer.
+        let submitter = self.uring.submitter();
+        let _ = (submitter.unregister_files(), submitter.unregister_buffers());
     }
 }
 
@@ -270,13 +322,34 @@ impl Ring {
     /// Adds a drive, which is open as `fd`.
     pub(crate) fn add_drive(&mut self, fd: RawFd, tags: &Arc<Tags>) -> io::Result<FileSlot> {
         if self.drives.is_none() {
-            self.drives = Some(Box::new(Drives::new()?));
+            let mut drives = Box::new(Drives::new()?);
+            for (slot, mapping) in self.buffers.iter().enumerate() {
+                if let Some(mapping) = mapping {
+                    drives.pin(slot, mapping);
+                }
+            }
+            self.drives = Some(drives);
         }
         let drives = self.drives.as_mut().expect("it was made");
         Ok(FileSlot {
             index: drives.add(fd, tags)? | DRIVE_SLOT,
             handover: Handover::default(),
         })
+    }
+
+    /// A buffer of the reactor's ring is there, for drives too.
+    pub(super) fn add_buffer_to_drives(&mut self, slot: usize, mapping: &Mapping) {
+        if let Some(drives) = &mut self.drives {
+            drives.pin(slot, mapping);
+        }
+    }
+
+    /// A buffer of the reactor's ring is taken back.
+    pub(super) fn remove_buffer_from_drives(&mut self, slot: usize) -> io::Result<()> {
+        match &mut self.drives {
+            Some(drives) => drives.unpin(slot),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn remove_drive(&mut self, index: u32) -> io::Result<()> {
@@ -309,8 +382,7 @@ impl Ring {
         if let Some(span) = span {
             self.locate(span);
         }
-        let (addr, length) = span.map_or((0, 0), |span| (span.addr, span.length));
-        self.push_command(tag, file, command, (addr, length), changes);
+        self.push_command(tag, file, command, span, changes);
     }
 
     /// Has a drive deallocate blocks.
@@ -323,7 +395,14 @@ impl Ring {
     ) {
         let drives = self.drives.as_mut().expect("the drive was added");
         match drives.take_range(tag, &range(blocks)) {
-            Some(addr) => self.push_command(tag, file, command, (addr, RANGE_BYTES as u32), true),
+            Some(addr) => {
+                let span = Span {
+                    buffer: UNPINNED,
+                    addr,
+                    length: RANGE_BYTES as u32,
+                };
+                self.push_command(tag, file, command, Some(span), true);
+            }
             // All are under way: it is tried again later.
             None => self.settled.push_back(Finished::Operation {
                 tag,
@@ -337,17 +416,21 @@ impl Ring {
         tag: u64,
         file: FileSlot,
         command: &Command,
-        (addr, length): (u64, u32),
+        span: Option<Span>,
         changes: bool,
     ) {
         assert!(tag >> PLACE_SHIFT == 0, "{tag:#x} is no operation's tag");
         let index = file.drive().expect("a drive's slot");
         let drives = self.drives.as_mut().expect("the drive was added");
         let mut bytes = [0; 80];
+        let (addr, length) = span.map_or((0, 0), |span| (span.addr, span.length));
         let encoded = command.encode(addr, length);
         bytes[..encoded.len()].copy_from_slice(&encoded);
+        let pinned = span.map(|span| span.buffer);
+        let pinned = pinned.filter(|&buffer| drives.pinned.get(usize::from(buffer)) == Some(&true));
         let entry = opcode::UringCmd80::new(types::Fixed(index), URING_CMD_IO)
             .cmd(bytes)
+            .buf_index(pinned)
             .build()
             .user_data(u64::from(index) << PLACE_SHIFT | tag);
         let until_ns = if changes {
@@ -387,11 +470,11 @@ impl Ring {
             ..
         } = self;
         let drives = drives.as_mut().expect("it was looked at");
+        let mut refuse = |tag| settled.push_back(cancelled(tag));
         if drives.waiting > 0 {
-            let refuse = |tag| settled.push_back(cancelled(tag));
-            drives.release(|| outgoing.now_ns(), refuse);
+            drives.release(|| outgoing.now_ns(), &mut refuse);
         }
-        drives.enter()
+        drives.enter(|| outgoing.now_ns(), refuse)
     }
 
     /// Has drives wake the ring, which is about to sleep; `false` if one has ended something.
@@ -422,9 +505,10 @@ impl Ring {
         if let Some(drives) = &mut self.drives {
             drives.watched = false;
             drives.wake.clear();
-            // What was deferred to this thread ends by this call.
-            drives.enter().expect("io_uring takes what it has room for");
         }
+        // What was deferred to this thread ends by this call.
+        self.submit_drives()
+            .expect("io_uring takes what it has room for");
     }
 
     /// What a drive has ended.
@@ -461,13 +545,5 @@ impl Ring {
     /// Operations that drives have, or are about to get.
     pub(super) fn drives_out(&self) -> u32 {
         self.drives.as_ref().map_or(0, |drives| drives.out)
-    }
-}
-
-/// Puts an entry into the submission queue, which the kernel empties where it is full.
-fn push_large(uring: &mut IoUring<squeue::Entry128, cqueue::Entry32>, entry: &squeue::Entry128) {
-    // SAFETY: the entry's memory is a mapping's that the ring keeps until nothing is in flight.
-    while unsafe { uring.submission().push(entry) }.is_err() {
-        retry(uring.submit()).expect("io_uring takes what it has room for");
     }
 }

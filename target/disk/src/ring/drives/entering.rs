@@ -1,0 +1,131 @@
+//! How the kernel gets the commands of drives.
+//!
+//! Why `unsafe` here: the kernel acts on entries, whose memory the ring keeps.
+
+use std::io;
+use std::os::fd::AsRawFd;
+
+use super::{Drives, PLACE_SHIFT, TAKEN_BACK};
+use crate::ring::entering::ENTER_GETEVENTS;
+use crate::ring::queue_entries::QueueEntries;
+use crate::ring::retry;
+use crate::timely::{self, Look};
+
+/// A change in the submission queue.
+pub(super) struct Queued {
+    data: u64,
+    until_ns: u64,
+    /// How many entries were put into the queue before it, modulo 2^32.
+    place: u32,
+}
+
+impl Drives {
+    /// Puts what has a tag into the submission queue, as far as there is room, and ends what is
+    /// too late.
+    pub(super) fn release(&mut self, now_ns: impl Fn() -> u64, mut refuse: impl FnMut(u64)) {
+        let Self { uring, places, .. } = self;
+        let mut queue = uring.submission();
+        let (mut now, mut late) = (None, 0);
+        for (index, place) in places.iter_mut().enumerate() {
+            let Some(place) = place else { continue };
+            let most = place.tags.of_a_ring();
+            while place.under_way < most
+                && !queue.is_full()
+                && let Some(next) = place.waiting.pop_front()
+            {
+                self.waiting -= 1;
+                let has_lease = next.until_ns < u64::MAX;
+                if has_lease && now.is_none() {
+                    self.look = Some(Look::begin());
+                    now = Some(now_ns());
+                }
+                if has_lease && now.is_some_and(|now| next.until_ns <= now) {
+                    late += 1;
+                    refuse(next.tag);
+                    continue;
+                }
+                place.under_way += 1;
+                // SAFETY: the entry's memory is a mapping's that the ring keeps until nothing is
+                // in flight.
+                unsafe { queue.push(&next.entry) }.expect("there is room");
+                if has_lease {
+                    self.queued.push(Queued {
+                        data: (index as u64) << PLACE_SHIFT | next.tag,
+                        until_ns: next.until_ns,
+                        place: self.pushed,
+                    });
+                }
+                self.pushed = self.pushed.wrapping_add(1);
+            }
+        }
+        drop(queue);
+        self.out -= late;
+    }
+
+    /// Has the kernel take what was put into the queue, and finish what it can. Changes go with it
+    /// only if that is soon after a look at the clock.
+    pub(super) fn enter(
+        &mut self,
+        now_ns: impl Fn() -> u64,
+        mut refuse: impl FnMut(u64),
+    ) -> io::Result<()> {
+        let queue = self.uring.submission();
+        let count = queue.len();
+        let idle = count == 0 && !queue.taskrun() && !queue.cq_overflow();
+        drop(queue);
+        if idle {
+            return Ok(());
+        }
+        let mut look = self.look.take();
+        while !self.queued.is_empty() {
+            let Some(fresh) = look.take() else {
+                look = Some(self.look_again(&now_ns, &mut refuse)?);
+                continue;
+            };
+            let fd = self.uring.as_raw_fd() as usize;
+            let number = libc::SYS_io_uring_enter as usize;
+            let call = [number, fd, count, 0, ENTER_GETEVENTS as usize, 0, 0];
+            // SAFETY: as below.
+            if let Some(entered) = unsafe { timely::call(fresh, &call) } {
+                self.keep_what_is_left();
+                return retry(entered);
+            }
+        }
+        // SAFETY: the entries' memory is kept until they end; no argument points anywhere.
+        let entered = unsafe {
+            let submitter = self.uring.submitter();
+            submitter.enter::<libc::sigset_t>(count as u32, 0, ENTER_GETEVENTS, None)
+        };
+        retry(entered)
+    }
+
+    /// The process may have been stopped since the look at the clock: looks again, and takes back
+    /// the changes in the queue whose leases have ended since.
+    #[cold]
+    fn look_again(
+        &mut self,
+        now_ns: impl Fn() -> u64,
+        mut refuse: impl FnMut(u64),
+    ) -> io::Result<Look> {
+        let look = Look::begin();
+        let now = now_ns();
+        if self.queued.iter().any(|queued| queued.until_ns <= now) {
+            let entries = QueueEntries::map(&self.uring)?;
+            let late = self.queued.extract_if(.., |queued| queued.until_ns <= now);
+            let late: Vec<Queued> = late.collect();
+            for queued in late {
+                entries.blank(queued.place, TAKEN_BACK);
+                refuse(self.end(queued.data));
+            }
+        }
+        Ok(look)
+    }
+
+    /// Of the changes that were in the queue, those that the kernel has not taken.
+    fn keep_what_is_left(&mut self) {
+        let left = self.uring.submission().len() as u32;
+        let first = self.pushed.wrapping_sub(left);
+        self.queued
+            .retain(|queued| queued.place.wrapping_sub(first) < left);
+    }
+}

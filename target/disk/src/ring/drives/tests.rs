@@ -1,0 +1,152 @@
+//! A drive that is a file: the kernel refuses its commands, and so shows which ones it got.
+
+use std::os::fd::AsRawFd;
+
+use super::*;
+
+/// What the kernel says of a command to a file.
+const REFUSED: Result<u32, i32> = Err(libc::EOPNOTSUPP);
+const LATE: Result<u32, i32> = Err(libc::ECANCELED);
+
+const BLOCK: Blocks = Blocks { first: 0, count: 1 };
+
+struct Rig {
+    ring: Ring,
+    clock: Clock,
+    drive: FileSlot,
+    span: Span,
+    tags: u64,
+    _file: std::fs::File,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let clock = Clock::simulated();
+        let mut ring = Ring::new(64).unwrap();
+        ring.set_clock(clock.clone(), clock.now());
+        let buffer = Arc::new(Mapping::anonymous(4096).unwrap());
+        let span = Span {
+            buffer: ring.add_buffer(&buffer).unwrap(),
+            addr: buffer.addr(),
+            length: 4096,
+        };
+        let file = tempfile::tempfile().unwrap();
+        let tags = Arc::new(Tags::new(1000));
+        let drive = ring.add_drive(file.as_raw_fd(), &tags).unwrap();
+        Self {
+            ring,
+            clock,
+            drive,
+            span,
+            tags: 0,
+            _file: file,
+        }
+    }
+
+    /// Writes by a lease until then.
+    fn write(&mut self, until_ms: u64) {
+        self.ring.set_lease(until_ms * 1_000_000);
+        let command = Command::write(1, BLOCK, false);
+        let span = Some(self.span);
+        self.ring
+            .command(self.tags, self.drive, &command, span, true);
+        self.tags += 1;
+    }
+
+    fn pass(&mut self, time: Duration) {
+        self.clock.advance_to(self.clock.now() + time);
+    }
+
+    /// As if the process were stopped after the look, with the commands in the queue.
+    fn stop_after_the_look(&mut self) {
+        let Ring {
+            drives, outgoing, ..
+        } = &mut self.ring;
+        let drives = drives.as_mut().unwrap();
+        drives.release(|| outgoing.now_ns(), |tag| panic!("{tag} is in time"));
+        drives.look = Some(Look::long_ago());
+    }
+
+    /// What has ended, by tags.
+    fn ended(&mut self) -> Vec<(u64, Result<u32, i32>)> {
+        self.ring.submit().unwrap();
+        let mut ended = Vec::new();
+        while let Some(finished) = self.ring.pop() {
+            let Finished::Operation { tag, result } = finished else {
+                panic!("{finished:?}");
+            };
+            ended.push((tag, result));
+        }
+        ended.sort_unstable();
+        ended
+    }
+}
+
+#[test]
+fn what_the_kernel_did_not_get_soon_after_the_look_is_looked_at_again() {
+    let mut rig = Rig::new();
+    for until_ms in [100, 200, u64::MAX / 1_000_000] {
+        rig.write(until_ms);
+    }
+    rig.stop_after_the_look();
+    rig.pass(Duration::from_millis(150));
+    assert_eq!(rig.ended(), [(0, LATE), (1, REFUSED), (2, REFUSED)]);
+    assert_eq!(rig.ring.in_flight(), 0);
+
+    // The queue is as it was: what comes next goes the same way.
+    rig.write(160);
+    rig.write(400);
+    rig.stop_after_the_look();
+    rig.pass(Duration::from_millis(150));
+    assert_eq!(rig.ended(), [(3, LATE), (4, REFUSED)]);
+    assert_eq!(rig.ring.in_flight(), 0);
+}
+
+#[test]
+fn a_command_whose_lease_ends_before_the_look_does_not_reach_the_kernel() {
+    let mut rig = Rig::new();
+    rig.write(100);
+    rig.write(200);
+    rig.pass(Duration::from_millis(150));
+    assert_eq!(rig.ended(), [(0, LATE), (1, REFUSED)]);
+    assert_eq!(rig.ring.in_flight(), 0);
+}
+
+/// Of a ring that has more to do than the kernel takes at a time.
+#[test]
+fn more_commands_than_the_queue_has_room_for_end_once() {
+    let mut rig = Rig::new();
+    let count = u64::from(SUBMISSIONS) * 3;
+    for _ in 0..count {
+        rig.write(100);
+    }
+    let mut ended = Vec::new();
+    while (ended.len() as u64) < count {
+        let more = rig.ended();
+        assert!(!more.is_empty(), "{} of {count} have ended", ended.len());
+        ended.extend(more);
+    }
+    ended.sort_unstable();
+    let expected: Vec<_> = (0..count).map(|tag| (tag, REFUSED)).collect();
+    assert_eq!(ended, expected);
+}
+
+/// Commands name a fixed buffer where the kernel has it, whichever came first.
+#[test]
+fn buffers_are_those_of_the_reactors_ring() {
+    let mut rig = Rig::new();
+    let pinned = |rig: &Rig| rig.ring.drives.as_ref().unwrap().pinned;
+    let can_pin = rig.ring.drives.as_ref().unwrap().can_pin;
+    if !can_pin {
+        return cairn_skips::skip("Linux before 6.1 has no fixed buffers for drives");
+    }
+    let first = usize::from(rig.span.buffer);
+    assert!(pinned(&rig)[first] && pinned(&rig)[usize::from(ZEROES_SLOT)]);
+    let later = Arc::new(Mapping::anonymous(8192).unwrap());
+    let slot = rig.ring.add_buffer(&later).unwrap();
+    assert!(pinned(&rig)[usize::from(slot)]);
+    rig.ring.remove_buffer(slot).unwrap();
+    assert!(!pinned(&rig)[usize::from(slot)]);
+    rig.write(100);
+    assert_eq!(rig.ended(), [(0, REFUSED)]);
+}

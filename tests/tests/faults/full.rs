@@ -1,0 +1,35 @@
+//! A disk without space: the host gets a status of its own, and the disk works again when it has some.
+
+use cairn_initiator::{Data, Host, HostError, command};
+use cairn_roce::Soft;
+use cairn_tests::faulty_disk::{Fault, FaultyDisk, Op, Rule};
+use cairn_tests::harness::{NQN, TestTarget, subsystem};
+use nvme_proto::wire::Status;
+
+fn write(host: &mut Host) -> Result<(), HostError> {
+    let buffer = host.buffer(4096)?;
+    let data = Data::start_of(&buffer, 4096);
+    host.run(1, command::write(1, 0, 1), data).map(drop)
+}
+
+#[test]
+fn a_disk_without_space_says_so_until_it_has_some() {
+    let Some(disk) = FaultyDisk::mount("full", 1 << 20) else {
+        return;
+    };
+    let toml = subsystem(NQN, &[&disk.export(4096)]);
+    let target = TestTarget::start_on_soft(Soft::default(), &toml);
+    let mut host = target.connect("one");
+    for errno in [libc::ENOSPC, libc::EDQUOT] {
+        disk.begin(Rule::new(Op::Write, Fault::Fail(errno)).times(1));
+        let Err(HostError::Status { status, .. }) = write(&mut host) else {
+            panic!("the disk has no space");
+        };
+        assert_eq!(status.code(), Status::CAPACITY_EXCEEDED);
+        // Space came back, and nothing else is needed.
+        write(&mut host).unwrap();
+        host.run(1, command::flush(1), Data::None).unwrap();
+    }
+    drop(host);
+    target.stop();
+}
