@@ -265,7 +265,7 @@ mod tests {
             if let Some(accept) = accept {
                 headers.insert(ACCEPT, HeaderValue::from_static(accept));
             }
-            super::wanted(&headers)
+            wanted(&headers)
         };
         // As Prometheus sends it.
         let prometheus = "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.2,*/*;q=0.1";

@@ -20,4 +20,5 @@ mod spdk_saved;
 mod strangers;
 mod target;
 mod thousands;
+mod warnings;
 mod written;

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::closing::OpenFile;
 use super::discard::{self, DISCARD_MAX, DiscardMethod, Zeroing};
-use super::health::Health;
+use super::health::{self, Health};
 use super::identity::{self, Scope};
 use super::open::{self, Alignment};
 use super::queue_limits::{QueueLimits, Unit};
@@ -169,11 +169,7 @@ impl BlockFile {
     pub(super) fn measure(&self) -> io::Result<u64> {
         let bytes = (&*self.file).seek(SeekFrom::End(0))?;
         if self.can_grow && self.file.metadata()?.nlink() == 0 {
-            // Cause: the start, or a reload.
-            tracing::warn!(
-                path = %self.path.display(),
-                "the file was deleted: its data is lost when this target ends; a host can still copy it"
-            );
+            health::warn_of_deletion(&self.path);
         }
         Ok(bytes)
     }
@@ -183,20 +179,8 @@ impl BlockFile {
         let blocks = bytes / u64::from(self.block_bytes);
         let before = self.blocks.swap(blocks, Ordering::Relaxed);
         let changed = before != blocks;
-        let rest = bytes % u64::from(self.block_bytes);
-        if changed && rest != 0 {
-            // Cause: the start, or a reload.
-            tracing::warn!(
-                path = %self.path.display(), block_bytes = self.block_bytes, bytes = rest,
-                "the size is no multiple of the block: hosts do not see the last bytes"
-            );
-        }
-        if blocks < before {
-            // Cause: a reload.
-            tracing::warn!(
-                path = %self.path.display(), blocks, before,
-                "the disk has shrunk: what hosts had beyond its new end is lost"
-            );
+        if changed {
+            health::warn_of_size(&self.path, self.block_bytes, bytes, before);
         }
         if self.health.is_cut() {
             self.health.size_accepted();

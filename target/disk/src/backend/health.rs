@@ -108,3 +108,34 @@ fn refused(losses: u8, op: BlockOp) -> bool {
     };
     losses & CUT_SHORT != 0 || promises_durability
 }
+
+/// A file without a name lives as long as the target.
+pub(super) fn warn_of_deletion(path: &Path) {
+    // Cause: the start, or a reload.
+    tracing::warn!(
+        path = %path.display(),
+        "the file was deleted: its data is lost when this target ends; a host can still copy it"
+    );
+}
+
+/// A disk has another size than it had, `before` in blocks.
+pub(super) fn warn_of_size(path: &Path, block_bytes: u32, bytes: u64, before: u64) {
+    let (blocks, rest) = (
+        bytes / u64::from(block_bytes),
+        bytes % u64::from(block_bytes),
+    );
+    if rest != 0 {
+        // Cause: the start, or a reload.
+        tracing::warn!(
+            path = %path.display(), block_bytes, bytes = rest,
+            "the size is no multiple of the block: hosts do not see the last bytes"
+        );
+    }
+    if blocks < before {
+        // Cause: a reload.
+        tracing::warn!(
+            path = %path.display(), blocks, before,
+            "the disk has shrunk: what hosts had beyond its new end is lost"
+        );
+    }
+}
