@@ -119,6 +119,17 @@ impl Idle {
         }
     }
 
+    /// The same; if `threads`, all that is under way is with other threads of this machine
+    /// ([`crate::Ring::waits_for_threads`]). Then it sleeps after a moment, lest it take a core from
+    /// them.
+    #[inline]
+    pub fn pause_for(&mut self, now: Instant, threads: bool) -> Pause {
+        match self.pause(now) {
+            Pause::Yield if threads => Pause::Sleep,
+            pause => pause,
+        }
+    }
+
     /// It slept until now.
     #[inline]
     pub fn slept(&mut self, now: Instant) {
@@ -137,6 +148,16 @@ impl Idle {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_reactor_leaves_its_core_to_threads_that_work_for_it() {
+        let now = Instant::now();
+        let mut idle = Idle::new(Duration::from_millis(1));
+        assert_eq!(idle.pause_for(now, true), Pause::Spin);
+        let later = now + CORE_KEPT;
+        assert_eq!(idle.pause_for(later, false), Pause::Yield);
+        assert_eq!(idle.pause_for(later, true), Pause::Sleep);
+    }
 
     const MICRO: Duration = Duration::from_micros(1);
 

@@ -9,12 +9,9 @@ use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 use crate::cluster::Cluster;
 use crate::error::{OpenError, check};
 use crate::keeper::{self, Note};
-use crate::open::{Open, State, refused, size_of_image};
+use crate::open::{OnChange, Open, State, refused, size_of_image};
 use crate::spec::{Access, Layout, Spec};
 use crate::sys::{self, Functions};
-
-/// Called when the size of an image is another, or it cannot be used any more.
-pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 
 /// What operations hold: while there is one, the image stays open.
 pub(crate) struct Handle {
@@ -145,6 +142,19 @@ impl Image {
         match self.current().state.failure.load(Ordering::Relaxed) {
             0 => None,
             errno => Some(errno),
+        }
+    }
+
+    /// Its bytes, as [`Self::bytes`], if it can be used.
+    ///
+    /// # Errors
+    /// As [`Self::failure`].
+    #[inline]
+    pub fn usable_bytes(&self) -> Result<u64, i32> {
+        let current = self.current();
+        match current.state.failure.load(Ordering::Relaxed) {
+            0 => Ok(current.state.bytes.load(Ordering::Relaxed)),
+            errno => Err(errno),
         }
     }
 

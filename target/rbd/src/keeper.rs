@@ -12,8 +12,7 @@ use cairn_rdma::panics::{Part, confine_part};
 
 use crate::cluster::c_string;
 use crate::error::{OpenError, check, words};
-use crate::image::OnChange;
-use crate::open::{Open, State, size_of_image};
+use crate::open::{OnChange, Open, State, size_of_image};
 
 /// How long an open waits for the close of the same image.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(8);

@@ -1,6 +1,7 @@
 //! The image itself, as the library has it: how it is opened, and what it says of itself.
 
 use std::ptr::null_mut;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicU64};
 
 use crate::cluster::{Cluster, c_string};
@@ -12,6 +13,9 @@ use crate::sys::{self, Functions, ImageInfo};
 const FEATURE_EXCLUSIVE_LOCK: u64 = 1 << 2;
 /// `RBD_FEATURE_JOURNALING`.
 const FEATURE_JOURNALING: u64 = 1 << 6;
+
+/// Called when the size of an image is another, or it cannot be used any more.
+pub(crate) type OnChange = Arc<dyn Fn() + Send + Sync>;
 
 /// What is known of an image now.
 #[derive(Default)]

@@ -194,7 +194,8 @@ impl Reactor {
             self.time.idle.worked();
             return Rest::None;
         }
-        match self.time.idle.pause(now) {
+        let threads = self.io.ring.waits_for_threads();
+        match self.time.idle.pause_for(now, threads) {
             Pause::Spin => Rest::Spin,
             Pause::Yield => Rest::Yield,
             Pause::Sleep => match self.prepare_sleep() {

@@ -68,6 +68,13 @@ impl Profile {
         costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
     }
 
+    /// What functions whose names are such cost by themselves.
+    pub(crate) fn own(&self, is_chosen: impl Fn(&str) -> bool) -> Cost {
+        let chosen = |function: &&String| is_chosen(function);
+        let costs = self.functions.iter().filter(|(name, _)| chosen(name));
+        costs.fold(Cost::default(), |sum, (_, &cost)| sum + cost)
+    }
+
     /// The functions that were at work.
     pub(crate) fn functions(&self) -> impl Iterator<Item = &str> {
         let worked = self
@@ -147,4 +154,5 @@ fn a_dump_is_read() {
     assert_eq!(sum(|name| name == "absent"), Cost::default());
     assert_eq!(profile.functions["caller"].instructions, 12);
     assert_eq!(profile.functions().count(), 2);
+    assert_eq!(profile.own(|name| name == "callee").instructions, 50);
 }

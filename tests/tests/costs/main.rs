@@ -13,6 +13,7 @@
 //! [`Endpoint`]: cairn_rdma::Endpoint
 
 mod callgrind;
+mod images;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -288,7 +289,9 @@ const FORBIDDEN: [&str; 10] = [
 #[test]
 #[ignore = "builds for release, and needs valgrind: cargo xtask test runs it"]
 fn a_command_costs_what_it_may() {
-    let program = counted_program();
+    // Not by its package alone: dependencies then have the features that they have in
+    // any other build of the workspace, and are built once.
+    let program = release_folder(&["--bin", "cairn-counted"]).join("cairn-counted");
     let mut faults = Vec::new();
     println!(
         "{:>9} {:>6} {:>7} {:>6} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8} \
@@ -453,15 +456,13 @@ impl Counted {
     }
 }
 
-/// `cairn-counted`, as its users would build the target.
-fn counted_program() -> PathBuf {
+/// The folder with a program that cargo has built for release, as its users would.
+fn release_folder(which: &[&str]) -> PathBuf {
     let mut build = Command::new(env!("CARGO"));
-    // Not by its package alone: dependencies then have the features that they have in
-    // any other build of the workspace, and are built once.
     build
         .current_dir(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
         .args(["build", "--quiet", "--locked", "--release"])
-        .args(["--bin", "cairn-counted"]);
+        .args(which);
     assert!(
         build.status().is_ok_and(|status| status.success()),
         "{build:?}"
@@ -469,5 +470,5 @@ fn counted_program() -> PathBuf {
     // This program is in build/PROFILE/deps.
     let program = std::env::current_exe().expect("this program has a path");
     let folder = program.ancestors().nth(3).expect("cargo's output folder");
-    folder.join("release/cairn-counted")
+    folder.join("release")
 }

@@ -6,6 +6,7 @@
 
 mod beside;
 mod cell;
+mod ceph;
 mod compare;
 mod counters;
 mod cpu_time;
@@ -79,6 +80,8 @@ pub(crate) struct Args {
 enum Other {
     /// Measure Cairn and SPDK's NVMe/TCP target in turns: ratios, and what is to be reached
     Beside(beside::Args),
+    /// Measure images of a Ceph cluster, beside fio's rbd engine on the same image, in turns
+    Ceph(ceph::Args),
     /// Compare two runs: ratios, their bounds, and what is noise
     Compare(compare::Args),
     /// Measure the cost of queue pairs, controllers and idle hosts
@@ -91,6 +94,7 @@ enum Other {
 pub(crate) fn run(args: &Args) -> Result<ExitCode> {
     match &args.other {
         Some(Other::Beside(beside)) => beside::run(beside),
+        Some(Other::Ceph(ceph)) => ceph::run(ceph),
         Some(Other::Compare(compare)) => compare::run(compare),
         Some(Other::Scale(scale)) => scale::run(scale),
         Some(Other::Flame(flame)) => flame::run(flame),

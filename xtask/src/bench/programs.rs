@@ -29,6 +29,9 @@ const LINK: Program = ("cairn-roce", "--example", "loopback_speed");
 
 const SCALE: Program = ("cairn-benches", "--bin", "cairn-scale");
 
+/// What uses a disk without a network.
+pub(super) const OF_DISKS: &[Program] = &[DISK];
+
 /// What measures a target as it grows, with the target.
 pub(super) const OF_SCALE: &[Program] = &[TARGET, SCALE];
 

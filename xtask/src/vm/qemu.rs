@@ -161,7 +161,13 @@ fn command(lab: &Lab, tree: &Tree, boot: &Boot<'_>) -> Result<Command> {
     if !boot.options.systemd {
         qemu.arg("-no-reboot");
     }
-    qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
+    if boot.options.counted {
+        // Time goes by instructions, 2 ns each, however long their emulation takes.
+        qemu.args(["-accel", "tcg,thread=single", "-smp", "1"]);
+        qemu.args(["-icount", "shift=1,sleep=off"]);
+    } else {
+        qemu.args(["-accel", "tcg,thread=multi", "-smp", "2"]);
+    }
     qemu.args(["-cpu", "Nehalem,cx16=off"]);
     qemu.args(["-m", &boot.options.mem, "-device", "virtio-rng-pci"]);
     qemu.arg("-kernel")

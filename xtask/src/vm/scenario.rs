@@ -127,6 +127,8 @@ pub(crate) struct Options {
     pub(crate) timeout_s: u64,
     /// Whether systemd is its process 1, and it may start again.
     pub(crate) systemd: bool,
+    /// Whether its time goes by instructions, on one processor.
+    pub(crate) counted: bool,
 }
 
 /// The machine's network card.
@@ -186,6 +188,7 @@ impl Scenario {
                 network: Network::None,
                 timeout_s: 300,
                 systemd: false,
+                counted: false,
             },
             programs: Vec::new(),
             packages: false,
@@ -223,13 +226,14 @@ impl Scenario {
             }
             None if option == "packages" => self.packages = true,
             None if option == "systemd" => self.options.systemd = true,
+            None if option == "counted" => self.options.counted = true,
             None if option == "live" => self.live = true,
             None if option == "by-name" => self.by_name = true,
             None if option == "main" => self.main = true,
             _ => bail!(
                 "unknown option {option:?}: mem=SIZE, disk=SIZE, disk-physical=BYTES, \
                  nvme=NAMESPACE,NAMESPACE, timeout=SECONDS, programs=NAME,NAME, examples=NAME,NAME, tests=PACKAGE,PACKAGE, \
-                 network=tap, packages, systemd, live, by-name and main are known"
+                 network=tap, packages, systemd, counted, live, by-name and main are known"
             ),
         }
         Ok(())
@@ -338,7 +342,7 @@ mod tests {
     #[test]
     fn a_header_describes_scenario_and_machine() {
         let text = "#!/bin/bash\n# Shows a thing.\n# More words.\n# vm: disk=1G disk-physical=4096 timeout=60 live\n\
-                    # vm: programs=a,b examples=c tests=d network=tap packages systemd nvme=512,zoned\n\n\
+                    # vm: programs=a,b examples=c tests=d network=tap packages systemd counted nvme=512,zoned\n\n\
                     # vm: mem=9G\n";
         let scenario = Scenario::parse("x".into(), text).unwrap();
         assert_eq!(scenario.summary, "Shows a thing.");
@@ -350,6 +354,7 @@ mod tests {
             network: Network::Tap { beside: "x".into() },
             timeout_s: 60,
             systemd: true,
+            counted: true,
         };
         assert_eq!(scenario.options, expected);
         assert!(scenario.live && scenario.packages);

@@ -6,15 +6,11 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use cairn_config::POLL_IDLE_DEFAULT_US;
 use cairn_disk::{
     Backend, BlockIo, BlockOp, Contention, Errno, FileSlot, Finished, Idle, Pause, Progress, Ring,
     Span,
 };
 use cairn_rdma::Mapping;
-
-/// How long to poll before sleeping: the default of a reactor.
-const POLL_IDLE: Duration = Duration::from_micros(POLL_IDLE_DEFAULT_US as u64);
 
 /// A disk, opened as a target opens it, for one thread.
 pub(crate) struct BareDisk {
@@ -25,6 +21,8 @@ pub(crate) struct BareDisk {
     buffers: Arc<Mapping>,
     buffer: u16,
     io_bytes: u32,
+    /// How long to poll before sleeping, at most.
+    poll_idle: Duration,
     under_way: Vec<UnderWay>,
 }
 
@@ -45,7 +43,12 @@ impl BareDisk {
     ///
     /// # Errors
     /// There is no ring or memory for it.
-    pub(crate) fn new(backend: Backend, depth: u32, io_bytes: u32) -> Result<Self, String> {
+    pub(crate) fn new(
+        backend: Backend,
+        depth: u32,
+        io_bytes: u32,
+        poll_idle: Duration,
+    ) -> Result<Self, String> {
         let prepare = || {
             let mut ring = Ring::new(depth)?;
             let buffers = Arc::new(Mapping::anonymous(depth as usize * io_bytes as usize)?);
@@ -62,6 +65,7 @@ impl BareDisk {
             buffers,
             buffer,
             io_bytes,
+            poll_idle,
             under_way: Vec::with_capacity(depth as usize),
         })
     }
@@ -84,7 +88,7 @@ impl BareDisk {
         mut next: impl FnMut() -> Option<u64>,
         mut done: impl FnMut(Duration),
     ) -> io::Result<()> {
-        let (mut idle, mut contention) = (Idle::new(POLL_IDLE), Contention::default());
+        let (mut idle, mut contention) = (Idle::new(self.poll_idle), Contention::default());
         let mut left = 0;
         for slot in 0..self.under_way.capacity() {
             if let Some(place) = next() {
@@ -118,7 +122,7 @@ impl BareDisk {
                 idle.worked();
                 continue;
             }
-            let pause = idle.pause(now);
+            let pause = idle.pause_for(now, self.ring.waits_for_threads());
             if pause != Pause::Sleep {
                 contention.polls_on(now);
             }
@@ -201,7 +205,7 @@ mod tests {
 
     fn open(path: &Path, depth: u32) -> BareDisk {
         let backend = Backend::open_file(path, None, Claim::default()).unwrap();
-        BareDisk::new(backend, depth, 4096).unwrap()
+        BareDisk::new(backend, depth, 4096, Duration::from_millis(1)).unwrap()
     }
 
     #[test]

@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bare_disk::BareDisk;
+use cairn_config::POLL_IDLE_DEFAULT_US;
 use cairn_disk::{Backend, Claim, ImageSpec, wait_for_images};
 use clap::{Parser, ValueEnum};
 use hdrhistogram::Histogram;
@@ -52,6 +53,9 @@ struct Args {
     /// Milliseconds
     #[arg(long)]
     runtime_ms: u64,
+    /// Microseconds to poll without work before sleeping, at most: poll_idle_us of a target
+    #[arg(long, default_value_t = POLL_IDLE_DEFAULT_US)]
+    poll_idle_us: u16,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -80,7 +84,8 @@ fn run(args: &Args) -> Result<Value, String> {
     }
     let write = args.rw == Workload::RandWrite;
     let (name, backend) = open(args, !write)?;
-    let mut disk = BareDisk::new(backend, args.iodepth, args.bs)?;
+    let poll_idle = Duration::from_micros(args.poll_idle_us.into());
+    let mut disk = BareDisk::new(backend, args.iodepth, args.bs, poll_idle)?;
     let places = disk.places();
     if places == 0 {
         return Err(format!("{name} is too small"));

@@ -216,11 +216,10 @@ impl RbdDisk {
 
     /// Whether the image can be used still, and has what the operation is about.
     fn check(&self, io: &BlockIo) -> Result<(), Errno> {
-        if let Some(errno) = self.image.failure() {
-            return Err(self.explain(errno));
-        }
+        let bytes = self.image.usable_bytes();
+        let bytes = bytes.map_err(|errno| self.explain(errno))?;
         let end = io.offset + io.length;
-        if io.op != BlockOp::Flush && end > self.image.bytes() {
+        if io.op != BlockOp::Flush && end > bytes {
             return Err(Errno(libc::EIO));
         }
         Ok(())

@@ -87,6 +87,13 @@ impl Ring {
         Some(Finished::Operation { tag, result })
     }
 
+    /// Whether all operations under way are with librbd, whose threads need cores to end them.
+    #[inline]
+    pub fn waits_for_threads(&self) -> bool {
+        let images = self.images_out();
+        images > 0 && images == self.in_flight()
+    }
+
     /// Operations that images have.
     pub(super) fn images_out(&self) -> u32 {
         self.images.as_ref().map_or(0, |images| images.queue.out())
