@@ -370,6 +370,8 @@ pub struct Namespace {
     pub read_only: bool,
     /// Whether hosts may have writes refused.
     pub write_protection: bool,
+    /// The file that keeps what they have set when the target ends.
+    pub write_protection_file: Option<PathBuf>,
     /// Whether other processes and machines export the same disk, too.
     pub shared: bool,
     /// ANAGRPID: its ANA group.
@@ -396,6 +398,9 @@ pub struct Limits {
     /// What of the time before may be made up for, if another time is configured than
     /// [`BURST_DEFAULT`].
     pub burst: Option<Duration>,
+    /// Of a host: how many parts it gets of a limit that it shares with others, which have one
+    /// each if nothing else is configured.
+    pub weight: Option<u32>,
 }
 
 impl std::fmt::Display for Limits {

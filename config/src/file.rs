@@ -374,6 +374,9 @@ pub(crate) struct NamespaceTable {
     /// Whether hosts may protect it from writes, and lift that (feature 84h).
     #[schemars(extend("default" = false))]
     pub(crate) write_protection: Option<bool>,
+    /// Absolute path of a file that keeps what hosts have protected when the target ends. The
+    /// target makes it, in a folder that is there.
+    pub(crate) write_protection_file: Option<String>,
     /// Whether other processes and machines export the same disk, too: it is then
     /// not locked against them, and the exclusive lock of an "rbd:" image goes to
     /// whichever writes.
@@ -399,6 +402,9 @@ pub(crate) struct LimitedHostTable {
     pub(crate) nqn: Option<String>,
     /// How much it may take of all the subsystem's disks. Without, it has no limit of its own.
     pub(crate) limits: Option<LimitsTable>,
+    /// How many parts it gets of a limit that it shares with other hosts, which have one part each.
+    #[schemars(range(min = 1, max = 100), extend("default" = 1))]
+    pub(crate) weight: Option<i64>,
 }
 
 /// How much hosts may take: what is beyond that waits. Without a rate there is no limit.

@@ -31,6 +31,8 @@ pub struct Namespace {
     pub read_only: bool,
     /// Hosts may set `protection`.
     pub protectable: bool,
+    /// The target keeps `protection` when it ends, but for one until power cycle.
+    pub keeps_protection: bool,
     /// What hosts have set.
     pub protection: WriteProtectionState,
     /// Deallocating blocks frees space, and they read as zeroes then.
@@ -326,6 +328,11 @@ impl Namespaces {
         }
     }
 
+    /// Whether the target keeps the protection of any.
+    pub(crate) fn keep_protection(&self) -> bool {
+        self.iter().any(|namespace| namespace.keeps_protection)
+    }
+
     /// Sets what a host asks for. `Some`: the target has to carry it out, and ends it by this
     /// number ([`Self::end_change`]).
     pub(crate) fn protect(
@@ -342,12 +349,17 @@ impl Namespaces {
         let namespace = &mut attached.namespace;
         let is_fixed = namespace.read_only || !namespace.protectable;
         let before = namespace.protection;
-        if is_fixed || before == WriteProtectionState::UNTIL_POWER_CYCLE && state != before {
+        let lasts = matches!(
+            before,
+            WriteProtectionState::UNTIL_POWER_CYCLE | WriteProtectionState::PERMANENT
+        );
+        if is_fixed || lasts && state != before {
             return Err(Status::FEATURE_NOT_CHANGEABLE);
         }
         let was_protected = namespace.is_protected();
         namespace.protection = state;
-        if namespace.is_protected() == was_protected {
+        let is_kept = namespace.keeps_protection && state != before;
+        if namespace.is_protected() == was_protected && !is_kept {
             return Ok(None);
         }
         self.changes += 1;

@@ -7,6 +7,7 @@ pub mod cli;
 mod ending;
 mod exposition;
 mod ids;
+mod kept;
 mod limits;
 mod logging;
 mod marking;

@@ -63,6 +63,8 @@ pub(crate) struct Limiter {
     /// Grows with each change.
     changes: AtomicU32,
     burst_ns: AtomicU64,
+    /// Of a host's: see [`Limits::weight`].
+    weight: AtomicU32,
     /// By [`Bill::shares`].
     buckets: [Bucket; RATES],
 }
@@ -85,9 +87,16 @@ impl Limiter {
         }
         let burst = limits.burst.unwrap_or(BURST_DEFAULT).as_nanos() as u64;
         self.burst_ns.store(burst, Ordering::Relaxed);
+        let weight = limits.weight.unwrap_or(1);
+        self.weight.store(weight, Ordering::Relaxed);
         self.changes.fetch_add(1, Ordering::Relaxed);
         let limited = rates.iter().any(Option::is_some);
         self.limited.store(limited, Ordering::Release);
+    }
+
+    /// How many parts its host gets of a limit that it shares with others.
+    pub(crate) fn weight(&self) -> u64 {
+        self.weight.load(Ordering::Relaxed).max(1).into()
     }
 
     /// Whether there is a limit.

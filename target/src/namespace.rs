@@ -8,7 +8,9 @@ use cairn_disk::{Backend, OpenError, Scope};
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::{Device, FabricError, Region, peer_line};
 use nvme_proto::io::NamespaceView;
+use nvme_proto::wire::feature::WriteProtectionState;
 
+use crate::kept::Kept;
 use crate::limits::Limiter;
 use crate::metrics::NamespaceCounters;
 use crate::regions::Regions;
@@ -38,6 +40,10 @@ pub(crate) struct Namespace {
     restricted: AtomicBool,
     /// Whether hosts have it refuse writes.
     protected: AtomicBool,
+    /// What keeps that when the target ends.
+    pub(crate) kept: Option<Kept>,
+    /// What was kept of it.
+    pub(crate) protection: WriteProtectionState,
     /// Its memory as devices know it, if it has any.
     regions: Option<Arc<Regions>>,
 }
@@ -66,6 +72,9 @@ impl Namespace {
             }
         };
         let regions = Regions::of(&backend);
+        let path = config.write_protection_file.clone();
+        let kept = path.map(|path| Kept::new(path, uuid));
+        let protection = kept.as_ref().map_or(WriteProtectionState::NONE, kept_of);
         Ok(Self {
             id: NEXT_ID.fetch_add(1, Ordering::Relaxed),
             nsid: config.nsid,
@@ -78,7 +87,9 @@ impl Namespace {
             counters: (0..reactors).map(|_| Arc::default()).collect(),
             anagrpid: AtomicU32::new(config.ana_group),
             restricted: AtomicBool::new(is_restricted(config)),
-            protected: AtomicBool::new(false),
+            protected: AtomicBool::new(protection != WriteProtectionState::NONE),
+            kept,
+            protection,
             regions,
         })
     }
@@ -157,6 +168,19 @@ impl Namespace {
     }
 }
 
+/// What is kept; what cannot be read counts as protected.
+fn kept_of(kept: &Kept) -> WriteProtectionState {
+    kept.read().unwrap_or_else(|error| {
+        // Cause: the configuration.
+        tracing::error!(
+            file = %kept.path().display(), %error,
+            "cannot read a file of write protection: the namespace is protected until a host \
+             lifts that"
+        );
+        WriteProtectionState::PROTECTED
+    })
+}
+
 /// Whether not every host of its subsystem sees a namespace.
 pub(crate) fn is_restricted(config: &cairn_config::Namespace) -> bool {
     config.hosts != cairn_config::Access::AnyHost
@@ -231,6 +255,7 @@ mod tests {
                 block_size: None,
                 read_only: false,
                 write_protection: false,
+                write_protection_file: None,
                 shared: false,
                 ana_group: 1,
                 hosts: cairn_config::Access::AnyHost,

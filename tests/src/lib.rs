@@ -1,6 +1,7 @@
 //! Suites that judge the rest of the house, and the programs that carry them
 //! into the virtual machine.
 //!
+//! * [`attacker`]: strangers, liars and gluttons that attack a target turn by turn.
 //! * [`fabric`]: what any provider of the fabric model must do, as a list of
 //!   named cases written against the traits of `cairn-rdma` alone.
 //! * [`bad_peer`]: what any target must do when a host misbehaves, as a list of
@@ -16,6 +17,7 @@
 //! test over the in-process loopback and as a program on a machine with
 //! RDMA devices.
 
+pub mod attacker;
 pub mod bad_peer;
 pub mod case;
 pub mod exposition;

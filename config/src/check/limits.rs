@@ -26,6 +26,7 @@ pub(super) fn check(check: &mut Check<'_>, place: &Place, table: Option<&LimitsT
         write: bandwidth("write", &table.write),
         total: bandwidth("total", &table.total),
         burst: None,
+        weight: None,
     };
     let at = place.key("burst_ms");
     let burst = check.number(&at, table.burst_ms, 1..=BURST_MAX_MS);

@@ -163,12 +163,40 @@ fn namespace(
         block_size,
         read_only: read_only(check, place, table),
         write_protection: table.write_protection.unwrap_or(false),
+        write_protection_file: write_protection_file(check, place, table),
         shared,
         ana_group: ana_group.map_or(1, |group| group as u32),
         hosts,
         pooled: None,
         limits,
     })
+}
+
+fn write_protection_file(
+    check: &mut Check<'_>,
+    place: &Place,
+    table: &NamespaceTable,
+) -> Option<PathBuf> {
+    let text = table.write_protection_file.as_deref()?;
+    let at = place.key("write_protection_file");
+    if table.write_protection != Some(true) {
+        check
+            .wrong(
+                &at,
+                "no host protects the namespace, so there is nothing to keep",
+            )
+            .help("set write_protection = true as well, or remove it");
+        return None;
+    }
+    let path = Path::new(text);
+    if !path.is_absolute() || path.file_name().is_none() || text.contains('\0') {
+        let message = format!("\"{}\" is not an absolute path", text.escape_debug());
+        check
+            .wrong(&at, message)
+            .help("write a path such as /var/lib/cairn/disk1.protected");
+        return None;
+    }
+    Some(path.to_owned())
 }
 
 /// No list is every host; an empty one is none, which a host may be added to later.

@@ -24,6 +24,10 @@ pub(super) fn directory(
         ("uuid", table.uuid.is_some()),
         ("nguid", table.nguid.is_some()),
         ("name", table.name.is_some()),
+        (
+            "write_protection_file",
+            table.write_protection_file.is_some(),
+        ),
     ] {
         if is_given {
             let message = format!("{key} names one disk, and a directory has many");

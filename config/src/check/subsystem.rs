@@ -95,6 +95,9 @@ fn subsystem(
     })
 }
 
+/// The largest weight of a host.
+const WEIGHT_MAX: i64 = 100;
+
 /// The limits of hosts by their names. A host need not be among those that may connect: it may
 /// come into a group later.
 fn limited_hosts(
@@ -106,7 +109,9 @@ fn limited_hosts(
     let mut first = HashMap::new();
     for (index, table) in tables.iter().enumerate() {
         let place = place.index(index);
-        let limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
+        let mut limits = limits::check(check, &place.key("limits"), table.limits.as_ref());
+        let weight = check.number(&place.key("weight"), table.weight, 1..=WEIGHT_MAX);
+        limits.weight = weight.map(|weight| weight as u32);
         let Some(name) = &table.nqn else {
             check.missing(&place, "nqn", "name the host, as it names itself");
             continue;

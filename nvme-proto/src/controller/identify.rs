@@ -19,7 +19,7 @@ use crate::wire::{NSID_ALL, Status};
 
 use super::command::Identify;
 use super::features::offered_events;
-use super::protection::NWPC;
+use super::protection::nwpc;
 use super::refusal::byte;
 use super::{Controller, Refusal, properties};
 
@@ -240,7 +240,7 @@ fn fill_nvm_controller(common: &Common, id: &mut IdentifyController) {
     id.mnan.set(nn);
     id.oncs.set(oncs().0);
     id.vwc = vwc(common).0;
-    id.nwpc = NWPC;
+    id.nwpc = nwpc(common.namespaces.keep_protection());
 }
 
 /// ONCS: the optional commands.

@@ -46,7 +46,7 @@ use crate::common::{Common, Kind};
 use crate::discovery::LocalEnd;
 use crate::namespace::NsidSet;
 use crate::wire::aen::AsyncEvent;
-use crate::wire::feature::Feature;
+use crate::wire::feature::{Feature, WriteProtectionState};
 use crate::wire::{Cqe, Status};
 
 use abort::Aborts;
@@ -153,16 +153,17 @@ pub enum Action {
         /// Whether the cache may be used.
         enabled: bool,
     },
-    /// Refuse writes to a namespace and make what was written durable, or accept writes again;
-    /// then report by [`crate::subsystem::Subsystem::protection_done`]. If it cannot be made
-    /// durable, writes are accepted again.
+    /// Refuse writes to a namespace and make what was written durable, or accept writes again, and
+    /// keep that where the namespace says so; then report by
+    /// [`crate::subsystem::Subsystem::protection_done`]. If it cannot be done, the namespace is as
+    /// it was before.
     SetProtection {
         /// The controller whose host asks for it.
         cntlid: u16,
         /// The namespace.
         nsid: u32,
-        /// Whether writes are refused.
-        is_protected: bool,
+        /// What its protection is to be: writes are refused but for `NONE`.
+        state: WriteProtectionState,
         /// Which change it is.
         change: u64,
     },

@@ -17,8 +17,10 @@ use super::{Action, Completion, Controller, Outcome, Refusal};
 /// The commands that wait for the target: CIDs by NSID.
 pub(super) type Protecting = BTreeMap<u32, u16>;
 
-/// NWPC: no protection that outlasts the target's process.
-pub(super) const NWPC: u8 = 1 << 0 | 1 << 1;
+/// NWPC: a permanent protection where the target can keep one.
+pub(super) fn nwpc(keeps_protection: bool) -> u8 {
+    1 << 0 | 1 << 1 | u8::from(keeps_protection) << 2
+}
 
 impl Controller {
     /// Set Features of feature 84h.
@@ -31,13 +33,18 @@ impl Controller {
     ) -> Result<Outcome, Refusal> {
         super::features::check_settable(set)?;
         let state = State(WriteProtection(set.cdw11).wps());
-        if !matches!(
-            state,
-            State::NONE | State::PROTECTED | State::UNTIL_POWER_CYCLE
-        ) {
+        let nsid = set.nsid;
+        let known = match state {
+            State::NONE | State::PROTECTED | State::UNTIL_POWER_CYCLE => true,
+            State::PERMANENT => {
+                let namespace = common.namespaces.get(nsid);
+                namespace.is_some_and(|namespace| namespace.keeps_protection)
+            }
+            _ => false,
+        };
+        if !known {
             return Err(Refusal::field(byte::CDW11));
         }
-        let nsid = set.nsid;
         let change = match self.sees(nsid) {
             true => common.namespaces.protect(nsid, state),
             false => Err(Status::INVALID_NAMESPACE_OR_FORMAT),
@@ -54,7 +61,7 @@ impl Controller {
         actions.push(Action::SetProtection {
             cntlid: self.cntlid,
             nsid,
-            is_protected: state != State::NONE,
+            state,
             change,
         });
         Ok(Outcome::Parked)

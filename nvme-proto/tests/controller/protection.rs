@@ -31,13 +31,18 @@ fn nsattr(rig: &mut Rig, nsid: u32) -> u8 {
     id.nsattr
 }
 
-/// A command that the target has to carry out: whether it refuses writes, and the change.
-fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (bool, u64) {
+fn nwpc(rig: &mut Rig) -> u8 {
+    let id: IdentifyController = rig.identify_as(Cns::CONTROLLER, 0);
+    id.nwpc
+}
+
+/// A command that the target has to carry out: what the protection is to be, and the change.
+fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (u32, u64) {
     assert_eq!(rig.send(set(nsid, state), &[]).0, Outcome::Parked);
     let [
         Action::SetProtection {
             nsid: asked,
-            is_protected,
+            state: to_be,
             change,
             ..
         },
@@ -46,7 +51,7 @@ fn begin(rig: &mut Rig, nsid: u32, state: u32) -> (bool, u64) {
         panic!("one action");
     };
     assert_eq!(asked, nsid);
-    (is_protected, change)
+    (to_be.0.into(), change)
 }
 
 /// The target has carried it out, or could not.
@@ -61,8 +66,8 @@ fn end(rig: &mut Rig, nsid: u32, change: u64, intact: bool) -> Vec<Status> {
 }
 
 fn change(rig: &mut Rig, nsid: u32, state: u32) {
-    let (is_protected, change) = begin(rig, nsid, state);
-    assert_eq!(is_protected, state != NONE);
+    let (asked, change) = begin(rig, nsid, state);
+    assert_eq!(asked, state);
     assert_eq!(end(rig, nsid, change, true), [Status::SUCCESS]);
 }
 
@@ -214,4 +219,31 @@ fn hosts_receive_an_event_and_who_waits_for_a_namespace_that_goes_an_answer() {
             if completion.status == Status::INVALID_NAMESPACE_OR_FORMAT)
     });
     assert!(ended);
+}
+
+#[test]
+fn a_permanent_protection_is_kept_and_never_lifted() {
+    let mut rig = Rig::ready();
+    assert_eq!(nwpc(&mut rig), 0b011);
+    let keeping = Namespace {
+        keeps_protection: true,
+        ..namespace(7)
+    };
+    rig.subsystem
+        .add_namespace(keeping, &mut Vec::new())
+        .unwrap();
+    rig.take_actions();
+    assert_eq!(nwpc(&mut rig), 0b111);
+    assert_eq!(rig.fail(set(1, PERMANENT)), Status::INVALID_FIELD);
+    // Each is another thing to keep, also where writes were refused before.
+    change(&mut rig, 7, PROTECTED);
+    let (asked, number) = begin(&mut rig, 7, PERMANENT);
+    assert_eq!(asked, PERMANENT);
+    assert_eq!(end(&mut rig, 7, number, false), [Status::WRITE_FAULT]);
+    assert_eq!(state(&mut rig, 7), PROTECTED, "it could not be kept");
+    change(&mut rig, 7, PERMANENT);
+    for state in [NONE, PROTECTED, UNTIL_POWER_CYCLE] {
+        assert_eq!(rig.fail(set(7, state)), Status::FEATURE_NOT_CHANGEABLE);
+    }
+    assert_eq!(state(&mut rig, 7), PERMANENT);
 }

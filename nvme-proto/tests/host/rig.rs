@@ -66,6 +66,7 @@ pub(crate) fn namespace(nsid: u32) -> Namespace {
         block_shift: 12,
         read_only: false,
         protectable: true,
+        keeps_protection: false,
         protection: WriteProtectionState::NONE,
         deallocates: true,
         preferred: None,

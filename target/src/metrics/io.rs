@@ -125,6 +125,11 @@ impl StageTimes {
         self.here_ns = now_ns;
     }
 
+    /// When its capsule was seen.
+    pub(crate) fn seen_ns(&self) -> u64 {
+        self.seen_ns
+    }
+
     /// How long ago its capsule was seen.
     pub(crate) fn seen_for_ns(&self, now_ns: u64) -> u64 {
         now_ns.saturating_sub(self.seen_ns)

@@ -62,7 +62,7 @@ pub(super) fn next(queues: &mut Queues, io: &Io) -> Option<Capsule> {
 }
 
 /// Whether a queue pair may have one more request, for this namespace.
-fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
+pub(super) fn may_begin(queues: &Queues, io: &Io, qpair: QpairId, nsid: u32) -> bool {
     let queue = &queues.qpairs[qpair];
     let association = queue.association.as_ref();
     if association.is_none_or(|association| association.qid == 0) && queue.requests == 0 {

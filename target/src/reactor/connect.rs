@@ -11,7 +11,8 @@ use nvme_proto::wire::fabrics::{ConnectData, ConnectResult};
 use nvme_proto::wire::{Escaped, FromZeros, IntoBytes, Nqn, Status};
 
 use super::auditing::claimed;
-use super::{Reactor, buffers, disk};
+use super::budget::{self, DISPLACED};
+use super::{Reactor, buffers, disk, respond};
 use crate::ending::Ending;
 use crate::ids::QpairId;
 use crate::marking::Shown;
@@ -169,19 +170,24 @@ impl Reactor {
     pub(super) fn displace(&mut self, place: PlaceId) {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {
+            for admitted in budget::take_connections(&mut self.queues, Some(place)) {
+                self.refuse_connection(*admitted, DISPLACED);
+            }
             return;
         };
         let queue = &self.queues.qpairs[qpair];
         let connects = queue.connect_begun && queue.association.is_none() && queue.guest.is_none();
         if !queue.place.is_associated() && !connects {
-            self.close(
-                qpair,
-                Ending::Fault(
-                    "it waits without an association, and strangers have all of their places: a \
-                     newer connection takes its place",
-                ),
-            );
+            self.close(qpair, Ending::Fault(DISPLACED));
         }
+    }
+
+    /// Ends a Connect or an admin command.
+    pub(super) fn finish(&mut self, id: RequestId, status: Status, result: u64) {
+        let Self {
+            queues, io, time, ..
+        } = self;
+        respond::finish(queues, io, &time.now, id, status, result);
     }
 
     /// Refuses; the connection is closed when the host has read why.

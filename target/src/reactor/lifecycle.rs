@@ -11,7 +11,7 @@ use nvme_proto::wire::cm::{RejectData, RejectStatus};
 
 use super::port::{PORTS_MAX, Port};
 use super::queues::Broken;
-use super::{Reactor, fetch, overdue, receive, sent, shed, throttle};
+use super::{Reactor, budget, fetch, overdue, receive, sent, shed, throttle};
 use crate::ending::{CALLER, Ending};
 use crate::ids::QpairId;
 use crate::qpair::{Accepted, QueuePair, State};
@@ -23,7 +23,7 @@ use crate::work_id::{WorkId, WorkKind};
 const READS_MAX: u8 = 16;
 
 /// Why queues are closed at the end.
-const SHUTTING_DOWN: Ending = Ending::Orderly("the target is shutting down");
+const SHUTTING_DOWN: &str = "the target is shutting down";
 
 impl Reactor {
     /// Takes on a connection, or refuses it.
@@ -33,17 +33,14 @@ impl Reactor {
         let device = Arc::clone(&admitted.request.device);
         let provider = admitted.listener.provider;
         let port = if self.queues.draining {
-            Err("the target is shutting down".to_owned())
+            Err(SHUTTING_DOWN.to_owned())
         } else {
             self.port_for(&device, provider)
         };
         let result = match port {
             Ok(port) => self.accept_on(port, admitted),
             Err(reason) => {
-                let status = RejectStatus::NO_RESOURCES;
-                self.queues.counters.rejected.add(status.0);
-                let reject = RejectData::new(status);
-                admitted.request.reject(reject.as_bytes());
+                self.reject(admitted);
                 Err(reason)
             }
         };
@@ -52,6 +49,26 @@ impl Reactor {
             self.record_refused_request(peer, provider, &reason);
             self.explain_refusal(peer, device.name(), &reason);
         }
+    }
+
+    fn reject(&self, admitted: Admitted) {
+        let status = RejectStatus::NO_RESOURCES;
+        self.queues.counters.rejected.add(status.0);
+        let reject = RejectData::new(status);
+        admitted.request.reject(reject.as_bytes());
+    }
+
+    /// Refuses a connection that waited.
+    pub(super) fn refuse_connection(&mut self, admitted: Admitted, reason: &str) {
+        let (peer, qid) = (admitted.request.peer, admitted.cm.qid.get());
+        let (device, provider) = (
+            Arc::clone(&admitted.request.device),
+            admitted.listener.provider,
+        );
+        self.reject(admitted);
+        self.control.inbox.unload(qid);
+        self.record_refused_request(peer, provider, reason);
+        self.explain_refusal(peer, device.name(), reason);
     }
 
     /// The host receives "No Resources"; the log has what is short.
@@ -389,7 +406,9 @@ impl Reactor {
                 io.ring.take_back(request.work_id(id, WorkKind::Block));
             }
         }
-        for slot in queues.lines.drop_of(qpair) {
+        let mut slots = queues.lines.drop_of(qpair);
+        slots.extend(budget::drop_of(queues, qpair));
+        for slot in slots {
             queues.repost(port, slot);
         }
         queues.late.retain(|(of, _)| *of != qpair);
@@ -520,6 +539,7 @@ impl Reactor {
     /// Takes no more commands, and closes queues as they have no more.
     pub(super) fn drain(&mut self) {
         self.queues.draining = true;
+        self.refuse_waiting();
         self.close_idle_queues();
         self.report_drained();
     }
@@ -532,16 +552,24 @@ impl Reactor {
             .filter(|&id| self.queues.qpairs[id].requests == 0)
             .collect();
         for qpair in idle {
-            self.close(qpair, SHUTTING_DOWN);
+            self.close(qpair, Ending::Orderly(SHUTTING_DOWN));
         }
     }
 
     /// Closes everything, whatever is in progress, and then ends.
     pub(super) fn stop(&mut self) {
         self.control.stopping = true;
+        self.refuse_waiting();
         let all: Vec<QpairId> = self.queues.qpairs.ids().collect();
         for qpair in all {
-            self.close(qpair, SHUTTING_DOWN);
+            self.close(qpair, Ending::Orderly(SHUTTING_DOWN));
+        }
+    }
+
+    /// Refuses the connections that wait: the target is shutting down.
+    fn refuse_waiting(&mut self) {
+        for admitted in budget::take_connections(&mut self.queues, None) {
+            self.refuse_connection(*admitted, SHUTTING_DOWN);
         }
     }
 

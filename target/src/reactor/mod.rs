@@ -16,10 +16,12 @@
 //! that are for no disk, [`lifecycle`] has the life of queue pairs.
 
 mod aborts;
+mod accounts;
 mod admin;
 mod admission;
 mod auditing;
 mod authenticate;
+mod budget;
 mod buffers;
 mod command;
 mod connect;
@@ -57,13 +59,12 @@ use std::time::{Duration, Instant};
 use cairn_disk::{Contention, Finished, Pause};
 use cairn_rdma::{Completion, WorkStatus};
 use nvme_proto::controller::AuthenticationRequest;
-use nvme_proto::wire::Status;
 
 use crate::ids::QpairId;
 use crate::metrics::Doing;
 use crate::qpair::QueuePair;
 use crate::registry::Message;
-use crate::request::{RequestId, Task};
+use crate::request::Task;
 use crate::usage::Usage;
 use crate::work_id::{WorkId, WorkKind};
 
@@ -229,6 +230,7 @@ impl Reactor {
             busy = true;
         }
         busy |= self.serve_limited();
+        busy |= self.serve_accounts();
         self.serve_waiting(busy);
         self.flush();
         busy
@@ -276,6 +278,7 @@ impl Reactor {
         }
         self.batch = batch;
         self.queues.counters.capsules.add(capsules);
+        self.queues.accounts.came(capsules, self.time.now.ns);
         count > 0
     }
 
@@ -390,7 +393,7 @@ impl Reactor {
 
     fn handle(&mut self, message: Message) {
         match message {
-            Message::Accept(admitted) => self.accept(*admitted),
+            Message::Accept(admitted) => self.enter_connection(admitted),
             Message::Namespaces {
                 subsystem,
                 counters,
@@ -476,14 +479,16 @@ impl Reactor {
             .keep_receives()
             .then_some(self.time.now.at + STUCK_AFTER);
         let remains = self.next_look_at_remains();
-        let limited = self.io.limited.next_ns;
-        let limited = (limited < u64::MAX).then(|| {
-            let from_now = limited.saturating_sub(self.time.now.ns);
+        let at = |ns: u64| {
+            let from_now = ns.saturating_sub(self.time.now.ns);
             self.time.now.at + Duration::from_nanos(from_now)
-        });
+        };
+        let next_ns = [self.io.limited.next_ns, self.queues.accounts.next_look()];
+        let [limited, accounts] = next_ns.map(|ns| (ns < u64::MAX).then(|| at(ns)));
         let timers = [
             self.tick_deadline(),
             limited,
+            accounts,
             self.io.retries.next(),
             pass_by,
             shed,
@@ -556,14 +561,6 @@ impl Reactor {
         self.execute_commands();
     }
 
-    /// Ends a Connect or an admin command.
-    fn finish(&mut self, id: RequestId, status: Status, result: u64) {
-        let Self {
-            queues, io, time, ..
-        } = self;
-        respond::finish(queues, io, &time.now, id, status, result);
-    }
-
     /// Answers parked commands whose end has come.
     fn serve_late(&mut self) {
         let Self {
@@ -587,7 +584,8 @@ impl Reactor {
         sum.queue_pairs += self.queues.qpairs.len();
         sum.requests += self.queues.requests.in_use();
         sum.buffer_bytes += self.io.arena.taken_bytes();
-        sum.capsules += self.queues.lines.waiting() + self.queues.late.len();
+        let accounts = self.queues.accounts.waiting();
+        sum.capsules += self.queues.lines.waiting() + self.queues.late.len() + accounts;
         sum.receives += self
             .queues
             .ports

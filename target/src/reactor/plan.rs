@@ -12,7 +12,7 @@ use super::disks::{Disk, Disks};
 use super::io::Io;
 use super::queues::Queues;
 use super::time::Now;
-use super::{buffers, respond, throttle};
+use super::{budget, buffers, respond, throttle};
 use crate::qpair::Association;
 use crate::registry::ControllerShared;
 use crate::request::{Request, RequestId, Task};
@@ -38,9 +38,9 @@ pub(super) fn pass(command: Command<'_>, io: &mut Io, now: &Now) -> Stop {
 /// Takes on a command that stopped here, or further on.
 pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId, stop: Stop) {
     match stop {
-        Stop::NotIo => queues.execute_later(id),
+        Stop::NotIo => budget::enter(queues, io, now, id),
         Stop::Refused(_) if AuthenticationRequest::is_one(&queues.requests[id].sqe) => {
-            queues.execute_later(id);
+            budget::enter(queues, io, now, id);
         }
         Stop::Refused(status) => respond::fail(queues, io, now, id, status),
         Stop::Limit => throttle::enter(queues, io, now, id),

@@ -9,13 +9,14 @@ use cairn_rdma::{WorkStatus, peer_detail};
 use nvme_proto::controller::Completion as CommandEnd;
 use nvme_proto::transfer::DataTransfer;
 
+use super::accounts::Accounts;
 use super::command::{Command, post_outbox};
-use super::lines::Lines;
+use super::lines::{Capsule, Lines};
 use super::port::Port;
 use super::shares::Stock;
 use crate::ending::Ending;
 use crate::ids::QpairId;
-use crate::metrics::ReactorCounters;
+use crate::metrics::{ReactorCounters, StageTimes};
 use crate::qpair::{Association, Qpairs};
 use crate::request::{List, RequestId, RequestTable, Stage};
 use crate::work_id::{WorkId, WorkKind};
@@ -28,6 +29,8 @@ pub(super) struct Queues {
     pub(super) requests: RequestTable,
     /// Capsules that wait for a request. Not more than the queues have entries.
     pub(super) lines: Lines,
+    /// What each address has taken of commands that are no I/O, and those that wait.
+    pub(super) accounts: Accounts,
     /// While so many requests are free, every capsule may have one.
     pub(super) plenty: usize,
     /// Requests that only admin queues and Connects may use.
@@ -87,6 +90,7 @@ impl Queues {
             qpairs: Qpairs::default(),
             requests: RequestTable::new(requests),
             lines: Lines::default(),
+            accounts: Accounts::default(),
             plenty: Stock::plenty(requests as usize, reserve),
             reserve,
             hold_until: None,
@@ -216,6 +220,27 @@ impl Queues {
             _ => Some(Ending::Work(kind, status)),
         };
         Broken { qpair, ending }
+    }
+
+    /// Takes a request for a capsule that is in its slot no longer.
+    pub(super) fn take_on(&mut self, capsule: &Capsule) -> RequestId {
+        let mut taken = self.requests.take();
+        *taken.sqe() = capsule.sqe;
+        let (id, request, _) = taken.begin(capsule.qpair);
+        request.in_capsule_bytes = capsule.data_bytes;
+        request.times = StageTimes::seen(capsule.seen_ns);
+        let queue = &mut self.qpairs[capsule.qpair];
+        queue.requests += 1;
+        if capsule.is_shed() {
+            return id;
+        }
+        if capsule.data_bytes > 0 {
+            request.receive = capsule.slot;
+        } else if let Some(slot) = capsule.slot {
+            let port = queue.port;
+            self.repost(port, slot);
+        }
+        id
     }
 
     /// Has the reactor execute a command that is for no disk: it may lock, and allocate.

@@ -137,21 +137,9 @@ fn wait_or_admit(queues: &mut Queues, io: &mut Io, now: &Now, port: usize, mut c
 
 /// Takes a request for a capsule that is in its slot no longer, and begins with it.
 pub(super) fn admit(queues: &mut Queues, io: &mut Io, now: &Now, capsule: Capsule) {
-    let mut taken = queues.requests.take();
-    *taken.sqe() = capsule.sqe;
-    let (id, request, _) = taken.begin(capsule.qpair);
-    request.in_capsule_bytes = capsule.data_bytes;
-    request.times = StageTimes::seen(capsule.seen_ns);
-    let queue = &mut queues.qpairs[capsule.qpair];
-    queue.requests += 1;
+    let id = queues.take_on(&capsule);
     if capsule.is_shed() {
         return respond::fail(queues, io, now, id, Status::NAMESPACE_NOT_READY);
-    }
-    if capsule.data_bytes > 0 {
-        request.receive = capsule.slot;
-    } else if let Some(slot) = capsule.slot {
-        let port = queue.port;
-        queues.repost(port, slot);
     }
     admission::note_begun(queues, io, now, &capsule);
     let stop = plan::pass(queues.command(id), io, now);

@@ -160,7 +160,9 @@ fn take_turn(queues: &mut Queues, io: &mut Io, now: &Now, at: usize) -> bool {
         }
         match try_pay(queues, io, now, id, &bill) {
             Ok(cost_ns) => {
-                io.limited.pop(&mut queues.requests, at, cost_ns);
+                // Of two lines that take the same, that of more weight has taken less of its part.
+                let weight = queues.association(id).controller.limiter.weight();
+                io.limited.pop(&mut queues.requests, at, cost_ns / weight);
                 count_wait(queues, io, now, id);
                 buffers::acquire(queues, io, now, id);
                 any = true;

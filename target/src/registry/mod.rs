@@ -16,6 +16,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
 use nvme_proto::wire::Nqn;
+use nvme_proto::wire::feature::WriteProtectionState;
 
 pub(crate) use authenticator::{Authenticator, Computed, HostKeys, Step};
 pub(crate) use controller::ControllerShared;
@@ -52,14 +53,16 @@ pub(crate) enum ControlMessage {
         intact: bool,
     },
     /// A host has a namespace refuse writes, or accept them again: report it to the subsystem,
-    /// once what was written before is durable.
+    /// once what was written before is durable and the change is kept.
     Protect {
         /// The subsystem.
         subsystem: u32,
         /// The namespace, which does so already.
         namespace: Arc<Namespace>,
-        /// Whether it refuses writes.
-        is_protected: bool,
+        /// What its protection is to be.
+        state: WriteProtectionState,
+        /// Whether it refused writes before.
+        was_protected: bool,
         /// Which change it is.
         change: u64,
     },

@@ -24,6 +24,11 @@ impl Permit {
         std::mem::forget(self);
     }
 
+    /// It waits in its capsule, and another request takes it on when it goes on.
+    pub(crate) fn deferred(self) {
+        std::mem::forget(self);
+    }
+
     /// Its queue is gone, and no host waits for the answer.
     pub(crate) fn abandoned(self) {
         std::mem::forget(self);
@@ -47,6 +52,7 @@ mod tests {
         Permit::new(1).answered();
         Permit::new(2).parked();
         Permit::new(3).abandoned();
+        Permit::new(4).deferred();
     }
 
     #[test]

@@ -14,7 +14,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use super::arrivals::Arrivals;
 use super::export::Export;
-use super::flushing::Flushing;
+use super::flushing::{Flushing, Protection};
 use super::listeners::{ListenerId, OpenListener};
 use super::missing::MissingParts;
 use super::opening::{Found, Openings, Place, Returned};
@@ -428,11 +428,18 @@ impl Control {
             ControlMessage::Protect {
                 subsystem,
                 namespace,
-                is_protected,
+                state,
+                was_protected,
                 change,
             } => {
                 if let Some(subsystem) = self.subsystem(subsystem) {
-                    self.protect(subsystem, namespace, is_protected, change);
+                    let wish = Protection {
+                        namespace,
+                        state,
+                        was_protected,
+                        change,
+                    };
+                    self.protect(subsystem, wish);
                 }
             }
             ControlMessage::DiskChanged => {

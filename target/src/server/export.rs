@@ -11,7 +11,6 @@ use nvme_proto::limits::Limits;
 use nvme_proto::namespace::{Atomic, Preferred};
 use nvme_proto::subsystem::{CNTLIDS_ALL, HostAccess, Settings, Subsystem};
 use nvme_proto::wire::Nqn;
-use nvme_proto::wire::feature::WriteProtectionState;
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::StartError;
@@ -275,7 +274,8 @@ impl Export {
             block_shift: view.lbads,
             read_only: config.read_only,
             protectable: config.write_protection,
-            protection: WriteProtectionState::NONE,
+            keeps_protection: namespace.kept.is_some(),
+            protection: namespace.protection,
             deallocates: namespace.backend.deallocates_to_zeroes(),
             preferred: namespace.backend.preferred().map(preferred),
             atomic: atomic(namespace.backend.atomic()),

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use cairn_rdma::log::{Line, Topic};
 use cairn_rdma::peer_line;
+use nvme_proto::wire::feature::WriteProtectionState;
 
 use super::control::Control;
 use crate::namespace::{Namespace, NamespaceTable};
@@ -24,6 +25,18 @@ pub(super) struct Flushing {
     waiting: BTreeSet<u16>,
     /// Of those who wait for the next one.
     next: BTreeSet<u16>,
+}
+
+/// What a host asks for.
+pub(super) struct Protection {
+    /// The namespace, which does so already.
+    pub(super) namespace: Arc<Namespace>,
+    /// What its protection is to be.
+    pub(super) state: WriteProtectionState,
+    /// Whether it refused writes before.
+    pub(super) was_protected: bool,
+    /// Which change it is.
+    pub(super) change: u64,
 }
 
 impl Control {
@@ -48,14 +61,16 @@ impl Control {
         });
     }
 
-    /// A host has a namespace refuse writes: what was written before becomes durable.
-    pub(super) fn protect(
-        &self,
-        subsystem: Arc<SubsystemShared>,
-        namespace: Arc<Namespace>,
-        is_protected: bool,
-        change: u64,
-    ) {
+    /// A host has a namespace refuse writes, or accept them again: what was written before becomes
+    /// durable, and the change is kept.
+    pub(super) fn protect(&self, subsystem: Arc<SubsystemShared>, wish: Protection) {
+        let Protection {
+            namespace,
+            state,
+            was_protected,
+            change,
+        } = wish;
+        let is_protected = state != WriteProtectionState::NONE;
         if let Some(line) = Line::about(Topic::Disk) {
             let (subsystem, nsid) = (subsystem.nqn(), namespace.nsid);
             peer_line!(
@@ -67,29 +82,20 @@ impl Control {
                 "a host changed the write protection of a namespace"
             );
         }
-        if !is_protected {
+        if !is_protected && namespace.kept.is_none() {
             subsystem.protection_done(namespace.nsid, change, true);
             return;
         }
         let panics = Arc::clone(&self.panics);
         // Blocks as long as the disk takes: on a thread for blocking work.
         self.reactors.run(Box::new(move || {
-            let flush = || match namespace.backend.flush() {
-                Ok(()) => true,
-                Err(error) => {
-                    if let Some(line) = Line::about(Topic::Disk) {
-                        let nsid = namespace.nsid;
-                        peer_line!(error, line, nsid, %error,
-                            "flush failed: the namespace is not protected from writes"
-                        );
-                    }
-                    subsystem.show_losses();
-                    false
-                }
+            let keep = || {
+                let flushed = !is_protected || was_protected || flush(&subsystem, &namespace);
+                flushed && keep(&namespace, state)
             };
-            let intact = panics.confine(Part::Flush, flush).unwrap_or(false);
+            let intact = panics.confine(Part::Flush, keep).unwrap_or(false);
             if !intact {
-                namespace.set_protected(false);
+                namespace.set_protected(was_protected);
             }
             subsystem.protection_done(namespace.nsid, change, intact);
         }));
@@ -130,4 +136,36 @@ impl Control {
         self.begin_flush(&flushing.subsystem, &flushing.table);
         self.flushing.push(flushing);
     }
+}
+
+/// Makes durable what was written; whether it is.
+fn flush(subsystem: &SubsystemShared, namespace: &Namespace) -> bool {
+    let Err(error) = namespace.backend.flush() else {
+        return true;
+    };
+    if let Some(line) = Line::about(Topic::Disk) {
+        let nsid = namespace.nsid;
+        peer_line!(error, line, nsid, %error,
+            "flush failed: the namespace is not protected from writes"
+        );
+    }
+    subsystem.show_losses();
+    false
+}
+
+/// Keeps a protection where it has a file; whether it is kept.
+fn keep(namespace: &Namespace, state: WriteProtectionState) -> bool {
+    let Some(kept) = &namespace.kept else {
+        return true;
+    };
+    let Err(error) = kept.write(state) else {
+        return true;
+    };
+    if let Some(line) = Line::about(Topic::Disk) {
+        let (nsid, file) = (namespace.nsid, kept.path().display());
+        peer_line!(error, line, nsid, %file, %error,
+            "cannot keep the write protection of a namespace: it stays as it was"
+        );
+    }
+    false
 }

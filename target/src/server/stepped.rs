@@ -78,6 +78,12 @@ impl SteppedTarget {
         self.control.reactors.round(self.clock.now());
     }
 
+    /// What the control plane has to do now, and nothing of the reactors: the counterpart of
+    /// [`Self::round`].
+    pub fn attend(&mut self) {
+        self.control.step();
+    }
+
     /// Stops listening, takes no more commands, and closes each queue when its
     /// last command is answered.
     pub fn drain(&mut self) {

@@ -108,15 +108,20 @@ fn shown(limits: &Limits, always: bool) -> Option<Value> {
         write,
         total,
         burst,
+        weight,
     } = *limits;
     if !always {
         iops.or(read).or(write).or(total)?;
     }
-    Some(json!({
+    let mut shown = json!({
         "iops": iops,
         "read": read.map(format_size),
         "write": write.map(format_size),
         "total": total.map(format_size),
         "burst_ms": burst.unwrap_or(BURST_DEFAULT).as_millis() as u64,
-    }))
+    });
+    if let Some(weight) = weight {
+        shown["weight"] = weight.into();
+    }
+    Some(shown)
 }

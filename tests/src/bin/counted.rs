@@ -17,6 +17,7 @@ use cairn_rdma::loopback::{Loopback, Posted};
 use cairn_rdma::{Clock, Provider};
 use cairn_roce::{Soft, SoftOptions};
 use cairn_target::SteppedTarget;
+use cairn_tests::attacker::{self, Attack, Attacker};
 use cairn_tests::harness::{NQN, host_nqn, nqn, own_loopback_address, subsystem};
 use clap::{Parser, ValueEnum};
 
@@ -30,6 +31,9 @@ const TURN_OF_COMMAND: Duration = Duration::from_micros(2);
 
 /// Turns without an answer, after which there never will be one.
 const TURNS_MAX: u32 = 10_000;
+
+/// What a glutton of I/O may take.
+const GLUTTON_LIMITS: &str = "iops = 400, total = \"16MiB\"";
 
 /// Turns in which both sides come to rest.
 const RESTING: u32 = 8;
@@ -70,6 +74,9 @@ struct Args {
     /// Commands that count. As many go before: what grows to its size has done so by then
     #[arg(long)]
     commands: u32,
+    /// An attacker at another address takes its turns, too
+    #[arg(long)]
+    attack: Option<Attack>,
 }
 
 /// Both ends, and what they have in common.
@@ -80,6 +87,7 @@ struct World {
     loopback: Option<Loopback>,
     target: SteppedTarget,
     host: Controller,
+    attacker: Option<Attacker>,
     buffer: Buffer,
     /// What a write sends in its capsule.
     capsule: Vec<u8>,
@@ -96,12 +104,19 @@ fn main() {
     let args = Args::parse();
     let mut world = World::connect(&args);
     world.serve(args.commands);
+    if let Some(attacker) = &world.attacker {
+        println!("attacked {}", attacker.begun);
+    }
     let before = world.packets();
     let posted_before = world.posted();
     milestone("begin");
     world.serve(args.commands);
     milestone("end");
     let posted = world.posted();
+    if let Some(attacker) = &world.attacker {
+        println!("attacks {}", attacker.begun);
+        println!("attacks_ended {}", attacker.ended);
+    }
     let after = world.packets();
     println!("commands {}", args.commands);
     println!("sent_packets {}", after.0 - before.0);
@@ -133,6 +148,12 @@ fn milestone(name: &str) {
 #[inline(never)]
 fn target_turn(target: &mut SteppedTarget) {
     target.round();
+}
+
+/// The turn of the target's control plane, which has a thread of its own in a process.
+#[inline(never)]
+fn control_turn(target: &mut SteppedTarget) {
+    target.attend();
 }
 
 /// The host's turn: takes what has ended, and begins up to `more` commands, as many
@@ -195,14 +216,22 @@ impl World {
                 (Arc::new(network), own_loopback_address())
             }
         };
-        let target = start_target(&provider, &clock, address);
+        let target = start_target(&provider, &clock, address, args.attack);
         let remote = target.addresses()[0];
         let local = match args.fabric {
             Fabric::Loopback => Ipv4Addr::new(192, 0, 2, 2),
             Fabric::Soft => own_loopback_address(),
         };
         let host = begin_host(&*provider, remote, local.into(), args, clock.now());
+        let attacker = args.attack.map(|attack| {
+            let local = match args.fabric {
+                Fabric::Loopback => Ipv4Addr::new(192, 0, 2, 3),
+                Fabric::Soft => own_loopback_address(),
+            };
+            Attacker::new(attack, &*provider, remote, local.into())
+        });
         let mut world = Self {
+            attacker,
             buffer: host
                 .buffer((args.depth * args.bytes) as usize)
                 .expect("memory for the data"),
@@ -243,7 +272,11 @@ impl World {
             let (ended, begun) = host_turn(self, self.clock.now(), left);
             over += ended;
             left -= begun;
+            if let Some(attacker) = &mut self.attacker {
+                attacker.turn(self.clock.now());
+            }
             target_turn(&mut self.target);
+            control_turn(&mut self.target);
             turns = if ended > 0 { 0 } else { turns + 1 };
             assert!(turns < TURNS_MAX, "a command is not answered");
         }
@@ -282,11 +315,22 @@ impl World {
     }
 }
 
-fn start_target(provider: &Arc<dyn Provider>, clock: &Clock, address: Ipv4Addr) -> SteppedTarget {
+fn start_target(
+    provider: &Arc<dyn Provider>,
+    clock: &Clock,
+    address: Ipv4Addr,
+    attack: Option<Attack>,
+) -> SteppedTarget {
+    // The file is read when the target starts.
+    let key = attack.map(|_| attacker::key_file());
+    let tables = key
+        .as_ref()
+        .map(|key| attacker::tables(key, GLUTTON_LIMITS));
     let text = format!(
-        "[target]\nreactors = 1\nio_queues = 512\n{}\
+        "[target]\nreactors = 1\nio_queues = 512\n{}{}\
          [[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n",
         subsystem(NQN, &["null:1GiB block_size = 512"]),
+        tables.unwrap_or_default(),
     );
     let config = Config::parse("counted", &text, &Flags::default())
         .unwrap_or_else(|error| panic!("the configuration is wrong:\n{error}\n{text}"));

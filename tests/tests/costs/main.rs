@@ -12,6 +12,7 @@
 //!
 //! [`Endpoint`]: cairn_rdma::Endpoint
 
+mod attacked;
 mod callgrind;
 mod images;
 
@@ -312,7 +313,7 @@ fn a_command_costs_what_it_may() {
         "completions"
     );
     for bounds in &BOUNDS {
-        faults.extend(Counted::run(&program, bounds).judge(bounds));
+        faults.extend(Counted::run(&program, bounds, None).judge(bounds));
     }
     assert!(
         faults.is_empty(),
@@ -386,7 +387,7 @@ impl Counted {
         faults.chain(self.forbidden()).collect()
     }
 
-    fn run(program: &PathBuf, bounds: &Bounds) -> Self {
+    fn run(program: &PathBuf, bounds: &Bounds, attack: Option<&str>) -> Self {
         let folder = tempfile::tempdir().expect("a folder for what callgrind writes");
         let file = folder.path().join("counts");
         let mut valgrind = Command::new("valgrind");
@@ -404,7 +405,8 @@ impl Counted {
             .args(["--queues", &bounds.queues.to_string()])
             .args(["--job", bounds.job])
             .args(["--bytes", &bounds.bytes.to_string()])
-            .args(["--commands", &bounds.commands.to_string()]);
+            .args(["--commands", &bounds.commands.to_string()])
+            .args(attack.iter().flat_map(|attack| ["--attack", attack]));
         let output = valgrind.output().unwrap_or_else(|error| {
             panic!("{error}: is valgrind installed? \"apt-get install valgrind\" brings it")
         });

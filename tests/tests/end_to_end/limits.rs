@@ -150,6 +150,29 @@ fn hosts_share_a_limit_evenly_whatever_the_size_of_their_commands() {
 }
 
 #[test]
+fn hosts_share_a_limit_by_their_weights() {
+    let more = format!(
+        "limited_host = [{{ nqn = \"{}\", weight = 3 }}]",
+        host_nqn("heavy")
+    );
+    let lines = ["limits = { total = \"16MiB\" }", ""];
+    let mut bed = Bed::with("weights", "", &more, lines);
+    let mut demands = [("heavy", 4), ("one", 4), ("other", 32)].map(|(name, blocks)| {
+        let host = bed.connect(name, 1, 32);
+        Demand::new(&mut bed, host, command::read(1, 0, blocks), blocks, 16)
+    });
+    run(&mut bed, 2 * SECOND, &mut demands);
+    let each = demands.each_ref().map(Demand::bytes_done);
+    assert_within(each.iter().sum(), 32 << 20, "all");
+    for (bytes, weight) in each.into_iter().zip([3, 1, 1]) {
+        let part = (32 << 20) / 5 * weight;
+        assert!(bytes * 10 >= part * 8, "shares are {each:?}");
+    }
+    forget(demands);
+    bed.quiet();
+}
+
+#[test]
 fn each_host_has_a_limit_of_its_own_for_all_disks_and_connections_together() {
     let mut bed = Bed::with("hosts", "", "limits_per_host = { iops = 500 }", ["", ""]);
     let mut demands = [("one", 1), ("one", 2), ("other", 1)].map(|(name, nsid)| {

@@ -4,8 +4,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use cairn_initiator::{Data, Host, HostError, Notice, Response, command};
-use cairn_tests::harness::{NQN, TestTarget, namespace, subsystem};
+use cairn_initiator::{Data, Host, HostError, HostOptions, Notice, Recovery, Response, command};
+use cairn_roce::Soft;
+use cairn_tests::harness::{NQN, Scratch, TestTarget, namespace, subsystem};
+use cairn_tests::process::TargetProcess;
 use nvme_proto::wire::Status;
 use nvme_proto::wire::feature::{AsyncEventConfig, Feature, Select, WriteProtectionState as State};
 use nvme_proto::wire::identify::IdentifyNamespace;
@@ -179,4 +181,68 @@ fn a_write_that_is_sent_after_protection_is_complete_is_refused_on_every_queue()
         writer.shutdown().unwrap();
     });
     target.stop();
+}
+
+/// A target in a process of its own is killed, and another one has its disk: what outlasts power
+/// cycles is there again, and what does not is gone.
+#[test]
+fn a_protection_outlasts_a_target_that_is_killed() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("disk.protected");
+    let disk = Scratch::new("kept-disk", 1 << 20);
+    let more = format!(
+        "write_protection = true\nwrite_protection_file = \"{}\"",
+        file.display()
+    );
+    let export = format!("{}\n{more}", disk.export(512));
+    let mut target = TargetProcess::start_alone(&namespace(1, &export));
+    let soft = Soft::default();
+    let connect = |target: &TargetProcess| {
+        let options = HostOptions {
+            recovery: Recovery::NONE,
+            kato_ms: 0,
+            ..target.options("a")
+        };
+        Host::connect(&soft, options).unwrap()
+    };
+    let write = |host: &mut Host| {
+        let data = Data::InCapsule(&[7; 512]);
+        host.run(1, command::write(1, 0, 1), data).map(drop)
+    };
+    let mut host = connect(&target);
+    assert_eq!(host.identity().nwpc, 0b111);
+    for (state, then) in [
+        (State::PROTECTED, State::PROTECTED),
+        (State::NONE, State::NONE),
+        (State::UNTIL_POWER_CYCLE, State::NONE),
+        (State::PROTECTED, State::PROTECTED),
+        (State::PERMANENT, State::PERMANENT),
+    ] {
+        protect(&mut host, 1, state).unwrap();
+        target.kill();
+        drop(host);
+        target.restart();
+        host = connect(&target);
+        let is_protected = then != State::NONE;
+        assert_eq!(reported(&mut host, 1), (then.0.into(), is_protected));
+        assert_eq!(write(&mut host).is_err(), is_protected, "{state:?}");
+    }
+    for state in [State::NONE, State::PROTECTED, State::UNTIL_POWER_CYCLE] {
+        let refused = status(protect(&mut host, 1, state));
+        assert_eq!(refused.code(), Status::FEATURE_NOT_CHANGEABLE);
+    }
+    // The administrator's end of it.
+    target.kill();
+    drop(host);
+    std::fs::remove_file(&file).unwrap();
+    target.restart();
+    let mut host = connect(&target);
+    write(&mut host).unwrap();
+    // What cannot be kept is not protected: its folder is gone.
+    drop(folder);
+    let refused = status(protect(&mut host, 1, State::PROTECTED));
+    assert_eq!(refused.code(), Status::WRITE_FAULT);
+    assert_eq!(reported(&mut host, 1), (0, false));
+    write(&mut host).unwrap();
+    host.shutdown().unwrap();
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use nvme_proto::controller::{Action, Termination};
+use nvme_proto::wire::feature::WriteProtectionState;
 
 use super::{KEEP_ALIVE_EXPIRED, State, SubsystemShared};
 use crate::ending::Ending;
@@ -14,13 +15,13 @@ impl SubsystemShared {
     pub(super) fn carry_out(&self, state: &State, action: Action) {
         if let Action::SetProtection {
             nsid,
-            is_protected,
+            state: protection,
             change,
             ..
         } = action
         {
             // Also if the controller is gone: it is of the namespace.
-            self.set_protection(state, nsid, is_protected, change);
+            self.set_protection(state, nsid, protection, change);
         }
         let (Action::Complete { cntlid, .. }
         | Action::DisconnectIoQueues { cntlid }
@@ -86,14 +87,23 @@ impl SubsystemShared {
         }
     }
 
-    fn set_protection(&self, state: &State, nsid: u32, is_protected: bool, change: u64) {
+    fn set_protection(
+        &self,
+        state: &State,
+        nsid: u32,
+        protection: WriteProtectionState,
+        change: u64,
+    ) {
         // One that is being removed fails its writes, and who waits for it is answered then.
         if let Some(entry) = state.namespaces.get(nsid) {
+            let was_protected = entry.namespace.is_protected();
+            let is_protected = protection != WriteProtectionState::NONE;
             entry.namespace.set_protected(is_protected);
             self.report_control(ControlMessage::Protect {
                 subsystem: self.id,
                 namespace: Arc::clone(&entry.namespace),
-                is_protected,
+                state: protection,
+                was_protected,
                 change,
             });
         }

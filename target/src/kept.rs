@@ -1,0 +1,127 @@
+//! The file that keeps the write protection of a namespace when the target ends.
+//!
+//! It is there while the namespace is protected for longer than the process: one line, with the
+//! protection and the UUID of the disk. A file that cannot be read protects: a disk that hosts
+//! have protected must not be written because of a fault.
+
+use std::fs::{self, File, OpenOptions};
+use std::io::{self, ErrorKind, Write as _};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use cairn_config::Uuid;
+use nvme_proto::wire::feature::WriteProtectionState as State;
+
+const PROTECTED: &str = "protected";
+const PERMANENT: &str = "permanent";
+
+/// Where it is kept.
+#[derive(Debug)]
+pub(crate) struct Kept {
+    path: PathBuf,
+    uuid: Uuid,
+}
+
+impl Kept {
+    /// For this disk.
+    pub(crate) fn new(path: PathBuf, uuid: Uuid) -> Self {
+        Self { path, uuid }
+    }
+
+    /// What is kept. Blocks as long as the file system takes.
+    ///
+    /// # Errors
+    /// It cannot be read, or is about another disk.
+    pub(crate) fn read(&self) -> io::Result<State> {
+        let text = match fs::read_to_string(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(State::NONE),
+            text => text?,
+        };
+        match text.trim_end().split_once(' ') {
+            Some((_, uuid)) if Uuid::parse_str(uuid).is_ok_and(|uuid| uuid != self.uuid) => {
+                Err(io::Error::other(format!("it is about the disk {uuid}")))
+            }
+            Some((PROTECTED, _)) => Ok(State::PROTECTED),
+            Some((PERMANENT, _)) => Ok(State::PERMANENT),
+            _ => Err(io::Error::other("it is no line of a target")),
+        }
+    }
+
+    /// Keeps another state: after this it is on the disk. Blocks as long as the file system takes.
+    ///
+    /// # Errors
+    /// It cannot be kept, and the state before is.
+    pub(crate) fn write(&self, state: State) -> io::Result<()> {
+        let word = match state {
+            State::PROTECTED => PROTECTED,
+            State::PERMANENT => PERMANENT,
+            // The process keeps these.
+            _ => return self.remove(),
+        };
+        // It becomes the other one once it is whole.
+        let mut beside = self.path.clone().into_os_string();
+        beside.push(".new");
+        let mut file = OpenOptions::new()
+            .write(true)
+            .create(true)
+            .truncate(true)
+            .mode(0o600)
+            .open(&beside)?;
+        writeln!(file, "{word} {}", self.uuid)?;
+        file.sync_all()?;
+        fs::rename(&beside, &self.path)?;
+        self.sync_folder()
+    }
+
+    fn remove(&self) -> io::Result<()> {
+        match fs::remove_file(&self.path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
+            removed => removed.and_then(|()| self.sync_folder()),
+        }
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        let folder = self.path.parent();
+        File::open(folder.expect("a path of the configuration has a folder"))?.sync_all()
+    }
+
+    /// Where it is.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_kept_is_read_again_and_of_one_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("disk.protected");
+        let kept = Kept::new(path.clone(), Uuid::from_u128(1));
+        assert_eq!(kept.read().unwrap(), State::NONE);
+        kept.write(State::NONE).unwrap();
+        for (state, then) in [
+            (State::PROTECTED, State::PROTECTED),
+            (State::PERMANENT, State::PERMANENT),
+            (State::UNTIL_POWER_CYCLE, State::NONE),
+            (State::PROTECTED, State::PROTECTED),
+            (State::NONE, State::NONE),
+        ] {
+            kept.write(state).unwrap();
+            let again = Kept::new(path.clone(), Uuid::from_u128(1));
+            assert_eq!(again.read().unwrap(), then);
+        }
+        kept.write(State::PROTECTED).unwrap();
+        let other = Kept::new(path.clone(), Uuid::from_u128(2));
+        assert!(other.read().unwrap_err().to_string().contains("the disk"));
+        for text in ["", "protected", "open 00000000-0000-0000-0000-000000000001"] {
+            fs::write(&path, text).unwrap();
+            assert!(kept.read().is_err(), "{text}");
+        }
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 1);
+        drop(folder);
+        assert!(kept.write(State::PROTECTED).is_err(), "its folder is gone");
+    }
+}

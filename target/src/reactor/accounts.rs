@@ -1,0 +1,380 @@
+//! What each address has taken lately of commands that are no I/O and of connections, and which of
+//! them wait. [`super::budget`] serves them.
+//!
+//! An account sells time: each command takes [`EACH_NS`] of it, and what was not taken is there for a
+//! burst. Accounts count while the reactor has I/O. An address is the same under every host name.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::IpAddr;
+
+use super::lines::Capsule;
+use crate::ids::QpairId;
+use crate::registry::{Admitted, PlaceId};
+
+/// What an address may have of one round: no round then lasts long.
+const ROUND: u32 = 4;
+/// What an address may have at once, beside the time: a host that connects with all of its queues.
+const BURST: u64 = 256;
+/// After how long it may have one more: 2000 in a second.
+const EACH_NS: u64 = 500_000;
+/// For how long the reactor counts as having I/O after a command of that kind has come.
+const IO_LASTS_NS: u64 = 1_000_000;
+/// Accounts that are kept. Addresses beyond them have one together.
+const ACCOUNTS_MAX: usize = 4096;
+
+/// A command, in the unit of accounts.
+pub(super) const COMMAND: u32 = 1;
+/// A connection: a queue pair is made for it, and ends.
+pub(super) const CONNECTION: u32 = ROUND;
+
+/// What waits for its address's turn.
+pub(super) enum Waiting {
+    /// A command.
+    Capsule(Capsule),
+    /// A connection request.
+    Connection(Box<Admitted>),
+}
+
+impl Waiting {
+    fn cost(&self) -> u32 {
+        match self {
+            Self::Capsule(_) => COMMAND,
+            Self::Connection(_) => CONNECTION,
+        }
+    }
+}
+
+/// Of one address.
+#[derive(Default)]
+struct Account {
+    /// Up to when its time is sold.
+    sold_ns: u64,
+    /// The last round in which it had something, and how much.
+    round: (u64, u32),
+    waiting: VecDeque<Waiting>,
+}
+
+impl Account {
+    /// When it may have so much, if that is not now. `is_free`: its time does not count.
+    fn allows(&self, cost: u32, round: u64, now_ns: u64, is_free: bool) -> Result<(), u64> {
+        let (last, taken) = self.round;
+        if last == round && taken + cost > ROUND {
+            // In the next round.
+            return Err(now_ns);
+        }
+        let until = self.sold_ns + u64::from(cost) * EACH_NS;
+        match is_free || until <= now_ns + BURST * EACH_NS {
+            true => Ok(()),
+            false => Err(until - BURST * EACH_NS),
+        }
+    }
+
+    fn pay(&mut self, cost: u32, round: u64, now_ns: u64) {
+        let (last, taken) = self.round;
+        self.round = (round, if last == round { taken + cost } else { cost });
+        let sold = self.sold_ns.max(now_ns) + u64::from(cost) * EACH_NS;
+        // What it took while its time did not count, it does not owe.
+        self.sold_ns = sold.min(now_ns + BURST * EACH_NS);
+    }
+}
+
+/// The accounts of all addresses.
+#[derive(Default)]
+pub(super) struct Accounts {
+    accounts: HashMap<IpAddr, Account>,
+    /// Addresses for which something waits, the next one first.
+    turns: VecDeque<IpAddr>,
+    waiting: usize,
+    /// When to look at them.
+    next_ns: u64,
+    /// The number of this round.
+    round: u64,
+    /// Commands that are no I/O and came with the completions of a device.
+    arrived: u64,
+    /// When I/O last came.
+    io_ns: Option<u64>,
+}
+
+impl Accounts {
+    /// A round begins; whether what waits is to be looked at.
+    #[inline(always)]
+    pub(super) fn begin_round(&mut self, now_ns: u64) -> bool {
+        self.round += 1;
+        self.waiting > 0 && now_ns >= self.next_ns
+    }
+
+    /// A command came that is no I/O.
+    pub(super) fn arrived(&mut self) {
+        self.arrived += 1;
+    }
+
+    /// So many commands came with the completions of a device.
+    #[inline(always)]
+    pub(super) fn came(&mut self, commands: u64, now_ns: u64) {
+        if commands > std::mem::take(&mut self.arrived) {
+            self.io_ns = Some(now_ns);
+        }
+    }
+
+    /// When to look at what waits.
+    pub(super) fn next_look(&self) -> u64 {
+        if self.waiting == 0 {
+            u64::MAX
+        } else {
+            self.next_ns
+        }
+    }
+
+    /// How many wait.
+    pub(super) fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether time does not count: no host has I/O.
+    fn is_free(&self, now_ns: u64) -> bool {
+        self.io_ns.is_none_or(|at| now_ns >= at + IO_LASTS_NS)
+    }
+
+    /// The account of an address.
+    fn of(&mut self, address: IpAddr, now_ns: u64) -> (IpAddr, &mut Account) {
+        let mut key = address;
+        if !self.accounts.contains_key(&key) && self.accounts.len() >= ACCOUNTS_MAX {
+            let counts = |account: &Account| account.sold_ns > now_ns;
+            self.accounts
+                .retain(|_, account| !account.waiting.is_empty() || counts(account));
+            if self.accounts.len() >= ACCOUNTS_MAX {
+                key = IpAddr::from([0, 0, 0, 0]);
+            }
+        }
+        (key, self.accounts.entry(key).or_default())
+    }
+
+    /// Whether an address may have so much at once; it has paid then.
+    pub(super) fn pays(&mut self, address: IpAddr, cost: u32, now_ns: u64) -> bool {
+        let (round, is_free) = (self.round, self.is_free(now_ns));
+        let (_, account) = self.of(address, now_ns);
+        let goes =
+            account.waiting.is_empty() && account.allows(cost, round, now_ns, is_free).is_ok();
+        if goes {
+            account.pay(cost, round, now_ns);
+        }
+        goes
+    }
+
+    /// Takes something on account that cannot wait.
+    pub(super) fn charge(&mut self, address: IpAddr, cost: u32, now_ns: u64) {
+        let round = self.round;
+        self.of(address, now_ns).1.pay(cost, round, now_ns);
+    }
+
+    /// Has something wait for its address's turn.
+    pub(super) fn wait(&mut self, address: IpAddr, waiting: Waiting, now_ns: u64) {
+        let (key, account) = self.of(address, now_ns);
+        let first = account.waiting.is_empty();
+        account.waiting.push_back(waiting);
+        if first {
+            self.turns.push_back(key);
+        }
+        self.waiting += 1;
+        self.next_ns = self.next_ns.min(now_ns);
+    }
+
+    /// The next that may go on now, by turns of the addresses; it has paid. If there is none,
+    /// [`Self::next_look`] is when to look again.
+    pub(super) fn next(
+        &mut self,
+        now_ns: u64,
+        may_go: impl Fn(&Capsule) -> bool,
+    ) -> Option<Waiting> {
+        let (round, is_free) = (self.round, self.is_free(now_ns));
+        let mut next_ns = u64::MAX;
+        for _ in 0..self.turns.len() {
+            let address = self.turns.pop_front()?;
+            let account = self.accounts.get_mut(&address);
+            let account = account.expect("an address with a turn has an account");
+            let first = account.waiting.front().expect("and something waits");
+            let at = match account.allows(first.cost(), round, now_ns, is_free) {
+                Err(at) => at,
+                Ok(()) if matches!(first, Waiting::Capsule(capsule) if !may_go(capsule)) => {
+                    // A request becomes free in a round with work, and then it is looked at.
+                    now_ns + IO_LASTS_NS
+                }
+                Ok(()) => {
+                    let first = account.waiting.pop_front().expect("it was just seen");
+                    account.pay(first.cost(), round, now_ns);
+                    if !account.waiting.is_empty() {
+                        self.turns.push_back(address);
+                    }
+                    self.waiting -= 1;
+                    self.next_ns = now_ns;
+                    return Some(first);
+                }
+            };
+            self.turns.push_back(address);
+            next_ns = next_ns.min(at);
+        }
+        // With an end of I/O time does not count any more.
+        let free_ns = self.io_ns.map_or(u64::MAX, |at| at + IO_LASTS_NS);
+        self.next_ns = match is_free {
+            true => next_ns,
+            false => next_ns.min(free_ns),
+        };
+        None
+    }
+
+    /// Ends what waits and is of no use any more.
+    pub(super) fn take_out(&mut self, goes: impl Fn(&Waiting) -> bool) -> Vec<Waiting> {
+        let mut taken = Vec::new();
+        if self.waiting == 0 {
+            return taken;
+        }
+        let accounts = &mut self.accounts;
+        self.turns.retain(|address| {
+            let account = accounts.get_mut(address);
+            let waiting = &mut account.expect("an address with a turn has one").waiting;
+            for one in std::mem::take(waiting) {
+                if goes(&one) {
+                    taken.push(one);
+                } else {
+                    waiting.push_back(one);
+                }
+            }
+            !waiting.is_empty()
+        });
+        self.waiting -= taken.len();
+        taken
+    }
+}
+
+/// Whether a command is one of this queue pair.
+pub(super) fn is_of(waiting: &Waiting, qpair: QpairId) -> bool {
+    matches!(waiting, Waiting::Capsule(capsule) if capsule.qpair == qpair)
+}
+
+/// Whether a connection has this place.
+pub(super) fn has_place(waiting: &Waiting, place: PlaceId) -> bool {
+    matches!(waiting, Waiting::Connection(admitted) if admitted.place.id() == place)
+}
+
+#[cfg(test)]
+mod tests {
+    use nvme_proto::wire::{FromZeros as _, Sqe};
+
+    use super::*;
+
+    const START: u64 = 1_000_000_000_000;
+
+    fn address(number: u32) -> IpAddr {
+        std::net::Ipv4Addr::from_bits(number).into()
+    }
+
+    fn capsule() -> Waiting {
+        Waiting::Capsule(Capsule {
+            qpair: QpairId::NONE,
+            slot: None,
+            sqe: Sqe::new_zeroed(),
+            data_bytes: 0,
+            seen_ns: 0,
+        })
+    }
+
+    /// What an address gets that always asks for more, in this time: rounds of 10 us.
+    fn taken_in(accounts: &mut Accounts, of: IpAddr, from_ns: u64, time_ns: u64, io: bool) -> u64 {
+        let mut taken = 0;
+        let mut now = from_ns;
+        while now < from_ns + time_ns {
+            accounts.round += 1;
+            if io {
+                accounts.io_ns = Some(now);
+            }
+            let mut in_round = 0;
+            while accounts.pays(of, COMMAND, now) {
+                in_round += 1;
+            }
+            assert!(in_round <= u64::from(ROUND));
+            taken += in_round;
+            now += 10_000;
+        }
+        taken
+    }
+
+    #[test]
+    fn an_address_has_its_burst_and_its_rate_while_there_is_io() {
+        let mut accounts = Accounts::default();
+        let second = 1_000_000_000;
+        let first = taken_in(&mut accounts, address(1), START, second, true);
+        assert!((2200..=2300).contains(&first), "{first}");
+        let then = taken_in(&mut accounts, address(1), START + second, second, true);
+        assert!((1990..=2010).contains(&then), "{then}");
+        let other = taken_in(&mut accounts, address(2), START + 2 * second, second, true);
+        assert_eq!(other, first, "another address has its own");
+    }
+
+    #[test]
+    fn without_io_only_rounds_have_a_limit() {
+        let mut accounts = Accounts::default();
+        let taken = taken_in(&mut accounts, address(1), START, 100_000_000, false);
+        assert_eq!(taken, 10_000 * u64::from(ROUND));
+        // And nothing is owed when I/O begins.
+        let then = taken_in(
+            &mut accounts,
+            address(1),
+            START + 100_000_000,
+            1_000_000_000,
+            true,
+        );
+        assert!((1990..=2010).contains(&then), "{then}");
+    }
+
+    #[test]
+    fn addresses_take_turns_and_each_keeps_its_order() {
+        let mut accounts = Accounts::default();
+        for _ in 0..3 {
+            accounts.wait(address(1), capsule(), START);
+        }
+        accounts.wait(address(2), capsule(), START);
+        accounts.round = 1;
+        let mut gone = 0;
+        while accounts.next(START, |_| true).is_some() {
+            gone += 1;
+            if gone == 2 {
+                assert_eq!(accounts.turns, [address(1)], "the other one had its turn");
+            }
+        }
+        assert_eq!((gone, accounts.waiting()), (4, 0));
+        assert!(accounts.turns.is_empty());
+    }
+
+    #[test]
+    fn what_comes_later_waits_behind_what_waits() {
+        let mut accounts = Accounts::default();
+        accounts.wait(address(1), capsule(), START);
+        accounts.round = 1;
+        assert!(!accounts.pays(address(1), COMMAND, START));
+        assert!(
+            accounts.next(START, |_| false).is_none(),
+            "no request is free"
+        );
+        assert!(accounts.next_ns > START, "a round is not enough");
+        assert!(accounts.next(START, |_| true).is_some());
+        assert!(accounts.pays(address(1), COMMAND, START));
+    }
+
+    #[test]
+    fn accounts_have_a_bound_and_what_waits_is_taken_out() {
+        let mut accounts = Accounts::default();
+        accounts.io_ns = Some(START);
+        for number in 0..2 * ACCOUNTS_MAX as u32 {
+            accounts.charge(address(1 + number), COMMAND, START);
+        }
+        assert!(accounts.accounts.len() <= ACCOUNTS_MAX + 1);
+        accounts.wait(address(1), capsule(), START);
+        accounts.wait(address(7_000_000), capsule(), START);
+        let gone = accounts.take_out(|one| is_of(one, QpairId::NONE));
+        assert_eq!((gone.len(), accounts.waiting()), (2, 0));
+        assert!(accounts.turns.is_empty());
+        // Once nothing is owed, there is room again.
+        accounts.pays(address(9_000_000), COMMAND, START + 1_000_000_000);
+        assert!(accounts.accounts.len() <= 1);
+    }
+}

@@ -1,0 +1,126 @@
+//! Commands that are no I/O, and connections, go on within the account of their address
+//! ([`super::accounts`]), or wait. They lock, allocate and compute: a host that sends them without
+//! end must not take the time of others' I/O.
+
+use std::net::IpAddr;
+
+use cairn_rdma::address::host_of;
+
+use super::accounts::{self, COMMAND, CONNECTION, Waiting};
+use super::io::Io;
+use super::lines::Capsule;
+use super::queues::Queues;
+use super::sent;
+use super::time::Now;
+use super::{Reactor, admission};
+use crate::ids::QpairId;
+use crate::registry::{Admitted, PlaceId};
+use crate::request::RequestId;
+
+/// Why a connection ends that another one displaces.
+pub(super) const DISPLACED: &str = "it waits without an association, and strangers have all of \
+     their places: a newer connection takes its place";
+
+impl Reactor {
+    /// A connection request came: it is taken on, or waits for the account of its address.
+    pub(super) fn enter_connection(&mut self, admitted: Box<Admitted>) {
+        let (accounts, now_ns) = (&mut self.queues.accounts, self.time.now.ns);
+        let address = host_of(admitted.request.peer.ip());
+        if self.queues.draining || accounts.pays(address, CONNECTION, now_ns) {
+            return self.accept(*admitted);
+        }
+        accounts.wait(address, Waiting::Connection(admitted), now_ns);
+    }
+
+    /// Goes on with what waited; whether there was anything.
+    #[inline(always)]
+    pub(super) fn serve_accounts(&mut self) -> bool {
+        self.queues.accounts.begin_round(self.time.now.ns) && self.go_on_with_accounts()
+    }
+
+    #[cold]
+    fn go_on_with_accounts(&mut self) -> bool {
+        let mut any = false;
+        while self.queues.hold_until.is_none()
+            && let Some(next) = next(&mut self.queues, &self.io, &self.time.now)
+        {
+            any = true;
+            match next {
+                Waiting::Capsule(capsule) => {
+                    let id = self.queues.take_on(&capsule);
+                    self.queues.execute_later(id);
+                }
+                Waiting::Connection(admitted) => self.accept(*admitted),
+            }
+        }
+        any
+    }
+}
+
+/// The next that goes on.
+fn next(queues: &mut Queues, io: &Io, now: &Now) -> Option<Waiting> {
+    let mut accounts = std::mem::take(&mut queues.accounts);
+    let next = accounts.next(now.ns, |capsule| {
+        admission::may_begin(queues, io, capsule.qpair, 0)
+    });
+    queues.accounts = accounts;
+    next
+}
+
+/// A command arrived that is no I/O: it is carried out next, or its capsule waits without a request.
+pub(super) fn enter(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId) {
+    queues.accounts.arrived();
+    let (qpair, slot) = (queues.requests[id].qpair, queues.requests[id].receive);
+    let address = address_of(queues, qpair);
+    if queues.accounts.pays(address, COMMAND, now.ns) {
+        return queues.execute_later(id);
+    }
+    // Data stay in their receive slot. Few slots are for all, so it goes before its turn.
+    let port = queues.qpairs[qpair].port;
+    if slot.is_some() && admission::receives_are_short(queues, port) {
+        queues.accounts.charge(address, COMMAND, now.ns);
+        return queues.execute_later(id);
+    }
+    let command = queues.command(id);
+    let capsule = Capsule {
+        qpair,
+        slot: command.request.receive.take(),
+        sqe: command.request.sqe,
+        data_bytes: command.request.in_capsule_bytes,
+        seen_ns: command.request.times.seen_ns(),
+    };
+    command.request.take_permit().deferred();
+    sent::free(command, io);
+    let waiting = Waiting::Capsule(capsule);
+    queues.accounts.wait(address, waiting, now.ns);
+}
+
+/// Ends the commands of a queue pair that wait; gives the receive slots that they hold.
+pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
+    let gone = queues
+        .accounts
+        .take_out(|waiting| accounts::is_of(waiting, qpair));
+    let slot = |waiting| match waiting {
+        Waiting::Capsule(capsule) => capsule.slot,
+        Waiting::Connection(_) => None,
+    };
+    gone.into_iter().filter_map(slot).collect()
+}
+
+/// Takes out a connection request that waits: the one that has this place, or all.
+pub(super) fn take_connections(queues: &mut Queues, place: Option<PlaceId>) -> Vec<Box<Admitted>> {
+    let goes = |waiting: &Waiting| match place {
+        Some(place) => accounts::has_place(waiting, place),
+        None => matches!(waiting, Waiting::Connection(_)),
+    };
+    let gone = queues.accounts.take_out(goes);
+    let admitted = |waiting| match waiting {
+        Waiting::Connection(admitted) => Some(admitted),
+        Waiting::Capsule(_) => None,
+    };
+    gone.into_iter().filter_map(admitted).collect()
+}
+
+fn address_of(queues: &Queues, qpair: QpairId) -> IpAddr {
+    host_of(queues.qpairs[qpair].peer.ip())
+}

@@ -1,0 +1,99 @@
+//! What attackers at other addresses cost a host: instructions and system calls of the target for each
+//! of the host's commands, with the attacker and without. The attacker takes its turns as the
+//! other two do, and does in each what it can ([`cairn_tests::attacker`]).
+//!
+//! A reactor's rounds count, which is the thread that the host waits for. What strangers cost the
+//! control plane and connection management is on threads of their own.
+
+use crate::{Bounds, Counted, NO_ADAPTER, counted_program};
+
+/// Instructions that an attacker may add to each command of another host, in hundredths.
+const MOST: f64 = 10.0;
+/// System calls: over RoCE in user space a connection takes some by itself.
+const MOST_CALLS: f64 = 20.0;
+
+/// By fabric, the attackers that have this bound. Datagrams of no meaning do not: docs/security.md.
+const ATTACKS: [(&str, &[&str]); 2] = [
+    (
+        "loopback",
+        &[
+            "silent",
+            "wrong-name",
+            "wrong-key",
+            "reconnect",
+            "admin",
+            "io",
+        ],
+    ),
+    (
+        "soft",
+        &["silent", "wrong-name", "wrong-key", "reconnect", "admin"],
+    ),
+];
+
+#[test]
+#[ignore = "builds for release, and needs valgrind: cargo xtask test runs it"]
+fn attackers_slow_other_hosts_by_a_tenth_at_most() {
+    let program = counted_program();
+    let mut faults = Vec::new();
+    println!(
+        "{:>9} {:>11} {:>13} {:>13} {:>8}",
+        "fabric", "attack", "instructions", "system calls", "attacks"
+    );
+    for (fabric, attacks) in ATTACKS {
+        let bounds = reads(fabric);
+        let (alone, calls_alone, _) = costs(&Counted::run(&program, &bounds, None), &bounds);
+        println!(
+            "{fabric:>9} {:>11} {alone:>13.0} {calls_alone:>13.3}",
+            "none"
+        );
+        for attack in attacks {
+            let counted = Counted::run(&program, &bounds, Some(attack));
+            let (instructions, calls, made) = costs(&counted, &bounds);
+            println!("{fabric:>9} {attack:>11} {instructions:>13.0} {calls:>13.3} {made:>8}");
+            let more = 100.0 * (instructions / alone - 1.0);
+            // A call in a hundred commands is a look at the clock or at the mailbox.
+            let more_calls = 100.0 * (calls - 0.01) / (calls_alone + 0.01) - 100.0;
+            if more > MOST || more_calls > MOST_CALLS {
+                faults.push(format!(
+                    "{fabric}, {attack}: {more:.1} % more instructions, {more_calls:.1} % more \
+                     system calls"
+                ));
+            }
+            if made == 0.0 {
+                faults.push(format!("{fabric}, {attack}: there was no attack"));
+            }
+        }
+    }
+    assert!(faults.is_empty(), "{}", faults.join("\n"));
+}
+
+/// The host's commands. So many that an attacker's burst is over before they are counted.
+fn reads(fabric: &'static str) -> Bounds {
+    Bounds {
+        fabric,
+        job: "read",
+        bytes: 4096,
+        commands: 80 * 1024,
+        depth: 32,
+        queues: 1,
+        instructions: f64::MAX,
+        locked: f64::MAX,
+        system_calls: f64::MAX,
+        packets: f64::MAX,
+        adapter: NO_ADAPTER,
+    }
+}
+
+/// Instructions and system calls of the target for each command, and how often the attacker did
+/// what it does.
+fn costs(counted: &Counted, bounds: &Bounds) -> (f64, f64, f64) {
+    let target = counted.target(bounds);
+    let commands = f64::from(bounds.commands);
+    let made = counted.figures.get("attacks").copied().unwrap_or_default();
+    (
+        target.instructions as f64 / commands,
+        target.system_calls as f64 / commands,
+        made,
+    )
+}
