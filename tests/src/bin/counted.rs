@@ -49,7 +49,7 @@ enum Job {
     Fetch,
 }
 
-/// Reads or writes of a null disk, for callgrind.
+/// Reads or writes of a disk that takes no time, for callgrind.
 #[derive(Debug, Parser)]
 struct Args {
     /// By which fabric
@@ -67,6 +67,9 @@ struct Args {
     /// Bytes of a command
     #[arg(long)]
     bytes: u32,
+    /// The disk, as `export` of a configuration names it
+    #[arg(long, default_value = "null:64MiB")]
+    disk: String,
     /// Commands that count. As many go before: what grows to its size has done so by then
     #[arg(long)]
     commands: u32,
@@ -195,7 +198,7 @@ impl World {
                 (Arc::new(network), own_loopback_address())
             }
         };
-        let target = start_target(&provider, &clock, address);
+        let target = start_target(&provider, &clock, address, &args.disk);
         let remote = target.addresses()[0];
         let local = match args.fabric {
             Fabric::Loopback => Ipv4Addr::new(192, 0, 2, 2),
@@ -282,11 +285,16 @@ impl World {
     }
 }
 
-fn start_target(provider: &Arc<dyn Provider>, clock: &Clock, address: Ipv4Addr) -> SteppedTarget {
+fn start_target(
+    provider: &Arc<dyn Provider>,
+    clock: &Clock,
+    address: Ipv4Addr,
+    disk: &str,
+) -> SteppedTarget {
     let text = format!(
         "[target]\nreactors = 1\nio_queues = 512\n{}\
          [[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n",
-        subsystem(NQN, &["null:1GiB block_size = 512"]),
+        subsystem(NQN, &[&format!("{disk} block_size = 512")]),
     );
     let config = Config::parse("counted", &text, &Flags::default())
         .unwrap_or_else(|error| panic!("the configuration is wrong:\n{error}\n{text}"));
