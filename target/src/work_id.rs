@@ -15,10 +15,13 @@ pub(crate) enum WorkKind {
     Read = 1,
     /// An RDMA WRITE of a request's data.
     Write = 2,
-    /// The SEND of a request's response.
+    /// The SEND of a request's response, whose completion also ends the covered ones before it.
     Send = 3,
     /// Block I/O of a request.
     Block = 4,
+    /// The SEND of a request's response, which ends with a later one's completion. It completes
+    /// itself only if it fails.
+    CoveredSend = 5,
 }
 
 impl WorkKind {
@@ -28,7 +31,7 @@ impl WorkKind {
             Self::Receive => "receiving a capsule",
             Self::Read => "fetching a command's data (RDMA READ)",
             Self::Write => "writing a command's data (RDMA WRITE)",
-            Self::Send => "sending a response",
+            Self::Send | Self::CoveredSend => "sending a response",
             Self::Block => "block I/O",
         }
     }
@@ -52,6 +55,12 @@ impl WorkId {
                 | (kind as u64) << KIND_SHIFT
                 | u64::from(generation) << GENERATION_SHIFT,
         )
+    }
+
+    /// Work of another kind for the same request.
+    #[inline]
+    pub(crate) fn of_kind(self, kind: WorkKind) -> Self {
+        Self::new(self.slot(), kind, self.generation())
     }
 
     /// A receive into `slot`. It needs no generation: a slot is posted once at a time.
@@ -89,6 +98,7 @@ impl WorkId {
             2 => WorkKind::Write,
             3 => WorkKind::Send,
             4 => WorkKind::Block,
+            5 => WorkKind::CoveredSend,
             _ => never_posted(self.0),
         }
     }
@@ -124,6 +134,7 @@ mod tests {
             WorkKind::Write,
             WorkKind::Send,
             WorkKind::Block,
+            WorkKind::CoveredSend,
         ] {
             for (slot, generation) in [(0, 0), (u32::MAX, u16::MAX), (1023, 7)] {
                 let id = WorkId::decode(WorkId::new(slot, kind, generation).encode());
@@ -132,6 +143,11 @@ mod tests {
                     (slot, kind, generation)
                 );
                 assert_eq!(id.encode() >> 56, 0);
+                let other = id.of_kind(WorkKind::Send);
+                assert_eq!(
+                    (other.slot(), other.kind(), other.generation()),
+                    (slot, WorkKind::Send, generation)
+                );
             }
         }
     }

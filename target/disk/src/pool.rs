@@ -4,9 +4,16 @@
 //! block I/O each name exactly one. Sizes are powers of two from a page to the
 //! largest transfer, so a free pair of neighbours always merges back: once all
 //! requests have ended, the largest buffer is available again.
+//!
+//! Pages that come back stay apart at first, a few of them, and the next that need a page get
+//! these: small commands would split and merge the same stretch again and again. They merge
+//! before a buffer is refused.
 
 /// Bytes of the smallest buffer: a page, which suits any disk's direct I/O.
 pub const UNIT: usize = 4096;
+
+/// Free pages that are kept apart.
+const LOOSE_MAX: usize = 32;
 
 /// No unit: the end of a free list.
 const NONE: u32 = u32::MAX;
@@ -46,6 +53,8 @@ enum State {
     Free(u8),
     /// A taken stretch of this order.
     Taken(u8),
+    /// A free page that is kept apart.
+    Loose,
     /// Nothing: it lies inside a stretch.
     Inside,
 }
@@ -63,6 +72,8 @@ pub struct Pool {
     units: Vec<Unit>,
     /// The first free stretch of each order.
     free: Vec<u32>,
+    /// Free pages that are in none of these lists.
+    loose: Vec<u32>,
     free_units: usize,
 }
 
@@ -90,6 +101,7 @@ impl Pool {
         let mut pool = Self {
             units: vec![inside; length / UNIT],
             free: vec![NONE; usize::from(orders)],
+            loose: Vec::with_capacity(LOOSE_MAX),
             free_units: length / UNIT,
         };
         // Backwards, so that the lowest addresses are used first.
@@ -125,6 +137,22 @@ impl Pool {
     pub fn take(&mut self, length: usize) -> Option<Buffer> {
         assert!(length <= self.largest(), "no buffer of {length} bytes");
         let order = order_of(length);
+        if order == 0
+            && let Some(unit) = self.loose.pop()
+        {
+            self.units[unit as usize].state = State::Taken(0);
+            self.free_units -= 1;
+            return Some(Buffer { unit, order });
+        }
+        if let Some(buffer) = self.split_off(order) {
+            return Some(buffer);
+        }
+        self.merge_loose();
+        self.split_off(order)
+    }
+
+    /// A buffer out of the smallest free stretch that holds it.
+    fn split_off(&mut self, order: u8) -> Option<Buffer> {
         let found = (order..self.free.len() as u8).find(|&o| self.free[usize::from(o)] != NONE)?;
         let unit = self.free[usize::from(found)];
         self.unlink(unit, found);
@@ -141,17 +169,24 @@ impl Pool {
     #[allow(clippy::needless_pass_by_value)] // the giver must not keep it
     #[inline]
     pub fn give(&mut self, buffer: Buffer) {
-        let Buffer {
-            mut unit,
-            mut order,
-        } = buffer;
+        let Buffer { unit, order } = buffer;
         assert_eq!(
             self.units[unit as usize].state,
             State::Taken(order),
             "buffer of another pool"
         );
-        self.units[unit as usize].state = State::Inside;
         self.free_units += 1 << order;
+        if order == 0 && self.loose.len() < LOOSE_MAX {
+            self.units[unit as usize].state = State::Loose;
+            self.loose.push(unit);
+        } else {
+            self.merge(unit, order);
+        }
+    }
+
+    /// Frees a stretch, as part of the largest that it makes with its neighbours.
+    fn merge(&mut self, mut unit: u32, mut order: u8) {
+        self.units[unit as usize].state = State::Inside;
         while usize::from(order) + 1 < self.free.len() {
             let buddy = unit ^ (1 << order);
             if self.units[buddy as usize].state != State::Free(order) {
@@ -162,6 +197,13 @@ impl Pool {
             order += 1;
         }
         self.link(unit, order);
+    }
+
+    #[cold]
+    fn merge_loose(&mut self) {
+        while let Some(unit) = self.loose.pop() {
+            self.merge(unit, 0);
+        }
     }
 
     fn link(&mut self, unit: u32, order: u8) {
@@ -237,6 +279,23 @@ mod tests {
         assert_eq!(pool.take(LARGEST), None, "a page of it is taken");
         pool.give(page);
         assert!(pool.take(LARGEST).is_some(), "merged again");
+    }
+
+    #[test]
+    fn a_page_that_came_back_is_the_next_that_goes() {
+        let mut pool = Pool::new(LARGEST, LARGEST);
+        let pages: Vec<Buffer> = (0..2 * LOOSE_MAX).map(|_| pool.take(1).unwrap()).collect();
+        let last = pages[LOOSE_MAX - 1].offset();
+        for page in pages {
+            pool.give(page);
+        }
+        assert_eq!(pool.loose.len(), LOOSE_MAX);
+        assert_eq!(pool.free_bytes(), LARGEST);
+        let page = pool.take(UNIT).unwrap();
+        assert_eq!(page.offset(), last, "without a split");
+        pool.give(page);
+        assert!(pool.take(LARGEST).is_some(), "merged again");
+        assert_eq!(pool.take(1), None);
     }
 
     #[test]

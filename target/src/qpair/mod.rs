@@ -170,7 +170,7 @@ impl QueuePair {
             read_credits: accepted.reads,
             awaiting_read: List::default(),
             awaiting_send: List::default(),
-            outbox: Outbox::new(),
+            outbox: Outbox::new(accepted.send_work),
             in_flight: 0,
             in_flight_since: now,
         }

@@ -1,6 +1,9 @@
 //! What a queue pair posts at the end of a round.
 
-use cairn_rdma::SendWork;
+use cairn_rdma::{Operation, SendWork};
+
+use crate::request::RequestId;
+use crate::work_id::{WorkId, WorkKind};
 
 /// Work of this round, not yet posted, in trains: RDMA WRITEs first, then all else.
 ///
@@ -11,6 +14,10 @@ use cairn_rdma::SendWork;
 ///
 /// A long transfer fills such batches by itself. Its response goes right behind
 /// it, and those to what came before do not wait for it.
+///
+/// Work of a send queue ends in order, so not each response is signaled: the last one of a post
+/// is, and its completion ends those before it, which are covered. One before it is, too, where
+/// the covered ones would otherwise keep many credits, or much memory, until the last has ended.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     /// Trains that are complete.
@@ -21,6 +28,12 @@ pub(crate) struct Outbox {
     others: Vec<SendWork>,
     /// Of all of them.
     count: usize,
+    /// The newest response, if it is not signaled.
+    covered: Option<RequestId>,
+    /// Bytes of data that end with the next signaled response.
+    covered_bytes: u64,
+    /// What a response counts for at least, whatever its data: credits end with it, too.
+    bytes_least: u64,
 }
 
 impl Outbox {
@@ -36,8 +49,16 @@ impl Outbox {
     /// Bytes of a transfer that is long: half of what the largest IP packet holds.
     const LONG: u64 = 32 << 10;
 
-    pub(crate) fn new() -> Self {
+    /// Bytes of data whose buffers end with one completion.
+    const COVERED_BYTES: u64 = 128 << 10;
+
+    /// One for a queue pair with so many send-queue work requests, of which one completion ends a
+    /// quarter at most, with two for each response: the next commands go on with the others.
+    pub(crate) fn new(send_work: u32) -> Self {
         Self {
+            covered: None,
+            covered_bytes: 0,
+            bytes_least: Self::COVERED_BYTES.div_ceil(u64::from(send_work / 8).max(1)),
             trains: Vec::with_capacity(Self::MAX),
             writes: Vec::with_capacity(Self::TRAIN_MAX),
             write_bytes: 0,
@@ -71,7 +92,23 @@ impl Outbox {
         push(&mut self.writes, work);
     }
 
-    /// Adds anything else.
+    /// The response of `request`, behind its data of so many bytes, is about to be added: the
+    /// response that ends with it, and whether it is signaled. If not, it is covered, and the
+    /// last one of a post will be signaled after all.
+    #[inline(always)]
+    pub(crate) fn cover(&mut self, request: RequestId, bytes: u32) -> (Option<RequestId>, bool) {
+        self.covered_bytes += u64::from(bytes).max(self.bytes_least);
+        let signaled = self.covered_bytes >= Self::COVERED_BYTES;
+        let newest = if signaled {
+            self.covered_bytes = 0;
+            None
+        } else {
+            Some(request)
+        };
+        (std::mem::replace(&mut self.covered, newest), signaled)
+    }
+
+    /// Adds a response or an RDMA READ.
     #[inline(always)]
     pub(crate) fn push_other(&mut self, work: SendWork) {
         if self.others.len() == Self::TRAIN_MAX {
@@ -86,6 +123,11 @@ impl Outbox {
     pub(crate) fn take(&mut self) -> Vec<SendWork> {
         self.end_train();
         self.count = 0;
+        if self.covered.take().is_some() {
+            self.covered_bytes = 0;
+            let last = self.trains.iter_mut().rfind(|work| is_response(work));
+            signal(last.expect("a response is covered"));
+        }
         std::mem::take(&mut self.trains)
     }
 
@@ -111,10 +153,26 @@ fn push(train: &mut Vec<SendWork>, work: SendWork) {
     train.push(work);
 }
 
+fn is_response(work: &SendWork) -> bool {
+    matches!(
+        work.op,
+        Operation::Send | Operation::SendWithInvalidate { .. }
+    )
+}
+
+/// Has the completion of a response end those before it.
+fn signal(response: &mut SendWork) {
+    response.signaled = true;
+    response.id = WorkId::decode(response.id).of_kind(WorkKind::Send).encode();
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use cairn_rdma::{Operation, RemoteBuffer, Sge, SgeList};
+    use cairn_rdma::{RemoteBuffer, Sge, SgeList};
+
+    use crate::ids::QpairId;
+    use crate::request::RequestTable;
 
     const WRITE: Operation = Operation::Write(RemoteBuffer { addr: 0, rkey: 0 });
 
@@ -149,7 +207,7 @@ mod tests {
 
     #[test]
     fn data_goes_before_all_responses_and_both_keep_their_order() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(1 << 10);
         push_all(
             &mut outbox,
             &[work(1, WRITE, 4096), work(2, Operation::Send, 16)],
@@ -166,7 +224,7 @@ mod tests {
 
     #[test]
     fn no_more_data_goes_together_than_a_datagram_holds() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(1 << 10);
         for id in 0..16 {
             push_all(
                 &mut outbox,
@@ -179,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_long_transfer_holds_up_no_response() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(1 << 10);
         let long = Outbox::LONG;
         push_all(
             &mut outbox,
@@ -202,7 +260,7 @@ mod tests {
 
     #[test]
     fn it_never_grows() {
-        let mut outbox = Outbox::new();
+        let mut outbox = Outbox::new(1 << 10);
         for chain in [
             &[work(0, Operation::Send, 16)][..],
             &[work(0, WRITE, 512), work(1, Operation::Send, 16)],
@@ -216,5 +274,74 @@ mod tests {
         }
         let capacities = (outbox.writes.capacity(), outbox.others.capacity());
         assert_eq!(capacities, (Outbox::TRAIN_MAX, Outbox::TRAIN_MAX));
+    }
+
+    /// Pushes a response behind so many bytes of data for each; returns whom each ends, by
+    /// their places, and which of the responses are signaled.
+    fn chain(outbox: &mut Outbox, data: &[u32]) -> (Vec<Option<usize>>, Vec<bool>) {
+        let mut table = RequestTable::new(data.len() as u32);
+        let ids: Vec<RequestId> = data
+            .iter()
+            .map(|_| table.take().begin(QpairId::NONE).0)
+            .collect();
+        let ended = ids.iter().zip(data).map(|(&id, &bytes)| {
+            if bytes > 0 {
+                let write = WorkId::decode(table.work_id(id, WorkKind::Write));
+                outbox.push_write(work(write.encode(), WRITE, u64::from(bytes)), bytes);
+            }
+            let (before, signaled) = outbox.cover(id, bytes);
+            let kind = match signaled {
+                true => WorkKind::Send,
+                false => WorkKind::CoveredSend,
+            };
+            outbox.push_other(SendWork {
+                signaled,
+                ..work(table.work_id(id, kind), Operation::Send, 16)
+            });
+            before.map(|before| ids.iter().position(|&id| id == before).unwrap())
+        });
+        let ended = ended.collect();
+        let taken = outbox.take();
+        let responses = taken.iter().filter(|work| is_response(work));
+        let signaled = responses.map(|work| {
+            let is_send = WorkId::decode(work.id).kind() == WorkKind::Send;
+            assert_eq!(work.signaled, is_send);
+            work.signaled
+        });
+        let signaled = signaled.collect();
+        outbox.give_back(taken);
+        table.abandon_all();
+        (ended, signaled)
+    }
+
+    #[test]
+    fn the_last_response_of_a_post_ends_the_others() {
+        let mut outbox = Outbox::new(1 << 10);
+        for data in [0, 4096] {
+            let (ended, signaled) = chain(&mut outbox, &[data; 3]);
+            assert_eq!(ended, [None, Some(0), Some(1)]);
+            assert_eq!(signaled, [false, false, true]);
+        }
+    }
+
+    #[test]
+    fn a_completion_ends_no_more_than_a_quarter_of_the_credits() {
+        let mut outbox = Outbox::new(32);
+        for data in [0, 512] {
+            let (ended, signaled) = chain(&mut outbox, &[data; 6]);
+            assert_eq!(ended, [None, Some(0), Some(1), Some(2), None, Some(4)]);
+            assert_eq!(signaled, [false, false, false, true, false, true]);
+        }
+        let (ended, signaled) = chain(&mut Outbox::new(2), &[0; 2]);
+        assert_eq!((ended, signaled), (vec![None; 2], vec![true; 2]));
+    }
+
+    #[test]
+    fn long_data_is_free_when_its_own_response_has_ended() {
+        let mut outbox = Outbox::new(1 << 10);
+        let most = Outbox::COVERED_BYTES as u32;
+        let (ended, signaled) = chain(&mut outbox, &[most, most / 2, most / 2, most / 2]);
+        assert_eq!(ended, [None, None, Some(1), None]);
+        assert_eq!(signaled, [true, false, true, true]);
     }
 }

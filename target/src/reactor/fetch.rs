@@ -45,13 +45,12 @@ pub(super) fn stopped(queues: &mut Queues, io: &mut Io, now: &Now, id: RequestId
     }
     let qpair = request.qpair;
     let queue = &mut queues.qpairs[qpair];
-    let must_wait = !queue.may_read();
+    if queue.awaiting_read.is_empty() && queue.may_read() {
+        return post_read(queues.command(id), io, now);
+    }
     let waiting = &mut queue.awaiting_read;
     queues.requests.push_back(waiting, id, Stage::AwaitingRead);
-    if must_wait {
-        return queues.count_wait(id, Wait::Read);
-    }
-    pump_reads(queues, io, now, qpair);
+    queues.count_wait(id, Wait::Read);
 }
 
 /// Posts the READs that a queue pair has credits for.
@@ -64,30 +63,36 @@ pub(super) fn pump_reads(queues: &mut Queues, io: &Io, now: &Now, qpair: QpairId
         let Some(id) = queues.requests.pop_front(&mut queue.awaiting_read) else {
             return;
         };
-        queue.read_credits -= 1;
-        queue.send_credits -= 1;
-        queue.work_posted(now.at);
-        let mut command = queues.command(id);
-        let port = command.port().expect("an open queue pair has a port");
-        let lkey = port.arena_lkey();
-        let request = &*command.request;
-        let DataTransfer::FromHost(remote) = request.transfer else {
-            unreachable!("only data from the host is READ");
-        };
-        let work = SendWork {
-            id: request.work_id(id, WorkKind::Read),
-            op: Operation::Read(RemoteBuffer {
-                addr: remote.address,
-                rkey: remote.rkey,
-            }),
-            sges: SgeList::one(request.local_data(&io.arena, lkey, remote.length)),
-            signaled: true,
-        };
-        command.push_read(work);
+        post_read(queues.command(id), io, now);
     }
 }
 
-/// An RDMA READ ended, well or not. The result is its queue pair, which has credits again.
+/// Posts the READ of a command's data, for which there are credits.
+fn post_read(mut command: Command<'_>, io: &Io, now: &Now) {
+    let queue = &mut *command.queue;
+    queue.read_credits -= 1;
+    queue.send_credits -= 1;
+    queue.work_posted(now.at);
+    let port = command.port().expect("an open queue pair has a port");
+    let lkey = port.arena_lkey();
+    let request = &*command.request;
+    let DataTransfer::FromHost(remote) = request.transfer else {
+        unreachable!("only data from the host is READ");
+    };
+    let work = SendWork {
+        id: request.work_id(command.id, WorkKind::Read),
+        op: Operation::Read(RemoteBuffer {
+            addr: remote.address,
+            rkey: remote.rkey,
+        }),
+        sges: SgeList::one(request.local_data(&io.arena, lkey, remote.length)),
+        signaled: true,
+    };
+    command.push_read(work);
+}
+
+/// An RDMA READ ended, well or not. The result is its queue pair, if other requests of it wait
+/// for the credits.
 ///
 /// # Errors
 /// The queue pair must be closed.
@@ -97,7 +102,7 @@ pub(super) fn read_ended(
     now: &Now,
     work: WorkId,
     status: WorkStatus,
-) -> Result<QpairId, Broken> {
+) -> Result<Option<QpairId>, Broken> {
     let mut command = queues.command_of(work);
     let (id, qpair) = (command.id, command.request.qpair);
     let Command { request, queue, .. } = &mut command;
@@ -107,10 +112,11 @@ pub(super) fn read_ended(
     queue.send_credits += 1;
     queue.work_returned(now.at);
     let (is_open, is_over) = (queue.is_open(), queue.is_over(now.ns));
+    let others_wait = is_open && queue.has_waiting();
     if is_open && !is_over && status.is_success() {
         let stop = disk::pass(command, io, now);
         disk::stopped(queues, io, now, id, stop);
-        return Ok(qpair);
+        return Ok(others_wait.then_some(qpair));
     }
     sent::abandon(command, io);
     if !status.is_success() {
@@ -120,5 +126,5 @@ pub(super) fn read_ended(
         let ending = Some(KEEP_ALIVE_EXPIRED);
         return Err(Broken { qpair, ending });
     }
-    Ok(qpair)
+    Ok(others_wait.then_some(qpair))
 }

@@ -354,8 +354,8 @@ impl Reactor {
                 WorkKind::Send => {
                     sent::send_ended(queues, io, &time.now, work, WorkStatus::Flushed).map(|_| ())
                 }
-                // Its SEND ends it.
-                WorkKind::Write => Ok(()),
+                // A signaled SEND behind it ends it.
+                WorkKind::Write | WorkKind::CoveredSend => Ok(()),
                 WorkKind::Receive | WorkKind::Block => unreachable!("not in an outbox"),
             };
             if let Err(broken) = ended {
@@ -495,11 +495,14 @@ impl Reactor {
     /// Ends a request whose work went away with its device.
     fn lose_request(&mut self, id: RequestId) {
         let Self { queues, io, .. } = self;
-        let stage = queues.requests[id].stage();
-        queues.requests.set_stage(id, stage, Stage::Running);
-        if stage == Stage::Sending {
+        if queues.requests[id].stage() == Stage::Sending {
+            // The others of its chain are lost by themselves.
+            let _ = queues.requests[id].sent();
             sent::free(queues.command(id), io);
         } else {
+            queues
+                .requests
+                .set_stage(id, Stage::Reading, Stage::Running);
             sent::abandon(queues.command(id), io);
         }
     }

@@ -57,7 +57,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use cairn_disk::{Contention, Finished, Pause};
-use cairn_rdma::{Completion, WorkStatus};
+use cairn_rdma::Completion;
 use nvme_proto::controller::AuthenticationRequest;
 
 use crate::ids::QpairId;
@@ -73,7 +73,7 @@ use buffers::PASS_BY;
 use control::Control;
 use io::Io;
 use port::Port;
-use queues::{Broken, Queues};
+use queues::Queues;
 use time::Time;
 
 pub(crate) use start::{ReactorHandle, Start, start};
@@ -120,9 +120,9 @@ impl Sizes {
     pub(crate) fn completions(&self) -> u32 {
         // Each posted receive completes once.
         self.receives
-            // A request has one signaled work request out at a time: its READ, or
-            // its SEND. On a broken queue pair the WRITE before the SEND, which
-            // is not signaled, completes as well.
+            // A request has one signaled work request out at a time at most: its READ, or
+            // its SEND. On a broken queue pair its WRITE and its SEND complete, signaled
+            // or not.
             + 2 * self.requests()
     }
 }
@@ -256,16 +256,17 @@ impl Reactor {
                     let slot = work.slot();
                     receive::capsule_arrived(queues, io, now, index, slot, completion)
                 }
-                WorkKind::Read => self.read_ended(work, status),
-                WorkKind::Write => Err(sent::write_failed(queues, work, status)),
-                WorkKind::Send => match sent::send_ended(queues, io, now, work, status) {
-                    Ok(None) => Ok(()),
-                    Ok(Some(qpair)) => {
-                        self.use_credits(qpair);
-                        Ok(())
-                    }
-                    Err(broken) => Err(broken),
-                },
+                WorkKind::Read => {
+                    let ended = fetch::read_ended(queues, io, now, work, status);
+                    ended.map(|qpair| self.use_credits(qpair))
+                }
+                WorkKind::Write | WorkKind::CoveredSend => {
+                    Err(sent::unsignaled_failed(queues, work, status))
+                }
+                WorkKind::Send => {
+                    let ended = sent::send_ended(queues, io, now, work, status);
+                    ended.map(|qpair| self.use_credits(qpair))
+                }
                 WorkKind::Block => panic!("block I/O on a device: {completion:?}"),
             };
             if let Err(broken) = ended {
@@ -282,18 +283,17 @@ impl Reactor {
         count > 0
     }
 
-    /// An RDMA READ ended: its request goes on, and so do others that wait for its credits.
-    fn read_ended(&mut self, work: WorkId, status: WorkStatus) -> Result<(), Broken> {
-        let Self {
-            queues, io, time, ..
-        } = self;
-        let qpair = fetch::read_ended(queues, io, &time.now, work, status)?;
-        self.use_credits(qpair);
-        Ok(())
+    /// Posts what a queue pair, if requests of it wait, has credits for: responses first, since
+    /// they end something.
+    #[inline]
+    fn use_credits(&mut self, qpair: Option<QpairId>) {
+        if let Some(qpair) = qpair {
+            self.post_waiting(qpair);
+        }
     }
 
-    /// Posts what a queue pair has credits for: responses first, since they end something.
-    fn use_credits(&mut self, qpair: QpairId) {
+    #[inline(never)]
+    fn post_waiting(&mut self, qpair: QpairId) {
         let Self {
             queues, io, time, ..
         } = self;

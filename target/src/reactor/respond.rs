@@ -51,7 +51,6 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
     } = command;
     let port = ports[queue.port].as_ref();
     let port = port.expect("an open queue pair has a port");
-    request.set_stage(Stage::Running, Stage::Sending);
     queue.work_posted(now);
     queue.command_ends();
     let cqe = request.completion.cqe(queue.advance_sqhd());
@@ -60,7 +59,9 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
         dirty.push(request.qpair);
     }
     let lkey = port.arena_lkey();
+    let mut bytes = 0;
     if let DataTransfer::ToHost(remote) = request.transfer {
+        bytes = remote.length;
         let write = SendWork {
             id: request.work_id(id, WorkKind::Write),
             op: Operation::Write(RemoteBuffer {
@@ -70,7 +71,7 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
             sges: SgeList::one(request.local_data(arena, lkey, remote.length)),
             signaled: false,
         };
-        queue.outbox.push_write(write, remote.length);
+        queue.outbox.push_write(write, bytes);
     }
     // Also if the command failed: the key is the command's, not its success's.
     let rkey = request.sqe.dptr.invalidate_rkey();
@@ -78,12 +79,18 @@ fn respond(command: Command<'_>, arena: &Arena, now: Instant) {
         Some(rkey) => Operation::SendWithInvalidate { rkey },
         None => Operation::Send,
     };
+    let (before, signaled) = queue.outbox.cover(id, bytes);
+    let kind = match signaled {
+        true => WorkKind::Send,
+        false => WorkKind::CoveredSend,
+    };
     queue.outbox.push_other(SendWork {
-        id: request.work_id(id, WorkKind::Send),
+        id: request.work_id(id, kind),
         op,
         sges: SgeList::one(write_response(arena, id.index(), &cqe, lkey)),
-        signaled: true,
+        signaled,
     });
+    request.sends(before);
 }
 
 /// Ends a command: what it asked for is done, or failed. Answers it, unless it has to wait

@@ -9,11 +9,10 @@ use super::queues::{Broken, Queues};
 use super::time::Now;
 use crate::ending::Ending;
 use crate::ids::QpairId;
-use crate::request::Stage;
 use crate::work_id::{WorkId, WorkKind};
 
-/// A SEND ended, well or not: nothing of the request is left. The result is its queue
-/// pair, if other requests of it wait for the credits.
+/// A signaled SEND ended, well or not: nothing is left of its request, nor of those whose
+/// SENDs it covers. The result is their queue pair, if other requests of it wait for the credits.
 ///
 /// # Errors
 /// The queue pair must be closed.
@@ -26,16 +25,25 @@ pub(super) fn send_ended(
     status: WorkStatus,
 ) -> Result<Option<QpairId>, Broken> {
     let mut command = queues.command_of(work);
-    let Command { request, queue, .. } = &mut command;
-    request.set_stage(Stage::Sending, Stage::Running);
-    let (qpair, close_after) = (request.qpair, request.close_after);
-    queue.send_credits += u32::from(request.send_work);
-    queue.work_returned(now.at);
-    let others_wait = queue.is_open() && queue.has_waiting();
-    if status.is_success() && !close_after {
-        count_latency(request, queue.association.as_ref(), &io.disks, now.ns);
-    }
-    free(command, io);
+    let qpair = command.request.qpair;
+    let mut close_after = false;
+    let others_wait = loop {
+        let Command { request, queue, .. } = &mut command;
+        let before = request.sent();
+        queue.send_credits += u32::from(request.send_work);
+        queue.work_returned(now.at);
+        let others_wait = queue.is_open() && queue.has_waiting();
+        if request.close_after {
+            close_after = true;
+        } else if status.is_success() {
+            count_latency(request, queue.association.as_ref(), &io.disks, now.ns);
+        }
+        free(command, io);
+        let Some(before) = before else {
+            break others_wait;
+        };
+        command = queues.command(before);
+    };
     if !status.is_success() {
         return Err(queues.work_failed(qpair, WorkKind::Send, status));
     }
@@ -46,12 +54,12 @@ pub(super) fn send_ended(
     Ok(others_wait.then_some(qpair))
 }
 
-/// A WRITE failed; the SEND after it will be flushed.
-pub(super) fn write_failed(queues: &mut Queues, work: WorkId, status: WorkStatus) -> Broken {
-    assert!(!status.is_success(), "WRITEs are not signaled");
+/// A WRITE or a covered SEND failed; the signaled SEND after it will be flushed.
+pub(super) fn unsignaled_failed(queues: &mut Queues, work: WorkId, status: WorkStatus) -> Broken {
+    assert!(!status.is_success(), "{work:?} is not signaled");
     let id = queues.requests.find(work);
     let qpair = queues.requests[id].qpair;
-    queues.work_failed(qpair, WorkKind::Write, status)
+    queues.work_failed(qpair, work.kind(), status)
 }
 
 /// Ends a command whose queue is gone.

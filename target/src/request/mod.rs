@@ -89,6 +89,8 @@ pub(crate) enum Task {
 pub(crate) struct Request {
     generation: u16,
     stage: Stage,
+    /// Behind it in the list of its stage. Of one that is [`Stage::Sending`]: the request
+    /// that ends with it.
     next: Option<RequestId>,
     permit: Option<Permit>,
     /// The queue pair it came on.
@@ -252,6 +254,21 @@ impl Request {
             wrong_stage(self.stage, from, to);
         }
         self.stage = to;
+    }
+
+    /// Its response is about to be posted. The completion of its SEND ends the one of `before`,
+    /// too.
+    #[inline]
+    pub(crate) fn sends(&mut self, before: Option<RequestId>) {
+        self.set_stage(Stage::Running, Stage::Sending);
+        self.next = before;
+    }
+
+    /// Its response has left, or never will. The result is the request that ends with it.
+    #[inline]
+    pub(crate) fn sent(&mut self) -> Option<RequestId> {
+        self.set_stage(Stage::Sending, Stage::Running);
+        self.next.take()
     }
 
     /// It is known how it ends.

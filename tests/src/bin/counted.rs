@@ -53,7 +53,7 @@ enum Job {
     Fetch,
 }
 
-/// Reads or writes of a null disk, for callgrind.
+/// Reads or writes of a disk that takes no time, for callgrind.
 #[derive(Debug, Parser)]
 struct Args {
     /// By which fabric
@@ -71,6 +71,9 @@ struct Args {
     /// Bytes of a command
     #[arg(long)]
     bytes: u32,
+    /// The disk, as `export` of a configuration names it
+    #[arg(long, default_value = "null:64MiB")]
+    disk: String,
     /// Commands that count. As many go before: what grows to its size has done so by then
     #[arg(long)]
     commands: u32,
@@ -216,7 +219,7 @@ impl World {
                 (Arc::new(network), own_loopback_address())
             }
         };
-        let target = start_target(&provider, &clock, address, args.attack);
+        let target = start_target(&provider, &clock, address, args);
         let remote = target.addresses()[0];
         let local = match args.fabric {
             Fabric::Loopback => Ipv4Addr::new(192, 0, 2, 2),
@@ -319,17 +322,17 @@ fn start_target(
     provider: &Arc<dyn Provider>,
     clock: &Clock,
     address: Ipv4Addr,
-    attack: Option<Attack>,
+    args: &Args,
 ) -> SteppedTarget {
     // The file is read when the target starts.
-    let key = attack.map(|_| attacker::key_file());
+    let key = args.attack.map(|_| attacker::key_file());
     let tables = key
         .as_ref()
         .map(|key| attacker::tables(key, GLUTTON_LIMITS));
     let text = format!(
         "[target]\nreactors = 1\nio_queues = 512\n{}{}\
          [[listener]]\naddress = \"{address}\"\nprovider = \"auto\"\n",
-        subsystem(NQN, &["null:1GiB block_size = 512"]),
+        subsystem(NQN, &[&format!("{} block_size = 512", args.disk)]),
         tables.unwrap_or_default(),
     );
     let config = Config::parse("counted", &text, &Flags::default())
