@@ -73,6 +73,7 @@ fn reads(fabric: &'static str) -> Bounds {
     Bounds {
         fabric,
         job: "read",
+        disk: "null",
         bytes: 4096,
         commands: 80 * 1024,
         depth: 32,

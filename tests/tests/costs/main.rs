@@ -333,9 +333,7 @@ const FORBIDDEN: [&str; 10] = [
 #[test]
 #[ignore = "builds for release, and needs valgrind: cargo xtask test runs it"]
 fn a_command_costs_what_it_may() {
-    // Not by its package alone: dependencies then have the features that they have in
-    // any other build of the workspace, and are built once.
-    let program = release_folder(&["--bin", "cairn-counted"]).join("cairn-counted");
+    let program = counted_program();
     let mut faults = Vec::new();
     println!(
         "{:>9} {:>6} {:>5} {:>7} {:>6} {:>6} {:>13} {:>13} {:>8} {:>13} {:>8} \
@@ -502,6 +500,13 @@ impl Counted {
             .map(|name| format!("{name} was called, which allocates or formats"))
             .collect()
     }
+}
+
+/// `cairn-counted`, as its users would build the target.
+fn counted_program() -> PathBuf {
+    // Not by its package alone: dependencies then have the features that they have in
+    // any other build of the workspace, and are built once.
+    release_folder(&["--bin", "cairn-counted"]).join("cairn-counted")
 }
 
 /// The folder with a program that cargo has built for release, as its users would.
