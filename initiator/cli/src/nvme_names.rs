@@ -351,7 +351,8 @@ mod tests {
         let mut bytes = [log.as_bytes(), group.as_bytes()].concat();
         bytes.extend([1, 0, 0, 0, 9, 0, 0, 0]);
         let (_, groups) = ana_groups(&bytes).unwrap();
-        assert_eq!(groups[0].cells(), ["7", "ANA Inaccessible", "4", "1, 9"]);
+        let cells = ["7", "ANA Inaccessible (03h)", "4", "1, 9"];
+        assert_eq!(groups[0].cells(), cells);
         for length in 0..bytes.len() {
             assert!(ana_groups(&bytes[..length]).is_none(), "{length}");
         }

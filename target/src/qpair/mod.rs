@@ -30,7 +30,7 @@ pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) const RENEWAL_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// From posting work to its completion: a host that takes longer to read its
-/// responses has stopped reading.
+/// responses has stopped reading. A completion ends a bounded number of them ([`Outbox::cover`]).
 pub(crate) const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Where a queue pair is in its life.
