@@ -108,14 +108,14 @@ pub(super) fn drop_of(queues: &mut Queues, qpair: QpairId) -> Vec<u32> {
 }
 
 /// Takes out a connection request that waits: the one that has this place, or all.
-pub(super) fn take_connections(queues: &mut Queues, place: Option<PlaceId>) -> Vec<Box<Admitted>> {
+pub(super) fn take_connections(queues: &mut Queues, place: Option<PlaceId>) -> Vec<Admitted> {
     let goes = |waiting: &Waiting| match place {
         Some(place) => accounts::has_place(waiting, place),
         None => matches!(waiting, Waiting::Connection(_)),
     };
     let gone = queues.accounts.take_out(goes);
     let admitted = |waiting| match waiting {
-        Waiting::Connection(admitted) => Some(admitted),
+        Waiting::Connection(admitted) => Some(*admitted),
         Waiting::Capsule(_) => None,
     };
     gone.into_iter().filter_map(admitted).collect()

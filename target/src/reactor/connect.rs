@@ -171,7 +171,7 @@ impl Reactor {
         let is_it = |id: &QpairId| self.queues.qpairs[*id].place.id() == place;
         let Some(qpair) = self.queues.qpairs.ids().find(is_it) else {
             for admitted in budget::take_connections(&mut self.queues, Some(place)) {
-                self.refuse_connection(*admitted, DISPLACED);
+                self.refuse_connection(admitted, DISPLACED);
             }
             return;
         };

@@ -572,7 +572,7 @@ impl Reactor {
     /// Refuses the connections that wait: the target is shutting down.
     fn refuse_waiting(&mut self) {
         for admitted in budget::take_connections(&mut self.queues, None) {
-            self.refuse_connection(*admitted, SHUTTING_DOWN);
+            self.refuse_connection(admitted, SHUTTING_DOWN);
         }
     }
 
