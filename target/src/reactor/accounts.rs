@@ -362,8 +362,10 @@ mod tests {
 
     #[test]
     fn accounts_have_a_bound_and_what_waits_is_taken_out() {
-        let mut accounts = Accounts::default();
-        accounts.io_ns = Some(START);
+        let mut accounts = Accounts {
+            io_ns: Some(START),
+            ..Accounts::default()
+        };
         for number in 0..2 * ACCOUNTS_MAX as u32 {
             accounts.charge(address(1 + number), COMMAND, START);
         }
