@@ -32,7 +32,7 @@ const ATTACKS: [(&str, &[&str]); 2] = [
 ];
 
 #[test]
-#[ignore = "builds for release, and needs valgrind: cargo xtask test runs it"]
+#[ignore = "counts for many minutes, and needs valgrind: by hand"]
 fn attackers_slow_other_hosts_by_a_tenth_at_most() {
     let program = counted_program();
     let mut faults = Vec::new();

@@ -1,6 +1,6 @@
 #!/bin/bash
-# The .deb under systemd: apt installs it, SPDK's client builds the export, a reboot and an upgrade keep it, a purge leaves nothing.
-# vm: systemd packages programs=cairn-target,cairn-initiator disk=256M nvme=512 timeout=900
+# The .deb under systemd: apt installs it, a reboot and an upgrade keep export and hosts, a purge leaves nothing.
+# vm: systemd packages programs=cairn-target,cairn-initiator disk=256M nvme=512 timeout=700
 
 CONFIG=/etc/cairn/target.toml
 UNIT=cairn-target.service
@@ -18,53 +18,13 @@ install_package() {
         > "$OUT/apt-$1.log" 2>&1 || { tail "$OUT/apt-$1.log"; fail "apt-get install"; }
 }
 
-# Each adds a namespace and removes it again.
-a_hundred_clients() {
-    local client clients=() nsid
-    for client in $(seq 100); do
-        (
-            nsid=$(cairn-target namespace add "$NQN" null:1MiB) &&
-                cairn-target namespace remove "$NQN" "$nsid"
-        ) > "$OUT/client-$client.log" 2>&1 &
-        clients+=($!)
-    done
-    for client in "${clients[@]}"; do
-        wait "$client" || fail "a client: $(cat "$OUT"/client-*.log)"
-    done
-    say "ok: a hundred clients were answered"
-}
-
-# What SPDK's administrators type, and the requests that this makes.
-build_export() {
-    local listen host path nsid=1
-    host=$(cat /etc/nvme/hostnqn)
-    listen=$(jq -n --arg at "$FABRIC_ADDR" --arg port "$PORT" \
-        '{trtype: "rdma", traddr: $at, adrfam: "ipv4", trsvcid: $port}')
-    spdk_rpc nvmf_create_transport '{"trtype": "RDMA", "no_srq": false, "c2h_success": true, "zcopy": false}' -t RDMA
-    spdk_rpc nvmf_create_subsystem "$(jq -n --arg nqn "$NQN" '{nqn: $nqn, serial_number: "CAIRN1",
-        max_namespaces: 32, allow_any_host: false, ana_reporting: false, passthrough: false, enable_nssr: false}')" \
-        "$NQN" -s CAIRN1 -m 32
-    for path in "$@"; do
-        spdk_rpc bdev_aio_create "$(jq -n --arg path "$path" --arg name "Disk$nsid" '{filename: $path, name: $name,
-            block_size: 512, readonly: false, fallocate: false, nowait: false}')" "$path" "Disk$nsid" 512
-        spdk_rpc nvmf_subsystem_add_ns "$(jq -n --arg nqn "$NQN" --arg name "Disk$nsid" \
-            '{nqn: $nqn, namespace: {bdev_name: $name, no_auto_visible: false}}')" "$NQN" "Disk$nsid"
-        nsid=$((nsid + 1))
-    done
-    spdk_rpc nvmf_subsystem_add_host "$(jq -n --arg nqn "$NQN" --arg host "$host" '{nqn: $nqn, host: $host}')" \
-        "$NQN" "$host"
-    spdk_rpc nvmf_subsystem_add_listener "$(jq -n --arg nqn "$NQN" --argjson at "$listen" \
-        '{nqn: $nqn, secure_channel: false, listen_address: $at}')" \
-        "$NQN" -t rdma -f ipv4 -a "$FABRIC_ADDR" -s "$PORT"
-}
-
 main_pid() { systemctl show -P MainPID "$UNIT"; }
 
 assert_unit() { assert_eq "the unit $1" "$3" "$(systemctl "$2" "$UNIT")"; }
 
 connect_host() {
     wait_for 120 "the target to answer" nvme_discover
-    nvme_connect --hostnqn="$(cat /etc/nvme/hostnqn)" --reconnect-delay=2
+    nvme_connect --reconnect-delay=2
     wait_for 60 "namespace 1" namespace_device 1
     wait_for 60 "namespace 2" namespace_device 2
 }
@@ -75,23 +35,18 @@ drive_name() { compgen -G '/dev/ng*n1'; }
 checksum_of() { dd if="$(namespace_device "$1")" bs=1M count=8 iflag=direct status=none | sha256sum; }
 
 first_boot() {
-    mkdir -p /etc/nvme
-    [ -s /etc/nvme/hostnqn ] || nvme gen-hostnqn > /etc/nvme/hostnqn
     step "apt installs the package"
     list_files > "$OUT/files-before"
     cp /etc/passwd /etc/group "$OUT/"
     install_package first
     assert_eq "the user's groups" cairn "$(id -Gn cairn)"
 
-    step "The unit starts with nothing, and SPDK's client builds a subsystem with a file, a disk, a host and a listener"
+    step "The unit serves a file and a disk"
     mkdir -p /srv/disks
     truncate -s 64M /srv/disks/one.img
     chown -R cairn: /srv/disks
-    printf '[target]\nprovider = "%s"\n\n[control]\nsocket = "%s"\n' "$TARGET_PROVIDER" "$CONTROL_SOCKET" > "$CONFIG"
-    chown cairn: "$CONFIG"
+    write_config "$CONFIG" "1 /srv/disks/one.img" "2 /dev/vdb"
     systemctl enable --now "$UNIT"
-    build_export /srv/disks/one.img /dev/vdb
-    cat "$CONFIG"
     assert_unit "is" is-active active
     assert_unit "starts at boot" is-enabled enabled
     # A threshold is in tenths.
@@ -118,19 +73,12 @@ second_boot() {
         assert_eq "namespace $nsid" "$(cat "$OUT/sum$nsid")" "$(checksum_of "$nsid")"
     done
 
-    step "A hundred clients at once add and remove namespaces, and the host's I/O goes on"
-    sha256sum "$CONFIG" > /tmp/config-sum
-    mark_kernel_log
-    start_verified_io "$(namespace_device 1)" --rate_iops=100,100
-    a_hundred_clients
-    assert_verified_io_runs
-    assert_no_nvme_warnings
-    sha256sum --check --quiet /tmp/config-sum
-    assert_eq "namespaces" 2 "$(cairn-target namespace list -o json | jq length)"
-
     step "An upgrade keeps the configuration, and the host loses no I/O"
+    sha256sum "$CONFIG" > /tmp/config-sum
     pid=$(main_pid)
     mark_kernel_log
+    start_verified_io "$(namespace_device 1)" --rate_iops=100,100
+    sleep 2
     install_package second
     assert_contains "the version" +second "$(dpkg-query -f '${Version}' -W cairn)"
     assert_unit "is" is-active active

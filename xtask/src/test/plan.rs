@@ -132,6 +132,12 @@ fn test_threads() -> usize {
 }
 
 fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
+    // They are counted for many minutes: by hand.
+    let without_attackers = if tools.nextest {
+        ["--filterset", "not test(attackers_slow)"]
+    } else {
+        ["--skip", "attackers_slow"]
+    };
     let (soft, costs, packages) = if tools.nextest {
         (
             "nextest run -p cairn-tests --test end_to_end --test bad_peer_loopback \
@@ -158,7 +164,7 @@ fn rest_steps(tools: &Tools, skips: &Skips) -> Result<Vec<Step>> {
             .with_env("RUSTDOCFLAGS", "-D warnings"),
         own_chore("msrv", "msrv")?,
         skips.note(Step::cargo("tests, soft", soft).with_env("CAIRN_TEST_PROVIDER", "soft")),
-        Step::cargo("costs", costs),
+        Step::cargo("costs", costs).with_arguments(without_attackers),
         skips.note(ceph_tests(tools)),
         skips.note(Step::cargo("packages", packages)),
         // A few rounds of what `cargo xtask soak` does for hours.
