@@ -5,10 +5,10 @@
 mod packages;
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use packages::{debian_root, files, has, named, run, text, unpack_image, workspace};
+use packages::{files, has, named, run, text, unpack_image, workspace};
 
 /// The packages, in a folder.
 fn make(out: &Path) {
@@ -165,4 +165,44 @@ fn the_unit_is_rated_safe() {
     // A threshold is in tenths.
     analyze.args(["security", "--offline=true", "--threshold=20", "--no-pager"]);
     run(analyze.arg(unit));
+}
+
+/// A clean root of Debian's stable release, or of this machine's by its own mirrors; whether there is one.
+fn debian_root(root: &Path) -> bool {
+    let make = |release: &str, sources: &[PathBuf]| {
+        let mut mmdebstrap = Command::new("mmdebstrap");
+        mmdebstrap.args([
+            "--quiet",
+            "--variant=essential",
+            "--include=passwd",
+            release,
+        ]);
+        mmdebstrap
+            .arg(root)
+            .args(sources)
+            .output()
+            .unwrap()
+            .status
+            .success()
+    };
+    if make("stable", &[]) {
+        return true;
+    }
+    let about = fs::read_to_string("/etc/os-release").unwrap_or_default();
+    let release = about
+        .lines()
+        .find_map(|line| line.strip_prefix("VERSION_CODENAME="));
+    let lists = fs::read_dir("/etc/apt/sources.list.d")
+        .into_iter()
+        .flatten();
+    let lists = lists.filter_map(|list| Some(list.ok()?.path()));
+    let main = PathBuf::from("/etc/apt/sources.list");
+    let is_list = |path: &PathBuf| {
+        path.is_file()
+            && path
+                .extension()
+                .is_some_and(|end| end == "list" || end == "sources")
+    };
+    let sources: Vec<PathBuf> = lists.chain([main]).filter(is_list).collect();
+    release.is_some_and(|release| make(release, &sources))
 }

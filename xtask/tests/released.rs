@@ -9,7 +9,7 @@ use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use packages::{debian_root, files, has, named, run, text, unpack_image, workspace};
+use packages::{files, has, named, run, text, unpack_image, workspace};
 
 /// The oldest glibc that the programs may require: Debian 11's.
 const OLDEST_GLIBC: [u32; 2] = [2, 31];
@@ -35,7 +35,6 @@ fn packages_run_where_they_say() {
     let tree = out.join("tree/main");
     runs_on_debian_11(&said, &named(&out, "", ".tar.gz"), folder.path());
     rpm_has_the_same_files(&named(&out, "", ".rpm"), &tree, folder.path());
-    rpm_installs(&named(&out, "", ".rpm"), folder.path());
     image_serves(&named(&out, "", ".oci.tar"), &tree, folder.path());
 }
 
@@ -99,46 +98,6 @@ fn rpm_has_the_same_files(package: &Path, tree: &Path, folder: &Path) {
         let same = fs::read(root.join(&path)).unwrap() == fs::read(tree.join(&path)).unwrap();
         assert!(same, "{path} differs");
     }
-}
-
-/// Into a clean root, and out of it. Its distribution has other names of packages: what it requires is not looked for.
-fn rpm_installs(package: &Path, folder: &Path) {
-    if !has("rpm") {
-        return cairn_skips::skip("packages: rpm is not there");
-    }
-    let root = folder.join("rpm-root");
-    if !debian_root(&root) {
-        return cairn_skips::skip(
-            "packages: mmdebstrap cannot make a root without root or a mirror",
-        );
-    }
-    let before = files(&root);
-    let rpm = |arguments: &[&str]| {
-        let mut rpm = Command::new("rpm");
-        rpm.arg("--root").arg(&root).args(arguments);
-        run(&mut rpm)
-    };
-    rpm(&["--nodeps", "--install", package.to_str().unwrap()]);
-    rpm(&["--verify", "--nodeps", "cairn"]);
-    for program in ["cairn-target", "cairn-initiator"] {
-        let said = run(Command::new("chroot")
-            .arg(&root)
-            .args([program, "--version"]));
-        assert!(text(&said).starts_with(program));
-    }
-    let users = fs::read_to_string(root.join("etc/passwd")).unwrap();
-    assert!(users.contains("\ncairn:"), "{users}");
-    let config = root.join("etc/cairn/target.toml");
-    fs::write(&config, "# Mine.\n").unwrap();
-    rpm(&["--erase", "--nodeps", "cairn"]);
-    assert!(config.is_file(), "the configuration stays");
-    let left: Vec<String> = files(&root).difference(&before).cloned().collect();
-    let is_kept = |path: &&String| {
-        // rpm's own, and what useradd keeps.
-        !path.contains("rpm") && !path.ends_with('-') && !path.starts_with("./etc/cairn")
-    };
-    let left: Vec<_> = left.iter().filter(is_kept).collect();
-    assert!(left.is_empty(), "the removal leaves {left:?}");
 }
 
 /// A container that is ended with the test.
