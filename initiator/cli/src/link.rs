@@ -169,10 +169,7 @@ pub(super) fn latency_table(latencies: &[Samples]) -> String {
         "samples",
         "what it takes",
     ];
-    let rows: Vec<_> = std::iter::once(head.map(str::to_owned).to_vec())
-        .chain(latencies.iter().map(Samples::cells))
-        .collect();
-    table(&rows)
+    table(head, latencies.iter().map(Samples::cells))
 }
 
 /// Bandwidths for people.

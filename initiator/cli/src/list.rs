@@ -57,11 +57,7 @@ impl List {
                 "Format",
                 "FW Rev",
             ];
-            let head = head.map(str::to_owned).to_vec();
-            let cells: Vec<_> = std::iter::once(head)
-                .chain(rows.iter().map(Row::cells))
-                .collect();
-            table(&cells)
+            table(head, rows.iter().map(Row::cells))
         });
         Ok(())
     }

@@ -1,9 +1,10 @@
 //! Commands under the names that nvme-cli has for them: log pages one by one, lists, and properties.
 
 use clap::Args;
+use nvme_proto::host::multipath::{AnaEntry, AnaLog};
 use nvme_proto::wire::identify::{Cns, NamespaceDescriptor, namespace_descriptors};
 use nvme_proto::wire::log::{
-    AnaGroup, AnaLogHeader, AnaState, CommandEffects, CommandEffectsLog, LogPage, SubsystemType,
+    AnaGroup, AnaLogHeader, CommandEffects, CommandEffectsLog, LogPage, SubsystemType,
     TransportType,
 };
 use nvme_proto::wire::property::{Cap, Cc, Csts, Vs, offset};
@@ -43,12 +44,7 @@ impl Named {
         let object = Object::new().with_list("commands", all.iter().map(Effect::object));
         self.controller.output.show(&object, |_| {
             let head = ["Set", "Opcode", "Command", "Effects", "May change"];
-            let rows = std::iter::once(head.map(str::to_owned).to_vec());
-            table(
-                &rows
-                    .chain(all.iter().map(Effect::cells))
-                    .collect::<Vec<_>>(),
-            )
+            table(head, all.iter().map(Effect::cells))
         });
         Ok(())
     }
@@ -67,20 +63,15 @@ impl Named {
             .log_page(LogPage::ANA, 0, length, false)
             .map_err(text)?;
         host.shutdown().map_err(text)?;
-        let (head, groups) =
-            ana_groups(&bytes).ok_or("the ANA log ends in the middle of a group")?;
+        let log = AnaLog::parse(&bytes).map_err(text)?;
+        let groups: Vec<_> = log.groups().collect();
         let object = Object::new()
-            .with("chgcnt", head.chgcnt.get())
-            .with("ngrps", head.ngrps.get())
-            .with_list("groups", groups.iter().map(Group::object));
+            .with("chgcnt", log.chgcnt())
+            .with("ngrps", groups.len())
+            .with_list("groups", groups.iter().map(group_object));
         self.controller.output.show(&object, |_| {
             let head = ["Group", "State", "Change count", "Namespaces"];
-            let rows = std::iter::once(head.map(str::to_owned).to_vec());
-            table(
-                &rows
-                    .chain(groups.iter().map(Group::cells))
-                    .collect::<Vec<_>>(),
-            )
+            table(head, groups.iter().map(group_cells))
         });
         Ok(())
     }
@@ -239,52 +230,22 @@ impl Effect {
 }
 
 /// A group of the ANA log.
-struct Group {
-    head: AnaGroup,
-    nsids: Vec<u32>,
+fn group_object(group: &AnaEntry<'_>) -> Object {
+    Object::new()
+        .with("agid", group.anagrpid)
+        .with("state", group.state.to_string())
+        .with("chgcnt", group.chgcnt)
+        .with("nsids", group.nsids().collect::<Vec<_>>())
 }
 
-/// What the log has; `None`: it ends too early.
-fn ana_groups(bytes: &[u8]) -> Option<(AnaLogHeader, Vec<Group>)> {
-    let (log, mut rest) = AnaLogHeader::read_from_prefix(bytes).ok()?;
-    let mut groups = Vec::new();
-    for _ in 0..log.ngrps.get() {
-        let (head, after) = AnaGroup::read_from_prefix(rest).ok()?;
-        let length = (head.nnsids.get() as usize).checked_mul(4)?;
-        let (list, after) = after.split_at_checked(length)?;
-        let nsids = list.chunks_exact(4).map(|nsid| {
-            let nsid = U32::read_from_bytes(nsid).expect("four bytes");
-            nsid.get()
-        });
-        let nsids = nsids.collect();
-        groups.push(Group { head, nsids });
-        rest = after;
-    }
-    Some((log, groups))
-}
-
-impl Group {
-    fn state(&self) -> AnaState {
-        AnaState(self.head.anas & 0xf)
-    }
-
-    fn object(&self) -> Object {
-        Object::new()
-            .with("agid", self.head.agid.get())
-            .with("state", self.state().to_string())
-            .with("chgcnt", self.head.chgcnt.get())
-            .with("nsids", &self.nsids)
-    }
-
-    fn cells(&self) -> Vec<String> {
-        let nsids: Vec<_> = self.nsids.iter().map(u32::to_string).collect();
-        vec![
-            self.head.agid.get().to_string(),
-            self.state().to_string(),
-            self.head.chgcnt.get().to_string(),
-            nsids.join(", "),
-        ]
-    }
+fn group_cells(group: &AnaEntry<'_>) -> Vec<String> {
+    let nsids: Vec<_> = group.nsids().map(|nsid| nsid.to_string()).collect();
+    vec![
+        group.anagrpid.to_string(),
+        group.state.to_string(),
+        group.chgcnt.to_string(),
+        nsids.join(", "),
+    ]
 }
 
 #[derive(Debug, Args)]
@@ -350,11 +311,11 @@ mod tests {
         };
         let mut bytes = [log.as_bytes(), group.as_bytes()].concat();
         bytes.extend([1, 0, 0, 0, 9, 0, 0, 0]);
-        let (_, groups) = ana_groups(&bytes).unwrap();
+        let log = AnaLog::parse(&bytes).unwrap();
         let cells = ["7", "ANA Inaccessible (03h)", "4", "1, 9"];
-        assert_eq!(groups[0].cells(), cells);
+        assert_eq!(group_cells(&log.groups().next().unwrap()), cells);
         for length in 0..bytes.len() {
-            assert!(ana_groups(&bytes[..length]).is_none(), "{length}");
+            assert!(AnaLog::parse(&bytes[..length]).is_err(), "{length}");
         }
     }
 }

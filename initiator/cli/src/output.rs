@@ -45,13 +45,16 @@ pub(super) fn print_bytes(bytes: &[u8]) {
     let _ = stdout.write_all(bytes).and_then(|()| stdout.flush());
 }
 
-/// Columns as wide as what is in them; the first row is the head.
-pub(super) fn table(rows: &[Vec<String>]) -> String {
+/// Columns as wide as what is in them, under a head.
+pub(super) fn table<const N: usize>(
+    head: [&str; N],
+    rows: impl IntoIterator<Item = Vec<String>>,
+) -> String {
+    let head = head.map(str::to_owned).to_vec();
     // Some of it is a target's text.
-    let escaped = |row: &Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
-    let rows: Vec<Vec<String>> = rows.iter().map(escaped).collect();
-    let columns = rows.first().map_or(0, Vec::len);
-    let widths: Vec<usize> = (0..columns)
+    let escaped = |row: Vec<String>| row.iter().map(|cell| Escaped(cell).to_string()).collect();
+    let rows: Vec<Vec<String>> = std::iter::once(head).chain(rows).map(escaped).collect();
+    let widths: Vec<usize> = (0..N)
         .map(|column| rows.iter().map(|row| row[column].len()).max().unwrap_or(0))
         .collect();
     let mut out = String::new();
@@ -110,7 +113,7 @@ mod tests {
 
     #[test]
     fn columns_fit_their_content() {
-        let table = |rows: [[&str; 2]; 2]| table(&rows.map(|row| row.map(str::to_owned).to_vec()));
+        let table = |[head, row]: [[&str; 2]; 2]| table(head, [row.map(str::to_owned).to_vec()]);
         assert_eq!(
             table([["a", "b"], ["long", "x"]]),
             "a     b\n----  -\nlong  x\n"
