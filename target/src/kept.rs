@@ -4,13 +4,14 @@
 //! protection and the UUID of the disk. A file that cannot be read protects: a disk that hosts
 //! have protected must not be written because of a fault.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::{self, ErrorKind, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs;
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 
 use cairn_config::Uuid;
 use nvme_proto::wire::feature::WriteProtectionState as State;
+
+use crate::durable;
 
 const PROTECTED: &str = "protected";
 const PERMANENT: &str = "permanent";
@@ -56,33 +57,10 @@ impl Kept {
             State::PROTECTED => PROTECTED,
             State::PERMANENT => PERMANENT,
             // The process keeps these.
-            _ => return self.remove(),
+            _ => return durable::remove(&self.path),
         };
-        // It becomes the other one once it is whole.
-        let mut beside = self.path.clone().into_os_string();
-        beside.push(".new");
-        let mut file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(true)
-            .mode(0o600)
-            .open(&beside)?;
-        writeln!(file, "{word} {}", self.uuid)?;
-        file.sync_all()?;
-        fs::rename(&beside, &self.path)?;
-        self.sync_folder()
-    }
-
-    fn remove(&self) -> io::Result<()> {
-        match fs::remove_file(&self.path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(()),
-            removed => removed.and_then(|()| self.sync_folder()),
-        }
-    }
-
-    fn sync_folder(&self) -> io::Result<()> {
-        let folder = self.path.parent();
-        File::open(folder.expect("a path of the configuration has a folder"))?.sync_all()
+        let line = format!("{word} {}\n", self.uuid);
+        durable::replace(&self.path, line.as_bytes(), 0o600)
     }
 
     /// Where it is.

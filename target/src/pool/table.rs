@@ -6,13 +6,14 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::fmt::Write as _;
-use std::fs::{self, File};
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, Read};
 use std::ops::RangeInclusive;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use super::scan::{Birth, Found};
+use crate::durable;
 
 const NAME: &str = ".cairn-nsids";
 const HEADER: &str = "cairn-nsids 1";
@@ -133,17 +134,7 @@ impl Table {
 
     /// Puts it in the place of the former one, durably.
     pub(super) fn write(&self, folder: &Path) -> io::Result<()> {
-        let new = folder.join(format!("{NAME}.new"));
-        // Also a link that someone has put there.
-        match fs::remove_file(&new) {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
-            _ => {}
-        }
-        let mut file = File::options().write(true).create_new(true).open(&new)?;
-        file.write_all(self.text().as_bytes())?;
-        file.sync_all()?;
-        fs::rename(&new, place(folder))?;
-        File::open(folder)?.sync_all()
+        durable::replace(&place(folder), self.text().as_bytes(), 0o666)
     }
 
     /// The names that files had when they were there last.
@@ -364,7 +355,7 @@ mod tests {
         assert!(made.unwrap().success());
         let error = Table::read(folder.path()).unwrap_err().to_string();
         assert!(error.contains("no regular file"), "{error}");
-        fs::remove_file(place(folder.path())).unwrap();
+        std::fs::remove_file(place(folder.path())).unwrap();
         std::os::unix::fs::symlink("/etc/hostname", place(folder.path())).unwrap();
         assert!(Table::read(folder.path()).is_err());
     }
