@@ -60,7 +60,8 @@ impl Outbox {
             covered_bytes: 0,
             bytes_least: Self::COVERED_BYTES.div_ceil(u64::from(send_work / 8).max(1)),
             trains: Vec::with_capacity(Self::MAX),
-            writes: Vec::with_capacity(Self::TRAIN_MAX),
+            // It takes the place of an empty `trains`.
+            writes: Vec::with_capacity(Self::MAX),
             write_bytes: 0,
             others: Vec::with_capacity(Self::TRAIN_MAX),
             count: 0,
@@ -139,7 +140,11 @@ impl Outbox {
     #[cold]
     fn end_train(&mut self) {
         assert!(self.has_room(0), "a full outbox is posted first");
-        self.trains.append(&mut self.writes);
+        if self.trains.is_empty() {
+            std::mem::swap(&mut self.trains, &mut self.writes);
+        } else {
+            self.trains.append(&mut self.writes);
+        }
         self.trains.append(&mut self.others);
         self.write_bytes = 0;
     }
@@ -273,7 +278,7 @@ mod tests {
             outbox.give_back(taken);
         }
         let capacities = (outbox.writes.capacity(), outbox.others.capacity());
-        assert_eq!(capacities, (Outbox::TRAIN_MAX, Outbox::TRAIN_MAX));
+        assert_eq!(capacities, (Outbox::MAX, Outbox::TRAIN_MAX));
     }
 
     /// Pushes a response behind so many bytes of data for each; returns whom each ends, by

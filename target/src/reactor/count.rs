@@ -11,12 +11,13 @@ use crate::qpair::Association;
 use crate::request::{Request, Task};
 
 impl Reactor {
-    /// The time until now was spent on what it was doing.
-    pub(super) fn count_time(&mut self, now_ns: u64) {
+    /// The time until now was spent on what it was doing: how much it was.
+    pub(super) fn count_time(&mut self, now_ns: u64) -> u64 {
         let passed_ns = now_ns - self.time.now.ns;
         self.queues.counters.time_ns[self.time.doing as usize].add(passed_ns);
         self.io.disks.count_busy(passed_ns);
         self.time.now.ns = now_ns;
+        passed_ns
     }
 
     /// A round is over: what it left is there to be seen.

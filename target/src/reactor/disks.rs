@@ -460,15 +460,17 @@ impl Disks {
     /// progress at its end it was busy time.
     #[inline]
     pub(crate) fn count_busy(&mut self, passed_ns: u64) {
-        let tables = &mut self.tables;
-        self.busy.retain(|&subsystem| {
-            let table = &mut tables[subsystem as usize];
+        let mut place = 0;
+        while let Some(&subsystem) = self.busy.get(place) {
+            let table = &mut self.tables[subsystem as usize];
             table.busy = table.active > 0;
             if table.busy {
                 table.counters.busy_ns.add(passed_ns);
+                place += 1;
+            } else {
+                self.busy.swap_remove(place);
             }
-            table.busy
-        });
+        }
     }
 }
 

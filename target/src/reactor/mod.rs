@@ -180,10 +180,9 @@ impl Reactor {
 
     /// One round at `now`, and what to do after it.
     pub(crate) fn step(&mut self, now: Instant) -> Rest {
-        let passed = now.saturating_duration_since(self.time.now.at);
         self.time.now.at = now;
-        self.count_time(now.duration_since(self.time.started).as_nanos() as u64);
-        if passed >= gap::GAP {
+        let passed_ns = self.count_time(now.duration_since(self.time.started).as_nanos() as u64);
+        if passed_ns >= gap::GAP.as_nanos() as u64 {
             self.heed_gap();
         }
         let held = self.queues.hold_until.is_some();
@@ -273,9 +272,7 @@ impl Reactor {
                 self.end_broken(broken);
             }
             // In the order of arrival: an Abort finds no command that came after it.
-            if !self.queues.commands.is_empty() {
-                self.execute_commands();
-            }
+            self.execute_commands();
         }
         self.batch = batch;
         self.queues.counters.capsules.add(capsules);
@@ -335,7 +332,14 @@ impl Reactor {
     }
 
     /// Executes Connects, authentications and admin commands.
+    #[inline(always)]
     fn execute_commands(&mut self) {
+        if !self.queues.commands.is_empty() {
+            self.execute_each();
+        }
+    }
+
+    fn execute_each(&mut self) {
         while let Some(id) = self.queues.requests.pop_front(&mut self.queues.commands) {
             let request = &self.queues.requests[id];
             match request.task {
@@ -557,7 +561,9 @@ impl Reactor {
                 receive::admit(queues, io, now, capsule);
             }
         }
-        self.serve_late();
+        if !self.queues.late.is_empty() {
+            self.serve_late();
+        }
         self.execute_commands();
     }
 
