@@ -163,6 +163,14 @@ pub enum Loss {
     /// The namespace is another disk than was opened.
     #[error("namespace {0} is another disk than was opened")]
     Replaced(u32),
+    /// The controller was lost, and could not be connected to again.
+    #[error("{first}; connecting again failed: {last}")]
+    NotBack {
+        /// Why it was lost.
+        first: Box<Loss>,
+        /// The error of the last try to connect again.
+        last: String,
+    },
 }
 
 impl Loss {
