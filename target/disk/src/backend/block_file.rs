@@ -541,7 +541,10 @@ impl BlockFile {
         };
         if self.zeroing.fetch_max(next as u8, Ordering::Relaxed) < next as u8 {
             // Cause: the disk, once for each kind of operation.
-            tracing::info!(path = %self.path.display(), ?next, "the disk does not support this method of writing zeroes");
+            tracing::info!(
+                path = %self.path.display(), instead = %next,
+                "the disk does not support a method of writing zeroes"
+            );
         }
     }
 

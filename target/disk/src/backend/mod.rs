@@ -22,6 +22,7 @@ mod pieces;
 mod queue_limits;
 mod rbd;
 
+use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -82,6 +83,20 @@ impl BlockOp {
             Self::Read | Self::Compare | Self::Verify | Self::Flush => false,
             Self::Write { .. } | Self::WriteZeroes { .. } | Self::Deallocate => true,
         }
+    }
+}
+
+impl fmt::Display for BlockOp {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Read => "read",
+            Self::Write { .. } => "write",
+            Self::Compare => "compare",
+            Self::Verify => "verify",
+            Self::WriteZeroes { .. } => "write_zeroes",
+            Self::Deallocate => "deallocate",
+            Self::Flush => "flush",
+        })
     }
 }
 
