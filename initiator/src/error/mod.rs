@@ -105,10 +105,12 @@ pub enum HostError {
     },
     /// Of several paths to a namespace none is left, and none will come back (soon
     /// enough). Whether the command was carried out is not known.
-    #[error("no path to the namespace is left, of {paths}")]
+    #[error("no path to the namespace is left, of {paths}: {why}")]
     NoPath {
         /// How many there were.
         paths: usize,
+        /// What became of each.
+        why: String,
     },
     /// There is no such queue.
     #[error("there is no queue {qid}")]

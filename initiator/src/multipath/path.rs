@@ -119,6 +119,18 @@ impl Path {
         }
     }
 
+    /// Why no command takes it, for an error.
+    pub(super) fn fate(&self) -> String {
+        let remote = self.controller.options().remote;
+        match &self.refused {
+            Some(why) => format!("{remote}: {why}"),
+            None if self.controller.is_live() => {
+                format!("{remote} is connected, and its ANA state lets no command through")
+            }
+            None => self.controller.lost_for_good().to_string(),
+        }
+    }
+
     /// Has the ANA log read, again if that is under way.
     pub(super) fn request_ana_log(&mut self) {
         self.due[3] = true;
