@@ -132,7 +132,8 @@ struct Transfer {
 }
 
 const _: () = {
-    assert!(size_of::<EngineOps>() == OPS_BYTES_MAX);
+    // As large as in the release where it is largest.
+    assert!(size_of::<EngineOps>() == 296);
     assert!(offset_of!(File, file_name) == 40 && offset_of!(File, real_file_size) == 48);
     assert!(offset_of!(IoUnit, ddir) == 44);
 };
@@ -144,9 +145,6 @@ type GetEvents =
     unsafe extern "C" fn(*mut ThreadData, c_uint, c_uint, *const libc::timespec) -> c_int;
 /// What this engine has nothing to say to.
 type Unused = *mut c_void;
-
-/// The size of `struct ioengine_ops` in the release where it is largest.
-const OPS_BYTES_MAX: usize = 296;
 
 /// `struct ioengine_ops` of any release: its head, which all have alike, and the rest, which
 /// is null where this engine has nothing to say.
